@@ -1,0 +1,3 @@
+//! The `emmer` command.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The grain directory as a sans-IO state machine.

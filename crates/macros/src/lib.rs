@@ -1,0 +1,1 @@
+//! The attribute and derive macros behind the emmer facade.

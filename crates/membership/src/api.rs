@@ -1,0 +1,208 @@
+//! What goes in and what comes out of the membership state machine, as plain data.
+//!
+//! The shell (tokio in `emmer-runtime`, the virtual world in `emmer-sim`) executes [`Effect`]s and reports what
+//! became of them; it decides nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use emmer_core::{SiloAddress, SiloEntry, TableVersion, Timestamp};
+
+use crate::message::Message;
+use crate::view::View;
+
+/// Ties a table request to its outcome. Outcomes of forgotten requests are ignored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OpId(pub u64);
+
+/// Ties a dial to its outcome. Outcomes of forgotten dials are ignored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DialId(pub u64);
+
+/// What the machine asks of the membership table.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum TableRequest {
+    /// Every row and the version row, as one snapshot.
+    ReadAll,
+    /// The version row alone.
+    ReadVersion,
+    /// In one atomic commit: set the version row's number to `base.number + 1` on the condition that it still
+    /// has `base.etag` (that it does not exist, when the etag is empty), write `rows` whole except for
+    /// IAmAliveTime of rows that exist, delete `deletes`. At most
+    /// [`MEMBERSHIP_ROWS_PER_COMMIT_MAX`](emmer_core::limits::MEMBERSHIP_ROWS_PER_COMMIT_MAX) rows together.
+    Commit {
+        /// The version this commit replaces.
+        base: TableVersion,
+        /// Rows to insert or replace.
+        rows: Vec<SiloEntry>,
+        /// Rows to delete.
+        deletes: Vec<SiloAddress>,
+    },
+    /// Set IAmAliveTime of one row, touching no etag and no version.
+    Touch {
+        /// Whose row.
+        silo: SiloAddress,
+        /// The time to write.
+        at: Timestamp,
+    },
+}
+
+/// Every row of the table and its version, read at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TableSnapshot {
+    /// The version row.
+    pub version: TableVersion,
+    /// Every silo row, in any order.
+    pub rows: Vec<SiloEntry>,
+}
+
+/// What became of a [`TableRequest`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum TableOutcome {
+    /// Answer to `ReadAll`.
+    Snapshot(TableSnapshot),
+    /// Answer to `ReadVersion`.
+    Version(TableVersion),
+    /// The commit happened; the version row is now this.
+    Committed(TableVersion),
+    /// The commit did not happen: the version row is not `base` any more.
+    Conflict,
+    /// The commit may or may not have happened.
+    Unknown,
+    /// The touch happened.
+    Touched,
+    /// The touch found no row.
+    RowMissing,
+    /// The store did not answer; nothing happened.
+    Unavailable,
+}
+
+/// What became of a dial: a fresh connection with a handshake, closed at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DialOutcome {
+    /// That very incarnation answered the handshake.
+    Answered,
+    /// Another incarnation on the same `ip:port` answered.
+    OtherEpoch(SiloAddress),
+    /// The host refused the connection: no process listens there.
+    Refused,
+    /// Nothing came back in time, or the connection broke half way.
+    NoAnswer,
+}
+
+/// Something the shell noticed about the connection to a peer. A hint, never a proof.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ConnectionEvent {
+    /// Application bytes arrived from the peer.
+    Heard,
+    /// An established connection ended without a goodbye (FIN or RST).
+    Broken,
+    /// The peer said goodbye: it is stopping in good order.
+    Goodbye,
+}
+
+/// What the shell measured about this process since the last sample: inputs of the self-health score.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HealthSample {
+    /// How long a task waited for a worker thread.
+    pub scheduler_delay: Duration,
+    /// How late a timer fired.
+    pub timer_delay: Duration,
+}
+
+/// Why a silo must end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TerminateReason {
+    /// The table, or a view from a peer, says this silo is Dead.
+    DeclaredDead,
+    /// This silo's row vanished from a newer view: it was declared dead and cleaned up.
+    RowMissing,
+    /// A later incarnation runs on the same `ip:port`.
+    Superseded(SiloAddress),
+    /// The join did not succeed within `max_join_attempt_time`.
+    JoinTimedOut,
+    /// The leave is complete: Dead was written by the silo itself, or could not be written in time.
+    Left,
+}
+
+impl std::fmt::Display for TerminateReason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::DeclaredDead => f.write_str("this silo was declared dead"),
+            Self::RowMissing => f.write_str("this silo's row vanished from the membership table"),
+            Self::Superseded(by) => write!(f, "a later incarnation runs on the same address: {by}"),
+            Self::JoinTimedOut => f.write_str("the join did not succeed within max_join_attempt_time"),
+            Self::Left => f.write_str("the silo has left the cluster"),
+        }
+    }
+}
+
+/// What the machine wants done, polled in order with `poll_effect`.
+#[derive(Clone, Debug)]
+pub enum Effect {
+    /// Ask the table; report with `handle_table`.
+    Table {
+        /// To be given back with the outcome.
+        op: OpId,
+        /// What to ask.
+        request: TableRequest,
+    },
+    /// Send over the silos' own connection to `to` (connecting if need be). Best effort; never report.
+    Send {
+        /// The receiver: this incarnation only.
+        to: SiloAddress,
+        /// What to send.
+        message: Message,
+    },
+    /// Open a fresh connection to `to`, shake hands, close it; report with `handle_dial` within `timeout`.
+    Dial {
+        /// To be given back with the outcome.
+        dial: DialId,
+        /// Whom.
+        to: SiloAddress,
+        /// After this, `NoAnswer`.
+        timeout: Duration,
+    },
+    /// A new view is in force from now on. Versions strictly grow.
+    Install(Arc<View>),
+    /// Start no new turns (true), or start them again (false): the silence fence (design section 5, idea 9).
+    Fence(bool),
+    /// Something for logs and metrics.
+    Event(Event),
+    /// End this silo; nothing else follows. `Left` ends it in good order, the others at once.
+    Terminate(TerminateReason),
+}
+
+/// What happened, for logs and metrics. No behaviour depends on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A probe of `peer` was missed; `in_a_row` counts them.
+    ProbeMissed {
+        /// Who did not answer.
+        peer: SiloAddress,
+        /// How many in a row.
+        in_a_row: u32,
+    },
+    /// This silo's vote against `peer` is in the table.
+    VoteCast {
+        /// The suspect.
+        peer: SiloAddress,
+    },
+    /// This silo wrote that `peer` is Dead.
+    DeclaredDead {
+        /// The victim.
+        peer: SiloAddress,
+    },
+    /// A commit lost the compare-and-set and will be evaluated again.
+    CommitLost,
+    /// The store did not answer.
+    StoreUnavailable,
+    /// The store answers again.
+    StoreBack,
+    /// The join waits for `peer`, to which there is no connectivity.
+    JoinWaitsFor {
+        /// The unreachable member.
+        peer: SiloAddress,
+    },
+}

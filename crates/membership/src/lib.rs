@@ -1,0 +1,1 @@
+//! Cluster membership as a sans-IO state machine.

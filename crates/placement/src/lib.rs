@@ -1,0 +1,1 @@
+//! Placement strategies and directors. Sans-IO.

@@ -1,0 +1,1 @@
+//! The tokio shell: silo, activations, messaging, gateway, client.

@@ -1,0 +1,216 @@
+//! The one abstraction over storage: a flat partitioned table (`docs/store.md`, design section 4).
+//!
+//! Every family of servers implements [`SystemStore`] once; everything durable is written once on top.
+//! The rules, each a case of [`crate::conformance`]:
+//!
+//! * a commit is atomic over its partition, and a failed commit has no effect;
+//! * an update of a missing row never creates it;
+//! * `read_partition` is a snapshot, also when the server pages;
+//! * an unknown outcome is reported as [`CommitOutcome::Unknown`], never as a failure;
+//! * [`SystemStore::touch`] changes no etag: a heartbeat never makes a vote lose its compare-and-set;
+//! * partitions whose names share a prefix do not see each other;
+//! * errors name the store and the operation and never hold a password.
+
+use std::fmt;
+use std::future::Future;
+use std::ops::RangeInclusive;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use emmer_core::Timestamp;
+
+use crate::table::{Row, TableDecl, Value};
+
+/// A boxed future, as the object-safe trait returns them.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// The token of a row's content: changes with every commit that writes the row, never with a touch.
+/// Opaque; equal only to itself.
+pub type Etag = Arc<str>;
+
+/// One change of one row inside a commit.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Mutation {
+    /// Adds a row that must not exist.
+    Insert {
+        /// The new row; columns left out are null.
+        row: Row,
+    },
+    /// Replaces a row that must exist with this etag. Volatile columns left out of `row` keep their value;
+    /// other columns left out become null.
+    Replace {
+        /// The row's new content.
+        row: Row,
+        /// The etag it must have now.
+        etag: Etag,
+    },
+    /// Writes a row whether it exists or not. Volatile columns left out keep their value.
+    Upsert {
+        /// The row's new content.
+        row: Row,
+    },
+    /// Deletes a row that must exist, with this etag if one is given.
+    Delete {
+        /// The row key.
+        row_key: String,
+        /// The etag it must have now; any when none.
+        etag: Option<Etag>,
+    },
+    /// Changes nothing; the row must exist with this etag.
+    Check {
+        /// The row key.
+        row_key: String,
+        /// The etag it must have now.
+        etag: Etag,
+    },
+}
+
+impl Mutation {
+    /// The key of the row this mutation is about.
+    pub fn row_key(&self) -> &str {
+        match self {
+            Self::Insert { row } | Self::Replace { row, .. } | Self::Upsert { row } => row.key(),
+            Self::Delete { row_key, .. } | Self::Check { row_key, .. } => row_key,
+        }
+    }
+}
+
+/// What became of a commit.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CommitOutcome {
+    /// All of it happened. One entry per mutation: the row's new etag, none for `Delete` and `Check`.
+    Committed(Vec<Option<Etag>>),
+    /// None of it happened: the condition of this mutation (by position) did not hold.
+    Conflict(usize),
+    /// All of it happened or none: the connection broke between request and answer. Read to find out; do
+    /// not treat it as a failure.
+    Unknown(StoreError),
+}
+
+/// A row as read, with its etag.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredRow {
+    /// The columns.
+    pub row: Row,
+    /// The token for a conditional mutation.
+    pub etag: Etag,
+}
+
+/// Why a store did not do what was asked. Except for [`CommitOutcome::Unknown`], nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreError {
+    /// The kind, for a program.
+    pub kind: StoreErrorKind,
+    /// The store, as scheme and place without credentials, e.g. `sqlite:///var/lib/emmer.db`.
+    pub store: String,
+    /// The operation and its subject, e.g. `commit silo_instances/prod`.
+    pub operation: String,
+    /// What went wrong, in the server's words, without credentials.
+    pub detail: String,
+}
+
+/// The kinds of [`StoreError`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreErrorKind {
+    /// The server cannot be reached or does not answer: try again later.
+    Unavailable,
+    /// The server is reached and refuses: credentials, permissions, a missing database.
+    Refused,
+    /// The row or table asked for is not there.
+    NotFound,
+    /// The request breaks a rule of the contract: unknown column, wrong type, too many mutations.
+    Invalid,
+    /// What is stored cannot be understood: another schema version, a foreign writer.
+    Corrupt,
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: {}", self.store, self.operation, self.detail)
+    }
+}
+
+impl std::error::Error for StoreError {}
+
+/// What a store operation returns.
+pub type Result<T> = std::result::Result<T, StoreError>;
+
+/// A server that keeps Emmer's tables. Implementations are cheap to share and safe to call concurrently.
+pub trait SystemStore: Send + Sync + 'static {
+    /// Scheme and place without credentials, for messages: `sqlite:///var/lib/emmer.db`.
+    fn describe(&self) -> String;
+
+    /// Creates what is missing of `tables`, idempotently, also when several processes start at once.
+    ///
+    /// # Errors
+    /// `Corrupt` when a table exists with another shape.
+    fn ensure_tables<'a>(&'a self, tables: &'a [&'static TableDecl]) -> BoxFuture<'a, Result<()>>;
+
+    /// All rows of a partition as one consistent snapshot, ordered by row key; empty when there are none.
+    fn read_partition<'a>(
+        &'a self,
+        table: &'static TableDecl,
+        partition: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<StoredRow>>>;
+
+    /// One row, or none.
+    fn read_row<'a>(
+        &'a self,
+        table: &'static TableDecl,
+        partition: &'a str,
+        row_key: &'a str,
+    ) -> BoxFuture<'a, Result<Option<StoredRow>>>;
+
+    /// The rows of every partition whose `column` (an indexed integer column of `table`) lies in `range`; a range
+    /// whose start is above its end wraps around. Ordered by partition, then row key. At most `limit` rows.
+    fn scan<'a>(
+        &'a self,
+        table: &'static TableDecl,
+        column: &'static str,
+        range: RangeInclusive<i64>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<StoredRow>>>;
+
+    /// Applies all of `mutations` to one partition, or none. At most
+    /// [`COMMIT_MUTATIONS_MAX`](emmer_core::limits::COMMIT_MUTATIONS_MAX), at most one per row.
+    ///
+    /// # Errors
+    /// Any error means that nothing was changed; an outcome that is not known is
+    /// [`CommitOutcome::Unknown`].
+    fn commit<'a>(
+        &'a self,
+        table: &'static TableDecl,
+        partition: &'a str,
+        mutations: Vec<Mutation>,
+    ) -> BoxFuture<'a, Result<CommitOutcome>>;
+
+    /// Sets one volatile column of one row without changing any etag.
+    ///
+    /// # Errors
+    /// `NotFound` when the row is missing.
+    fn touch<'a>(
+        &'a self,
+        table: &'static TableDecl,
+        partition: &'a str,
+        row_key: &'a str,
+        column: &'static str,
+        value: Value,
+    ) -> BoxFuture<'a, Result<()>>;
+
+    /// Adds rows that nobody will ever change (statistics); an existing row with the same key is kept.
+    fn append<'a>(
+        &'a self,
+        table: &'static TableDecl,
+        partition: &'a str,
+        rows: Vec<Row>,
+    ) -> BoxFuture<'a, Result<()>>;
+
+    /// Deletes the rows of `partition` whose timestamp `column` is before `cutoff`; returns how many.
+    fn delete_older_than<'a>(
+        &'a self,
+        table: &'static TableDecl,
+        partition: &'a str,
+        column: &'static str,
+        cutoff: Timestamp,
+    ) -> BoxFuture<'a, Result<u64>>;
+}

@@ -1,0 +1,147 @@
+//! Tables as data: declared once, created as real tables with real columns by every relational store, kept
+//! under readable field names by every other.
+
+use std::sync::Arc;
+
+use emmer_core::Timestamp;
+
+/// The type of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ColumnType {
+    /// UTF-8 text.
+    Text,
+    /// A 64-bit signed integer.
+    Int,
+    /// Milliseconds since 1970 UTC; readable as a date by an administrator where the server allows.
+    Time,
+    /// Bytes.
+    Bytes,
+    /// A list of texts, in order.
+    List,
+}
+
+/// One column of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// The name as seed 001 spells it, e.g. `SuspectingSilos`.
+    pub name: &'static str,
+    /// The type.
+    pub column_type: ColumnType,
+    /// Whether [`touch`](crate::SystemStore::touch) may set it; it is then outside the etag.
+    pub volatile: bool,
+    /// Whether [`scan`](crate::SystemStore::scan) may range over it (integer columns only).
+    pub indexed: bool,
+}
+
+impl Column {
+    /// A plain column.
+    pub const fn new(name: &'static str, column_type: ColumnType) -> Self {
+        Self { name, column_type, volatile: false, indexed: false }
+    }
+
+    /// The same column, settable by a touch.
+    pub const fn volatile(mut self) -> Self {
+        self.volatile = true;
+        self
+    }
+
+    /// The same column, with an index for scans.
+    pub const fn indexed(mut self) -> Self {
+        self.indexed = true;
+        self
+    }
+}
+
+/// A table: its name, its key columns and the rest. Partition and row key are text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableDecl {
+    /// The name, lower case with underscores, e.g. `silo_instances`.
+    pub name: &'static str,
+    /// The name of the partition key column.
+    pub partition_key: &'static str,
+    /// The name of the row key column.
+    pub row_key: &'static str,
+    /// Every other column.
+    pub columns: &'static [Column],
+    /// Grows when the declaration changes; a store compares it with what it finds.
+    pub schema_version: u32,
+}
+
+impl TableDecl {
+    /// The column called `name`, with its position.
+    pub fn column(&self, name: &str) -> Option<(usize, &'static Column)> {
+        self.columns.iter().enumerate().find(|(_, c)| c.name == name)
+    }
+}
+
+/// The content of one column of one row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// Text.
+    Text(Arc<str>),
+    /// An integer.
+    Int(i64),
+    /// A time.
+    Time(Timestamp),
+    /// Bytes.
+    Bytes(Arc<[u8]>),
+    /// A list of texts.
+    List(Vec<Arc<str>>),
+}
+
+impl Value {
+    /// The type of column this value fits.
+    pub const fn column_type(&self) -> ColumnType {
+        match self {
+            Self::Text(_) => ColumnType::Text,
+            Self::Int(_) => ColumnType::Int,
+            Self::Time(_) => ColumnType::Time,
+            Self::Bytes(_) => ColumnType::Bytes,
+            Self::List(_) => ColumnType::List,
+        }
+    }
+}
+
+/// One row: its key and its columns by name. A column that is not there is null.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Row {
+    key: String,
+    columns: Vec<(&'static str, Value)>,
+}
+
+impl Row {
+    /// An empty row under `key`.
+    pub fn new(key: impl Into<String>) -> Self {
+        Self { key: key.into(), columns: Vec::new() }
+    }
+
+    /// The row key.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// The same row with a column set.
+    #[must_use]
+    pub fn with(mut self, column: &'static str, value: Value) -> Self {
+        self.set(column, value);
+        self
+    }
+
+    /// Sets a column.
+    pub fn set(&mut self, column: &'static str, value: Value) {
+        match self.columns.iter_mut().find(|(name, _)| *name == column) {
+            Some((_, old)) => *old = value,
+            None => self.columns.push((column, value)),
+        }
+    }
+
+    /// The value of a column, none when it is null.
+    pub fn get(&self, column: &str) -> Option<&Value> {
+        self.columns.iter().find(|(name, _)| *name == column).map(|(_, v)| v)
+    }
+
+    /// The columns that are set.
+    pub fn columns(&self) -> &[(&'static str, Value)] {
+        &self.columns
+    }
+}

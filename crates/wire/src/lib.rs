@@ -1,0 +1,1 @@
+//! Emmer's frames, handshake and message headers. Sans-IO.
