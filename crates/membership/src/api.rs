@@ -26,6 +26,12 @@ pub enum TableRequest {
     ReadAll,
     /// The version row alone.
     ReadVersion,
+    /// The version row and at most `rows` silo rows: Active ones if there are any, else Joining ones, each time
+    /// others if the store can choose. A store that cannot read part of a partition reads all and cuts.
+    ReadSome {
+        /// The most silo rows wanted.
+        rows: u32,
+    },
     /// In one atomic commit: set the version row's number to `base.number + 1` on the condition that it still
     /// has `base.etag` (that it does not exist, when the etag is empty), write `rows` whole except for
     /// IAmAliveTime of rows that exist, delete `deletes`. At most
@@ -63,6 +69,8 @@ pub enum TableOutcome {
     Snapshot(TableSnapshot),
     /// Answer to `ReadVersion`.
     Version(TableVersion),
+    /// Answer to `ReadSome`: the version and some of the rows.
+    Sample(TableSnapshot),
     /// The commit happened; the version row is now this.
     Committed(TableVersion),
     /// The commit did not happen: the version row is not `base` any more.

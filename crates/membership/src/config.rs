@@ -1,0 +1,434 @@
+//! Every option of the membership protocol, under the name the seeds give it (in snake case).
+//!
+//! Durations are written with a unit (`"10s"`, `"200ms"`, `"3m"`), in files and in the environment alike; see
+//! [`humane`](crate::humane).
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::humane;
+use crate::view::RINGS_MAX;
+
+/// The options of the membership protocol. All silos of a cluster should use the same.
+///
+/// Four named sets exist: [`classic`](Self::classic) (the seeds to the letter), [`default`](Self::default) (ours),
+/// [`fast`](Self::fast) (for networks where nothing pauses for a second) and
+/// [`orleans_2026`](Self::orleans_2026) (the original's current numbers, for comparison).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    // ---- who probes whom, and how often -------------------------------------------------------------------
+    /// NumProbedSilos: how many silos each silo probes. Classic 3, default 10.
+    pub num_probed_silos: u32,
+    /// On how many seeded rings the probed silos are looked up: the first successors on each ring in turn. One ring
+    /// gives the seeds' chain of successors, as many rings as probed silos an expander graph. Classic 1, default 10.
+    pub num_probe_rings: u32,
+    /// How long after the start of one probe the next one of the same silo starts. Classic 10 s, default 1 s.
+    #[serde(with = "humane")]
+    pub probe_period: Duration,
+    /// ProbeTimeout: how long a probe waits for its answer before it counts as missed, until round trips have
+    /// been measured. Classic 10 s, default 200 ms.
+    #[serde(with = "humane")]
+    pub probe_timeout: Duration,
+    /// MinProbeTimeout: the shortest timeout that measured round trips may lead to. Default 200 ms: below that a
+    /// single TCP retransmission looks like a miss.
+    #[serde(with = "humane")]
+    pub min_probe_timeout: Duration,
+    /// MaxProbeTimeout: the longest timeout that measured round trips may lead to. Default 5 s.
+    #[serde(with = "humane")]
+    pub max_probe_timeout: Duration,
+    /// Whether the timeout follows the round trips measured with each peer (idea 2). Classic no, default yes.
+    pub adaptive_probe_timeouts: bool,
+    /// Whether a missed probe is followed by the next one at once instead of after the period (idea 2).
+    /// Classic yes in effect (timeout = period), default yes.
+    pub burst_reprobes: bool,
+    /// By how many percent the timeout grows from one missed probe to the next. With 150 and six probes of
+    /// 200 ms the patience is 4.2 s. Classic 100 (constant), default 150.
+    pub probe_timeout_growth_percent: u32,
+    /// NumMissedProbesLimit: how many probes missed in a row make a suspicion. Classic 3, default 6.
+    pub num_missed_probes_limit: u32,
+    // ---- votes --------------------------------------------------------------------------------------------
+    /// NumVotesForDeathDeclaration: how many votes make a silo Dead (fewer in clusters too small for that).
+    /// Classic 2, default 3.
+    pub num_votes_for_death_declaration: u32,
+    /// DeathVoteExpirationTimeout: how long a vote counts. 3 minutes.
+    #[serde(with = "humane")]
+    pub death_vote_expiration_timeout: Duration,
+    /// LivenessEnabled: whether silos may be declared dead at all. Votes are written regardless. Default yes.
+    pub liveness_enabled: bool,
+    /// Whether a vote needs a witness: a round trip with a third silo, started after the first miss and ended before
+    /// the last missed probe started (idea 4). Classic no, default yes.
+    pub vote_needs_witness: bool,
+    /// EnableIndirectProbes: whether the last probes before a vote go through other silos. Default yes.
+    pub enable_indirect_probes: bool,
+    /// How many intermediaries are asked. Classic 1, default 2.
+    pub num_indirect_probes: u32,
+    /// Whether a negative answer from a healthy intermediary counts as its vote too ("counts as both votes").
+    /// Classic yes, default no (idea 4).
+    pub indirect_probe_counts_as_vote: bool,
+    /// EnableConnectionLivenessCheck: whether application bytes heard from the suspect hold a vote back. In the default
+    /// set only bytes heard since the first miss do; with `orleans_2026` any within the detection window.
+    pub enable_connection_liveness_check: bool,
+    /// How far back bytes heard hold a vote back. Zero: only since the first miss. Default 0.
+    #[serde(with = "humane")]
+    pub connection_liveness_window: Duration,
+    /// Whether a broken connection leads to a dial at once, and a refused dial to a vote (idea 3). Default yes.
+    pub connection_hints: bool,
+    /// How long such a dial may take. Default 1 s.
+    #[serde(with = "humane")]
+    pub hint_dial_timeout: Duration,
+    // ---- self-health --------------------------------------------------------------------------------------
+    /// ExtendProbeTimeoutDuringDegradation: whether the self-health score stretches probe timeouts. Default yes.
+    pub extend_probe_timeout_during_degradation: bool,
+    /// LocalHealthDegradationMonitoringPeriod: how far back the score looks. Default 10 s.
+    #[serde(with = "humane")]
+    pub local_health_degradation_monitoring_period: Duration,
+    /// How long a task may wait for a worker before it costs a point of health, one more for each further such
+    /// span. 1 s.
+    #[serde(with = "humane")]
+    pub health_scheduler_delay: Duration,
+    /// How late a timer may fire before it costs a point of health. 3 s.
+    #[serde(with = "humane")]
+    pub health_timer_delay: Duration,
+    // ---- the table ----------------------------------------------------------------------------------------
+    /// TableRefreshTimeout: how often the table (or its version alone) is read. 60 s.
+    #[serde(with = "humane")]
+    pub table_refresh_timeout: Duration,
+    /// Whether the refresh reads the version row alone and the table only when it moved (idea 6). Default yes.
+    pub version_only_refresh: bool,
+    /// IAmAliveTablePublishTimeout: how often a silo touches its row. Classic 5 min, default 30 s.
+    #[serde(with = "humane")]
+    pub i_am_alive_table_publish_timeout: Duration,
+    /// NumMissedTableIAmAliveLimit: after how many missed touches a row is stale. Classic 2, default 3.
+    pub num_missed_table_i_am_alive_limit: u32,
+    /// Whether staleness is judged by the local time since the value last moved, instead of by comparing clocks
+    /// (idea 8). Classic no, default yes.
+    pub moving_staleness: bool,
+    /// How long a request to the table may take before its outcome counts as unknown. 10 s.
+    #[serde(with = "humane")]
+    pub table_timeout: Duration,
+    /// The shortest pause before the table is tried again after it did not answer or a commit was lost twice.
+    #[serde(with = "humane")]
+    pub table_retry_min: Duration,
+    /// The longest such pause. Classic 60 s, default 2 s.
+    #[serde(with = "humane")]
+    pub table_retry_max: Duration,
+    /// Whether a commit that lost the compare-and-set is evaluated again at once (idea 7). Classic no, default yes.
+    pub reevaluate_lost_commits_at_once: bool,
+    /// Whether intents go to one writer that commits many together (idea 5). Classic no, default yes.
+    pub batch_writes: bool,
+    /// How long the writer collects intents before it commits. Default 5 ms.
+    #[serde(with = "humane")]
+    pub batch_window: Duration,
+    /// How long the writer keeps votes that do not suffice yet in memory before it writes them as they are.
+    /// Default 1500 ms.
+    #[serde(with = "humane")]
+    pub vote_hold: Duration,
+    /// How long a silo waits for the writer before the next silo in ring order is asked, and at last itself.
+    /// Default 250 ms.
+    #[serde(with = "humane")]
+    pub writer_timeout: Duration,
+    // ---- views --------------------------------------------------------------------------------------------
+    /// UseLivenessGossip: whether a new view is sent to the other silos. Default yes.
+    pub use_liveness_gossip: bool,
+    /// Whether views travel as deltas down a tree (idea 6), instead of as snapshots to everybody. Default yes.
+    pub delta_views: bool,
+    /// How many silos one silo passes a view on to. Default 8.
+    pub fan_out: u32,
+    /// How many past deltas a silo keeps for those that missed them. Default 64.
+    pub delta_log_max: u32,
+    // ---- joining, leaving, cleaning ------------------------------------------------------------------------
+    /// MaxJoinAttemptTime: how long a silo tries to join before it gives up. 5 min.
+    #[serde(with = "humane")]
+    pub max_join_attempt_time: Duration,
+    /// ExpectedClusterSize: spreads the first writes of silos that start together over as many milliseconds.
+    /// Default 20.
+    pub expected_cluster_size: u32,
+    /// EvictWhenMaxJoinAttemptTimeExceeded: whether silos that stay Joining for longer are voted dead. Default yes.
+    pub evict_when_max_join_attempt_time_exceeded: bool,
+    /// How many rows a joiner reads to find a peer that hands it the rest. 0: it reads the whole table. Default 8.
+    pub join_sample_rows: u32,
+    /// ClusteringShutdownGracePeriod: how long the last writes of a leaving silo may take. Default 5 s.
+    #[serde(with = "humane")]
+    pub shutdown_grace_period: Duration,
+    /// DefunctSiloExpiration: how long a Dead row is kept. 7 d.
+    #[serde(with = "humane")]
+    pub defunct_silo_expiration: Duration,
+    /// DefunctSiloCleanupPeriod: how often Dead rows are looked for. 1 h. Zero: never.
+    #[serde(with = "humane")]
+    pub defunct_silo_cleanup_period: Duration,
+    /// MaxDefunctSiloEntries: how many Dead rows are kept at most, whatever their age (those of the last
+    /// `death_vote_expiration_timeout` are always kept). 0: no limit. Default 100.
+    pub max_defunct_silo_entries: u32,
+    // ---- the silence fence ---------------------------------------------------------------------------------
+    /// How long after the last confirmation that it is alive a silo stops starting turns (idea 9). Must be shorter
+    /// than the fastest possible death by silence. Zero: never. Classic 0, default 3 s.
+    #[serde(with = "humane")]
+    pub fence_timeout: Duration,
+}
+
+/// The options contradict one another. Nothing was started.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{option}: {reason}")]
+pub struct ConfigError {
+    /// The option to change.
+    pub option: &'static str,
+    /// What is wrong with it, with its value.
+    pub reason: String,
+}
+
+const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+const fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            num_probed_silos: 10,
+            num_probe_rings: 10,
+            probe_period: secs(1),
+            probe_timeout: ms(200),
+            min_probe_timeout: ms(200),
+            max_probe_timeout: secs(5),
+            adaptive_probe_timeouts: true,
+            burst_reprobes: true,
+            probe_timeout_growth_percent: 150,
+            num_missed_probes_limit: 6,
+            num_votes_for_death_declaration: 3,
+            death_vote_expiration_timeout: secs(180),
+            liveness_enabled: true,
+            vote_needs_witness: true,
+            enable_indirect_probes: true,
+            num_indirect_probes: 2,
+            indirect_probe_counts_as_vote: false,
+            enable_connection_liveness_check: true,
+            connection_liveness_window: Duration::ZERO,
+            connection_hints: true,
+            hint_dial_timeout: secs(1),
+            extend_probe_timeout_during_degradation: true,
+            local_health_degradation_monitoring_period: secs(10),
+            health_scheduler_delay: secs(1),
+            health_timer_delay: secs(3),
+            table_refresh_timeout: secs(60),
+            version_only_refresh: true,
+            i_am_alive_table_publish_timeout: secs(30),
+            num_missed_table_i_am_alive_limit: 3,
+            moving_staleness: true,
+            table_timeout: secs(10),
+            table_retry_min: ms(100),
+            table_retry_max: secs(2),
+            reevaluate_lost_commits_at_once: true,
+            batch_writes: true,
+            batch_window: ms(5),
+            vote_hold: ms(1500),
+            writer_timeout: ms(250),
+            use_liveness_gossip: true,
+            delta_views: true,
+            fan_out: 8,
+            delta_log_max: 64,
+            max_join_attempt_time: secs(300),
+            expected_cluster_size: 20,
+            evict_when_max_join_attempt_time_exceeded: true,
+            join_sample_rows: 8,
+            shutdown_grace_period: secs(5),
+            defunct_silo_expiration: secs(7 * 86_400),
+            defunct_silo_cleanup_period: secs(3_600),
+            max_defunct_silo_entries: 100,
+            fence_timeout: secs(3),
+        }
+    }
+}
+
+impl Config {
+    /// Exactly the seeds' numbers and rules: 10 s probes, 3 probed silos, 3 misses, 2 votes within 3 minutes, 60 s
+    /// refresh of the whole table, IAmAlive every 5 minutes, one indirect probe whose negative answer counts as both votes, a
+    /// snapshot to everybody after each write, every silo its own writer.
+    pub fn classic() -> Self {
+        Self {
+            num_probed_silos: 3,
+            num_probe_rings: 1,
+            probe_period: secs(10),
+            probe_timeout: secs(10),
+            min_probe_timeout: secs(10),
+            max_probe_timeout: secs(10),
+            adaptive_probe_timeouts: false,
+            probe_timeout_growth_percent: 100,
+            num_missed_probes_limit: 3,
+            num_votes_for_death_declaration: 2,
+            vote_needs_witness: false,
+            num_indirect_probes: 1,
+            indirect_probe_counts_as_vote: true,
+            enable_connection_liveness_check: false,
+            connection_hints: false,
+            version_only_refresh: false,
+            i_am_alive_table_publish_timeout: secs(300),
+            num_missed_table_i_am_alive_limit: 2,
+            moving_staleness: false,
+            table_retry_min: secs(1),
+            table_retry_max: secs(60),
+            reevaluate_lost_commits_at_once: false,
+            batch_writes: false,
+            batch_window: Duration::ZERO,
+            vote_hold: Duration::ZERO,
+            delta_views: false,
+            join_sample_rows: 0,
+            max_defunct_silo_entries: 0,
+            fence_timeout: Duration::ZERO,
+            ..Self::default()
+        }
+    }
+
+    /// For networks and machines where pauses above one second do not happen: the default with half the misses.
+    pub fn fast() -> Self {
+        Self { num_missed_probes_limit: 3, fence_timeout: ms(700), probe_period: ms(500), ..Self::default() }
+    }
+
+    /// The original's current parameters (main branch, August 2026), as far as one machine serves them: 10 rings,
+    /// adaptive timeouts between 2.5 s and 20 s, 3 misses, 2 votes, votes held back while the connection was heard
+    /// from within 60 s.
+    pub fn orleans_2026() -> Self {
+        Self {
+            num_probed_silos: 10,
+            num_probe_rings: 10,
+            probe_period: ms(2_500),
+            probe_timeout: secs(5),
+            min_probe_timeout: ms(2_500),
+            max_probe_timeout: secs(20),
+            adaptive_probe_timeouts: true,
+            death_vote_expiration_timeout: secs(120),
+            i_am_alive_table_publish_timeout: secs(30),
+            num_missed_table_i_am_alive_limit: 3,
+            enable_connection_liveness_check: true,
+            connection_liveness_window: secs(60),
+            max_defunct_silo_entries: 25,
+            ..Self::classic()
+        }
+    }
+
+    /// After how long without a touch a row is stale: the product of the two IAmAlive options.
+    pub fn stale_after(&self) -> Duration {
+        self.i_am_alive_table_publish_timeout.saturating_mul(self.num_missed_table_i_am_alive_limit)
+    }
+
+    /// Checks that the options make sense together.
+    ///
+    /// # Errors
+    /// The first contradiction found, naming the option to change.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        self.validate_probes()?;
+        self.validate_votes()?;
+        self.validate_table()
+    }
+
+    fn validate_probes(&self) -> Result<(), ConfigError> {
+        positive("num_probed_silos", self.num_probed_silos)?;
+        positive("num_missed_probes_limit", self.num_missed_probes_limit)?;
+        positive("probe_period", self.probe_period)?;
+        positive("probe_timeout", self.probe_timeout)?;
+        positive("min_probe_timeout", self.min_probe_timeout)?;
+        positive("health_scheduler_delay", self.health_scheduler_delay)?;
+        ordered("min_probe_timeout", self.min_probe_timeout, "probe_timeout", self.probe_timeout)?;
+        ordered("probe_timeout", self.probe_timeout, "max_probe_timeout", self.max_probe_timeout)?;
+        let rings_max = u32::try_from(RINGS_MAX).unwrap_or(u32::MAX);
+        within("num_probe_rings", self.num_probe_rings, 1, rings_max.min(self.num_probed_silos))?;
+        within("probe_timeout_growth_percent", self.probe_timeout_growth_percent, 100, 400)?;
+        within("num_missed_probes_limit", self.num_missed_probes_limit, 1, 100)?;
+        if self.connection_hints {
+            positive("hint_dial_timeout", self.hint_dial_timeout)?;
+        }
+        if self.enable_indirect_probes {
+            within("num_indirect_probes", self.num_indirect_probes, 1, 16)?;
+        }
+        if self.fence_timeout > Duration::ZERO && self.fence_timeout >= self.patience() {
+            return Err(wrong(
+                "fence_timeout",
+                format!(
+                    "{} is not shorter than {}, the time of {} missed probes",
+                    humane::print(self.fence_timeout),
+                    humane::print(self.patience()),
+                    self.num_missed_probes_limit
+                ),
+            ));
+        }
+        Ok(())
+    }
+
+    fn validate_votes(&self) -> Result<(), ConfigError> {
+        positive("death_vote_expiration_timeout", self.death_vote_expiration_timeout)?;
+        if self.liveness_enabled {
+            let votes = self.num_votes_for_death_declaration;
+            within("num_votes_for_death_declaration", votes, 1, self.num_probed_silos)?;
+        }
+        if self.death_vote_expiration_timeout <= self.patience() / 2 {
+            return Err(wrong(
+                "death_vote_expiration_timeout",
+                "shorter than half the time of the missed probes: votes would never meet".to_owned(),
+            ));
+        }
+        Ok(())
+    }
+
+    fn validate_table(&self) -> Result<(), ConfigError> {
+        for (option, value) in [
+            ("table_refresh_timeout", self.table_refresh_timeout),
+            ("i_am_alive_table_publish_timeout", self.i_am_alive_table_publish_timeout),
+            ("max_join_attempt_time", self.max_join_attempt_time),
+            ("table_timeout", self.table_timeout),
+            ("table_retry_min", self.table_retry_min),
+            ("writer_timeout", self.writer_timeout),
+            ("shutdown_grace_period", self.shutdown_grace_period),
+        ] {
+            positive(option, value)?;
+        }
+        positive("num_missed_table_i_am_alive_limit", self.num_missed_table_i_am_alive_limit)?;
+        ordered("table_retry_min", self.table_retry_min, "table_retry_max", self.table_retry_max)?;
+        within("fan_out", self.fan_out, 2, 1_000)?;
+        within("delta_log_max", self.delta_log_max, 1, 100_000)?;
+        within("join_sample_rows", self.join_sample_rows, 0, 99)
+    }
+
+    /// The shortest time from the first missed probe to a vote by silence.
+    pub fn patience(&self) -> Duration {
+        let mut timeout = self.min_probe_timeout;
+        let mut sum = Duration::ZERO;
+        for _ in 0..self.num_missed_probes_limit.min(1_000) {
+            sum = sum.saturating_add(timeout);
+            timeout = grown(timeout, self.probe_timeout_growth_percent);
+        }
+        sum
+    }
+}
+
+/// `timeout` after one more miss.
+pub(crate) fn grown(timeout: Duration, percent: u32) -> Duration {
+    timeout.saturating_mul(percent) / 100
+}
+
+fn wrong(option: &'static str, reason: String) -> ConfigError {
+    ConfigError { option, reason }
+}
+
+fn positive<T: Default + PartialEq>(option: &'static str, value: T) -> Result<(), ConfigError> {
+    if value == T::default() { Err(wrong(option, "must not be zero".to_owned())) } else { Ok(()) }
+}
+
+fn within(option: &'static str, value: u32, min: u32, max: u32) -> Result<(), ConfigError> {
+    if (min..=max).contains(&value) {
+        Ok(())
+    } else {
+        Err(wrong(option, format!("{value} is not between {min} and {max}")))
+    }
+}
+
+fn ordered(low: &'static str, a: Duration, high: &'static str, b: Duration) -> Result<(), ConfigError> {
+    if a <= b {
+        Ok(())
+    } else {
+        Err(wrong(low, format!("{} is more than {high}, {}", humane::print(a), humane::print(b))))
+    }
+}

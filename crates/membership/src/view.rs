@@ -1,0 +1,236 @@
+//! A view: the membership table as it was at one version. Immutable, shared, sorted.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, OnceLock};
+
+use emmer_core::{SiloAddress, SiloEntry, SiloStatus, TableVersion, hash};
+
+use crate::api::TableSnapshot;
+
+/// The most rings a view keeps the order of. [`Config`](crate::Config) allows no more.
+pub const RINGS_MAX: usize = 16;
+
+/// The members of the cluster at one version of the table.
+///
+/// Every silo that holds the view of a version holds the same rows (invariant I2); IAmAliveTime is the exception,
+/// because it changes without a version. Cheap to share (`Arc`), and cheap to derive the next one from: unchanged
+/// rows are shared.
+pub struct View {
+    table: TableVersion,
+    members: Box<[Arc<SiloEntry>]>,
+    digest: u64,
+    active: u32,
+    /// Positions in `members`, ordered by the silo's hash under the ring's number. Computed when first asked for.
+    rings: [OnceLock<Box<[RingPoint]>>; RINGS_MAX],
+}
+
+/// A silo's place on a ring: its hash, then its position in the view.
+pub(crate) type RingPoint = (u64, u32);
+
+impl View {
+    /// The view of a table in which nothing was ever written.
+    pub fn empty() -> Self {
+        Self::from_sorted(TableVersion::default(), Box::new([]))
+    }
+
+    /// The view that `snapshot` shows.
+    pub fn from_snapshot(snapshot: &TableSnapshot) -> Self {
+        let rows = snapshot.rows.iter().map(|row| Arc::new(row.clone())).collect();
+        Self::new(snapshot.version.clone(), rows)
+    }
+
+    /// The view of `members` (in any order) at `table`. Of two rows with one address the last is kept.
+    pub fn new(table: TableVersion, mut members: Vec<Arc<SiloEntry>>) -> Self {
+        members.sort_by_key(|m| m.address);
+        members.reverse();
+        members.dedup_by_key(|m| m.address);
+        members.reverse();
+        Self::from_sorted(table, members.into())
+    }
+
+    fn from_sorted(table: TableVersion, members: Box<[Arc<SiloEntry>]>) -> Self {
+        let digest = members.iter().fold(0, |digest: u64, row| digest ^ row_digest(row));
+        let active = members.iter().filter(|m| m.status == SiloStatus::Active).count();
+        let active = u32::try_from(active).unwrap_or(u32::MAX);
+        Self { table, members, digest, active, rings: Default::default() }
+    }
+
+    /// The version of the table this view shows. 0: nothing was ever written.
+    pub const fn version(&self) -> u64 {
+        self.table.number
+    }
+
+    /// The version row: number and etag.
+    pub const fn table_version(&self) -> &TableVersion {
+        &self.table
+    }
+
+    /// Every row, sorted by address, the Dead ones included.
+    pub const fn members(&self) -> &[Arc<SiloEntry>] {
+        &self.members
+    }
+
+    /// A hash of every row (without IAmAliveTime): two views of one version are equal when their digests are.
+    pub const fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    /// The row of `silo`.
+    pub fn get(&self, silo: &SiloAddress) -> Option<&Arc<SiloEntry>> {
+        self.position(silo).map(|i| &self.members[i])
+    }
+
+    /// The status of `silo`: of its row; Dead when it has none and a later incarnation of its `ip:port` has one
+    /// (its own was cleaned up); none when the table knows nothing about it.
+    pub fn status_of(&self, silo: &SiloAddress) -> Option<SiloStatus> {
+        match self.get(silo) {
+            Some(row) => Some(row.status),
+            None => self.successor_of(silo).map(|_| SiloStatus::Dead),
+        }
+    }
+
+    /// The latest incarnation of `silo`'s `ip:port` that started after it, if the table has one.
+    pub fn successor_of(&self, silo: &SiloAddress) -> Option<&Arc<SiloEntry>> {
+        self.incarnations_of(silo).last().filter(|row| silo.is_succeeded_by(&row.address))
+    }
+
+    /// Every row with the `ip:port` of `silo`, oldest incarnation first.
+    pub fn incarnations_of(&self, silo: &SiloAddress) -> &[Arc<SiloEntry>] {
+        let key = |m: &SiloAddress| (m.ip(), m.port());
+        let from = self.members.partition_point(|m| key(&m.address) < key(silo));
+        let count = self.members[from..].partition_point(|m| m.address.same_endpoint(silo));
+        &self.members[from..from + count]
+    }
+
+    /// The Active silos, sorted by address.
+    pub fn active(&self) -> impl Iterator<Item = &Arc<SiloEntry>> {
+        self.members.iter().filter(|m| m.status == SiloStatus::Active)
+    }
+
+    /// How many silos are Active.
+    pub const fn active_count(&self) -> usize {
+        self.active as usize
+    }
+
+    /// How many rows there are, the Dead ones included.
+    pub const fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Whether there is no row at all.
+    pub const fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
+
+    /// The position of `silo`'s row in [`members`](Self::members).
+    pub(crate) fn position(&self, silo: &SiloAddress) -> Option<usize> {
+        self.members.binary_search_by_key(silo, |m| m.address).ok()
+    }
+
+    /// The order of the members that can be probed on ring `number` (taken modulo [`RINGS_MAX`]).
+    pub(crate) fn ring(&self, number: usize) -> &[RingPoint] {
+        let number = number % RINGS_MAX;
+        self.rings[number].get_or_init(|| {
+            let mut points: Vec<RingPoint> = (0u32..)
+                .zip(self.members.iter())
+                .filter(|(_, m)| is_on_rings(m.status))
+                .map(|(at, m)| (m.address.stable_hash(number as u64), at))
+                .collect();
+            points.sort_unstable();
+            points.into()
+        })
+    }
+
+    /// The next view: `upserts` and `deletes` applied to this one. Costs one pass over the members.
+    pub(crate) fn next(
+        &self,
+        table: TableVersion,
+        upserts: &[Arc<SiloEntry>],
+        deletes: &[SiloAddress],
+    ) -> Self {
+        let mut changed: Vec<&Arc<SiloEntry>> = upserts.iter().collect();
+        changed.sort_by_key(|row| row.address);
+        let mut changed = changed.into_iter().peekable();
+        let mut members = Vec::with_capacity(self.members.len() + upserts.len());
+        let mut digest = self.digest;
+        let mut active = self.active;
+        let tally = |row: &SiloEntry| u32::from(row.status == SiloStatus::Active);
+        for old in &self.members {
+            while let Some(new) = changed.next_if(|new| new.address < old.address) {
+                digest ^= row_digest(new);
+                active += tally(new);
+                members.push(new.clone());
+            }
+            if let Some(new) = changed.next_if(|new| new.address == old.address) {
+                digest ^= row_digest(old) ^ row_digest(new);
+                active = active - tally(old) + tally(new);
+                members.push(new.clone());
+            } else if deletes.contains(&old.address) {
+                digest ^= row_digest(old);
+                active -= tally(old);
+            } else {
+                members.push(old.clone());
+            }
+        }
+        for new in changed {
+            digest ^= row_digest(new);
+            active += tally(new);
+            members.push(new.clone());
+        }
+        Self { table, members: members.into(), digest, active, rings: Default::default() }
+    }
+}
+
+/// Who stands on the monitoring rings: everybody who is in the table and not gone.
+pub(crate) const fn is_on_rings(status: SiloStatus) -> bool {
+    matches!(
+        status,
+        SiloStatus::Joining | SiloStatus::Active | SiloStatus::ShuttingDown | SiloStatus::Stopping
+    )
+}
+
+/// A hash of everything in `row` that only a versioned write can change.
+fn row_digest(row: &SiloEntry) -> u64 {
+    let mut state = row.address.stable_hash(u64::from(u8::from(row.status)));
+    for vote in &row.votes {
+        state = vote.voter.stable_hash(state ^ vote.at.as_millis().cast_unsigned());
+    }
+    let mut rest = Vec::with_capacity(64);
+    rest.extend_from_slice(&state.to_le_bytes());
+    rest.extend_from_slice(&row.proxy_port.to_le_bytes());
+    rest.extend_from_slice(&row.update_zone.to_le_bytes());
+    rest.extend_from_slice(&row.fault_zone.to_le_bytes());
+    rest.extend_from_slice(&row.start_time.as_millis().to_le_bytes());
+    for name in [&row.host_name, &row.role_name, &row.instance_name] {
+        rest.extend_from_slice(&(name.len() as u64).to_le_bytes());
+        rest.extend_from_slice(name.as_bytes());
+    }
+    hash::stable64(&rest)
+}
+
+impl PartialEq for View {
+    /// The same version and the same rows, IAmAliveTime aside.
+    fn eq(&self, other: &Self) -> bool {
+        self.table == other.table && self.digest == other.digest && self.members.len() == other.members.len()
+    }
+}
+
+impl Eq for View {}
+
+impl Hash for View {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.table, self.digest).hash(state);
+    }
+}
+
+impl fmt::Debug for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut map = f.debug_map();
+        map.entry(&"version", &self.version());
+        for row in &self.members {
+            map.entry(&row.address, &row.status);
+        }
+        map.finish()
+    }
+}
