@@ -1,1 +1,53 @@
 //! Emmer's frames, handshake and message headers. Sans-IO.
+//!
+//! `docs/wire.md` specifies every byte and holds the test vectors that this crate is checked against.
+//! Nothing here reads a socket, waits or looks at a clock: bytes go in, values come out, and the other way
+//! round. Two rules shape the code:
+//!
+//! * **Outside bytes are hostile.** Whatever arrives decodes to a value or to an error; it never panics, and
+//!   it never allocates more than a small multiple of what has really arrived.
+//! * **A call costs no allocation.** Frames are encoded straight into the connection's outgoing buffer, and
+//!   payloads are taken out of the incoming one without a copy.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`frame`] | the length prefix and the kinds of frame |
+//! | [`handshake`] | Hello, Welcome, Refuse; version negotiation |
+//! | [`request`] | the header of a call, its call chain |
+//! | [`response`] | the header of an answer, failures |
+//! | [`control`] | system messages, credit, goodbye |
+//! | [`codec`] | user values as MessagePack with named fields |
+//! | [`error`] | what can be wrong with bytes |
+
+pub mod codec;
+pub mod control;
+pub mod error;
+pub mod frame;
+pub mod handshake;
+mod ident;
+mod read;
+pub mod request;
+pub mod response;
+
+pub use codec::{Codec, CodecError, MessagePack};
+pub use control::{
+    Goodbye, GoodbyeCode, channel, decode_credit, decode_system_channel, encode_credit, encode_goodbye,
+    encode_system,
+};
+pub use error::{FrameError, HeaderError};
+pub use frame::{FRAME_PREFIX_BYTES, Frame, FrameKind, decode_frame, frame_fits};
+pub use handshake::{
+    ConnectionLimits, HANDSHAKE_BYTES_MAX, Hello, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, PeerKind, Refuse,
+    RefuseCode, Welcome, encode_hello, encode_refuse, encode_welcome, negotiate,
+};
+pub use request::{
+    CallChain, ChainLink, ChainTooLong, RequestFlags, RequestHeader, decode_request, encode_request,
+};
+pub use response::{
+    Failure, FailureCode, ResponseHeader, ResponseStatus, decode_failure, decode_response, encode_failure,
+    encode_response, put_failure,
+};
+
+/// The longest free text in a frame (a refusal's reason, a failure's detail, a goodbye's text), in bytes.
+/// Longer text is cut at a character boundary before it is sent, and refused when it arrives.
+pub const TEXT_BYTES_MAX: usize = 1024;

@@ -1,0 +1,142 @@
+//! User values as bytes: MessagePack with named fields.
+//!
+//! Structs are maps from field name to value, so fields may be added and removed between versions (with
+//! `#[serde(default)]`), a method's arguments may grow by trailing optional ones, and other languages can
+//! read them. What MessagePack cannot tell apart stays so, as in JSON: `Some(())` and `Some(None)` arrive as
+//! `None`.
+//!
+//! Before serde sees bytes from outside, [`decode`] checks in one pass without recursion that they are exactly
+//! one well-formed value of bounded depth. Serde's recursion through enums and options has no depth limit of
+//! its own, and `size_hint`s come straight from the input: the check bounds both.
+
+use bytes::{BufMut, BytesMut};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+mod check;
+
+/// The number of [`MessagePack`] in the handshake.
+pub const CODEC_MESSAGE_PACK: u8 = 1;
+
+/// The deepest nesting of arrays and maps in a value. A deeper one is refused when it arrives, so that no
+/// input can overflow the stack.
+pub const VALUE_DEPTH_MAX: usize = 128;
+
+/// The longest reason in an error: reasons quote the input.
+const REASON_BYTES_MAX: usize = 256;
+
+/// A way to turn user values into bytes, named in the handshake.
+pub trait Codec {
+    /// Its number in the handshake; never 0, never reused.
+    const NUMBER: u8;
+    /// Its name, for people.
+    const NAME: &'static str;
+
+    /// Appends `value` to `out`.
+    ///
+    /// # Errors
+    /// [`CodecError`] when the value cannot be encoded; then `out` is as it was before.
+    fn encode_into<T: Serialize + ?Sized>(out: &mut BytesMut, value: &T) -> Result<(), CodecError>;
+
+    /// Reads one value that fills `bytes` exactly.
+    ///
+    /// # Errors
+    /// [`CodecError`] when `bytes` are anything else.
+    fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError>;
+}
+
+/// MessagePack with named fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MessagePack;
+
+impl Codec for MessagePack {
+    const NUMBER: u8 = CODEC_MESSAGE_PACK;
+    const NAME: &'static str = "MessagePack with named fields";
+
+    fn encode_into<T: Serialize + ?Sized>(out: &mut BytesMut, value: &T) -> Result<(), CodecError> {
+        let start = out.len();
+        let mut serializer = rmp_serde::Serializer::new(out.writer()).with_struct_map();
+        value.serialize(&mut serializer).map_err(|error| {
+            out.truncate(start);
+            CodecError::Encode { type_name: std::any::type_name::<T>(), reason: reason(&error) }
+        })
+    }
+
+    fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
+        let type_name = std::any::type_name::<T>();
+        check::check(bytes).map_err(|defect| match defect {
+            check::Defect::Truncated => CodecError::Truncated { type_name },
+            check::Defect::Trailing(bytes) => CodecError::Trailing { type_name, bytes },
+            check::Defect::TooDeep => CodecError::TooDeep { type_name },
+            check::Defect::Reserved => {
+                CodecError::Decode { type_name, reason: "not MessagePack: a byte c1".to_owned() }
+            }
+        })?;
+        rmp_serde::from_slice(bytes).map_err(|error| CodecError::Decode { type_name, reason: reason(&error) })
+    }
+}
+
+/// Appends `value` to `out` in the codec every peer speaks, [`MessagePack`].
+///
+/// # Errors
+/// [`CodecError`] when the value cannot be encoded (its own `Serialize` said no); then `out` is as it was
+/// before.
+pub fn encode_into<T: Serialize + ?Sized>(out: &mut BytesMut, value: &T) -> Result<(), CodecError> {
+    MessagePack::encode_into(out, value)
+}
+
+/// Reads one value that fills `bytes` exactly, in the codec every peer speaks, [`MessagePack`].
+///
+/// # Errors
+/// [`CodecError`] when `bytes` are anything else.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
+    MessagePack::decode(bytes)
+}
+
+/// A value could not be encoded or decoded. Says which type, and why. Only the one call is concerned: the
+/// connection lives on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CodecError {
+    /// The value's own `Serialize` failed.
+    #[error("cannot encode {type_name}: {reason}")]
+    Encode {
+        /// The type of the value.
+        type_name: &'static str,
+        /// Why.
+        reason: String,
+    },
+    /// The bytes are not a value of this type.
+    #[error("cannot decode {type_name}: {reason}")]
+    Decode {
+        /// The wanted type.
+        type_name: &'static str,
+        /// Why.
+        reason: String,
+    },
+    /// The bytes end inside the value.
+    #[error("cannot decode {type_name}: the bytes end inside the value")]
+    Truncated {
+        /// The wanted type.
+        type_name: &'static str,
+    },
+    /// Bytes are left over after the value.
+    #[error("cannot decode {type_name}: {bytes} bytes too many after the value")]
+    Trailing {
+        /// The wanted type.
+        type_name: &'static str,
+        /// How many.
+        bytes: usize,
+    },
+    /// Nested deeper than [`VALUE_DEPTH_MAX`].
+    #[error("cannot decode {type_name}: nested more than {VALUE_DEPTH_MAX} deep")]
+    TooDeep {
+        /// The wanted type.
+        type_name: &'static str,
+    },
+}
+
+fn reason(error: &impl ToString) -> String {
+    let mut text = error.to_string();
+    text.truncate(text.floor_char_boundary(REASON_BYTES_MAX));
+    text
+}

@@ -1,0 +1,201 @@
+//! Whether bytes are exactly one MessagePack value of bounded depth: one pass, no recursion, no allocation.
+
+use super::VALUE_DEPTH_MAX;
+
+/// What is wrong with the bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Defect {
+    /// They end inside the value, or announce more elements than bytes are left.
+    Truncated,
+    /// So many are left over after the value.
+    Trailing(usize),
+    /// Nested deeper than [`VALUE_DEPTH_MAX`].
+    TooDeep,
+    /// The one byte that starts no value.
+    Reserved,
+}
+
+/// What a value's first byte announces.
+enum Head {
+    /// So many more bytes, and the value ends.
+    Leaf(usize),
+    /// A length of so many bytes, then that many plus so many more.
+    Sized { length_bytes: usize, more: usize },
+    /// So many values.
+    Children(u64),
+    /// A count of so many bytes, then so many values for each.
+    Counted { length_bytes: usize, each: u64 },
+}
+
+pub(super) fn check(bytes: &[u8]) -> Result<(), Defect> {
+    let mut rest = bytes;
+    // How many values are still to come at each level.
+    let mut left = [0u64; VALUE_DEPTH_MAX + 1];
+    left[0] = 1;
+    let mut depth = 0;
+    loop {
+        let children = match head(take(&mut rest, 1)?)? {
+            Head::Leaf(n) => {
+                take(&mut rest, n)?;
+                0
+            }
+            Head::Sized { length_bytes, more } => {
+                let n = number(take(&mut rest, length_bytes)?) as usize;
+                take(&mut rest, n.saturating_add(more))?;
+                0
+            }
+            Head::Children(n) => n,
+            Head::Counted { length_bytes, each } => number(take(&mut rest, length_bytes)?) * each,
+        };
+        if children > rest.len() as u64 {
+            return Err(Defect::Truncated);
+        }
+        if children > 0 {
+            depth += 1;
+            *left.get_mut(depth).ok_or(Defect::TooDeep)? = children;
+            continue;
+        }
+        // A value has ended, and with it every value whose last part it was.
+        loop {
+            left[depth] -= 1;
+            if left[depth] > 0 {
+                break;
+            }
+            if depth == 0 {
+                return if rest.is_empty() { Ok(()) } else { Err(Defect::Trailing(rest.len())) };
+            }
+            depth -= 1;
+        }
+    }
+}
+
+fn take<'a>(rest: &mut &'a [u8], n: usize) -> Result<&'a [u8], Defect> {
+    let (taken, after) = rest.split_at_checked(n).ok_or(Defect::Truncated)?;
+    *rest = after;
+    Ok(taken)
+}
+
+/// A big-endian number of at most four bytes.
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |n, byte| n << 8 | u64::from(*byte))
+}
+
+/// The table of MessagePack's formats.
+fn head(first: &[u8]) -> Result<Head, Defect> {
+    let byte = first.first().copied().ok_or(Defect::Truncated)?;
+    Ok(match byte {
+        // Small integers, nil, false, true.
+        0x00..=0x7f | 0xe0..=0xff | 0xc0 | 0xc2 | 0xc3 => Head::Leaf(0),
+        0x80..=0x8f => Head::Children(u64::from(byte & 0x0f) * 2),
+        0x90..=0x9f => Head::Children(u64::from(byte & 0x0f)),
+        0xa0..=0xbf => Head::Leaf(usize::from(byte & 0x1f)),
+        0xc1 => return Err(Defect::Reserved),
+        // Bytes, extensions (one more byte: their type), text.
+        0xc4 | 0xd9 => Head::Sized { length_bytes: 1, more: 0 },
+        0xc5 | 0xda => Head::Sized { length_bytes: 2, more: 0 },
+        0xc6 | 0xdb => Head::Sized { length_bytes: 4, more: 0 },
+        0xc7 => Head::Sized { length_bytes: 1, more: 1 },
+        0xc8 => Head::Sized { length_bytes: 2, more: 1 },
+        0xc9 => Head::Sized { length_bytes: 4, more: 1 },
+        0xcc | 0xd0 => Head::Leaf(1),
+        0xcd | 0xd1 | 0xd4 => Head::Leaf(2),
+        0xd5 => Head::Leaf(3),
+        0xca | 0xce | 0xd2 => Head::Leaf(4),
+        0xd6 => Head::Leaf(5),
+        0xcb | 0xcf | 0xd3 => Head::Leaf(8),
+        0xd7 => Head::Leaf(9),
+        0xd8 => Head::Leaf(17),
+        0xdc => Head::Counted { length_bytes: 2, each: 1 },
+        0xdd => Head::Counted { length_bytes: 4, each: 1 },
+        0xde => Head::Counted { length_bytes: 2, each: 2 },
+        0xdf => Head::Counted { length_bytes: 4, each: 2 },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_one_value_of_every_format() {
+        let mut formats: Vec<Vec<u8>> = vec![
+            vec![0x00],
+            vec![0x7f],
+            vec![0xe0],
+            vec![0xff],
+            vec![0xc0],
+            vec![0xc2],
+            vec![0xc3],
+            vec![0x80],
+            vec![0x81, 1, 2],
+            vec![0x90],
+            vec![0x92, 1, 2],
+            vec![0xa0],
+            vec![0xa2, b'a', b'b'],
+        ];
+        for (first, more) in [
+            (0xca, 4),
+            (0xcb, 8),
+            (0xcc, 1),
+            (0xcd, 2),
+            (0xce, 4),
+            (0xcf, 8),
+            (0xd0, 1),
+            (0xd1, 2),
+            (0xd2, 4),
+            (0xd3, 8),
+            (0xd4, 2),
+            (0xd5, 3),
+            (0xd6, 5),
+            (0xd7, 9),
+            (0xd8, 17),
+        ] {
+            formats.push(std::iter::once(first).chain(std::iter::repeat_n(0, more)).collect());
+        }
+        for (first, length, content) in [
+            (0xc4, 1, 3),
+            (0xc5, 2, 3),
+            (0xc6, 4, 3),
+            (0xc7, 1, 4),
+            (0xc8, 2, 4),
+            (0xc9, 4, 4),
+            (0xd9, 1, 3),
+            (0xda, 2, 3),
+            (0xdb, 4, 3),
+            (0xdc, 2, 3),
+            (0xdd, 4, 3),
+            (0xde, 2, 6),
+            (0xdf, 4, 6),
+        ] {
+            let mut format = vec![first];
+            format.extend(std::iter::repeat_n(0, length - 1));
+            format.push(3);
+            format.extend(std::iter::repeat_n(0, content));
+            formats.push(format);
+        }
+        for format in formats {
+            assert_eq!(check(&format), Ok(()), "{format:x?}");
+            for end in 0..format.len() {
+                assert_eq!(check(&format[..end]), Err(Defect::Truncated), "{:x?}", &format[..end]);
+            }
+            let longer = [&format[..], &[0xc0]].concat();
+            assert_eq!(check(&longer), Err(Defect::Trailing(1)), "{longer:x?}");
+        }
+    }
+
+    #[test]
+    fn depth_is_bounded_exactly() {
+        let nested = |depth: usize| [vec![0x91; depth], vec![0xc0]].concat();
+        assert_eq!(check(&nested(VALUE_DEPTH_MAX)), Ok(()));
+        assert_eq!(check(&nested(VALUE_DEPTH_MAX + 1)), Err(Defect::TooDeep));
+        assert_eq!(check(&nested(1 << 20)), Err(Defect::TooDeep));
+    }
+
+    #[test]
+    fn announced_elements_need_bytes() {
+        assert_eq!(check(&[0xdd, 0xff, 0xff, 0xff, 0xff, 0xc0]), Err(Defect::Truncated));
+        assert_eq!(check(&[0xdf, 0xff, 0xff, 0xff, 0xff, 0xc0]), Err(Defect::Truncated));
+        assert_eq!(check(&[0xdb, 0xff, 0xff, 0xff, 0xff, 0xc0]), Err(Defect::Truncated));
+        assert_eq!(check(&[0x92, 0x91, 0xc0, 0xc1]), Err(Defect::Reserved));
+    }
+}

@@ -1,0 +1,146 @@
+//! What connections carry beside calls: system messages, credit, goodbye.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use serde::Serialize;
+
+use crate::TEXT_BYTES_MAX;
+use crate::codec::{self, CodecError};
+use crate::error::HeaderError;
+use crate::frame::{FrameKind, append, append_plain};
+use crate::read::{Reader, cut};
+
+/// The channels of system messages: which part of the runtime reads them.
+pub mod channel {
+    /// Probes, views, joins.
+    pub const MEMBERSHIP: u8 = 1;
+    /// Registrations and look-ups of grains.
+    pub const DIRECTORY: u8 = 2;
+    /// Between clients and their gateways.
+    pub const GATEWAY: u8 = 3;
+}
+
+/// Appends a System frame: the [`channel`], then `value` as MessagePack with named fields. Returns its length
+/// in bytes, prefix included.
+///
+/// # Errors
+/// [`CodecError`] when `value` cannot be encoded; then `out` is as it was before.
+pub fn encode_system<T: Serialize + ?Sized>(
+    out: &mut BytesMut,
+    channel: u8,
+    value: &T,
+) -> Result<usize, CodecError> {
+    append(out, FrameKind::System, |out| {
+        out.put_u8(channel);
+        codec::encode_into(out, value)
+    })
+}
+
+/// Splits the payload of a System frame into its channel and the encoded value, without a copy. The channel
+/// is not judged: an unknown one is a later version's.
+///
+/// # Errors
+/// [`HeaderError`] when the payload is empty or the channel is 0.
+pub fn decode_system_channel(payload: &Bytes) -> Result<(u8, Bytes), HeaderError> {
+    match payload.first() {
+        None => Err(HeaderError::Truncated("a system channel")),
+        Some(0) => Err(HeaderError::Value { field: "a system channel", value: 0 }),
+        Some(channel) => Ok((*channel, payload.slice(1..))),
+    }
+}
+
+/// Appends a Credit frame and returns its length in bytes, prefix included. `processed_bytes` counts from the
+/// start of the connection and never goes back, so a lost or repeated update does no harm.
+pub fn encode_credit(out: &mut BytesMut, processed_bytes: u64) -> usize {
+    append_plain(out, FrameKind::Credit, |out| out.put_u64_le(processed_bytes))
+}
+
+/// Reads the payload of a Credit frame: how many bytes its sender has processed since the connection began.
+///
+/// # Errors
+/// [`HeaderError`] when it is not exactly eight bytes.
+pub fn decode_credit(payload: &[u8]) -> Result<u64, HeaderError> {
+    let mut input = Reader::new(payload);
+    let processed_bytes = input.u64("a credit")?;
+    input.end()?;
+    Ok(processed_bytes)
+}
+
+/// Why a connection is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum GoodbyeCode {
+    /// 1: the sender stops gracefully.
+    Stopping,
+    /// 2: what arrived was not Emmer's protocol; the text says what was wrong.
+    ProtocolError,
+    /// 3: nothing was said for too long.
+    Idle,
+    /// 4: another connection between the two took over.
+    Replaced,
+    /// 5: the sender cannot keep up or has too many connections.
+    Overloaded,
+    /// 6: the sender's view of the cluster says that the receiver is dead.
+    Dead,
+    /// Another number, from a later version: the text says more.
+    Other(u8),
+}
+
+impl From<u8> for GoodbyeCode {
+    fn from(number: u8) -> Self {
+        match number {
+            1 => Self::Stopping,
+            2 => Self::ProtocolError,
+            3 => Self::Idle,
+            4 => Self::Replaced,
+            5 => Self::Overloaded,
+            6 => Self::Dead,
+            other => Self::Other(other),
+        }
+    }
+}
+
+impl From<GoodbyeCode> for u8 {
+    fn from(code: GoodbyeCode) -> Self {
+        match code {
+            GoodbyeCode::Stopping => 1,
+            GoodbyeCode::ProtocolError => 2,
+            GoodbyeCode::Idle => 3,
+            GoodbyeCode::Replaced => 4,
+            GoodbyeCode::Overloaded => 5,
+            GoodbyeCode::Dead => 6,
+            GoodbyeCode::Other(number) => number,
+        }
+    }
+}
+
+/// The last frame of a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Goodbye {
+    /// Why, for programs.
+    pub code: GoodbyeCode,
+    /// Why, for people; at most [`TEXT_BYTES_MAX`] bytes travel.
+    pub text: String,
+}
+
+impl Goodbye {
+    /// Reads the payload of a Goodbye frame.
+    ///
+    /// # Errors
+    /// [`HeaderError`] when it is broken.
+    pub fn decode(payload: &[u8]) -> Result<Self, HeaderError> {
+        let mut input = Reader::new(payload);
+        let code = GoodbyeCode::from(input.u8("a goodbye's code")?);
+        let n = input.remaining();
+        if n > TEXT_BYTES_MAX {
+            return Err(HeaderError::TextTooLong(n));
+        }
+        Ok(Self { code, text: input.text(n, "a goodbye's text")?.to_owned() })
+    }
+}
+
+/// Appends a Goodbye frame and returns its length in bytes, prefix included. A long text is cut.
+pub fn encode_goodbye(out: &mut BytesMut, code: GoodbyeCode, text: &str) -> usize {
+    append_plain(out, FrameKind::Goodbye, |out| {
+        out.put_u8(code.into());
+        out.put_slice(cut(text, TEXT_BYTES_MAX).as_bytes());
+    })
+}

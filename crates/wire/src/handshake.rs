@@ -1,0 +1,326 @@
+//! The handshake: who is there, which version is spoken, what each side accepts.
+//!
+//! The dialer sends [`Hello`], the acceptor answers [`Welcome`] or [`Refuse`]. The starts of Hello and all of
+//! Refuse keep their layout in every future version, so that two versions with nothing in common can still
+//! tell each other so.
+
+use bytes::{BufMut, BytesMut};
+use emmer_core::limits::Limits;
+use emmer_core::{ClusterId, SiloAddress};
+
+use crate::TEXT_BYTES_MAX;
+use crate::codec::CODEC_MESSAGE_PACK;
+use crate::error::HeaderError;
+use crate::frame::{FrameKind, append_plain};
+use crate::ident::{put_optional_silo, put_silo, read_optional_silo, read_silo};
+use crate::read::{Reader, cut};
+
+/// The oldest protocol version this side speaks.
+pub const PROTOCOL_VERSION_MIN: u16 = 1;
+
+/// The newest protocol version this side speaks.
+pub const PROTOCOL_VERSION: u16 = 1;
+
+/// The largest handshake frame (Hello, Welcome, Refuse): the `frame_bytes_max` to use before the peer has
+/// introduced itself, so that strangers cannot make a silo buffer anything.
+pub const HANDSHAKE_BYTES_MAX: u32 = 4096;
+
+/// What every Hello starts with.
+const MAGIC: [u8; 4] = *b"EMMR";
+
+const PEER_SILO: u8 = 1;
+const PEER_CLIENT: u8 = 2;
+const PEER_PROBE: u8 = 3;
+
+/// The version two sides speak: the highest that both know, when the peer speaks `min` to `max`.
+pub const fn negotiate(min: u16, max: u16) -> Option<u16> {
+    let common = if max < PROTOCOL_VERSION { max } else { PROTOCOL_VERSION };
+    if common >= min && common >= PROTOCOL_VERSION_MIN && min <= max { Some(common) } else { None }
+}
+
+/// Who dials.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PeerKind {
+    /// A silo of the cluster: the connection carries everything.
+    Silo(SiloAddress),
+    /// A client outside the cluster, by the random number it chose for this run.
+    Client(u64),
+    /// A silo that only wants to know who answers here: the acceptor answers and closes.
+    Probe(SiloAddress),
+}
+
+/// What the sender of this accepts on the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ConnectionLimits {
+    /// The most calls it keeps open; one more is answered `Overloaded`.
+    pub calls_in_flight_max: u32,
+    /// The largest frame it reads, as announced in the prefix; a larger one closes the connection.
+    pub frame_bytes_max: u32,
+    /// How far the other side may send ahead of what has been processed, in bytes (flow control by credit).
+    pub credit_bytes: u64,
+}
+
+impl ConnectionLimits {
+    /// The limits as configured, with credit for `credit_bytes`.
+    pub const fn new(limits: &Limits, credit_bytes: u64) -> Self {
+        Self {
+            calls_in_flight_max: limits.calls_in_flight_max,
+            frame_bytes_max: limits.frame_bytes_max,
+            credit_bytes,
+        }
+    }
+
+    fn put(&self, out: &mut BytesMut) {
+        out.put_u32_le(self.calls_in_flight_max);
+        out.put_u32_le(self.frame_bytes_max);
+        out.put_u64_le(self.credit_bytes);
+    }
+
+    fn read(input: &mut Reader<'_>) -> Result<Self, HeaderError> {
+        Ok(Self {
+            calls_in_flight_max: input.u32("calls_in_flight_max")?,
+            frame_bytes_max: input.u32("frame_bytes_max")?,
+            credit_bytes: input.u64("credit_bytes")?,
+        })
+    }
+}
+
+/// The dialer's first frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// The oldest protocol version the dialer speaks.
+    pub version_min: u16,
+    /// The newest protocol version the dialer speaks.
+    pub version_max: u16,
+    /// The cluster the dialer belongs to or wants to talk to.
+    pub cluster: ClusterId,
+    /// Who dials.
+    pub peer: PeerKind,
+    /// The incarnation the dialer wants, if it wants a particular one: another one answers
+    /// [`RefuseCode::WrongSilo`] and says who it is.
+    pub expects: Option<SiloAddress>,
+    /// How bodies are encoded: [`CODEC_MESSAGE_PACK`].
+    pub codec: u8,
+    /// What the dialer accepts.
+    pub limits: ConnectionLimits,
+}
+
+impl Hello {
+    /// A Hello in this side's versions and codec.
+    pub const fn new(
+        cluster: ClusterId,
+        peer: PeerKind,
+        expects: Option<SiloAddress>,
+        limits: ConnectionLimits,
+    ) -> Self {
+        Self {
+            version_min: PROTOCOL_VERSION_MIN,
+            version_max: PROTOCOL_VERSION,
+            cluster,
+            peer,
+            expects,
+            codec: CODEC_MESSAGE_PACK,
+            limits,
+        }
+    }
+
+    /// The version both sides speak. Always there for a decoded Hello.
+    pub const fn negotiated(&self) -> Option<u16> {
+        negotiate(self.version_min, self.version_max)
+    }
+
+    /// Reads the payload of a Hello frame. Bytes after the last field are left to later versions.
+    ///
+    /// # Errors
+    /// [`HeaderError::NotEmmer`] for a foreign protocol, [`HeaderError::Version`] when no version is shared
+    /// (the rest is not looked at), others for a broken Hello; [`HeaderError::refuse_code`] is the answer.
+    pub fn decode(payload: &[u8]) -> Result<Self, HeaderError> {
+        let mut input = Reader::new(payload);
+        let magic = input.array("the magic number")?;
+        if magic != MAGIC {
+            return Err(HeaderError::NotEmmer(magic));
+        }
+        let version_min = input.u16("version_min")?;
+        let version_max = input.u16("version_max")?;
+        if negotiate(version_min, version_max).is_none() {
+            return Err(HeaderError::Version { min: version_min, max: version_max });
+        }
+        let cluster = {
+            let n = input.u8("the cluster id")?;
+            let text = input.text(usize::from(n), "the cluster id")?;
+            ClusterId::new(text).map_err(|_| HeaderError::Text("the cluster id"))?
+        };
+        let peer = match input.u8("the peer's kind")? {
+            PEER_SILO => PeerKind::Silo(read_silo(&mut input)?),
+            PEER_CLIENT => PeerKind::Client(input.u64("the client's number")?),
+            PEER_PROBE => PeerKind::Probe(read_silo(&mut input)?),
+            value => {
+                return Err(HeaderError::Value { field: "the peer's kind", value: u64::from(value) });
+            }
+        };
+        let expects = read_optional_silo(&mut input, "the expected silo")?;
+        let codec = match input.u8("the codec")? {
+            0 => return Err(HeaderError::Value { field: "the codec", value: 0 }),
+            codec => codec,
+        };
+        let limits = ConnectionLimits::read(&mut input)?;
+        Ok(Self { version_min, version_max, cluster, peer, expects, codec, limits })
+    }
+}
+
+/// Appends a Hello frame and returns its length in bytes, prefix included.
+pub fn encode_hello(out: &mut BytesMut, hello: &Hello) -> usize {
+    append_plain(out, FrameKind::Hello, |out| {
+        out.put_slice(&MAGIC);
+        out.put_u16_le(hello.version_min);
+        out.put_u16_le(hello.version_max);
+        let cluster = hello.cluster.as_str();
+        // A cluster id has at most 64 bytes.
+        out.put_u8(cluster.len() as u8);
+        out.put_slice(cluster.as_bytes());
+        match &hello.peer {
+            PeerKind::Silo(silo) => {
+                out.put_u8(PEER_SILO);
+                put_silo(out, silo);
+            }
+            PeerKind::Client(number) => {
+                out.put_u8(PEER_CLIENT);
+                out.put_u64_le(*number);
+            }
+            PeerKind::Probe(silo) => {
+                out.put_u8(PEER_PROBE);
+                put_silo(out, silo);
+            }
+        }
+        put_optional_silo(out, hello.expects.as_ref());
+        out.put_u8(hello.codec);
+        hello.limits.put(out);
+    })
+}
+
+/// The acceptor's first frame when it agrees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Welcome {
+    /// The version spoken from here on.
+    pub version: u16,
+    /// Who answers.
+    pub silo: SiloAddress,
+    /// What the acceptor accepts.
+    pub limits: ConnectionLimits,
+}
+
+impl Welcome {
+    /// Reads the payload of a Welcome frame. Bytes after the last field are left to later versions.
+    ///
+    /// # Errors
+    /// [`HeaderError`] when it is broken or chooses a version this side does not speak.
+    pub fn decode(payload: &[u8]) -> Result<Self, HeaderError> {
+        let mut input = Reader::new(payload);
+        let version = input.u16("the version")?;
+        if negotiate(version, version).is_none() {
+            return Err(HeaderError::Version { min: version, max: version });
+        }
+        Ok(Self { version, silo: read_silo(&mut input)?, limits: ConnectionLimits::read(&mut input)? })
+    }
+}
+
+/// Appends a Welcome frame and returns its length in bytes, prefix included.
+pub fn encode_welcome(out: &mut BytesMut, welcome: &Welcome) -> usize {
+    append_plain(out, FrameKind::Welcome, |out| {
+        out.put_u16_le(welcome.version);
+        put_silo(out, &welcome.silo);
+        welcome.limits.put(out);
+    })
+}
+
+/// Why an acceptor declines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RefuseCode {
+    /// 1: the dialer belongs to another cluster.
+    ClusterMismatch,
+    /// 2: no protocol version is spoken by both.
+    VersionMismatch,
+    /// 3: another incarnation or another silo lives here than the dialer expects.
+    WrongSilo,
+    /// 4: a client dialed a port that is not a gateway, or a silo dialed a gateway.
+    NotAGateway,
+    /// 5: too many connections; try another silo.
+    Overloaded,
+    /// 6: the silo is on its way out.
+    Stopping,
+    /// 7: the Hello made no sense.
+    BadHello,
+    /// Another number, from a later version: the reason says more.
+    Other(u8),
+}
+
+impl From<u8> for RefuseCode {
+    fn from(number: u8) -> Self {
+        match number {
+            1 => Self::ClusterMismatch,
+            2 => Self::VersionMismatch,
+            3 => Self::WrongSilo,
+            4 => Self::NotAGateway,
+            5 => Self::Overloaded,
+            6 => Self::Stopping,
+            7 => Self::BadHello,
+            other => Self::Other(other),
+        }
+    }
+}
+
+impl From<RefuseCode> for u8 {
+    fn from(code: RefuseCode) -> Self {
+        match code {
+            RefuseCode::ClusterMismatch => 1,
+            RefuseCode::VersionMismatch => 2,
+            RefuseCode::WrongSilo => 3,
+            RefuseCode::NotAGateway => 4,
+            RefuseCode::Overloaded => 5,
+            RefuseCode::Stopping => 6,
+            RefuseCode::BadHello => 7,
+            RefuseCode::Other(number) => number,
+        }
+    }
+}
+
+/// The acceptor's only frame when it declines; it closes the connection after it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refuse {
+    /// Why, for programs.
+    pub code: RefuseCode,
+    /// Who really is here. `None` when the acceptor would rather not say (another cluster's dialer).
+    pub silo: Option<SiloAddress>,
+    /// Why, for people; at most [`TEXT_BYTES_MAX`] bytes travel.
+    pub reason: String,
+}
+
+impl Refuse {
+    /// Reads the payload of a Refuse frame. The layout is the same in every version, and bytes after the
+    /// last field are left to later ones.
+    ///
+    /// # Errors
+    /// [`HeaderError`] when it is broken.
+    pub fn decode(payload: &[u8]) -> Result<Self, HeaderError> {
+        let mut input = Reader::new(payload);
+        let code = RefuseCode::from(input.u8("the refusal's code")?);
+        let silo = read_optional_silo(&mut input, "the refusing silo")?;
+        let n = usize::from(input.u16("the refusal's reason")?);
+        if n > TEXT_BYTES_MAX {
+            return Err(HeaderError::TextTooLong(n));
+        }
+        let reason = input.text(n, "the refusal's reason")?.to_owned();
+        Ok(Self { code, silo, reason })
+    }
+}
+
+/// Appends a Refuse frame and returns its length in bytes, prefix included. A long reason is cut.
+pub fn encode_refuse(out: &mut BytesMut, refuse: &Refuse) -> usize {
+    append_plain(out, FrameKind::Refuse, |out| {
+        out.put_u8(refuse.code.into());
+        put_optional_silo(out, refuse.silo.as_ref());
+        let reason = cut(&refuse.reason, TEXT_BYTES_MAX);
+        out.put_u16_le(reason.len() as u16);
+        out.put_slice(reason.as_bytes());
+    })
+}

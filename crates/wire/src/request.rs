@@ -1,0 +1,246 @@
+//! The header of a call.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use emmer_core::GrainId;
+use emmer_core::limits::CALL_CHAIN_MAX;
+
+use crate::error::HeaderError;
+use crate::frame::{FrameKind, append};
+use crate::ident::{grain, key_kind, put_key, read_key};
+use crate::read::Reader;
+
+/// The part of the header with fixed places.
+const FIXED_BYTES: usize = 32;
+
+/// The least a link of a call chain takes: its kind, its type and one byte of key.
+const LINK_BYTES_MIN: usize = 6;
+
+/// Set in a link's kind when its turn is exclusive.
+const LINK_EXCLUSIVE: u8 = 0x80;
+
+/// What kind of call it is, as bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RequestFlags(u8);
+
+impl RequestFlags {
+    /// An ordinary call.
+    pub const NONE: Self = Self(0);
+    /// Nobody waits for an answer, and none is sent. The correlation is 0 exactly when this is set.
+    pub const ONE_WAY: Self = Self(1);
+    /// The method takes `&self`: its turn may run beside other reads.
+    pub const READ_ONLY: Self = Self(1 << 1);
+    /// The method may interleave with every other turn of the grain.
+    pub const INTERLEAVE: Self = Self(1 << 2);
+    /// Every bit with a meaning in this version. Others are refused: a flag nobody understands cannot be
+    /// obeyed.
+    const KNOWN: u8 = 0b111;
+
+    /// The flags in `bits`, `None` when a bit has no meaning in this version.
+    pub const fn from_bits(bits: u8) -> Option<Self> {
+        if bits & !Self::KNOWN == 0 { Some(Self(bits)) } else { None }
+    }
+
+    /// The flags as bits.
+    pub const fn bits(self) -> u8 {
+        self.0
+    }
+
+    /// Whether every flag of `other` is set.
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// These flags and those of `other`.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl std::ops::BitOr for RequestFlags {
+    type Output = Self;
+
+    fn bitor(self, other: Self) -> Self {
+        self.with(other)
+    }
+}
+
+/// One turn that waits for this call, directly or through others.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ChainLink {
+    /// The grain whose turn waits.
+    pub grain: GrainId,
+    /// Whether that turn excludes others: a call back to this grain would wait for itself.
+    pub exclusive: bool,
+}
+
+/// The turns that wait for a call, outermost first: what deadlock detection looks at. Cheap to clone, and
+/// free when empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallChain(Option<Arc<[ChainLink]>>);
+
+impl CallChain {
+    /// The chain of a call that no grain made.
+    pub const EMPTY: Self = Self(None);
+
+    /// The chain of exactly these links.
+    ///
+    /// # Errors
+    /// [`ChainTooLong`] beyond [`CALL_CHAIN_MAX`] links.
+    pub fn new(links: &[ChainLink]) -> Result<Self, ChainTooLong> {
+        match links.len() {
+            0 => Ok(Self::EMPTY),
+            1..=CALL_CHAIN_MAX => Ok(Self(Some(links.into()))),
+            _ => Err(ChainTooLong),
+        }
+    }
+
+    /// This chain and one more link at its end: what a turn hands to the calls that it makes.
+    ///
+    /// # Errors
+    /// [`ChainTooLong`] when the chain already has [`CALL_CHAIN_MAX`] links.
+    pub fn push(&self, link: ChainLink) -> Result<Self, ChainTooLong> {
+        if self.len() >= CALL_CHAIN_MAX {
+            return Err(ChainTooLong);
+        }
+        let links: Vec<_> = self.iter().cloned().chain(std::iter::once(link)).collect();
+        Ok(Self(Some(links.into())))
+    }
+}
+
+impl Deref for CallChain {
+    type Target = [ChainLink];
+
+    fn deref(&self) -> &[ChainLink] {
+        self.0.as_deref().unwrap_or_default()
+    }
+}
+
+/// A call would be nested deeper than [`CALL_CHAIN_MAX`]. It was not made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("calls are nested more than {CALL_CHAIN_MAX} deep")]
+pub struct ChainTooLong;
+
+/// Everything about a call but its arguments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestHeader {
+    /// The caller's number for the answer; 0 for a one-way call, and only then.
+    pub correlation: u64,
+    /// Who is called.
+    pub target: GrainId,
+    /// The number of the method: the low half of the stable hash of its name.
+    pub method: u32,
+    /// What kind of call it is.
+    pub flags: RequestFlags,
+    /// What is left of the caller's deadline, in milliseconds; 0: none.
+    pub deadline_ms: u32,
+    /// How often the call has been passed on from silo to silo.
+    pub forwards: u8,
+    /// The membership version under which the sender found the target's silo; 0: none (a client).
+    pub expect_view: u64,
+    /// The turns that wait for this call.
+    pub chain: CallChain,
+}
+
+/// Appends a Request frame: the header, then whatever `body` writes. Returns its length in bytes, prefix
+/// included: check it with [`frame_fits`](crate::frame_fits) against the peer's limit.
+///
+/// # Errors
+/// What `body` answered; then (and also when `body` panics) `out` is as it was before.
+pub fn encode_request<E>(
+    out: &mut BytesMut,
+    header: &RequestHeader,
+    body: impl FnOnce(&mut BytesMut) -> Result<(), E>,
+) -> Result<usize, E> {
+    append(out, FrameKind::Request, |out| {
+        put_header(out, header);
+        body(out)
+    })
+}
+
+fn put_header(out: &mut BytesMut, header: &RequestHeader) {
+    debug_assert_eq!(
+        header.correlation == 0,
+        header.flags.contains(RequestFlags::ONE_WAY),
+        "the correlation is 0 exactly for one-way calls"
+    );
+    let key = header.target.key();
+    let mut fixed = [0u8; FIXED_BYTES];
+    fixed[0..8].copy_from_slice(&header.correlation.to_le_bytes());
+    fixed[8..16].copy_from_slice(&header.expect_view.to_le_bytes());
+    fixed[16..20].copy_from_slice(&header.target.grain_type().as_u32().to_le_bytes());
+    fixed[20..24].copy_from_slice(&header.method.to_le_bytes());
+    fixed[24..28].copy_from_slice(&header.deadline_ms.to_le_bytes());
+    // A chain has at most CALL_CHAIN_MAX links by construction.
+    fixed[28..32].copy_from_slice(&[
+        header.flags.bits(),
+        header.forwards,
+        header.chain.len() as u8,
+        key_kind(key),
+    ]);
+    out.put_slice(&fixed);
+    put_key(out, key);
+    for link in header.chain.iter() {
+        let exclusive = if link.exclusive { LINK_EXCLUSIVE } else { 0 };
+        out.put_u8(key_kind(link.grain.key()) | exclusive);
+        out.put_u32_le(link.grain.grain_type().as_u32());
+        put_key(out, link.grain.key());
+    }
+}
+
+/// Reads the payload of a Request frame: its header, and its body without a copy.
+///
+/// # Errors
+/// [`HeaderError`] when the header is broken. The connection must be closed.
+pub fn decode_request(mut payload: Bytes) -> Result<(RequestHeader, Bytes), HeaderError> {
+    let (header, body_bytes) = read_header(Reader::new(&payload))?;
+    payload.advance(payload.len() - body_bytes);
+    Ok((header, payload))
+}
+
+/// The header, and how many bytes follow it.
+fn read_header(mut input: Reader<'_>) -> Result<(RequestHeader, usize), HeaderError> {
+    const FIELD: &str = "the fixed part of a request's header";
+    let mut fixed = Reader::new(input.bytes(FIXED_BYTES, FIELD)?);
+    let correlation = fixed.u64(FIELD)?;
+    let expect_view = fixed.u64(FIELD)?;
+    let grain_type = fixed.u32(FIELD)?;
+    let method = fixed.u32(FIELD)?;
+    let deadline_ms = fixed.u32(FIELD)?;
+    let [bits, forwards, chain_links, target_kind] = fixed.array(FIELD)?;
+    let flags = RequestFlags::from_bits(bits)
+        .ok_or_else(|| HeaderError::Value { field: "a request's flags", value: u64::from(bits) })?;
+    if (correlation == 0) != flags.contains(RequestFlags::ONE_WAY) {
+        return Err(HeaderError::Value { field: "a request's correlation", value: correlation });
+    }
+    let target = grain(grain_type, read_key(target_kind, &mut input)?);
+    let chain = read_chain(chain_links, &mut input)?;
+    let header =
+        RequestHeader { correlation, target, method, flags, deadline_ms, forwards, expect_view, chain };
+    Ok((header, input.remaining()))
+}
+
+fn read_chain(count: u8, input: &mut Reader<'_>) -> Result<CallChain, HeaderError> {
+    const FIELD: &str = "a call chain";
+    let n = usize::from(count);
+    if n == 0 {
+        return Ok(CallChain::EMPTY);
+    }
+    if n > CALL_CHAIN_MAX {
+        return Err(HeaderError::ChainTooLong(count));
+    }
+    if n * LINK_BYTES_MIN > input.remaining() {
+        return Err(HeaderError::Truncated(FIELD));
+    }
+    let mut links = Vec::with_capacity(n);
+    for _ in 0..n {
+        let kind = input.u8(FIELD)?;
+        let grain_type = input.u32(FIELD)?;
+        let key = read_key(kind & !LINK_EXCLUSIVE, input)?;
+        links.push(ChainLink { grain: grain(grain_type, key), exclusive: kind & LINK_EXCLUSIVE != 0 });
+    }
+    Ok(CallChain(Some(links.into())))
+}
