@@ -1,5 +1,7 @@
 //! Consistent hashing over silos: who owns a hash, who follows whom (seed 000, protocol step 2).
 
+use serde::{Deserialize, Serialize};
+
 use crate::SiloAddress;
 
 /// A ring of silos. Each silo stands at one or more points; the owner of a hash is the silo at the first
@@ -81,11 +83,13 @@ impl Ring {
 
 /// A piece of the ring: hashes after `after` up to and including `through`, wrapping around.
 /// Equal ends mean the whole ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RingRange {
     /// Exclusive beginning.
+    #[serde(rename = "a")]
     pub after: u64,
     /// Inclusive end.
+    #[serde(rename = "t")]
     pub through: u64,
 }
 

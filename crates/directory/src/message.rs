@@ -1,0 +1,127 @@
+//! What directories say to each other, as it goes on the wire (serde, compact names).
+
+use emmer_core::GrainId;
+use emmer_core::ring::RingRange;
+use serde::{Deserialize, Serialize};
+
+use crate::api::Registration;
+
+/// A message from one silo's directory to another's.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Message {
+    /// A requester asks the owner of a grain's range.
+    #[serde(rename = "q")]
+    Request {
+        /// The requester's number for this attempt; comes back with the answer.
+        #[serde(rename = "i")]
+        id: u64,
+        /// The version of the requester's view.
+        #[serde(rename = "v")]
+        view: u64,
+        /// What is wanted.
+        #[serde(rename = "o")]
+        operation: Operation,
+        /// Which grain.
+        #[serde(rename = "g")]
+        grain: GrainId,
+    },
+    /// The answer to a request.
+    #[serde(rename = "r")]
+    Response {
+        /// The request's number.
+        #[serde(rename = "i")]
+        id: u64,
+        /// The version of the answerer's view.
+        #[serde(rename = "v")]
+        view: u64,
+        /// The answer.
+        #[serde(rename = "a")]
+        answer: Answer,
+    },
+    /// A new owner asks a silo for its confirmed activations in the ranges it took over.
+    #[serde(rename = "c")]
+    Recover {
+        /// The asker's number for this recovery.
+        #[serde(rename = "i")]
+        recovery: u64,
+        /// The view that gave the asker the ranges: answered by who has installed it or a later one.
+        #[serde(rename = "v")]
+        view: u64,
+        /// The ranges.
+        #[serde(rename = "r")]
+        ranges: Vec<RingRange>,
+    },
+    /// One batch of the answer to `Recover`.
+    #[serde(rename = "p")]
+    Report {
+        /// The asker's number for the recovery.
+        #[serde(rename = "i")]
+        recovery: u64,
+        /// The version of the answerer's view when it stopped accepting older grants for the ranges.
+        #[serde(rename = "v")]
+        view: u64,
+        /// The answerer's number for this report: batches of different reports do not mix.
+        #[serde(rename = "s")]
+        series: u64,
+        /// The batch's place in the report, from 0.
+        #[serde(rename = "b")]
+        batch: u32,
+        /// Whether this is the report's last batch.
+        #[serde(rename = "l")]
+        last: bool,
+        /// The answerer's confirmed activations.
+        #[serde(rename = "e")]
+        entries: Vec<(GrainId, u64)>,
+    },
+    /// The receiver's activation lost its grain to another one.
+    #[serde(rename = "x")]
+    Evict {
+        /// The grain.
+        #[serde(rename = "g")]
+        grain: GrainId,
+        /// The receiver's activation.
+        #[serde(rename = "a")]
+        activation: u64,
+    },
+}
+
+/// What a request wants. All are idempotent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Operation {
+    /// Where is the grain?
+    #[serde(rename = "l")]
+    Lookup,
+    /// Register the requester's activation with this number, if the grain is free.
+    #[serde(rename = "r")]
+    Register(u64),
+    /// Remove the registration if it is exactly the requester's activation with this number.
+    #[serde(rename = "u")]
+    Unregister(u64),
+}
+
+/// What an owner answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// To `Lookup`.
+    #[serde(rename = "f")]
+    Found(Option<Registration>),
+    /// To `Register`: granted, now or before.
+    #[serde(rename = "r")]
+    Registered,
+    /// To `Register`: somebody else has it.
+    #[serde(rename = "t")]
+    Taken(Registration),
+    /// To `Unregister`.
+    #[serde(rename = "u")]
+    Unregistered,
+    /// The range is being recovered, or the requester's view is newer than the answerer's: try again soon.
+    #[serde(rename = "b")]
+    Busy,
+    /// By the answerer's view, not older than the requester's, it does not own the grain, or the requester is no
+    /// member that may host grains: try again with a newer view.
+    #[serde(rename = "w")]
+    WrongView,
+    /// The owner has as many registrations as it may.
+    #[serde(rename = "m")]
+    Full,
+}
