@@ -1,3 +1,60 @@
-//! Project tasks.
+//! The project's tasks: `cargo xtask test`, `ci`, `tidy`, `layers`. See `cargo xtask help`.
 
-fn main() {}
+mod args;
+mod deny;
+mod libtest;
+mod report;
+mod run;
+mod steps;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use crate::args::Task;
+
+/// Something was checked and failed.
+const FAILED: u8 = 1;
+/// The command line is wrong.
+const USAGE: u8 = 2;
+/// The checks could not be run.
+const BROKEN: u8 = 3;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let task = match args::parse(&args) {
+        Ok(task) => task,
+        Err(mistake) => {
+            eprintln!("error: {mistake}");
+            return ExitCode::from(USAGE);
+        }
+    };
+    let passed = match task {
+        Task::Help => {
+            print!("{}", args::HELP);
+            Ok(true)
+        }
+        Task::Layers => {
+            print!("{}", tidy::layers::markdown());
+            Ok(true)
+        }
+        Task::Tidy => tidy::run().map(|outcomes| {
+            print!("{}", tidy::render(&outcomes));
+            outcomes.iter().all(|outcome| outcome.failures() == 0)
+        }),
+        Task::Test(options) => steps::run(options).map(|rows| {
+            println!("\n{}", report::table(&rows));
+            // The last line stands alone: build machines read it.
+            println!("{}", report::closing_line(&rows));
+            !report::failed(&rows)
+        }),
+    };
+    match passed {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(FAILED),
+        Err(reason) => {
+            eprintln!("error: {reason}");
+            ExitCode::from(BROKEN)
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The command line.
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Task {
+    Help,
+    Test(Options),
+    Tidy,
+    Layers,
+}
+
+/// What `test` and `ci` run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// As the build machine does: the lock file is binding and cargo-deny is installed when it is missing.
+    pub(crate) ci: bool,
+    /// Leave out what is slow to compile: clippy, doc, deny.
+    pub(crate) quick: bool,
+    /// Only these steps; all when empty.
+    pub(crate) only: Vec<String>,
+    /// Check the advisory database too; it is fetched from the network.
+    pub(crate) advisories: bool,
+}
+
+/// The steps of `test`, in the order they run.
+pub(crate) const STEPS: &[&str] = &["fmt", "tidy", "clippy", "test", "doc", "deny"];
+
+/// What `help` prints.
+pub(crate) const HELP: &str = "\
+Project tasks. Usage: cargo xtask TASK [OPTIONS]
+
+  test     run every check and every test, and print a table of what ran
+             --quick        leave out clippy, doc and deny
+             --only A,B     run these steps only: fmt, tidy, clippy, test, doc, deny
+             --advisories   let deny fetch and check the advisory database too
+  ci       the same as the build machine runs it: Cargo.lock is binding, and cargo-deny
+           is compiled into target/tools when it is missing (takes minutes, once)
+  tidy     check the house rules: layers, sans-IO purity, file size, words, documents
+  layers   print the table of layers as ARCHITECTURE.md shows it
+  help     print this
+
+`test` behaves as `ci` where the environment says CI=true. Where EMMER_TOOLS names a folder,
+cargo-deny is kept there instead of in target/tools. Logs are in target/xtask.
+
+Exit codes: 0 everything passed; 1 something failed; 2 the command line is wrong;
+3 the checks could not be run (no workspace, no cargo, no disk).
+";
+
+/// Reads the arguments after the program's name. The error is for the user, without the help.
+pub(crate) fn parse(args: &[String]) -> Result<Task, String> {
+    let (task, rest) = match args.split_first() {
+        None => return Ok(Task::Help),
+        Some((task, rest)) => (task.as_str(), rest),
+    };
+    let plain = |task: Task| match rest.first() {
+        None => Ok(task),
+        Some(extra) => Err(format!("`{}` takes no `{extra}`", args[0])),
+    };
+    match task {
+        "help" | "--help" | "-h" => Ok(Task::Help),
+        "tidy" => plain(Task::Tidy),
+        "layers" => plain(Task::Layers),
+        "test" => options(rest, false).map(Task::Test),
+        "ci" => options(rest, true).map(Task::Test),
+        other => Err(format!("there is no task `{other}`; the tasks are test, ci, tidy, layers, help")),
+    }
+}
+
+fn options(args: &[String], ci: bool) -> Result<Options, String> {
+    let mut options = Options { ci, ..Options::default() };
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--quick" => options.quick = true,
+            "--advisories" => options.advisories = true,
+            "--only" => {
+                let names = args.next().ok_or("`--only` needs the names of steps")?;
+                options.only.extend(names.split(',').map(str::trim).map(str::to_owned));
+            }
+            other => return Err(format!("there is no option `{other}`; see `cargo xtask help`")),
+        }
+    }
+    if let Some(unknown) = options.only.iter().find(|name| !STEPS.contains(&name.as_str())) {
+        return Err(format!("there is no step `{unknown}`; the steps are {}", STEPS.join(", ")));
+    }
+    Ok(options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse_words(line: &str) -> Result<Task, String> {
+        parse(&line.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn tasks_and_options() {
+        assert_eq!(parse_words(""), Ok(Task::Help));
+        assert_eq!(parse_words("tidy"), Ok(Task::Tidy));
+        assert_eq!(parse_words("ci"), Ok(Task::Test(Options { ci: true, ..Options::default() })));
+        let only = vec!["fmt".to_owned(), "doc".to_owned()];
+        let expected = Options { quick: true, only, ..Options::default() };
+        assert_eq!(parse_words("test --quick --only fmt,doc"), Ok(Task::Test(expected)));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        assert!(parse_words("tets").unwrap_err().contains("`tets`"));
+        assert!(parse_words("test --fast").unwrap_err().contains("--fast"));
+        assert!(parse_words("test --only lint").unwrap_err().contains("fmt, tidy"));
+        assert!(parse_words("test --only").is_err());
+        assert!(parse_words("tidy now").is_err());
+    }
+
+    #[test]
+    fn the_help_names_every_step() {
+        assert!(STEPS.iter().all(|step| HELP.contains(step)));
+    }
+}

@@ -1,0 +1,299 @@
+//! `cargo xtask test` and `ci`: every check and every test, one after the other, then the table.
+//!
+//! A failed step does not stop the next: one run shows everything that is wrong.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::args::{Options, STEPS};
+use crate::report::{Counts, Row, Verdict};
+use crate::run::{self, Job, Ran};
+use crate::{deny, libtest, tidy, workspace};
+
+/// The longest a step may take, compiling included, before it counts as hanging.
+const STEP_LIMIT: Duration = Duration::from_secs(20 * 60);
+
+/// The longest the tests may take; together with the other steps this stays below what a build machine grants.
+const TEST_LIMIT: Duration = Duration::from_secs(40 * 60);
+
+/// What every step needs to know.
+struct Context {
+    root: PathBuf,
+    logs: PathBuf,
+    options: Options,
+}
+
+/// Runs the steps that `options` ask for. An error means that they could not be run at all.
+pub(crate) fn run(mut options: Options) -> Result<Vec<Row>, String> {
+    options.ci |= std::env::var("CI").is_ok_and(|value| value == "true" || value == "1");
+    let root = workspace::root()?;
+    let logs = root.join("target").join("xtask");
+    std::fs::create_dir_all(&logs).map_err(|e| format!("{}: {e}", logs.display()))?;
+    let context = Context { root, logs, options };
+    let mut rows = vec![toolchain(&context)];
+    for step in STEPS {
+        match left_out(&context.options, step) {
+            Some(why) => rows.push(Row::check(step, Verdict::Skipped(why), Duration::ZERO)),
+            None => rows.extend(run_step(&context, step)?),
+        }
+    }
+    Ok(rows)
+}
+
+/// Why the options leave `step` out, if they do.
+fn left_out(options: &Options, step: &str) -> Option<String> {
+    if !options.only.is_empty() && !options.only.iter().any(|name| name == step) {
+        return Some("not asked for (--only)".to_owned());
+    }
+    (options.quick && ["clippy", "doc", "deny"].contains(&step)).then(|| "left out by --quick".to_owned())
+}
+
+fn run_step(context: &Context, step: &str) -> Result<Vec<Row>, String> {
+    match step {
+        "fmt" => check(context, "fmt", &["fmt", "--all", "--check"], &[]),
+        "tidy" => Ok(vec![tidy_step()?]),
+        "clippy" => {
+            let args = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+            check(context, "clippy", &args, &[])
+        }
+        "test" => tests(context),
+        "doc" => {
+            check(context, "doc", &["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])
+        }
+        "deny" => deny_step(context),
+        other => Err(format!("no step {other}")),
+    }
+}
+
+/// What is compiled with; a missing component is named here instead of failing three times below.
+fn toolchain(context: &Context) -> Row {
+    let start = Instant::now();
+    let version = |args: &[&str]| -> Option<String> {
+        let out =
+            workspace::cargo(&context.root).args(args).output().ok().filter(|out| out.status.success())?;
+        Some(String::from_utf8_lossy(&out.stdout).trim().to_owned())
+    };
+    let missing: Vec<&str> = [("rustfmt", ["fmt", "--version"]), ("clippy", ["clippy", "--version"])]
+        .into_iter()
+        .filter_map(|(component, args)| version(&args).is_none().then_some(component))
+        .collect();
+    let verdict = if missing.is_empty() {
+        Verdict::Passed
+    } else {
+        Verdict::Failed(format!("missing: run `rustup component add {}`", missing.join(" ")))
+    };
+    let note = version(&["--version"]).unwrap_or_default();
+    Row::check("toolchain", verdict, start.elapsed()).noted(note)
+}
+
+/// A cargo command that passes or fails as a whole.
+fn check(context: &Context, name: &str, args: &[&str], env: &[(&str, &str)]) -> Result<Vec<Row>, String> {
+    let mut command = cargo(context, args);
+    command.envs(env.iter().copied());
+    let ran = run_job(context, name, command, STEP_LIMIT, &mut |_| {})?;
+    show_failure(context, name, &ran);
+    Ok(vec![Row::check(name, verdict(&ran), ran.took)])
+}
+
+/// Cargo, with the lock file binding where a build machine runs. `--locked` belongs before any `--`, and `fmt` does
+/// not know it.
+fn cargo(context: &Context, args: &[&str]) -> Command {
+    let mut command = workspace::cargo(&context.root);
+    let (task, rest) = args.split_at(1);
+    command.args(task);
+    if context.options.ci && task != ["fmt"] {
+        command.arg("--locked");
+    }
+    command.args(rest);
+    command
+}
+
+fn run_job(
+    context: &Context,
+    name: &str,
+    command: Command,
+    limit: Duration,
+    on_line: &mut dyn FnMut(&str),
+) -> Result<Ran, String> {
+    let log = log_path(&context.logs, name);
+    run::run(Job { name: name.to_owned(), command, log, limit }, on_line)
+}
+
+fn log_path(logs: &Path, name: &str) -> PathBuf {
+    logs.join(format!("{}.log", name.replace(' ', "-")))
+}
+
+fn verdict(ran: &Ran) -> Verdict {
+    if ran.success { Verdict::Passed } else { Verdict::Failed(ran.ending.clone()) }
+}
+
+/// Prints the end of a failed step's output and where the rest is.
+fn show_failure(context: &Context, name: &str, ran: &Ran) {
+    if !ran.success {
+        show(name, &ran.tail, &context.logs);
+    }
+}
+
+fn show(name: &str, lines: &[String], logs: &Path) {
+    println!("    {name} FAILED:");
+    for line in lines {
+        println!("    | {line}");
+    }
+    println!("    the whole output: {}", log_path(logs, name).display());
+}
+
+fn tidy_step() -> Result<Row, String> {
+    let start = Instant::now();
+    println!("--> tidy");
+    let outcomes = tidy::run()?;
+    let failed = outcomes.iter().filter(|outcome| outcome.failures() > 0).count();
+    let failures: usize = outcomes.iter().map(tidy::Outcome::failures).sum();
+    let warnings = outcomes.iter().map(|outcome| outcome.findings.len()).sum::<usize>() - failures;
+    if failures + warnings > 0 {
+        print!("{}", tidy::render(&outcomes));
+    }
+    let verdict = match failures {
+        0 => Verdict::Passed,
+        _ => Verdict::Failed(format!("{failures} findings, listed above")),
+    };
+    let row = Row::check("tidy", verdict, start.elapsed());
+    let counts = Counts { passed: outcomes.len() - failed, failed, skipped: 0 };
+    Ok(Row { counts, ..row }.noted(if warnings > 0 { format!("{warnings} warned") } else { String::new() }))
+}
+
+/// All tests, as one row for the whole run and one for each crate and kind.
+fn tests(context: &Context) -> Result<Vec<Row>, String> {
+    let mut command = cargo(context, &["test", "--workspace", "--no-fail-fast"]);
+    command.env("RUST_BACKTRACE", "1");
+    let mut reader = libtest::Reader::default();
+    let ran = run_job(context, "test", command, TEST_LIMIT, &mut |line| reader.line(line))?;
+    if !ran.success {
+        let lines = if reader.failure_output.is_empty() { &ran.tail } else { &reader.failure_output };
+        show("test", lines, &context.logs);
+    }
+    for test in &reader.ignored {
+        println!("    ignored: {test}");
+    }
+    let groups: Vec<_> = reader.groups().map(group_row).collect();
+    let mut rows = vec![test_row(&ran, &reader.failed, &groups)];
+    rows.extend(groups);
+    Ok(rows)
+}
+
+/// The row of the run as a whole. The groups below it hold the counts; it counts only a failure that none of them
+/// shows (a test that does not compile, a test binary that was killed) and a run without a single test.
+fn test_row(ran: &Ran, failed: &[String], groups: &[Row]) -> Row {
+    let verdict = match (ran.success, failed.len()) {
+        (true, _) if groups.is_empty() => Verdict::Failed("no test ran".to_owned()),
+        (true, _) => Verdict::Passed,
+        (false, 0) => Verdict::Failed(ran.ending.clone()),
+        (false, _) => Verdict::Failed(failed.join(", ")),
+    };
+    let counted = groups.iter().any(|row| row.counts.failed > 0);
+    let own = usize::from(matches!(verdict, Verdict::Failed(_)) && !counted);
+    let counts = Counts { failed: own, ..Counts::default() };
+    Row { counts, ..Row::check("test", verdict, ran.took) }
+}
+
+fn group_row(group: &libtest::Group) -> Row {
+    let counts = Counts { passed: group.passed, failed: group.failed, skipped: group.ignored };
+    let verdict = if group.failed == 0 { Verdict::Passed } else { Verdict::Failed(String::new()) };
+    let name = format!("  {} {}", group.krate.replace('_', "-"), group.kind.word());
+    Row { counts, ..Row::check(&name, verdict, group.took) }
+}
+
+/// cargo-deny, installed first where a build machine runs.
+fn deny_step(context: &Context) -> Result<Vec<Row>, String> {
+    let mut rows = Vec::new();
+    let mut program = deny::find(&context.root);
+    if program.is_none() {
+        if !context.options.ci {
+            let why = "cargo-deny is not installed; `cargo xtask ci` installs it".to_owned();
+            return Ok(vec![Row::check("deny", Verdict::Skipped(why), Duration::ZERO)]);
+        }
+        let name = "deny install";
+        let ran = run_job(context, name, deny::install(&context.root), STEP_LIMIT, &mut |_| {})?;
+        show_failure(context, name, &ran);
+        program = deny::find(&context.root);
+        rows.push(Row { counts: Counts::default(), ..Row::check(name, verdict(&ran), ran.took) });
+    }
+    let Some(program) = program else {
+        rows.push(Row::check(
+            "deny",
+            Verdict::Failed("cargo-deny could not be installed".to_owned()),
+            Duration::ZERO,
+        ));
+        return Ok(rows);
+    };
+    let advisories = context.options.advisories;
+    let command = deny::check(&context.root, &program, advisories);
+    let ran = run_job(context, "deny", command, STEP_LIMIT, &mut |_| {})?;
+    show_failure(context, "deny", &ran);
+    let mut checks = deny::CHECKS.join(", ");
+    if advisories {
+        checks += ", advisories";
+    }
+    rows.push(Row::check("deny", verdict(&ran), ran.took).noted(checks));
+    if !advisories {
+        rows.push(Row::check(
+            "deny advisories",
+            Verdict::Skipped(deny::NO_ADVISORIES.to_owned()),
+            Duration::ZERO,
+        ));
+    }
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ran(success: bool) -> Ran {
+        Ran { success, ending: "exit code 101".to_owned(), took: Duration::ZERO, tail: Vec::new() }
+    }
+
+    fn group(failed: usize) -> Row {
+        group_row(&libtest::Group {
+            krate: "emmer_core".to_owned(),
+            kind: libtest::Kind::Unit,
+            passed: 3,
+            failed,
+            ignored: 0,
+            took: Duration::ZERO,
+        })
+    }
+
+    #[test]
+    fn a_run_that_cannot_compile_counts_as_one_failure() {
+        let row = test_row(&ran(false), &[], &[]);
+        assert_eq!((row.counts.failed, row.verdict), (1, Verdict::Failed("exit code 101".to_owned())));
+    }
+
+    #[test]
+    fn failed_tests_are_counted_once_and_named() {
+        let groups = [group(1)];
+        let row = test_row(&ran(false), &["emmer_core ring::wraps".to_owned()], &groups);
+        assert_eq!(
+            (row.counts.failed, row.verdict),
+            (0, Verdict::Failed("emmer_core ring::wraps".to_owned()))
+        );
+        assert_eq!(groups[0].name, "  emmer-core unit");
+    }
+
+    #[test]
+    fn a_run_without_a_test_is_a_failure() {
+        assert!(matches!(test_row(&ran(true), &[], &[]).verdict, Verdict::Failed(_)));
+        assert_eq!(test_row(&ran(true), &[], &[group(0)]).verdict, Verdict::Passed);
+    }
+
+    #[test]
+    fn options_leave_steps_out_with_a_reason() {
+        let quick = Options { quick: true, ..Options::default() };
+        assert!(left_out(&quick, "clippy").is_some_and(|why| why.contains("--quick")));
+        assert_eq!(left_out(&quick, "test"), None);
+        let only = Options { only: vec!["doc".to_owned()], ..Options::default() };
+        assert_eq!(left_out(&only, "doc"), None);
+        assert!(left_out(&only, "test").is_some_and(|why| why.contains("--only")));
+    }
+}
