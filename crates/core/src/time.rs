@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::{Add, Sub};
+use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -108,6 +109,27 @@ impl fmt::Display for Timestamp {
     }
 }
 
+/// The text is no timestamp.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a time: expected RFC 3339 in UTC, as in 2026-11-21T12:44:45.000Z")]
+pub struct ParseTimestampError(String);
+
+impl FromStr for Timestamp {
+    type Err = ParseTimestampError;
+
+    /// Reads what [`Display`](fmt::Display) prints, and any other RFC 3339 time (cut to milliseconds).
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if let Some(millis) = text.strip_suffix(" ms since 1970")
+            && let Ok(millis) = millis.parse()
+        {
+            return Ok(Self(millis));
+        }
+        text.parse::<jiff::Timestamp>()
+            .map(|time| Self(time.as_millisecond()))
+            .map_err(|_| ParseTimestampError(text.chars().take(80).collect()))
+    }
+}
+
 /// The two clocks of one process at one moment, handed to every `handle_*` of a state machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
@@ -131,6 +153,15 @@ mod tests {
         ] {
             assert_eq!(Timestamp::from_millis(millis).to_string(), text);
         }
+    }
+
+    #[test]
+    fn timestamps_parse_as_printed() {
+        for millis in [0, -1, 1_795_265_085_123, i64::MAX, i64::MIN] {
+            let time = Timestamp::from_millis(millis);
+            assert_eq!(time.to_string().parse(), Ok(time));
+        }
+        assert!("yesterday".parse::<Timestamp>().is_err());
     }
 
     #[test]

@@ -8,6 +8,9 @@
 //! * `read_partition` is a snapshot, also when the server pages;
 //! * an unknown outcome is reported as [`CommitOutcome::Unknown`], never as a failure;
 //! * [`SystemStore::touch`] changes no etag: a heartbeat never makes a vote lose its compare-and-set;
+//! * a volatile column (one a touch may set) is written by `Insert`, by the `Upsert` that creates its row and by a
+//!   touch; a `Replace` or an `Upsert` of a row that exists leaves it alone, whether it gives the column or not.
+//!   So a writer may hand over whole rows read a while ago and never turns a heartbeat back;
 //! * partitions whose names share a prefix do not see each other;
 //! * errors name the store and the operation and never hold a password.
 
@@ -36,15 +39,16 @@ pub enum Mutation {
         /// The new row; columns left out are null.
         row: Row,
     },
-    /// Replaces a row that must exist with this etag. Volatile columns left out of `row` keep their value;
-    /// other columns left out become null.
+    /// Replaces a row that must exist with this etag. Volatile columns keep their value, even when `row` gives
+    /// another; other columns left out become null.
     Replace {
         /// The row's new content.
         row: Row,
         /// The etag it must have now.
         etag: Etag,
     },
-    /// Writes a row whether it exists or not. Volatile columns left out keep their value.
+    /// Writes a row whether it exists or not. A new row gets all of `row`; in a row that exists volatile columns
+    /// keep their value, even when `row` gives another, and other columns left out become null.
     Upsert {
         /// The row's new content.
         row: Row,
@@ -124,6 +128,18 @@ pub enum StoreErrorKind {
     Corrupt,
 }
 
+impl StoreError {
+    /// An error of `kind`: the store (scheme and place), the operation and its subject, what went wrong.
+    pub fn new(
+        kind: StoreErrorKind,
+        store: impl Into<String>,
+        operation: impl Into<String>,
+        detail: impl fmt::Display,
+    ) -> Self {
+        Self { kind, store: store.into(), operation: operation.into(), detail: detail.to_string() }
+    }
+}
+
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}: {}", self.store, self.operation, self.detail)
@@ -136,6 +152,10 @@ impl std::error::Error for StoreError {}
 pub type Result<T> = std::result::Result<T, StoreError>;
 
 /// A server that keeps Emmer's tables. Implementations are cheap to share and safe to call concurrently.
+///
+/// A table is used only after [`ensure_tables`](Self::ensure_tables) made it, in this process or another; before,
+/// every operation answers [`StoreErrorKind::NotFound`]. Every request is checked by [`crate::validate`] before
+/// anything is sent, so what one store refuses as [`StoreErrorKind::Invalid`] all refuse.
 pub trait SystemStore: Send + Sync + 'static {
     /// Scheme and place without credentials, for messages: `sqlite:///var/lib/emmer.db`.
     fn describe(&self) -> String;
@@ -197,7 +217,9 @@ pub trait SystemStore: Send + Sync + 'static {
         value: Value,
     ) -> BoxFuture<'a, Result<()>>;
 
-    /// Adds rows that nobody will ever change (statistics); an existing row with the same key is kept.
+    /// Adds rows that nobody will ever change (statistics); an existing row with the same key is kept. At most
+    /// [`APPEND_ROWS_MAX`](crate::validate::APPEND_ROWS_MAX) rows. Not atomic where the server has no cheap way:
+    /// repeat the same append after an error, it adds what is missing.
     fn append<'a>(
         &'a self,
         table: &'static TableDecl,
@@ -205,7 +227,8 @@ pub trait SystemStore: Send + Sync + 'static {
         rows: Vec<Row>,
     ) -> BoxFuture<'a, Result<()>>;
 
-    /// Deletes the rows of `partition` whose timestamp `column` is before `cutoff`; returns how many.
+    /// Deletes the rows of `partition` whose time `column` is before `cutoff`; returns how many. Rows without a
+    /// time stay.
     fn delete_older_than<'a>(
         &'a self,
         table: &'static TableDecl,

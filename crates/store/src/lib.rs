@@ -1,9 +1,33 @@
 //! The system store: one contract over every server that can keep Emmer's tables.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`contract`] | the [`SystemStore`] trait and its rules |
+//! | [`table`] | tables, columns, rows and values as data |
+//! | [`validate`] | the limits every request keeps, checked the same way by every store |
+//! | [`url`] | connection strings: scheme, rest, credentials never printed |
+//! | [`silos`] | the silo instances table (seed 001) with its version row |
+//! | [`state`] | the grain state table |
+//! | [`keys`] | grain types and keys as partition and row keys |
+//! | [`memory`] | the store inside the process, and its synchronous heart for simulations |
+//! | [`conformance`] | the suite every store passes |
 
+pub mod conformance;
 pub mod contract;
+pub mod keys;
+pub mod memory;
+mod silo_rows;
+pub mod silos;
+pub mod state;
 pub mod table;
+pub mod url;
+pub mod validate;
 
 pub use contract::{
     BoxFuture, CommitOutcome, Etag, Mutation, Result, StoreError, StoreErrorKind, StoredRow, SystemStore,
 };
+pub use memory::{MemoryStore, MemoryTables};
+pub use silos::{SiloCommit, SiloTable, SiloTouch};
+pub use state::{ClearOutcome, StateSlot, StateTable, StoredState, WriteOutcome};
 pub use table::{Column, ColumnType, Row, TableDecl, Value};
+pub use url::StoreUrl;

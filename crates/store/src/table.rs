@@ -102,8 +102,9 @@ impl Value {
     }
 }
 
-/// One row: its key and its columns by name. A column that is not there is null.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// One row: its key and its columns by name. A column that is not there is null. Rows are equal when they hold
+/// the same columns, in whatever order these were set.
+#[derive(Clone, Debug, Default, Eq)]
 pub struct Row {
     key: String,
     columns: Vec<(&'static str, Value)>,
@@ -143,5 +144,33 @@ impl Row {
     /// The columns that are set.
     pub fn columns(&self) -> &[(&'static str, Value)] {
         &self.columns
+    }
+}
+
+impl PartialEq for Row {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key
+            && self.columns.len() == other.columns.len()
+            && self.columns.iter().all(|(name, value)| other.get(name) == Some(value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_compare_by_content() {
+        let ab = Row::new("k").with("a", Value::Int(1)).with("b", Value::Int(2));
+        let ba = Row::new("k").with("b", Value::Int(2)).with("a", Value::Int(1));
+        assert_eq!(ab, ba);
+        assert_ne!(ab, Row::new("k").with("a", Value::Int(1)));
+        assert_ne!(ab, Row::new("k").with("a", Value::Int(1)).with("c", Value::Int(2)));
+    }
+
+    #[test]
+    fn the_last_value_set_wins() {
+        let row = Row::new("k").with("a", Value::Int(1)).with("a", Value::Int(3));
+        assert_eq!((row.get("a"), row.columns().len()), (Some(&Value::Int(3)), 1));
     }
 }

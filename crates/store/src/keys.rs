@@ -1,0 +1,122 @@
+//! Grain types, keys and state names as partition and row keys: readable, and two different grains never share one.
+
+use emmer_core::hash::stable64_seeded;
+use emmer_core::{ClusterId, GrainKey};
+
+use crate::validate::{PARTITION_KEY_BYTES_MAX, ROW_KEY_BYTES_MAX};
+
+/// `text` with `%`, `/`, `~` and every control character as `%XX` of its UTF-8 bytes; everything else as it stands.
+/// Different texts give different results, and no result holds a `/` or `~`.
+pub fn escape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut buffer = [0u8; 4];
+    for c in text.chars() {
+        if matches!(c, '%' | '/' | '~') || c.is_control() {
+            for byte in c.encode_utf8(&mut buffer).bytes() {
+                out.push_str(&format!("%{byte:02X}"));
+            }
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// The partition of a grain type's state: `service/type`, cut when it is too long for a key.
+pub fn partition(service: &ClusterId, grain_type: &str) -> String {
+    fit(format!("{service}/{}", escape(grain_type)), PARTITION_KEY_BYTES_MAX)
+}
+
+/// The row of one state of one grain: `kind.key/state`, cut when it is too long for a key. The kind is `u`, `i`, `g`
+/// (UUID) or `s` (text), so that the integer 1 and the text "1" are two rows.
+pub fn row(key: &GrainKey, state: &str) -> String {
+    fit(format!("{}.{}/{}", kind(key), key_text(key), escape(state)), ROW_KEY_BYTES_MAX)
+}
+
+/// The letter of a key's kind.
+pub const fn kind(key: &GrainKey) -> char {
+    match key {
+        GrainKey::Uint(_) => 'u',
+        GrainKey::Int(_) => 'i',
+        GrainKey::Uuid(_) => 'g',
+        GrainKey::Text(_) => 's',
+    }
+}
+
+/// The key as text, escaped.
+pub fn key_text(key: &GrainKey) -> String {
+    match key {
+        GrainKey::Text(text) => escape(text),
+        other => other.to_string(),
+    }
+}
+
+/// A text longer than `max` keeps its beginning and ends in `~` and 128 bits of hash. No other key holds a `~`. Texts
+/// that collide in beginning and hash are found by comparing the columns, see [`crate::state`].
+fn fit(text: String, max: usize) -> String {
+    if text.len() <= max {
+        return text;
+    }
+    let [a, b] = [0, 1].map(|seed| stable64_seeded(text.as_bytes(), seed));
+    let mut end = max.saturating_sub(33);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}~{a:016x}{b:016x}", text.get(..end).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use emmer_core::limits::GRAIN_KEY_BYTES_MAX;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::validate;
+
+    #[test]
+    fn different_grains_have_different_rows() {
+        let long = |last: char| GrainKey::from(format!("{}{last}", "/".repeat(GRAIN_KEY_BYTES_MAX - 1)));
+        let keys: Vec<GrainKey> = vec![
+            1u64.into(),
+            1i64.into(),
+            (-1i64).into(),
+            u64::MAX.into(),
+            Uuid::from_u128(1).into(),
+            "1".into(),
+            "".into(),
+            "a/b".into(),
+            "a".into(),
+            "a%2Fb".into(),
+            "a\0b".into(),
+            "a%00b".into(),
+            "~".into(),
+            "\u{85}".into(),
+            "🛫".into(),
+            "00000000-0000-0000-0000-000000000001".into(),
+            long('x'),
+            long('y'),
+        ];
+        let states = ["total", "", "b/total", "b", "%"];
+        let rows: BTreeSet<_> = keys.iter().flat_map(|k| states.map(|s| row(k, s))).collect();
+        assert_eq!(rows.len(), keys.len() * states.len());
+        rows.iter().for_each(|row| validate::row_key(row).unwrap());
+    }
+
+    #[test]
+    fn plain_keys_stay_readable() {
+        assert_eq!(row(&"JFK".into(), "delays"), "s.JFK/delays");
+        assert_eq!(row(&17u64.into(), "delays"), "u.17/delays");
+    }
+
+    #[test]
+    fn partitions_fit_and_differ() {
+        let service: ClusterId = "svc".parse().unwrap();
+        assert_eq!(partition(&service, "flights::Airport"), "svc/flights::Airport");
+        let long = |last: &str| partition(&service, &format!("{}{last}", "ä".repeat(200)));
+        assert_ne!(long("x"), long("y"));
+        validate::partition_key(&long("x")).unwrap();
+        assert_ne!(partition(&service, "a/b"), partition(&service, "a%2Fb"));
+    }
+}

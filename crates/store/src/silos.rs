@@ -1,0 +1,263 @@
+//! The silo instances table (seed 001, "Orleans Silo Instances table"): one row per incarnation of a silo and the
+//! version row that every write moves on by one (invariant I1).
+
+use std::sync::Arc;
+
+use emmer_core::limits::Limits;
+use emmer_core::{ClusterId, SiloAddress, SiloEntry, SiloStatus, TableVersion, Timestamp};
+
+use crate::contract::{
+    CommitOutcome, Etag, Mutation, Result, StoreError, StoreErrorKind, StoredRow, SystemStore,
+};
+use crate::silo_rows;
+use crate::table::{Column, ColumnType, TableDecl, Value};
+
+/// The row key of the version row.
+pub const VERSION_ROW: &str = "VersionRow";
+
+/// The declaration of the table. Columns and their names are those of seed 001; PartitionKey is the cluster id, RowKey
+/// is `ip-port-epoch`.
+pub static SILO_INSTANCES: TableDecl = TableDecl {
+    name: "silo_instances",
+    partition_key: "PartitionKey",
+    row_key: "RowKey",
+    columns: &[
+        Column::new("DeploymentId", ColumnType::Text),
+        Column::new("Address", ColumnType::Text),
+        Column::new("Port", ColumnType::Int),
+        Column::new("Generation", ColumnType::Int),
+        Column::new("HostName", ColumnType::Text),
+        Column::new("Status", ColumnType::Text),
+        Column::new("ProxyPort", ColumnType::Int),
+        // Deprecated in the seed; always "false", so that tools made for the original's table find it.
+        Column::new("Primary", ColumnType::Text),
+        Column::new("RoleName", ColumnType::Text),
+        Column::new("InstanceName", ColumnType::Text),
+        Column::new("UpdateZone", ColumnType::Int),
+        Column::new("FaultZone", ColumnType::Int),
+        Column::new("SuspectingSilos", ColumnType::List),
+        Column::new("SuspectingTimes", ColumnType::List),
+        Column::new("StartTime", ColumnType::Time),
+        Column::new("IAmAliveTime", ColumnType::Time).volatile(),
+        // The version row's only column of its own.
+        Column::new("MembershipVersion", ColumnType::Int),
+    ],
+    schema_version: 1,
+};
+
+/// What became of [`SiloTable::commit`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum SiloCommit {
+    /// It happened; the version row is now this.
+    Committed(TableVersion),
+    /// It did not happen: the version row is not `base` any more, or a row to delete is gone (which nobody can do
+    /// without moving the version on, except by hand). Read and decide again.
+    Conflict,
+    /// It may or may not have happened. Read the version to find out.
+    Unknown(StoreError),
+}
+
+/// What became of [`SiloTable::touch`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SiloTouch {
+    /// The time is written.
+    Touched,
+    /// The silo has no row.
+    RowMissing,
+}
+
+/// The membership table of one cluster. Cheap to clone.
+#[derive(Clone)]
+pub struct SiloTable {
+    store: Arc<dyn SystemStore>,
+    cluster: ClusterId,
+    rows_max: usize,
+}
+
+impl SiloTable {
+    /// The table of `cluster` in `store`.
+    pub fn new(store: Arc<dyn SystemStore>, cluster: ClusterId) -> Self {
+        Self { store, cluster, rows_max: Limits::default().membership_rows_max }
+    }
+
+    /// The same table, refusing to read more than `rows_max` rows
+    /// ([`Limits::membership_rows_max`], default 20,000).
+    #[must_use]
+    pub const fn with_rows_max(mut self, rows_max: usize) -> Self {
+        self.rows_max = rows_max;
+        self
+    }
+
+    /// The cluster whose table this is.
+    pub const fn cluster(&self) -> &ClusterId {
+        &self.cluster
+    }
+
+    /// The store the table is in.
+    pub const fn store(&self) -> &Arc<dyn SystemStore> {
+        &self.store
+    }
+
+    /// Creates the table if it is missing.
+    ///
+    /// # Errors
+    /// As [`SystemStore::ensure_tables`].
+    pub async fn ensure(&self) -> Result<()> {
+        self.store.ensure_tables(&[&SILO_INSTANCES]).await
+    }
+
+    /// Every silo row and the version, as one snapshot. The default version (0, no etag) when nothing was written yet.
+    ///
+    /// # Errors
+    /// As the store; `Corrupt` when a row cannot be understood or the version row is missing beside others.
+    pub async fn read_all(&self) -> Result<(TableVersion, Vec<SiloEntry>)> {
+        let stored = self.store.read_partition(&SILO_INSTANCES, self.cluster.as_str()).await?;
+        if stored.len() > self.rows_max.saturating_add(1) {
+            let detail = format!("{} rows, more than membership_rows_max = {}", stored.len(), self.rows_max);
+            return Err(self.error("read", StoreErrorKind::Refused, detail));
+        }
+        let mut version = None;
+        let mut silos = Vec::with_capacity(stored.len());
+        for found in &stored {
+            if found.row.key() == VERSION_ROW {
+                version = Some(self.version_of(found)?);
+            } else {
+                silos.push(self.entry_of(found)?);
+            }
+        }
+        match version {
+            None if !silos.is_empty() => {
+                let detail = format!("{} silo rows but no {VERSION_ROW}", silos.len());
+                Err(self.error("read", StoreErrorKind::Corrupt, detail))
+            }
+            version => Ok((version.unwrap_or_default(), silos)),
+        }
+    }
+
+    /// The version row alone; the default version when nothing was written yet.
+    ///
+    /// # Errors
+    /// As the store; `Corrupt` when the row cannot be understood.
+    pub async fn read_version(&self) -> Result<TableVersion> {
+        let found = self.store.read_row(&SILO_INSTANCES, self.cluster.as_str(), VERSION_ROW).await?;
+        found.map_or_else(|| Ok(TableVersion::default()), |row| self.version_of(&row))
+    }
+
+    /// The row of one silo, or none.
+    ///
+    /// # Errors
+    /// As the store; `Corrupt` when the row cannot be understood.
+    pub async fn read_silo(&self, silo: &SiloAddress) -> Result<Option<SiloEntry>> {
+        let key = silo_rows::row_key(silo);
+        let found = self.store.read_row(&SILO_INSTANCES, self.cluster.as_str(), &key).await?;
+        found.map(|row| self.entry_of(&row)).transpose()
+    }
+
+    /// The rows clients connect to: Active silos with a gateway port.
+    ///
+    /// # Errors
+    /// As [`read_all`](Self::read_all).
+    pub async fn gateways(&self) -> Result<Vec<SiloEntry>> {
+        let (_, mut silos) = self.read_all().await?;
+        silos.retain(|s| s.status == SiloStatus::Active && s.proxy_port != 0);
+        Ok(silos)
+    }
+
+    /// In one atomic commit: moves the version from `base` to `base.number + 1`, writes `rows` whole (IAmAliveTime only
+    /// of rows that are new), deletes `deletes`. At most 99 rows together
+    /// ([`MEMBERSHIP_ROWS_PER_COMMIT_MAX`](emmer_core::limits::MEMBERSHIP_ROWS_PER_COMMIT_MAX)).
+    ///
+    /// A `base` without etag says that the table is empty. A row to delete that is gone makes it a
+    /// [`Conflict`](SiloCommit::Conflict).
+    ///
+    /// # Errors
+    /// As the store: then nothing was changed. `Invalid` for too many rows or one silo twice.
+    pub async fn commit(
+        &self,
+        base: &TableVersion,
+        rows: Vec<SiloEntry>,
+        deletes: Vec<SiloAddress>,
+    ) -> Result<SiloCommit> {
+        let number = base.number.saturating_add(1);
+        let version_row = silo_rows::version_row(&self.cluster, number)
+            .map_err(|detail| self.error("commit", StoreErrorKind::Invalid, detail))?;
+        let mut mutations = Vec::with_capacity(1 + rows.len() + deletes.len());
+        mutations.push(if base.etag.is_empty() {
+            Mutation::Insert { row: version_row }
+        } else {
+            Mutation::Replace { row: version_row, etag: base.etag.clone() }
+        });
+        for entry in &rows {
+            let row = silo_rows::to_row(&self.cluster, entry)
+                .map_err(|detail| self.error("commit", StoreErrorKind::Invalid, detail))?;
+            mutations.push(Mutation::Upsert { row });
+        }
+        let delete = |silo| Mutation::Delete { row_key: silo_rows::row_key(silo), etag: None };
+        mutations.extend(deletes.iter().map(delete));
+        match self.store.commit(&SILO_INSTANCES, self.cluster.as_str(), mutations).await? {
+            CommitOutcome::Conflict(_) => Ok(SiloCommit::Conflict),
+            CommitOutcome::Unknown(error) => Ok(SiloCommit::Unknown(error)),
+            CommitOutcome::Committed(etags) => match etags.into_iter().next().flatten() {
+                Some(etag) => Ok(SiloCommit::Committed(TableVersion { number, etag })),
+                // A store that breaks the contract; that the commit happened is all that is known.
+                None => Ok(SiloCommit::Unknown(self.error(
+                    "commit",
+                    StoreErrorKind::Corrupt,
+                    "the store gave no etag for the version row",
+                ))),
+            },
+        }
+    }
+
+    /// Sets IAmAliveTime of one row, touching no etag and no version.
+    ///
+    /// # Errors
+    /// As the store, except for a missing row.
+    pub async fn touch(&self, silo: &SiloAddress, at: Timestamp) -> Result<SiloTouch> {
+        let key = silo_rows::row_key(silo);
+        let partition = self.cluster.as_str();
+        let touched =
+            self.store.touch(&SILO_INSTANCES, partition, &key, "IAmAliveTime", Value::Time(at)).await;
+        match touched {
+            Ok(()) => Ok(SiloTouch::Touched),
+            // A missing table is NotFound as well: told apart by asking again for the row.
+            Err(error) if error.kind == StoreErrorKind::NotFound => {
+                match self.store.read_row(&SILO_INSTANCES, partition, &key).await {
+                    Ok(_) => Ok(SiloTouch::RowMissing),
+                    Err(_) => Err(error),
+                }
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn version_of(&self, found: &StoredRow) -> Result<TableVersion> {
+        let etag: Etag = found.etag.clone();
+        silo_rows::version_number(&found.row)
+            .map(|number| TableVersion { number, etag })
+            .map_err(|detail| self.error("read", StoreErrorKind::Corrupt, detail))
+    }
+
+    fn entry_of(&self, found: &StoredRow) -> Result<SiloEntry> {
+        silo_rows::from_row(&found.row).map_err(|detail| {
+            let detail = format!("row {}: {detail}", found.row.key());
+            self.error("read", StoreErrorKind::Corrupt, detail)
+        })
+    }
+
+    fn error(&self, verb: &str, kind: StoreErrorKind, detail: impl std::fmt::Display) -> StoreError {
+        let operation = format!("{verb} {}/{}", SILO_INSTANCES.name, self.cluster);
+        StoreError::new(kind, self.store.describe(), operation, detail)
+    }
+}
+
+/// The rows a clean-up may delete: Dead, and neither started nor alive nor voted on since `before`.
+///
+/// Only Dead rows, as the original has it since 2026. A row that never
+/// became Active is declared Dead first, by votes, like any other.
+pub fn defunct(silos: &[SiloEntry], before: Timestamp) -> Vec<SiloAddress> {
+    let newest = |s: &SiloEntry| {
+        s.votes.iter().map(|v| v.at).fold(s.start_time.max(s.i_am_alive_time), Timestamp::max)
+    };
+    silos.iter().filter(|s| s.status == SiloStatus::Dead && newest(s) < before).map(|s| s.address).collect()
+}
