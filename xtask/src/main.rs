@@ -2,6 +2,7 @@
 
 mod args;
 mod deny;
+mod excerpt;
 mod libtest;
 mod report;
 mod run;

@@ -1,6 +1,5 @@
 //! Runs one command with its output in a log file, a sign of life on the terminal, and a time limit.
 
-use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
 use std::path::PathBuf;
@@ -8,8 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
-/// Lines of output that a failure shows; the log has all of them.
-const TAIL_LINES: usize = 80;
+use crate::excerpt::Excerpt;
 
 /// The longest piece of output handled as one line.
 const MAX_LINE_BYTES: u64 = 64 * 1024;
@@ -45,8 +43,8 @@ pub(crate) struct Ran {
     /// What to say beside a failure: the exit code, or the time limit.
     pub(crate) ending: String,
     pub(crate) took: Duration,
-    /// The last lines of output.
-    pub(crate) tail: Vec<String>,
+    /// What a failure shows of the output; the log has all of it.
+    pub(crate) excerpt: Vec<String>,
 }
 
 /// Runs `job`, giving every line of its output to `on_line`. An error means that it could not be run at all.
@@ -66,7 +64,7 @@ pub(crate) fn run(job: Job, on_line: &mut dyn FnMut(&str)) -> Result<Ran, String
     let lines = read_lines(reader);
 
     let mut screen = Screen::new(&name, live, start);
-    let mut tail = VecDeque::with_capacity(TAIL_LINES);
+    let mut excerpt = Excerpt::default();
     let mut ended_at: Option<Instant> = None;
     let mut timed_out = false;
     loop {
@@ -75,10 +73,7 @@ pub(crate) fn run(job: Job, on_line: &mut dyn FnMut(&str)) -> Result<Ran, String
                 writeln!(log, "{line}").map_err(say)?;
                 on_line(&line);
                 screen.line(&line);
-                if tail.len() == TAIL_LINES {
-                    tail.pop_front();
-                }
-                tail.push_back(line);
+                excerpt.push(line);
             }
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {
@@ -104,7 +99,12 @@ pub(crate) fn run(job: Job, on_line: &mut dyn FnMut(&str)) -> Result<Ran, String
     } else {
         status.code().map_or_else(|| "ended by a signal".to_owned(), |code| format!("exit code {code}"))
     };
-    Ok(Ran { success: status.success() && !timed_out, ending, took: start.elapsed(), tail: tail.into() })
+    Ok(Ran {
+        success: status.success() && !timed_out,
+        ending,
+        took: start.elapsed(),
+        excerpt: excerpt.lines(),
+    })
 }
 
 /// Reads lines on a thread of its own, so that the time limit holds while the command is silent.
@@ -228,8 +228,8 @@ mod tests {
             sh("i=0; while [ $i -lt 2000 ]; do echo $i; i=$((i+1)); done", Duration::from_secs(60));
         assert!(ran.success);
         assert_eq!(lines.len(), 2000);
-        assert_eq!(ran.tail.len(), TAIL_LINES);
-        assert_eq!(ran.tail.last().map(String::as_str), Some("1999"));
+        assert!(ran.excerpt.len() < 200);
+        assert_eq!(ran.excerpt.last().map(String::as_str), Some("1999"));
     }
 
     #[test]
@@ -244,7 +244,7 @@ mod tests {
         // The child of the shell keeps the pipe open; the answer must not wait for it.
         let (ran, _) = sh("sleep 120 & echo $!; exit 0", Duration::from_secs(100));
         assert!(ran.success);
-        let pid = ran.tail.last().unwrap();
+        let pid = ran.excerpt.last().unwrap();
         Command::new("kill").arg(pid).status().unwrap();
     }
 }
