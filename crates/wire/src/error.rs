@@ -80,9 +80,12 @@ impl HeaderError {
     }
 }
 
-/// A key that may not travel: text beyond [`GRAIN_KEY_BYTES_MAX`].
-///
-/// References refuse such keys when they are made, so a well-behaved caller never gets here.
-pub(crate) fn key_is_legal(key: &GrainKey) -> bool {
-    !matches!(key, GrainKey::Text(text) if text.len() > GRAIN_KEY_BYTES_MAX)
+/// Text keys beyond [`GRAIN_KEY_BYTES_MAX`] do not travel.
+pub(crate) fn check_key(key: &GrainKey) -> Result<(), HeaderError> {
+    match key {
+        GrainKey::Text(text) if text.len() > GRAIN_KEY_BYTES_MAX => {
+            Err(HeaderError::KeyTooLong(text.len() as u64))
+        }
+        _ => Ok(()),
+    }
 }

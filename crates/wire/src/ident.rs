@@ -9,8 +9,8 @@ use emmer_core::limits::GRAIN_KEY_BYTES_MAX;
 use emmer_core::{GrainId, SiloAddress};
 use uuid::Uuid;
 
-use crate::error::{HeaderError, key_is_legal};
-use crate::read::{Reader, cut};
+use crate::error::HeaderError;
+use crate::read::Reader;
 
 /// The kinds of grain key. Zero is none of them, so that a zeroed header is an error.
 const KEY_UINT: u8 = 1;
@@ -57,15 +57,14 @@ pub(crate) const fn key_kind(key: &GrainKey) -> u8 {
     }
 }
 
-/// The key's bytes, without its kind. Text beyond the limit is cut: it was refused long before.
+/// The key's bytes, without its kind. Text beyond the limit goes out whole, for the peer to refuse loudly:
+/// cut, it would be another grain's key.
 pub(crate) fn put_key(out: &mut BytesMut, key: &GrainKey) {
-    debug_assert!(key_is_legal(key), "a reference with an oversized key was made");
     match key {
         GrainKey::Uint(n) => put_leb128(out, *n),
         GrainKey::Int(n) => put_leb128(out, zigzag(*n)),
         GrainKey::Uuid(uuid) => out.put_slice(uuid.as_bytes()),
         GrainKey::Text(text) => {
-            let text = cut(text, GRAIN_KEY_BYTES_MAX);
             put_leb128(out, text.len() as u64);
             out.put_slice(text.as_bytes());
         }

@@ -7,7 +7,7 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use emmer_core::GrainId;
 use emmer_core::limits::CALL_CHAIN_MAX;
 
-use crate::error::HeaderError;
+use crate::error::{HeaderError, check_key};
 use crate::frame::{FrameKind, append};
 use crate::ident::{grain, key_kind, put_key, read_key};
 use crate::read::Reader;
@@ -145,6 +145,21 @@ pub struct RequestHeader {
     pub chain: CallChain,
 }
 
+impl RequestHeader {
+    /// Whether a peer would accept this header. References are checked when they are made and the runtime
+    /// numbers its calls, so this is for those who take headers from elsewhere.
+    ///
+    /// # Errors
+    /// The [`HeaderError`] the peer would close the connection with.
+    pub fn check(&self) -> Result<(), HeaderError> {
+        if (self.correlation == 0) != self.flags.contains(RequestFlags::ONE_WAY) {
+            return Err(HeaderError::Value { field: "a request's correlation", value: self.correlation });
+        }
+        let keys = std::iter::once(&self.target).chain(self.chain.iter().map(|link| &link.grain));
+        keys.map(GrainId::key).try_for_each(check_key)
+    }
+}
+
 /// Appends a Request frame: the header, then whatever `body` writes. Returns its length in bytes, prefix
 /// included: check it with [`frame_fits`](crate::frame_fits) against the peer's limit.
 ///
@@ -162,11 +177,7 @@ pub fn encode_request<E>(
 }
 
 fn put_header(out: &mut BytesMut, header: &RequestHeader) {
-    debug_assert_eq!(
-        header.correlation == 0,
-        header.flags.contains(RequestFlags::ONE_WAY),
-        "the correlation is 0 exactly for one-way calls"
-    );
+    debug_assert_eq!(header.check(), Ok(()), "a header that the peer would refuse");
     let key = header.target.key();
     let mut fixed = [0u8; FIXED_BYTES];
     fixed[0..8].copy_from_slice(&header.correlation.to_le_bytes());
