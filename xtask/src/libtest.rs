@@ -79,8 +79,11 @@ impl Reader {
         let Some((source, binary)) = rest.split_once(" (") else { return };
         let file = binary.trim_end_matches(')').rsplit(['/', '\\']).next().unwrap_or_default();
         let krate = file.rsplit_once('-').map_or(file, |(name, _)| name);
-        self.current = Some(if source.starts_with("unittests ") {
+        self.current = Some(if source == "unittests src/lib.rs" {
             (krate.to_owned(), Kind::Unit)
+        } else if source.starts_with("unittests ") {
+            // A program may bear the name of the library it is built on.
+            (format!("{krate} (bin)"), Kind::Unit)
         } else {
             // Cargo runs a package's unit tests right before its integration tests, whose own names say less.
             let package = self.current.take().map_or_else(|| krate.to_owned(), |(package, _)| package);
@@ -196,6 +199,17 @@ test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
         assert_eq!(reader.failed, ["emmer_core ring::tests::breaks"]);
         assert_eq!(reader.ignored, ["emmer_core ring::tests::slow: takes an hour"]);
         assert!(reader.failure_output.iter().any(|l| l.contains("assertion failed")));
+    }
+
+    #[test]
+    fn a_program_is_told_from_the_library_of_its_name() {
+        let result =
+            "test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s";
+        let run =
+            |source: &str| format!("Running unittests {source} (target/debug/deps/emmer-1)\n{result}\n");
+        let reader = read(&(run("src/lib.rs") + &run("src/main.rs")));
+        let names: Vec<_> = reader.groups().map(|g| g.krate.as_str()).collect();
+        assert_eq!(names, ["emmer", "emmer (bin)"]);
     }
 
     #[test]

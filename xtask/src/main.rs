@@ -4,6 +4,7 @@ mod args;
 mod deny;
 mod excerpt;
 mod libtest;
+mod lock;
 mod report;
 mod run;
 mod steps;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::args::{Options, STEPS};
 use crate::report::{Counts, Row, Verdict};
 use crate::run::{self, Job, Ran};
-use crate::{deny, libtest, tidy, workspace};
+use crate::{deny, libtest, lock, tidy, workspace};
 
 /// The longest a step may take, compiling included, before it counts as hanging. The limits of all steps together
 /// stay below the 90 minutes that the build machine grants.
@@ -35,7 +35,7 @@ pub(crate) fn run(mut options: Options) -> Result<Vec<Row>, String> {
     let logs = root.join("target").join("xtask");
     std::fs::create_dir_all(&logs).map_err(|e| format!("{}: {e}", logs.display()))?;
     let context = Context { root, logs, options };
-    let mut rows = vec![toolchain(&context)];
+    let mut rows = vec![toolchain(&context), lock::check(&context.root)];
     for step in STEPS {
         match left_out(&context.options, step) {
             Some(why) => rows.push(Row::check(step, Verdict::Skipped(why), Duration::ZERO)),
