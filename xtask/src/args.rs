@@ -18,6 +18,8 @@ pub(crate) struct Options {
     pub(crate) quick: bool,
     /// Only these steps; all when empty.
     pub(crate) only: Vec<String>,
+    /// Compile and test these packages only; the whole workspace when empty.
+    pub(crate) packages: Vec<String>,
     /// Check the advisory database too; it is fetched from the network.
     pub(crate) advisories: bool,
 }
@@ -32,6 +34,7 @@ Project tasks. Usage: cargo xtask TASK [OPTIONS]
   test     run every check and every test, and print a table of what ran
              --quick        leave out clippy, doc and deny
              --only A,B     run these steps only: fmt, tidy, clippy, test, doc, deny
+             --package NAME compile and test this package only (may be given more than once)
              --advisories   let deny fetch and check the advisory database too
   ci       the same as the build machine runs it: Cargo.lock is binding, and cargo-deny
            is compiled into target/tools when it is missing (takes minutes, once)
@@ -77,6 +80,9 @@ fn options(args: &[String], ci: bool) -> Result<Options, String> {
                 let names = args.next().ok_or("`--only` needs the names of steps")?;
                 options.only.extend(names.split(',').map(str::trim).map(str::to_owned));
             }
+            "--package" | "-p" => {
+                options.packages.push(args.next().ok_or("`--package` needs a name")?.to_owned());
+            }
             other => return Err(format!("there is no option `{other}`; see `cargo xtask help`")),
         }
     }
@@ -102,6 +108,9 @@ mod tests {
         let only = vec!["fmt".to_owned(), "doc".to_owned()];
         let expected = Options { quick: true, only, ..Options::default() };
         assert_eq!(parse_words("test --quick --only fmt,doc"), Ok(Task::Test(expected)));
+        let packages = vec!["emmer-core".to_owned(), "emmer-wire".to_owned()];
+        let expected = Options { packages, ..Options::default() };
+        assert_eq!(parse_words("test -p emmer-core --package emmer-wire"), Ok(Task::Test(expected)));
     }
 
     #[test]
@@ -110,6 +119,7 @@ mod tests {
         assert!(parse_words("test --fast").unwrap_err().contains("--fast"));
         assert!(parse_words("test --only lint").unwrap_err().contains("fmt, tidy"));
         assert!(parse_words("test --only").is_err());
+        assert!(parse_words("test --package").is_err());
         assert!(parse_words("tidy now").is_err());
     }
 

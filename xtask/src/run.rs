@@ -23,7 +23,7 @@ const HEARTBEAT: Duration = Duration::from_secs(30);
 
 /// How long output may still come after the command itself has ended: a process it left behind may hold the pipe open
 /// for ever.
-const GRACE: Duration = Duration::from_secs(5);
+pub(crate) const GRACE: Duration = Duration::from_secs(5);
 
 /// A command to run.
 pub(crate) struct Job {
@@ -34,6 +34,8 @@ pub(crate) struct Job {
     pub(crate) log: PathBuf,
     /// After this long it is killed and counts as failed.
     pub(crate) limit: Duration,
+    /// How long to read on after its end; [`GRACE`] but in tests.
+    pub(crate) grace: Duration,
 }
 
 /// How it went.
@@ -49,7 +51,7 @@ pub(crate) struct Ran {
 
 /// Runs `job`, giving every line of its output to `on_line`. An error means that it could not be run at all.
 pub(crate) fn run(job: Job, on_line: &mut dyn FnMut(&str)) -> Result<Ran, String> {
-    let Job { name, mut command, log, limit } = job;
+    let Job { name, mut command, log, limit, grace } = job;
     let say = |e: std::io::Error| format!("{name}: {e}");
     let mut log = File::create(&log).map_err(|e| format!("{}: {e}", log.display()))?;
     let live = std::io::stdout().is_terminal();
@@ -83,7 +85,7 @@ pub(crate) fn run(job: Job, on_line: &mut dyn FnMut(&str)) -> Result<Ran, String
             }
         }
         screen.tick();
-        if ended_at.is_some_and(|at| at.elapsed() > GRACE) {
+        if ended_at.is_some_and(|at| at.elapsed() > grace) {
             break;
         }
         if start.elapsed() > limit {
@@ -208,7 +210,7 @@ mod tests {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
         let mut lines = Vec::new();
-        let job = Job { name, command, log: log.clone(), limit };
+        let job = Job { name, command, log: log.clone(), limit, grace: Duration::from_millis(100) };
         let ran = run(job, &mut |line| lines.push(line.to_owned())).unwrap();
         std::fs::remove_file(log).unwrap();
         (ran, lines)

@@ -55,15 +55,20 @@ fn left_out(options: &Options, step: &str) -> Option<String> {
 
 fn run_step(context: &Context, step: &str) -> Result<Vec<Row>, String> {
     match step {
-        "fmt" => check(context, "fmt", &["fmt", "--all", "--check", "--", "--color", "never"], &[]),
+        "fmt" => {
+            let mut command = workspace::cargo(&context.root);
+            command.args(["fmt", "--all", "--check", "--", "--color", "never"]);
+            check(context, "fmt", command)
+        }
         "tidy" => Ok(vec![tidy_step()]),
         "clippy" => {
-            let args = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
-            check(context, "clippy", &args, &[])
+            check(context, "clippy", cargo(context, "clippy", &["--all-targets", "--", "-D", "warnings"]))
         }
         "test" => tests(context),
         "doc" => {
-            check(context, "doc", &["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])
+            let mut command = cargo(context, "doc", &["--no-deps"]);
+            command.env("RUSTDOCFLAGS", "-D warnings");
+            check(context, "doc", command)
         }
         "deny" => deny_step(context),
         other => Err(format!("no step {other}")),
@@ -91,25 +96,27 @@ fn toolchain(context: &Context) -> Row {
     Row::check("toolchain", verdict, start.elapsed()).noted(note)
 }
 
-/// A cargo command that passes or fails as a whole.
-fn check(context: &Context, name: &str, args: &[&str], env: &[(&str, &str)]) -> Result<Vec<Row>, String> {
-    let mut command = cargo(context, args);
-    command.envs(env.iter().copied());
+/// A command that passes or fails as a whole.
+fn check(context: &Context, name: &str, command: Command) -> Result<Vec<Row>, String> {
     let ran = run_job(context, name, command, STEP_LIMIT, &mut |_| {})?;
     show_failure(context, name, &ran);
     Ok(vec![Row::check(name, verdict(&ran), ran.took)])
 }
 
-/// Cargo, with the lock file binding where a build machine runs. `--locked` belongs before any `--`, and `fmt` does
-/// not know it.
-fn cargo(context: &Context, args: &[&str]) -> Command {
+/// A cargo task that compiles the packages asked for, with the lock file binding where a build machine runs.
+fn cargo(context: &Context, task: &str, args: &[&str]) -> Command {
     let mut command = workspace::cargo(&context.root);
-    let (task, rest) = args.split_at(1);
-    command.args(task);
-    if context.options.ci && task != ["fmt"] {
+    command.arg(task);
+    if context.options.ci {
         command.arg("--locked");
     }
-    command.args(rest);
+    if context.options.packages.is_empty() {
+        command.arg("--workspace");
+    }
+    for package in &context.options.packages {
+        command.args(["--package", package]);
+    }
+    command.args(args);
     command
 }
 
@@ -122,7 +129,7 @@ fn run_job(
 ) -> Result<Ran, String> {
     let log = log_path(&context.logs, name);
     let limit = if context.options.ci { limit } else { limit * PATIENCE };
-    run::run(Job { name: name.to_owned(), command, log, limit }, on_line)
+    run::run(Job { name: name.to_owned(), command, log, limit, grace: run::GRACE }, on_line)
 }
 
 fn log_path(logs: &Path, name: &str) -> PathBuf {
@@ -175,7 +182,7 @@ fn tidy_step() -> Row {
 
 /// All tests, as one row for the whole run and one for each crate and kind.
 fn tests(context: &Context) -> Result<Vec<Row>, String> {
-    let mut command = cargo(context, &["test", "--workspace", "--no-fail-fast"]);
+    let mut command = cargo(context, "test", &["--no-fail-fast"]);
     command.env("RUST_BACKTRACE", "1");
     let mut reader = libtest::Reader::default();
     let ran = run_job(context, "test", command, TEST_LIMIT, &mut |line| reader.line(line))?;
