@@ -60,7 +60,7 @@ pub(crate) struct RustFile {
 pub(crate) struct Tree {
     pub(crate) workspace: Workspace,
     pub(crate) rust: Vec<RustFile>,
-    /// Markdown, TOML and the scripts in `.ci`.
+    /// Documents, settings and scripts.
     pub(crate) other: Vec<TextFile>,
 }
 
@@ -68,7 +68,7 @@ impl Tree {
     /// Reads every source and document below `workspace`'s root.
     fn read(workspace: Workspace) -> Result<Self, String> {
         let rust = workspace::text_files(&workspace.root, &["rs"])?;
-        let other = workspace::text_files(&workspace.root, &["md", "toml"])?;
+        let other = workspace::text_files(&workspace.root, OTHER_EXTENSIONS)?;
         Ok(Self::from_files(workspace, rust, other))
     }
 
@@ -87,6 +87,9 @@ impl Tree {
         &self.workspace.root
     }
 }
+
+/// The text that is not Rust: documents, settings, scripts, and what the compile-fail tests expect to read.
+const OTHER_EXTENSIONS: &[&str] = &["md", "toml", "sh", "yml", "yaml", "stderr"];
 
 /// A rule: its name, what it keeps, and its check.
 struct Rule {
