@@ -1,0 +1,53 @@
+//! What went wrong in SQLite, in the contract's kinds.
+
+use emmer_store::{StoreError, StoreErrorKind};
+use rusqlite::ErrorCode;
+
+/// A failure without its store and operation, which the caller adds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) kind: StoreErrorKind,
+    pub(crate) detail: String,
+}
+
+impl Fault {
+    pub(crate) fn new(kind: StoreErrorKind, detail: impl Into<String>) -> Self {
+        Self { kind, detail: detail.into() }
+    }
+
+    /// The failure as the contract reports it.
+    pub(crate) fn at(self, store: &str, operation: String) -> StoreError {
+        StoreError::new(self.kind, store, operation, self.detail)
+    }
+}
+
+impl From<rusqlite::Error> for Fault {
+    fn from(error: rusqlite::Error) -> Self {
+        use StoreErrorKind::{Corrupt, Invalid, NotFound, Refused, Unavailable};
+        let text = error.to_string();
+        let kind = match error.sqlite_error_code() {
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+                return Self::new(Unavailable, format!("{text} (another process holds the write lock)"));
+            }
+            Some(ErrorCode::CannotOpen) => {
+                let hint = "can this process read and write the file and its directory?";
+                return Self::new(Refused, format!("{text} ({hint})"));
+            }
+            Some(
+                ErrorCode::ReadOnly
+                | ErrorCode::PermissionDenied
+                | ErrorCode::AuthorizationForStatementDenied
+                | ErrorCode::NoLargeFileSupport,
+            ) => Refused,
+            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt | ErrorCode::TypeMismatch) => Corrupt,
+            Some(ErrorCode::ConstraintViolation) => Corrupt,
+            Some(ErrorCode::TooBig) => Invalid,
+            Some(ErrorCode::Unknown) if text.contains("no such table") => NotFound,
+            Some(ErrorCode::Unknown) if text.contains("no such column") => Corrupt,
+            Some(_) => Unavailable,
+            // Not from SQLite but from reading its answer: the content is not what the declaration says.
+            None => Corrupt,
+        };
+        Self::new(kind, text)
+    }
+}

@@ -1,0 +1,196 @@
+//! The operations of the contract on one connection. Those that write run inside a transaction of [`crate::worker`].
+
+use std::ops::RangeInclusive;
+
+use emmer_core::Timestamp;
+use emmer_store::{CommitOutcome, Mutation, Row, StoreErrorKind, StoredRow, TableDecl, Value};
+use rusqlite::{CachedStatement, OptionalExtension, params};
+
+use crate::fault::Fault;
+use crate::session::Session;
+use crate::sql::{self, TableSql};
+use crate::values::{Parameter, etag_number, etag_text, stored_row};
+
+pub(crate) fn read_partition(
+    session: &mut Session,
+    decl: &'static TableDecl,
+    partition: &str,
+) -> Result<Vec<StoredRow>, Fault> {
+    // One statement is one snapshot.
+    let sql = session.sql(decl);
+    let mut statement = session.conn.prepare_cached(&sql.read_partition)?;
+    let found = statement.query([partition])?;
+    collect(decl, found)
+}
+
+pub(crate) fn read_row(
+    session: &mut Session,
+    decl: &'static TableDecl,
+    partition: &str,
+    row_key: &str,
+) -> Result<Option<StoredRow>, Fault> {
+    let sql = session.sql(decl);
+    let mut statement = session.conn.prepare_cached(&sql.read_row)?;
+    let mut found = statement.query([partition, row_key])?;
+    found.next()?.map(|row| stored_row(decl, row)).transpose()
+}
+
+pub(crate) fn scan(
+    session: &mut Session,
+    decl: &'static TableDecl,
+    column: &str,
+    range: &RangeInclusive<i64>,
+    limit: usize,
+) -> Result<Vec<StoredRow>, Fault> {
+    let (start, end) = (*range.start(), *range.end());
+    let sql = session.sql(decl).scan(column, start > end);
+    let mut statement = session.conn.prepare_cached(&sql)?;
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let found = statement.query([start, end, limit])?;
+    collect(decl, found)
+}
+
+fn collect(decl: &TableDecl, mut found: rusqlite::Rows<'_>) -> Result<Vec<StoredRow>, Fault> {
+    let mut rows = Vec::new();
+    while let Some(row) = found.next()? {
+        rows.push(stored_row(decl, row)?);
+    }
+    Ok(rows)
+}
+
+/// All conditions are looked at before the first write, so that a conflict leaves the transaction, which it may share
+/// with other commits, as it was.
+pub(crate) fn commit(
+    session: &mut Session,
+    decl: &'static TableDecl,
+    partition: &str,
+    mutations: &[Mutation],
+) -> Result<CommitOutcome, Fault> {
+    let sql = session.sql(decl);
+    // One statement keeps its own condition: nothing to look at before.
+    if let [_, _, ..] = mutations {
+        for (at, mutation) in mutations.iter().enumerate() {
+            if !holds(session, &sql, partition, mutation)? {
+                return Ok(CommitOutcome::Conflict(at));
+            }
+        }
+    }
+    let new_etag = session.next_etag()?;
+    let shown = etag_text(new_etag);
+    let mut etags = Vec::with_capacity(mutations.len());
+    for mutation in mutations {
+        let write = Write { session, sql: &sql, decl, partition, new_etag };
+        if !write.apply(mutation)? {
+            return match mutations {
+                [_] => Ok(CommitOutcome::Conflict(0)),
+                // Its condition held a moment ago, and this transaction is the only writer.
+                _ => Err(Fault::new(StoreErrorKind::Corrupt, "a condition changed inside a transaction")),
+            };
+        }
+        let writes = !matches!(mutation, Mutation::Delete { .. } | Mutation::Check { .. });
+        etags.push(writes.then(|| shown.clone()));
+    }
+    Ok(CommitOutcome::Committed(etags))
+}
+
+fn holds(session: &Session, sql: &TableSql, partition: &str, mutation: &Mutation) -> Result<bool, Fault> {
+    if matches!(mutation, Mutation::Upsert { .. }) {
+        return Ok(true);
+    }
+    let mut statement = session.conn.prepare_cached(&sql.etag)?;
+    let now: Option<i64> =
+        statement.query_row([partition, mutation.row_key()], |row| row.get(0)).optional()?;
+    Ok(match mutation {
+        Mutation::Upsert { .. } => true,
+        Mutation::Insert { .. } => now.is_none(),
+        Mutation::Delete { etag: None, .. } => now.is_some(),
+        Mutation::Replace { etag, .. }
+        | Mutation::Delete { etag: Some(etag), .. }
+        | Mutation::Check { etag, .. } => now.is_some() && now == etag_number(etag),
+    })
+}
+
+struct Write<'a> {
+    session: &'a Session,
+    sql: &'a TableSql,
+    decl: &'a TableDecl,
+    partition: &'a str,
+    new_etag: i64,
+}
+
+impl Write<'_> {
+    /// Does what the mutation says, unless its condition does not hold.
+    fn apply(&self, mutation: &Mutation) -> Result<bool, Fault> {
+        let (conn, sql) = (&self.session.conn, self.sql);
+        let changed = match mutation {
+            Mutation::Insert { row } => self.bound(&sql.insert, row)?.raw_execute()?,
+            Mutation::Upsert { row } => self.bound(&sql.upsert, row)?.raw_execute()?,
+            Mutation::Replace { row, etag } => {
+                let Some(etag) = etag_number(etag) else { return Ok(false) };
+                let mut statement = self.bound(&sql.replace, row)?;
+                statement.raw_bind_parameter(sql::expected_etag(self.decl), etag)?;
+                statement.raw_execute()?
+            }
+            Mutation::Delete { row_key, etag: None } => {
+                conn.prepare_cached(&sql.delete)?.execute([self.partition, row_key])?
+            }
+            Mutation::Delete { row_key, etag: Some(etag) } => {
+                let Some(etag) = etag_number(etag) else { return Ok(false) };
+                conn.prepare_cached(&sql.delete_if)?.execute(params![self.partition, row_key, etag])?
+            }
+            Mutation::Check { .. } => return holds(self.session, sql, self.partition, mutation),
+        };
+        Ok(changed == 1)
+    }
+
+    /// The statement with keys, etag and every column bound.
+    fn bound(&self, sql: &str, row: &Row) -> Result<CachedStatement<'_>, Fault> {
+        let mut statement = self.session.conn.prepare_cached(sql)?;
+        statement.raw_bind_parameter(1, self.partition)?;
+        statement.raw_bind_parameter(2, row.key())?;
+        statement.raw_bind_parameter(3, self.new_etag)?;
+        for (i, column) in self.decl.columns.iter().enumerate() {
+            statement.raw_bind_parameter(i + 4, Parameter(row.get(column.name)))?;
+        }
+        Ok(statement)
+    }
+}
+
+/// Whether there was a row to touch.
+pub(crate) fn touch(
+    session: &Session,
+    decl: &TableDecl,
+    partition: &str,
+    row_key: &str,
+    column: &str,
+    value: &Value,
+) -> Result<bool, Fault> {
+    let mut statement = session.conn.prepare_cached(&sql::touch(decl, column))?;
+    Ok(statement.execute(params![partition, row_key, Parameter(Some(value))])? == 1)
+}
+
+pub(crate) fn append(
+    session: &mut Session,
+    decl: &'static TableDecl,
+    partition: &str,
+    rows: &[Row],
+) -> Result<(), Fault> {
+    let sql = session.sql(decl);
+    let new_etag = session.next_etag()?;
+    for row in rows {
+        let write = Write { session, sql: &sql, decl, partition, new_etag };
+        write.bound(&sql.insert, row)?.raw_execute()?;
+    }
+    Ok(())
+}
+
+pub(crate) fn delete_older_than(
+    session: &Session,
+    decl: &TableDecl,
+    partition: &str,
+    column: &str,
+    cutoff: Timestamp,
+) -> Result<u64, Fault> {
+    let mut statement = session.conn.prepare_cached(&sql::delete_older_than(decl, column))?;
+    Ok(statement.execute(params![partition, cutoff.as_millis()])? as u64)
+}

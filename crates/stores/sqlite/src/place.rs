@@ -1,0 +1,131 @@
+//! Where the file is: `sqlite://relative/path.db`, `sqlite:///absolute/path.db` or a plain path.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+use emmer_store::{StoreError, StoreErrorKind, StoreUrl};
+
+use crate::fault::Fault;
+
+/// A file and how to open it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The file, absolute.
+    pub(crate) path: PathBuf,
+    /// Whether a missing file is made (`mode=rwc`, the default) or refused (`mode=rw`).
+    pub(crate) create: bool,
+    /// Whether every commit waits for the disk (`synchronous=full`); else only checkpoints do.
+    pub(crate) full_sync: bool,
+}
+
+impl Place {
+    /// Reads a URL or a plain path.
+    pub(crate) fn parse(text: &str) -> Result<Self, StoreError> {
+        let error = |kind, detail: String| StoreError::new(kind, "sqlite://", "open", detail);
+        let invalid = |detail: String| error(StoreErrorKind::Invalid, detail);
+        let (mut create, mut full_sync) = (true, false);
+        let path = if text.contains("://") {
+            let url: StoreUrl = text.parse().map_err(|e| invalid(format!("{e}")))?;
+            if url.scheme() != "sqlite" {
+                return Err(invalid(format!("{url} is no SQLite file")));
+            }
+            for (name, value) in url.parameters() {
+                match (name, value) {
+                    ("mode", "rwc") => create = true,
+                    ("mode", "rw") => create = false,
+                    ("synchronous", "normal") => full_sync = false,
+                    ("synchronous", "full") => full_sync = true,
+                    _ => {
+                        let known = "mode=rwc, mode=rw, synchronous=normal or synchronous=full";
+                        return Err(invalid(format!("{url}: expected {known} behind the question mark")));
+                    }
+                }
+            }
+            url.place().to_owned()
+        } else {
+            text.to_owned()
+        };
+        if path.is_empty() || path == ":memory:" {
+            let detail = "no file is named: expected sqlite://relative/path.db or sqlite:///absolute/path.db \
+                          (a store inside the process is memory://)";
+            return Err(invalid(detail.to_owned()));
+        }
+        let path = std::path::absolute(&path).map_err(|e| error(StoreErrorKind::Refused, e.to_string()))?;
+        Ok(Self { path, create, full_sync })
+    }
+
+    /// `sqlite:///absolute/path.db`.
+    pub(crate) fn describe(&self) -> String {
+        format!("sqlite://{}", self.path.display())
+    }
+
+    /// Looks before SQLite does, so that nothing is made beside a bad path and errors are in plain words.
+    pub(crate) fn look(&self) -> Result<(), Fault> {
+        let refused = |detail: String| Err(Fault::new(StoreErrorKind::Refused, detail));
+        match fs::metadata(&self.path) {
+            Ok(found) if found.is_dir() => refused("this is a directory, not a file".to_owned()),
+            Ok(_) => self.look_inside(),
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let parent = self.path.parent().unwrap_or_else(|| Path::new("/"));
+                if !parent.is_dir() {
+                    refused(format!("the directory {} does not exist", parent.display()))
+                } else if !self.create {
+                    refused("the file does not exist, and mode=rw forbids to make it".to_owned())
+                } else {
+                    Ok(())
+                }
+            }
+            Err(error) => refused(error.to_string()),
+        }
+    }
+
+    /// Empty is fine (SQLite makes it so before the first write); else it must begin as SQLite's files do.
+    fn look_inside(&self) -> Result<(), Fault> {
+        const MAGIC: &[u8] = b"SQLite format 3\0";
+        let refused = |e: std::io::Error| Fault::new(StoreErrorKind::Refused, e.to_string());
+        let mut head = Vec::new();
+        let file = File::options().read(true).write(true).open(&self.path).map_err(refused)?;
+        file.take(MAGIC.len() as u64).read_to_end(&mut head).map_err(refused)?;
+        if head.is_empty() || head == MAGIC {
+            Ok(())
+        } else {
+            Err(Fault::new(StoreErrorKind::Corrupt, "the file is no SQLite database"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_urls_and_paths() {
+        let here = std::env::current_dir().unwrap();
+        for (text, path, create, full_sync) in [
+            ("sqlite://a/b.db", here.join("a/b.db"), true, false),
+            ("sqlite:///a/b.db", PathBuf::from("/a/b.db"), true, false),
+            ("sqlite:///a/b.db?mode=rw&synchronous=full", PathBuf::from("/a/b.db"), false, true),
+            ("/a/b?c.db", PathBuf::from("/a/b?c.db"), true, false),
+            ("b.db", here.join("b.db"), true, false),
+        ] {
+            assert_eq!(Place::parse(text), Ok(Place { path, create, full_sync }), "{text}");
+        }
+        assert_eq!(Place::parse("sqlite:///a/b.db?mode=rw").unwrap().describe(), "sqlite:///a/b.db");
+    }
+
+    #[test]
+    fn refuses_the_rest() {
+        for (text, word) in [
+            ("sqlite://", "no file is named"),
+            ("", "no file is named"),
+            (":memory:", "memory://"),
+            ("redis://bob:s3cret@h/0", "redis://bob:***@h/0"),
+            ("sqlite:///a.db?mode=ro", "mode=rwc"),
+            ("nosuch:///a.db", "nosuch"),
+        ] {
+            let error = Place::parse(text).unwrap_err().to_string();
+            assert!(error.contains(word) && !error.contains("s3cret"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! One connection: how it is opened, its statements, its etags.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use emmer_store::{StoreErrorKind, TableDecl};
+use rusqlite::{Connection, OpenFlags, OptionalExtension};
+
+use crate::fault::Fault;
+use crate::place::Place;
+use crate::sql::TableSql;
+
+/// How often a connection asks again for a lock another process holds, at most 5 ms apart: about 5 s.
+const BUSY_RETRIES_MAX: i32 = 1_020;
+/// How often a new file is asked to become a WAL file while others do the same.
+const WAL_RETRIES_MAX: u32 = 200;
+/// The bits of an etag that count the commits of one writer.
+const COMMIT_BITS: u32 = 40;
+/// The most distinct statements one connection keeps prepared.
+const STATEMENTS_MAX: usize = 256;
+
+/// A connection and what belongs to it.
+pub(crate) struct Session {
+    pub(crate) conn: Connection,
+    tables: BTreeMap<&'static str, (&'static TableDecl, Arc<TableSql>)>,
+    /// The next etag and the end of this writer's range; none until the first commit.
+    etags: Option<(i64, i64)>,
+}
+
+impl Session {
+    /// Opens the file: WAL, so that readers never wait for the writer; waits for locks with short, bounded retries.
+    pub(crate) fn open(place: &Place, read_only: bool) -> Result<Self, Fault> {
+        place.look()?;
+        let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        flags.set(OpenFlags::SQLITE_OPEN_CREATE, place.create);
+        let mut conn = Connection::open_with_flags(&place.path, flags)?;
+        conn.busy_handler(Some(wait_for_lock))?;
+        conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
+        if conn.is_readonly("main")? {
+            // SQLite falls back to reading when it may not write; a store that cannot commit is no store.
+            return Err(Fault::new(StoreErrorKind::Refused, "the file is read-only for this process"));
+        }
+        use_wal(&conn)?;
+        let synchronous = if place.full_sync { "FULL" } else { "NORMAL" };
+        conn.execute_batch(&format!(
+            "PRAGMA synchronous = {synchronous}; PRAGMA wal_autocheckpoint = 4000; \
+             PRAGMA journal_size_limit = 67108864; PRAGMA cache_size = -16000; PRAGMA temp_store = MEMORY;"
+        ))?;
+        if read_only {
+            conn.execute_batch("PRAGMA query_only = ON;")?;
+        }
+        Ok(Self { conn, tables: BTreeMap::new(), etags: None })
+    }
+
+    /// The statements of a table.
+    pub(crate) fn sql(&mut self, decl: &'static TableDecl) -> Arc<TableSql> {
+        match self.tables.get(decl.name) {
+            Some((known, sql)) if *known == decl => sql.clone(),
+            _ => {
+                let sql = Arc::new(TableSql::new(decl));
+                self.tables.insert(decl.name, (decl, sql.clone()));
+                sql
+            }
+        }
+    }
+
+    /// An etag no commit ever had, in this file, by any process: the number of this writer, counted in the file once,
+    /// and the number of its commit. Call it inside a write transaction only.
+    pub(crate) fn next_etag(&mut self) -> Result<i64, Fault> {
+        let (next, end) = match self.etags {
+            Some((next, end)) if next < end => (next, end),
+            _ => {
+                let sql = "UPDATE emmer_meta SET \"Value\" = \"Value\" + 1 WHERE \"Name\" = 'writers' RETURNING \"Value\"";
+                let writer: Option<i64> =
+                    self.conn.prepare_cached(sql)?.query_row([], |row| row.get(0)).optional()?;
+                let start = writer.and_then(|n| n.checked_mul(1 << COMMIT_BITS)).filter(|n| *n > 0);
+                let start = start.ok_or_else(|| {
+                    Fault::new(StoreErrorKind::Corrupt, format!("emmer_meta counts {writer:?} writers"))
+                })?;
+                (start, start.saturating_add((1 << COMMIT_BITS) - 1))
+            }
+        };
+        self.etags = Some((next + 1, end));
+        Ok(next)
+    }
+
+    /// The transaction is rolled back, and with it perhaps this writer's number.
+    pub(crate) fn forget_etags(&mut self) {
+        self.etags = None;
+    }
+
+    /// Runs a statement without parameters or answer.
+    pub(crate) fn execute(&self, sql: &'static str) -> rusqlite::Result<()> {
+        self.conn.prepare_cached(sql)?.execute([]).map(drop)
+    }
+}
+
+/// SQLite's own handler sleeps up to 100 ms; under many short commits that is a hundred times too long.
+fn wait_for_lock(retries: i32) -> bool {
+    if retries >= BUSY_RETRIES_MAX {
+        return false;
+    }
+    let step = u64::try_from(retries).unwrap_or(0).min(49) + 1;
+    std::thread::sleep(Duration::from_micros(100 * step));
+    true
+}
+
+/// Makes the file a WAL file. For this one change SQLite may answer busy without asking the handler.
+fn use_wal(conn: &Connection) -> Result<(), Fault> {
+    let mut retries = 0;
+    loop {
+        match conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get::<_, String>(0)) {
+            Ok(mode) if mode == "wal" => return Ok(()),
+            Ok(mode) => {
+                let detail = format!("the file cannot be used by several processes: journal mode {mode}");
+                return Err(Fault::new(StoreErrorKind::Refused, detail));
+            }
+            Err(error) => {
+                let busy = error.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy);
+                if !busy || retries >= WAL_RETRIES_MAX {
+                    return Err(error.into());
+                }
+            }
+        }
+        retries += 1;
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

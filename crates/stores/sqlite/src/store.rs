@@ -1,0 +1,292 @@
+//! The store itself: requests into threads, answers out.
+
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+
+use emmer_core::Timestamp;
+use emmer_store::validate::{self, Violation};
+use emmer_store::{
+    BoxFuture, CommitOutcome, Mutation, Result, Row, StoreError, StoreErrorKind, StoredRow, SystemStore,
+    TableDecl, Value,
+};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::fault::Fault;
+use crate::place::Place;
+use crate::session::Session;
+use crate::worker::{self, End, Job, QUEUE_MAX, ReadJob, WriteJob};
+use crate::{operations, tables};
+
+/// The threads that read.
+const READERS: usize = 2;
+
+/// A system store in a SQLite file.
+///
+/// Dropping it finishes what is queued in the background; [`close`](Self::close) waits for that.
+pub struct SqliteStore {
+    name: String,
+    writer: mpsc::Sender<Box<dyn WriteJob>>,
+    readers: Vec<mpsc::Sender<ReadJob>>,
+    next_reader: AtomicUsize,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("SqliteStore").field(&self.name).finish()
+    }
+}
+
+impl SqliteStore {
+    /// Opens `sqlite://relative/path.db`, `sqlite:///absolute/path.db` or a plain path, making the file if it is missing
+    /// (not with `?mode=rw`). `?synchronous=full` makes every commit wait for the disk.
+    ///
+    /// Blocks for some milliseconds, longer when other processes make the same file at this moment.
+    ///
+    /// # Errors
+    /// `Invalid` for a URL that cannot be understood; `Refused` for a directory, a missing directory, or a file that
+    /// cannot be read and written; `Corrupt` for a file that is no database; `Unavailable` when it stays locked.
+    pub fn open(url_or_path: &str) -> Result<Self> {
+        let place = Place::parse(url_or_path)?;
+        let name = place.describe();
+        let (writer, write_requests) = mpsc::channel(QUEUE_MAX);
+        let mut store = Self {
+            name: name.clone(),
+            writer,
+            readers: Vec::with_capacity(READERS),
+            next_reader: AtomicUsize::new(0),
+            threads: Vec::with_capacity(READERS + 1),
+        };
+        let at_open = |fault: Fault| fault.at(&name, "open".to_owned());
+        // The writer's connection first: it makes the file.
+        let session = Session::open(&place, false).map_err(at_open)?;
+        let write = move || worker::write_loop(session, write_requests);
+        store.threads.push(thread("emmer-sqlite-w", write).map_err(at_open)?);
+        for _ in 0..READERS {
+            let session = Session::open(&place, true).map_err(at_open)?;
+            let (reader, requests) = mpsc::channel(QUEUE_MAX);
+            let read = move || worker::read_loop(session, requests);
+            store.threads.push(thread("emmer-sqlite-r", read).map_err(at_open)?);
+            store.readers.push(reader);
+        }
+        Ok(store)
+    }
+
+    /// Finishes what is queued and closes the file; when no other process has it open, its log is folded into it.
+    /// Blocks until done.
+    pub fn close(self) {
+        let Self { writer, readers, threads, .. } = self;
+        drop((writer, readers));
+        for thread in threads {
+            // A thread that panicked is as closed as one that did not.
+            let _ = thread.join();
+        }
+    }
+
+    async fn read<T: Send + 'static>(
+        &self,
+        operation: impl Fn() -> String,
+        work: impl FnOnce(&mut Session) -> std::result::Result<T, Fault> + Send + 'static,
+    ) -> Result<T> {
+        let (reply, answer) = oneshot::channel();
+        let job: ReadJob = Box::new(move |session| {
+            // A caller that is gone needs no answer.
+            let _ = reply.send(work(session));
+        });
+        let turn = self.next_reader.fetch_add(1, Ordering::Relaxed);
+        let sent = match self.readers.get(turn % READERS) {
+            Some(reader) => reader.send(job).await.is_ok(),
+            None => false,
+        };
+        let found = if sent { answer.await.ok() } else { None };
+        found.unwrap_or_else(|| Err(gone())).map_err(|fault| fault.at(&self.name, operation()))
+    }
+
+    async fn write<T: Send + 'static>(
+        &self,
+        work: impl FnMut(&mut Session) -> std::result::Result<T, Fault> + Send + 'static,
+    ) -> End<T> {
+        let (reply, answer) = oneshot::channel();
+        let job = Job { work, found: None, reply };
+        if self.writer.send(Box::new(job)).await.is_err() {
+            return End::Failed(gone());
+        }
+        answer.await.unwrap_or_else(|_| End::Unknown(gone()))
+    }
+
+    /// For requests whose repetition does no harm an unknown end is an error like any other.
+    fn settled<T>(&self, end: End<T>, operation: impl Fn() -> String) -> Result<T> {
+        match end {
+            End::Done(found) => Ok(found),
+            End::Failed(fault) | End::Unknown(fault) => Err(fault.at(&self.name, operation())),
+        }
+    }
+
+    fn checked(
+        &self,
+        found: std::result::Result<(), Violation>,
+        operation: impl Fn() -> String,
+    ) -> Result<()> {
+        found.map_err(|violation| violation.at(self.name.as_str(), operation()))
+    }
+}
+
+fn gone() -> Fault {
+    Fault::new(StoreErrorKind::Unavailable, "the store's thread has ended")
+}
+
+fn thread(name: &str, body: impl FnOnce() + Send + 'static) -> std::result::Result<JoinHandle<()>, Fault> {
+    let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(body);
+    spawned.map_err(|e| Fault::new(StoreErrorKind::Unavailable, format!("no thread: {e}")))
+}
+
+impl SystemStore for SqliteStore {
+    fn describe(&self) -> String {
+        self.name.clone()
+    }
+
+    fn ensure_tables<'a>(&'a self, tables: &'a [&'static TableDecl]) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let names = || tables.iter().map(|t| t.name).collect::<Vec<_>>().join(", ");
+            let operation = || format!("ensure {}", names());
+            for table in tables {
+                self.checked(validate::table(table), operation)?;
+            }
+            let wanted = tables.to_vec();
+            let missing =
+                self.read(operation, move |session| tables::missing(&session.conn, &wanted)).await?;
+            if missing.is_empty() {
+                // The usual start: nobody waits for the write lock.
+                return Ok(());
+            }
+            let wanted = tables.to_vec();
+            let end = self.write(move |session| tables::ensure(session, &wanted)).await;
+            self.settled(end, operation)
+        })
+    }
+
+    fn read_partition<'a>(
+        &'a self,
+        table: &'static TableDecl,
+        partition: &'a str,
+    ) -> BoxFuture<'a, Result<Vec<StoredRow>>> {
+        Box::pin(async move {
+            let operation = || format!("read {}/{partition}", table.name);
+            self.checked(validate::partition_key(partition), operation)?;
+            let partition = partition.to_owned();
+            self.read(operation, move |session| operations::read_partition(session, table, &partition)).await
+        })
+    }
+
+    fn read_row<'a>(
+        &'a self,
+        table: &'static TableDecl,
+        partition: &'a str,
+        row_key: &'a str,
+    ) -> BoxFuture<'a, Result<Option<StoredRow>>> {
+        Box::pin(async move {
+            let operation = || format!("read {}/{partition}/{row_key}", table.name);
+            self.checked(validate::partition_key(partition), operation)?;
+            self.checked(validate::row_key(row_key), operation)?;
+            let (partition, row_key) = (partition.to_owned(), row_key.to_owned());
+            let work =
+                move |session: &mut Session| operations::read_row(session, table, &partition, &row_key);
+            self.read(operation, work).await
+        })
+    }
+
+    fn scan<'a>(
+        &'a self,
+        table: &'static TableDecl,
+        column: &'static str,
+        range: RangeInclusive<i64>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<StoredRow>>> {
+        Box::pin(async move {
+            let operation = || format!("scan {} by {column}", table.name);
+            self.checked(validate::scan(table, column), operation)?;
+            let work = move |session: &mut Session| operations::scan(session, table, column, &range, limit);
+            self.read(operation, work).await
+        })
+    }
+
+    fn commit<'a>(
+        &'a self,
+        table: &'static TableDecl,
+        partition: &'a str,
+        mutations: Vec<Mutation>,
+    ) -> BoxFuture<'a, Result<CommitOutcome>> {
+        Box::pin(async move {
+            let operation = || format!("commit {}/{partition}", table.name);
+            self.checked(validate::commit(table, partition, &mutations), operation)?;
+            let owned = partition.to_owned();
+            let work = move |session: &mut Session| operations::commit(session, table, &owned, &mutations);
+            let error = |fault: Fault| -> StoreError { fault.at(&self.name, operation()) };
+            match self.write(work).await {
+                End::Done(outcome) => Ok(outcome),
+                End::Failed(fault) => Err(error(fault)),
+                End::Unknown(fault) => Ok(CommitOutcome::Unknown(error(fault))),
+            }
+        })
+    }
+
+    fn touch<'a>(
+        &'a self,
+        table: &'static TableDecl,
+        partition: &'a str,
+        row_key: &'a str,
+        column: &'static str,
+        value: Value,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let operation = || format!("touch {column} of {}/{partition}/{row_key}", table.name);
+            self.checked(validate::touch(table, partition, row_key, column, &value), operation)?;
+            let (part, key) = (partition.to_owned(), row_key.to_owned());
+            let work =
+                move |session: &mut Session| operations::touch(session, table, &part, &key, column, &value);
+            let end = self.write(work).await;
+            if self.settled(end, operation)? {
+                Ok(())
+            } else {
+                let detail = "the row is not there";
+                Err(StoreError::new(StoreErrorKind::NotFound, self.name.as_str(), operation(), detail))
+            }
+        })
+    }
+
+    fn append<'a>(
+        &'a self,
+        table: &'static TableDecl,
+        partition: &'a str,
+        rows: Vec<Row>,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let operation = || format!("append {}/{partition}", table.name);
+            self.checked(validate::append(table, partition, &rows), operation)?;
+            let owned = partition.to_owned();
+            let work = move |session: &mut Session| operations::append(session, table, &owned, &rows);
+            let end = self.write(work).await;
+            self.settled(end, operation)
+        })
+    }
+
+    fn delete_older_than<'a>(
+        &'a self,
+        table: &'static TableDecl,
+        partition: &'a str,
+        column: &'static str,
+        cutoff: Timestamp,
+    ) -> BoxFuture<'a, Result<u64>> {
+        Box::pin(async move {
+            let operation = || format!("clean up {}/{partition}", table.name);
+            self.checked(validate::delete_older_than(table, partition, column), operation)?;
+            let owned = partition.to_owned();
+            let work = move |session: &mut Session| {
+                operations::delete_older_than(session, table, &owned, column, cutoff)
+            };
+            let end = self.write(work).await;
+            self.settled(end, operation)
+        })
+    }
+}

@@ -1,0 +1,132 @@
+//! The threads SQLite works on: one writer, which puts commits that wait together into one transaction, and readers.
+
+use emmer_store::StoreErrorKind;
+use rusqlite::ErrorCode;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::fault::Fault;
+use crate::session::Session;
+
+/// The most requests waiting for one thread; more callers wait with theirs.
+pub(crate) const QUEUE_MAX: usize = 1_024;
+/// The most requests in one transaction, so that other processes get their turn.
+const BATCH_MAX: usize = 64;
+
+/// How a request that writes ended.
+#[derive(Debug)]
+pub(crate) enum End<T> {
+    /// It is done and durable.
+    Done(T),
+    /// Nothing was changed.
+    Failed(Fault),
+    /// The disk failed while it was made durable: it is done or not.
+    Unknown(Fault),
+}
+
+/// A request that reads.
+pub(crate) type ReadJob = Box<dyn FnOnce(&mut Session) + Send>;
+
+/// A request that writes; it may run twice, when the transaction it shared was rolled back.
+pub(crate) trait WriteJob: Send {
+    /// Runs inside a transaction.
+    fn run(&mut self, session: &mut Session) -> Result<(), Fault>;
+    /// Answers the caller once the transaction has ended.
+    fn end(self: Box<Self>, end: End<()>);
+}
+
+/// A [`WriteJob`] from a closure and the caller's end of a channel.
+pub(crate) struct Job<T, F> {
+    pub(crate) work: F,
+    pub(crate) found: Option<T>,
+    pub(crate) reply: oneshot::Sender<End<T>>,
+}
+
+impl<T: Send, F: FnMut(&mut Session) -> Result<T, Fault> + Send> WriteJob for Job<T, F> {
+    fn run(&mut self, session: &mut Session) -> Result<(), Fault> {
+        self.found = Some((self.work)(session)?);
+        Ok(())
+    }
+
+    fn end(self: Box<Self>, end: End<()>) {
+        let answer = match (end, self.found) {
+            (End::Done(()), Some(found)) => End::Done(found),
+            (End::Done(()), None) => {
+                End::Failed(Fault::new(StoreErrorKind::Unavailable, "the request was not run"))
+            }
+            (End::Failed(fault), _) => End::Failed(fault),
+            (End::Unknown(fault), _) => End::Unknown(fault),
+        };
+        // A caller that is gone needs no answer.
+        let _ = self.reply.send(answer);
+    }
+}
+
+/// Reads until every sender is gone.
+pub(crate) fn read_loop(mut session: Session, mut requests: mpsc::Receiver<ReadJob>) {
+    while let Some(job) = requests.blocking_recv() {
+        job(&mut session);
+    }
+}
+
+/// Writes until every sender is gone.
+pub(crate) fn write_loop(mut session: Session, mut requests: mpsc::Receiver<Box<dyn WriteJob>>) {
+    while let Some(first) = requests.blocking_recv() {
+        let mut batch = vec![first];
+        while batch.len() < BATCH_MAX
+            && let Ok(next) = requests.try_recv()
+        {
+            batch.push(next);
+        }
+        for job in run_batch(&mut session, batch) {
+            // One of them failed and took the others' transaction with it: each alone.
+            run_batch(&mut session, vec![job]);
+        }
+    }
+}
+
+/// Runs a batch in one transaction and answers. Returns the jobs to run again one by one: all of them when one of several
+/// failed, none otherwise.
+fn run_batch(session: &mut Session, mut batch: Vec<Box<dyn WriteJob>>) -> Vec<Box<dyn WriteJob>> {
+    if let Err(error) = session.execute("BEGIN IMMEDIATE") {
+        end_all(batch, &End::Failed(error.into()));
+        return Vec::new();
+    }
+    let failed = batch.iter_mut().find_map(|job| job.run(session).err());
+    if let Some(fault) = failed {
+        roll_back(session);
+        if batch.len() > 1 {
+            return batch;
+        }
+        end_all(batch, &End::Failed(fault));
+        return Vec::new();
+    }
+    let end = match session.execute("COMMIT") {
+        Ok(()) => End::Done(()),
+        Err(error) => {
+            // After a failed write the log on disk may hold the whole commit, which a restart would find.
+            let unknown = error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure);
+            roll_back(session);
+            if unknown { End::Unknown(error.into()) } else { End::Failed(error.into()) }
+        }
+    };
+    end_all(batch, &end);
+    Vec::new()
+}
+
+fn end_all(batch: Vec<Box<dyn WriteJob>>, end: &End<()>) {
+    for job in batch {
+        job.end(match end {
+            End::Done(()) => End::Done(()),
+            End::Failed(fault) => End::Failed(fault.clone()),
+            End::Unknown(fault) => End::Unknown(fault.clone()),
+        });
+    }
+}
+
+fn roll_back(session: &mut Session) {
+    session.forget_etags();
+    if !session.conn.is_autocommit() {
+        // A rollback that fails leaves the transaction open; the next BEGIN then fails and says so.
+        let _ = session.execute("ROLLBACK");
+    }
+}

@@ -1,0 +1,28 @@
+//! The store passes the conformance suite, over several connections to one file.
+
+use std::sync::Arc;
+
+use emmer_store::conformance;
+use emmer_store::{BoxFuture, Result, SystemStore};
+use emmer_store_sqlite::SqliteStore;
+
+async fn conforms(url: String) {
+    let open = || -> BoxFuture<'static, Result<Arc<dyn SystemStore>>> {
+        let url = url.clone();
+        Box::pin(async move { Ok(Arc::new(SqliteStore::open(&url)?) as Arc<dyn SystemStore>) })
+    };
+    let report = conformance::run(&open, &mut |line| println!("{line}")).await;
+    assert!(report.is_success(), "{report}");
+}
+
+#[tokio::test]
+async fn the_sqlite_store_conforms() {
+    let dir = tempfile::tempdir().unwrap();
+    conforms(format!("sqlite://{}/cluster.db", dir.path().display())).await;
+}
+
+#[tokio::test]
+async fn it_conforms_when_every_commit_waits_for_the_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    conforms(format!("sqlite://{}/cluster.db?synchronous=full", dir.path().display())).await;
+}
