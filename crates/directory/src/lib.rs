@@ -1,7 +1,15 @@
-//! The grain directory as a sans-IO state machine.
+#![doc = include_str!("../../../docs/directory.md")]
 
+mod answering;
 mod api;
+mod directory;
+mod entries;
 mod message;
+mod pending;
+mod ranges;
+mod recovery;
 
 pub use api::{Config, Effect, FailReason, Outcome, Registration, ReportId, Token};
+pub use directory::Directory;
 pub use message::{Answer, Message, Operation};
+pub use ranges::RangeSet;
