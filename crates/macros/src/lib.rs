@@ -1,1 +1,91 @@
-//! The attribute and derive macros behind the emmer facade.
+//! The attribute and derive macros behind the `emmer` facade.
+//!
+//! * [`macro@grain_interface`] turns a trait with async methods into a grain interface: one argument struct per
+//!   method, a reference type for callers, and the list of methods a silo dispatches to;
+//! * [`macro@Grain`] makes a struct a grain class;
+//! * [`macro@grain`] goes on the class's implementation of an interface and checks it.
+//!
+//! The generated code names everything through `::emmer::__rt`, so an application depends on `emmer` alone. A
+//! mistake is a compile error at the user's own code that says what to write instead; nothing here panics.
+
+mod class;
+mod errors;
+mod implementation;
+mod interface;
+mod names;
+mod types;
+
+use proc_macro::TokenStream;
+
+/// Makes a trait with async methods a grain interface, named `dyn Trait` where grains are called or hosted.
+///
+/// ```ignore
+/// #[grain_interface(key = String)]
+/// pub trait Counter {
+///     /// Adds `n` and returns the new total.
+///     async fn add(&mut self, n: u64) -> Result<u64, StateError>;
+///     /// The total.
+///     async fn total(&self) -> u64;
+/// }
+/// ```
+///
+/// * `key = T` (required): the type of the grains' keys, one of `u64`, `i64`, `String`, `Uuid`;
+/// * `grain = "name"`: the grain type's name, the trait's own in kebab case when absent. It is part of every
+///   grain's identity: renaming the trait without it makes other grains of them.
+///
+/// A method takes `&mut self` (its turn runs alone) or `&self` (its turn may run beside other `&self` turns) and
+/// owned arguments, and returns an owned value; `Result<T, E>` reaches the caller as the call's own result and
+/// error. Arguments travel by name: trailing ones may be added later under `#[serde(default)]`.
+///
+/// Besides the trait it makes `CounterRef`, what callers hold, and `CounterAddArgs`, `CounterTotalArgs`: the
+/// arguments of each method as they travel.
+#[proc_macro_attribute]
+pub fn grain_interface(args: TokenStream, item: TokenStream) -> TokenStream {
+    interface::expand(args.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// Goes on `impl Interface for Class`: checks the methods and that the class is one, and leaves the code as it is.
+///
+/// ```ignore
+/// #[grain]
+/// impl Counter for CounterGrain {
+///     async fn add(&mut self, n: u64) -> Result<u64, StateError> {
+///         self.total.modify(|t| *t += n);
+///         self.total.write().await?;
+///         Ok(*self.total)
+///     }
+///     async fn total(&self) -> u64 {
+///         *self.total
+///     }
+/// }
+/// ```
+#[proc_macro_attribute]
+pub fn grain(args: TokenStream, item: TokenStream) -> TokenStream {
+    implementation::expand(&args.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// Makes a struct with named fields a grain class.
+///
+/// On the fields:
+/// * `#[state("name")]` on a `Persistent<T>`: bound to the system store, read before the first call;
+/// * `#[context]` on a `Ctx`: the grain's own context;
+/// * every other field is made by `Default`.
+///
+/// On the struct, below the derive:
+/// * `#[placement(random)]` (what holds without it) or `#[placement(prefer_local)]`: where activations go;
+/// * `#[grain(idle = "10m")]`: how long an activation may be idle, in `ms`, `s`, `m` or `h`;
+/// * `#[grain(lifecycle)]`: the class implements `Lifecycle` itself.
+///
+/// ```ignore
+/// #[derive(Grain)]
+/// #[placement(prefer_local)]
+/// #[grain(idle = "10m")]
+/// struct CounterGrain {
+///     #[state("total")]
+///     total: Persistent<u64>,
+/// }
+/// ```
+#[proc_macro_derive(Grain, attributes(state, context, placement, grain))]
+pub fn derive_grain(item: TokenStream) -> TokenStream {
+    class::expand(item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+}

@@ -1,0 +1,68 @@
+//! What a grain class becomes.
+
+use proc_macro2::{Span, TokenStream};
+use quote::{quote, quote_spanned};
+use syn::Ident;
+use syn::spanned::Spanned;
+
+use super::field::{ClassField, Make};
+use super::{Class, attributes};
+
+/// `impl Grain`, and an empty `impl Lifecycle` unless the user writes it.
+pub(super) fn class(class: &Class) -> TokenStream {
+    let ident = &class.input.ident;
+    let (generics, arguments, clause) = class.input.generics.split_for_impl();
+    let placement = class.attributes.placement.strategy();
+    let idle = class.attributes.idle.map_or_else(
+        || quote!(::core::option::Option::None),
+        |idle| {
+            let idle = attributes::duration(idle);
+            quote!(::core::option::Option::Some(#idle))
+        },
+    );
+    let states: Vec<&Ident> = states(&class.fields).collect();
+    let has_state = !states.is_empty();
+    let fields = class.fields.iter().map(make);
+    let lifecycle = (!class.attributes.lifecycle).then(|| {
+        quote! {
+            #[automatically_derived]
+            impl #generics ::emmer::__rt::Lifecycle for #ident #arguments #clause {}
+        }
+    });
+    quote! {
+        #lifecycle
+
+        #[automatically_derived]
+        impl #generics ::emmer::__rt::Grain for #ident #arguments #clause {
+            const PLACEMENT: ::emmer::__rt::Strategy = #placement;
+            const IDLE: ::core::option::Option<::core::time::Duration> = #idle;
+            const HAS_STATE: bool = #has_state;
+
+            fn create(ctx: &::emmer::__rt::Ctx) -> Self {
+                let _ = ctx;
+                Self { #(#fields,)* }
+            }
+
+            async fn load(&mut self) -> ::core::result::Result<(), ::emmer::__rt::StateError> {
+                #(self.#states.read().await?;)*
+                ::core::result::Result::Ok(())
+            }
+        }
+    }
+}
+
+fn states(fields: &[ClassField]) -> impl Iterator<Item = &Ident> {
+    fields.iter().filter(|field| matches!(field.make, Make::State(_))).map(|field| &field.ident)
+}
+
+/// One field of the new instance. Spanned at the field's type, where a wrong type is then reported.
+fn make(field: &ClassField) -> TokenStream {
+    let ClassField { ident, ty, make } = field;
+    let span = ty.span().resolved_at(Span::call_site());
+    let value = match make {
+        Make::State(name) => quote_spanned!(span=> ::emmer::__rt::Persistent::bound(ctx, #name)),
+        Make::Context => quote_spanned!(span=> ::core::clone::Clone::clone(ctx)),
+        Make::Default => quote_spanned!(span=> <#ty as ::core::default::Default>::default()),
+    };
+    quote!(#ident: #value)
+}

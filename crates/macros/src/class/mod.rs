@@ -1,0 +1,94 @@
+//! `#[derive(Grain)]`: a struct in, a grain class out.
+
+mod attributes;
+mod expand;
+mod field;
+mod idle;
+
+use proc_macro2::TokenStream;
+use syn::spanned::Spanned;
+use syn::{
+    Data, DataStruct, DeriveInput, Fields, GenericParam, Generics, TypeParam, TypeParamBound, WherePredicate,
+};
+
+use self::attributes::ClassAttributes;
+use self::field::ClassField;
+use crate::errors::Errors;
+
+/// A struct that was found to be a grain class.
+pub(crate) struct Class {
+    input: DeriveInput,
+    attributes: ClassAttributes,
+    fields: Vec<ClassField>,
+}
+
+/// The expansion, or every mistake in it.
+pub(crate) fn expand(item: TokenStream) -> syn::Result<TokenStream> {
+    parse(item).map(|class| expand::class(&class))
+}
+
+fn parse(item: TokenStream) -> syn::Result<Class> {
+    let input: DeriveInput = syn::parse2(item)?;
+    let mut errors = Errors::default();
+    let attributes = attributes::parse(&input.attrs, &mut errors);
+    check_generics(&input.generics, &mut errors);
+    let fields = fields(&input, &mut errors);
+    errors.finish()?;
+    Ok(Class { input, attributes, fields })
+}
+
+fn fields(input: &DeriveInput, errors: &mut Errors) -> Vec<ClassField> {
+    const NAMED: &str = "a grain class is a struct with named fields";
+    match &input.data {
+        Data::Struct(DataStruct { fields: Fields::Named(named), .. }) => field::parse(named, errors),
+        Data::Struct(DataStruct { fields: Fields::Unit, .. }) => Vec::new(),
+        Data::Struct(DataStruct { fields: Fields::Unnamed(unnamed), .. }) => {
+            errors.at(unnamed, format!("{NAMED}: give these names"));
+            Vec::new()
+        }
+        Data::Enum(data) => {
+            errors.at_span(data.enum_token.span(), format!("{NAMED}: put the enum into a field of it"));
+            Vec::new()
+        }
+        Data::Union(data) => {
+            errors.at_span(data.union_token.span(), format!("{NAMED}, not a union"));
+            Vec::new()
+        }
+    }
+}
+
+/// An activation outlives whoever made it, so everything in it is owned.
+fn check_generics(generics: &Generics, errors: &mut Errors) {
+    for param in &generics.params {
+        match param {
+            GenericParam::Lifetime(lifetime) => {
+                errors.at(lifetime, "a grain owns what it holds: use types without lifetimes");
+            }
+            GenericParam::Type(param) if !is_static(param, generics) => {
+                let name = &param.ident;
+                errors
+                    .at(param, format!("a grain owns what it holds: write `{name}: Send + Sync + 'static`"));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn is_static(param: &TypeParam, generics: &Generics) -> bool {
+    let predicates = generics.where_clause.iter().flat_map(|clause| &clause.predicates);
+    let in_where = predicates.filter_map(|predicate| match predicate {
+        WherePredicate::Type(predicate) => Some(predicate),
+        _ => None,
+    });
+    let in_where = in_where
+        .filter(|predicate| matches!(&predicate.bounded_ty, syn::Type::Path(path) if path.path.is_ident(&param.ident)))
+        .flat_map(|predicate| &predicate.bounds);
+    param
+        .bounds
+        .iter()
+        .chain(in_where)
+        .any(|bound| matches!(bound, TypeParamBound::Lifetime(lifetime) if lifetime.ident == "static"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,254 @@
+//! What an interface becomes.
+
+use proc_macro2::{Span, TokenStream};
+use quote::{ToTokens, quote};
+use syn::{Attribute, Ident, LitStr};
+
+use super::Interface;
+use super::method::{Argument, InterfaceMethod};
+
+/// All of it.
+pub(super) fn interface(interface: &Interface) -> TokenStream {
+    let methods = &interface.methods;
+    let trait_ = trait_(interface);
+    let args = methods.iter().map(|method| args_struct(interface, method));
+    let method_impls = methods.iter().map(|method| method_impl(interface, method));
+    let reference = reference(interface);
+    let interface_impl = interface_impl(interface);
+    let hosted = hosted(interface);
+    quote! {
+        #trait_
+        #(#args #method_impls)*
+        #reference
+        #interface_impl
+        #hosted
+    }
+}
+
+/// The trait, each method rewritten to what `async fn` means plus `Send`; `where Self: Sized` keeps `dyn Trait` a
+/// legal name although no method can be called through it.
+fn trait_(interface: &Interface) -> TokenStream {
+    let item = &interface.item;
+    let (attrs, vis, token, ident) = (&item.attrs, &item.vis, &item.trait_token, &item.ident);
+    let (colon, supertraits) = (&item.colon_token, &item.supertraits);
+    let advice = if attrs.iter().any(is_own_advice) { TokenStream::new() } else { advice(interface) };
+    let methods = interface.methods.iter().map(|method| {
+        let InterfaceMethod { attrs, ident, receiver, output, .. } = method;
+        let names = method.arguments.iter().map(|a| &a.ident);
+        let types = method.arguments.iter().map(|a| &a.ty);
+        let whole = &output.whole;
+        quote! {
+            #(#attrs)*
+            fn #ident(#receiver #(, #names: #types)*)
+                -> impl ::core::future::Future<Output = #whole> + ::core::marker::Send
+            where
+                Self: ::core::marker::Sized;
+        }
+    });
+    quote! {
+        #advice
+        #(#attrs)*
+        #vis #token #ident #colon #supertraits {
+            #(#methods)*
+        }
+    }
+}
+
+fn is_own_advice(attribute: &Attribute) -> bool {
+    attribute.path().segments.last().is_some_and(|last| last.ident == "on_unimplemented")
+}
+
+/// What rustc says where a class is hosted for an interface that it does not implement.
+fn advice(interface: &Interface) -> TokenStream {
+    let name = interface.name();
+    let message = format!("`{{Self}}` does not implement the grain interface `{name}`");
+    let note = format!("write `#[grain] impl {name} for {{Self}}` with every method of `{name}`");
+    quote! {
+        #[diagnostic::on_unimplemented(message = #message, label = "not a class of this interface", note = #note)]
+    }
+}
+
+/// The arguments of one method, as they travel: a map by name.
+fn args_struct(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
+    let (vis, args_type) = (&interface.item.vis, &method.args_type);
+    let conditions = method.conditions();
+    let doc = format!("The arguments of [`{0}::{1}`], as they travel.", interface.name(), method.name());
+    let fields = method.arguments.iter().map(|Argument { ident, ty, attrs }| {
+        let doc = format!("The argument `{ident}`.");
+        quote!(#[doc = #doc] #(#attrs)* #vis #ident: #ty)
+    });
+    quote! {
+        #(#conditions)*
+        #[doc = #doc]
+        #[doc(hidden)]
+        #[derive(::emmer::__rt::serde::Serialize, ::emmer::__rt::serde::Deserialize)]
+        #[serde(crate = "::emmer::__rt::serde")]
+        #vis struct #args_type {
+            #(#fields,)*
+        }
+    }
+}
+
+/// What the runtime needs to know of the method.
+fn method_impl(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
+    let (trait_ident, args_type) = (&interface.item.ident, &method.args_type);
+    let (conditions, exclusive) = (method.conditions(), method.exclusive);
+    let whole = &method.output.whole;
+    let name = method.name();
+    let (ok, err, split) = match &method.output.result {
+        Some((ok, err)) => (ok.to_token_stream(), err.to_token_stream(), quote!(output)),
+        None => (
+            whole.to_token_stream(),
+            quote!(::emmer::__rt::NoError),
+            quote!(::core::result::Result::Ok(output)),
+        ),
+    };
+    let full_name = full_name(interface, method);
+    quote! {
+        #(#conditions)*
+        #[automatically_derived]
+        impl ::emmer::__rt::Method for #args_type {
+            type Interface = dyn #trait_ident;
+            type Output = #whole;
+            type Ok = #ok;
+            type Err = #err;
+            const NAME: &'static str = #name;
+            const ID: u32 = ::emmer::__rt::name32(#full_name);
+            const EXCLUSIVE: bool = #exclusive;
+
+            fn split(output: Self::Output) -> ::core::result::Result<Self::Ok, Self::Err> {
+                #split
+            }
+        }
+    }
+}
+
+/// `Counter.add`: what the method's number is made of.
+fn full_name(interface: &Interface, method: &InterfaceMethod) -> LitStr {
+    LitStr::new(&format!("{}.{}", interface.name(), method.name()), Span::call_site())
+}
+
+/// What callers hold.
+fn reference(interface: &Interface) -> TokenStream {
+    let vis = &interface.item.vis;
+    let reference = interface.reference();
+    let doc = format!(
+        "A reference to a [`{}`] grain, with one method per call. Cheap to clone; making one contacts nobody.",
+        interface.name()
+    );
+    let calls = interface.methods.iter().map(|method| call(vis, method));
+    quote! {
+        #[doc = #doc]
+        #[derive(
+            ::core::clone::Clone,
+            ::core::fmt::Debug,
+            ::core::cmp::PartialEq,
+            ::core::cmp::Eq,
+            ::core::hash::Hash,
+        )]
+        #vis struct #reference(::emmer::__rt::RawRef);
+
+        #[automatically_derived]
+        impl ::core::convert::From<::emmer::__rt::RawRef> for #reference {
+            fn from(raw: ::emmer::__rt::RawRef) -> Self {
+                Self(raw)
+            }
+        }
+
+        // A program need not call every method of its interfaces.
+        #[allow(dead_code)]
+        impl #reference {
+            /// The grain's identity.
+            #vis fn grain_id(&self) -> &::emmer::__rt::GrainId {
+                self.0.id()
+            }
+
+            /// The grain's key.
+            #vis fn key(&self) -> &::emmer::__rt::GrainKey {
+                self.0.key()
+            }
+
+            #(#calls)*
+        }
+    }
+}
+
+fn call(vis: &syn::Visibility, method: &InterfaceMethod) -> TokenStream {
+    let (ident, args_type) = (&method.ident, &method.args_type);
+    let attrs = method.caller_attrs();
+    let names: Vec<&Ident> = method.arguments.iter().map(|a| &a.ident).collect();
+    let types = method.arguments.iter().map(|a| &a.ty);
+    quote! {
+        #(#attrs)*
+        #[allow(clippy::too_many_arguments)]
+        #vis fn #ident(&self #(, #names: #types)*) -> ::emmer::__rt::Call<#args_type> {
+            self.0.call(#args_type { #(#names),* })
+        }
+    }
+}
+
+fn interface_impl(interface: &Interface) -> TokenStream {
+    let (trait_ident, key, reference) = (&interface.item.ident, &interface.args.key, interface.reference());
+    let (name, grain_type) = (interface.name(), interface.grain_type());
+    quote! {
+        #[automatically_derived]
+        impl ::emmer::__rt::Interface for dyn #trait_ident {
+            type Key = #key;
+            type Ref = #reference;
+            const NAME: &'static str = #name;
+            const GRAIN_TYPE: &'static str = #grain_type;
+        }
+    }
+}
+
+/// The methods as a silo dispatches to them, for whichever class implements the trait.
+fn hosted(interface: &Interface) -> TokenStream {
+    let trait_ident = &interface.item.ident;
+    let entries = interface.methods.iter().map(|method| entry(interface, method));
+    quote! {
+        #[automatically_derived]
+        impl<__Class> ::emmer::__rt::Hosted<__Class> for dyn #trait_ident
+        where
+            __Class: #trait_ident + ::emmer::__rt::Grain,
+        {
+            fn methods() -> ::std::vec::Vec<::emmer::__rt::MethodEntry<__Class>> {
+                ::std::vec::Vec::from([#(#entries),*])
+            }
+        }
+    }
+}
+
+/// One method: the arguments out of the input, then a turn that waits for admission and runs it.
+fn entry(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
+    let (trait_ident, ident, args_type) = (&interface.item.ident, &method.ident, &method.args_type);
+    let (conditions, exclusive) = (method.conditions(), method.exclusive);
+    let full_name = full_name(interface, method);
+    let names = method.arguments.iter().map(|a| &a.ident);
+    let (admit, binding, borrow) = if exclusive {
+        (quote!(admit_exclusive), quote!(mut admitted), quote!(&mut *admitted))
+    } else {
+        (quote!(admit_shared), quote!(admitted), quote!(&*admitted))
+    };
+    quote! {
+        #(#conditions)*
+        ::emmer::__rt::MethodEntry {
+            id: <#args_type as ::emmer::__rt::Method>::ID,
+            name: #full_name,
+            exclusive: #exclusive,
+            start: |activation, input, context| {
+                let args = input.take::<#args_type>()?;
+                ::core::result::Result::Ok(::emmer::__rt::boxed::<#args_type, _>(context, async move {
+                    let #binding = match activation.#admit().await {
+                        ::core::result::Result::Ok(admitted) => admitted,
+                        ::core::result::Result::Err(closed) => {
+                            return ::emmer::__rt::TurnOutcome::Closed(args, closed);
+                        }
+                    };
+                    let output = <__Class as #trait_ident>::#ident(#borrow #(, args.#names)*).await;
+                    ::core::mem::drop(admitted);
+                    ::emmer::__rt::TurnOutcome::Done(output)
+                }))
+            },
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! One method of an interface: what it must look like, and what the expansion needs of it.
+
+use quote::format_ident;
+use syn::ext::IdentExt;
+use syn::spanned::Spanned;
+use syn::{
+    Attribute, FnArg, Ident, Pat, PatType, Receiver, ReceiverKind, Safety, Signature, TraitItemFn, Type,
+};
+
+use crate::errors::Errors;
+use crate::names;
+use crate::types::{self, Output, Place};
+
+/// Names the reference type needs for itself.
+const RESERVED: [(&str, &str); 3] = [
+    ("grain_id", "the grain's identity"),
+    ("key", "the grain's key"),
+    ("clone", "another reference to the same grain"),
+];
+
+/// A method that can be called across the cluster.
+pub(crate) struct InterfaceMethod {
+    /// Everything the user wrote above it.
+    pub(crate) attrs: Vec<Attribute>,
+    pub(crate) ident: Ident,
+    /// The struct that holds its arguments.
+    pub(crate) args_type: Ident,
+    pub(crate) receiver: Receiver,
+    /// Whether it takes `&mut self`.
+    pub(crate) exclusive: bool,
+    pub(crate) arguments: Vec<Argument>,
+    pub(crate) output: Output,
+}
+
+/// One argument of a method: a field of the struct that travels.
+pub(crate) struct Argument {
+    pub(crate) ident: Ident,
+    pub(crate) ty: Type,
+    /// Its `#[serde(..)]` attributes and comments, which belong on the field.
+    pub(crate) attrs: Vec<Attribute>,
+}
+
+impl InterfaceMethod {
+    /// The method's name as it travels.
+    pub(crate) fn name(&self) -> String {
+        self.ident.unraw().to_string()
+    }
+
+    /// The attributes that hold for everything made from this method.
+    pub(crate) fn conditions(&self) -> impl Iterator<Item = &Attribute> {
+        self.attrs.iter().filter(|a| a.path().is_ident("cfg"))
+    }
+
+    /// The attributes that a caller's method takes over.
+    pub(crate) fn caller_attrs(&self) -> impl Iterator<Item = &Attribute> {
+        self.attrs.iter().filter(|a| ["doc", "cfg", "deprecated"].iter().any(|name| a.path().is_ident(name)))
+    }
+}
+
+/// The method, or nothing when it has mistakes that leave nothing to go on with.
+pub(crate) fn parse(
+    function: &TraitItemFn,
+    interface: &Ident,
+    errors: &mut Errors,
+) -> Option<InterfaceMethod> {
+    let signature = &function.sig;
+    check_kind(function, errors);
+    check_name(&signature.ident, errors);
+    check_not_generic(signature, errors);
+    let receiver = check_receiver(signature, "an interface's method", errors);
+    let arguments = arguments(signature, errors);
+    let output = errors.take(types::output(&signature.output));
+    if let Some(output) = &output {
+        types::check(&output.whole, Place::Return, errors);
+    }
+    let (receiver, exclusive) = receiver?;
+    Some(InterfaceMethod {
+        attrs: function.attrs.clone(),
+        ident: signature.ident.clone(),
+        args_type: args_type(interface, &signature.ident),
+        receiver,
+        exclusive,
+        arguments,
+        output: output?,
+    })
+}
+
+/// `CounterAddArgs`: beside the trait and not in a module of its own, so that the types of the arguments mean the
+/// same there as in the trait, whatever their names, also inside a function.
+fn args_type(interface: &Ident, method: &Ident) -> Ident {
+    let method_name = names::camel(&method.unraw().to_string());
+    format_ident!("{}{}Args", interface, method_name, span = method.span())
+}
+
+fn check_kind(function: &TraitItemFn, errors: &mut Errors) {
+    let signature = &function.sig;
+    if signature.asyncness.is_none() {
+        errors.at(signature.fn_token, "a call may cross the network: write `async fn`");
+    }
+    if let Some(constness) = &signature.constness {
+        errors.at(constness, "a grain's method cannot be `const`");
+    }
+    if let Safety::Unsafe(token) = &signature.safety {
+        errors.at(token, "a grain's method cannot be `unsafe`");
+    }
+    if let Some(abi) = &signature.abi {
+        errors.at(abi, "a grain's method has no ABI of its own");
+    }
+    if let Some(variadic) = &signature.variadic {
+        errors.at(variadic, "a grain's method has a fixed number of arguments");
+    }
+    if let Some(body) = &function.default {
+        let message = "an interface only declares its methods: end the line with `;` and write the body in \
+                       `#[grain] impl`";
+        errors.at(body, message);
+    }
+}
+
+fn check_name(ident: &Ident, errors: &mut Errors) {
+    let name = ident.unraw().to_string();
+    if let Some((_, use_of_it)) = RESERVED.iter().find(|(reserved, _)| *reserved == name) {
+        let message = format!(
+            "`{name}` is a method of every grain reference ({use_of_it}): choose another name, such as `get_{name}`"
+        );
+        errors.at(ident, message);
+    }
+}
+
+/// Refuses generics on a method of an interface or of its implementation.
+pub(crate) fn check_not_generic(signature: &Signature, errors: &mut Errors) {
+    if !signature.generics.params.is_empty() {
+        let message = "a grain's method cannot be generic: the other side must know every type. Write the types out, \
+                       or one method for each";
+        errors.at(&signature.generics, message);
+    }
+    if let Some(clause) = &signature.generics.where_clause {
+        errors.at(clause, "a grain's method cannot have a where clause");
+    }
+}
+
+/// The receiver and whether it is exclusive, or a complaint.
+pub(crate) fn check_receiver(
+    signature: &Signature,
+    whose: &str,
+    errors: &mut Errors,
+) -> Option<(Receiver, bool)> {
+    const CHOICE: &str =
+        "write `&mut self` for a turn of its own, or `&self` to run beside other `&self` turns";
+    let Some(FnArg::Receiver(receiver)) = signature.inputs.first() else {
+        errors.at(&signature.ident, format!("{whose} is called on a grain: {CHOICE}"));
+        return None;
+    };
+    match &receiver.kind {
+        ReceiverKind::Reference(_, None, mutability) => Some((receiver.clone(), mutability.is_some())),
+        ReceiverKind::Reference(_, Some(lifetime), _) => {
+            errors.at(lifetime, format!("{whose} needs no lifetime on its receiver: {CHOICE}"));
+            None
+        }
+        _ => {
+            errors.at(receiver, format!("a grain stays where it is and cannot be taken by value: {CHOICE}"));
+            None
+        }
+    }
+}
+
+fn arguments(signature: &Signature, errors: &mut Errors) -> Vec<Argument> {
+    let typed = signature.inputs.iter().filter_map(|input| match input {
+        FnArg::Typed(typed) => Some(typed),
+        FnArg::Receiver(_) => None,
+    });
+    typed.filter_map(|typed| argument(typed, errors)).collect()
+}
+
+fn argument(typed: &PatType, errors: &mut Errors) -> Option<Argument> {
+    types::check(&typed.ty, Place::Argument, errors);
+    for attribute in &typed.attrs {
+        if !["serde", "doc"].iter().any(|name| attribute.path().is_ident(name)) {
+            errors.at(attribute, "an argument may carry `#[serde(..)]` and comments only");
+        }
+    }
+    match &*typed.pat {
+        Pat::Ident(name) if name.by_ref.is_none() && name.mutability.is_none() && name.subpat.is_none() => {
+            Some(Argument { ident: name.ident.clone(), ty: (*typed.ty).clone(), attrs: typed.attrs.clone() })
+        }
+        Pat::Ident(name) if name.mutability.is_some() => {
+            let message = format!(
+                "arguments are declared by name only: write `{}` here and `mut` in the impl",
+                name.ident
+            );
+            errors.at(&typed.pat, message);
+            None
+        }
+        pattern => {
+            let message = "arguments travel by name: write a name here, and take it apart in the impl";
+            errors.at_span(pattern.span(), message);
+            None
+        }
+    }
+}

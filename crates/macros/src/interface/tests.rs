@@ -1,0 +1,319 @@
+use quote::quote;
+
+use super::*;
+
+fn key() -> TokenStream {
+    quote!(key = String)
+}
+
+/// The expansion as text without spaces, so that a test can look for pieces of it.
+fn expansion(item: TokenStream) -> String {
+    expand(key(), item).unwrap().to_string().replace(' ', "")
+}
+
+fn complaints(args: TokenStream, item: TokenStream) -> Vec<String> {
+    let error = expand(args, item).map(|tokens| tokens.to_string()).unwrap_err();
+    error.into_iter().map(|e| e.to_string()).collect()
+}
+
+/// The one complaint about an interface with this one item.
+fn complaint(item: TokenStream) -> String {
+    let item: TraitItem = syn::parse2(item).unwrap();
+    let complaints = complaints(key(), quote!(trait Counter { #item }));
+    assert_eq!(complaints.len(), 1, "{complaints:?}");
+    complaints.concat()
+}
+
+fn counter() -> TokenStream {
+    quote! {
+        /// Counts.
+        pub(crate) trait Counter: Send {
+            /// Adds.
+            #[must_use]
+            async fn add(&mut self, n: u64, #[serde(default)] note: Option<String>) -> Result<u64, Full>;
+            #[cfg(feature = "read")]
+            async fn total(&self) -> u64;
+            async fn r#move(&mut self);
+        }
+    }
+}
+
+#[test]
+fn methods_become_send_futures_and_the_trait_stays_nameable() {
+    let out = expansion(counter());
+    assert!(out.contains("pub(crate)traitCounter:Send{"), "{out}");
+    assert!(
+        out.contains(
+            "#[doc=r\"Adds.\"]#[must_use]fnadd(&mutself,n:u64,note:Option<String>)\
+             ->impl::core::future::Future<Output=Result<u64,Full>>+::core::marker::SendwhereSelf:::core::marker::Sized;"
+        ),
+        "{out}"
+    );
+}
+
+#[test]
+fn arguments_become_a_struct_with_the_visibility_of_the_trait() {
+    let out = expansion(counter());
+    assert!(out.contains("pub(crate)structCounterAddArgs{"), "{out}");
+    assert!(out.contains("#[serde(default)]pub(crate)note:Option<String>"), "{out}");
+    assert!(out.contains("pub(crate)structCounterTotalArgs{}"), "{out}");
+}
+
+#[test]
+fn a_result_is_split_and_anything_else_is_not() {
+    let out = expansion(counter());
+    assert!(out.contains("typeOutput=Result<u64,Full>;typeOk=u64;typeErr=Full;"), "{out}");
+    assert!(out.contains("typeOutput=u64;typeOk=u64;typeErr=::emmer::__rt::NoError;"), "{out}");
+    assert!(out.contains("typeOutput=();typeOk=();"), "{out}");
+}
+
+#[test]
+fn numbers_and_names_come_from_the_source() {
+    let out = expansion(counter());
+    assert!(out.contains("name32(\"Counter.add\")"), "{out}");
+    assert!(out.contains("constNAME:&'staticstr=\"move\";"), "raw identifiers travel without r#: {out}");
+    assert!(out.contains("constGRAIN_TYPE:&'staticstr=\"counter\";"), "{out}");
+    let named = expand(quote!(key = u64, grain = "tally"), counter()).unwrap().to_string();
+    assert!(named.contains("GRAIN_TYPE : & 'static str = \"tally\""), "{named}");
+}
+
+#[test]
+fn turns_are_exclusive_for_mut_self_only() {
+    let out = expansion(counter());
+    assert_eq!(out.matches("activation.admit_exclusive()").count(), 2);
+    assert_eq!(out.matches("activation.admit_shared()").count(), 1);
+    assert!(out.contains("<__ClassasCounter>::add(&mut*admitted,args.n,args.note).await"), "{out}");
+    assert!(out.contains("<__ClassasCounter>::total(&*admitted).await"), "{out}");
+}
+
+#[test]
+fn callers_see_docs_and_conditions_but_not_other_attributes() {
+    let out = expansion(counter());
+    let caller = "#[doc=r\"Adds.\"]#[allow(clippy::too_many_arguments)]pub(crate)fnadd(&self,n:u64,note:Option<String>)";
+    assert!(out.contains(caller), "{out}");
+    // On the trait's method, its arguments, their impl, the caller's method and the list entry.
+    assert_eq!(out.matches("#[cfg(feature=\"read\")]").count(), 5, "{out}");
+}
+
+#[test]
+fn a_user_may_give_own_advice() {
+    let item = quote! {
+        #[diagnostic::on_unimplemented(message = "mine")]
+        trait Counter {}
+    };
+    assert_eq!(expansion(item).matches("on_unimplemented").count(), 1);
+}
+
+#[test]
+fn attribute_arguments_are_checked() {
+    let of = |args: TokenStream| {
+        complaints(
+            args,
+            quote!(
+                trait Counter {}
+            ),
+        )
+        .concat()
+    };
+    assert!(of(quote!()).contains("`#[grain_interface(key = String)]`"));
+    assert!(of(quote!(key)).contains("`#[grain_interface(key = String)]`"));
+    assert!(of(quote!(key = "String")).contains("without quotes"));
+    assert!(of(quote!(key = u64, key = u64)).contains("said twice"));
+    assert!(of(quote!(key = u64, grain = tally)).contains("as a text"));
+    assert!(of(quote!(key = u64, grain = "a b")).contains("cannot hold ' '"));
+    assert!(of(quote!(key = u64, name = "tally")).contains("knows `key = Type` and `grain = \"name\"`"));
+    let on_struct = complaints(
+        key(),
+        quote!(
+            struct Counter;
+        ),
+    )
+    .concat();
+    assert!(on_struct.contains("goes on a trait"));
+}
+
+#[test]
+fn the_trait_is_checked() {
+    let of = |item: TokenStream| complaints(key(), item).concat();
+    assert!(
+        of(quote!(
+            trait Counter<T> {}
+        ))
+        .contains("one interface per type")
+    );
+    assert!(
+        of(quote!(
+            trait Counter
+            where
+                Self: Copy,
+            {
+            }
+        ))
+        .contains("no where clause")
+    );
+    assert!(
+        of(quote!(
+            unsafe trait Counter {}
+        ))
+        .contains("remove `unsafe`")
+    );
+    assert!(
+        of(quote!(
+            trait Counter: Clone {}
+        ))
+        .contains("no supertraits")
+    );
+    assert!(
+        expand(
+            key(),
+            quote!(
+                trait Counter: Send + Sync + 'static {}
+            )
+        )
+        .is_ok()
+    );
+    assert!(
+        complaint(quote!(
+            type Item;
+        ))
+        .contains("only async methods")
+    );
+    assert!(
+        complaint(quote!(
+            const N: u64;
+        ))
+        .contains("only async methods")
+    );
+}
+
+#[test]
+fn methods_are_checked() {
+    assert!(
+        complaint(quote!(
+            async fn add<T>(&self, t: T);
+        ))
+        .contains("cannot be generic")
+    );
+    assert!(
+        complaint(quote!(
+            async fn add<'a>(&self);
+        ))
+        .contains("cannot be generic")
+    );
+    assert!(
+        complaint(quote!(
+            fn add(&self);
+        ))
+        .contains("write `async fn`")
+    );
+    assert!(
+        complaint(quote!(
+            async unsafe fn add(&self);
+        ))
+        .contains("unsafe")
+    );
+    assert!(
+        complaint(quote!(
+            async fn add(self);
+        ))
+        .contains("cannot be taken by value")
+    );
+    assert!(
+        complaint(quote!(
+            async fn add(self: Box<Self>);
+        ))
+        .contains("cannot be taken by value")
+    );
+    assert!(
+        complaint(quote!(
+            async fn add(&'static self);
+        ))
+        .contains("no lifetime on its receiver")
+    );
+    assert!(
+        complaint(quote!(
+            async fn add();
+        ))
+        .contains("called on a grain")
+    );
+    assert!(
+        complaint(quote!(
+            async fn add(&self) {}
+        ))
+        .contains("end the line with `;`")
+    );
+    assert!(
+        complaint(quote!(
+            async fn grain_id(&self);
+        ))
+        .contains("`get_grain_id`")
+    );
+    assert!(
+        complaint(quote!(
+            async fn add(&self) -> io::Result<u64>;
+        ))
+        .contains("`Result<u64, E>`")
+    );
+    assert!(
+        complaint(quote!(
+            async fn add(&self) -> &str;
+        ))
+        .contains("write `String` instead of `&str`")
+    );
+}
+
+#[test]
+fn arguments_are_checked() {
+    assert!(
+        complaint(quote!(
+            async fn add(&self, (a, b): (u8, u8));
+        ))
+        .contains("travel by name")
+    );
+    assert!(
+        complaint(quote!(
+            async fn add(&self, _: u8);
+        ))
+        .contains("travel by name")
+    );
+    assert!(
+        complaint(quote!(
+            async fn add(&self, mut n: u8);
+        ))
+        .contains("write `n` here")
+    );
+    assert!(
+        complaint(quote!(
+            async fn add(&self, #[cfg(test)] n: u8);
+        ))
+        .contains("and comments only")
+    );
+    assert!(
+        complaint(quote!(
+            async fn add(&self, n: &str);
+        ))
+        .contains("instead of `&str`")
+    );
+}
+
+#[test]
+fn methods_that_differ_too_little_are_refused() {
+    let item = quote!(
+        trait Counter {
+            async fn add_one(&self);
+            async fn add__one(&self);
+        }
+    );
+    assert!(complaints(key(), item).concat().contains("`CounterAddOneArgs`"));
+}
+
+#[test]
+fn all_mistakes_are_reported_together() {
+    let item = quote!(
+        trait Counter<T> {
+            fn add(self, n: &str);
+            const N: u64;
+        }
+    );
+    assert_eq!(complaints(quote!(), item).len(), 6);
+}
