@@ -1,5 +1,7 @@
 //! The memory store passes the conformance suite, and its synchronous heart replays exactly.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
 use std::sync::Arc;
 
 use emmer_store::conformance::{self, ConformanceReport};

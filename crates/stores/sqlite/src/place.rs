@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use emmer_store::{StoreError, StoreErrorKind, StoreUrl};
 
@@ -17,14 +18,21 @@ pub(crate) struct Place {
     pub(crate) create: bool,
     /// Whether every commit waits for the disk (`synchronous=full`); else only checkpoints do.
     pub(crate) full_sync: bool,
+    /// How long to wait for a lock another process holds (`busy_timeout_ms=5000`).
+    pub(crate) busy_timeout: Duration,
 }
+
+/// How long to wait for a lock another process holds, when the URL does not say.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+/// The longest wait an operator may ask for.
+const BUSY_TIMEOUT_MAX: Duration = Duration::from_secs(60);
 
 impl Place {
     /// Reads a URL or a plain path.
     pub(crate) fn parse(text: &str) -> Result<Self, StoreError> {
         let error = |kind, detail: String| StoreError::new(kind, "sqlite://", "open", detail);
         let invalid = |detail: String| error(StoreErrorKind::Invalid, detail);
-        let (mut create, mut full_sync) = (true, false);
+        let (mut create, mut full_sync, mut busy_timeout) = (true, false, BUSY_TIMEOUT);
         let path = if text.contains("://") {
             let url: StoreUrl = text.parse().map_err(|e| invalid(format!("{e}")))?;
             if url.scheme() != "sqlite" {
@@ -36,8 +44,14 @@ impl Place {
                     ("mode", "rw") => create = false,
                     ("synchronous", "normal") => full_sync = false,
                     ("synchronous", "full") => full_sync = true,
+                    ("busy_timeout_ms", ms) => {
+                        let parsed = ms.parse().ok().map(Duration::from_millis);
+                        busy_timeout = parsed.filter(|t| *t <= BUSY_TIMEOUT_MAX).ok_or_else(|| {
+                            invalid(format!("{url}: busy_timeout_ms is not a number from 0 to 60000"))
+                        })?;
+                    }
                     _ => {
-                        let known = "mode=rwc, mode=rw, synchronous=normal or synchronous=full";
+                        let known = "mode=rwc|rw, synchronous=normal|full or busy_timeout_ms=0..60000";
                         return Err(invalid(format!("{url}: expected {known} behind the question mark")));
                     }
                 }
@@ -52,7 +66,7 @@ impl Place {
             return Err(invalid(detail.to_owned()));
         }
         let path = std::path::absolute(&path).map_err(|e| error(StoreErrorKind::Refused, e.to_string()))?;
-        Ok(Self { path, create, full_sync })
+        Ok(Self { path, create, full_sync, busy_timeout })
     }
 
     /// `sqlite:///absolute/path.db`.
@@ -102,14 +116,17 @@ mod tests {
     #[test]
     fn reads_urls_and_paths() {
         let here = std::env::current_dir().unwrap();
-        for (text, path, create, full_sync) in [
-            ("sqlite://a/b.db", here.join("a/b.db"), true, false),
-            ("sqlite:///a/b.db", PathBuf::from("/a/b.db"), true, false),
-            ("sqlite:///a/b.db?mode=rw&synchronous=full", PathBuf::from("/a/b.db"), false, true),
-            ("/a/b?c.db", PathBuf::from("/a/b?c.db"), true, false),
-            ("b.db", here.join("b.db"), true, false),
+        for (text, path, create, full_sync, ms) in [
+            ("sqlite://a/b.db", here.join("a/b.db"), true, false, 5_000),
+            ("sqlite:///a/b.db", PathBuf::from("/a/b.db"), true, false, 5_000),
+            ("sqlite:///a/b.db?mode=rw&synchronous=full", PathBuf::from("/a/b.db"), false, true, 5_000),
+            ("sqlite:///a/b.db?busy_timeout_ms=70", PathBuf::from("/a/b.db"), true, false, 70),
+            ("/a/b?c.db", PathBuf::from("/a/b?c.db"), true, false, 5_000),
+            ("b.db", here.join("b.db"), true, false, 5_000),
         ] {
-            assert_eq!(Place::parse(text), Ok(Place { path, create, full_sync }), "{text}");
+            let busy_timeout = Duration::from_millis(ms);
+            let place = Place { path, create, full_sync, busy_timeout };
+            assert_eq!(Place::parse(text), Ok(place), "{text}");
         }
         assert_eq!(Place::parse("sqlite:///a/b.db?mode=rw").unwrap().describe(), "sqlite:///a/b.db");
     }
@@ -121,7 +138,9 @@ mod tests {
             ("", "no file is named"),
             (":memory:", "memory://"),
             ("redis://bob:s3cret@h/0", "redis://bob:***@h/0"),
-            ("sqlite:///a.db?mode=ro", "mode=rwc"),
+            ("sqlite:///a.db?mode=ro", "mode=rwc|rw"),
+            ("sqlite:///a.db?busy_timeout_ms=60001", "busy_timeout_ms"),
+            ("sqlite:///a.db?busy_timeout_ms=-1", "busy_timeout_ms"),
             ("nosuch:///a.db", "nosuch"),
         ] {
             let error = Place::parse(text).unwrap_err().to_string();

@@ -11,8 +11,9 @@ use crate::fault::Fault;
 use crate::place::Place;
 use crate::sql::TableSql;
 
-/// How often a connection asks again for a lock another process holds, at most 5 ms apart: about 5 s.
-const BUSY_RETRIES_MAX: i32 = 1_020;
+/// The waits between two questions for a lock another process holds: from the first step to fifty of them.
+const BUSY_STEP: Duration = Duration::from_micros(100);
+const BUSY_STEPS_MAX: i32 = 50;
 /// How often a new file is asked to become a WAL file while others do the same.
 const WAL_RETRIES_MAX: u32 = 200;
 /// The bits of an etag that count the commits of one writer.
@@ -35,7 +36,8 @@ impl Session {
         let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         flags.set(OpenFlags::SQLITE_OPEN_CREATE, place.create);
         let mut conn = Connection::open_with_flags(&place.path, flags)?;
-        conn.busy_handler(Some(wait_for_lock))?;
+        let timeout = place.busy_timeout;
+        conn.busy_handler(Some(move |retries| wait_for_lock(retries, timeout)))?;
         conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
         if conn.is_readonly("main")? {
             // SQLite falls back to reading when it may not write; a store that cannot commit is no store.
@@ -96,13 +98,17 @@ impl Session {
     }
 }
 
-/// SQLite's own handler sleeps up to 100 ms; under many short commits that is a hundred times too long.
-fn wait_for_lock(retries: i32) -> bool {
-    if retries >= BUSY_RETRIES_MAX {
+/// SQLite's own handler sleeps up to 100 ms; under many short commits that is a hundred times too long. Waits 1, 2, ...
+/// 50, 50, ... steps; gives up when the waits so far add up to the timeout.
+fn wait_for_lock(retries: i32, timeout: Duration) -> bool {
+    let waited_steps = {
+        let ramp = retries.clamp(0, BUSY_STEPS_MAX);
+        ramp * (ramp + 1) / 2 + BUSY_STEPS_MAX * (retries - ramp).clamp(0, 1_000_000)
+    };
+    if BUSY_STEP * waited_steps.unsigned_abs() >= timeout {
         return false;
     }
-    let step = u64::try_from(retries).unwrap_or(0).min(49) + 1;
-    std::thread::sleep(Duration::from_micros(100 * step));
+    std::thread::sleep(BUSY_STEP * (retries + 1).clamp(1, BUSY_STEPS_MAX).unsigned_abs());
     true
 }
 

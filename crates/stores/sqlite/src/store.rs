@@ -40,7 +40,8 @@ impl std::fmt::Debug for SqliteStore {
 
 impl SqliteStore {
     /// Opens `sqlite://relative/path.db`, `sqlite:///absolute/path.db` or a plain path, making the file if it is missing
-    /// (not with `?mode=rw`). `?synchronous=full` makes every commit wait for the disk.
+    /// (not with `?mode=rw`). `?synchronous=full` makes every commit wait for the disk; `?busy_timeout_ms=5000` is how long to
+    /// wait for a lock another process holds.
     ///
     /// Blocks for some milliseconds, longer when other processes make the same file at this moment.
     ///

@@ -1,0 +1,179 @@
+//! Files that cannot be used: clear errors, and nothing made or changed beside them.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::path::Path;
+
+use emmer_store::silos::SILO_INSTANCES;
+use emmer_store::state::GRAIN_STATE;
+use emmer_store::{
+    CommitOutcome, Mutation, Result, Row, StoreError, StoreErrorKind, StoredRow, SystemStore, Value,
+};
+use emmer_store_sqlite::SqliteStore;
+
+fn refused(path: &Path, kind: StoreErrorKind, word: &str) -> StoreError {
+    let error = SqliteStore::open(&format!("sqlite://{}", path.display())).unwrap_err();
+    let text = error.to_string();
+    assert_eq!(error.kind, kind, "{text}");
+    assert!(text.contains(word) && text.contains(&format!("sqlite://{}: open", path.display())), "{text}");
+    error
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+async fn filled(path: &Path) -> SqliteStore {
+    let store = SqliteStore::open(path.to_str().unwrap()).unwrap();
+    store.ensure_tables(&[&SILO_INSTANCES, &GRAIN_STATE]).await.unwrap();
+    for n in 0..60 {
+        let payload = Value::Bytes(vec![n; 3_000].into());
+        let row = Row::new(format!("r{n}")).with("Payload", payload);
+        let outcome = store.commit(&GRAIN_STATE, "p", vec![Mutation::Insert { row }]).await.unwrap();
+        assert!(matches!(outcome, CommitOutcome::Committed(_)));
+    }
+    store
+}
+
+async fn read(path: &Path) -> Result<Vec<StoredRow>> {
+    let store = SqliteStore::open(path.to_str().unwrap())?;
+    store.ensure_tables(&[&GRAIN_STATE]).await?;
+    store.read_partition(&GRAIN_STATE, "p").await
+}
+
+#[test]
+fn places_that_are_no_file_are_refused_and_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    refused(dir.path(), StoreErrorKind::Refused, "is a directory");
+    refused(&dir.path().join("no/such/cluster.db"), StoreErrorKind::Refused, "no/such does not exist");
+    let missing = dir.path().join("cluster.db");
+    let error = SqliteStore::open(&format!("sqlite://{}?mode=rw", missing.display())).unwrap_err();
+    assert!(error.to_string().contains("mode=rw"), "{error}");
+    assert_eq!(names(dir.path()), Vec::<String>::new());
+}
+
+#[test]
+fn a_file_that_is_no_database_is_refused_and_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("notes.txt");
+    fs::write(&path, "these are my notes, not a database").unwrap();
+    refused(&path, StoreErrorKind::Corrupt, "no SQLite database");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "these are my notes, not a database");
+    assert_eq!(names(dir.path()), ["notes.txt"]);
+}
+
+#[test]
+fn a_read_only_file_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("cluster.db");
+    fs::write(&path, "").unwrap();
+    let mut permissions = fs::metadata(&path).unwrap().permissions();
+    permissions.set_readonly(true);
+    fs::set_permissions(&path, permissions).unwrap();
+    if fs::File::options().write(true).open(&path).is_ok() {
+        println!("skipped: this user may write to read-only files");
+        return;
+    }
+    refused(&path, StoreErrorKind::Refused, "denied");
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_corrupt_not_wrong() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("cluster.db");
+    filled(&path).await.close();
+    assert_eq!(names(dir.path()), ["cluster.db"], "closing folds the log into the file");
+    assert_eq!(read(&path).await.unwrap().len(), 60);
+    let whole = fs::read(&path).unwrap();
+    // Every page behind the first, which says where the tables are, becomes garbage.
+    let mut damaged = whole.clone();
+    damaged[4_096..].fill(0xa5);
+    fs::write(&path, &damaged).unwrap();
+    let error = read(&path).await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Corrupt, "{error}");
+    assert!(error.to_string().contains("cluster.db: "), "{error}");
+    // Cut off in the middle.
+    fs::write(&path, &whole[..whole.len() / 2 + 100]).unwrap();
+    let error = read(&path).await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Corrupt, "{error}");
+}
+
+#[tokio::test]
+async fn a_file_of_another_version_is_corrupt() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("cluster.db");
+    filled(&path).await.close();
+    let alter = |sql: &str| rusqlite::Connection::open(&path).unwrap().execute_batch(sql).unwrap();
+    alter("UPDATE emmer_meta SET Value = 2 WHERE Name = 'schema grain_state'");
+    let error = read(&path).await.unwrap_err();
+    assert!(
+        error.kind == StoreErrorKind::Corrupt && error.to_string().contains("schema version Some(2)"),
+        "{error}"
+    );
+    alter("UPDATE emmer_meta SET Value = 1 WHERE Name = 'schema grain_state'");
+    assert_eq!(read(&path).await.unwrap().len(), 60);
+    alter("UPDATE emmer_meta SET Value = 9 WHERE Name = 'layout'");
+    let error = read(&path).await.unwrap_err();
+    assert!(error.kind == StoreErrorKind::Corrupt && error.to_string().contains("layout Some(9)"), "{error}");
+}
+
+#[tokio::test]
+async fn what_a_stranger_wrote_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("cluster.db");
+    let store = filled(&path).await;
+    let conn = rusqlite::Connection::open(&path).unwrap();
+    conn.execute_batch("INSERT INTO silo_instances (PartitionKey, RowKey, Etag, SuspectingSilos) VALUES ('p', 'r', 1, 'x,y')")
+        .unwrap();
+    let error = store.read_partition(&SILO_INSTANCES, "p").await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Corrupt);
+    assert!(error.to_string().contains("SuspectingSilos"), "{error}");
+}
+
+#[tokio::test]
+async fn a_lock_that_is_not_given_back_is_unavailable_and_reads_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("cluster.db");
+    filled(&path).await.close();
+    let store = SqliteStore::open(&format!("sqlite://{}?busy_timeout_ms=20", path.display())).unwrap();
+    let other = rusqlite::Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let commit = || store.commit(&GRAIN_STATE, "p", vec![Mutation::Insert { row: Row::new("late") }]);
+    let error = commit().await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("commit grain_state/p: database is locked"), "{error}");
+    assert_eq!(store.read_partition(&GRAIN_STATE, "p").await.unwrap().len(), 60);
+    other.execute_batch("COMMIT").unwrap();
+    assert!(matches!(commit().await.unwrap(), CommitOutcome::Committed(_)));
+}
+
+#[tokio::test]
+async fn commits_that_share_a_transaction_fail_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("cluster.db");
+    let store = filled(&path).await;
+    // A trigger is the one way to make a statement of a well-formed commit fail.
+    rusqlite::Connection::open(&path)
+        .unwrap()
+        .execute_batch(
+            "CREATE TRIGGER t BEFORE INSERT ON grain_state WHEN NEW.RowKey = 'bad' \
+             BEGIN SELECT RAISE(ROLLBACK, 'refused by a trigger'); END",
+        )
+        .unwrap();
+    let keys = ["a", "b", "bad", "c", "r0", "d"];
+    let commit = |key: &str| store.commit(&GRAIN_STATE, "p", vec![Mutation::Insert { row: Row::new(key) }]);
+    let futures: Vec<_> = keys.iter().map(|key| commit(key)).collect();
+    let outcomes = futures_util::future::join_all(futures).await;
+    for (key, outcome) in keys.iter().zip(outcomes) {
+        match *key {
+            "bad" => assert!(outcome.unwrap_err().to_string().contains("refused by a trigger")),
+            "r0" => assert_eq!(outcome.unwrap(), CommitOutcome::Conflict(0)),
+            _ => assert!(matches!(outcome.unwrap(), CommitOutcome::Committed(_)), "{key}"),
+        }
+    }
+    assert_eq!(store.read_partition(&GRAIN_STATE, "p").await.unwrap().len(), 64);
+}
