@@ -1,1 +1,15 @@
-//! Placement strategies and directors. Sans-IO.
+//! Where a new activation goes: placement strategies and the directors that carry them out (seed 004).
+//!
+//! A grain type names a [`Strategy`]; a [`PlacementTable`] maps strategies to [`Director`]s and holds the silo's
+//! default. Sans-IO: random choices grow from a seed.
+//!
+//! Placement is a guess that the grain directory corrects: two silos may choose differently for one grain at the
+//! same time, and only one activation gets registered.
+
+mod directors;
+mod strategy;
+mod table;
+
+pub use directors::{Director, PlacementRequest, PreferLocalDirector, RandomDirector};
+pub use strategy::{ParseStrategyError, Strategy};
+pub use table::{PlaceError, PlacementTable};
