@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const ROLE: &str = "EMMER_TEST_SQLITE_ROLE";
 const NUMBER: &str = "EMMER_TEST_SQLITE_NUMBER";
 
 const PROCESSES: u64 = 4;
-const EACH: u64 = 50;
+const EACH: u64 = 200;
 /// The rows a killed writer rewrites in every commit.
 const ROWS: i64 = 40;
 
@@ -39,6 +39,7 @@ fn start(role: &str, file: &Path, number: u64) -> Child {
         .env(FILE, file)
         .env(ROLE, role)
         .env(NUMBER, number.to_string())
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap()
@@ -72,6 +73,9 @@ fn child() {
 async fn count(file: &str, number: u64) {
     let table = SiloTable::new(open(file), cluster());
     table.ensure().await.unwrap();
+    // All begin together: the parent answers when the last one is here.
+    println!("\nready");
+    std::io::stdin().read_line(&mut String::new()).unwrap();
     let endpoint = std::net::SocketAddr::from(([127, 0, 0, 1], 11_111));
     let me = SiloAddress::new(endpoint, number);
     let mut done = 0;
@@ -122,10 +126,18 @@ fn processes_that_race_lose_no_commit() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("cluster.db");
     // All of them also race to make the file and its tables.
-    let children: Vec<Child> = (0..PROCESSES).map(|n| start("counter", &file, n)).collect();
-    for child in children {
-        let output = child.wait_with_output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    let mut children: Vec<Child> = (0..PROCESSES).map(|n| start("counter", &file, n)).collect();
+    let mut outputs: Vec<_> =
+        children.iter_mut().map(|child| BufReader::new(child.stdout.take().unwrap()).lines()).collect();
+    for lines in &mut outputs {
+        assert!(lines.map_while(|line| line.ok()).any(|line| line == "ready"), "a child ended early");
+    }
+    for child in &mut children {
+        child.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    }
+    for (mut child, lines) in children.into_iter().zip(outputs) {
+        let said: Vec<String> = lines.map_while(|line| line.ok()).collect();
+        assert!(child.wait().unwrap().success(), "{said:?}");
     }
     runtime().block_on(async {
         let table = SiloTable::new(open(file.to_str().unwrap()), cluster());
