@@ -146,7 +146,7 @@ impl std::fmt::Display for TerminateReason {
 }
 
 /// What the machine wants done, polled in order with `poll_effect`.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
     /// Ask the table; report with `handle_table`.
     Table {
@@ -182,7 +182,7 @@ pub enum Effect {
 }
 
 /// What happened, for logs and metrics. No behaviour depends on it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Event {
     /// A probe of `peer` was missed; `in_a_row` counts them.

@@ -413,7 +413,7 @@ fn wrong(option: &'static str, reason: String) -> ConfigError {
     ConfigError { option, reason }
 }
 
-fn positive<T: Default + PartialEq>(option: &'static str, value: T) -> Result<(), ConfigError> {
+fn positive<T: Copy + Default + PartialEq>(option: &'static str, value: T) -> Result<(), ConfigError> {
     if value == T::default() { Err(wrong(option, "must not be zero".to_owned())) } else { Ok(()) }
 }
 

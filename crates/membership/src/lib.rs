@@ -1,12 +1,34 @@
 //! Cluster membership as a sans-IO state machine.
 
 pub mod api;
+mod compact;
 pub mod config;
 pub mod counters;
+pub mod delta;
+mod dice;
+mod fence;
+mod health;
+mod housekeeping;
 pub mod humane;
+mod indirect;
+pub mod intent;
+mod join;
+mod leave;
 mod membership;
 pub mod message;
+mod monitor;
+mod peer;
+mod stale;
+mod suspicion;
+mod table;
+mod timers;
 pub mod view;
+mod views;
+#[cfg(test)]
+mod world;
+#[cfg(test)]
+mod world_tests;
+mod writer;
 
 pub use api::{
     ConnectionEvent, DialId, DialOutcome, Effect, Event, HealthSample, OpId, TableOutcome, TableRequest,

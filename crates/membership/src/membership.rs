@@ -1,95 +1,405 @@
-//! The machine itself.
+//! The machine itself: its state, its inputs, its outputs.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus};
 
-use crate::api::{ConnectionEvent, DialId, DialOutcome, Effect, HealthSample, OpId, TableOutcome};
+use crate::api::{
+    ConnectionEvent, DialId, DialOutcome, Effect, HealthSample, OpId, TableOutcome, TerminateReason,
+};
 use crate::config::{Config, ConfigError};
 use crate::counters::Counters;
+use crate::dice::Dice;
+use crate::fence::Fence;
+use crate::health::Health;
+use crate::indirect::Help;
+use crate::intent::{Key, Own};
+use crate::join::Join;
+use crate::leave::Leave;
 use crate::message::Message;
+use crate::peer::Peer;
+use crate::stale::Staleness;
+use crate::table::TableLane;
+use crate::timers::{Timer, Timers};
 use crate::view::View;
+use crate::views::Dissemination;
+use crate::writer::Writer;
 
 /// The membership protocol of one silo, as a state machine without IO.
-#[derive(Clone, Debug)]
+///
+/// There are four kinds of methods.
+///
+/// * **Commands** of the embedding silo: [`join`](Self::join), [`leave`](Self::leave), [`stop`](Self::stop),
+///   [`finish_leave`](Self::finish_leave). Each may be called at any time and at most changes what the machine strives for.
+/// * **Inputs**: every `handle_*`. What is late, unknown, repeated or meant for somebody else is ignored.
+/// * **Outputs**: [`poll_effect`](Self::poll_effect) and [`poll_timeout`](Self::poll_timeout). After every command and
+///   every input, first take effects until there are none and execute them in that order, then ask for the timeout; it replaces
+///   the one before. When that time has come call [`handle_timeout`](Self::handle_timeout). Calling it early is
+///   harmless.
+/// * **Getters**, which change nothing.
+///
+/// The machine knows only the time that it is told. `now.mono` must never go backwards from one call to the next;
+/// `now.wall` may do what wall clocks do. Two machines made with the same arguments and given the same inputs give the same
+/// outputs.
+///
+/// After [`Effect::Terminate`] nothing more comes out, whatever goes in.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Membership {
-    me: SiloEntry,
-    status: SiloStatus,
-    view: Arc<View>,
-    counters: Counters,
+    pub(crate) config: Arc<Config>,
+    /// The row this silo inserts. Its IAmAliveTime lies before its start time by a distance drawn from the seed: two
+    /// processes with the same identity can tell whose row it is.
+    pub(crate) me: Arc<SiloEntry>,
+    /// The own status: that of the row, or further on when the silo is leaving.
+    pub(crate) status: SiloStatus,
+    pub(crate) leaving: Leave,
+    /// Whether the own row has been seen in a view.
+    pub(crate) inserted: bool,
+    /// Whether the table, or a view of it, has been seen at all.
+    pub(crate) know_table: bool,
+    pub(crate) view: Arc<View>,
+    pub(crate) dice: Dice,
+    pub(crate) timers: Timers,
+    pub(crate) effects: VecDeque<Effect>,
+    pub(crate) counters: Counters,
+    pub(crate) join: Join,
+    pub(crate) peers: BTreeMap<SiloAddress, Peer>,
+    pub(crate) dials: BTreeMap<DialId, SiloAddress>,
+    /// Indirect probes asked of others: suspect, intermediary, when.
+    pub(crate) asked_for: BTreeMap<u64, (SiloAddress, SiloAddress, Instant)>,
+    /// Indirect probes carried out for others.
+    pub(crate) helping: BTreeMap<u64, Help>,
+    pub(crate) own: BTreeMap<Key, Own>,
+    pub(crate) writer: Writer,
+    pub(crate) table: TableLane,
+    pub(crate) gossip: Dissemination,
+    pub(crate) staleness: Staleness,
+    pub(crate) health: Health,
+    pub(crate) fence: Fence,
+    /// When Dead rows were looked for last.
+    pub(crate) cleaned_at: Option<Instant>,
+    pub(crate) next_seq: u64,
+    pub(crate) next_dial: u64,
+    /// The latest time this machine was told.
+    pub(crate) last_now: Instant,
+    next_probe: Option<Instant>,
+    done: bool,
 }
 
+/// How far before the start time the initial IAmAliveTime lies at most.
+const TWIN_MARK_MS: u64 = 60_000;
+
+/// How late a timer may fire before the machine concludes that its process had been paused.
+const PAUSE: Duration = Duration::from_millis(50);
+
 impl Membership {
-    /// A silo that has not begun to join.
+    /// A silo that has not begun to join. `me` is its row: identity, names and start time, status Created.
     ///
     /// # Errors
     /// When the options contradict one another.
-    #[expect(clippy::needless_pass_by_value, reason = "kept once the machine is complete")]
-    pub fn new(config: Config, me: SiloEntry, _seed: u64, _now: Now) -> Result<Self, ConfigError> {
+    pub fn new(config: Config, me: SiloEntry, seed: u64, now: Now) -> Result<Self, ConfigError> {
         config.validate()?;
+        let mut me = me;
+        let mut dice = Dice::new(seed);
+        me.status = SiloStatus::Joining;
+        me.votes.clear();
+        me.i_am_alive_time = me.start_time - Duration::from_millis(1 + dice.below(TWIN_MARK_MS));
         Ok(Self {
-            me,
+            config: Arc::new(config),
+            me: Arc::new(me),
             status: SiloStatus::Created,
+            leaving: Leave::No,
+            inserted: false,
+            know_table: false,
             view: Arc::new(View::empty()),
+            dice,
+            timers: Timers::default(),
+            effects: VecDeque::new(),
             counters: Counters::default(),
+            join: Join::default(),
+            peers: BTreeMap::new(),
+            dials: BTreeMap::new(),
+            asked_for: BTreeMap::new(),
+            helping: BTreeMap::new(),
+            own: BTreeMap::new(),
+            writer: Writer::default(),
+            table: TableLane::default(),
+            gossip: Dissemination::default(),
+            staleness: Staleness::default(),
+            health: Health::default(),
+            fence: Fence::default(),
+            cleaned_at: None,
+            next_seq: 0,
+            next_dial: 0,
+            last_now: now.mono,
+            next_probe: None,
+            done: false,
         })
     }
 
-    /// Starts joining.
-    pub fn join(&mut self, _now: Now) {}
-    /// Starts leaving.
-    pub fn leave(&mut self, _now: Now) {}
-    /// Starts leaving in haste.
-    pub fn stop(&mut self, _now: Now) {}
-    /// Ends the leave.
-    pub fn finish_leave(&mut self, _now: Now) {}
-    /// A deadline has passed.
-    pub fn handle_timeout(&mut self, _now: Now) {}
-    /// A message arrived.
-    pub fn handle_message(&mut self, _now: Now, _from: SiloAddress, _message: Message) {}
-    /// The table answered.
-    pub fn handle_table(&mut self, _now: Now, _op: OpId, _outcome: TableOutcome) {}
-    /// A dial ended.
-    pub fn handle_dial(&mut self, _now: Now, _dial: DialId, _outcome: DialOutcome) {}
-    /// The shell noticed something about a connection.
-    pub fn handle_connection(&mut self, _now: Now, _peer: SiloAddress, _event: ConnectionEvent) {}
-    /// The shell measured this process.
-    pub fn handle_health(&mut self, _now: Now, _sample: HealthSample) {}
-    /// The next thing to do.
+    // ---- commands -----------------------------------------------------------------------------------------
+
+    /// Starts joining. Until then nothing is sent and nothing is read.
+    pub fn join(&mut self, now: Now) {
+        self.begin(now);
+        self.start_join(now);
+        self.finish(now);
+    }
+
+    /// Starts leaving in good order: writes ShuttingDown, and stops probing and voting. The application drains; then
+    /// call [`finish_leave`](Self::finish_leave).
+    pub fn leave(&mut self, now: Now) {
+        self.begin(now);
+        self.start_leaving(now, SiloStatus::ShuttingDown);
+        self.finish(now);
+    }
+
+    /// Starts leaving in haste: writes Stopping, also when a graceful leave takes too long.
+    pub fn stop(&mut self, now: Now) {
+        self.begin(now);
+        self.start_leaving(now, SiloStatus::Stopping);
+        self.finish(now);
+    }
+
+    /// Ends the leave: writes Dead, then comes `Terminate(Left)`, at the latest after `shutdown_grace_period`.
+    pub fn finish_leave(&mut self, now: Now) {
+        self.begin(now);
+        self.start_finishing(now);
+        self.finish(now);
+    }
+
+    // ---- inputs -------------------------------------------------------------------------------------------
+
+    /// The time given by [`poll_timeout`](Self::poll_timeout) has come.
+    pub fn handle_timeout(&mut self, now: Now) {
+        self.begin(now);
+        let late = self.poll_timeout().map_or(Duration::ZERO, |at| now.mono.saturating_since(at));
+        if late > PAUSE {
+            self.grace_probes(now);
+        }
+        // Each timer at most once: one that is set again for this very moment waits for the next call.
+        let mut due = Vec::new();
+        while let Some(timer) = self.timers.pop_due(now.mono) {
+            due.push(timer);
+        }
+        for timer in due {
+            self.on_timer(now, timer);
+        }
+        if !self.done {
+            self.run_probes(now);
+            self.run_help(now);
+        }
+        self.finish(now);
+    }
+
+    fn on_timer(&mut self, now: Now, timer: Timer) {
+        if self.done {
+            return;
+        }
+        match timer {
+            // The pump that follows every input does the work.
+            Timer::Flush | Timer::TableRetry => {}
+            Timer::TableTimeout => self.on_table_timeout(now),
+            Timer::TouchTimeout => self.on_touch_timeout(),
+            Timer::Refresh => self.refresh(now),
+            Timer::Touch => self.touch(now),
+            Timer::JoinDeadline => self.on_join_deadline(),
+            Timer::JoinStep => self.on_join_step(now),
+            Timer::Route => self.route_own(now),
+            Timer::Pull => self.on_pull_timeout(now),
+            Timer::Leave => self.on_leave_timeout(),
+            Timer::Fence => self.check_fence(now),
+            Timer::Housekeeping => self.housekeep(now),
+        }
+    }
+
+    /// A message arrived from `from`, from that very incarnation.
+    pub fn handle_message(&mut self, now: Now, from: SiloAddress, message: Message) {
+        self.begin(now);
+        if self.done || self.status == SiloStatus::Created && self.join.is_idle() {
+            return;
+        }
+        if self.is_from_the_dead(now, from, &message) {
+            return;
+        }
+        match message {
+            Message::Probe { seq, version, misses, echo } => {
+                self.on_probe(now, from, seq, misses, echo);
+                self.note_version(now, from, version);
+            }
+            Message::Ack { seq, version, stamp } => {
+                self.on_ack(now, from, seq, stamp);
+                self.note_version(now, from, version);
+            }
+            Message::ProbeFor { seq, target, wait_ms } => {
+                self.on_probe_for(now, from, seq, target, Duration::from_millis(wait_ms));
+            }
+            Message::ProbedFor { seq, answered, score, .. } => {
+                self.on_probed_for(now, from, seq, answered, score);
+            }
+            Message::Write { version, intents, hops } => {
+                self.note_version(now, from, version);
+                self.on_write(now, intents, hops);
+            }
+            Message::Tree { root, delta } => self.on_tree(now, from, root, &delta),
+            Message::Pull { have } => self.on_pull(from, have),
+            Message::Hint { version } => self.note_version(now, from, version),
+            Message::Deltas(deltas) => self.on_deltas(now, from, &deltas),
+            Message::Snapshot(view) => self.on_view(now, from, view),
+            Message::Obituary { version } => self.on_obituary(version),
+        }
+        self.finish(now);
+    }
+
+    /// The table answered request `op`.
+    pub fn handle_table(&mut self, now: Now, op: OpId, outcome: TableOutcome) {
+        self.begin(now);
+        if !self.done {
+            self.on_table(now, op, outcome);
+        }
+        self.finish(now);
+    }
+
+    /// The dial `dial` ended.
+    pub fn handle_dial(&mut self, now: Now, dial: DialId, outcome: DialOutcome) {
+        self.begin(now);
+        if !self.done {
+            self.on_dial(now, dial, outcome);
+        }
+        self.finish(now);
+    }
+
+    /// The shell noticed something about the connection to `peer`.
+    pub fn handle_connection(&mut self, now: Now, peer: SiloAddress, event: ConnectionEvent) {
+        self.begin(now);
+        if !self.done {
+            self.on_connection(now, peer, event);
+        }
+        self.finish(now);
+    }
+
+    /// The shell measured how well this process runs.
+    pub fn handle_health(&mut self, now: Now, sample: HealthSample) {
+        self.begin(now);
+        self.on_health(now, sample);
+        self.finish(now);
+    }
+
+    // ---- outputs ------------------------------------------------------------------------------------------
+
+    /// The next thing to do; none when everything has been handed out.
     pub fn poll_effect(&mut self) -> Option<Effect> {
-        None
+        self.effects.pop_front()
     }
-    /// When to call `handle_timeout`.
+
+    /// When to call [`handle_timeout`](Self::handle_timeout); none when nothing is waited for.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        None
+        [self.timers.next(), self.next_probe].into_iter().flatten().min()
     }
+
+    // ---- getters ------------------------------------------------------------------------------------------
+
     /// Who this silo is.
-    pub const fn me(&self) -> SiloAddress {
+    pub fn me(&self) -> SiloAddress {
         self.me.address
     }
+
     /// This silo's own status.
     pub const fn status(&self) -> SiloStatus {
         self.status
     }
-    /// The view in force.
+
+    /// The view in force; empty until the table has been seen.
     pub const fn view(&self) -> &Arc<View> {
         &self.view
     }
+
     /// The self-health score, 0 (well) to 8.
-    pub const fn health_score(&self) -> u32 {
-        0
+    pub fn health_score(&self) -> u32 {
+        self.score()
     }
+
     /// What was counted.
     pub const fn counters(&self) -> &Counters {
         &self.counters
     }
-    /// Whether the fence is closed: no turns may start.
+
+    /// Whether the fence is closed: no turn may start.
     pub const fn is_fenced(&self) -> bool {
-        false
+        self.fence.closed
     }
-    /// Until when turns may start without a further confirmation; none when the fence is off or not armed. A shell
-    /// that was paused itself checks this before each turn.
-    pub const fn fence_deadline(&self) -> Option<Instant> {
-        None
+
+    /// Until when turns may start without a further confirmation; none when the fence does not apply. A shell whose
+    /// process may have been frozen compares this with the clock before each turn.
+    pub fn fence_deadline(&self) -> Option<Instant> {
+        self.fence_closes_at()
+    }
+
+    /// The options in force.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    // ---- the frame of every input -----------------------------------------------------------------------------
+
+    fn begin(&mut self, now: Now) {
+        self.last_now = self.last_now.max(now.mono);
+        // Before anything else, also when this process was frozen and another input comes first: a join whose time is
+        // over writes nothing any more (I3), and a silo without a recent confirmation starts no turn (I8).
+        if self.timers.is_due(Timer::JoinDeadline, now.mono) {
+            self.on_join_deadline();
+        }
+        if self.timers.is_due(Timer::Fence, now.mono) {
+            self.check_fence(now);
+        }
+    }
+
+    fn finish(&mut self, now: Now) {
+        if self.done {
+            return;
+        }
+        self.pump_table(now);
+        self.next_probe = [self.next_probe(), self.next_help()].into_iter().flatten().min();
+    }
+
+    pub(crate) fn send(&mut self, to: SiloAddress, message: Message) {
+        if to != self.me.address {
+            self.effects.push_back(Effect::Send { to, message });
+        }
+    }
+
+    pub(crate) const fn is_done(&self) -> bool {
+        self.done
+    }
+
+    /// Ends the machine. What it still had to say stays in the queue before the end.
+    pub(crate) fn terminate(&mut self, reason: TerminateReason) {
+        if self.done {
+            return;
+        }
+        self.done = true;
+        self.status = if reason == TerminateReason::JoinTimedOut { self.status } else { SiloStatus::Dead };
+        self.timers.clear_all();
+        self.peers.clear();
+        self.helping.clear();
+        self.own.clear();
+        self.writer = Writer::default();
+        self.next_probe = None;
+        self.effects.push_back(Effect::Terminate(reason));
+    }
+
+    /// The own row, in a new view, has this status.
+    pub(crate) fn own_status_is(&mut self, now: Now, status: SiloStatus) {
+        let before = self.status;
+        self.status = self.status.max(status);
+        if before < SiloStatus::Active && self.status == SiloStatus::Active {
+            self.health.became_active(now);
+            let touch = self.dice.duration_below(self.config.i_am_alive_table_publish_timeout);
+            self.timers.set(Timer::Touch, now.mono + touch);
+            let refresh = self.dice.duration_below(self.config.table_refresh_timeout);
+            self.timers.set(Timer::Refresh, now.mono + refresh);
+            self.schedule_housekeeping(now);
+        }
     }
 }

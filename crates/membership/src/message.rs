@@ -1,23 +1,50 @@
 //! What silos say to one another about membership. Opaque to the shell, which only encodes and delivers it.
+//!
+//! Names are one letter on the wire: probes are the most frequent messages of a cluster.
 
-use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 use emmer_core::SiloAddress;
+use serde::{Deserialize, Serialize};
+
+use crate::delta::Delta;
+use crate::intent::Intent;
+use crate::view::View;
 
 /// One membership message. Delivered best effort, at most once, to one incarnation.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Message {
-    /// "Are you alive?"
+    /// "Are you alive?" Answered with [`Ack`](Self::Ack) by the scheduler.
     #[serde(rename = "p")]
     Probe {
         /// To be given back.
         #[serde(rename = "n")]
         seq: u64,
+        /// The sender's view; the receiver pulls when it is newer than its own.
+        #[serde(rename = "v")]
+        version: u64,
+        /// How many probes of the receiver the sender missed in a row: above zero the sender did not get the
+        /// receiver's last answers.
+        #[serde(rename = "m", default)]
+        misses: u32,
+        /// The stamp of the receiver's last answer, given back: proof to the receiver that it was heard then.
+        #[serde(rename = "e", default)]
+        echo: u64,
+    },
+    /// "I am."
+    #[serde(rename = "a")]
+    Ack {
+        /// The probe's number.
+        #[serde(rename = "n")]
+        seq: u64,
         /// The sender's view.
         #[serde(rename = "v")]
         version: u64,
+        /// The sender's own clock, meaningful to nobody else.
+        #[serde(rename = "s", default)]
+        stamp: u64,
     },
-    /// "Indirectly, please": probe `target` for me.
+    /// "Probe `target` for me" (indirect probe).
     #[serde(rename = "i")]
     ProbeFor {
         /// To be given back.
@@ -26,5 +53,74 @@ pub enum Message {
         /// Whom to probe.
         #[serde(rename = "t")]
         target: SiloAddress,
+        /// How long to wait for its answer, in milliseconds.
+        #[serde(rename = "w")]
+        wait_ms: u64,
+    },
+    /// What became of an indirect probe.
+    #[serde(rename = "j")]
+    ProbedFor {
+        /// The request's number.
+        #[serde(rename = "n")]
+        seq: u64,
+        /// Who was probed.
+        #[serde(rename = "t")]
+        target: SiloAddress,
+        /// Whether it answered.
+        #[serde(rename = "o")]
+        answered: bool,
+        /// The intermediary's own health score.
+        #[serde(rename = "h", default)]
+        score: u32,
+    },
+    /// "Please write this."
+    #[serde(rename = "w")]
+    Write {
+        /// The sender's view.
+        #[serde(rename = "v")]
+        version: u64,
+        /// What to write.
+        #[serde(rename = "i")]
+        intents: Vec<Intent>,
+        /// How often this was passed on.
+        #[serde(rename = "h", default)]
+        hops: u8,
+    },
+    /// The next view, on its way down the tree that grows from the silo that committed it.
+    #[serde(rename = "t")]
+    Tree {
+        /// Where the tree begins.
+        #[serde(rename = "r")]
+        root: SiloAddress,
+        /// What changed.
+        #[serde(rename = "d")]
+        delta: Arc<Delta>,
+    },
+    /// "Send me what I lack."
+    #[serde(rename = "q")]
+    Pull {
+        /// The version the sender has; 0 when it has none or mistrusts it.
+        #[serde(rename = "v")]
+        have: u64,
+    },
+    /// "A view of this version exists": pull it, if need be.
+    #[serde(rename = "h")]
+    Hint {
+        /// The sender's version.
+        #[serde(rename = "v")]
+        version: u64,
+    },
+    /// What a puller lacks, in order.
+    #[serde(rename = "d")]
+    Deltas(Vec<Arc<Delta>>),
+    /// A whole view.
+    #[serde(rename = "s")]
+    Snapshot(Arc<View>),
+    /// "You are dead": the answer to a silo that speaks after its death is in the table.
+    #[serde(rename = "x")]
+    Obituary {
+        /// The sender's view, in which the receiver is Dead or no longer listed.
+        #[serde(rename = "v")]
+        version: u64,
     },
 }

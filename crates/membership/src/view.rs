@@ -5,8 +5,10 @@ use std::hash::{Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
 use emmer_core::{SiloAddress, SiloEntry, SiloStatus, TableVersion, hash};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::api::TableSnapshot;
+use crate::compact;
 
 /// The most rings a view keeps the order of. [`Config`](crate::Config) allows no more.
 pub const RINGS_MAX: usize = 16;
@@ -179,6 +181,35 @@ impl View {
             members.push(new.clone());
         }
         Self { table, members: members.into(), digest, active, rings: Default::default() }
+    }
+}
+
+#[derive(Serialize)]
+struct Lent<'a> {
+    #[serde(rename = "t")]
+    table: &'a TableVersion,
+    #[serde(rename = "r", serialize_with = "compact::rows::serialize")]
+    members: &'a [Arc<SiloEntry>],
+}
+
+#[derive(Deserialize)]
+struct Owned {
+    #[serde(rename = "t")]
+    table: TableVersion,
+    #[serde(rename = "r", deserialize_with = "compact::rows::deserialize")]
+    members: Vec<Arc<SiloEntry>>,
+}
+
+impl Serialize for View {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        Lent { table: &self.table, members: &self.members }.serialize(s)
+    }
+}
+
+impl<'de> Deserialize<'de> for View {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let Owned { table, members } = Owned::deserialize(d)?;
+        Ok(Self::new(table, members))
     }
 }
 

@@ -1,0 +1,201 @@
+//! The step from one view to the next, and the tree it travels down (idea 6).
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, OnceLock};
+
+use emmer_core::{SiloAddress, SiloEntry, SiloStatus, TableVersion};
+use serde::{Deserialize, Serialize};
+
+use crate::compact;
+use crate::view::{View, is_on_rings};
+
+/// What a commit changed: everything that turns the view of version `n - 1` into the view of version `n`.
+///
+/// The digest of the resulting view travels along: a silo whose result differs (its view was not what it should be)
+/// does not install it.
+#[derive(Serialize, Deserialize)]
+pub struct Delta {
+    /// The new version row.
+    #[serde(rename = "t")]
+    pub(crate) table: TableVersion,
+    /// Rows inserted or replaced.
+    #[serde(rename = "r", with = "compact::rows")]
+    pub(crate) rows: Vec<Arc<SiloEntry>>,
+    /// Rows deleted.
+    #[serde(rename = "x", default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) deletes: Vec<SiloAddress>,
+    /// The digest of the view that results.
+    #[serde(rename = "g")]
+    pub(crate) digest: u64,
+    /// The result, remembered: silos that share a process (tests, the simulator) share the view too.
+    #[serde(skip)]
+    result: OnceLock<(u64, Arc<View>)>,
+    /// The order of the tree, remembered likewise.
+    #[serde(skip)]
+    tree: OnceLock<Tree>,
+}
+
+/// The delta does not lead anywhere from the view it was applied to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Misfit {
+    /// The view already has this version or a later one.
+    Old,
+    /// A version between the view and the delta is missing.
+    Gap,
+    /// The result is not what the committer had: the view was wrong.
+    Digest,
+}
+
+impl Delta {
+    /// The step that a commit on top of `base` made, and the view it led to.
+    pub(crate) fn of_commit(
+        base: &View,
+        table: TableVersion,
+        rows: Vec<Arc<SiloEntry>>,
+        deletes: Vec<SiloAddress>,
+    ) -> (Self, Arc<View>) {
+        let view = Arc::new(base.next(table.clone(), &rows, &deletes));
+        let digest = view.digest();
+        let result = OnceLock::from((base.digest(), view.clone()));
+        (Self { table, rows, deletes, digest, result, tree: OnceLock::new() }, view)
+    }
+
+    /// The version that results.
+    pub const fn version(&self) -> u64 {
+        self.table.number
+    }
+
+    /// How many rows it changes.
+    pub const fn len(&self) -> usize {
+        self.rows.len() + self.deletes.len()
+    }
+
+    /// Whether it changes no row.
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A copy that does not remember the view it leads to, for the log: views are large.
+    pub(crate) fn forgetful(&self) -> Self {
+        Self {
+            table: self.table.clone(),
+            rows: self.rows.clone(),
+            deletes: self.deletes.clone(),
+            digest: self.digest,
+            result: OnceLock::new(),
+            tree: OnceLock::new(),
+        }
+    }
+
+    /// The view that follows `base`.
+    pub(crate) fn apply(&self, base: &View) -> Result<Arc<View>, Misfit> {
+        if self.version() <= base.version() {
+            return Err(Misfit::Old);
+        }
+        if self.version() != base.version() + 1 {
+            return Err(Misfit::Gap);
+        }
+        self.apply_unchecked(base)
+    }
+
+    /// As [`apply`](Self::apply), whatever the version of `base`.
+    pub(crate) fn apply_unchecked(&self, base: &View) -> Result<Arc<View>, Misfit> {
+        let compute = || Arc::new(base.next(self.table.clone(), &self.rows, &self.deletes));
+        let (from, view) = self.result.get_or_init(|| (base.digest(), compute()));
+        let view = if *from == base.digest() { view.clone() } else { compute() };
+        if view.digest() == self.digest { Ok(view) } else { Err(Misfit::Digest) }
+    }
+
+    /// The tree that starts at `root` over `view`, the view this delta led to.
+    pub(crate) fn tree(&self, view: &View, root: &SiloAddress) -> &Tree {
+        self.tree.get_or_init(|| Tree::new(self, view, root))
+    }
+}
+
+/// The order in which a view is passed on: the silo at place `i` sends to those at `i * f + 1 ..= i * f + f`.
+///
+/// First the root and the others in ring order. Last those that cannot pass it on: silos inserted by this very commit,
+/// which have no view yet, and silos that it declared dead, which should hear of it.
+pub(crate) struct Tree {
+    /// Positions in the view, by place.
+    order: Box<[u32]>,
+    /// Places, by position in the view.
+    place: Box<[u32]>,
+}
+
+const NOWHERE: u32 = u32::MAX;
+
+impl Tree {
+    fn new(delta: &Delta, view: &View, root: &SiloAddress) -> Self {
+        let ring = view.ring(0);
+        let start =
+            view.position(root).and_then(|at| ring.iter().position(|(_, p)| *p as usize == at)).unwrap_or(0);
+        let mut last: Vec<u32> = delta
+            .rows
+            .iter()
+            .filter(|row| matches!(row.status, SiloStatus::Joining | SiloStatus::Dead))
+            .filter(|row| row.status == SiloStatus::Dead || row.votes.is_empty())
+            .filter_map(|row| view.position(&row.address))
+            .filter_map(|at| u32::try_from(at).ok())
+            .collect();
+        last.sort_unstable();
+        let mut order: Vec<u32> = ring[start..]
+            .iter()
+            .chain(&ring[..start])
+            .map(|(_, at)| *at)
+            .filter(|at| last.binary_search(at).is_err())
+            .collect();
+        order.extend(&last);
+        let mut place = vec![NOWHERE; view.len()];
+        for (i, at) in (0u32..).zip(&order) {
+            place[*at as usize] = i;
+        }
+        Self { order: order.into(), place: place.into() }
+    }
+
+    /// Whom `silo` passes it on to.
+    pub(crate) fn children<'a>(
+        &'a self,
+        view: &'a View,
+        silo: &SiloAddress,
+        fan_out: usize,
+    ) -> impl Iterator<Item = &'a Arc<SiloEntry>> {
+        let mine = view
+            .position(silo)
+            .filter(|at| is_on_rings(view.members()[*at].status))
+            .map(|at| self.place[at])
+            .filter(|place| *place != NOWHERE);
+        let range = mine.map_or(0..0, |place| {
+            let first = (place as usize).saturating_mul(fan_out) + 1;
+            first.min(self.order.len())..(first + fan_out).min(self.order.len())
+        });
+        self.order[range].iter().map(|at| &view.members()[*at as usize])
+    }
+}
+
+impl PartialEq for Delta {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.table, &self.rows, &self.deletes, self.digest)
+            == (&other.table, &other.rows, &other.deletes, other.digest)
+    }
+}
+
+impl Eq for Delta {}
+
+impl Hash for Delta {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.table, self.digest).hash(state);
+    }
+}
+
+impl fmt::Debug for Delta {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rows: Vec<_> = self.rows.iter().map(|row| (row.address, row.status)).collect();
+        f.debug_struct("Delta")
+            .field("version", &self.version())
+            .field("rows", &rows)
+            .field("deletes", &self.deletes)
+            .finish_non_exhaustive()
+    }
+}

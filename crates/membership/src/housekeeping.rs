@@ -1,0 +1,119 @@
+//! What a silo looks after now and then: the dead who still speak, rows nobody needs any more, stuck joiners.
+
+use std::time::Duration;
+
+use emmer_core::limits::MEMBERSHIP_ROWS_PER_COMMIT_MAX;
+use emmer_core::{Now, SiloAddress, SiloEntry, SiloStatus, Timestamp};
+
+use crate::api::TerminateReason;
+use crate::leave::Leave;
+use crate::membership::Membership;
+use crate::message::Message;
+use crate::timers::Timer;
+
+/// How often, at least, there is something to look after.
+const HOUSEKEEPING_MAX: Duration = Duration::from_secs(10);
+
+impl Membership {
+    pub(crate) fn schedule_housekeeping(&mut self, now: Now) {
+        let pause = HOUSEKEEPING_MAX / 2 + self.dice.duration_below(HOUSEKEEPING_MAX / 2);
+        self.timers.set(Timer::Housekeeping, now.mono + pause);
+    }
+
+    pub(crate) fn housekeep(&mut self, now: Now) {
+        self.schedule_housekeeping(now);
+        self.choose_peers(now);
+        self.vote_against_stuck_joiners(now);
+        self.clean_up(now);
+    }
+
+    /// EvictWhenMaxJoinAttemptTimeExceeded: who has been Joining for longer than a join may take will not get any
+    /// further. Judged by the own clock, by the silos that probe it.
+    fn vote_against_stuck_joiners(&mut self, now: Now) {
+        if !self.config.evict_when_max_join_attempt_time_exceeded {
+            return;
+        }
+        let limit = self.config.max_join_attempt_time;
+        let mut stuck = Vec::new();
+        for (silo, peer) in &mut self.peers {
+            if self.view.get(silo).is_some_and(|row| row.status == SiloStatus::Joining) {
+                let since = *peer.joining_since.get_or_insert(now.mono);
+                peer.stuck = now.mono.saturating_since(since) > limit;
+                if peer.stuck {
+                    stuck.push(*silo);
+                }
+            } else {
+                (peer.joining_since, peer.stuck) = (None, false);
+            }
+        }
+        for silo in stuck {
+            self.vote(now, silo);
+        }
+    }
+
+    /// Deletes Dead rows that nobody needs any more, through a versioned commit like every other change, so that equal
+    /// versions always mean equal rows. Done by the Active silo with the lowest address.
+    fn clean_up(&mut self, now: Now) {
+        let period = self.config.defunct_silo_cleanup_period;
+        let lowest = self.view.active().next().is_some_and(|row| row.address == self.me.address);
+        if period.is_zero() || !lowest || self.leaving != Leave::No {
+            return;
+        }
+        let due = self.cleaned_at.is_none_or(|at| now.mono.saturating_since(at) >= period);
+        let max = self.config.max_defunct_silo_entries as usize;
+        let dead = self.view.members().iter().filter(|row| row.status == SiloStatus::Dead);
+        let mut dead: Vec<(Timestamp, SiloAddress)> =
+            dead.map(|row| (last_change(row), row.address)).collect();
+        let excess = if max == 0 { 0 } else { dead.len().saturating_sub(max) };
+        if !due && excess == 0 {
+            return;
+        }
+        self.cleaned_at = Some(now.mono);
+        dead.sort_unstable();
+        // A silo that was frozen while it joined must not find its dead row gone and join again (I3): by the time the row
+        // goes, its max_join_attempt_time is over.
+        let keep = self.config.death_vote_expiration_timeout.max(self.config.max_join_attempt_time * 2);
+        let expiration = self.config.defunct_silo_expiration.max(keep);
+        let age = |at: Timestamp| now.wall.saturating_since(at);
+        self.writer.deletes = dead
+            .iter()
+            .enumerate()
+            .filter(|(i, (at, _))| age(*at) > expiration || (*i < excess && age(*at) > keep))
+            .map(|(_, (_, silo))| *silo)
+            .take(MEMBERSHIP_ROWS_PER_COMMIT_MAX)
+            .collect();
+    }
+
+    /// Whether `from` is dead in the view in force. It is told, and nothing it says counts: "everyone stops communicating
+    /// with it". A silo whose row is missing from a later view than its own has been cleaned up.
+    pub(crate) fn is_from_the_dead(&mut self, _now: Now, from: SiloAddress, message: &Message) -> bool {
+        let dead = match self.view.status_of(&from) {
+            Some(status) => status == SiloStatus::Dead,
+            None => match message {
+                Message::Probe { version, .. } => {
+                    *version > 0 && *version < self.view.version() && self.inserted
+                }
+                _ => false,
+            },
+        };
+        if dead && !matches!(message, Message::Obituary { .. }) {
+            self.send(from, Message::Obituary { version: self.view.version() });
+        }
+        dead
+    }
+
+    /// Somebody with a later view says that this silo is dead.
+    pub(crate) fn on_obituary(&mut self, version: u64) {
+        if self.inserted && version > self.view.version() {
+            let reason =
+                if self.is_finishing() { TerminateReason::Left } else { TerminateReason::DeclaredDead };
+            self.terminate(reason);
+        }
+    }
+}
+
+/// The latest time that `row` bears: a Dead row has at least the vote that killed it.
+fn last_change(row: &SiloEntry) -> Timestamp {
+    let votes = row.votes.iter().map(|v| v.at).max().unwrap_or_default();
+    row.start_time.max(row.i_am_alive_time).max(votes)
+}

@@ -1,0 +1,172 @@
+//! Indirect probes (seed 000, "Indirect probing"): asking others to probe a suspect before voting.
+
+use std::time::Duration;
+
+use emmer_core::{Instant, Now, SiloAddress, SiloStatus};
+
+use crate::intent::Intent;
+use crate::membership::Membership;
+use crate::message::Message;
+
+/// The most indirect probes one silo carries out for others at a time. One more is not answered.
+const HELPED_MAX: usize = 64;
+
+/// How many attempts before the vote go through intermediaries (seed 000: "has two probe attempts remaining").
+const INDIRECT_ATTEMPTS: u32 = 2;
+
+/// A probe carried out for somebody else.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Help {
+    asker: SiloAddress,
+    asker_seq: u64,
+    target: SiloAddress,
+    deadline: Instant,
+}
+
+impl Membership {
+    /// Whether the probe of `silo` that is being sent is one of the last before a vote.
+    pub(crate) fn indirect_is_due(&self, silo: &SiloAddress) -> bool {
+        let limit = self.config.num_missed_probes_limit;
+        self.config.enable_indirect_probes
+            && self.peers.get(silo).is_some_and(|peer| {
+                !peer.gone
+                    && peer.misses > 0
+                    && peer.misses + INDIRECT_ATTEMPTS >= limit
+                    && peer.misses < limit
+            })
+    }
+
+    /// Asks randomly chosen others to probe `target`, beside the own probe.
+    pub(crate) fn ask_indirectly(&mut self, now: Now, target: SiloAddress, timeout: Duration) {
+        let helpers = self.pick_helpers(&target, self.config.num_indirect_probes as usize);
+        // The answer has to be back before the own probe counts as missed.
+        let wait_ms = u64::try_from((timeout / 2).as_millis()).unwrap_or(u64::MAX).max(1);
+        for helper in helpers {
+            self.next_seq += 1;
+            let seq = self.next_seq;
+            self.counters.indirect_probes_sent += 1;
+            self.asked_for.insert(seq, (target, helper, now.mono));
+            self.send(helper, Message::ProbeFor { seq, target, wait_ms });
+        }
+        while self.asked_for.len() > HELPED_MAX {
+            self.asked_for.pop_first();
+        }
+    }
+
+    fn pick_helpers(&mut self, target: &SiloAddress, wanted: usize) -> Vec<SiloAddress> {
+        let members = self.view.members();
+        let me = self.me.address;
+        let mut picked = Vec::new();
+        if members.is_empty() {
+            return picked;
+        }
+        // A few random draws instead of a list of all candidates: clusters are large, suspects rare.
+        let draws: Vec<usize> = if members.len() <= 16 {
+            let start = self.dice.index(members.len());
+            (0..members.len()).map(|i| (start + i) % members.len()).collect()
+        } else {
+            (0..wanted * 8).map(|_| self.dice.index(members.len())).collect()
+        };
+        let members = self.view.members();
+        for at in draws {
+            let row = &members[at];
+            let silo = row.address;
+            let usable = row.status == SiloStatus::Active
+                && silo != me
+                && silo != *target
+                && !picked.contains(&silo)
+                && !self.is_doubted(&silo)
+                && !self.is_stale(&silo);
+            if usable {
+                picked.push(silo);
+                if picked.len() == wanted {
+                    break;
+                }
+            }
+        }
+        picked
+    }
+
+    /// Somebody asks this silo to probe `target`.
+    pub(crate) fn on_probe_for(
+        &mut self,
+        now: Now,
+        asker: SiloAddress,
+        asker_seq: u64,
+        target: SiloAddress,
+        wait: Duration,
+    ) {
+        let known = self.view.get(&target).is_some_and(|row| row.status != SiloStatus::Dead);
+        if !known || target == self.me.address || self.helping.len() >= HELPED_MAX {
+            return;
+        }
+        self.next_seq += 1;
+        let seq = self.next_seq;
+        let deadline = now.mono + wait.min(self.config.max_probe_timeout.saturating_mul(4));
+        self.helping.insert(seq, Help { asker, asker_seq, target, deadline });
+        self.send(target, Message::Probe { seq, version: self.view.version(), misses: 0, echo: 0 });
+    }
+
+    /// Whether the answer with number `seq` belongs to a probe for somebody else; passes it on.
+    pub(crate) fn indirect_answered(&mut self, from: &SiloAddress, seq: u64) -> bool {
+        let Some(help) = self.helping.get(&seq).filter(|help| help.target == *from).cloned() else {
+            return false;
+        };
+        self.helping.remove(&seq);
+        self.report_help(&help, true);
+        true
+    }
+
+    /// The earliest moment an indirect probe has failed.
+    pub(crate) fn next_help(&self) -> Option<Instant> {
+        self.helping.values().map(|help| help.deadline).min()
+    }
+
+    /// Reports the indirect probes that nobody answered.
+    pub(crate) fn run_help(&mut self, now: Now) {
+        let late: Vec<u64> =
+            self.helping.iter().filter(|(_, help)| help.deadline <= now.mono).map(|(seq, _)| *seq).collect();
+        for seq in late {
+            if let Some(help) = self.helping.remove(&seq) {
+                self.report_help(&help, false);
+            }
+        }
+    }
+
+    fn report_help(&mut self, help: &Help, answered: bool) {
+        let score = self.health_score();
+        let (seq, target) = (help.asker_seq, help.target);
+        self.send(help.asker, Message::ProbedFor { seq, target, answered, score });
+    }
+
+    /// What became of an indirect probe that this silo asked for.
+    pub(crate) fn on_probed_for(
+        &mut self,
+        now: Now,
+        from: SiloAddress,
+        seq: u64,
+        answered: bool,
+        score: u32,
+    ) {
+        let Some((target, helper, asked_at)) = self.asked_for.get(&seq).copied() else { return };
+        if helper != from {
+            return;
+        }
+        self.asked_for.remove(&seq);
+        let period = self.config.probe_period;
+        let Some(peer) = self.peers.get_mut(&target) else { return };
+        if answered {
+            // Alive, only not for this silo at this moment.
+            peer.calm(now.mono, period);
+            peer.next_at = now.mono + period;
+            self.withdraw(&target);
+        } else if self.config.indirect_probe_counts_as_vote
+            && score == 0
+            && peer.missed_since.is_some_and(|since| since <= asked_at)
+        {
+            // Classic: the negative answer of a healthy intermediary leads to a vote, and is one itself.
+            self.vote(now, target);
+            self.wish(now, Intent::Vote { target, voter: from, at: now.wall });
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! What a silo wants written to the table, and who writes it (idea 5).
+//!
+//! An intent is a wish, not a write: whoever writes evaluates it against the view the commit is based on, so that
+//! repeating one, or evaluating one after its row already shows it, changes nothing.
+
+use std::sync::Arc;
+
+use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::api::Effect;
+use crate::compact;
+use crate::membership::Membership;
+use crate::message::Message;
+use crate::timers::Timer;
+
+/// The most intents a writer keeps; further ones are dropped, and sent again by their owners.
+pub const INTENTS_MAX: usize = 20_000;
+
+/// The most intents in one message.
+pub const INTENTS_PER_MESSAGE_MAX: usize = 256;
+
+/// One wish.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Intent {
+    /// Insert this row as Joining; earlier incarnations of its `ip:port` become Dead in the same commit.
+    #[serde(rename = "j")]
+    Join(#[serde(with = "compact::row")] Arc<SiloEntry>),
+    /// Make a Joining silo Active.
+    #[serde(rename = "a")]
+    Activate {
+        /// Which.
+        #[serde(rename = "s")]
+        silo: SiloAddress,
+        /// The view in which it has made a round trip with every Active silo (stale ones excepted).
+        #[serde(rename = "v")]
+        checked: u64,
+        /// The view in which it has made a round trip with every Joining silo too, those in `missing` excepted.
+        #[serde(rename = "p")]
+        known: u64,
+        /// See `known`.
+        #[serde(rename = "m", default)]
+        missing: Vec<SiloAddress>,
+    },
+    /// A suspicion.
+    #[serde(rename = "v")]
+    Vote {
+        /// Who is suspected.
+        #[serde(rename = "t")]
+        target: SiloAddress,
+        /// Who suspects.
+        #[serde(rename = "w")]
+        voter: SiloAddress,
+        /// When, by the voter's wall clock: when the last evidence was gathered.
+        #[serde(rename = "d")]
+        at: Timestamp,
+    },
+    /// A suspicion taken back before it was written.
+    #[serde(rename = "u")]
+    Withdraw {
+        /// Who was suspected.
+        #[serde(rename = "t")]
+        target: SiloAddress,
+        /// Who suspected.
+        #[serde(rename = "w")]
+        voter: SiloAddress,
+    },
+    /// A silo's own last statuses: ShuttingDown, Stopping, Dead.
+    #[serde(rename = "s")]
+    Status {
+        /// Whose.
+        #[serde(rename = "s")]
+        silo: SiloAddress,
+        /// Which.
+        #[serde(rename = "x")]
+        status: SiloStatus,
+    },
+}
+
+/// Orders intents in a queue: what kills and what leaves first, then what completes a join, then new joins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Key {
+    Vote(SiloAddress, SiloAddress),
+    Status(SiloAddress),
+    Activate(SiloAddress),
+    Join(SiloAddress),
+}
+
+impl Intent {
+    /// The key; a withdrawal has the key of the vote it takes back.
+    pub(crate) fn key(&self) -> Key {
+        match self {
+            Self::Join(row) => Key::Join(row.address),
+            Self::Activate { silo, .. } => Key::Activate(*silo),
+            Self::Vote { target, voter, .. } | Self::Withdraw { target, voter } => Key::Vote(*target, *voter),
+            Self::Status { silo, .. } => Key::Status(*silo),
+        }
+    }
+
+    /// Whose wish it is.
+    pub(crate) fn owner(&self) -> SiloAddress {
+        match self {
+            Self::Join(row) => row.address,
+            Self::Activate { silo, .. } | Self::Status { silo, .. } => *silo,
+            Self::Vote { voter, .. } | Self::Withdraw { voter, .. } => *voter,
+        }
+    }
+}
+
+/// An intent of this silo's own, until the view shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Own {
+    pub(crate) intent: Intent,
+    /// How many writers were asked since the last full round.
+    attempt: u32,
+    /// When the next one is asked.
+    next_at: Instant,
+    /// Whom it was sent to last; none when this silo writes itself.
+    sent_to: Option<SiloAddress>,
+}
+
+/// How many other silos are asked before a silo writes itself.
+const WRITERS_ASKED: u32 = 2;
+
+impl Membership {
+    /// Wishes for `intent`, in place of an earlier one with the same key. It is sent at once, unless an earlier one is
+    /// on its way to a writer and only its evidence is refreshed.
+    pub(crate) fn wish(&mut self, now: Now, intent: Intent) {
+        let key = intent.key();
+        let fresh = match self.own.get_mut(&key) {
+            Some(own) => {
+                let same = own.intent == intent;
+                own.intent = intent;
+                if !same && matches!(own.intent, Intent::Activate { .. }) {
+                    own.next_at = now.mono;
+                    own.attempt = 0;
+                }
+                false
+            }
+            None => {
+                self.own.insert(key, Own { intent, attempt: 0, next_at: now.mono, sent_to: None });
+                true
+            }
+        };
+        if !fresh && let (Some(own), Some(queued)) = (self.own.get(&key), self.writer.queue.get_mut(&key)) {
+            queued.intent = own.intent.clone();
+        }
+        self.route_own(now);
+    }
+
+    /// Gives a wish up; tells the writer when it was a vote.
+    pub(crate) fn unwish(&mut self, key: &Key) {
+        let Some(own) = self.own.remove(key) else { return };
+        self.writer.queue.remove(key);
+        if let (Intent::Vote { target, voter, .. }, Some(to)) = (own.intent, own.sent_to) {
+            let intents = vec![Intent::Withdraw { target, voter }];
+            self.send(to, Message::Write { version: self.view.version(), intents, hops: 1 });
+        }
+    }
+
+    /// Sends what is due to the writer of its turn: the first Active silo by ring order, then the second, then this
+    /// one, then from the beginning. The writer is only an optimiser: safety rests on the conditional commit.
+    pub(crate) fn route_own(&mut self, now: Now) {
+        if self.is_done() {
+            return;
+        }
+        let due: Vec<Key> =
+            self.own.iter().filter(|(_, own)| own.next_at <= now.mono).map(|(key, _)| *key).collect();
+        if !due.is_empty() {
+            let writers = self.writers_to_ask();
+            for key in due {
+                self.route_one(now, key, &writers);
+            }
+        }
+        match self.own.values().map(|own| own.next_at).min() {
+            Some(at) => self.timers.set(Timer::Route, at),
+            None => self.timers.clear(Timer::Route),
+        }
+    }
+
+    fn route_one(&mut self, now: Now, key: Key, writers: &[SiloAddress]) {
+        let me = self.me.address;
+        let (writer_timeout, version) = (self.config.writer_timeout, self.view.version());
+        let Some(own) = self.own.get_mut(&key) else { return };
+        let writer = writers.get(own.attempt as usize).copied().filter(|w| *w != me);
+        own.sent_to = writer;
+        let intent = own.intent.clone();
+        if let Some(to) = writer {
+            own.attempt += 1;
+            own.next_at = now.mono + writer_timeout;
+            self.writer.queue.remove(&key);
+            self.send(to, Message::Write { version, intents: vec![intent], hops: 1 });
+        } else {
+            // Write it myself, and ask the others again when even that does not lead anywhere: perhaps only this
+            // silo is cut off from the table.
+            own.attempt = 0;
+            own.next_at = now.mono + writer_timeout * 8;
+            self.enqueue(now, intent);
+        }
+    }
+
+    /// Lets the writer be chosen anew for an own intent.
+    pub(crate) fn reroute(&mut self, now: Now, key: Key) {
+        if let Some(own) = self.own.get_mut(&key) {
+            own.attempt = 0;
+            own.next_at = now.mono;
+            self.timers.set_no_later(Timer::Route, now.mono);
+        }
+    }
+
+    /// Whom to ask to write, in order: nobody when every silo writes for itself.
+    fn writers_to_ask(&self) -> Vec<SiloAddress> {
+        if !self.config.batch_writes {
+            return Vec::new();
+        }
+        let me = self.me.address;
+        // While nobody is Active yet, the first that is Joining collects for the others.
+        let status = if self.view.active_count() > 0 { SiloStatus::Active } else { SiloStatus::Joining };
+        let mut writers: Vec<SiloAddress> = self
+            .view
+            .ring(0)
+            .iter()
+            .map(|(_, at)| &self.view.members()[*at as usize])
+            .filter(|m| m.status == status && !self.is_doubted(&m.address))
+            .map(|m| m.address)
+            .take(WRITERS_ASKED as usize)
+            .collect();
+        if let Some(at) = writers.iter().position(|w| *w == me) {
+            writers.truncate(at);
+        }
+        writers
+    }
+
+    /// Somebody wants something written.
+    pub(crate) fn on_write(&mut self, now: Now, intents: Vec<Intent>, hops: u8) {
+        if self.is_done() || !self.know_table {
+            return;
+        }
+        let writer = self.writers_to_ask().first().copied();
+        let mut forward = Vec::new();
+        for intent in intents.into_iter().take(INTENTS_PER_MESSAGE_MAX) {
+            self.counters.intents_received += 1;
+            if intent.owner() == self.me.address {
+                continue;
+            }
+            if hops == 0 && writer.is_some() {
+                forward.push(intent);
+            } else {
+                self.enqueue(now, intent);
+            }
+        }
+        if let (Some(to), false) = (writer, forward.is_empty()) {
+            self.send(to, Message::Write { version: self.view.version(), intents: forward, hops: 1 });
+        }
+    }
+
+    /// Removes the own intents that the view in force already shows.
+    pub(crate) fn reconcile_own(&mut self) {
+        let done: Vec<Key> =
+            self.own.iter().filter(|(_, own)| self.is_shown(&own.intent)).map(|(key, _)| *key).collect();
+        for key in done {
+            self.own.remove(&key);
+            self.writer.queue.remove(&key);
+            if let Key::Vote(peer, _) = key {
+                self.effects.push_back(Effect::Event(crate::api::Event::VoteCast { peer }));
+            }
+        }
+    }
+
+    /// Whether the view in force already shows what `intent` wishes for, or makes it pointless.
+    pub(crate) fn is_shown(&self, intent: &Intent) -> bool {
+        match intent {
+            Intent::Join(row) => self.view.get(&row.address).is_some(),
+            Intent::Activate { silo, .. } => {
+                self.view.get(silo).is_some_and(|row| row.status != SiloStatus::Joining)
+            }
+            Intent::Vote { target, voter, at } => match self.view.get(target) {
+                Some(row) => {
+                    row.status == SiloStatus::Dead
+                        || row.votes.iter().any(|v| v.voter == *voter && v.at >= *at)
+                }
+                None => self.view.version() > 0,
+            },
+            Intent::Status { silo, status } => self.view.get(silo).is_some_and(|row| row.status >= *status),
+            Intent::Withdraw { .. } => true,
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! Joining: into the table as Joining, round trips with every Active silo, Active (seed 000, "Guaranteed connectivity").
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use emmer_core::{Now, SiloAddress, SiloStatus};
+
+use crate::api::{DialId, DialOutcome, Effect, Event, TableSnapshot, TerminateReason};
+use crate::intent::{Intent, Key};
+use crate::membership::Membership;
+use crate::message::Message;
+use crate::timers::Timer;
+use crate::view::is_on_rings;
+use crate::writer::{Draft, Verdict};
+
+/// How far the join has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Phase {
+    /// Not begun.
+    #[default]
+    Idle,
+    /// Looking for somebody who is already in.
+    Finding,
+    /// A member was asked to have the row inserted.
+    Asking,
+    /// The table was read; the row is being inserted.
+    Inserting,
+    /// In the table as Joining: making round trips.
+    Checking,
+    /// Active, or given up.
+    Done,
+}
+
+/// What a joining silo keeps.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Join {
+    phase: Phase,
+    /// Members of the view without a round trip so far.
+    pending: BTreeSet<SiloAddress>,
+    /// Members with one.
+    verified: BTreeSet<SiloAddress>,
+    /// Members whose host refused a dial.
+    refused: BTreeSet<SiloAddress>,
+    dials: BTreeMap<DialId, SiloAddress>,
+    /// How many members were asked in vain.
+    asked: u32,
+    /// Whether a wave of probes has gone unanswered: something blocks.
+    waves: u32,
+}
+
+/// How many members a joiner asks before it reads the table.
+const ASKED_MAX: u32 = 3;
+
+/// How many unreachable members one wave dials.
+const DIALS_PER_WAVE_MAX: usize = 16;
+
+/// How many members without a round trip an activation names at most; with more it is held back.
+const MISSING_MAX: usize = 64;
+
+impl Join {
+    pub(crate) fn is_idle(&self) -> bool {
+        self.phase == Phase::Idle
+    }
+}
+
+impl Membership {
+    pub(crate) fn start_join(&mut self, now: Now) {
+        if self.join.phase != Phase::Idle || self.is_done() || self.status != SiloStatus::Created {
+            return;
+        }
+        self.join.phase = Phase::Finding;
+        self.timers.set(Timer::JoinDeadline, now.mono + self.config.max_join_attempt_time);
+        self.timers.set(Timer::Refresh, now.mono + self.config.table_refresh_timeout);
+        if self.config.join_sample_rows > 0 {
+            self.table.want_sample = true;
+        } else {
+            self.table.want_all = true;
+        }
+    }
+
+    /// A few members were read: asks one of them to have the row inserted. With fewer than asked for the table is
+    /// small, and read whole.
+    pub(crate) fn on_join_sample(&mut self, now: Now, sample: &TableSnapshot) {
+        if self.join.phase > Phase::Asking {
+            return;
+        }
+        let me = self.me.address;
+        let members: Vec<SiloAddress> = sample
+            .rows
+            .iter()
+            .filter(|row| is_on_rings(row.status) && !row.address.same_endpoint(&me))
+            .map(|row| row.address)
+            .collect();
+        if members.len() < self.config.join_sample_rows as usize || self.join.asked >= ASKED_MAX {
+            self.table.want_all = true;
+            return;
+        }
+        self.join.phase = Phase::Asking;
+        self.join.asked += 1;
+        let to = members[self.dice.index(members.len())];
+        let intents = vec![Intent::Join(self.me.clone())];
+        self.send(to, Message::Write { version: 0, intents, hops: 0 });
+        self.timers.set(Timer::JoinStep, now.mono + self.config.writer_timeout * 2);
+    }
+
+    /// The table was read whole.
+    pub(crate) fn on_join_read(&mut self, now: Now) {
+        if self.is_done()
+            || self.inserted
+            || !matches!(self.join.phase, Phase::Finding | Phase::Asking | Phase::Inserting)
+        {
+            return;
+        }
+        let first_time = self.join.phase != Phase::Inserting;
+        self.join.phase = Phase::Inserting;
+        let alone = !self.view.members().iter().any(|row| is_on_rings(row.status));
+        if first_time && alone {
+            // Others may be starting at this very moment: spread the first writes.
+            let spread = Duration::from_millis(u64::from(self.config.expected_cluster_size));
+            let delay = self.dice.duration_below(spread);
+            self.timers.set(Timer::JoinStep, now.mono + delay);
+        } else {
+            self.wish_to_join(now);
+        }
+    }
+
+    fn wish_to_join(&mut self, now: Now) {
+        self.reroute(now, Key::Join(self.me.address));
+        self.wish(now, Intent::Join(self.me.clone()));
+    }
+
+    /// The insertion lost the compare-and-set: somebody else is in now, who may write for this silo.
+    pub(crate) fn on_join_conflict(&mut self, now: Now) {
+        if self.join.phase == Phase::Inserting {
+            self.table.want_all = true;
+            self.reroute(now, Key::Join(self.me.address));
+        }
+    }
+
+    pub(crate) fn on_join_step(&mut self, now: Now) {
+        match self.join.phase {
+            Phase::Asking => self.table.want_sample = true,
+            Phase::Inserting if !self.own.contains_key(&Key::Join(self.me.address)) => self.wish_to_join(now),
+            Phase::Checking => self.next_wave(now),
+            _ => {}
+        }
+    }
+
+    pub(crate) fn on_join_deadline(&mut self) {
+        if self.join.phase != Phase::Done {
+            self.terminate(TerminateReason::JoinTimedOut);
+        }
+    }
+
+    pub(crate) fn abandon_join(&mut self) {
+        self.join = Join { phase: Phase::Done, ..Join::default() };
+        self.timers.clear(Timer::JoinDeadline);
+        self.timers.clear(Timer::JoinStep);
+    }
+
+    /// A view is in force: new members need round trips, departed ones none.
+    pub(crate) fn join_view_changed(&mut self, now: Now) {
+        if !self.inserted || self.join.phase == Phase::Done || self.join.phase == Phase::Idle {
+            return;
+        }
+        if self.status != SiloStatus::Joining {
+            self.abandon_join();
+            return;
+        }
+        let first = self.join.phase != Phase::Checking;
+        self.join.phase = Phase::Checking;
+        let me = self.me.address;
+        let view = self.view.clone();
+        self.join.pending.retain(|silo| view.get(silo).is_some_and(|row| is_on_rings(row.status)));
+        for row in view.members() {
+            let silo = row.address;
+            let new = is_on_rings(row.status)
+                && !silo.same_endpoint(&me)
+                && !self.join.verified.contains(&silo)
+                && self.join.pending.insert(silo);
+            if new {
+                self.probe_for_join(silo);
+            }
+        }
+        if first {
+            self.timers.set(Timer::JoinStep, now.mono + self.wave_time());
+        }
+        self.try_activate(now);
+    }
+
+    fn wave_time(&self) -> Duration {
+        self.config.probe_timeout.max(Duration::from_millis(500))
+    }
+
+    fn probe_for_join(&mut self, silo: SiloAddress) {
+        self.next_seq += 1;
+        let (seq, version) = (self.next_seq, self.view.version());
+        self.counters.probes_sent += 1;
+        self.send(silo, Message::Probe { seq, version, misses: 0, echo: 0 });
+    }
+
+    /// Somebody answered: a round trip.
+    pub(crate) fn join_answered(&mut self, now: Now, from: &SiloAddress) {
+        if self.join.phase == Phase::Checking && self.join.pending.remove(from) {
+            self.join.verified.insert(*from);
+            self.try_activate(now);
+        }
+    }
+
+    /// Whether the connectivity check ignores `silo`: its row is stale, or its host says that it is gone and its row has stood
+    /// still for longer than a living silo's would (seed 000, IAmAlive: "new silos will ignore it during startup
+    /// connectivity checks").
+    fn is_exempt(&self, silo: &SiloAddress) -> bool {
+        let publish = self.config.i_am_alive_table_publish_timeout;
+        self.is_stale(silo)
+            || (self.join.refused.contains(silo) && self.has_stood_still(silo, publish + publish / 5))
+    }
+
+    fn blockers(&self) -> Vec<SiloAddress> {
+        let is_active =
+            |silo: &SiloAddress| self.view.get(silo).is_some_and(|row| row.status == SiloStatus::Active);
+        self.join.pending.iter().filter(|silo| is_active(silo) && !self.is_exempt(silo)).copied().collect()
+    }
+
+    fn try_activate(&mut self, now: Now) {
+        if self.join.phase != Phase::Checking || !self.blockers().is_empty() {
+            return;
+        }
+        let version = self.view.version();
+        let missing: Vec<SiloAddress> = self.join.pending.iter().copied().collect();
+        // Naming everybody who has not answered yet would make a large message; they answer within a round trip.
+        let (known, missing) =
+            if missing.len() <= MISSING_MAX { (version, missing) } else { (0, Vec::new()) };
+        self.wish(now, Intent::Activate { silo: self.me.address, checked: version, known, missing });
+    }
+
+    /// Some members have not answered within a wave's time: probes and dials them again, and reads the table, which may
+    /// show that they are stale.
+    fn next_wave(&mut self, now: Now) {
+        self.timers.set(Timer::JoinStep, now.mono + self.wave_time());
+        let blockers = self.blockers();
+        for silo in self.join.pending.clone() {
+            self.probe_for_join(silo);
+        }
+        if !blockers.is_empty() {
+            self.join.waves += 1;
+            for silo in blockers.iter().take(DIALS_PER_WAVE_MAX) {
+                self.effects.push_back(Effect::Event(Event::JoinWaitsFor { peer: *silo }));
+                self.dial_for_join(*silo);
+            }
+            let waves_per_read = (5_000 / self.wave_time().as_millis().max(1)).max(1);
+            if u128::from(self.join.waves) % waves_per_read == 1 % waves_per_read {
+                self.table.want_all = true;
+            }
+        }
+        self.try_activate(now);
+    }
+
+    fn dial_for_join(&mut self, silo: SiloAddress) {
+        if self.join.dials.values().any(|other| *other == silo) {
+            return;
+        }
+        let dial = self.new_dial();
+        self.join.dials.insert(dial, silo);
+        self.counters.dials += 1;
+        self.effects.push_back(Effect::Dial { dial, to: silo, timeout: self.config.hint_dial_timeout });
+    }
+
+    /// Whether the dial was one of the join's.
+    pub(crate) fn join_dialled(&mut self, now: Now, dial: DialId, outcome: DialOutcome) -> bool {
+        let Some(silo) = self.join.dials.remove(&dial) else { return false };
+        match outcome {
+            DialOutcome::Refused | DialOutcome::OtherEpoch(_) => {
+                self.counters.dials_refused += 1;
+                self.join.refused.insert(silo);
+            }
+            DialOutcome::Answered => {
+                self.join.refused.remove(&silo);
+            }
+            DialOutcome::NoAnswer => {}
+        }
+        self.try_activate(now);
+        true
+    }
+
+    /// Evaluates an activation against the base of a commit (invariant I7).
+    ///
+    /// The joiner has made a round trip with every silo Active in `checked`, and with every Joining one of `known` but
+    /// `missing`. Whoever became Active since must have been among the latter.
+    pub(crate) fn write_activate(
+        &self,
+        now: Now,
+        silo: &SiloAddress,
+        (checked, known): (u64, u64),
+        missing: &[SiloAddress],
+        draft: &mut Draft,
+    ) -> Verdict {
+        let Some(row) = self.drafted(draft, silo).filter(|row| row.status == SiloStatus::Joining) else {
+            return Verdict::Drop;
+        };
+        if self.view.get(silo).is_none() {
+            return Verdict::Wait;
+        }
+        if *silo == self.me.address {
+            if !self.blockers().is_empty() {
+                return Verdict::Wait;
+            }
+        } else {
+            if checked > self.view.version() {
+                return Verdict::Wait;
+            }
+            let Some(later) = self.activated_since(checked) else { return Verdict::Drop };
+            if !later.iter().all(|other| self.was_known(other, known, missing)) {
+                return Verdict::Drop;
+            }
+        }
+        let together = draft.activated().all(|other| self.was_known(&other, known, missing));
+        if !together {
+            return Verdict::Wait;
+        }
+        let mut row = row.clone();
+        row.status = SiloStatus::Active;
+        row.votes.retain(|v| now.wall.saturating_since(v.at) < self.config.death_vote_expiration_timeout);
+        draft.put(row);
+        Verdict::Written
+    }
+
+    fn was_known(&self, other: &SiloAddress, known: u64, missing: &[SiloAddress]) -> bool {
+        !missing.contains(other) && self.existed_at(other, known)
+    }
+}

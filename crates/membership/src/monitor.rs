@@ -1,0 +1,248 @@
+//! Whom to probe (seed 000, step 2), and the probes themselves.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use emmer_core::{Instant, Now, SiloAddress, SiloStatus};
+
+use crate::api::{Effect, Event};
+use crate::membership::Membership;
+use crate::message::Message;
+use crate::peer::Peer;
+use crate::view::{View, is_on_rings};
+
+/// The most stale silos probed beyond those of the rings.
+const STALE_PROBED_MAX: usize = 64;
+
+/// The silos that `me` probes in `view`: on each ring in turn the first successor not yet picked, until there are
+/// enough. With one ring: the successors on it.
+pub(crate) fn ring_targets(view: &View, me: &SiloAddress, rings: u32, wanted: u32) -> BTreeSet<SiloAddress> {
+    let mut picked = BTreeSet::new();
+    let Some(mine) = view.position(me).filter(|at| is_on_rings(view.members()[*at].status)) else {
+        return picked;
+    };
+    let (rings, wanted) = (rings.max(1) as usize, wanted as usize);
+    for i in 0..wanted {
+        let number = i % rings;
+        let ring = view.ring(number);
+        let key = (me.stable_hash(number as u64), mine);
+        let start = ring.partition_point(|(hash, at)| (*hash, *at as usize) <= key);
+        let next = ring[start..]
+            .iter()
+            .chain(&ring[..start])
+            .map(|(_, at)| view.members()[*at as usize].address)
+            .find(|silo| !silo.same_endpoint(me) && !picked.contains(silo));
+        let Some(next) = next else { break };
+        picked.insert(next);
+    }
+    picked
+}
+
+/// The silos that probe `me` in `view`, as far as the first pick of each ring tells.
+pub(crate) fn ring_monitors(view: &View, me: &SiloAddress, rings: u32, wanted: u32) -> BTreeSet<SiloAddress> {
+    let mut found = BTreeSet::new();
+    let Some(mine) = view.position(me).filter(|at| is_on_rings(view.members()[*at].status)) else {
+        return found;
+    };
+    let (rings, wanted) = (rings.max(1) as usize, wanted as usize);
+    for i in 0..wanted {
+        let number = i % rings;
+        let ring = view.ring(number);
+        let key = (me.stable_hash(number as u64), mine);
+        let start = ring.partition_point(|(hash, at)| (*hash, *at as usize) < key);
+        let before = ring[..start]
+            .iter()
+            .rev()
+            .chain(ring[start..].iter().rev())
+            .map(|(_, at)| &view.members()[*at as usize])
+            .find(|m| {
+                m.status == SiloStatus::Active && !m.address.same_endpoint(me) && !found.contains(&m.address)
+            });
+        let Some(before) = before else { break };
+        found.insert(before.address);
+    }
+    found
+}
+
+impl Membership {
+    /// Adjusts the probed set to the view in force. Peers that stay keep their counts.
+    pub(crate) fn choose_peers(&mut self, now: Now) {
+        let mut targets = BTreeSet::new();
+        if self.status == SiloStatus::Active && self.inserted {
+            let me = self.me.address;
+            let config = &self.config;
+            targets = ring_targets(&self.view, &me, config.num_probe_rings, config.num_probed_silos);
+            let stale = self.stale_members().filter(|silo| !silo.same_endpoint(&me));
+            targets.extend(stale.take(STALE_PROBED_MAX));
+        }
+        let gone: Vec<SiloAddress> = self.peers.keys().filter(|p| !targets.contains(*p)).copied().collect();
+        for silo in gone {
+            self.drop_peer(&silo);
+        }
+        for silo in targets {
+            if !self.peers.contains_key(&silo) {
+                let first = self.dice.duration_below(self.config.probe_period);
+                self.peers.insert(silo, Peer::new(now.mono + first));
+            }
+        }
+    }
+
+    fn drop_peer(&mut self, silo: &SiloAddress) {
+        if let Some(peer) = self.peers.remove(silo)
+            && let Some(dial) = peer.dial
+        {
+            self.dials.remove(&dial);
+        }
+        self.unwish(&crate::intent::Key::Vote(*silo, self.me.address));
+    }
+
+    /// The earliest moment a probe is due or missed.
+    pub(crate) fn next_probe(&self) -> Option<Instant> {
+        self.peers.values().map(Peer::due).min()
+    }
+
+    /// Sends what is due, counts what was missed.
+    pub(crate) fn run_probes(&mut self, now: Now) {
+        let due: Vec<SiloAddress> =
+            self.peers.iter().filter(|(_, p)| p.due() <= now.mono).map(|(silo, _)| *silo).collect();
+        for silo in due {
+            let Some(peer) = self.peers.get_mut(&silo) else { continue };
+            if peer.deadline.is_some() {
+                self.on_probe_missed(now, silo);
+            } else {
+                self.send_probe(now, silo);
+            }
+        }
+    }
+
+    /// This process was paused: answers may lie unread in its sockets, so every probe in flight gets one more
+    /// short wait before it counts as missed.
+    pub(crate) fn grace_probes(&mut self, now: Now) {
+        let until = now.mono + self.config.min_probe_timeout.min(Duration::from_secs(1));
+        for peer in self.peers.values_mut().filter(|p| !p.graced) {
+            if let Some(deadline) = peer.deadline.as_mut().filter(|deadline| **deadline <= now.mono) {
+                *deadline = until;
+                peer.graced = true;
+            }
+        }
+    }
+
+    pub(crate) fn send_probe(&mut self, now: Now, silo: SiloAddress) {
+        let stretch =
+            if self.config.extend_probe_timeout_during_degradation { 1 + self.health_score() } else { 1 };
+        let version = self.view.version();
+        self.next_seq += 1;
+        let seq = self.next_seq;
+        let witnessed = self.has_witness(&silo);
+        let Some(peer) = self.peers.get_mut(&silo) else { return };
+        peer.witnessed = witnessed;
+        let timeout = peer.timeout(&self.config, stretch);
+        peer.on_sent(now.mono, seq, timeout);
+        let (misses, echo) = (peer.misses, peer.echo);
+        self.counters.probes_sent += 1;
+        self.send(silo, Message::Probe { seq, version, misses, echo });
+        if self.indirect_is_due(&silo) {
+            self.ask_indirectly(now, silo, timeout);
+        }
+    }
+
+    fn on_probe_missed(&mut self, now: Now, silo: SiloAddress) {
+        let Some(peer) = self.peers.get_mut(&silo) else { return };
+        peer.on_miss();
+        let misses = peer.misses;
+        self.counters.probes_missed += 1;
+        self.effects.push_back(Effect::Event(Event::ProbeMissed { peer: silo, in_a_row: misses }));
+        if misses == 1 {
+            self.dial_peer(silo);
+        }
+        self.want_table_witness(&silo);
+        if misses >= self.config.num_missed_probes_limit {
+            self.consider_vote(now, silo);
+        }
+        self.schedule_next_probe(now, silo);
+    }
+
+    fn schedule_next_probe(&mut self, now: Now, silo: SiloAddress) {
+        let (period, limit) = (self.config.probe_period, self.config.num_missed_probes_limit);
+        let burst = self.config.burst_reprobes;
+        let Some(peer) = self.peers.get_mut(&silo) else { return };
+        let at_once = burst && peer.misses < limit;
+        peer.next_at = if at_once { now.mono } else { (peer.last_sent + period).max(now.mono) };
+        if peer.next_at <= now.mono {
+            self.send_probe(now, silo);
+        }
+    }
+
+    /// A probe arrived: the only thing it needs is an answer.
+    pub(crate) fn on_probe(&mut self, now: Now, from: SiloAddress, seq: u64, misses: u32, echo: u64) {
+        self.counters.probes_received += 1;
+        self.health.probed(now);
+        self.fence_heard(now, &from, misses, echo);
+        let stamp = now.mono.as_nanos();
+        self.send(from, Message::Ack { seq, version: self.view.version(), stamp });
+    }
+
+    pub(crate) fn on_ack(&mut self, now: Now, from: SiloAddress, seq: u64, stamp: u64) {
+        self.join_answered(now, &from);
+        if self.indirect_answered(&from, seq) {
+            return;
+        }
+        let period = self.config.probe_period;
+        let Some(peer) = self.peers.get_mut(&from) else { return };
+        peer.echo = stamp;
+        if peer.on_answer(now.mono, seq, period) {
+            self.counters.probes_answered += 1;
+            self.health.answered(now);
+            self.withdraw(&from);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use emmer_core::{SiloEntry, TableVersion, Timestamp};
+    use std::sync::Arc;
+
+    fn view(n: u16) -> (View, Vec<SiloAddress>) {
+        let silos: Vec<SiloAddress> =
+            (0..n).map(|i| format!("10.0.0.1:{}:1", 1000 + i).parse().unwrap()).collect();
+        let rows = silos
+            .iter()
+            .map(|s| Arc::new(SiloEntry::new(*s, SiloStatus::Active, Timestamp::default())))
+            .collect();
+        (View::new(TableVersion { number: 1, etag: "1".into() }, rows), silos)
+    }
+
+    #[test]
+    fn everybody_is_probed_by_exactly_as_many_as_it_probes_on_one_ring() {
+        let (view, silos) = view(40);
+        let mut probed = std::collections::BTreeMap::new();
+        for silo in &silos {
+            let targets = ring_targets(&view, silo, 1, 3);
+            assert!(targets.len() == 3 && !targets.contains(silo));
+            for target in targets {
+                *probed.entry(target).or_insert(0) += 1;
+            }
+        }
+        assert!(probed.len() == 40 && probed.values().all(|n| *n == 3));
+    }
+
+    #[test]
+    fn small_clusters_probe_everybody() {
+        let (view, silos) = view(3);
+        assert_eq!(ring_targets(&view, &silos[0], 10, 10).len(), 2);
+        assert_eq!(ring_monitors(&view, &silos[0], 10, 10).len(), 2);
+    }
+
+    #[test]
+    fn several_rings_spread_the_monitors() {
+        let (view, silos) = view(100);
+        let mut least = usize::MAX;
+        for silo in &silos {
+            let monitors = silos.iter().filter(|s| ring_targets(&view, s, 10, 10).contains(silo)).count();
+            least = least.min(monitors);
+        }
+        assert!(least >= 5, "{least}");
+    }
+}

@@ -1,0 +1,201 @@
+//! What a silo remembers about each silo it probes.
+
+use std::time::Duration;
+
+use emmer_core::Instant;
+
+use crate::api::DialId;
+use crate::config::{Config, grown};
+
+/// The most unanswered probes of one burst whose send times are remembered.
+const UNANSWERED_MAX: usize = 12;
+
+/// One probed silo.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Peer {
+    /// Unanswered probes: number and when they were sent, oldest first.
+    unanswered: Vec<(u64, Instant)>,
+    /// When the probe in flight counts as missed.
+    pub(crate) deadline: Option<Instant>,
+    /// When the next probe is due, if none is in flight.
+    pub(crate) next_at: Instant,
+    /// When the last probe was sent.
+    pub(crate) last_sent: Instant,
+    /// Probes missed in a row.
+    pub(crate) misses: u32,
+    /// When the first probe missed in a row was sent.
+    pub(crate) missed_since: Option<Instant>,
+    /// When the last answered probe had been sent.
+    pub(crate) answered: Option<Instant>,
+    /// When application bytes were heard from it last.
+    pub(crate) heard: Option<Instant>,
+    /// Whether a witness existed when the last probe was sent (idea 4).
+    pub(crate) witnessed: bool,
+    /// Whether the deadline was already put off because this process had been paused.
+    pub(crate) graced: bool,
+    /// A dial was refused, or found a later incarnation, since the last answer: the process is gone.
+    pub(crate) gone: bool,
+    /// The dial in flight.
+    pub(crate) dial: Option<DialId>,
+    /// Whether this silo has wished for a vote against it since the last answer.
+    pub(crate) suspected: bool,
+    /// Since when it has been seen as Joining.
+    pub(crate) joining_since: Option<Instant>,
+    /// It has been Joining for too long: answering does not help it.
+    pub(crate) stuck: bool,
+    /// The stamp of its last answer, to be given back.
+    pub(crate) echo: u64,
+    rtt: Rtt,
+}
+
+/// Smoothed round-trip time and its mean deviation (Jacobson), in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Rtt {
+    samples: u32,
+    mean: u64,
+    deviation: u64,
+}
+
+impl Rtt {
+    fn add(&mut self, sample: Duration) {
+        let sample = u64::try_from(sample.as_nanos()).unwrap_or(u64::MAX / 16);
+        if self.samples == 0 {
+            (self.mean, self.deviation) = (sample, sample / 2);
+        } else {
+            self.deviation = self.deviation - self.deviation / 4 + self.mean.abs_diff(sample) / 4;
+            self.mean = self.mean - self.mean / 8 + sample / 8;
+        }
+        self.samples = self.samples.saturating_add(1);
+    }
+}
+
+/// How many round trips are needed before they set the timeout.
+const SAMPLES_MIN: u32 = 4;
+
+impl Peer {
+    pub(crate) fn new(first_probe: Instant) -> Self {
+        Self {
+            unanswered: Vec::new(),
+            deadline: None,
+            next_at: first_probe,
+            last_sent: Instant::ZERO,
+            misses: 0,
+            missed_since: None,
+            answered: None,
+            heard: None,
+            witnessed: false,
+            graced: false,
+            gone: false,
+            dial: None,
+            suspected: false,
+            joining_since: None,
+            stuck: false,
+            echo: 0,
+            rtt: Rtt::default(),
+        }
+    }
+
+    /// When something has to be done about this peer.
+    pub(crate) fn due(&self) -> Instant {
+        self.deadline.unwrap_or(self.next_at)
+    }
+
+    /// How long the next probe may take: measured, grown with each miss, stretched by the own health score.
+    pub(crate) fn timeout(&self, config: &Config, stretch: u32) -> Duration {
+        let mut timeout = config.probe_timeout;
+        if config.adaptive_probe_timeouts && self.rtt.samples >= SAMPLES_MIN {
+            let measured = self.rtt.mean.saturating_add(self.rtt.deviation.saturating_mul(4));
+            timeout =
+                Duration::from_nanos(measured).clamp(config.min_probe_timeout, config.max_probe_timeout);
+        }
+        // Beyond the limit the timeouts stop growing: from then on probes only renew the evidence.
+        for _ in 0..self.misses.min(config.num_missed_probes_limit.saturating_sub(1)) {
+            timeout = grown(timeout, config.probe_timeout_growth_percent);
+        }
+        timeout.saturating_mul(stretch.max(1))
+    }
+
+    pub(crate) fn on_sent(&mut self, now: Instant, seq: u64, timeout: Duration) {
+        if self.unanswered.len() >= UNANSWERED_MAX {
+            self.unanswered.remove(1);
+        }
+        self.unanswered.push((seq, now));
+        self.last_sent = now;
+        self.deadline = Some(now + timeout);
+        self.graced = false;
+    }
+
+    /// An answer to probe `seq` came: true when it is one of the unanswered ones, also a late one.
+    pub(crate) fn on_answer(&mut self, now: Instant, seq: u64, period: Duration) -> bool {
+        let Some((_, sent)) = self.unanswered.iter().find(|(s, _)| *s == seq).copied() else { return false };
+        self.rtt.add(now.saturating_since(sent));
+        self.answered = Some(self.answered.map_or(sent, |old| old.max(sent)));
+        self.calm(now, period);
+        true
+    }
+
+    /// It lives: forgets every miss.
+    pub(crate) fn calm(&mut self, now: Instant, period: Duration) {
+        self.unanswered.clear();
+        self.deadline = None;
+        self.next_at = (self.last_sent + period).max(now);
+        self.misses = 0;
+        self.missed_since = None;
+        self.gone = false;
+        self.witnessed = false;
+    }
+
+    /// The probe in flight was missed.
+    pub(crate) fn on_miss(&mut self) {
+        self.deadline = None;
+        self.misses = self.misses.saturating_add(1);
+        let first = self.unanswered.first().map_or(self.last_sent, |(_, at)| *at);
+        self.missed_since.get_or_insert(first);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_millis(ms)
+    }
+
+    #[test]
+    fn patience_is_the_sum_of_the_growing_timeouts() {
+        let config = Config::default();
+        let mut peer = Peer::new(at(0));
+        let mut sum = Duration::ZERO;
+        for _ in 0..config.num_missed_probes_limit {
+            sum += peer.timeout(&config, 1);
+            peer.on_sent(at(0), 1, Duration::ZERO);
+            peer.on_miss();
+        }
+        assert_eq!(sum, config.patience());
+        assert!((Duration::from_millis(4_100)..Duration::from_millis(4_200)).contains(&sum), "{sum:?}");
+    }
+
+    #[test]
+    fn slow_round_trips_lengthen_the_timeout_even_when_their_answers_come_late() {
+        let config = Config::default();
+        let mut peer = Peer::new(at(0));
+        for i in 0..20 {
+            peer.on_sent(at(i * 1000), i, Duration::from_millis(200));
+            peer.on_miss();
+            peer.on_sent(at(i * 1000 + 200), 100 + i, Duration::from_millis(300));
+            assert!(peer.on_answer(at(i * 1000 + 400), i, Duration::from_secs(1)));
+        }
+        let timeout = peer.timeout(&config, 1);
+        assert!(timeout >= Duration::from_millis(400) && timeout < Duration::from_millis(600), "{timeout:?}");
+    }
+
+    #[test]
+    fn an_unknown_answer_changes_nothing() {
+        let mut peer = Peer::new(at(0));
+        peer.on_sent(at(0), 1, Duration::from_millis(200));
+        peer.on_miss();
+        assert!(!peer.on_answer(at(300), 9, Duration::from_secs(1)));
+        assert_eq!(peer.misses, 1);
+    }
+}

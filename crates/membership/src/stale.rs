@@ -1,0 +1,79 @@
+//! Which rows are stale: their silos have not touched them for too long (seed 000, IAmAlive; idea 8).
+//!
+//! The default judges by the local time since the value last moved, so that no two clocks are ever compared; `classic` compares
+//! the written time with the own clock.
+
+use std::collections::BTreeMap;
+
+use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus, Timestamp};
+
+use crate::membership::Membership;
+
+/// What was seen of the IAmAlive times of others.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Staleness {
+    seen: BTreeMap<SiloAddress, Seen>,
+    /// The rows that are stale now.
+    stale: BTreeMap<SiloAddress, Instant>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Seen {
+    value: Timestamp,
+    /// When the value was first seen to be this.
+    moved_at: Instant,
+    /// When the table was read last with this value in it.
+    read_at: Instant,
+}
+
+impl Membership {
+    /// The table was read: notes which values moved.
+    pub(crate) fn observe_alive(&mut self, now: Now, rows: &[SiloEntry]) {
+        let me = self.me.address;
+        let mut seen = BTreeMap::new();
+        for row in rows.iter().filter(|row| row.status != SiloStatus::Dead && row.address != me) {
+            let value = row.start_time.max(row.i_am_alive_time);
+            let old = self.staleness.seen.get(&row.address).filter(|old| old.value == value);
+            let moved_at = old.map_or(now.mono, |old| old.moved_at);
+            seen.insert(row.address, Seen { value, moved_at, read_at: now.mono });
+        }
+        self.staleness.seen = seen;
+        self.judge_staleness(now);
+    }
+
+    fn judge_staleness(&mut self, now: Now) {
+        let limit = self.config.stale_after();
+        let mut stale = BTreeMap::new();
+        for (silo, seen) in &self.staleness.seen {
+            let is_stale = if self.config.moving_staleness {
+                // Only a later read that still shows the old value proves anything.
+                seen.read_at.saturating_since(seen.moved_at) > limit
+            } else {
+                now.wall.saturating_since(seen.value) > limit
+            };
+            if is_stale {
+                stale.insert(*silo, seen.moved_at);
+            }
+        }
+        self.staleness.stale = stale;
+    }
+
+    /// Whether the row of `silo` is stale, as far as this silo has read the table.
+    pub(crate) fn is_stale(&self, silo: &SiloAddress) -> bool {
+        self.staleness.stale.contains_key(silo)
+    }
+
+    /// The stale rows of the view in force.
+    pub(crate) fn stale_members(&self) -> impl Iterator<Item = SiloAddress> + '_ {
+        self.staleness
+            .stale
+            .keys()
+            .filter(|silo| self.view.get(silo).is_some_and(|row| row.status != SiloStatus::Dead))
+            .copied()
+    }
+
+    /// Whether the value of `silo` has stood still over reads at least `span` apart.
+    pub(crate) fn has_stood_still(&self, silo: &SiloAddress, span: std::time::Duration) -> bool {
+        self.staleness.seen.get(silo).is_some_and(|seen| seen.read_at.saturating_since(seen.moved_at) > span)
+    }
+}

@@ -1,0 +1,197 @@
+//! From missed probes to votes: hints, witnesses, and who may vote (seed 000, steps 3 to 5; ideas 3 and 4).
+
+use std::time::Duration;
+
+use emmer_core::{Now, SiloAddress, SiloStatus, Vote};
+
+use crate::api::{ConnectionEvent, DialId, DialOutcome, Effect};
+use crate::intent::{Intent, Key};
+use crate::membership::Membership;
+use crate::writer::Draft;
+
+/// Up to how many Active silos the table may stand in for a third silo as the witness.
+const TABLE_WITNESS_SILOS_MAX: usize = 3;
+
+impl Membership {
+    /// The suspect has been silent long enough: votes, if nothing speaks against it.
+    pub(crate) fn consider_vote(&mut self, now: Now, target: SiloAddress) {
+        if self.status != SiloStatus::Active || self.view.get(&target).is_none() {
+            return;
+        }
+        let Some(peer) = self.peers.get(&target) else { return };
+        if !peer.gone && (self.is_heard_of(now, &target) || !self.witness_ok(&target)) {
+            return;
+        }
+        self.vote(now, target);
+    }
+
+    /// Wishes for a vote, unless the row already shows a young one.
+    pub(crate) fn vote(&mut self, now: Now, target: SiloAddress) {
+        let voter = self.me.address;
+        let renew_after = self.config.death_vote_expiration_timeout / 3;
+        let voted = self.view.get(&target).is_some_and(|row| {
+            row.votes.iter().any(|v| v.voter == voter && now.wall.saturating_since(v.at) < renew_after)
+        });
+        if let Some(peer) = self.peers.get_mut(&target)
+            && !std::mem::replace(&mut peer.suspected, true)
+        {
+            self.counters.votes_cast += 1;
+        }
+        if !voted {
+            self.wish(now, Intent::Vote { target, voter, at: now.wall });
+        }
+    }
+
+    /// The suspect answered.
+    pub(crate) fn withdraw(&mut self, target: &SiloAddress) {
+        let Some(peer) = self.peers.get_mut(target).filter(|peer| !peer.stuck) else { return };
+        if std::mem::take(&mut peer.suspected) {
+            self.counters.suspicions_withdrawn += 1;
+        }
+        self.unwish(&Key::Vote(*target, self.me.address));
+    }
+
+    /// Whether application bytes from the suspect speak against a vote.
+    fn is_heard_of(&self, now: Now, target: &SiloAddress) -> bool {
+        if !self.config.enable_connection_liveness_check {
+            return false;
+        }
+        let Some(peer) = self.peers.get(target) else { return false };
+        let Some(heard) = peer.heard else { return false };
+        let window = self.config.connection_liveness_window;
+        if window > Duration::ZERO {
+            return now.mono.saturating_since(heard) < window;
+        }
+        // Only bytes that came after the last missed probe was sent say that it lives now.
+        heard >= peer.last_sent
+    }
+
+    fn witness_ok(&self, target: &SiloAddress) -> bool {
+        !self.config.vote_needs_witness || self.peers.get(target).is_some_and(|peer| peer.witnessed)
+    }
+
+    /// Whether this silo has completed a round trip with somebody else since the first miss of `target`: if it is
+    /// this silo that is cut off, nobody answers it.
+    pub(crate) fn has_witness(&self, target: &SiloAddress) -> bool {
+        let Some(since) = self.peers.get(target).and_then(|peer| peer.missed_since) else { return false };
+        let third = self
+            .peers
+            .iter()
+            .any(|(silo, peer)| silo != target && peer.answered.is_some_and(|sent| sent >= since));
+        third || (self.is_small() && self.table.answered.is_some_and(|sent| sent >= since))
+    }
+
+    fn is_small(&self) -> bool {
+        self.live_active_count() <= TABLE_WITNESS_SILOS_MAX
+    }
+
+    /// In a cluster without enough third silos, the table is asked to be the witness.
+    pub(crate) fn want_table_witness(&mut self, target: &SiloAddress) {
+        if self.config.vote_needs_witness && self.is_small() && !self.has_witness(target) {
+            self.table.want_version = true;
+        }
+    }
+
+    /// Whether this silo has reason to think that `silo` will not answer.
+    pub(crate) fn is_doubted(&self, silo: &SiloAddress) -> bool {
+        self.peers.get(silo).is_some_and(|peer| peer.misses > 0 || peer.gone)
+    }
+
+    // ---- hints ------------------------------------------------------------------------------------------
+
+    /// Asks on a fresh connection whether the process is still there.
+    pub(crate) fn dial_peer(&mut self, silo: SiloAddress) {
+        if !self.config.connection_hints {
+            return;
+        }
+        let timeout = self.config.hint_dial_timeout;
+        let dial = self.new_dial();
+        let Some(peer) = self.peers.get_mut(&silo).filter(|peer| peer.dial.is_none()) else { return };
+        peer.dial = Some(dial);
+        self.dials.insert(dial, silo);
+        self.counters.dials += 1;
+        self.effects.push_back(Effect::Dial { dial, to: silo, timeout });
+    }
+
+    pub(crate) const fn new_dial(&mut self) -> DialId {
+        self.next_dial += 1;
+        DialId(self.next_dial)
+    }
+
+    pub(crate) fn on_connection(&mut self, now: Now, silo: SiloAddress, event: ConnectionEvent) {
+        match event {
+            ConnectionEvent::Heard => {
+                if let Some(peer) = self.peers.get_mut(&silo) {
+                    peer.heard = Some(now.mono);
+                }
+            }
+            ConnectionEvent::Broken => self.dial_peer(silo),
+            // It will write its own Dead; if it does not, its row is probed like any other.
+            ConnectionEvent::Goodbye => {}
+        }
+    }
+
+    pub(crate) fn on_dial(&mut self, now: Now, dial: DialId, outcome: DialOutcome) {
+        if self.join_dialled(now, dial, outcome) {
+            return;
+        }
+        let Some(silo) = self.dials.remove(&dial) else { return };
+        let Some(peer) = self.peers.get_mut(&silo) else { return };
+        peer.dial = None;
+        match outcome {
+            DialOutcome::Answered => {}
+            DialOutcome::OtherEpoch(other) if !silo.is_succeeded_by(&other) => {}
+            // The same host says that no such process is there (any more).
+            DialOutcome::Refused | DialOutcome::OtherEpoch(_) => {
+                self.counters.dials_refused += 1;
+                peer.gone = true;
+                self.consider_vote(now, silo);
+            }
+            DialOutcome::NoAnswer => {
+                if peer.misses == 0 && peer.deadline.is_none() {
+                    self.send_probe(now, silo);
+                }
+            }
+        }
+    }
+
+    // ---- counting -----------------------------------------------------------------------------------------
+
+    /// Whether a vote of `voter` counts in a commit: it must be Active in the view the commit is based on, and not be
+    /// declared dead by the same commit (invariant I6).
+    pub(crate) fn may_vote(&self, draft: &Draft, voter: &SiloAddress) -> bool {
+        self.drafted(draft, voter).is_some_and(|row| row.status == SiloStatus::Active)
+    }
+
+    /// The votes that count: fresh in a window that ends at the latest time any clock involved shows, so that every
+    /// silo counts alike whatever its own clock says; each voter once.
+    pub(crate) fn valid_votes(&self, now: Now, draft: &Draft, votes: &[Vote]) -> Vec<Vote> {
+        let window = self.config.death_vote_expiration_timeout;
+        let end = votes.iter().map(|v| v.at).fold(now.wall, std::cmp::max);
+        let mut counted: Vec<Vote> = Vec::new();
+        for vote in votes {
+            let fresh = end.saturating_since(vote.at) < window;
+            let once = counted.iter().all(|v| v.voter != vote.voter);
+            if fresh && once && self.may_vote(draft, &vote.voter) {
+                counted.push(*vote);
+            }
+        }
+        counted
+    }
+
+    /// How many votes make a silo Dead: the configured number, or in small clusters half of the Active silos that
+    /// are not stale, rounded up, at least one.
+    pub(crate) fn votes_required(&self, _draft: &Draft) -> usize {
+        let half = self.live_active_count().div_ceil(2);
+        (self.config.num_votes_for_death_declaration as usize).min(half.max(1))
+    }
+
+    /// How many silos are Active and not stale.
+    pub(crate) fn live_active_count(&self) -> usize {
+        let stale = self
+            .stale_members()
+            .filter(|silo| self.view.get(silo).is_some_and(|row| row.status == SiloStatus::Active))
+            .count();
+        self.view.active_count().saturating_sub(stale)
+    }
+}

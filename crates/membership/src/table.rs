@@ -1,0 +1,277 @@
+//! One request to the table at a time, and what its outcome means.
+//!
+//! * `Unknown` is followed by a read before anything else: the commit may have happened.
+//! * `Unavailable` is followed by a pause that grows, with jitter; nothing is lost by it, because every wish is
+//!   evaluated anew against the view of the moment.
+//! * A request without an outcome after `table_timeout` is forgotten as unknown.
+
+use emmer_core::{Instant, Now, TableVersion};
+
+use crate::api::{Effect, Event, OpId, TableOutcome, TableRequest, TableSnapshot};
+use crate::membership::Membership;
+use crate::timers::Timer;
+use crate::writer::Draft;
+
+/// What is in flight, what is wanted, and how the table has behaved.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct TableLane {
+    next_op: u64,
+    main: Option<(OpId, Asked, Instant)>,
+    touch: Option<OpId>,
+    /// A whole read is wanted.
+    pub(crate) want_all: bool,
+    /// A read of the version row is wanted.
+    pub(crate) want_version: bool,
+    /// A read of the version row and some Active rows is wanted (joining).
+    pub(crate) want_sample: bool,
+    /// A commit's outcome is unknown since a base of this version: nothing but a read may follow.
+    pub(crate) unknown_since: Option<u64>,
+    /// The view is fresh from the table, read for the commit that follows (classic only).
+    fresh: bool,
+    /// The table did not answer the last request.
+    pub(crate) down: bool,
+    failures: u32,
+    losses: u32,
+    /// When the last request that was answered had been sent.
+    pub(crate) answered: Option<Instant>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Asked {
+    All,
+    Version,
+    Sample,
+    Commit(Box<Draft>),
+}
+
+impl Membership {
+    fn ask(&mut self, now: Now, asked: Asked, request: TableRequest) {
+        let op = self.new_op();
+        self.table.main = Some((op, asked, now.mono));
+        self.timers.set(Timer::TableTimeout, now.mono + self.config.table_timeout);
+        self.effects.push_back(Effect::Table { op, request });
+    }
+
+    fn new_op(&mut self) -> OpId {
+        self.table.next_op += 1;
+        OpId(self.table.next_op)
+    }
+
+    /// Starts the next request, if one is due and none is in flight.
+    pub(crate) fn pump_table(&mut self, now: Now) {
+        if self.is_done() || self.table.main.is_some() || self.timers.is_set(Timer::TableRetry) {
+            return;
+        }
+        if self.table.unknown_since.is_some() || self.table.want_all {
+            self.table.want_all = false;
+            self.table.want_version = false;
+            self.counters.reads += 1;
+            self.ask(now, Asked::All, TableRequest::ReadAll);
+        } else if self.table.want_sample {
+            self.table.want_sample = false;
+            self.counters.version_reads += 1;
+            let rows = self.config.join_sample_rows;
+            self.ask(now, Asked::Sample, TableRequest::ReadSome { rows });
+        } else if self.table.want_version {
+            self.table.want_version = false;
+            self.counters.version_reads += 1;
+            self.ask(now, Asked::Version, TableRequest::ReadVersion);
+        } else if self.know_table && !self.timers.is_set(Timer::Flush) {
+            self.pump_commit(now);
+        }
+    }
+
+    fn pump_commit(&mut self, now: Now) {
+        // Seed 000: "S first reads the latest table state". With ordered views the view in force is as good as a
+        // read: if it is not the latest, the conditional commit fails.
+        if !self.config.batch_writes && !self.table.fresh {
+            if self.has_something_to_write(now) {
+                self.table.want_all = true;
+                self.table.fresh = true;
+                self.pump_table(now);
+            }
+            return;
+        }
+        let Some(draft) = self.draft_commit(now) else { return };
+        self.table.fresh = false;
+        self.counters.commits += 1;
+        let request = draft.request(self.view.table_version().clone());
+        self.ask(now, Asked::Commit(Box::new(draft)), request);
+    }
+
+    /// Reports what became of a request to the table.
+    pub(crate) fn on_table(&mut self, now: Now, op: OpId, outcome: TableOutcome) {
+        if self.table.touch == Some(op) {
+            self.table.touch = None;
+            self.timers.clear(Timer::TouchTimeout);
+            self.on_touched(now, &outcome);
+            return;
+        }
+        let Some((_, asked, sent)) = self.table.main.take_if(|(expected, ..)| *expected == op) else {
+            return;
+        };
+        self.timers.clear(Timer::TableTimeout);
+        if !matches!(outcome, TableOutcome::Unknown | TableOutcome::Unavailable) {
+            self.table_answered(sent);
+        }
+        match (asked, outcome) {
+            (Asked::All, TableOutcome::Snapshot(snapshot)) => self.on_snapshot(now, &snapshot, sent),
+            (Asked::Version, TableOutcome::Version(version)) => self.on_version(now, &version, sent),
+            (Asked::Sample, TableOutcome::Sample(snapshot)) => {
+                self.counters.rows_read += 1 + snapshot.rows.len() as u64;
+                self.on_join_sample(now, &snapshot);
+            }
+            (Asked::Commit(draft), TableOutcome::Committed(version)) => {
+                self.table.losses = 0;
+                self.on_committed(now, *draft, version);
+            }
+            (Asked::Commit(_), TableOutcome::Conflict) => self.on_conflict(now),
+            (Asked::Commit(draft), TableOutcome::Unknown) => {
+                self.counters.commits_unknown += 1;
+                self.table.unknown_since = Some(draft.base_number());
+                self.pause_table(now);
+            }
+            (asked, _) => {
+                self.want_again(&asked);
+                self.pause_table(now);
+            }
+        }
+    }
+
+    fn want_again(&mut self, asked: &Asked) {
+        match asked {
+            Asked::All => self.table.want_all = true,
+            Asked::Version => self.table.want_version = true,
+            Asked::Sample => self.table.want_sample = true,
+            Asked::Commit(_) => {}
+        }
+    }
+
+    fn table_answered(&mut self, sent: Instant) {
+        self.table.failures = 0;
+        self.table.answered = Some(sent);
+        if std::mem::take(&mut self.table.down) {
+            self.effects.push_back(Effect::Event(Event::StoreBack));
+        }
+    }
+
+    /// The table did not answer: waits before the next request, longer each time.
+    fn pause_table(&mut self, now: Now) {
+        self.counters.table_unavailable += 1;
+        if !std::mem::replace(&mut self.table.down, true) {
+            self.effects.push_back(Effect::Event(Event::StoreUnavailable));
+        }
+        self.table.fresh = false;
+        let attempt = self.table.failures;
+        self.table.failures = self.table.failures.saturating_add(1);
+        self.set_table_retry(now, attempt);
+    }
+
+    fn set_table_retry(&mut self, now: Now, attempt: u32) {
+        let delay = self.dice.backoff(self.config.table_retry_min, self.config.table_retry_max, attempt);
+        self.timers.set(Timer::TableRetry, now.mono + delay);
+    }
+
+    /// The request in flight has no outcome: forgets it, as unknown.
+    pub(crate) fn on_table_timeout(&mut self, now: Now) {
+        if let Some((op, ..)) = self.table.main {
+            self.on_table(now, op, TableOutcome::Unknown);
+        }
+    }
+
+    fn on_snapshot(&mut self, now: Now, snapshot: &TableSnapshot, sent: Instant) {
+        self.counters.rows_read += 1 + snapshot.rows.len() as u64;
+        let version = snapshot.version.number;
+        if self.table.unknown_since.is_some_and(|base| version < base) || version < self.view.version() {
+            // Older than what is known to have existed: a replica that lags. Not worth anything.
+            self.table.fresh = false;
+            self.table.want_all |= self.table.unknown_since.is_some();
+            self.set_table_retry(now, 0);
+            return;
+        }
+        self.table.unknown_since = None;
+        self.know_table = true;
+        self.observe_alive(now, &snapshot.rows);
+        self.install_read(now, snapshot);
+        if version == self.view.version() {
+            self.confirm_by_table(now, sent);
+        }
+        self.on_join_read(now);
+    }
+
+    fn on_version(&mut self, now: Now, version: &TableVersion, sent: Instant) {
+        self.counters.rows_read += 1;
+        if version.number > self.view.version() {
+            self.catch_up(now, version.number);
+        } else if version.number == self.view.version() {
+            self.confirm_by_table(now, sent);
+        }
+    }
+
+    /// The compare-and-set was lost: somebody else wrote. Gets the newer view, and evaluates again (idea 7); only
+    /// repeated losses make it wait.
+    fn on_conflict(&mut self, now: Now) {
+        self.counters.commits_lost += 1;
+        self.effects.push_back(Effect::Event(Event::CommitLost));
+        self.table.losses = self.table.losses.saturating_add(1);
+        self.table.fresh = false;
+        let at_once = self.config.reevaluate_lost_commits_at_once;
+        if !at_once || self.table.losses > 1 {
+            let attempt = self.table.losses.saturating_sub(if at_once { 2 } else { 1 });
+            let (min, max) = if at_once {
+                (self.config.table_retry_min / 10, self.config.table_retry_max)
+            } else {
+                (self.config.table_retry_min, self.config.table_retry_max)
+            };
+            let delay = self.dice.backoff(min, max, attempt);
+            self.timers.set(Timer::TableRetry, now.mono + delay);
+        }
+        self.catch_up(now, self.view.version() + 1);
+        self.on_join_conflict(now);
+    }
+
+    /// Touches the own row (seed 000, IAmAlive).
+    pub(crate) fn touch(&mut self, now: Now) {
+        let period = self.config.i_am_alive_table_publish_timeout;
+        self.timers.set(Timer::Touch, now.mono + period);
+        if self.table.touch.is_some() {
+            return;
+        }
+        let op = self.new_op();
+        self.table.touch = Some(op);
+        self.timers.set(Timer::TouchTimeout, now.mono + self.config.table_timeout);
+        let request = TableRequest::Touch { silo: self.me.address, at: now.wall };
+        self.effects.push_back(Effect::Table { op, request });
+    }
+
+    pub(crate) const fn on_touch_timeout(&mut self) {
+        self.table.touch = None;
+    }
+
+    fn on_touched(&mut self, now: Now, outcome: &TableOutcome) {
+        match outcome {
+            TableOutcome::Touched => {}
+            // The row is gone: the next full read says why, and ends this silo if it was cleaned up.
+            TableOutcome::RowMissing => self.table.want_all = true,
+            _ => {
+                let again = self.config.i_am_alive_table_publish_timeout.min(self.config.table_retry_max * 2);
+                self.timers.set_no_later(Timer::Touch, now.mono + again);
+            }
+        }
+    }
+
+    /// The periodic refresh (seed 000: "silos refresh the table periodically").
+    pub(crate) fn refresh(&mut self, now: Now) {
+        self.timers.set(Timer::Refresh, now.mono + self.config.table_refresh_timeout);
+        if self.config.version_only_refresh {
+            self.table.want_version = true;
+        } else {
+            self.table.want_all = true;
+        }
+    }
+
+    /// Whether a request is on its way to the table.
+    pub(crate) const fn is_asking(&self) -> bool {
+        self.table.main.is_some()
+    }
+}

@@ -1,0 +1,318 @@
+//! Installing views, in strictly growing order, and handing them on (seed 000, "Snapshot broadcast" and
+//! "Ordered membership views"; idea 6).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use emmer_core::{Now, SiloAddress, SiloStatus};
+
+use crate::api::{Effect, TableSnapshot, TerminateReason};
+use crate::delta::{Delta, Misfit};
+use crate::membership::Membership;
+use crate::message::Message;
+use crate::timers::Timer;
+use crate::view::{View, is_on_rings};
+
+/// The most deltas kept that came before those they build on.
+const EARLY_MAX: usize = 16;
+
+/// The most deltas in answer to one pull; with more to tell, or with no fewer rows than a snapshot, a snapshot is sent.
+const DELTAS_PER_PULL_MAX: usize = 64;
+
+/// How many rows a table may have for a read of all of it to be the quickest way to the latest view.
+const SMALL_TABLE_ROWS: usize = 64;
+
+/// How long a pull may take before somebody else is asked.
+const PULL_PATIENCE: Duration = Duration::from_millis(150);
+
+/// How many peers are asked for a newer view before the table is read.
+const PULLS_BEFORE_READ: u32 = 2;
+
+/// What is kept to bring others, and oneself, up to date.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Dissemination {
+    /// The last deltas, in order, ending with the view in force.
+    log: VecDeque<Arc<Delta>>,
+    /// Deltas that wait for the ones before them, with the root of their tree.
+    early: BTreeMap<u64, (SiloAddress, Arc<Delta>)>,
+    /// The version this silo knows to exist and does not have.
+    wanted: u64,
+    /// How many peers were asked for it.
+    pulls: u32,
+}
+
+impl Membership {
+    /// The table was read.
+    pub(crate) fn install_read(&mut self, now: Now, snapshot: &TableSnapshot) {
+        if snapshot.version.number > self.view.version() {
+            self.counters.snapshots_installed += 1;
+            self.install(now, Arc::new(View::from_snapshot(snapshot)), None);
+        }
+    }
+
+    /// Puts `view` in force if it is newer than the one that is, and draws every conclusion from it.
+    pub(crate) fn install(&mut self, now: Now, view: Arc<View>, delta: Option<&Arc<Delta>>) {
+        if view.version() <= self.view.version() || self.is_done() {
+            return;
+        }
+        self.know_table = true;
+        match delta {
+            Some(delta) => {
+                self.gossip.log.push_back(Arc::new(delta.forgetful()));
+                if self.gossip.log.len() > self.config.delta_log_max as usize {
+                    self.gossip.log.pop_front();
+                }
+            }
+            None => self.gossip.log.clear(),
+        }
+        self.gossip.early.retain(|version, _| *version > view.version());
+        if self.gossip.wanted <= view.version() {
+            self.gossip.pulls = 0;
+            self.timers.clear(Timer::Pull);
+        }
+        self.view = view;
+        self.counters.views_installed += 1;
+        self.look_at_own_row(now);
+        if self.is_done() {
+            return;
+        }
+        self.reconcile_own();
+        self.join_view_changed(now);
+        self.choose_peers(now);
+        self.fence_view_changed(now);
+        if !self.writer.queue.is_empty() {
+            self.timers.set_no_later(Timer::Flush, now.mono + self.config.batch_window);
+        }
+    }
+
+    /// What the new view says about this silo. A silo that is declared dead ends itself ("Enforcing perfect failure
+    /// detection"), and so does one whose row was cleaned up or that has a successor.
+    fn look_at_own_row(&mut self, now: Now) {
+        let me = self.me.address;
+        let own = self.view.get(&me).map(|row| (row.status, row.i_am_alive_time, row.votes.len()));
+        let successor = self.view.successor_of(&me).map(|row| row.address);
+        if let Some((_, alive, votes)) = own {
+            if !self.inserted && alive != self.me.i_am_alive_time {
+                // The row of a twin with the same identity: it came first.
+                self.terminate(TerminateReason::Superseded(me));
+                return;
+            }
+            self.inserted = true;
+            self.counters.votes_received = self.counters.votes_received.max(votes as u64);
+        }
+        if self.inserted {
+            self.effects.push_back(Effect::Install(self.view.clone()));
+        }
+        match own {
+            Some((SiloStatus::Dead, ..)) if self.is_finishing() => self.terminate(TerminateReason::Left),
+            _ if let Some(by) = successor => self.terminate(TerminateReason::Superseded(by)),
+            Some((SiloStatus::Dead, ..)) => self.terminate(TerminateReason::DeclaredDead),
+            None if self.inserted => self.terminate(TerminateReason::RowMissing),
+            Some((status, ..)) => self.own_status_is(now, status),
+            None => {}
+        }
+    }
+
+    /// Who became Active after `version`; none when the log does not reach back that far.
+    pub(crate) fn activated_since(&self, version: u64) -> Option<Vec<SiloAddress>> {
+        let missing = usize::try_from(self.view.version().saturating_sub(version)).ok()?;
+        let from = self.gossip.log.len().checked_sub(missing)?;
+        let rows = self.gossip.log.range(from..).flat_map(|delta| &delta.rows);
+        Some(rows.filter(|row| row.status == SiloStatus::Active).map(|row| row.address).collect())
+    }
+
+    /// Whether `silo` had a row at `version`, as far as the log tells; when it does not, the answer is no.
+    pub(crate) fn existed_at(&self, silo: &SiloAddress, version: u64) -> bool {
+        let Ok(missing) = usize::try_from(self.view.version().saturating_sub(version)) else { return false };
+        let Some(from) = self.gossip.log.len().checked_sub(missing) else { return false };
+        let inserted_since = self
+            .gossip
+            .log
+            .range(from..)
+            .flat_map(|delta| &delta.rows)
+            .any(|row| row.address == *silo && row.status == SiloStatus::Joining);
+        !inserted_since && self.view.get(silo).is_some()
+    }
+
+    /// Tells the others about a commit of this silo's own.
+    pub(crate) fn broadcast(&mut self, delta: &Arc<Delta>) {
+        if !self.config.use_liveness_gossip {
+            return;
+        }
+        if self.config.delta_views {
+            self.pass_on(self.me.address, delta);
+            return;
+        }
+        let me = self.me.address;
+        let view = self.view.clone();
+        let dead_now = |silo: &SiloAddress| delta.rows.iter().any(|row| row.address == *silo);
+        for row in view.members() {
+            let tell = is_on_rings(row.status) || dead_now(&row.address);
+            if tell && row.address != me && !self.is_stale(&row.address) {
+                self.send(row.address, Message::Snapshot(view.clone()));
+            }
+        }
+    }
+
+    /// Sends the delta that led to the view in force to this silo's children in the tree of `root`.
+    fn pass_on(&mut self, root: SiloAddress, delta: &Arc<Delta>) {
+        let view = self.view.clone();
+        let me = self.me.address;
+        let fan_out = self.config.fan_out as usize;
+        for child in delta.tree(&view, &root).children(&view, &me, fan_out) {
+            self.send(child.address, Message::Tree { root, delta: delta.clone() });
+        }
+    }
+
+    /// A delta came down a tree.
+    pub(crate) fn on_tree(&mut self, now: Now, from: SiloAddress, root: SiloAddress, delta: &Arc<Delta>) {
+        if delta.version() <= self.view.version() {
+            return;
+        }
+        if self.gossip.early.len() < EARLY_MAX {
+            self.gossip.early.insert(delta.version(), (root, delta.clone()));
+        }
+        self.apply_early(now, from);
+        if delta.version() > self.view.version() && !self.is_done() {
+            self.counters.delta_gaps += 1;
+            self.pull(now, from, delta.version());
+        }
+    }
+
+    /// Applies, in order, every delta that fits now, and passes it on.
+    fn apply_early(&mut self, now: Now, from: SiloAddress) {
+        while let Some((root, delta)) = self.gossip.early.remove(&(self.view.version() + 1)) {
+            match delta.apply(&self.view) {
+                Ok(view) => {
+                    self.install(now, view, Some(&delta));
+                    if self.is_done() {
+                        return;
+                    }
+                    self.pass_on(root, &delta);
+                }
+                Err(Misfit::Digest) => {
+                    self.mistrust(now, from, delta.version());
+                    return;
+                }
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// The own view is not what the committer's was: replaces it by a whole one.
+    fn mistrust(&mut self, now: Now, from: SiloAddress, version: u64) {
+        self.counters.delta_gaps += 1;
+        self.gossip.wanted = self.gossip.wanted.max(version);
+        self.timers.set(Timer::Pull, now.mono + PULL_PATIENCE);
+        self.send(from, Message::Pull { have: 0 });
+    }
+
+    pub(crate) fn on_deltas(&mut self, now: Now, from: SiloAddress, deltas: &[Arc<Delta>]) {
+        for delta in deltas.iter().take(DELTAS_PER_PULL_MAX) {
+            match delta.apply(&self.view) {
+                Ok(view) => self.install(now, view, Some(delta)),
+                Err(Misfit::Old) => {}
+                Err(Misfit::Gap) => break,
+                Err(Misfit::Digest) => {
+                    self.mistrust(now, from, delta.version());
+                    return;
+                }
+            }
+            if self.is_done() {
+                return;
+            }
+        }
+        self.apply_early(now, from);
+    }
+
+    pub(crate) fn on_view(&mut self, now: Now, from: SiloAddress, view: Arc<View>) {
+        if view.version() > self.view.version() {
+            self.counters.snapshots_installed += 1;
+            self.install(now, view, None);
+            self.apply_early(now, from);
+        }
+    }
+
+    /// A peer has, or lacks, a version: whoever is behind pulls (anti-entropy).
+    pub(crate) fn note_version(&mut self, now: Now, from: SiloAddress, version: u64) {
+        if version > self.view.version() && self.inserted {
+            self.pull(now, from, version);
+        }
+    }
+
+    /// Asks `from` for what is missing up to `version`, unless somebody was just asked.
+    pub(crate) fn pull(&mut self, now: Now, from: SiloAddress, version: u64) {
+        if version <= self.view.version() {
+            return;
+        }
+        self.gossip.wanted = self.gossip.wanted.max(version);
+        if !self.timers.is_set(Timer::Pull) {
+            self.timers.set(Timer::Pull, now.mono + PULL_PATIENCE);
+            self.send(from, Message::Pull { have: self.view.version() });
+        }
+    }
+
+    /// A newer view exists; gets it from the table when that is small, else from a peer, and from the table if none
+    /// delivers.
+    pub(crate) fn catch_up(&mut self, now: Now, version: u64) {
+        if version <= self.view.version() {
+            return;
+        }
+        if !self.config.delta_views || self.view.len() <= SMALL_TABLE_ROWS {
+            self.table.want_all = true;
+            return;
+        }
+        match self.random_active() {
+            Some(peer) => self.pull(now, peer, version),
+            None => self.table.want_all = true,
+        }
+    }
+
+    /// What was pulled did not come.
+    pub(crate) fn on_pull_timeout(&mut self, now: Now) {
+        if self.gossip.wanted <= self.view.version() {
+            return;
+        }
+        self.gossip.pulls += 1;
+        let wanted = self.gossip.wanted;
+        match self.random_active() {
+            Some(peer) if self.gossip.pulls < PULLS_BEFORE_READ => self.pull(now, peer, wanted),
+            _ => {
+                self.gossip.pulls = 0;
+                self.table.want_all = true;
+            }
+        }
+    }
+
+    pub(crate) fn on_pull(&mut self, from: SiloAddress, have: u64) {
+        let version = self.view.version();
+        if have >= version {
+            return;
+        }
+        let missing = usize::try_from(version - have).unwrap_or(usize::MAX);
+        let rows: usize = self.gossip.log.iter().rev().take(missing).map(|delta| delta.len()).sum();
+        let worth_it = have > 0
+            && missing <= self.gossip.log.len().min(DELTAS_PER_PULL_MAX)
+            && rows <= self.view.len().max(SMALL_TABLE_ROWS);
+        let message = if worth_it {
+            let from = self.gossip.log.len() - missing;
+            Message::Deltas(self.gossip.log.range(from..).cloned().collect())
+        } else {
+            Message::Snapshot(self.view.clone())
+        };
+        self.send(from, message);
+    }
+
+    /// Some Active silo other than this one, not doubted if a few draws find one.
+    pub(crate) fn random_active(&mut self) -> Option<SiloAddress> {
+        let n = self.view.len();
+        let me = self.me.address;
+        let start = self.dice.index(n);
+        let usable = |at: usize| {
+            let row = &self.view.members()[at % n.max(1)];
+            row.status == SiloStatus::Active && row.address != me && !self.is_doubted(&row.address)
+        };
+        (start..start + n).find(|at| usable(*at)).map(|at| self.view.members()[at % n].address)
+    }
+}

@@ -1,0 +1,336 @@
+//! A tiny world for unit tests: a handful of silos in virtual time, a network that delivers in half a millisecond, a
+//! table that answers in five. The large one, with everything that can go wrong, is `emmer-sim`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus, TableVersion, Timestamp};
+
+use crate::*;
+
+/// Something that will happen.
+#[derive(Debug)]
+enum Happening {
+    Message(SiloAddress, SiloAddress, Message),
+    Ask(usize, OpId, TableRequest),
+    Answer(usize, OpId, TableOutcome),
+    Dialled(usize, DialId, DialOutcome),
+    Broken(usize, SiloAddress),
+}
+
+/// One process.
+pub(crate) struct Process {
+    pub(crate) machine: Membership,
+    /// Killed, or ended itself.
+    pub(crate) up: bool,
+    /// Neither sends nor receives, and no dial reaches it.
+    pub(crate) silent: bool,
+    pub(crate) ended: Option<TerminateReason>,
+    pub(crate) installs: Vec<u64>,
+    pub(crate) fences: Vec<bool>,
+    /// Added to the world's wall clock.
+    pub(crate) skew_ms: i64,
+}
+
+/// How the table misbehaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Store {
+    Up,
+    Down,
+    /// Commits happen, and are reported as unknown.
+    AppliesAsUnknown,
+    /// Commits do not happen, and are reported as unknown.
+    LosesAsUnknown,
+}
+
+pub(crate) struct World {
+    pub(crate) now: Instant,
+    queue: BTreeMap<(Instant, u64), Happening>,
+    next: u64,
+    pub(crate) silos: Vec<Process>,
+    pub(crate) rows: BTreeMap<SiloAddress, SiloEntry>,
+    pub(crate) version: TableVersion,
+    pub(crate) store: Store,
+    pub(crate) commits: u64,
+    /// Every version's rows, as status by address.
+    pub(crate) history: Vec<BTreeMap<SiloAddress, SiloStatus>>,
+    /// Pairs (from, to) between which nothing passes.
+    pub(crate) cut: BTreeSet<(SiloAddress, SiloAddress)>,
+}
+
+const START_MS: i64 = 1_795_265_085_000;
+
+pub(crate) fn address(port: u16, epoch: u64) -> SiloAddress {
+    SiloAddress::new(([10, 0, 0, 1], port).into(), epoch)
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        Self {
+            now: Instant::from_millis(1_000),
+            queue: BTreeMap::new(),
+            next: 0,
+            silos: Vec::new(),
+            rows: BTreeMap::new(),
+            version: TableVersion::default(),
+            store: Store::Up,
+            commits: 0,
+            history: vec![BTreeMap::new()],
+            cut: BTreeSet::new(),
+        }
+    }
+
+    /// `n` silos that join at once and have become Active.
+    pub(crate) fn cluster(config: &Config, n: u16) -> Self {
+        let mut world = Self::new();
+        for i in 0..n {
+            world.start(config, address(1_000 + i, 1), u64::from(i) + 1);
+        }
+        world.run(Duration::from_secs(30));
+        assert_eq!(world.active(), n as usize, "{:?}", world.rows);
+        world
+    }
+
+    pub(crate) fn start(&mut self, config: &Config, address: SiloAddress, seed: u64) -> usize {
+        let row = SiloEntry::new(address, SiloStatus::Created, self.wall(0));
+        let now = Now { mono: self.now, wall: self.wall(0) };
+        let machine = Membership::new(config.clone(), row, seed, now).unwrap();
+        self.silos.push(Process {
+            machine,
+            up: true,
+            silent: false,
+            ended: None,
+            installs: Vec::new(),
+            fences: Vec::new(),
+            skew_ms: 0,
+        });
+        let i = self.silos.len() - 1;
+        self.call(i, |machine, now| machine.join(now));
+        i
+    }
+
+    fn wall(&self, skew_ms: i64) -> Timestamp {
+        let millis = i64::try_from(self.now.as_nanos() / 1_000_000).unwrap();
+        Timestamp::from_millis(START_MS + millis + skew_ms)
+    }
+
+    /// Calls into silo `i` and executes what it wants.
+    pub(crate) fn call(&mut self, i: usize, input: impl FnOnce(&mut Membership, Now)) {
+        if !self.silos[i].up {
+            return;
+        }
+        let now = Now { mono: self.now, wall: self.wall(self.silos[i].skew_ms) };
+        input(&mut self.silos[i].machine, now);
+        while let Some(effect) = self.silos[i].machine.poll_effect() {
+            self.execute(i, effect);
+        }
+    }
+
+    fn later(&mut self, micros: u64, what: Happening) {
+        self.next += 1;
+        self.queue.insert((self.now + Duration::from_micros(micros), self.next), what);
+    }
+
+    fn execute(&mut self, i: usize, effect: Effect) {
+        let me = self.silos[i].machine.me();
+        match effect {
+            Effect::Table { op, request } => self.later(2_500, Happening::Ask(i, op, request)),
+            Effect::Send { to, message } => {
+                if !self.silos[i].silent && !self.cut.contains(&(me, to)) {
+                    self.later(500, Happening::Message(me, to, message));
+                }
+            }
+            Effect::Dial { dial, to, timeout } => {
+                let outcome = self.dial(i, to);
+                let wait = if outcome == DialOutcome::NoAnswer { timeout } else { Duration::from_millis(2) };
+                let micros = u64::try_from(wait.as_micros()).unwrap();
+                self.later(micros, Happening::Dialled(i, dial, outcome));
+            }
+            Effect::Install(view) => {
+                let last = self.silos[i].installs.last().copied().unwrap_or(0);
+                assert!(view.version() > last, "I2: {} after {last}", view.version());
+                let truth = &self.history[usize::try_from(view.version()).unwrap()];
+                let seen: BTreeMap<_, _> = view.members().iter().map(|m| (m.address, m.status)).collect();
+                assert_eq!(&seen, truth, "I2: version {} at {me}", view.version());
+                self.silos[i].installs.push(view.version());
+            }
+            Effect::Fence(closed) => self.silos[i].fences.push(closed),
+            Effect::Event(_) => {}
+            Effect::Terminate(reason) => {
+                self.silos[i].ended = Some(reason);
+                self.kill(i);
+            }
+        }
+    }
+
+    fn dial(&self, i: usize, to: SiloAddress) -> DialOutcome {
+        let me = self.silos[i].machine.me();
+        if self.silos[i].silent || self.cut.contains(&(me, to)) || self.cut.contains(&(to, me)) {
+            return DialOutcome::NoAnswer;
+        }
+        let mut there = self.silos.iter().filter(|p| p.machine.me().same_endpoint(&to));
+        if there.clone().any(|p| p.up && p.silent) {
+            return DialOutcome::NoAnswer;
+        }
+        match there.find(|p| p.up) {
+            None => DialOutcome::Refused,
+            Some(p) if p.machine.me() == to => DialOutcome::Answered,
+            Some(p) => DialOutcome::OtherEpoch(p.machine.me()),
+        }
+    }
+
+    /// Ends a process; its connections break at once.
+    pub(crate) fn kill(&mut self, i: usize) {
+        self.silos[i].up = false;
+        let me = self.silos[i].machine.me();
+        for other in 0..self.silos.len() {
+            if self.silos[other].up && !self.silos[other].silent && !self.silos[i].silent {
+                self.later(500, Happening::Broken(other, me));
+            }
+        }
+    }
+
+    /// Lets `span` pass.
+    pub(crate) fn run(&mut self, span: Duration) {
+        let end = self.now + span;
+        self.run_until(end, |_| false);
+    }
+
+    /// Runs until `condition` holds; panics after `limit`.
+    pub(crate) fn until(&mut self, limit: Duration, condition: impl Fn(&Self) -> bool) -> Duration {
+        let start = self.now;
+        assert!(self.run_until(start + limit, &condition), "still not so after {limit:?}: {:?}", self.rows);
+        self.now.saturating_since(start)
+    }
+
+    fn run_until(&mut self, end: Instant, condition: impl Fn(&Self) -> bool) -> bool {
+        loop {
+            if condition(self) {
+                return true;
+            }
+            let event = self.queue.keys().next().map(|(at, _)| *at);
+            let timer = self
+                .silos
+                .iter()
+                .enumerate()
+                .filter(|(_, p)| p.up)
+                .filter_map(|(i, p)| p.machine.poll_timeout().map(|at| (at.max(self.now), i)))
+                .min();
+            let next = [event, timer.map(|(at, _)| at)].into_iter().flatten().min();
+            let Some(next) = next.filter(|at| *at <= end) else {
+                self.now = end;
+                return condition(self);
+            };
+            self.now = next;
+            if event.is_some_and(|at| at <= next) {
+                let (_, what) = self.queue.pop_first().unwrap();
+                self.happen(what);
+            } else if let Some((_, i)) = timer {
+                self.call(i, |machine, now| machine.handle_timeout(now));
+            }
+        }
+    }
+
+    fn happen(&mut self, what: Happening) {
+        match what {
+            Happening::Message(from, to, message) => {
+                let found = self.silos.iter().position(|p| p.up && !p.silent && p.machine.me() == to);
+                if let Some(i) = found {
+                    self.call(i, |machine, now| machine.handle_message(now, from, message));
+                }
+            }
+            Happening::Ask(i, op, request) => {
+                let outcome = self.table(request);
+                self.later(2_500, Happening::Answer(i, op, outcome));
+            }
+            Happening::Answer(i, op, outcome) => self.call(i, |m, now| m.handle_table(now, op, outcome)),
+            Happening::Dialled(i, dial, outcome) => self.call(i, |m, now| m.handle_dial(now, dial, outcome)),
+            Happening::Broken(i, peer) => {
+                self.call(i, |m, now| m.handle_connection(now, peer, ConnectionEvent::Broken));
+            }
+        }
+    }
+
+    fn table(&mut self, request: TableRequest) -> TableOutcome {
+        if self.store == Store::Down {
+            return TableOutcome::Unavailable;
+        }
+        match request {
+            TableRequest::ReadAll => TableOutcome::Snapshot(TableSnapshot {
+                version: self.version.clone(),
+                rows: self.rows.values().cloned().collect(),
+            }),
+            TableRequest::ReadVersion => TableOutcome::Version(self.version.clone()),
+            TableRequest::ReadSome { rows } => {
+                let pick = |status| self.rows.values().filter(move |r| r.status == status).cloned();
+                let mut some: Vec<_> = pick(SiloStatus::Active).take(rows as usize).collect();
+                if some.is_empty() {
+                    some = pick(SiloStatus::Joining).take(rows as usize).collect();
+                }
+                TableOutcome::Sample(TableSnapshot { version: self.version.clone(), rows: some })
+            }
+            TableRequest::Touch { silo, at } => match self.rows.get_mut(&silo) {
+                Some(row) => {
+                    row.i_am_alive_time = at;
+                    TableOutcome::Touched
+                }
+                None => TableOutcome::RowMissing,
+            },
+            TableRequest::Commit { base, rows, deletes } => {
+                if self.store == Store::LosesAsUnknown {
+                    return TableOutcome::Unknown;
+                }
+                let outcome = self.commit(&base, rows, deletes);
+                if self.store == Store::AppliesAsUnknown { TableOutcome::Unknown } else { outcome }
+            }
+        }
+    }
+
+    fn commit(
+        &mut self,
+        base: &TableVersion,
+        rows: Vec<SiloEntry>,
+        deletes: Vec<SiloAddress>,
+    ) -> TableOutcome {
+        assert!((1..=99).contains(&(rows.len() + deletes.len())), "rows per commit");
+        if *base != self.version {
+            return TableOutcome::Conflict;
+        }
+        for mut row in rows {
+            if let Some(old) = self.rows.get(&row.address) {
+                assert!(old.status <= row.status, "I3: {old:?} becomes {row:?}");
+                row.i_am_alive_time = old.i_am_alive_time;
+            }
+            self.rows.insert(row.address, row);
+        }
+        for silo in deletes {
+            self.rows.remove(&silo);
+        }
+        self.check_incarnations();
+        self.commits += 1;
+        let number = base.number + 1;
+        self.version = TableVersion { number, etag: format!("e{number}").into() };
+        self.history.push(self.rows.values().map(|r| (r.address, r.status)).collect());
+        TableOutcome::Committed(self.version.clone())
+    }
+
+    fn check_incarnations(&self) {
+        let live: Vec<_> = self.rows.values().filter(|r| r.status != SiloStatus::Dead).collect();
+        for pair in live.windows(2) {
+            assert!(!pair[0].address.same_endpoint(&pair[1].address), "I4: {pair:?}");
+        }
+    }
+
+    pub(crate) fn status(&self, silo: &SiloAddress) -> Option<SiloStatus> {
+        self.rows.get(silo).map(|row| row.status)
+    }
+
+    pub(crate) fn active(&self) -> usize {
+        self.rows.values().filter(|row| row.status == SiloStatus::Active).count()
+    }
+
+    /// Whether every live process has installed the latest version.
+    pub(crate) fn converged(&self) -> bool {
+        self.silos.iter().filter(|p| p.up).all(|p| p.machine.view().version() == self.version.number)
+    }
+}

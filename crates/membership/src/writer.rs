@@ -1,0 +1,329 @@
+//! Turning intents into one conditional commit (idea 5).
+//!
+//! Every intent is evaluated against the view the commit is based on, plus what the commit already changes. The rules here
+//! decide who joins, who dies and who may say so; the compare-and-set on the version row makes the decision hold
+//! only if nothing changed since.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use emmer_core::limits::MEMBERSHIP_ROWS_PER_COMMIT_MAX;
+use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus, TableVersion, Vote};
+
+use crate::api::{Effect, Event, TableRequest};
+use crate::delta::Delta;
+use crate::intent::{INTENTS_MAX, Intent, Key};
+use crate::membership::Membership;
+use crate::timers::Timer;
+
+/// The intents a silo is to write, its own and others'.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Writer {
+    pub(crate) queue: BTreeMap<Key, Queued>,
+    /// Rows to delete with the next commit.
+    pub(crate) deletes: Vec<SiloAddress>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Queued {
+    pub(crate) intent: Intent,
+    /// When it came in.
+    since: Instant,
+    /// When it was last repeated by its owner.
+    renewed: Instant,
+}
+
+/// A commit in the making.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Draft {
+    base: u64,
+    rows: BTreeMap<SiloAddress, SiloEntry>,
+    deletes: Vec<SiloAddress>,
+}
+
+/// What an intent comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It is in the draft.
+    Written,
+    /// It has nothing to change any more, or never may.
+    Drop,
+    /// It has to wait for a later view, or for more votes.
+    Wait,
+}
+
+impl Draft {
+    pub(crate) const fn base_number(&self) -> u64 {
+        self.base
+    }
+
+    pub(crate) fn request(&self, base: TableVersion) -> TableRequest {
+        TableRequest::Commit {
+            base,
+            rows: self.rows.values().cloned().collect(),
+            deletes: self.deletes.clone(),
+        }
+    }
+
+    fn room(&self) -> usize {
+        MEMBERSHIP_ROWS_PER_COMMIT_MAX.saturating_sub(self.rows.len() + self.deletes.len())
+    }
+
+    /// The silos that this draft makes Active.
+    pub(crate) fn activated(&self) -> impl Iterator<Item = SiloAddress> + '_ {
+        self.rows
+            .values()
+            .filter(|row| row.status == SiloStatus::Active && row.votes.is_empty())
+            .map(|row| row.address)
+    }
+
+    pub(crate) fn put(&mut self, row: SiloEntry) {
+        self.rows.insert(row.address, row);
+    }
+}
+
+impl Membership {
+    /// Takes an intent to be written by this silo.
+    pub(crate) fn enqueue(&mut self, now: Now, intent: Intent) {
+        let key = intent.key();
+        if matches!(intent, Intent::Withdraw { .. }) {
+            self.writer.queue.remove(&key);
+            return;
+        }
+        if let Some(queued) = self.writer.queue.get_mut(&key) {
+            queued.intent = intent;
+            queued.renewed = now.mono;
+        } else if self.writer.queue.len() < INTENTS_MAX {
+            self.writer.queue.insert(key, Queued { intent, since: now.mono, renewed: now.mono });
+        }
+        self.timers.set_no_later(Timer::Flush, now.mono + self.config.batch_window);
+    }
+
+    /// The row of `silo` as the draft would leave it.
+    pub(crate) fn drafted<'a>(&'a self, draft: &'a Draft, silo: &SiloAddress) -> Option<&'a SiloEntry> {
+        draft.rows.get(silo).or_else(|| self.view.get(silo).map(|row| &**row))
+    }
+
+    /// Whether any intent would change something (classic: before the read that precedes the write).
+    pub(crate) fn has_something_to_write(&mut self, now: Now) -> bool {
+        self.draft_commit(now).is_some()
+    }
+
+    /// Evaluates every queued intent and drops those that are done; none when nothing is to be written.
+    pub(crate) fn draft_commit(&mut self, now: Now) -> Option<Draft> {
+        self.forget_stale_intents(now);
+        let mut draft = Draft { base: self.view.version(), rows: BTreeMap::new(), deletes: Vec::new() };
+        let mut next_hold: Option<Instant> = None;
+        let mut dropped = Vec::new();
+        let keys: Vec<Key> = self.writer.queue.keys().copied().collect();
+        let mut last_target = None;
+        for key in keys {
+            if draft.room() < 2 {
+                break;
+            }
+            if let Key::Vote(target, _) = key {
+                if last_target != Some(target) {
+                    last_target = Some(target);
+                    self.write_votes(now, target, &mut draft, &mut next_hold, &mut dropped);
+                }
+                continue;
+            }
+            let Some(queued) = self.writer.queue.get(&key) else { continue };
+            let verdict = match &queued.intent {
+                Intent::Join(row) => self.write_join(now, row, &mut draft),
+                Intent::Activate { silo, checked, known, missing } => {
+                    self.write_activate(now, silo, (*checked, *known), missing, &mut draft)
+                }
+                Intent::Status { silo, status } => self.write_status(now, silo, *status, &mut draft),
+                Intent::Vote { .. } | Intent::Withdraw { .. } => Verdict::Drop,
+            };
+            if verdict == Verdict::Drop {
+                dropped.push(key);
+            }
+        }
+        for key in dropped {
+            self.writer.queue.remove(&key);
+        }
+        if let Some(at) = next_hold {
+            self.timers.set_no_later(Timer::Flush, at);
+        }
+        self.add_deletes(&mut draft);
+        (!draft.rows.is_empty() || !draft.deletes.is_empty()).then_some(draft)
+    }
+
+    fn add_deletes(&mut self, draft: &mut Draft) {
+        let wanted = std::mem::take(&mut self.writer.deletes);
+        for silo in wanted.into_iter().take(draft.room()) {
+            let dead = self.view.get(&silo).is_some_and(|row| row.status == SiloStatus::Dead);
+            if dead && !draft.rows.contains_key(&silo) {
+                draft.deletes.push(silo);
+            }
+        }
+    }
+
+    /// What others sent counts only while they repeat it: a vote that waited out an outage of the store would be old
+    /// evidence (invariant I5).
+    fn forget_stale_intents(&mut self, now: Now) {
+        let keep = self.intent_lifetime();
+        let own = &self.own;
+        self.writer
+            .queue
+            .retain(|key, queued| own.contains_key(key) || now.mono.saturating_since(queued.renewed) < keep);
+    }
+
+    fn intent_lifetime(&self) -> Duration {
+        self.config.vote_hold + self.config.writer_timeout * 4
+    }
+
+    fn write_join(&self, now: Now, row: &SiloEntry, draft: &mut Draft) -> Verdict {
+        if self.drafted(draft, &row.address).is_some() {
+            return Verdict::Drop;
+        }
+        // I3, I4: a later incarnation, alive or dead, ends this one's hopes; earlier ones die with its arrival.
+        if self.view.successor_of(&row.address).is_some()
+            || draft.rows.values().any(|other| row.address.is_succeeded_by(&other.address))
+        {
+            return Verdict::Drop;
+        }
+        let mut earlier: BTreeMap<SiloAddress, SiloEntry> = self
+            .view
+            .incarnations_of(&row.address)
+            .iter()
+            .map(|old| (old.address, (**old).clone()))
+            .collect();
+        earlier.extend(
+            draft
+                .rows
+                .values()
+                .filter(|other| other.address.is_succeeded_by(&row.address))
+                .map(|other| (other.address, other.clone())),
+        );
+        for mut old in earlier.into_values().filter(|old| old.status != SiloStatus::Dead) {
+            old.status = SiloStatus::Dead;
+            add_vote(&mut old.votes, Vote { voter: row.address, at: now.wall });
+            draft.put(old);
+        }
+        let mut row = row.clone();
+        row.status = SiloStatus::Joining;
+        row.votes.clear();
+        draft.put(row);
+        Verdict::Written
+    }
+
+    fn write_status(&self, now: Now, silo: &SiloAddress, status: SiloStatus, draft: &mut Draft) -> Verdict {
+        let Some(row) = self.drafted(draft, silo) else { return Verdict::Drop };
+        if row.status >= status {
+            return Verdict::Drop;
+        }
+        let mut row = row.clone();
+        row.status = status;
+        if status == SiloStatus::Dead {
+            // A vote of its own marks a silo that left in good order.
+            add_vote(&mut row.votes, Vote { voter: *silo, at: now.wall });
+        }
+        draft.put(row);
+        Verdict::Written
+    }
+
+    fn write_votes(
+        &self,
+        now: Now,
+        target: SiloAddress,
+        draft: &mut Draft,
+        next_hold: &mut Option<Instant>,
+        dropped: &mut Vec<Key>,
+    ) {
+        let from = Key::Vote(target, lowest());
+        let queued: Vec<(Key, &Queued)> = self
+            .writer
+            .queue
+            .range(from..)
+            .take_while(|(key, _)| matches!(key, Key::Vote(t, _) if *t == target))
+            .map(|(key, queued)| (*key, queued))
+            .collect();
+        let row = self.drafted(draft, &target).filter(|row| row.status != SiloStatus::Dead).cloned();
+        let Some(mut row) = row else {
+            dropped.extend(queued.iter().map(|(key, _)| *key));
+            return;
+        };
+        let before = row.votes.clone();
+        let mut waits_since: Option<Instant> = None;
+        for (key, queued) in &queued {
+            let Intent::Vote { voter, at, .. } = &queued.intent else { continue };
+            if !self.may_vote(draft, voter) || row.votes.iter().any(|v| v.voter == *voter && v.at >= *at) {
+                dropped.push(*key);
+                continue;
+            }
+            add_vote(&mut row.votes, Vote { voter: *voter, at: *at });
+            waits_since = Some(waits_since.map_or(queued.since, |since| since.min(queued.since)));
+        }
+        let Some(since) = waits_since else { return };
+        let window = self.config.death_vote_expiration_timeout;
+        let counted = self.valid_votes(now, draft, &row.votes).len();
+        if self.config.liveness_enabled && counted >= self.votes_required(draft) {
+            row.status = SiloStatus::Dead;
+        } else {
+            // Not enough yet: keep them in memory for a while, so that one death costs one commit.
+            let until = since + self.config.vote_hold;
+            if now.mono < until {
+                *next_hold = Some(next_hold.map_or(until, |at| at.min(until)));
+                return;
+            }
+            // A vote already written, only renewed, is not worth a version before half its life has passed.
+            let renews_only = row.votes.iter().all(|vote| {
+                before.iter().any(|b| b.voter == vote.voter && vote.at.saturating_since(b.at) < window / 2)
+            });
+            if renews_only {
+                return;
+            }
+        }
+        draft.put(row);
+    }
+
+    /// The commit happened: the draft is the next view.
+    pub(crate) fn on_committed(&mut self, now: Now, draft: Draft, version: TableVersion) {
+        if self.view.version() != draft.base || version.number != draft.base + 1 {
+            // Somebody handed us an even newer view meanwhile (it contains this commit).
+            self.catch_up(now, version.number);
+            return;
+        }
+        let me = self.me.address;
+        for row in draft.rows.values().filter(|row| row.status == SiloStatus::Dead && row.address != me) {
+            self.counters.deaths_declared += 1;
+            self.effects.push_back(Effect::Event(Event::DeclaredDead { peer: row.address }));
+        }
+        let rows: Vec<Arc<SiloEntry>> = draft.rows.into_values().map(Arc::new).collect();
+        self.counters.rows_written += (rows.len() + draft.deletes.len()) as u64;
+        let (delta, view) = Delta::of_commit(&self.view, version, rows, draft.deletes);
+        let delta = Arc::new(delta);
+        self.install(now, view, Some(&delta));
+        self.broadcast(&delta);
+        if !self.writer.queue.is_empty() {
+            self.timers.set_no_later(Timer::Flush, now.mono + self.config.batch_window);
+        }
+    }
+}
+
+/// A key below every real address.
+fn lowest() -> SiloAddress {
+    SiloAddress::new(std::net::SocketAddr::from(([0, 0, 0, 0], 0)), 0)
+}
+
+/// The most votes kept in one row.
+const VOTES_MAX: usize = 16;
+
+/// Adds `vote`, in place of an earlier one of the same voter (one voter never counts twice), in place of the oldest
+/// one when there are too many.
+pub(crate) fn add_vote(votes: &mut Vec<Vote>, vote: Vote) {
+    if let Some(old) = votes.iter_mut().find(|v| v.voter == vote.voter) {
+        *old = vote;
+        return;
+    }
+    if votes.len() >= VOTES_MAX
+        && let Some(oldest) = (0..votes.len()).min_by_key(|i| votes[*i].at)
+    {
+        votes.remove(oldest);
+    }
+    votes.push(vote);
+}
