@@ -1,14 +1,13 @@
 //! The silo instances table (seed 001, "Orleans Silo Instances table"): one row per incarnation of a silo and the
 //! version row that every write moves on by one (invariant I1).
 
+use std::fmt;
 use std::sync::Arc;
 
 use emmer_core::limits::Limits;
 use emmer_core::{ClusterId, SiloAddress, SiloEntry, SiloStatus, TableVersion, Timestamp};
 
-use crate::contract::{
-    CommitOutcome, Etag, Mutation, Result, StoreError, StoreErrorKind, StoredRow, SystemStore,
-};
+use crate::contract::{CommitOutcome, Mutation, Result, StoreError, StoreErrorKind, StoredRow, SystemStore};
 use crate::silo_rows;
 use crate::table::{Column, ColumnType, TableDecl, Value};
 
@@ -74,6 +73,12 @@ pub struct SiloTable {
     rows_max: usize,
 }
 
+impl fmt::Debug for SiloTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SiloTable({} in {})", self.cluster, self.store.describe())
+    }
+}
+
 impl SiloTable {
     /// The table of `cluster` in `store`.
     pub fn new(store: Arc<dyn SystemStore>, cluster: ClusterId) -> Self {
@@ -116,22 +121,7 @@ impl SiloTable {
             let detail = format!("{} rows, more than membership_rows_max = {}", stored.len(), self.rows_max);
             return Err(self.error("read", StoreErrorKind::Refused, detail));
         }
-        let mut version = None;
-        let mut silos = Vec::with_capacity(stored.len());
-        for found in &stored {
-            if found.row.key() == VERSION_ROW {
-                version = Some(self.version_of(found)?);
-            } else {
-                silos.push(self.entry_of(found)?);
-            }
-        }
-        match version {
-            None if !silos.is_empty() => {
-                let detail = format!("{} silo rows but no {VERSION_ROW}", silos.len());
-                Err(self.error("read", StoreErrorKind::Corrupt, detail))
-            }
-            version => Ok((version.unwrap_or_default(), silos)),
-        }
+        snapshot(&stored).map_err(|detail| self.error("read", StoreErrorKind::Corrupt, detail))
     }
 
     /// The version row alone; the default version when nothing was written yet.
@@ -140,7 +130,10 @@ impl SiloTable {
     /// As the store; `Corrupt` when the row cannot be understood.
     pub async fn read_version(&self) -> Result<TableVersion> {
         let found = self.store.read_row(&SILO_INSTANCES, self.cluster.as_str(), VERSION_ROW).await?;
-        found.map_or_else(|| Ok(TableVersion::default()), |row| self.version_of(&row))
+        let version = found.as_ref().map(version_of).transpose();
+        version
+            .map(Option::unwrap_or_default)
+            .map_err(|detail| self.error("read", StoreErrorKind::Corrupt, detail))
     }
 
     /// The row of one silo, or none.
@@ -150,7 +143,8 @@ impl SiloTable {
     pub async fn read_silo(&self, silo: &SiloAddress) -> Result<Option<SiloEntry>> {
         let key = silo_rows::row_key(silo);
         let found = self.store.read_row(&SILO_INSTANCES, self.cluster.as_str(), &key).await?;
-        found.map(|row| self.entry_of(&row)).transpose()
+        let entry = found.as_ref().map(entry_of).transpose();
+        entry.map_err(|detail| self.error("read", StoreErrorKind::Corrupt, detail))
     }
 
     /// The rows clients connect to: Active silos with a gateway port.
@@ -178,22 +172,9 @@ impl SiloTable {
         rows: Vec<SiloEntry>,
         deletes: Vec<SiloAddress>,
     ) -> Result<SiloCommit> {
-        let number = base.number.saturating_add(1);
-        let version_row = silo_rows::version_row(&self.cluster, number)
+        let mutations = mutations(&self.cluster, base, &rows, &deletes)
             .map_err(|detail| self.error("commit", StoreErrorKind::Invalid, detail))?;
-        let mut mutations = Vec::with_capacity(1 + rows.len() + deletes.len());
-        mutations.push(if base.etag.is_empty() {
-            Mutation::Insert { row: version_row }
-        } else {
-            Mutation::Replace { row: version_row, etag: base.etag.clone() }
-        });
-        for entry in &rows {
-            let row = silo_rows::to_row(&self.cluster, entry)
-                .map_err(|detail| self.error("commit", StoreErrorKind::Invalid, detail))?;
-            mutations.push(Mutation::Upsert { row });
-        }
-        let delete = |silo| Mutation::Delete { row_key: silo_rows::row_key(silo), etag: None };
-        mutations.extend(deletes.iter().map(delete));
+        let number = base.number.saturating_add(1);
         match self.store.commit(&SILO_INSTANCES, self.cluster.as_str(), mutations).await? {
             CommitOutcome::Conflict(_) => Ok(SiloCommit::Conflict),
             CommitOutcome::Unknown(error) => Ok(SiloCommit::Unknown(error)),
@@ -231,24 +212,70 @@ impl SiloTable {
         }
     }
 
-    fn version_of(&self, found: &StoredRow) -> Result<TableVersion> {
-        let etag: Etag = found.etag.clone();
-        silo_rows::version_number(&found.row)
-            .map(|number| TableVersion { number, etag })
-            .map_err(|detail| self.error("read", StoreErrorKind::Corrupt, detail))
-    }
-
-    fn entry_of(&self, found: &StoredRow) -> Result<SiloEntry> {
-        silo_rows::from_row(&found.row).map_err(|detail| {
-            let detail = format!("row {}: {detail}", found.row.key());
-            self.error("read", StoreErrorKind::Corrupt, detail)
-        })
-    }
-
-    fn error(&self, verb: &str, kind: StoreErrorKind, detail: impl std::fmt::Display) -> StoreError {
+    fn error(&self, verb: &str, kind: StoreErrorKind, detail: impl fmt::Display) -> StoreError {
         let operation = format!("{verb} {}/{}", SILO_INSTANCES.name, self.cluster);
         StoreError::new(kind, self.store.describe(), operation, detail)
     }
+}
+
+/// The mutations of [`SiloTable::commit`], for a store that is not asynchronous
+/// ([`MemoryTables`](crate::MemoryTables) in a simulation).
+///
+/// # Errors
+/// In words: a version or epoch that is out of range.
+pub fn mutations(
+    cluster: &ClusterId,
+    base: &TableVersion,
+    rows: &[SiloEntry],
+    deletes: &[SiloAddress],
+) -> std::result::Result<Vec<Mutation>, String> {
+    let row = silo_rows::version_row(cluster, base.number.saturating_add(1))?;
+    let mut mutations = Vec::with_capacity(1 + rows.len() + deletes.len());
+    mutations.push(if base.etag.is_empty() {
+        Mutation::Insert { row }
+    } else {
+        Mutation::Replace { row, etag: base.etag.clone() }
+    });
+    for entry in rows {
+        mutations.push(Mutation::Upsert { row: silo_rows::to_row(cluster, entry)? });
+    }
+    let delete = |silo| Mutation::Delete { row_key: silo_rows::row_key(silo), etag: None };
+    mutations.extend(deletes.iter().map(delete));
+    Ok(mutations)
+}
+
+/// The version and the silos in the rows of a partition, as [`SiloTable::read_all`] gives them.
+///
+/// # Errors
+/// In words: a row cannot be understood, or there are silo rows but no version row.
+pub fn snapshot(stored: &[StoredRow]) -> std::result::Result<(TableVersion, Vec<SiloEntry>), String> {
+    let mut version = None;
+    let mut silos = Vec::with_capacity(stored.len());
+    for found in stored {
+        if found.row.key() == VERSION_ROW {
+            version = Some(version_of(found)?);
+        } else {
+            silos.push(entry_of(found)?);
+        }
+    }
+    match version {
+        None if !silos.is_empty() => Err(format!("{} silo rows but no {VERSION_ROW}", silos.len())),
+        version => Ok((version.unwrap_or_default(), silos)),
+    }
+}
+
+/// The row key of a silo: `ip-port-epoch`.
+pub fn row_key(silo: &SiloAddress) -> String {
+    silo_rows::row_key(silo)
+}
+
+fn version_of(found: &StoredRow) -> std::result::Result<TableVersion, String> {
+    let number = silo_rows::version_number(&found.row).map_err(|e| format!("row {VERSION_ROW}: {e}"))?;
+    Ok(TableVersion { number, etag: found.etag.clone() })
+}
+
+fn entry_of(found: &StoredRow) -> std::result::Result<SiloEntry, String> {
+    silo_rows::from_row(&found.row).map_err(|detail| format!("row {}: {detail}", found.row.key()))
 }
 
 /// The rows a clean-up may delete: Dead, and neither started nor alive nor voted on since `before`.

@@ -1,5 +1,6 @@
 //! The grain state table: one row per grain and state name, guarded by its etag.
 
+use std::fmt;
 use std::sync::Arc;
 
 use emmer_core::{ClusterId, GrainKey, Timestamp};
@@ -73,6 +74,12 @@ pub struct StateTable {
     service: ClusterId,
 }
 
+impl fmt::Debug for StateTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StateTable({} in {})", self.service, self.store.describe())
+    }
+}
+
 impl StateTable {
     /// The states of `service` in `store`. A service id is written like a cluster id.
     pub fn new(store: Arc<dyn SystemStore>, service: ClusterId) -> Self {
@@ -123,6 +130,12 @@ struct Slot {
 /// The place of one state of one grain. Cheap to clone.
 #[derive(Clone)]
 pub struct StateSlot(Arc<Slot>);
+
+impl fmt::Debug for StateSlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StateSlot({} {})", self.0.partition, self.0.row_key)
+    }
+}
 
 impl StateSlot {
     /// Reads the state, none when it was never written or is cleared.

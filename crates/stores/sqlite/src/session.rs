@@ -16,8 +16,9 @@ const BUSY_STEP: Duration = Duration::from_micros(100);
 const BUSY_STEPS_MAX: i32 = 50;
 /// How often a new file is asked to become a WAL file while others do the same.
 const WAL_RETRIES_MAX: u32 = 200;
-/// The bits of an etag that count the commits of one writer.
-const COMMIT_BITS: u32 = 40;
+/// The bits of an etag that count the commits of one writer; a writer that used them up takes a new number. The other
+/// 31 bits count writers.
+const COMMIT_BITS: u32 = 32;
 /// The most distinct statements one connection keeps prepared.
 const STATEMENTS_MAX: usize = 256;
 
