@@ -1,1 +1,63 @@
-//! Virtual actors for Rust: grains addressed by key, hosted by silos, in clusters that manage themselves over a shared table.
+//! Virtual actors for Rust: grains addressed by key, hosted by silos, in clusters that manage themselves over nothing
+//! but a shared table.
+//!
+//! ```no_run
+#![doc = include_str!("../examples/counter.rs")]
+//! ```
+//!
+//! The book (`docs/` in the repository) explains the rest: grains, operations, membership, the wire.
+
+pub mod store;
+
+/// What the macros' code names.
+#[doc(hidden)]
+pub use emmer_runtime::macro_support as __rt;
+
+pub use emmer_core::limits::Limits;
+pub use emmer_core::{
+    ClusterId, GrainId, GrainKey, SiloAddress, SiloEntry, SiloStatus, TableVersion, Timestamp, Vote,
+};
+pub use emmer_macros::{grain, grain_interface};
+pub use emmer_membership as membership;
+pub use emmer_membership::TerminateReason;
+pub use emmer_runtime::grain::{
+    ActivationError, Call, CallError, ClusterClient, Ctx, DeactivationReason, Hosted, Interface, Lifecycle, NoError,
+    Persistent, StateError,
+};
+pub use emmer_runtime::{
+    ClientOptions, ConnectError, EXIT_CODE_TERMINATED, SiloOptions, SiloStatistics, StartError, StoreSource,
+};
+/// What a grain class is (trait) and how a struct becomes one (derive).
+pub use {emmer_macros::Grain, emmer_runtime::grain::Grain};
+
+/// A running silo; see [`Silo::builder`].
+pub type Silo = emmer_runtime::Silo<store::Stores>;
+/// Describes a silo until it is started.
+pub type SiloBuilder = emmer_runtime::SiloBuilder<store::Stores>;
+/// A client outside the cluster; see [`Client::builder`].
+pub type Client = emmer_runtime::Client<store::Stores>;
+/// Describes a client until it connects.
+pub type ClientBuilder = emmer_runtime::ClientBuilder<store::Stores>;
+
+/// Any error, for a `main` that only reports it.
+pub type Error = Box<dyn std::error::Error + Send + Sync>;
+/// The result of a `main` that only reports errors.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// `n` seconds, for timeouts that read well: `counter.add(1).timeout(secs(2))`.
+pub const fn secs(n: u64) -> std::time::Duration {
+    std::time::Duration::from_secs(n)
+}
+
+/// `n` milliseconds.
+pub const fn millis(n: u64) -> std::time::Duration {
+    std::time::Duration::from_millis(n)
+}
+
+/// What most programs need.
+pub mod prelude {
+    pub use crate::{
+        CallError, Client, ClusterClient, ClusterId, Ctx, DeactivationReason, Grain, Lifecycle, Persistent, Silo,
+        StateError, grain, grain_interface, millis, secs,
+    };
+}

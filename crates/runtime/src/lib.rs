@@ -1,1 +1,45 @@
 //! The tokio shell: silo, activations, messaging, gateway, client.
+//!
+//! It executes the effects of the sans-IO state machines and decides nothing that they decide. Applications use
+//! it through the `emmer` facade.
+
+mod activation;
+mod catalog;
+mod client;
+mod clock;
+mod directory;
+pub mod grain;
+mod metrics;
+mod net;
+mod invoke;
+mod dispatch;
+mod locations;
+mod membership;
+mod options;
+mod remote;
+mod silo;
+
+pub use client::{Client, ClientBuilder, ConnectError};
+pub use options::{ClientOptions, SiloOptions};
+pub use metrics::SiloStatistics;
+pub use silo::{NoStores, Silo, SiloBuilder, StartError, StoreOpener, StoreSource};
+
+/// What the generated code names. Not for people; may change in any version.
+#[doc(hidden)]
+pub mod macro_support {
+    pub use emmer_core::hash::name32;
+    pub use emmer_core::{GrainId, GrainKey};
+    pub use emmer_placement::Strategy;
+    pub use serde;
+
+    pub use crate::activation::{
+        Activation, AnyActivation, BoxTurn, Closed, Exclusive, Input, LocalSlot, MethodEntry, Progress, Shared, Sink,
+        StartMethod, Turn, TurnEnd, TurnOutcome, boxed,
+    };
+    pub use crate::grain::{
+        Call, Ctx, Grain, Hosted, Interface, Lifecycle, Method, NoError, Persistent, RawRef, StateError, TurnContext,
+    };
+}
+
+/// The exit code of a process whose silo the cluster declared dead (or superseded), when no hook was set.
+pub const EXIT_CODE_TERMINATED: i32 = 86;

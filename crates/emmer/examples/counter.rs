@@ -1,0 +1,38 @@
+use emmer::prelude::*;
+
+#[grain_interface(key = String)] // may live in a crate of its own, shared with clients
+pub trait Counter {
+    /// Adds `n` and returns the new total.
+    async fn add(&mut self, n: u64) -> Result<u64, StateError>;
+    /// The total; `&self`: may run beside other reads.
+    async fn total(&self) -> u64;
+}
+
+#[derive(Grain, Default)]
+#[placement(prefer_local)]
+struct CounterGrain {
+    #[state("total")]
+    total: Persistent<u64>,
+}
+
+#[grain]
+impl Counter for CounterGrain {
+    async fn add(&mut self, n: u64) -> Result<u64, StateError> {
+        self.total.modify(|t| *t += n);
+        self.total.write().await?; // etag-checked
+        Ok(*self.total)
+    }
+
+    async fn total(&self) -> u64 {
+        *self.total
+    }
+}
+
+#[tokio::main]
+async fn main() -> emmer::Result<()> {
+    let silo = Silo::builder().store("sqlite://cluster.db").host::<dyn Counter, CounterGrain>().start().await?;
+    let home = silo.client().grain::<dyn Counter>("home");
+    println!("total = {}", home.add(1).timeout(secs(2)).await?);
+    silo.stop().await?;
+    Ok(())
+}

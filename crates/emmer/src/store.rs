@@ -1,0 +1,72 @@
+//! System stores by URL. Which schemes are known depends on the crate's features.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use emmer_runtime::StoreOpener;
+pub use emmer_store::memory::MemoryStore;
+pub use emmer_store::silos::SiloTable;
+use emmer_store::url::{ParseStoreUrlError, StoreUrl};
+pub use emmer_store::{BoxFuture, StoreError, StoreErrorKind, SystemStore};
+
+/// The stores that the features of this crate bring.
+#[derive(Debug)]
+pub struct Stores;
+
+impl StoreOpener for Stores {
+    fn open(url: &str) -> BoxFuture<'static, Result<Arc<dyn SystemStore>, StoreError>> {
+        let url = url.to_owned();
+        Box::pin(async move { open(&url).await })
+    }
+}
+
+/// The URL schemes that can be opened.
+pub const SCHEMES: &[&str] = &[
+    "memory",
+    #[cfg(feature = "sqlite")]
+    "sqlite",
+];
+
+/// Opens a system store: `sqlite://relative.db`, `sqlite:///absolute.db`, or `memory://name` (inside this process:
+/// the same name is the same store as long as somebody holds it).
+///
+/// # Errors
+/// An unknown scheme, naming the known ones; or what the store says, naming the store and never a password.
+pub async fn open(url: &str) -> Result<Arc<dyn SystemStore>, StoreError> {
+    let invalid = |store: String, detail: String| StoreError {
+        kind: StoreErrorKind::Invalid,
+        store,
+        operation: "open".to_owned(),
+        detail,
+    };
+    let parsed: StoreUrl = url.parse().map_err(|e: ParseStoreUrlError| invalid("store".to_owned(), e.to_string()))?;
+    match parsed.scheme() {
+        "memory" => Ok(memory(parsed.place())),
+        #[cfg(feature = "sqlite")]
+        "sqlite" => {
+            let url = url.to_owned();
+            // Opening a file blocks: not on a thread that runs turns.
+            let opened = tokio::task::spawn_blocking(move || emmer_store_sqlite::SqliteStore::open(&url)).await;
+            let store = opened.map_err(|e| invalid(parsed.to_string(), e.to_string()))??;
+            Ok(Arc::new(store))
+        }
+        other => {
+            let known = SCHEMES.join(", ");
+            let detail = format!("this build has no store for the scheme {other:?}: it has {known}");
+            Err(invalid(parsed.to_string(), detail))
+        }
+    }
+}
+
+static MEMORY: Mutex<BTreeMap<String, Weak<MemoryStore>>> = Mutex::new(BTreeMap::new());
+
+fn memory(name: &str) -> Arc<dyn SystemStore> {
+    let mut stores = MEMORY.lock().unwrap_or_else(PoisonError::into_inner);
+    stores.retain(|_, store| store.strong_count() > 0);
+    if let Some(store) = stores.get(name).and_then(Weak::upgrade) {
+        return store;
+    }
+    let store = Arc::new(MemoryStore::new());
+    stores.insert(name.to_owned(), Arc::downgrade(&store));
+    store
+}

@@ -1,0 +1,273 @@
+//! The gateways of a client: which there are, which are connected, which one a call takes.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::Context;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use emmer_core::{GrainId, SiloAddress};
+use emmer_store::silos::SiloTable;
+use emmer_wire::{
+    FailureCode, GoodbyeCode, PeerKind, RequestHeader, channel, codec, encode_failure,
+};
+use parking_lot::{Mutex, RwLock};
+use rand::seq::SliceRandom;
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::ConnectError;
+use crate::clock::{COARSE_TICK, Clock};
+use crate::grain::{CallError, Failure};
+use crate::metrics::SiloStatistics;
+use crate::net::{Connection, Greeting, Handler, Lost, dial, drive};
+use crate::options::ClientOptions;
+use crate::silo::GatewayMessage;
+
+/// The shortest pause between two readings of the list of gateways.
+const REFRESH_PAUSE: Duration = Duration::from_millis(100);
+
+struct Gateway {
+    silo: SiloAddress,
+    connection: Arc<Connection>,
+    /// It said that it is stopping: no new calls.
+    stopping: bool,
+}
+
+/// The client as its parts see it.
+pub(crate) struct ClientCore {
+    pub(crate) clock: Clock,
+    pub(crate) options: ClientOptions,
+    table: SiloTable,
+    greeting: Greeting,
+    /// Sorted by silo, so that a grain's calls keep to one gateway while the list stays the same: per-grain order.
+    gateways: RwLock<Vec<Gateway>>,
+    /// Counts changes of `gateways`.
+    changed: watch::Sender<u64>,
+    wake: Notify,
+    closed: CancellationToken,
+    statistics: Mutex<HashMap<SiloAddress, SiloStatistics>>,
+    statistics_changed: Notify,
+}
+
+impl ClientCore {
+    pub(super) fn new(options: ClientOptions, table: SiloTable) -> Self {
+        let greeting = Greeting {
+            cluster: options.cluster_id.clone(),
+            me: PeerKind::Client(rand::random()),
+            limits: options.limits.clone(),
+            timeout: options.connect_timeout,
+        };
+        Self {
+            clock: Clock::new(),
+            options,
+            table,
+            greeting,
+            gateways: RwLock::default(),
+            changed: watch::Sender::new(0),
+            wake: Notify::new(),
+            closed: CancellationToken::new(),
+            statistics: Mutex::default(),
+            statistics_changed: Notify::new(),
+        }
+    }
+
+    pub(super) fn connected(&self) -> Vec<SiloAddress> {
+        self.gateways.read().iter().map(|g| g.silo).collect()
+    }
+
+    /// Reads the list and connects to as many gateways as wanted, those that are connected first.
+    pub(super) async fn refresh(self: &Arc<Self>) -> Result<(), ConnectError> {
+        let cluster = self.options.cluster_id.clone();
+        let listed = self.table.gateways().await?;
+        if listed.is_empty() {
+            return Err(ConnectError::NoGateway(cluster));
+        }
+        self.gateways.write().retain(|g| {
+            let keep = listed.iter().any(|row| row.address == g.silo) && !g.connection.is_lost();
+            if !keep {
+                g.connection.goodbye(GoodbyeCode::Idle, "this gateway is not listed any more");
+            }
+            keep
+        });
+        let mut fresh: Vec<_> = listed.iter().filter(|row| !self.connected().contains(&row.address)).collect();
+        fresh.shuffle(&mut rand::rng());
+        let mut last = None;
+        for row in fresh {
+            if self.gateways.read().len() >= self.options.gateways_max {
+                break;
+            }
+            let endpoint = SocketAddr::new(row.address.ip(), row.proxy_port);
+            match dial(endpoint, Some(row.address), &self.greeting).await {
+                Ok((connection, silo, input)) => self.take_in(silo, Arc::new(connection), input),
+                Err(e) => last = Some(e.to_string()),
+            }
+        }
+        self.changed.send_modify(|n| *n += 1);
+        match last {
+            Some(detail) if self.gateways.read().is_empty() => Err(ConnectError::Unreachable { cluster, detail }),
+            _ => Ok(()),
+        }
+    }
+
+    fn take_in(self: &Arc<Self>, silo: SiloAddress, connection: Arc<Connection>, input: BytesMut) {
+        let mut gateways = self.gateways.write();
+        let at = gateways.partition_point(|g| g.silo < silo);
+        gateways.insert(at, Gateway { silo, connection: connection.clone(), stopping: false });
+        drop(gateways);
+        tokio::spawn(drive(connection, self.clone(), input));
+    }
+
+    /// Reads the list again every period, and at once when a connection is lost.
+    pub(super) async fn keep_connected(self: Arc<Self>) {
+        loop {
+            let period = if self.gateways.read().is_empty() {
+                REFRESH_PAUSE
+            } else {
+                self.options.gateway_list_refresh_period
+            };
+            tokio::select! {
+                biased;
+                () = self.closed.cancelled() => return,
+                () = self.wake.notified() => tokio::time::sleep(REFRESH_PAUSE).await,
+                () = tokio::time::sleep(period) => {}
+            }
+            if let Err(e) = self.refresh().await {
+                tracing::debug!(error = %e, "the gateways could not be refreshed");
+            }
+        }
+    }
+
+    /// Moves the coarse clock and ends calls whose deadline has passed.
+    pub(super) async fn tick(self: Arc<Self>) {
+        let mut ticks = tokio::time::interval(COARSE_TICK);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                () = self.closed.cancelled() => return,
+                _ = ticks.tick() => {}
+            }
+            self.clock.tick();
+            let now = self.clock.now();
+            let connections: Vec<_> = self.gateways.read().iter().map(|g| g.connection.clone()).collect();
+            connections.iter().for_each(|c| c.expire(now));
+        }
+    }
+
+    fn choose(&self, grain: &GrainId) -> Option<Arc<Connection>> {
+        let gateways = self.gateways.read();
+        let usable = || gateways.iter().filter(|g| !g.stopping && !g.connection.is_lost());
+        let n = usable().count();
+        let at = usize::try_from(grain.stable_hash() >> 16).unwrap_or(0).checked_rem(n)?;
+        usable().nth(at).map(|g| g.connection.clone())
+    }
+
+    /// The gateway for calls to `grain`, waiting for one if none is connected.
+    pub(crate) async fn gateway_for(&self, grain: &GrainId) -> Result<Arc<Connection>, Failure> {
+        let mut changes = self.changed.subscribe();
+        loop {
+            changes.mark_unchanged();
+            if self.closed.is_cancelled() {
+                return Err(CallError::ShuttingDown);
+            }
+            if let Some(connection) = self.choose(grain) {
+                return Ok(connection);
+            }
+            self.wake.notify_one();
+            tokio::select! {
+                biased;
+                () = self.closed.cancelled() => {}
+                changed = changes.changed() => changed.map_err(|_| CallError::ShuttingDown)?,
+            }
+        }
+    }
+
+    /// The gateway for calls to `grain`, if one is connected.
+    pub(crate) fn gateway_now(&self, grain: &GrainId) -> Result<Arc<Connection>, Failure> {
+        self.choose(grain).ok_or_else(|| CallError::Unreachable {
+            silo: None,
+            maybe_executed: false,
+            detail: "no gateway is connected".to_owned(),
+        })
+    }
+
+    pub(super) async fn statistics(&self, patience: Duration) -> Vec<(SiloAddress, SiloStatistics)> {
+        self.statistics.lock().clear();
+        let asked: Vec<_> = self.gateways.read().iter().map(|g| g.connection.clone()).collect();
+        for connection in &asked {
+            let _ = connection.system(channel::GATEWAY, &GatewayMessage::StatisticsQuery);
+        }
+        let all = async {
+            loop {
+                let answered = self.statistics_changed.notified();
+                if self.statistics.lock().len() >= asked.iter().filter(|c| !c.is_lost()).count() {
+                    return;
+                }
+                answered.await;
+            }
+        };
+        let _ = tokio::time::timeout(patience, all).await;
+        let mut found: Vec<_> = self.statistics.lock().iter().map(|(s, n)| (*s, *n)).collect();
+        found.sort_unstable_by_key(|(silo, _)| *silo);
+        found
+    }
+
+    pub(super) fn close(&self) {
+        self.closed.cancel();
+        for gateway in self.gateways.write().drain(..) {
+            gateway.connection.goodbye(GoodbyeCode::Stopping, "the client closes");
+        }
+        self.changed.send_modify(|n| *n += 1);
+    }
+}
+
+impl Handler for ClientCore {
+    fn request(
+        self: &Arc<Self>,
+        _connection: &Arc<Connection>,
+        header: RequestHeader,
+        _body: Bytes,
+        cost: u64,
+        replies: &mut BytesMut,
+        _cx: &mut Context<'_>,
+    ) -> u64 {
+        if header.correlation != 0 {
+            encode_failure(replies, header.correlation, FailureCode::Rejected, false, "a client hosts no grains");
+        }
+        cost
+    }
+
+    fn system(self: &Arc<Self>, connection: &Arc<Connection>, channel: u8, payload: Bytes) {
+        if channel != channel::GATEWAY {
+            return;
+        }
+        match codec::decode(&payload) {
+            Ok(GatewayMessage::Stopping) => {
+                let mut gateways = self.gateways.write();
+                let said = gateways.iter_mut().filter(|g| Arc::ptr_eq(&g.connection, connection));
+                said.for_each(|g| g.stopping = true);
+                drop(gateways);
+                self.wake.notify_one();
+            }
+            Ok(GatewayMessage::Statistics(statistics)) => {
+                if let Some(silo) = connection.silo() {
+                    self.statistics.lock().insert(silo, statistics);
+                    self.statistics_changed.notify_waiters();
+                }
+            }
+            Ok(GatewayMessage::StatisticsQuery) => {}
+            Err(e) => tracing::warn!(error = %e, "an unreadable gateway message"),
+        }
+    }
+
+    fn heard(self: &Arc<Self>, _connection: &Arc<Connection>) {}
+
+    fn lost(self: &Arc<Self>, connection: &Arc<Connection>, why: &Lost) {
+        tracing::debug!(peer = ?connection.peer, %why, "a gateway's connection ended");
+        self.gateways.write().retain(|g| !Arc::ptr_eq(&g.connection, connection));
+        self.changed.send_modify(|n| *n += 1);
+        self.wake.notify_one();
+    }
+}

@@ -1,0 +1,144 @@
+//! A client outside the cluster: finds gateways through the system store, keeps connections to some of them, and
+//! calls grains through them.
+
+mod gateways;
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use emmer_core::{ClusterId, SiloAddress};
+use emmer_store::StoreError;
+use emmer_store::silos::SiloTable;
+
+pub(crate) use self::gateways::ClientCore;
+use crate::grain::{ClusterClient, Interface, IntoKey};
+use crate::metrics::SiloStatistics;
+use crate::options::ClientOptions;
+use crate::silo::{NoStores, StoreOpener, StoreSource};
+
+/// Why a client did not connect.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The system store cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// No store was given.
+    #[error("a client needs the cluster's system store: call .store(...)")]
+    NoStore,
+    /// The table names no Active silo with a gateway.
+    #[error("cluster {0:?} has no Active silo with a gateway in this store")]
+    NoGateway(ClusterId),
+    /// No gateway could be connected to.
+    #[error("no gateway of cluster {cluster:?} can be connected to: {detail}")]
+    Unreachable {
+        /// The cluster.
+        cluster: ClusterId,
+        /// What the last gateway tried said.
+        detail: String,
+    },
+}
+
+/// Describes a client until it connects.
+pub struct ClientBuilder<S: StoreOpener> {
+    options: ClientOptions,
+    store: Option<StoreSource>,
+    stores: PhantomData<fn() -> S>,
+}
+
+impl<S: StoreOpener> ClientBuilder<S> {
+    /// Takes all settings at once; call it before the single ones.
+    #[must_use]
+    pub fn options(mut self, options: ClientOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Changes some settings.
+    #[must_use]
+    pub fn configure(mut self, change: impl FnOnce(&mut ClientOptions)) -> Self {
+        change(&mut self.options);
+        self
+    }
+
+    /// The cluster's system store: a URL or an opened store.
+    #[must_use]
+    pub fn store(mut self, store: impl Into<StoreSource>) -> Self {
+        self.store = Some(store.into());
+        self
+    }
+
+    /// The cluster to call.
+    #[must_use]
+    pub fn cluster_id(mut self, cluster: ClusterId) -> Self {
+        self.options.cluster_id = cluster;
+        self
+    }
+
+    /// Reads the list of gateways and connects to at least one of them.
+    ///
+    /// # Errors
+    /// [`ConnectError`].
+    pub async fn connect(self) -> Result<Client<S>, ConnectError> {
+        let store = self.store.ok_or(ConnectError::NoStore)?.open::<S>().await?;
+        let table = SiloTable::new(store, self.options.cluster_id.clone());
+        table.ensure().await?;
+        let core = Arc::new(ClientCore::new(self.options, table));
+        core.refresh().await?;
+        tokio::spawn(core.clone().keep_connected());
+        tokio::spawn(core.clone().tick());
+        Ok(Client { core, stores: PhantomData })
+    }
+}
+
+/// A connected client. Dropping the last clone of it and of its references ends its connections.
+pub struct Client<S: StoreOpener = NoStores> {
+    core: Arc<ClientCore>,
+    stores: PhantomData<fn() -> S>,
+}
+
+impl<S: StoreOpener> Client<S> {
+    /// Begins to describe a client.
+    pub fn builder() -> ClientBuilder<S> {
+        ClientBuilder { options: ClientOptions::default(), store: None, stores: PhantomData }
+    }
+
+    /// A reference to the grain `key` behind interface `I`, as in `client.grain::<dyn Counter>("home")`.
+    pub fn grain<I: Interface + ?Sized>(&self, key: impl IntoKey<I::Key>) -> I::Ref {
+        self.grains().grain::<I>(key)
+    }
+
+    /// The way to make references, for passing on.
+    pub fn grains(&self) -> ClusterClient {
+        ClusterClient::of_client(self.core.clone())
+    }
+
+    /// The gateways this client is connected to now.
+    pub fn gateways(&self) -> Vec<SiloAddress> {
+        self.core.connected()
+    }
+
+    /// The counters of every connected gateway that answers within two seconds.
+    pub async fn statistics(&self) -> Vec<(SiloAddress, SiloStatistics)> {
+        self.core.statistics(Duration::from_secs(2)).await
+    }
+
+    /// Ends the connections. Calls under way fail with `ShuttingDown` or `Unreachable`.
+    pub async fn close(&self) {
+        self.core.close();
+        tokio::task::yield_now().await;
+    }
+}
+
+impl<S: StoreOpener> Clone for Client<S> {
+    fn clone(&self) -> Self {
+        Self { core: self.core.clone(), stores: PhantomData }
+    }
+}
+
+impl<S: StoreOpener> std::fmt::Debug for Client<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("gateways", &self.gateways()).finish_non_exhaustive()
+    }
+}

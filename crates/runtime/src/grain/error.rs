@@ -1,0 +1,208 @@
+//! Why a call, an activation or a write did not succeed, and what is known about its effect.
+
+use std::fmt;
+
+use emmer_core::SiloAddress;
+use serde::{Deserialize, Serialize};
+
+/// Why a call failed. Each kind says what is known about the effect; [`maybe_executed`](Self::maybe_executed)
+/// answers it for a program.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError<E> {
+    /// The method ran and answered with its own error.
+    #[error("{0}")]
+    App(E),
+    /// No answer before the deadline.
+    #[error("no answer in time ({detail}); the call {}", executed(*maybe_executed))]
+    Timeout {
+        /// False when the call certainly did not start.
+        maybe_executed: bool,
+        /// Where it was waiting.
+        detail: String,
+    },
+    /// The callee's silo refuses this call: no such grain type, no such method, a failed activation. Not executed.
+    #[error("the call was rejected: {0}")]
+    Rejected(String),
+    /// A limit was reached on the way; try again later. Not executed.
+    #[error("overloaded: {0}")]
+    Overloaded(String),
+    /// The silo that hosts the grain died or cannot be reached.
+    #[error("unreachable{}: {detail}; the call {}", silo.map(|s| format!(" {s}")).unwrap_or_default(), executed(*maybe_executed))]
+    Unreachable {
+        /// The silo, if known.
+        silo: Option<SiloAddress>,
+        /// False when the call certainly did not start.
+        maybe_executed: bool,
+        /// What happened.
+        detail: String,
+    },
+    /// The call would wait for a turn that waits for this call: the chain, caller first. Not executed.
+    #[error("deadlock: {0}")]
+    Deadlock(String),
+    /// Arguments or answer cannot be encoded or decoded.
+    #[error("codec: {detail}; the call {}", executed(*maybe_executed))]
+    Codec {
+        /// True when the answer, not the arguments, was the trouble.
+        maybe_executed: bool,
+        /// What the codec says.
+        detail: String,
+    },
+    /// The caller's cancellation token fired.
+    #[error("cancelled; the call {}", executed(*maybe_executed))]
+    Cancelled {
+        /// False when the call certainly did not start.
+        maybe_executed: bool,
+    },
+    /// The method panicked. Its grain is deactivated; the state in the store is what the last write left.
+    #[error("the grain panicked: {0}")]
+    Panicked(String),
+    /// This silo or client is stopping. Not executed.
+    #[error("shutting down")]
+    ShuttingDown,
+}
+
+fn executed(maybe: bool) -> &'static str {
+    if maybe { "may have been executed" } else { "was not executed" }
+}
+
+impl<E> CallError<E> {
+    /// Whether the method may have run, wholly or in part. A retry is safe only when not.
+    pub const fn maybe_executed(&self) -> bool {
+        match self {
+            Self::App(_) | Self::Panicked(_) => true,
+            Self::Timeout { maybe_executed, .. }
+            | Self::Unreachable { maybe_executed, .. }
+            | Self::Codec { maybe_executed, .. }
+            | Self::Cancelled { maybe_executed } => *maybe_executed,
+            Self::Rejected(_) | Self::Overloaded(_) | Self::Deadlock(_) | Self::ShuttingDown => false,
+        }
+    }
+
+    /// Whether the same call may succeed later without any change.
+    pub const fn is_transient(&self) -> bool {
+        matches!(
+            self,
+            Self::Timeout { .. } | Self::Overloaded(_) | Self::Unreachable { .. } | Self::ShuttingDown
+        )
+    }
+
+    /// A stable name of the kind, for logs and metrics.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::App(_) => "app",
+            Self::Timeout { .. } => "timeout",
+            Self::Rejected(_) => "rejected",
+            Self::Overloaded(_) => "overloaded",
+            Self::Unreachable { .. } => "unreachable",
+            Self::Deadlock(_) => "deadlock",
+            Self::Codec { .. } => "codec",
+            Self::Cancelled { .. } => "cancelled",
+            Self::Panicked(_) => "panicked",
+            Self::ShuttingDown => "shutting_down",
+        }
+    }
+
+    /// The same failure for a method with another error type.
+    pub fn map_app<F>(self, map: impl FnOnce(E) -> F) -> CallError<F> {
+        match self {
+            Self::App(e) => CallError::App(map(e)),
+            Self::Timeout { maybe_executed, detail } => CallError::Timeout { maybe_executed, detail },
+            Self::Rejected(detail) => CallError::Rejected(detail),
+            Self::Overloaded(detail) => CallError::Overloaded(detail),
+            Self::Unreachable { silo, maybe_executed, detail } => {
+                CallError::Unreachable { silo, maybe_executed, detail }
+            }
+            Self::Deadlock(chain) => CallError::Deadlock(chain),
+            Self::Codec { maybe_executed, detail } => CallError::Codec { maybe_executed, detail },
+            Self::Cancelled { maybe_executed } => CallError::Cancelled { maybe_executed },
+            Self::Panicked(detail) => CallError::Panicked(detail),
+            Self::ShuttingDown => CallError::ShuttingDown,
+        }
+    }
+}
+
+/// A failure on the way, before the method's own error type is known.
+pub(crate) type Failure = CallError<std::convert::Infallible>;
+
+impl Failure {
+    /// The failure as the caller of a method with error type `E` sees it.
+    pub(crate) fn into_call_error<E>(self) -> CallError<E> {
+        self.map_app(|never| match never {})
+    }
+}
+
+/// Why a grain's state could not be read or written. Serializable, so that a method can return it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum StateError {
+    /// Somebody else wrote the state since it was read: nothing was written. The activation is stale and is
+    /// deactivated after this turn; the next call finds the newer state.
+    #[error("the state {name:?} was changed by somebody else since it was read")]
+    EtagMismatch {
+        /// The state's name.
+        name: String,
+    },
+    /// The store does not answer or refuses. `maybe_written` tells whether the write may have happened.
+    #[error("the state {name:?} could not be stored: {detail}{}", if *maybe_written { " (it may have been written)" } else { "" })]
+    Store {
+        /// The state's name.
+        name: String,
+        /// What the store says.
+        detail: String,
+        /// False when nothing was written.
+        maybe_written: bool,
+    },
+    /// The bytes in the store do not decode as the state's type, or the value does not encode.
+    #[error("the state {name:?} cannot be encoded or decoded: {detail}")]
+    Codec {
+        /// The state's name.
+        name: String,
+        /// What the codec says.
+        detail: String,
+    },
+    /// The field was made by `Default` outside a silo and has no store.
+    #[error("the state is not bound to a store: it was made outside a silo")]
+    Unbound,
+}
+
+/// Why a grain could not be activated; every call that waited for it is `Rejected` with this text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ActivationError {
+    detail: String,
+}
+
+impl ActivationError {
+    /// A refusal in words.
+    pub fn new(detail: impl fmt::Display) -> Self {
+        Self { detail: detail.to_string() }
+    }
+}
+
+impl fmt::Display for ActivationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.detail)
+    }
+}
+
+impl<E: std::error::Error> From<E> for ActivationError {
+    fn from(error: E) -> Self {
+        Self::new(error)
+    }
+}
+
+/// Why a grain is deactivated, as its `deactivate` hook learns it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum DeactivationReason {
+    /// No call for its idle time.
+    Idle,
+    /// The grain asked for it.
+    Requested,
+    /// The silo stops in good order.
+    ShuttingDown,
+    /// Another activation of the grain holds the registration.
+    Duplicate,
+    /// A method panicked, or a write found the state changed by somebody else.
+    Broken(String),
+}

@@ -1,0 +1,108 @@
+//! What a grain interface and its methods are to the runtime. Implemented by `#[grain_interface]` only.
+
+use std::convert::Infallible;
+
+use emmer_core::GrainKey;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use uuid::Uuid;
+
+use crate::activation::MethodEntry;
+use crate::grain::{Grain, RawRef};
+
+/// A grain interface, implemented for `dyn Trait` by `#[grain_interface]`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a grain interface",
+    label = "not the `dyn Trait` of a #[grain_interface]",
+    note = "name the interface as `dyn Trait`, and write `#[grain_interface(key = ..)]` on the trait"
+)]
+pub trait Interface: 'static {
+    /// The type of the key of its grains.
+    type Key: KeyType;
+    /// The generated reference type with one method per call.
+    type Ref: From<RawRef> + Clone + Send + Sync + 'static;
+    /// The trait's name.
+    const NAME: &'static str;
+    /// The name of the grain type that implements it, the same on every silo and client.
+    const GRAIN_TYPE: &'static str;
+}
+
+/// A type that can be a grain's key.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a grain's key",
+    label = "not a type of key",
+    note = "keys are `String`, `u64`, `i64` or `Uuid`"
+)]
+pub trait KeyType: Into<GrainKey> + Send + 'static {}
+
+impl KeyType for u64 {}
+impl KeyType for i64 {}
+impl KeyType for Uuid {}
+impl KeyType for String {}
+
+/// What may stand for a key where a reference is made: the key itself, or a borrowed form of it.
+#[diagnostic::on_unimplemented(
+    message = "this interface's grains have keys of type `{K}`, not `{Self}`",
+    label = "a key of type `{K}` belongs here",
+    note = "the type of the keys is what `#[grain_interface(key = ..)]` says on the trait"
+)]
+pub trait IntoKey<K: KeyType> {
+    /// The key.
+    fn into_key(self) -> GrainKey;
+}
+
+impl<K: KeyType> IntoKey<K> for K {
+    fn into_key(self) -> GrainKey {
+        self.into()
+    }
+}
+
+impl IntoKey<String> for &str {
+    fn into_key(self) -> GrainKey {
+        self.into()
+    }
+}
+
+impl IntoKey<String> for &String {
+    fn into_key(self) -> GrainKey {
+        self.into()
+    }
+}
+
+/// One method of an interface. The implementing type holds the arguments as named fields, so that arguments
+/// travel as a map and may grow by trailing ones with a default.
+pub trait Method: Serialize + DeserializeOwned + Send + 'static {
+    /// The interface it belongs to.
+    type Interface: Interface + ?Sized;
+    /// The method's declared return type; what travels back.
+    type Output: Serialize + DeserializeOwned + Send + 'static;
+    /// What a successful call yields: `T` of `Result<T, E>`, or the whole return type.
+    type Ok: Send + 'static;
+    /// The method's own error: `E` of `Result<T, E>`, or [`Infallible`].
+    type Err: Send + 'static;
+    /// The method's name.
+    const NAME: &'static str;
+    /// The method's number: [`name32`](emmer_core::hash::name32) of `Interface.method`.
+    const ID: u32;
+    /// Whether it takes `&mut self`: such a turn runs alone.
+    const EXCLUSIVE: bool;
+
+    /// Tells the method's own success from its own error.
+    fn split(output: Self::Output) -> Result<Self::Ok, Self::Err>;
+}
+
+/// Says that class `G` hosts an interface. Implemented by `#[grain_interface]` on `dyn Trait` for every class
+/// that implements the trait (on the interface and not on the class, because only the interface belongs to the
+/// crate that declares it).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a grain interface that `{G}` can host",
+    label = "not the `dyn Trait` of a #[grain_interface]",
+    note = "write `#[grain_interface(key = ..)]` on the trait and `#[grain]` on its implementation"
+)]
+pub trait Hosted<G: Grain>: Interface {
+    /// Every method, ready to be started on an activation of `G`.
+    fn methods() -> Vec<MethodEntry<G>>;
+}
+
+/// The error type of methods that have none of their own.
+pub type NoError = Infallible;

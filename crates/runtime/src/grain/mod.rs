@@ -1,0 +1,65 @@
+//! What a user's grain is made of: the class, its interfaces, its context, its state, the calls to it.
+
+mod call;
+mod context;
+mod error;
+mod interface;
+mod persistent;
+mod reference;
+
+use std::future::Future;
+use std::time::Duration;
+
+use emmer_placement::Strategy;
+
+pub use self::call::{Call, CallFuture};
+pub use self::context::Ctx;
+pub use self::context::TurnContext;
+pub(crate) use self::error::Failure;
+pub use self::error::{ActivationError, CallError, DeactivationReason, StateError};
+pub use self::interface::{Hosted, Interface, IntoKey, KeyType, Method, NoError};
+pub use self::persistent::Persistent;
+pub(crate) use self::reference::Node;
+pub use self::reference::{ClusterClient, RawRef};
+
+/// What may happen in a grain's life besides calls. `#[derive(Grain)]` implements it empty; a class marked
+/// `#[grain(lifecycle)]` implements it itself.
+pub trait Lifecycle: Sized + Send + Sync + 'static {
+    /// Runs once, after the state was read and before the first call.
+    ///
+    /// # Errors
+    /// An error fails the activation and every call that waits for it.
+    fn activate(&mut self, ctx: &Ctx) -> impl Future<Output = Result<(), ActivationError>> + Send {
+        let _ = ctx;
+        std::future::ready(Ok(()))
+    }
+
+    /// Runs once, after the last call. The grain can be activated elsewhere only when it has returned (or after
+    /// `deactivation_timeout`).
+    fn deactivate(&mut self, ctx: &Ctx, reason: DeactivationReason) -> impl Future<Output = ()> + Send {
+        let _ = (ctx, reason);
+        std::future::ready(())
+    }
+}
+
+/// A grain class. Implemented by `#[derive(Grain)]`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a grain class",
+    label = "not a class that a silo can host",
+    note = "write `#[derive(Grain)]` on `{Self}`"
+)]
+pub trait Grain: Lifecycle {
+    /// Where new activations go.
+    const PLACEMENT: Strategy;
+    /// How long an activation may be idle before it is deactivated; the silo's setting when none.
+    const IDLE: Option<Duration>;
+    /// Whether [`load`](Self::load) has anything to read.
+    const HAS_STATE: bool;
+
+    /// Makes the instance: state fields bound to the system store, the context where asked for, the rest
+    /// default.
+    fn create(ctx: &Ctx) -> Self;
+
+    /// Reads every state field from the system store.
+    fn load(&mut self) -> impl Future<Output = Result<(), StateError>> + Send;
+}

@@ -1,0 +1,162 @@
+//! State that outlives its activation.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use emmer_store::Etag;
+use emmer_store::state::{ClearOutcome, StateSlot, WriteOutcome};
+use emmer_wire::codec;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::clock;
+use crate::grain::{Ctx, StateError};
+
+/// How states are encoded, as the store's `Format` column says it.
+const FORMAT: &str = "msgpack";
+
+/// A value that is read from the system store when its grain is activated, and written when the grain says so.
+///
+/// Every write is conditional on the etag of the last read or write: when somebody else wrote in between, nothing
+/// is written, the call gets [`StateError::EtagMismatch`] and the activation is deactivated, so that the next
+/// call finds the newer state. Fields may be added to `T` with `#[serde(default)]`.
+pub struct Persistent<T> {
+    value: T,
+    binding: Option<Box<Binding>>,
+}
+
+struct Binding {
+    slot: StateSlot,
+    name: &'static str,
+    ctx: Ctx,
+    etag: Option<Etag>,
+}
+
+impl<T: Default> Default for Persistent<T> {
+    /// A state outside any silo: it can be changed but not stored ([`StateError::Unbound`]).
+    fn default() -> Self {
+        Self { value: T::default(), binding: None }
+    }
+}
+
+impl<T> Persistent<T>
+where
+    T: Default + Serialize + DeserializeOwned + Send,
+{
+    /// The state `name` of the grain of `ctx`, not read yet. Called by `#[derive(Grain)]`.
+    pub fn bound(ctx: &Ctx, name: &'static str) -> Self {
+        let binding = ctx.state_slot(name).map(|slot| Box::new(Binding { slot, name, ctx: ctx.clone(), etag: None }));
+        Self { value: T::default(), binding }
+    }
+
+    /// Changes the value in memory. Nothing is stored until [`write`](Self::write).
+    pub fn modify<R>(&mut self, change: impl FnOnce(&mut T) -> R) -> R {
+        change(&mut self.value)
+    }
+
+    /// Replaces the value in memory.
+    pub fn set(&mut self, value: T) {
+        self.value = value;
+    }
+
+    /// Whether the store holds this state, as far as this activation knows.
+    pub fn exists(&self) -> bool {
+        self.binding.as_ref().is_some_and(|b| b.etag.is_some())
+    }
+
+    /// Reads the value from the store, replacing what is in memory; the default when the store has none.
+    ///
+    /// # Errors
+    /// [`StateError`]; then the value in memory is unchanged.
+    pub async fn read(&mut self) -> Result<(), StateError> {
+        let binding = self.binding.as_mut().ok_or(StateError::Unbound)?;
+        let found = binding.slot.read().await.map_err(|e| binding.store_error(&e, false))?;
+        match found {
+            None => {
+                self.value = T::default();
+                binding.etag = None;
+            }
+            Some(stored) => {
+                self.value = codec::decode(&stored.payload).map_err(|e| binding.codec_error(&e))?;
+                binding.etag = Some(stored.etag);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the value to the store.
+    ///
+    /// # Errors
+    /// [`StateError`]; the value in memory stays as it is, and the variant says what is known about the store.
+    pub async fn write(&mut self) -> Result<(), StateError> {
+        let binding = self.binding.as_mut().ok_or(StateError::Unbound)?;
+        let mut payload = BytesMut::new();
+        codec::encode_into(&mut payload, &self.value).map_err(|e| binding.codec_error(&e))?;
+        let payload: Arc<[u8]> = Arc::from(&payload[..]);
+        let outcome = binding.slot.write(binding.etag.as_ref(), FORMAT, payload, clock::wall()).await;
+        match outcome.map_err(|e| binding.store_error(&e, false))? {
+            WriteOutcome::Written(etag) => {
+                binding.etag = Some(etag);
+                Ok(())
+            }
+            WriteOutcome::EtagMismatch => Err(binding.stale()),
+            WriteOutcome::Unknown(error) => Err(binding.unknown(&error)),
+        }
+    }
+
+    /// Deletes the state from the store and makes the value in memory the default.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub async fn clear(&mut self) -> Result<(), StateError> {
+        let binding = self.binding.as_mut().ok_or(StateError::Unbound)?;
+        if let Some(etag) = &binding.etag {
+            let outcome = binding.slot.clear(etag).await;
+            match outcome.map_err(|e| binding.store_error(&e, false))? {
+                ClearOutcome::Cleared => binding.etag = None,
+                ClearOutcome::EtagMismatch => return Err(binding.stale()),
+                ClearOutcome::Unknown(error) => return Err(binding.unknown(&error)),
+            }
+        }
+        self.value = T::default();
+        Ok(())
+    }
+}
+
+impl Binding {
+    fn store_error(&self, error: &emmer_store::StoreError, maybe_written: bool) -> StateError {
+        StateError::Store { name: self.name.to_owned(), detail: error.to_string(), maybe_written }
+    }
+
+    fn codec_error(&self, error: &codec::CodecError) -> StateError {
+        StateError::Codec { name: self.name.to_owned(), detail: error.to_string() }
+    }
+
+    /// Somebody else wrote: what this activation remembers is not true any more.
+    fn stale(&self) -> StateError {
+        self.ctx.break_activation(format!("the state {:?} was written by somebody else", self.name));
+        StateError::EtagMismatch { name: self.name.to_owned() }
+    }
+
+    /// The etag of what may have been written is not known, so the next write could not be conditional on it.
+    fn unknown(&self, error: &emmer_store::StoreError) -> StateError {
+        self.ctx.break_activation(format!("a write of the state {:?} has an unknown outcome", self.name));
+        self.store_error(error, true)
+    }
+}
+
+impl<T> Deref for Persistent<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Persistent<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.value, f)
+    }
+}

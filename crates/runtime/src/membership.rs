@@ -1,0 +1,229 @@
+//! The shell of the membership machine: one task that owns it, executes its effects and tells it what happened.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use emmer_core::{Instant, SiloAddress};
+use emmer_membership::{
+    ConnectionEvent, DialId, DialOutcome, Effect, Event, HealthSample, Membership, Message, OpId, TableOutcome,
+    TableRequest, TableSnapshot, TerminateReason, View,
+};
+use emmer_store::StoreErrorKind;
+use emmer_store::silos::{SiloCommit, SiloTable, SiloTouch};
+use emmer_wire::channel;
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+
+use crate::clock::CoarseInstant;
+use crate::net::dial_probe;
+use crate::silo::SiloCore;
+
+/// Inputs waiting for the machine; one more is dropped (the protocol bears lost messages).
+const INPUTS_MAX: usize = 16_384;
+
+/// The machine is told of received bytes this often per peer, not for every read.
+const HEARD_EVERY: Duration = Duration::from_millis(100);
+
+/// How often the process measures itself.
+const HEALTH_EVERY: Duration = Duration::from_millis(500);
+
+/// What the machine is told.
+#[derive(Debug)]
+pub(crate) enum Input {
+    Message(SiloAddress, Message),
+    Connection(SiloAddress, ConnectionEvent),
+    Table(OpId, TableOutcome),
+    Dial(DialId, DialOutcome),
+    Health(HealthSample),
+    Join,
+    Leave,
+    Stop,
+    FinishLeave,
+}
+
+/// The way to the machine's task.
+pub(crate) struct MembershipHandle {
+    inputs: mpsc::Sender<Input>,
+    heard: Mutex<HashMap<SiloAddress, CoarseInstant>>,
+}
+
+impl MembershipHandle {
+    pub(crate) fn new() -> (Self, mpsc::Receiver<Input>) {
+        let (inputs, receiver) = mpsc::channel(INPUTS_MAX);
+        (Self { inputs, heard: Mutex::default() }, receiver)
+    }
+
+    /// Tells the machine; dropped when it cannot keep up.
+    pub(crate) fn send(&self, input: Input) {
+        if let Err(mpsc::error::TrySendError::Full(_)) = self.inputs.try_send(input) {
+            tracing::warn!("the membership task cannot keep up: an input was dropped");
+        }
+    }
+
+    /// Tells the machine, waiting for room: for what must not get lost.
+    pub(crate) async fn send_surely(&self, input: Input) {
+        let _ = self.inputs.send(input).await;
+    }
+
+    /// Bytes arrived from `silo`.
+    pub(crate) fn heard(&self, silo: SiloAddress, now: CoarseInstant) {
+        let mut heard = self.heard.lock();
+        if heard.get(&silo).is_some_and(|last| now < last.after(HEARD_EVERY)) {
+            return;
+        }
+        heard.insert(silo, now);
+        drop(heard);
+        self.send(Input::Connection(silo, ConnectionEvent::Heard));
+    }
+
+    /// Forgets peers that are gone.
+    pub(crate) fn retain(&self, view: &View) {
+        self.heard.lock().retain(|silo, _| view.get(silo).is_some());
+    }
+}
+
+/// Runs the machine until it ends.
+pub(crate) async fn run(
+    silo: Arc<SiloCore>,
+    mut machine: Membership,
+    table: SiloTable,
+    mut inputs: mpsc::Receiver<Input>,
+) -> TerminateReason {
+    tokio::spawn(measure_health(silo.clone()));
+    loop {
+        while let Some(effect) = machine.poll_effect() {
+            if let Some(reason) = execute(&silo, &table, &mut machine, effect) {
+                return reason;
+            }
+        }
+        let due = machine.poll_timeout();
+        let input = tokio::select! {
+            // Messages first: an answer that is already here must not be judged late.
+            biased;
+            input = inputs.recv() => input,
+            () = sleep_until(&silo, due) => {
+                machine.handle_timeout(silo.clock.exact());
+                continue;
+            }
+        };
+        let Some(input) = input else { return TerminateReason::Left };
+        let now = silo.clock.exact();
+        match input {
+            Input::Message(from, message) => machine.handle_message(now, from, message),
+            Input::Connection(peer, event) => machine.handle_connection(now, peer, event),
+            Input::Table(op, outcome) => machine.handle_table(now, op, outcome),
+            Input::Dial(dial, outcome) => machine.handle_dial(now, dial, outcome),
+            Input::Health(sample) => machine.handle_health(now, sample),
+            Input::Join => machine.join(now),
+            Input::Leave => machine.leave(now),
+            Input::Stop => machine.stop(now),
+            Input::FinishLeave => machine.finish_leave(now),
+        }
+    }
+}
+
+async fn sleep_until(silo: &SiloCore, due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(silo.clock.tokio_at(due)).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn execute(
+    silo: &Arc<SiloCore>,
+    table: &SiloTable,
+    machine: &mut Membership,
+    effect: Effect,
+) -> Option<TerminateReason> {
+    match effect {
+        Effect::Table { op, request } => {
+            let (silo, table) = (silo.clone(), table.clone());
+            tokio::spawn(async move {
+                let outcome = ask_table(&table, request).await;
+                silo.membership.send_surely(Input::Table(op, outcome)).await;
+            });
+        }
+        Effect::Send { to, message } => silo.post(to, channel::MEMBERSHIP, &message),
+        Effect::Dial { dial, to, timeout } => {
+            let silo = silo.clone();
+            tokio::spawn(async move {
+                let outcome = dial_probe(to, &silo.probe_greeting(), timeout).await;
+                silo.membership.send_surely(Input::Dial(dial, outcome)).await;
+            });
+        }
+        Effect::Install(view) => silo.install(view, machine.status()),
+        Effect::Fence(on) => silo.set_fence(on),
+        Effect::Event(event) => log(silo, &event),
+        Effect::Terminate(reason) => return Some(reason),
+    }
+    None
+}
+
+async fn ask_table(table: &SiloTable, request: TableRequest) -> TableOutcome {
+    let failed = |e: emmer_store::StoreError| {
+        tracing::warn!(error = %e, "the membership table does not answer");
+        TableOutcome::Unavailable
+    };
+    match request {
+        TableRequest::ReadAll => match table.read_all().await {
+            Ok((version, rows)) => TableOutcome::Snapshot(TableSnapshot { version, rows }),
+            Err(e) => failed(e),
+        },
+        // No store can read some rows yet: all of them are some of them.
+        TableRequest::ReadSome { .. } => match table.read_all().await {
+            Ok((version, rows)) => TableOutcome::Sample(TableSnapshot { version, rows }),
+            Err(e) => failed(e),
+        },
+        TableRequest::ReadVersion => match table.read_version().await {
+            Ok(version) => TableOutcome::Version(version),
+            Err(e) => failed(e),
+        },
+        TableRequest::Commit { base, rows, deletes } => match table.commit(&base, rows, deletes).await {
+            Ok(SiloCommit::Committed(version)) => TableOutcome::Committed(version),
+            Ok(SiloCommit::Conflict) => TableOutcome::Conflict,
+            Ok(SiloCommit::Unknown(e)) => {
+                tracing::warn!(error = %e, "a membership commit has an unknown outcome");
+                TableOutcome::Unknown
+            }
+            Err(e) => failed(e),
+        },
+        TableRequest::Touch { silo, at } => match table.touch(&silo, at).await {
+            Ok(SiloTouch::Touched) => TableOutcome::Touched,
+            Ok(SiloTouch::RowMissing) => TableOutcome::RowMissing,
+            Err(e) if e.kind == StoreErrorKind::NotFound => TableOutcome::RowMissing,
+            Err(e) => failed(e),
+        },
+    }
+}
+
+fn log(silo: &SiloCore, event: &Event) {
+    let me = silo.address;
+    match event {
+        Event::ProbeMissed { peer, in_a_row } => tracing::info!(%me, %peer, in_a_row, "a probe was not answered"),
+        Event::VoteCast { peer } => tracing::warn!(%me, %peer, "suspects a silo"),
+        Event::DeclaredDead { peer } => tracing::warn!(%me, %peer, "declared a silo dead"),
+        Event::JoinWaitsFor { peer } => tracing::warn!(%me, %peer, "cannot join yet: no connectivity to a member"),
+        Event::StoreUnavailable => tracing::warn!(%me, "the system store does not answer"),
+        Event::StoreBack => tracing::info!(%me, "the system store answers again"),
+        other => tracing::debug!(%me, event = ?other, "membership"),
+    }
+}
+
+/// Measures how long a task waits for a worker, and how late a timer fires.
+async fn measure_health(silo: Arc<SiloCore>) {
+    loop {
+        let due = tokio::time::Instant::now() + HEALTH_EVERY;
+        tokio::select! {
+            biased;
+            () = silo.stopped.cancelled() => return,
+            () = tokio::time::sleep_until(due) => {}
+        }
+        let fired = tokio::time::Instant::now();
+        let started = tokio::spawn(async { tokio::time::Instant::now() }).await.unwrap_or(fired);
+        silo.membership.send(Input::Health(HealthSample {
+            scheduler_delay: started.saturating_duration_since(fired),
+            timer_delay: fired.saturating_duration_since(due),
+        }));
+    }
+}

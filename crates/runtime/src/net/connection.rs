@@ -1,0 +1,383 @@
+//! One connection: callers encode into its outgoing buffer themselves and wait in its slab of pending calls; no
+//! message is handed from task to task.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use bytes::{Buf, BytesMut};
+use emmer_core::SiloAddress;
+use emmer_wire::{
+    CodecError, ConnectionLimits, FailureCode, GoodbyeCode, PeerKind, RequestFlags, RequestHeader, encode_credit,
+    encode_failure, encode_goodbye, encode_request, encode_system, frame_fits,
+};
+use parking_lot::Mutex;
+use serde::Serialize;
+use tokio::net::TcpStream;
+
+use super::pending::{Answer, Correlation, Pending};
+use crate::clock::CoarseInstant;
+
+/// Why a connection ended; every call that waits on it learns this.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Lost {
+    /// The stream ended or broke.
+    Broken(String),
+    /// The membership view says that the peer is dead.
+    PeerDead,
+    /// The peer said goodbye.
+    Goodbye(GoodbyeCode),
+    /// What the peer sent was not Emmer's protocol.
+    Protocol(String),
+    /// This side closed it.
+    Closed,
+}
+
+impl std::fmt::Display for Lost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Broken(why) => write!(f, "the connection broke: {why}"),
+            Self::PeerDead => f.write_str("the silo was declared dead"),
+            Self::Goodbye(code) => write!(f, "the peer closed the connection: {code:?}"),
+            Self::Protocol(why) => write!(f, "the peer broke the protocol: {why}"),
+            Self::Closed => f.write_str("the connection was closed on this side"),
+        }
+    }
+}
+
+/// Why a message was not even queued. Nothing was sent.
+#[derive(Debug)]
+pub(crate) enum SendError {
+    /// The connection has ended.
+    Lost(Lost),
+    /// A limit was reached; the text says which.
+    Overloaded(&'static str),
+    /// The frame would be larger than the peer reads.
+    TooLarge(usize),
+    /// The body does not encode.
+    Codec(String),
+}
+
+pub(super) struct Shared {
+    pub(super) pending: Pending,
+    /// Frames waiting for the driver.
+    pub(super) out: BytesMut,
+    /// The driver, when it waits for something to write.
+    pub(super) driver: Option<Waker>,
+    pub(super) driver_idle: bool,
+    pub(super) lost: Option<Lost>,
+    /// This side asked for an end: write what is queued, then close.
+    pub(super) closing: bool,
+    /// Bytes of calls sent, and how many of them the peer has processed.
+    sent: u64,
+    pub(super) acknowledged: u64,
+    /// Bytes of the peer's calls processed here, and how many the peer was told of.
+    processed: u64,
+    told: u64,
+}
+
+/// A connection to a silo or a client.
+pub(crate) struct Connection {
+    pub(crate) peer: PeerKind,
+    pub(super) stream: TcpStream,
+    pub(super) shared: Mutex<Shared>,
+    /// What the peer accepts.
+    peer_limits: ConnectionLimits,
+    /// What this side accepts.
+    pub(super) limits: ConnectionLimits,
+    outgoing_bytes_max: usize,
+    /// Calls of the peer that are not answered yet.
+    serving: AtomicU32,
+    /// For metrics.
+    pub(crate) bytes_sent: AtomicU64,
+    pub(crate) bytes_received: AtomicU64,
+}
+
+impl Connection {
+    pub(super) fn new(
+        peer: PeerKind,
+        stream: TcpStream,
+        peer_limits: ConnectionLimits,
+        limits: ConnectionLimits,
+        outgoing_bytes_max: usize,
+    ) -> Self {
+        let calls = peer_limits.calls_in_flight_max.min(limits.calls_in_flight_max);
+        Self {
+            peer,
+            stream,
+            shared: Mutex::new(Shared {
+                pending: Pending::new(calls),
+                out: BytesMut::with_capacity(16 << 10),
+                driver: None,
+                driver_idle: false,
+                lost: None,
+                closing: false,
+                sent: 0,
+                acknowledged: 0,
+                processed: 0,
+                told: 0,
+            }),
+            peer_limits,
+            limits,
+            outgoing_bytes_max,
+            serving: AtomicU32::new(0),
+            bytes_sent: AtomicU64::new(0),
+            bytes_received: AtomicU64::new(0),
+        }
+    }
+
+    /// The silo at the other end, if it is one.
+    pub(crate) const fn silo(&self) -> Option<SiloAddress> {
+        match self.peer {
+            PeerKind::Silo(silo) => Some(silo),
+            _ => None,
+        }
+    }
+
+    /// How many calls of the peer are under way here.
+    pub(crate) fn serving(&self) -> u32 {
+        self.serving.load(Ordering::Relaxed)
+    }
+
+    /// Counts a call of the peer that could not be answered at once; [`reply`](Self::reply) ends it.
+    pub(crate) fn begin_serving(&self) {
+        self.serving.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Ends a call that was answered at once.
+    pub(crate) fn end_serving(&self) {
+        self.serving.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Queues whole frames.
+    pub(crate) fn frames(&self, frames: &[u8]) {
+        let mut shared = self.shared.lock();
+        if shared.lost.is_none() {
+            shared.out.extend_from_slice(frames);
+            self.flush(shared, true);
+        }
+    }
+
+    /// Whether the connection has ended.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.shared.lock().lost.is_some()
+    }
+
+    /// Sends a call and returns the wait for its answer. `header.correlation` is filled in.
+    pub(crate) fn call(
+        self: &Arc<Self>,
+        waker: &Waker,
+        mut header: RequestHeader,
+        deadline: Option<CoarseInstant>,
+        body: impl FnOnce(&mut BytesMut) -> Result<(), CodecError>,
+    ) -> Result<Ticket, SendError> {
+        let mut shared = self.shared.lock();
+        self.admit(&shared)?;
+        let correlation = shared
+            .pending
+            .begin(waker.clone(), deadline)
+            .ok_or(SendError::Overloaded("too many calls wait on this connection"))?;
+        header.correlation = correlation.as_u64();
+        if let Err(e) = self.queue_request(&mut shared, &header, body) {
+            shared.pending.end(correlation);
+            return Err(e);
+        }
+        // Nobody else has anything on the way: a system call here is cheaper than waking the driver.
+        let lone = shared.pending.live() == 1;
+        self.flush(shared, lone);
+        Ok(Ticket { connection: self.clone(), correlation, over: false })
+    }
+
+    /// Sends a call that nobody waits for.
+    pub(crate) fn one_way(
+        &self,
+        mut header: RequestHeader,
+        body: impl FnOnce(&mut BytesMut) -> Result<(), CodecError>,
+    ) -> Result<(), SendError> {
+        header.correlation = 0;
+        header.flags = header.flags | RequestFlags::ONE_WAY;
+        let mut shared = self.shared.lock();
+        self.admit(&shared)?;
+        self.queue_request(&mut shared, &header, body)?;
+        self.flush(shared, false);
+        Ok(())
+    }
+
+    fn admit(&self, shared: &Shared) -> Result<(), SendError> {
+        if let Some(lost) = &shared.lost {
+            return Err(SendError::Lost(lost.clone()));
+        }
+        if shared.closing {
+            return Err(SendError::Lost(Lost::Closed));
+        }
+        if shared.out.len() >= self.outgoing_bytes_max {
+            return Err(SendError::Overloaded("too many bytes wait to be sent to this peer"));
+        }
+        if shared.sent - shared.acknowledged >= self.peer_limits.credit_bytes {
+            return Err(SendError::Overloaded("the peer has too many unprocessed bytes of calls"));
+        }
+        Ok(())
+    }
+
+    fn queue_request(
+        &self,
+        shared: &mut Shared,
+        header: &RequestHeader,
+        body: impl FnOnce(&mut BytesMut) -> Result<(), CodecError>,
+    ) -> Result<(), SendError> {
+        let appended =
+            encode_request(&mut shared.out, header, body).map_err(|e| SendError::Codec(e.to_string()))?;
+        if !frame_fits(appended, self.peer_limits.frame_bytes_max) {
+            let kept = shared.out.len() - appended;
+            shared.out.truncate(kept);
+            return Err(SendError::TooLarge(appended));
+        }
+        shared.sent += appended as u64;
+        Ok(())
+    }
+
+    /// Sends a message between runtimes. Dropped when the peer does not drain its connection.
+    pub(crate) fn system<T: Serialize>(&self, channel: u8, message: &T) -> Result<(), SendError> {
+        let mut shared = self.shared.lock();
+        if let Some(lost) = &shared.lost {
+            return Err(SendError::Lost(lost.clone()));
+        }
+        if shared.out.len() >= self.outgoing_bytes_max.saturating_mul(2) {
+            return Err(SendError::Overloaded("too many bytes wait to be sent to this peer"));
+        }
+        let appended = encode_system(&mut shared.out, channel, message)
+            .map_err(|e| SendError::Codec(e.to_string()))?;
+        if !frame_fits(appended, self.peer_limits.frame_bytes_max) {
+            let kept = shared.out.len() - appended;
+            shared.out.truncate(kept);
+            return Err(SendError::TooLarge(appended));
+        }
+        self.flush(shared, true);
+        Ok(())
+    }
+
+    /// Ends a call counted by [`begin_serving`](Self::begin_serving): queues the response frame that `write` appends
+    /// (nothing for a one-way call, whose correlation is 0). `processed` is the size of the call's frame.
+    pub(crate) fn reply(&self, correlation: u64, processed: u64, write: impl FnOnce(&mut BytesMut) -> usize) {
+        self.serving.fetch_sub(1, Ordering::Relaxed);
+        let mut shared = self.shared.lock();
+        if shared.lost.is_some() {
+            return;
+        }
+        if correlation != 0 {
+            let appended = write(&mut shared.out);
+            self.fit_reply(&mut shared.out, correlation, appended);
+        }
+        self.note_processed(&mut shared, processed);
+        self.flush(shared, true);
+    }
+
+    /// Replaces an answer that is too large for the peer, or for a peer that does not read, by a failure.
+    pub(crate) fn fit_reply(&self, out: &mut BytesMut, correlation: u64, appended: usize) {
+        let why = if !frame_fits(appended, self.peer_limits.frame_bytes_max) {
+            "the answer is larger than the caller's largest frame"
+        } else if out.len() > self.outgoing_bytes_max {
+            "the caller does not read its answers"
+        } else {
+            return;
+        };
+        out.truncate(out.len() - appended);
+        encode_failure(out, correlation, FailureCode::Codec, true, why);
+    }
+
+    /// Gives the peer credit back, in steps of a quarter of what it has.
+    pub(super) fn note_processed(&self, shared: &mut Shared, bytes: u64) {
+        shared.processed += bytes;
+        if shared.processed - shared.told > self.limits.credit_bytes / 4 {
+            shared.told = shared.processed;
+            let total = shared.processed;
+            encode_credit(&mut shared.out, total);
+        }
+    }
+
+    /// Ends the connection after what is queued is written, saying why.
+    pub(crate) fn goodbye(&self, code: GoodbyeCode, text: &str) {
+        let mut shared = self.shared.lock();
+        if shared.lost.is_none() && !shared.closing {
+            shared.closing = true;
+            encode_goodbye(&mut shared.out, code, text);
+            self.flush(shared, true);
+        }
+    }
+
+    /// Ends the connection now; everybody who waits learns why.
+    pub(crate) fn lose(&self, why: Lost) {
+        let mut wake = Vec::new();
+        let mut shared = self.shared.lock();
+        if shared.lost.is_none() {
+            shared.lost = Some(why);
+            shared.pending.drain_wakers(&mut wake);
+            wake.extend(shared.driver.take());
+        }
+        drop(shared);
+        wake.into_iter().for_each(Waker::wake);
+    }
+
+    /// Ends the calls whose deadline has passed.
+    pub(crate) fn expire(&self, now: CoarseInstant) {
+        let mut wake = Vec::new();
+        self.shared.lock().pending.expire(now, &mut wake);
+        wake.into_iter().for_each(Waker::wake);
+    }
+
+    /// Gets what is queued on its way: writes it here when `direct` and the driver is asleep, else wakes the
+    /// driver.
+    fn flush(&self, mut shared: parking_lot::MutexGuard<'_, Shared>, direct: bool) {
+        if direct && shared.driver_idle && !shared.closing {
+            // An error shows up in the driver's next read; what was not written stays queued.
+            if let Ok(n) = self.stream.try_write(&shared.out) {
+                shared.out.advance(n);
+                self.bytes_sent.fetch_add(n as u64, Ordering::Relaxed);
+            }
+        }
+        if !shared.out.is_empty() && shared.driver_idle {
+            shared.driver_idle = false;
+            let driver = shared.driver.take();
+            drop(shared);
+            if let Some(driver) = driver {
+                driver.wake();
+            }
+        }
+    }
+}
+
+/// The wait for one answer. Dropping it gives the call up; a late answer is ignored.
+pub(crate) struct Ticket {
+    connection: Arc<Connection>,
+    correlation: Correlation,
+    over: bool,
+}
+
+impl Future for Ticket {
+    type Output = Result<Answer, Lost>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut shared = self.connection.shared.lock();
+        let answer = shared.pending.poll(self.correlation, cx.waker());
+        let lost = shared.lost.clone();
+        drop(shared);
+        match (answer, lost) {
+            (Some(answer), _) => {
+                self.over = true;
+                Poll::Ready(Ok(answer))
+            }
+            (None, Some(lost)) => Poll::Ready(Err(lost)),
+            (None, None) => Poll::Pending,
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if !self.over {
+            self.connection.shared.lock().pending.end(self.correlation);
+        }
+    }
+}

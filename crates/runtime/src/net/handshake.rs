@@ -1,0 +1,190 @@
+//! The first two frames of a connection.
+
+use std::time::Duration;
+
+use bytes::BytesMut;
+use emmer_core::limits::Limits;
+use emmer_core::{ClusterId, SiloAddress};
+use emmer_membership::DialOutcome;
+use emmer_wire::{
+    ConnectionLimits, FrameKind, HANDSHAKE_BYTES_MAX, Hello, HeaderError, PeerKind, Refuse, RefuseCode, Welcome,
+    decode_frame, encode_hello, encode_refuse, encode_welcome,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::Connection;
+
+/// How far a peer may send ahead of what has been processed.
+const CREDIT_BYTES: u64 = 64 << 20;
+
+/// What both sides of a handshake know about themselves.
+#[derive(Clone, Debug)]
+pub(crate) struct Greeting {
+    pub(crate) cluster: ClusterId,
+    pub(crate) me: PeerKind,
+    pub(crate) limits: Limits,
+    /// After this the handshake has failed.
+    pub(crate) timeout: Duration,
+}
+
+impl Greeting {
+    const fn connection_limits(&self) -> ConnectionLimits {
+        ConnectionLimits::new(&self.limits, CREDIT_BYTES)
+    }
+}
+
+/// Why a connection was not made.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DialError {
+    #[error("{0} cannot be reached: {1}")]
+    Connect(std::net::SocketAddr, std::io::Error),
+    #[error("{0} did not answer within {1:?}")]
+    TimedOut(std::net::SocketAddr, Duration),
+    #[error("{peer} refused the connection: {reason}", peer = .0, reason = .1.reason)]
+    Refused(std::net::SocketAddr, Refuse),
+    #[error("{0} does not speak Emmer's protocol: {1}")]
+    Protocol(std::net::SocketAddr, String),
+    #[error("{0} was declared dead")]
+    Dead(SiloAddress),
+    #[error("too many connections are being made")]
+    TooMany,
+}
+
+/// Connects to `endpoint`, and to the incarnation `expects` if one is named.
+pub(crate) async fn dial(
+    endpoint: std::net::SocketAddr,
+    expects: Option<SiloAddress>,
+    greeting: &Greeting,
+) -> Result<(Connection, SiloAddress, BytesMut), DialError> {
+    let attempt = async {
+        let mut stream = TcpStream::connect(endpoint).await.map_err(|e| DialError::Connect(endpoint, e))?;
+        // Small frames must not wait for more to come.
+        stream.set_nodelay(true).map_err(|e| DialError::Connect(endpoint, e))?;
+        let hello = Hello::new(greeting.cluster.clone(), greeting.me, expects, greeting.connection_limits());
+        let mut out = BytesMut::new();
+        encode_hello(&mut out, &hello);
+        stream.write_all(&out).await.map_err(|e| DialError::Connect(endpoint, e))?;
+        let mut input = BytesMut::new();
+        let (kind, payload) = first_frame(&mut stream, &mut input)
+            .await
+            .map_err(|why| DialError::Protocol(endpoint, why))?;
+        match kind {
+            FrameKind::Welcome => {
+                let welcome = Welcome::decode(&payload)
+                    .map_err(|e| DialError::Protocol(endpoint, e.to_string()))?;
+                let connection = Connection::new(
+                    PeerKind::Silo(welcome.silo),
+                    stream,
+                    welcome.limits,
+                    greeting.connection_limits(),
+                    greeting.limits.outgoing_bytes_max,
+                );
+                Ok((connection, welcome.silo, input))
+            }
+            FrameKind::Refuse => {
+                let refuse = Refuse::decode(&payload)
+                    .map_err(|e| DialError::Protocol(endpoint, e.to_string()))?;
+                Err(DialError::Refused(endpoint, refuse))
+            }
+            other => Err(DialError::Protocol(endpoint, format!("its first frame is {other:?}"))),
+        }
+    };
+    tokio::time::timeout(greeting.timeout, attempt)
+        .await
+        .unwrap_or(Err(DialError::TimedOut(endpoint, greeting.timeout)))
+}
+
+/// Asks who lives at the endpoint of `silo`, on a fresh connection, and hangs up.
+pub(crate) async fn dial_probe(silo: SiloAddress, greeting: &Greeting, timeout: Duration) -> DialOutcome {
+    let greeting = Greeting { timeout, ..greeting.clone() };
+    match dial(silo.endpoint(), Some(silo), &greeting).await {
+        Ok((_, found, _)) if found == silo => DialOutcome::Answered,
+        Ok((_, found, _)) => DialOutcome::OtherEpoch(found),
+        Err(DialError::Refused(_, refuse)) => match (refuse.code, refuse.silo) {
+            (RefuseCode::WrongSilo, Some(found)) => DialOutcome::OtherEpoch(found),
+            // It answers, so it lives, even if it does not want to talk.
+            (_, Some(found)) if found == silo => DialOutcome::Answered,
+            _ => DialOutcome::NoAnswer,
+        },
+        Err(DialError::Connect(_, e)) if e.kind() == std::io::ErrorKind::ConnectionRefused => DialOutcome::Refused,
+        Err(_) => DialOutcome::NoAnswer,
+    }
+}
+
+/// What an acceptor decides about a Hello.
+pub(crate) enum Verdict {
+    Accept,
+    Refuse(RefuseCode, String),
+}
+
+/// Answers the Hello on an accepted stream. `judge` decides; a refused or garbled stream is told why and
+/// closed.
+pub(crate) async fn accept(
+    mut stream: TcpStream,
+    me: SiloAddress,
+    greeting: &Greeting,
+    judge: impl Fn(&Hello) -> Verdict,
+) -> Result<(Connection, BytesMut), String> {
+    let attempt = async {
+        stream.set_nodelay(true).map_err(|e| e.to_string())?;
+        let mut input = BytesMut::new();
+        let mut out = BytesMut::new();
+        let hello = match first_frame(&mut stream, &mut input).await {
+            Ok((FrameKind::Hello, payload)) => Hello::decode(&payload).map_err(|e| (code_of(&e), e.to_string())),
+            Ok((kind, _)) => Err((RefuseCode::BadHello, format!("expected Hello, got {kind:?}"))),
+            Err(why) => Err((RefuseCode::BadHello, why)),
+        };
+        let verdict = match &hello {
+            Ok(hello) => judge(hello),
+            Err((code, reason)) => Verdict::Refuse(*code, reason.clone()),
+        };
+        match (hello, verdict) {
+            (Ok(hello), Verdict::Accept) => {
+                let limits = greeting.connection_limits();
+                let version = hello.negotiated().unwrap_or(emmer_wire::PROTOCOL_VERSION);
+                encode_welcome(&mut out, &Welcome { version, silo: me, limits });
+                stream.write_all(&out).await.map_err(|e| e.to_string())?;
+                let connection = Connection::new(
+                    hello.peer,
+                    stream,
+                    hello.limits,
+                    limits,
+                    greeting.limits.outgoing_bytes_max,
+                );
+                Ok((connection, input))
+            }
+            (_, Verdict::Refuse(code, reason)) => {
+                // Another cluster's dialer is not told who is here.
+                let silo = (code != RefuseCode::ClusterMismatch && code != RefuseCode::BadHello).then_some(me);
+                encode_refuse(&mut out, &Refuse { code, silo, reason: reason.clone() });
+                let _ = stream.write_all(&out).await;
+                let _ = stream.shutdown().await;
+                Err(reason)
+            }
+            (Err((_, reason)), Verdict::Accept) => Err(reason),
+        }
+    };
+    tokio::time::timeout(greeting.timeout, attempt)
+        .await
+        .unwrap_or_else(|_| Err(format!("no Hello within {:?}", greeting.timeout)))
+}
+
+const fn code_of(error: &HeaderError) -> RefuseCode {
+    error.refuse_code()
+}
+
+async fn first_frame(stream: &mut TcpStream, input: &mut BytesMut) -> Result<(FrameKind, bytes::Bytes), String> {
+    loop {
+        match decode_frame(input, HANDSHAKE_BYTES_MAX) {
+            Ok(Some(frame)) => return Ok((frame.kind, frame.payload)),
+            Ok(None) => {}
+            Err(e) => return Err(e.to_string()),
+        }
+        match stream.read_buf(input).await {
+            Ok(0) => return Err("the stream ended during the handshake".to_owned()),
+            Ok(_) => {}
+            Err(e) => return Err(e.to_string()),
+        }
+    }
+}

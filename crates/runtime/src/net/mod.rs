@@ -1,0 +1,15 @@
+//! Connections: one per pair of peers, driven by one task each that both reads and writes.
+
+mod connection;
+mod driver;
+mod handshake;
+mod listener;
+mod pending;
+mod pool;
+
+pub(crate) use self::connection::{Connection, Lost, SendError, Ticket};
+pub(crate) use self::driver::{Handler, drive};
+pub(crate) use self::handshake::{DialError, Greeting, dial, dial_probe};
+pub(crate) use self::listener::{Listener, Port};
+pub(crate) use self::pending::Answer;
+pub(crate) use self::pool::Pool;

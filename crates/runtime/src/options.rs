@@ -1,0 +1,131 @@
+//! What an operator can set.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use emmer_core::ClusterId;
+use emmer_core::limits::Limits;
+
+/// The settings of one silo.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct SiloOptions {
+    /// The cluster to join. Default `dev`.
+    pub cluster_id: ClusterId,
+    /// The name under which grain state is stored: clusters with one service id share their grains' state (a blue
+    /// and a green deployment, say), clusters with different ones do not. Default: the cluster id.
+    pub service_id: Option<ClusterId>,
+    /// Where other silos connect to. Port 0 takes a free one. Default `127.0.0.1:0`.
+    pub listen: SocketAddr,
+    /// The address other silos are told to connect to, when it is not the one listened on (behind a wildcard or
+    /// an address translation).
+    pub advertise: Option<SocketAddr>,
+    /// Where clients connect to; no gateway when none. Default none.
+    pub gateway: Option<SocketAddr>,
+    /// The silo's name, for people. Default: the host's name and the port.
+    pub name: Option<String>,
+    /// The membership protocol's parameters.
+    pub membership: emmer_membership::Config,
+    /// The directory's parameters; `points_per_silo` must be the same on every silo.
+    pub directory: emmer_directory::Config,
+    /// How long a call waits for its answer when neither it nor its caller's deadline says. Default 30 s.
+    pub response_timeout: Duration,
+    /// How long an activation may be idle before it is deactivated, for classes that do not say. Default 15 min.
+    pub collection_age: Duration,
+    /// How often idle activations are looked for. Default: a quarter of `collection_age`, 1 s to 1 min.
+    pub collection_quantum: Option<Duration>,
+    /// The longest an activation may take: registration, reading the state, the hook. Default 30 s.
+    pub activation_timeout: Duration,
+    /// The longest a deactivate hook may take. Default 30 s.
+    pub deactivation_timeout: Duration,
+    /// The longest a graceful stop may take in all. Default 60 s.
+    pub shutdown_timeout: Duration,
+    /// The longest a connection may take to be made. Default 5 s.
+    pub connect_timeout: Duration,
+    /// Maxima of queues, frames and lists.
+    pub limits: Limits,
+}
+
+impl Default for SiloOptions {
+    fn default() -> Self {
+        Self {
+            cluster_id: default_cluster(),
+            service_id: None,
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            advertise: None,
+            gateway: None,
+            name: None,
+            membership: emmer_membership::Config::default(),
+            directory: emmer_directory::Config::default(),
+            response_timeout: Duration::from_secs(30),
+            collection_age: Duration::from_secs(15 * 60),
+            collection_quantum: None,
+            activation_timeout: Duration::from_secs(30),
+            deactivation_timeout: Duration::from_secs(30),
+            shutdown_timeout: Duration::from_secs(60),
+            connect_timeout: Duration::from_secs(5),
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl SiloOptions {
+    /// How often idle activations are looked for.
+    pub(crate) fn quantum(&self) -> Duration {
+        let by_age = (self.collection_age / 4).clamp(Duration::from_secs(1), Duration::from_secs(60));
+        self.collection_quantum.unwrap_or(by_age)
+    }
+
+    /// The name under which grain state is stored.
+    pub(crate) fn service(&self) -> &ClusterId {
+        self.service_id.as_ref().unwrap_or(&self.cluster_id)
+    }
+}
+
+/// The settings of one client outside the cluster.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ClientOptions {
+    /// The cluster to call. Default `dev`.
+    pub cluster_id: ClusterId,
+    /// How long a call waits for its answer when it does not say. Default 30 s.
+    pub response_timeout: Duration,
+    /// How often the list of gateways is read from the store. Default 10 s; a lost connection reads it at once.
+    pub gateway_list_refresh_period: Duration,
+    /// The longest a connection may take to be made. Default 5 s.
+    pub connect_timeout: Duration,
+    /// How many gateways to stay connected to. Default 4.
+    pub gateways_max: usize,
+    /// Maxima of queues, frames and lists.
+    pub limits: Limits,
+}
+
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self {
+            cluster_id: default_cluster(),
+            response_timeout: Duration::from_secs(30),
+            gateway_list_refresh_period: Duration::from_secs(10),
+            connect_timeout: Duration::from_secs(5),
+            gateways_max: 4,
+            limits: Limits::default(),
+        }
+    }
+}
+
+#[expect(clippy::expect_used, reason = "a constant that a test checks")]
+fn default_cluster() -> ClusterId {
+    ClusterId::new("dev").expect("dev is a cluster id")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_made_without_trouble() {
+        assert_eq!(SiloOptions::default().service().as_str(), "dev");
+        assert_eq!(ClientOptions::default().cluster_id.as_str(), "dev");
+        assert_eq!(SiloOptions::default().quantum(), Duration::from_secs(60));
+    }
+}

@@ -1,0 +1,442 @@
+//! From settings to a running silo.
+
+use std::collections::HashMap;
+use std::marker::PhantomData;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::time::Duration;
+
+use emmer_core::{ClusterId, GrainTypeId, SiloAddress, SiloEntry, SiloStatus};
+use emmer_membership::{Membership, TerminateReason, View};
+use emmer_placement::PlacementTable;
+use emmer_store::silos::SiloTable;
+use emmer_store::state::StateTable;
+use emmer_store::{BoxFuture, StoreError, SystemStore};
+use emmer_wire::PeerKind;
+use parking_lot::Mutex;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::outbox::Outboxes;
+use super::{Silo, SiloCore};
+use crate::activation::{AnyClass, Class, MethodCollision};
+use crate::catalog::Catalog;
+use crate::clock::{self, Clock};
+use crate::directory::DirectoryService;
+use crate::grain::{Grain, Hosted, Interface};
+use crate::locations::Locations;
+use crate::membership::{self, Input, MembershipHandle};
+use crate::metrics::Metrics;
+use crate::net::{Greeting, Listener, Pool, Port};
+use crate::options::SiloOptions;
+
+/// What opens a system store by URL. The facade's implementation knows the stores its features bring.
+pub trait StoreOpener: 'static {
+    /// Opens the store.
+    ///
+    /// # Errors
+    /// An unknown scheme, or what the store says.
+    fn open(url: &str) -> BoxFuture<'static, Result<Arc<dyn SystemStore>, StoreError>>;
+}
+
+/// Opens nothing: for embedding this crate without the facade.
+#[derive(Debug)]
+pub struct NoStores;
+
+impl StoreOpener for NoStores {
+    fn open(url: &str) -> BoxFuture<'static, Result<Arc<dyn SystemStore>, StoreError>> {
+        let store = url.split("://").next().unwrap_or_default().to_owned();
+        Box::pin(std::future::ready(Err(StoreError {
+            kind: emmer_store::StoreErrorKind::Invalid,
+            store,
+            operation: "open".to_owned(),
+            detail: "no store is known by URL here: give an opened one".to_owned(),
+        })))
+    }
+}
+
+/// A system store: by URL, or opened already.
+#[derive(Clone)]
+pub enum StoreSource {
+    /// As in `sqlite://cluster.db`.
+    Url(String),
+    /// An opened store, possibly shared with others in this process.
+    Opened(Arc<dyn SystemStore>),
+}
+
+impl From<&str> for StoreSource {
+    fn from(url: &str) -> Self {
+        Self::Url(url.to_owned())
+    }
+}
+
+impl From<String> for StoreSource {
+    fn from(url: String) -> Self {
+        Self::Url(url)
+    }
+}
+
+impl From<Arc<dyn SystemStore>> for StoreSource {
+    fn from(store: Arc<dyn SystemStore>) -> Self {
+        Self::Opened(store)
+    }
+}
+
+impl StoreSource {
+    pub(crate) async fn open<S: StoreOpener>(self) -> Result<Arc<dyn SystemStore>, StoreError> {
+        match self {
+            Self::Url(url) => S::open(&url).await,
+            Self::Opened(store) => Ok(store),
+        }
+    }
+}
+
+/// Why a silo did not start. Nothing is left behind but, at most, a Joining row that others will clear.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The system store cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// No store was given.
+    #[error("a silo needs a system store: call .store(...)")]
+    NoStore,
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address} for {purpose}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// `silos` or `clients`.
+        purpose: &'static str,
+        /// What the operating system says.
+        source: std::io::Error,
+    },
+    /// Other silos could not connect to a wildcard address.
+    #[error("{0} is a wildcard: say with `advertise` which address other silos shall connect to")]
+    Wildcard(SocketAddr),
+    /// A membership option is out of its range.
+    #[error("membership: {0}")]
+    Membership(#[from] emmer_membership::ConfigError),
+    /// Two grain types cannot be told apart.
+    #[error("the grain types {0:?} and {1:?} have the same number: rename one")]
+    TypeCollision(&'static str, &'static str),
+    /// Two methods of a class cannot be told apart.
+    #[error("the methods {0} and {1} have the same number: rename one")]
+    MethodCollision(&'static str, &'static str),
+    /// One grain type is hosted by two classes.
+    #[error("the grain type {0:?} is hosted twice, by different classes")]
+    HostedTwice(&'static str),
+    /// The cluster did not take the silo in.
+    #[error("the silo {silo} did not become Active: {reason}")]
+    Join {
+        /// Who tried.
+        silo: SiloAddress,
+        /// Why not.
+        reason: TerminateReason,
+    },
+}
+
+type MakeClass = Box<dyn FnOnce(Duration) -> Result<Arc<dyn AnyClass>, MethodCollision> + Send>;
+type TerminateHook = Box<dyn FnOnce(TerminateReason) + Send>;
+
+struct HostedType {
+    name: &'static str,
+    class: std::any::TypeId,
+    make: MakeClass,
+}
+
+/// Describes a silo until it is started.
+pub struct SiloBuilder<S: StoreOpener> {
+    options: SiloOptions,
+    store: Option<StoreSource>,
+    hosted: Vec<HostedType>,
+    on_terminate: Option<TerminateHook>,
+    stores: PhantomData<fn() -> S>,
+}
+
+impl<S: StoreOpener> SiloBuilder<S> {
+    pub(super) fn new() -> Self {
+        Self {
+            options: SiloOptions::default(),
+            store: None,
+            hosted: Vec::new(),
+            on_terminate: None,
+            stores: PhantomData,
+        }
+    }
+
+    /// Takes all settings at once; call it before the single ones.
+    #[must_use]
+    pub fn options(mut self, options: SiloOptions) -> Self {
+        self.options = options;
+        self
+    }
+
+    /// Changes some settings.
+    #[must_use]
+    pub fn configure(mut self, change: impl FnOnce(&mut SiloOptions)) -> Self {
+        change(&mut self.options);
+        self
+    }
+
+    /// The system store: a URL or an opened store.
+    #[must_use]
+    pub fn store(mut self, store: impl Into<StoreSource>) -> Self {
+        self.store = Some(store.into());
+        self
+    }
+
+    /// The cluster to join.
+    #[must_use]
+    pub fn cluster_id(mut self, cluster: ClusterId) -> Self {
+        self.options.cluster_id = cluster;
+        self
+    }
+
+    /// Where other silos connect to; port 0 takes a free one.
+    #[must_use]
+    pub const fn listen(mut self, address: SocketAddr) -> Self {
+        self.options.listen = address;
+        self
+    }
+
+    /// Where clients connect to; port 0 takes a free one. Without it the silo is no gateway.
+    #[must_use]
+    pub const fn gateway(mut self, address: SocketAddr) -> Self {
+        self.options.gateway = Some(address);
+        self
+    }
+
+    /// Hosts the grains of interface `I` with class `G`, as in `.host::<dyn Counter, CounterGrain>()`. A class may
+    /// host several interfaces that name the same grain type.
+    #[must_use]
+    pub fn host<I, G>(mut self) -> Self
+    where
+        I: Interface + Hosted<G> + ?Sized,
+        G: Grain,
+    {
+        let make: MakeClass = Box::new(|idle| {
+            let class = Class::<G>::new(I::GRAIN_TYPE, I::methods(), idle)?;
+            Ok(Arc::new(class) as Arc<dyn AnyClass>)
+        });
+        self.hosted.push(HostedType { name: I::GRAIN_TYPE, class: std::any::TypeId::of::<G>(), make });
+        self
+    }
+
+    /// What to do when the cluster has declared this silo dead (or its row is gone, or a later incarnation took its
+    /// place). The silo runs no turn any more when the hook runs. Default: end the process with
+    /// [`EXIT_CODE_TERMINATED`](crate::EXIT_CODE_TERMINATED).
+    #[must_use]
+    pub fn on_terminate(mut self, hook: impl FnOnce(TerminateReason) + Send + 'static) -> Self {
+        self.on_terminate = Some(Box::new(hook));
+        self
+    }
+
+    /// Opens the store, listens, joins the cluster, and returns once the silo is Active.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub async fn start(self) -> Result<Silo<S>, StartError> {
+        let Self { options, store, hosted, on_terminate, .. } = self;
+        options.membership.validate()?;
+        let classes = make_classes(hosted, options.collection_age)?;
+        let store = store.ok_or(StartError::NoStore)?.open::<S>().await?;
+        // The port first: whoever holds it is the only process that can use this address, and only then is it time
+        // to choose an epoch.
+        let silo_socket = listen(options.listen, "silos").await?;
+        let endpoint = advertised(&options, &silo_socket)?;
+        let gateway_socket = match options.gateway {
+            Some(address) => Some(listen(address, "clients").await?),
+            None => None,
+        };
+        let gateway = gateway_socket.as_ref().and_then(|s| s.local_addr().ok());
+        let address = SiloAddress::new(endpoint, clock::epoch_now());
+
+        let table = SiloTable::new(store.clone(), options.cluster_id.clone())
+            .with_rows_max(options.limits.membership_rows_max);
+        let states = StateTable::new(store, options.service().clone());
+        table.ensure().await?;
+        states.ensure().await?;
+
+        let entry = describe(address, &options, gateway);
+        let clock = Clock::new();
+        let seed = address.stable_hash(address.epoch());
+        let machine = Membership::new(options.membership.clone(), entry, seed, clock.exact())?;
+        let (handle, inputs) = MembershipHandle::new();
+        let core = Arc::new(make_core(address, options, clock, classes, handle, states, seed));
+
+        open_ports(&core, silo_socket, gateway_socket);
+        tokio::spawn(core.clone().tick());
+        let driven = core.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                () = driven.stopped.cancelled() => {}
+                () = driven.directory.drive(driven.clone()) => {}
+            }
+        });
+        let running = core.clone();
+        tokio::spawn(async move { run_membership(running, machine, table, inputs, on_terminate).await });
+        join(&core).await?;
+        Ok(Silo { core, gateway, stores: PhantomData })
+    }
+}
+
+fn make_classes(
+    hosted: Vec<HostedType>,
+    idle: Duration,
+) -> Result<HashMap<GrainTypeId, Arc<dyn AnyClass>>, StartError> {
+    let mut classes: HashMap<GrainTypeId, (std::any::TypeId, Arc<dyn AnyClass>)> = HashMap::new();
+    for HostedType { name, class, make } in hosted {
+        let made = make(idle).map_err(|c| StartError::MethodCollision(c.first, c.second))?;
+        match classes.get(&GrainTypeId::of(name)) {
+            Some((_, other)) if other.name() != name => return Err(StartError::TypeCollision(other.name(), name)),
+            Some((first, _)) if *first != class => return Err(StartError::HostedTwice(name)),
+            Some((_, other)) => {
+                let both = other.clone().merged(made).map_err(|c| StartError::MethodCollision(c.first, c.second))?;
+                classes.insert(GrainTypeId::of(name), (class, both));
+            }
+            None => {
+                classes.insert(GrainTypeId::of(name), (class, made));
+            }
+        }
+    }
+    Ok(classes.into_iter().map(|(id, (_, class))| (id, class)).collect())
+}
+
+async fn listen(address: SocketAddr, purpose: &'static str) -> Result<TcpListener, StartError> {
+    TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, purpose, source })
+}
+
+/// The address other silos are told: the advertised one, or the one listened on.
+fn advertised(options: &SiloOptions, socket: &TcpListener) -> Result<SocketAddr, StartError> {
+    let bound = socket
+        .local_addr()
+        .map_err(|source| StartError::Listen { address: options.listen, purpose: "silos", source })?;
+    let mut endpoint = options.advertise.unwrap_or(bound);
+    if endpoint.port() == 0 {
+        endpoint.set_port(bound.port());
+    }
+    if endpoint.ip().is_unspecified() { Err(StartError::Wildcard(endpoint)) } else { Ok(endpoint) }
+}
+
+fn describe(address: SiloAddress, options: &SiloOptions, gateway: Option<SocketAddr>) -> SiloEntry {
+    let host = host_name();
+    let name = options.name.clone().unwrap_or_else(|| format!("{host}:{}", address.port()));
+    let role = std::env::current_exe()
+        .ok()
+        .and_then(|exe| exe.file_stem().map(|s| s.to_string_lossy().into_owned()))
+        .unwrap_or_default();
+    let mut entry = SiloEntry::new(address, SiloStatus::Created, clock::wall());
+    entry.proxy_port = gateway.map_or(0, |g| g.port());
+    entry.host_name = host.as_str().into();
+    entry.instance_name = name.as_str().into();
+    entry.role_name = role.as_str().into();
+    entry
+}
+
+/// The host's name as the operating system tells it without a library: for people only.
+fn host_name() -> String {
+    std::env::var("HOSTNAME")
+        .ok()
+        .or_else(|| std::fs::read_to_string("/etc/hostname").ok())
+        .map(|name| name.trim().to_owned())
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "localhost".to_owned())
+}
+
+fn make_core(
+    address: SiloAddress,
+    options: SiloOptions,
+    clock: Clock,
+    classes: HashMap<GrainTypeId, Arc<dyn AnyClass>>,
+    membership: MembershipHandle,
+    states: StateTable,
+    seed: u64,
+) -> SiloCore {
+    let greeting = Greeting {
+        cluster: options.cluster_id.clone(),
+        me: PeerKind::Silo(address),
+        limits: options.limits.clone(),
+        timeout: options.connect_timeout,
+    };
+    SiloCore {
+        address,
+        handle: tokio::runtime::Handle::current(),
+        catalog: Catalog::new(),
+        classes,
+        directory: DirectoryService::new(address, options.directory.clone(), clock.mono()),
+        locations: Locations::new(options.limits.location_cache_max),
+        membership,
+        metrics: Metrics::default(),
+        pool: Arc::new(Pool::new(greeting)),
+        states,
+        views: watch::Sender::new(Arc::new(View::empty())),
+        status: watch::Sender::new(SiloStatus::Created),
+        fence: watch::Sender::new(false),
+        fenced: AtomicBool::new(false),
+        placement: Mutex::new(PlacementTable::new(seed)),
+        outboxes: Outboxes::default(),
+        stopped: CancellationToken::new(),
+        ended: watch::Sender::new(None),
+        one_ways: Arc::new(AtomicUsize::new(0)),
+        options,
+        clock,
+    }
+}
+
+fn open_ports(core: &Arc<SiloCore>, silos: TcpListener, clients: Option<TcpListener>) {
+    let ports = [Some((Port::Silo, silos)), clients.map(|socket| (Port::Gateway, socket))];
+    for (port, socket) in ports.into_iter().flatten() {
+        let listener = Listener {
+            port,
+            me: core.address,
+            greeting: core.pool.greeting().clone(),
+            handler: core.clone(),
+            pool: core.pool.clone(),
+            stop: core.stopped.clone(),
+        };
+        tokio::spawn(listener.run(socket));
+    }
+}
+
+async fn run_membership(
+    core: Arc<SiloCore>,
+    machine: Membership,
+    table: SiloTable,
+    inputs: tokio::sync::mpsc::Receiver<Input>,
+    hook: Option<TerminateHook>,
+) {
+    let reason = tokio::select! {
+        biased;
+        reason = membership::run(core.clone(), machine, table, inputs) => reason,
+        () = core.stopped.cancelled() => return,
+    };
+    let joined = *core.status.borrow() >= SiloStatus::Active;
+    core.end(reason);
+    if reason == TerminateReason::Left || !joined {
+        return;
+    }
+    tracing::error!(me = %core.address, %reason, "this silo ends");
+    match hook {
+        Some(hook) => hook(reason),
+        None => std::process::exit(crate::EXIT_CODE_TERMINATED),
+    }
+}
+
+/// Joins, and waits until the silo is Active in a view.
+async fn join(core: &Arc<SiloCore>) -> Result<(), StartError> {
+    core.membership.send_surely(Input::Join).await;
+    let mut status = core.status.subscribe();
+    let outcome = tokio::select! {
+        biased;
+        _ = status.wait_for(|s| *s == SiloStatus::Active) => None,
+        reason = core.terminated() => Some(reason),
+    };
+    match outcome {
+        None => Ok(()),
+        Some(reason) => Err(StartError::Join { silo: core.address, reason }),
+    }
+}

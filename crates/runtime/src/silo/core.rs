@@ -1,0 +1,273 @@
+//! What every part of a silo shares.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use emmer_core::{GrainId, GrainTypeId, SiloAddress, SiloStatus};
+use emmer_membership::{TerminateReason, View};
+use emmer_placement::{PlacementRequest, PlacementTable};
+use emmer_store::state::StateTable;
+use emmer_wire::{GoodbyeCode, PeerKind};
+use parking_lot::Mutex;
+use serde::Serialize;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::outbox::Outboxes;
+use crate::activation::{AnyClass, RunActivation};
+use crate::catalog::Catalog;
+use crate::clock::Clock;
+use crate::directory::DirectoryService;
+use crate::grain::{CallError, Failure};
+use crate::locations::Locations;
+use crate::membership::MembershipHandle;
+use crate::metrics::{Metrics, SiloStatistics};
+use crate::net::{Connection, DialError, Greeting, Lost, Pool};
+use crate::options::SiloOptions;
+
+/// One-way calls of this process under way at once; one more is `Overloaded`.
+const ONE_WAY_MAX: usize = 100_000;
+
+/// Where a call goes.
+pub(crate) enum Place {
+    /// To an activation on this silo (which may still have to be activated).
+    Here(Arc<dyn RunActivation>),
+    /// To another silo. `placed`: the directory does not know the grain, this silo was chosen for it.
+    There { peer: SiloAddress, placed: bool },
+}
+
+/// The silo as its parts see it.
+pub(crate) struct SiloCore {
+    pub(crate) address: SiloAddress,
+    pub(crate) options: SiloOptions,
+    pub(crate) clock: Clock,
+    pub(crate) handle: tokio::runtime::Handle,
+    pub(crate) catalog: Catalog,
+    pub(crate) classes: HashMap<GrainTypeId, Arc<dyn AnyClass>>,
+    pub(crate) directory: DirectoryService,
+    pub(crate) locations: Locations,
+    pub(crate) membership: MembershipHandle,
+    pub(crate) metrics: Metrics,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) states: StateTable,
+    pub(crate) views: watch::Sender<Arc<View>>,
+    /// The silo's own status, as it last published it.
+    pub(crate) status: watch::Sender<SiloStatus>,
+    /// True while no new turn may start.
+    pub(crate) fence: watch::Sender<bool>,
+    /// Mirrors `fence`, for the hot path.
+    pub(crate) fenced: AtomicBool,
+    pub(crate) placement: Mutex<PlacementTable>,
+    pub(crate) outboxes: Outboxes,
+    /// Fires when the silo has ended; every task of the silo ends with it.
+    pub(crate) stopped: CancellationToken,
+    pub(crate) ended: watch::Sender<Option<TerminateReason>>,
+    pub(crate) one_ways: Arc<AtomicUsize>,
+}
+
+/// One one-way call under way.
+pub(crate) struct OneWayPermit(Arc<AtomicUsize>);
+
+impl Drop for OneWayPermit {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl SiloCore {
+    pub(crate) fn view(&self) -> Arc<View> {
+        self.views.borrow().clone()
+    }
+
+    pub(crate) fn view_version(&self) -> u64 {
+        self.views.borrow().version()
+    }
+
+    pub(crate) fn statistics(&self) -> SiloStatistics {
+        self.metrics.snapshot(self.catalog.len())
+    }
+
+    /// Whether no new turn may start.
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.fenced.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_fence(&self, on: bool) {
+        if on {
+            tracing::warn!(me = %self.address, "heard from nobody for too long: starting no turns");
+        }
+        self.fenced.store(on || self.stopped.is_cancelled(), Ordering::Release);
+        self.fence.send_replace(on);
+    }
+
+    /// Waits until turns may start. A silo that has ended never returns from here: its callers' deadlines do.
+    pub(crate) async fn wait_unfenced(&self) {
+        if self.is_fenced() {
+            let mut fence = self.fence.subscribe();
+            let _ = fence.wait_for(|fenced| !fenced).await;
+            if self.stopped.is_cancelled() {
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Whether new activations may be made here.
+    pub(crate) fn accepts_activations(&self) -> bool {
+        *self.status.borrow() == SiloStatus::Active
+    }
+
+    /// Puts a new view in force, everywhere in this silo, in the order in which the parts depend on it.
+    pub(crate) fn install(self: &Arc<Self>, view: Arc<View>, status: SiloStatus) {
+        tracing::debug!(me = %self.address, version = view.version(), active = view.active_count(), %status, "new view");
+        let dead = |silo: &SiloAddress| view.status_of(silo) == Some(SiloStatus::Dead);
+        let named = view.members().iter().map(|m| m.address);
+        self.pool.set_dead(named.filter(|s| dead(s)));
+        self.outboxes.drop_dead(&view);
+        self.locations.forget_silos(|silo| dead(&silo) || view.status_of(&silo).is_none());
+        self.membership.retain(&view);
+        self.directory.install(self, &view);
+        self.status.send_replace(status);
+        self.views.send_replace(view);
+    }
+
+    /// Sends a message to another silo's runtime, in order, connecting if need be. Best effort.
+    pub(crate) fn post<T: Serialize>(self: &Arc<Self>, to: SiloAddress, channel: u8, message: &T) {
+        self.outboxes.post(self, to, channel, message);
+    }
+
+    /// The connection to `peer`, made if there is none.
+    pub(crate) async fn connect(self: &Arc<Self>, peer: SiloAddress) -> Result<Arc<Connection>, DialError> {
+        self.pool.connect(peer, self).await
+    }
+
+    /// How this silo introduces itself when it only asks who is there.
+    pub(crate) fn probe_greeting(&self) -> Greeting {
+        Greeting { me: PeerKind::Probe(self.address), ..self.pool.greeting().clone() }
+    }
+
+    /// Finds a grain: on this silo, where it was last seen, where the directory says, or where placement puts it.
+    pub(crate) async fn locate(self: &Arc<Self>, id: &GrainId, avoid: &[SiloAddress]) -> Result<Place, Failure> {
+        self.wait_unfenced().await;
+        if let Some(activation) = self.catalog.get(id) {
+            return Ok(Place::Here(activation));
+        }
+        let usable = |peer: &SiloAddress| *peer != self.address && !avoid.contains(peer) && !self.pool.is_dead(*peer);
+        if let Some(peer) = self.locations.get(id).filter(usable) {
+            return Ok(Place::There { peer, placed: false });
+        }
+        let found = self.directory.lookup(self, id).await.map_err(|why| self.unavailable(why))?;
+        match found {
+            Some(at) if at.silo != self.address => Ok(Place::There { peer: at.silo, placed: false }),
+            _ => self.place(id, avoid),
+        }
+    }
+
+    fn unavailable(&self, why: String) -> Failure {
+        if self.stopped.is_cancelled() {
+            return CallError::ShuttingDown;
+        }
+        CallError::Unreachable { silo: None, maybe_executed: false, detail: why }
+    }
+
+    fn place(self: &Arc<Self>, id: &GrainId, avoid: &[SiloAddress]) -> Result<Place, Failure> {
+        let class = self.class_of(id)?;
+        let view = self.view();
+        let candidates: Vec<_> = view.active().map(|m| m.address).filter(|s| !avoid.contains(s)).collect();
+        let request = PlacementRequest { local: self.address, grain: id, requesting: self.address };
+        let chosen = self.placement.lock().place(Some(&class.placement()), &request, &candidates);
+        match chosen {
+            Ok(silo) if silo == self.address => self.create_here(id).map(Place::Here),
+            Ok(peer) => Ok(Place::There { peer, placed: true }),
+            Err(e) => {
+                Err(CallError::Unreachable { silo: None, maybe_executed: false, detail: e.to_string() })
+            }
+        }
+    }
+
+    /// The activation of `id` on this silo, made if there is none.
+    pub(crate) fn create_here(self: &Arc<Self>, id: &GrainId) -> Result<Arc<dyn RunActivation>, Failure> {
+        let class = self.class_of(id)?;
+        self.catalog
+            .get_or_create(self, class, id)
+            .map_err(|_full| CallError::Overloaded("the silo holds as many activations as it may".to_owned()))
+    }
+
+    fn class_of(&self, id: &GrainId) -> Result<&Arc<dyn AnyClass>, Failure> {
+        self.classes.get(&id.grain_type()).ok_or_else(|| {
+            let mut known: Vec<_> = self.classes.values().map(|c| c.name()).collect();
+            known.sort_unstable();
+            CallError::Rejected(format!(
+                "silo {} hosts no grain type with the number {} (it hosts: {})",
+                self.address,
+                id.grain_type(),
+                known.join(", ")
+            ))
+        })
+    }
+
+    /// Room for one more one-way call of this process.
+    pub(crate) fn one_way_permit(&self) -> Result<OneWayPermit, Failure> {
+        if self.stopped.is_cancelled() {
+            return Err(CallError::ShuttingDown);
+        }
+        if self.one_ways.fetch_add(1, Ordering::Relaxed) >= ONE_WAY_MAX {
+            self.one_ways.fetch_sub(1, Ordering::Relaxed);
+            return Err(CallError::Overloaded("too many one-way calls are under way".to_owned()));
+        }
+        Ok(OneWayPermit(self.one_ways.clone()))
+    }
+
+    /// Ends the silo now: no turn starts any more, every connection breaks, every task ends.
+    pub(crate) fn end(&self, reason: TerminateReason) {
+        self.fenced.store(true, Ordering::Release);
+        self.stopped.cancel();
+        self.ended.send_if_modified(|ended| {
+            let first = ended.is_none();
+            ended.get_or_insert(reason);
+            first
+        });
+        if reason == TerminateReason::Left {
+            self.pool.goodbye(GoodbyeCode::Stopping, "this silo has left the cluster");
+        } else {
+            self.pool.open().iter().for_each(|c| c.lose(Lost::Closed));
+        }
+    }
+
+    pub(crate) async fn terminated(&self) -> TerminateReason {
+        let mut ended = self.ended.subscribe();
+        match ended.wait_for(Option::is_some).await.as_deref() {
+            Ok(Some(reason)) => *reason,
+            _ => TerminateReason::Left,
+        }
+    }
+
+    /// Drives what goes by the clock: the coarse clock, deadlines, idle activations.
+    pub(crate) async fn tick(self: Arc<Self>) {
+        let mut ticks = tokio::time::interval(crate::clock::COARSE_TICK);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let shards = Catalog::shard_count();
+        let per_shard = self.options.quantum() / u32::try_from(shards).unwrap_or(1);
+        let mut next_shard = 0;
+        let mut next_sweep = self.clock.now().after(per_shard);
+        loop {
+            tokio::select! {
+                biased;
+                () = self.stopped.cancelled() => return,
+                _ = ticks.tick() => {}
+            }
+            self.clock.tick();
+            let now = self.clock.now();
+            self.pool.expire(now);
+            // One shard at a time, so that a million idle activations are never looked at in one go.
+            while next_sweep <= now {
+                for activation in self.catalog.shard_activations(next_shard) {
+                    activation.collect_if_idle(now);
+                }
+                next_shard = (next_shard + 1) % shards;
+                next_sweep = next_sweep.after(per_shard.max(Duration::from_millis(1)));
+            }
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! What a gateway and its clients say to each other beside calls.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use emmer_wire::{PeerKind, channel, codec};
+use serde::{Deserialize, Serialize};
+
+use super::SiloCore;
+use crate::metrics::SiloStatistics;
+use crate::net::Connection;
+
+/// How often the calls that still run for clients are counted while stopping.
+const DRAIN_CHECK: Duration = Duration::from_millis(10);
+
+/// A message between a gateway and a client.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum GatewayMessage {
+    /// Gateway to client: send new calls elsewhere; what is under way will still be answered.
+    #[serde(rename = "s")]
+    Stopping,
+    /// Client to gateway: how are you?
+    #[serde(rename = "q")]
+    StatisticsQuery,
+    /// Gateway to client: the answer.
+    #[serde(rename = "a")]
+    Statistics(SiloStatistics),
+}
+
+impl SiloCore {
+    /// A message from a client.
+    pub(crate) fn gateway_message(&self, connection: &Connection, payload: &Bytes) {
+        match codec::decode(payload) {
+            Ok(GatewayMessage::StatisticsQuery) => {
+                let answer = GatewayMessage::Statistics(self.statistics());
+                if let Err(e) = connection.system(channel::GATEWAY, &answer) {
+                    tracing::debug!(error = ?e, "statistics were not sent");
+                }
+            }
+            Ok(other) => tracing::debug!(?other, "a client sent what only gateways send"),
+            Err(e) => tracing::warn!(error = %e, "an unreadable gateway message"),
+        }
+    }
+
+    fn clients(&self) -> Vec<Arc<Connection>> {
+        let open = self.pool.open();
+        open.into_iter().filter(|c| matches!(c.peer, PeerKind::Client(_))).collect()
+    }
+
+    /// Tells clients to send new calls elsewhere.
+    pub(super) fn announce_stop(&self) {
+        for client in self.clients() {
+            let _ = client.system(channel::GATEWAY, &GatewayMessage::Stopping);
+        }
+    }
+
+    /// Waits until no call of a client is under way here, at most `grace`.
+    pub(super) async fn drain_clients(&self, grace: Duration) {
+        let deadline = tokio::time::Instant::now() + grace;
+        while self.clients().iter().any(|c| c.serving() > 0) && tokio::time::Instant::now() < deadline {
+            tokio::time::sleep(DRAIN_CHECK).await;
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! How a silo stops in good order.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use emmer_core::SiloStatus;
+use emmer_membership::TerminateReason;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+
+use super::SiloCore;
+use crate::catalog::Catalog;
+use crate::grain::DeactivationReason;
+use crate::membership::Input;
+
+/// Deactivations under way at once while stopping.
+const PARALLEL_DEACTIVATIONS: usize = 256;
+
+/// Leaves the cluster: ShuttingDown, drain, Dead.
+pub(super) async fn stop(silo: &Arc<SiloCore>) {
+    let limit = silo.options.shutdown_timeout;
+    if tokio::time::timeout(limit, leave(silo)).await.is_err() {
+        tracing::warn!(me = %silo.address, ?limit, "the silo did not stop in time: what is left is dropped");
+    }
+    silo.end(TerminateReason::Left);
+    // The last bytes, the goodbyes among them, are written by the connections' own tasks.
+    tokio::task::yield_now().await;
+}
+
+/// Leaves the cluster without waiting for grains and clients.
+pub(super) async fn stop_now(silo: &Arc<SiloCore>) {
+    let hasty = async {
+        silo.membership.send_surely(Input::Stop).await;
+        silo.membership.send_surely(Input::FinishLeave).await;
+        silo.terminated().await;
+    };
+    if !silo.stopped.is_cancelled() {
+        let _ = tokio::time::timeout(silo.options.membership.shutdown_grace_period, hasty).await;
+    }
+    silo.end(TerminateReason::Left);
+}
+
+async fn leave(silo: &Arc<SiloCore>) {
+    if silo.stopped.is_cancelled() {
+        return;
+    }
+    tracing::info!(me = %silo.address, "stopping in good order");
+    silo.membership.send_surely(Input::Leave).await;
+    // Others must know before grains are sent away, or they would come back.
+    let mut status = silo.status.subscribe();
+    let grace = silo.options.membership.shutdown_grace_period.max(Duration::from_secs(1));
+    let _ = tokio::time::timeout(grace, status.wait_for(|s| *s >= SiloStatus::ShuttingDown)).await;
+    silo.announce_stop();
+    deactivate_all(silo).await;
+    silo.drain_clients(grace).await;
+    silo.membership.send_surely(Input::FinishLeave).await;
+    silo.terminated().await;
+}
+
+async fn deactivate_all(silo: &Arc<SiloCore>) {
+    let mut running = FuturesUnordered::new();
+    for shard in 0..Catalog::shard_count() {
+        for activation in silo.catalog.shard_activations(shard) {
+            if running.len() >= PARALLEL_DEACTIVATIONS {
+                running.next().await;
+            }
+            running.push(activation.close_and_wait(DeactivationReason::ShuttingDown));
+        }
+    }
+    while running.next().await.is_some() {}
+}

@@ -1,0 +1,96 @@
+//! A silo: a process's seat in the cluster.
+
+mod builder;
+mod core;
+mod gateway;
+mod lifecycle;
+mod outbox;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use emmer_core::SiloAddress;
+use emmer_membership::{TerminateReason, View};
+
+pub use self::builder::{NoStores, SiloBuilder, StartError, StoreOpener, StoreSource};
+pub(crate) use self::core::{Place, SiloCore};
+pub(crate) use self::gateway::GatewayMessage;
+use crate::grain::ClusterClient;
+use crate::metrics::SiloStatistics;
+
+/// A running silo. Dropping it does not stop it; [`stop`](Self::stop) does, in good order.
+pub struct Silo<S: StoreOpener = NoStores> {
+    core: Arc<SiloCore>,
+    gateway: Option<SocketAddr>,
+    stores: std::marker::PhantomData<fn() -> S>,
+}
+
+impl<S: StoreOpener> Silo<S> {
+    /// Begins to describe a silo.
+    pub fn builder() -> SiloBuilder<S> {
+        SiloBuilder::new()
+    }
+
+    /// The silo's identity.
+    pub fn address(&self) -> SiloAddress {
+        self.core.address
+    }
+
+    /// Where clients connect to, if this silo is a gateway.
+    pub const fn gateway(&self) -> Option<SocketAddr> {
+        self.gateway
+    }
+
+    /// The way to call grains from this process.
+    pub fn client(&self) -> ClusterClient {
+        ClusterClient::of_silo(self.core.clone())
+    }
+
+    /// The membership view in force.
+    pub fn view(&self) -> Arc<View> {
+        self.core.view()
+    }
+
+    /// Waits for the next view after `version`, or returns the one in force when it is newer already.
+    pub async fn view_after(&self, version: u64) -> Arc<View> {
+        let mut views = self.core.views.subscribe();
+        let newer = views.wait_for(|view| view.version() > version).await.map(|view| view.clone());
+        newer.unwrap_or_else(|_| self.core.view())
+    }
+
+    /// The silo's counters.
+    pub fn statistics(&self) -> SiloStatistics {
+        self.core.statistics()
+    }
+
+    /// Waits until the silo has ended, by [`stop`](Self::stop) or because the cluster declared it dead.
+    pub async fn terminated(&self) -> TerminateReason {
+        self.core.terminated().await
+    }
+
+    /// Leaves the cluster in good order: no new activations, running turns end, grains are deactivated, the table
+    /// says Dead. Bounded by `shutdown_timeout`; what is not done by then is dropped.
+    ///
+    /// # Errors
+    /// Never in this version; a `Result` so that a caller can end `main` with it.
+    pub async fn stop(&self) -> Result<(), StartError> {
+        lifecycle::stop(&self.core).await;
+        Ok(())
+    }
+
+    /// Leaves the cluster in haste: the table says Stopping, then Dead; running turns and hooks are not waited for.
+    pub async fn stop_now(&self) {
+        lifecycle::stop_now(&self.core).await;
+    }
+
+    /// Ends the silo at once, as a crash would: nothing is written, nobody is told. For tests of failure.
+    pub fn abort(&self) {
+        self.core.end(TerminateReason::Left);
+    }
+}
+
+impl<S: StoreOpener> std::fmt::Debug for Silo<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Silo").field("address", &self.core.address).finish_non_exhaustive()
+    }
+}

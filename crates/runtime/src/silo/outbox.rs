@@ -1,0 +1,67 @@
+//! Messages between runtimes that wait for a connection: in order, bounded, one dial per peer.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bytes::BytesMut;
+use emmer_core::{SiloAddress, SiloStatus};
+use emmer_membership::View;
+use emmer_wire::encode_system;
+use parking_lot::Mutex;
+use serde::Serialize;
+
+use super::SiloCore;
+
+/// The most bytes that wait for one peer's connection; what comes then is dropped (the protocols bear it).
+const OUTBOX_BYTES_MAX: usize = 4 << 20;
+
+/// Per peer, whole frames in the order in which they were posted.
+#[derive(Default)]
+pub(crate) struct Outboxes {
+    waiting: Mutex<HashMap<SiloAddress, BytesMut>>,
+}
+
+impl Outboxes {
+    /// Sends now if there is a connection and nothing waits, else puts the message behind what waits.
+    pub(crate) fn post<T: Serialize>(&self, silo: &Arc<SiloCore>, to: SiloAddress, channel: u8, message: &T) {
+        if silo.pool.is_dead(to) || silo.stopped.is_cancelled() {
+            return;
+        }
+        let mut waiting = self.waiting.lock();
+        if let Some(queue) = waiting.get_mut(&to) {
+            if queue.len() < OUTBOX_BYTES_MAX {
+                let _ = encode_system(queue, channel, message);
+            }
+            return;
+        }
+        if let Some(connection) = silo.pool.get(to) {
+            if let Err(e) = connection.system(channel, message) {
+                tracing::debug!(%to, channel, error = ?e, "a message between runtimes was not sent");
+            }
+            return;
+        }
+        let mut queue = BytesMut::new();
+        if encode_system(&mut queue, channel, message).is_ok() {
+            waiting.insert(to, queue);
+            drop(waiting);
+            let silo = silo.clone();
+            tokio::spawn(async move { silo.outboxes.connect_and_flush(&silo, to).await });
+        }
+    }
+
+    async fn connect_and_flush(&self, silo: &Arc<SiloCore>, to: SiloAddress) {
+        let connected = silo.connect(to).await;
+        // Under the lock: nobody may send directly before what waits is sent.
+        let mut waiting = self.waiting.lock();
+        let Some(queue) = waiting.remove(&to) else { return };
+        match connected {
+            Ok(connection) => connection.frames(&queue),
+            Err(e) => tracing::debug!(%to, error = %e, "messages between runtimes were not sent"),
+        }
+    }
+
+    /// Drops what waits for silos that are dead.
+    pub(crate) fn drop_dead(&self, view: &View) {
+        self.waiting.lock().retain(|silo, _| view.status_of(silo) != Some(SiloStatus::Dead));
+    }
+}
