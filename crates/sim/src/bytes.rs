@@ -1,0 +1,32 @@
+//! How many bytes a message takes on the wire.
+
+use std::io;
+
+use emmer_membership::Message;
+use serde::Serialize;
+
+/// The bytes of `message` in the wire's encoding (MessagePack with named fields), frame header included.
+pub fn estimate(message: &Message) -> u64 {
+    let mut counter = Counter(FRAME_HEADER_BYTES);
+    let mut serializer = rmp_serde::Serializer::new(&mut counter).with_struct_map();
+    // Counting cannot fail; a value that MessagePack cannot hold would be counted short.
+    let _ = message.serialize(&mut serializer);
+    counter.0
+}
+
+/// A frame's header, about.
+const FRAME_HEADER_BYTES: u64 = 16;
+
+/// Counts what is written to it.
+struct Counter(u64);
+
+impl io::Write for Counter {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.0 += buf.len() as u64;
+        Ok(buf.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,35 @@
+//! I10: once faults stop, within a bound, every crashed silo is Dead, every living silo is Active, and all have
+//! the same view.
+
+use emmer_core::{SiloAddress, SiloStatus};
+
+use crate::invariants::Facts;
+use crate::process::Process;
+
+/// What keeps the cluster from being whole, in words; none when it is.
+pub fn why_not_whole(facts: &Facts<'_>) -> Option<String> {
+    let version = facts.table.version().number;
+    let mut anybody = false;
+    for process in facts.processes.iter().filter(|p| p.is_running()) {
+        anybody = true;
+        if process.leaving {
+            return Some(format!("{} is still leaving", process.address));
+        }
+        match facts.table.row(&process.address).map(|row| row.status) {
+            Some(SiloStatus::Active) if process.installed == version => {}
+            Some(SiloStatus::Active) => {
+                let (address, has) = (process.address, process.installed);
+                return Some(format!("{address} has version {has}, the table {version}"));
+            }
+            Some(status) => return Some(format!("{} runs and is {status}", process.address)),
+            None => return Some(format!("{} runs and has no row", process.address)),
+        }
+    }
+    if !anybody {
+        // Nobody is left who could declare anybody dead.
+        return None;
+    }
+    let runs = |silo: &SiloAddress| facts.process(silo).is_some_and(Process::is_running);
+    let gone = facts.table.rows().find(|row| row.status != SiloStatus::Dead && !runs(&row.address));
+    gone.map(|row| format!("{} is gone and {}", row.address, row.status))
+}

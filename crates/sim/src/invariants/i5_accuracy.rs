@@ -1,0 +1,47 @@
+//! I5: no death is written from evidence gathered while the store was unreachable for longer than the vote
+//! window; a store outage alone kills nobody.
+//!
+//! Stated so that it can be seen from outside: a silo that runs, does not leave and was not succeeded is declared
+//! dead only when something other than the store (the network, a pause, a slow machine) was wrong within the last
+//! vote window. Store trouble of any kind, wrong clocks and other silos' deaths are no reasons.
+
+use std::time::Duration;
+
+use emmer_core::SiloStatus;
+
+use crate::invariants::{Facts, Violation};
+use crate::table::Record;
+
+/// Looks at the deaths in the newest commit.
+pub(super) fn check(facts: &Facts<'_>, record: &Record) -> Result<(), Violation> {
+    let config = &facts.scenario.config;
+    for change in &record.changes {
+        let died = change.after.as_ref().is_some_and(|row| row.status == SiloStatus::Dead)
+            && change.before.as_ref().is_some_and(|row| row.status != SiloStatus::Dead);
+        if !died {
+            continue;
+        }
+        let Some(victim) = facts.process(&change.address) else { continue };
+        if !victim.is_running() || victim.leaving || facts.has_successor(&change.address) {
+            continue;
+        }
+        // A silo that was Joining for too long is evicted whether it answers or not.
+        let overdue = facts.now.since(victim.started) >= config.max_join_attempt_time.mul_f64(0.9);
+        if overdue && change.before.as_ref().is_some_and(|row| row.status == SiloStatus::Joining) {
+            continue;
+        }
+        // Evidence is gathered for as long as misses take to add up, then counts for the vote window.
+        let patience = (config.patience() + config.probe_period + config.max_probe_timeout) * 10;
+        let window = config.death_vote_expiration_timeout + patience + Duration::from_secs(30);
+        let excused = facts.trouble_at.is_some_and(|at| facts.now.since(at) <= window);
+        if !excused {
+            let what = format!(
+                "{} runs and was declared dead; the last trouble besides the store's was {}",
+                change.address,
+                facts.trouble_at.map_or_else(|| "never".to_owned(), |at| format!("at {at} s")),
+            );
+            return Err(facts.violated("I5", what));
+        }
+    }
+    Ok(())
+}

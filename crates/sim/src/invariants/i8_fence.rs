@@ -1,0 +1,37 @@
+//! I8, membership's half: a silo whose death is in the table runs no turn once its fence bound has passed, on a
+//! clock that drifts within the stated rate.
+//!
+//! The bound counts from the commit of the death: the fence timeout on the silo's own (perhaps slow) clock.
+
+use std::time::Duration;
+
+use crate::invariants::{Facts, Violation};
+use crate::scenario::Scenario;
+use crate::time::VirtualTime;
+
+/// How long after its death is committed a silo may still start turns; none when no fence is configured.
+#[derive(Debug)]
+pub(super) struct FenceBound(Option<Duration>);
+
+impl FenceBound {
+    pub(super) fn new(scenario: &Scenario) -> Self {
+        let timeout = scenario.config.fence_timeout;
+        let drift = 1.0 + f64::from(scenario.clocks.drift_ppm_max) / 1e6;
+        Self((!timeout.is_zero()).then(|| timeout.mul_f64(drift) + Duration::from_millis(1)))
+    }
+
+    pub(super) fn due(&self, died_at: VirtualTime) -> Option<VirtualTime> {
+        self.0.map(|bound| died_at + bound)
+    }
+}
+
+/// Looks at a silo whose bound has passed.
+pub(super) fn check(facts: &Facts<'_>, number: u32) -> Result<(), Violation> {
+    let process = &facts.processes[number as usize];
+    if process.leaving || !process.may_run_turns(facts.now) {
+        return Ok(());
+    }
+    let what =
+        format!("{} is dead in the table, its fence bound has passed, and it runs turns", process.address);
+    Err(facts.violated("I8", what))
+}

@@ -1,0 +1,39 @@
+//! J: a silo becomes Active only after it proved its connectivity to the Active silos (seed 000 step 3).
+//!
+//! Stated so that it holds for every order of joins: whoever was Active before the joiner started, still is, and
+//! is not stale, has been heard by the joiner (a message or an answered dial) before the joiner is Active.
+
+use emmer_core::SiloStatus;
+
+use crate::invariants::{Facts, Violation};
+use crate::table::Record;
+
+/// Above so many Active silos only small commits are looked at: the check costs joiners times members.
+const THOROUGH_MEMBERS_MAX: usize = 256;
+
+/// Looks at the silos that the newest commit made Active.
+pub(super) fn check(facts: &Facts<'_>, record: &Record) -> Result<(), Violation> {
+    if !facts.scenario.thorough && facts.table.len() > THOROUGH_MEMBERS_MAX {
+        return Ok(());
+    }
+    let fresh = facts.scenario.config.stale_after().mul_f64(0.5);
+    for change in &record.changes {
+        let is_active = |row: &emmer_core::SiloEntry| row.status == SiloStatus::Active;
+        if !change.after.as_ref().is_some_and(is_active) || change.before.as_ref().is_some_and(is_active) {
+            continue;
+        }
+        let Some(joiner) = facts.process(&change.address) else { continue };
+        for (number, member) in (0u32..).zip(facts.processes) {
+            if member.active_at.is_none_or(|at| at >= joiner.started) || member.address == joiner.address {
+                continue;
+            }
+            let Some(row) = facts.table.row(&member.address) else { continue };
+            let alive = facts.table.alive_at(&member.address).is_some_and(|at| facts.now.since(at) < fresh);
+            if is_active(row) && alive && !joiner.heard.contains(number) {
+                let what = format!("{} became Active and never heard {}", joiner.address, member.address);
+                return Err(facts.violated("J", what));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,169 @@
+//! What must always hold, one file for each property.
+//!
+//! | invariant | what it says | source | file |
+//! |---|---|---|---|
+//! | I1 | the version grows by one per committed write, and no write is empty | design section 5, seed 000 "extended protocol" | `i1_versions.rs` |
+//! | I2 | a silo's views have growing versions and equal the table's history | design section 5, seed 000 "totally ordered views" | `i2_views.rs` |
+//! | I3 | Dead is final for `ip:port:epoch`, also after clean-up; a status never moves back | design section 5, seed 000 step 5 | `i3_dead_is_final.rs` |
+//! | I4 | at most one living incarnation of an `ip:port` in any view | design section 5, seed 000 step 1 | `i4_one_incarnation.rs` |
+//! | I5 | the store's absence kills nobody, and neither does old evidence | design section 5, seed 000 "accuracy" | `i5_accuracy.rs` |
+//! | I6 | whoever is Dead was voted dead by enough silos, left, was succeeded, or went stale | design section 5, seed 000 step 5 | `i6_votes.rs` |
+//! | I7 | a silo that installs its own death ends within that step | design section 5, seed 000 "perfect failure detection" | `i7_own_death.rs` |
+//! | I8 | a silo declared dead runs no turn once its fence bound has passed | design section 5, idea 9 | `i8_fence.rs` |
+//! | J | a silo becomes Active only after it heard every silo that was Active when it started | seed 000 step 3 | `join_connectivity.rs` |
+//! | I10 | once faults stop, the cluster is whole within a bound | design section 5 | `i10_convergence.rs` |
+//!
+//! Each looks only at what the last step changed: a commit, a view put in force, a silo that ended.
+
+pub mod i10_convergence;
+mod i1_versions;
+mod i2_views;
+mod i3_dead_is_final;
+mod i4_one_incarnation;
+mod i5_accuracy;
+mod i6_votes;
+mod i7_own_death;
+mod i8_fence;
+mod join_connectivity;
+
+use std::fmt;
+
+use emmer_core::SiloAddress;
+use emmer_membership::View;
+
+use crate::host::Hosts;
+use crate::process::Process;
+use crate::scenario::Scenario;
+use crate::table::{Record, Table};
+use crate::time::VirtualTime;
+
+/// What the invariants may see.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// The true time.
+    pub now: VirtualTime,
+    /// The table, with its history.
+    pub table: &'a Table,
+    /// Every process that ever ran.
+    pub processes: &'a [Process],
+    /// Where they ran.
+    pub hosts: &'a Hosts,
+    /// The scenario.
+    pub scenario: &'a Scenario,
+    /// When anything but the store last gave a living silo a reason to look dead; now, if it still does.
+    pub trouble_at: Option<VirtualTime>,
+}
+
+impl<'a> Facts<'a> {
+    /// The process with this identity.
+    pub fn process(&self, silo: &SiloAddress) -> Option<&'a Process> {
+        self.hosts.process_of(self.processes, silo).map(|number| &self.processes[number as usize])
+    }
+
+    /// Whether a later process ever ran on the endpoint of `silo`.
+    pub fn has_successor(&self, silo: &SiloAddress) -> bool {
+        self.hosts.host_of(silo).is_some_and(|host| {
+            let later = |number: &u32| silo.is_succeeded_by(&self.processes[*number as usize].address);
+            self.hosts.incarnations(host).iter().any(later)
+        })
+    }
+
+    /// A violation of `invariant`, now.
+    pub fn violated(&self, invariant: &'static str, what: String) -> Violation {
+        Violation { invariant, at: self.now, what }
+    }
+
+    /// The newest commit and the version it made.
+    pub fn newest(&self) -> Option<(&Record, u64)> {
+        self.table.history().last().map(|record| (record, self.table.version().number))
+    }
+}
+
+/// An invariant that did not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which.
+    pub invariant: &'static str,
+    /// When.
+    pub at: VirtualTime,
+    /// What was seen.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {} s: {}", self.invariant, self.at, self.what)
+    }
+}
+
+/// Every invariant, with what it remembers.
+#[derive(Debug)]
+pub struct Checks {
+    views: i2_views::Views,
+    dead: i3_dead_is_final::EverDead,
+    own_death: i7_own_death::OwnDeath,
+    fence: i8_fence::FenceBound,
+}
+
+impl Checks {
+    /// Every invariant, for a run of `scenario`.
+    pub fn new(scenario: &Scenario) -> Self {
+        Self {
+            views: i2_views::Views::new(scenario.thorough),
+            dead: i3_dead_is_final::EverDead::default(),
+            own_death: i7_own_death::OwnDeath::default(),
+            fence: i8_fence::FenceBound::new(scenario),
+        }
+    }
+
+    /// A commit was applied.
+    ///
+    /// # Errors
+    /// The first violation.
+    pub fn on_commit(&mut self, facts: &Facts<'_>) -> Result<(), Violation> {
+        let Some((record, version)) = facts.newest() else { return Ok(()) };
+        i1_versions::check(facts, record, version)?;
+        self.dead.check(facts, record)?;
+        i4_one_incarnation::check(facts, record)?;
+        i5_accuracy::check(facts, record)?;
+        i6_votes::check(facts, record)?;
+        join_connectivity::check(facts, record)
+    }
+
+    /// The process `number` puts `view` in force; before, it had `previous`.
+    ///
+    /// # Errors
+    /// The first violation.
+    pub fn on_install(
+        &mut self,
+        facts: &Facts<'_>,
+        number: u32,
+        view: &View,
+        previous: u64,
+    ) -> Result<(), Violation> {
+        self.views.check(facts, number, view, previous)?;
+        self.own_death.look(facts, number, view);
+        Ok(())
+    }
+
+    /// The process `number` has done everything its last input led to.
+    ///
+    /// # Errors
+    /// The first violation.
+    pub fn after_step(&mut self, facts: &Facts<'_>, number: u32) -> Result<(), Violation> {
+        self.own_death.check(facts, number)
+    }
+
+    /// When the fence of a silo that was declared dead at `at` must have closed; none when nothing is promised.
+    pub fn fence_due(&self, at: VirtualTime) -> Option<VirtualTime> {
+        self.fence.due(at)
+    }
+
+    /// The fence bound of the dead process `number` has passed.
+    ///
+    /// # Errors
+    /// A violation, when it may still run turns.
+    pub fn on_watch(&self, facts: &Facts<'_>, number: u32) -> Result<(), Violation> {
+        i8_fence::check(facts, number)
+    }
+}

@@ -1,0 +1,148 @@
+//! One process: a silo's machine on a host, with its clock and what is wrong with it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use emmer_core::{Now, SiloAddress};
+use emmer_membership::{Membership, TerminateReason};
+
+use crate::net::HostSet;
+use crate::time::{Clock, VirtualTime, nanos};
+
+/// Where a process is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// It runs.
+    Running,
+    /// It ended itself.
+    Ended(TerminateReason),
+    /// It was killed, or its host vanished.
+    Killed,
+}
+
+/// A connection's state, from one side.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Connection {
+    /// When the last message sent over it arrives: the next must not overtake it.
+    pub last_arrival: VirtualTime,
+    /// Until when a lost segment holds everything behind it back.
+    pub held_until: VirtualTime,
+}
+
+/// One incarnation of a silo, running or gone.
+#[derive(Debug)]
+pub struct Process {
+    /// Who it is.
+    pub address: SiloAddress,
+    /// Where it runs.
+    pub host: u32,
+    /// When it started.
+    pub started: VirtualTime,
+    /// Its clocks.
+    pub clock: Clock,
+    /// Whether it runs.
+    pub life: Life,
+    /// When it ended, if it did.
+    pub ended_at: Option<VirtualTime>,
+    /// Whether it was told to leave or stop.
+    pub leaving: bool,
+    /// The protocol. None once the process has ended.
+    pub machine: Option<Box<Membership>>,
+    /// When the one timer event that counts is due; later than everything when there is none.
+    pub timer_at: VirtualTime,
+    /// How often in a row the timer fired at this same moment.
+    pub timer_spins: u32,
+    /// Whom it has a connection with, by process number.
+    pub connections: BTreeMap<u32, Connection>,
+    /// It stands still until then.
+    pub paused_until: VirtualTime,
+    /// Its IO blocks and runs in turns.
+    pub slow: Option<Slow>,
+    /// The version of the view in force.
+    pub installed: u64,
+    /// Whether its row was in a view in force.
+    pub seen_itself: bool,
+    /// When something was last wrong with this process or its links; none while it was always healthy.
+    pub faulty_at: Option<VirtualTime>,
+    /// From whom it heard anything since it started, while it is joining.
+    pub heard: HostSet,
+    /// When the table first said it is Active.
+    pub active_at: Option<VirtualTime>,
+    /// The timer was found late by this much since the last health sample.
+    pub stalled: Duration,
+}
+
+/// IO that blocks and runs in turns.
+#[derive(Clone, Copy, Debug)]
+pub struct Slow {
+    /// When it began, with a block.
+    pub since: VirtualTime,
+    /// How long it blocks.
+    pub block: Duration,
+    /// How long it runs.
+    pub run: Duration,
+}
+
+impl Process {
+    /// A process that starts now.
+    pub fn new(
+        address: SiloAddress,
+        host: u32,
+        clock: Clock,
+        started: VirtualTime,
+        life: Life,
+        machine: Option<Box<Membership>>,
+    ) -> Self {
+        Self {
+            address,
+            host,
+            started,
+            clock,
+            life,
+            ended_at: None,
+            leaving: false,
+            machine,
+            timer_at: VirtualTime::MAX,
+            timer_spins: 0,
+            connections: BTreeMap::new(),
+            paused_until: VirtualTime::ZERO,
+            slow: None,
+            installed: 0,
+            seen_itself: false,
+            faulty_at: None,
+            heard: HostSet::default(),
+            active_at: None,
+            stalled: Duration::ZERO,
+        }
+    }
+
+    /// Whether it runs.
+    pub fn is_running(&self) -> bool {
+        self.life == Life::Running
+    }
+
+    /// What its clocks show at `at`.
+    pub fn now(&self, at: VirtualTime) -> Now {
+        self.clock.now(at)
+    }
+
+    /// When its IO runs again; `at` itself when it does not block then.
+    pub fn io_at(&self, at: VirtualTime) -> VirtualTime {
+        let at = at.max(self.paused_until);
+        let Some(slow) = self.slow else { return at };
+        let cycle = nanos(slow.block + slow.run).max(1);
+        let phase = nanos(at.since(slow.since)) % cycle;
+        if phase < nanos(slow.block) { at + slow.block - Duration::from_nanos(phase) } else { at }
+    }
+
+    /// Whether its code may start a turn at `at`: it runs, is not standing still, and its fence is open.
+    pub fn may_run_turns(&self, at: VirtualTime) -> bool {
+        if !self.is_running() || self.paused_until > at {
+            return false;
+        }
+        self.machine.as_ref().is_some_and(|machine| {
+            !machine.is_fenced()
+                && machine.fence_deadline().is_none_or(|deadline| self.now(at).mono < deadline)
+        })
+    }
+}

@@ -1,0 +1,294 @@
+//! A scenario: everything that determines a run, as plain data.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use emmer_membership::Config;
+
+use crate::net::{Direction, HostSet, NetworkModel};
+use crate::store::StoreModel;
+use crate::time::VirtualTime;
+
+/// A named parameter set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profile {
+    /// The seeds' numbers and rules to the letter.
+    Classic,
+    /// Ours.
+    Default,
+    /// Ours, for networks where pauses above a second do not happen.
+    Fast,
+    /// The original's current parameters, for comparison.
+    Orleans2026,
+}
+
+impl Profile {
+    /// Every profile.
+    pub const ALL: [Self; 4] = [Self::Classic, Self::Default, Self::Fast, Self::Orleans2026];
+
+    /// The name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Classic => "classic",
+            Self::Default => "default",
+            Self::Fast => "fast",
+            Self::Orleans2026 => "orleans-2026",
+        }
+    }
+
+    /// Its parameters.
+    pub fn config(self) -> Config {
+        match self {
+            Self::Classic => Config::classic(),
+            Self::Default => Config::default(),
+            Self::Fast => Config::fast(),
+            Self::Orleans2026 => Config::orleans_2026(),
+        }
+    }
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The text names no profile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseProfileError(String);
+
+impl fmt::Display for ParseProfileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} is not a profile: expected classic, default, fast or orleans-2026", self.0)
+    }
+}
+
+impl std::error::Error for ParseProfileError {}
+
+impl FromStr for Profile {
+    type Err = ParseProfileError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::ALL
+            .into_iter()
+            .find(|profile| profile.name() == text)
+            .ok_or_else(|| ParseProfileError(text.chars().take(40).collect()))
+    }
+}
+
+/// Something that happens to the world. Hosts are numbered from 0.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fault {
+    /// A new process starts on the host, whatever runs there already.
+    Start(u32),
+    /// The host's process leaves in good order.
+    Leave(u32),
+    /// The host's process is told to stop in haste.
+    Stop(u32),
+    /// The host's process dies; the host stays up and refuses connections (kill -9).
+    Kill(u32),
+    /// The host vanishes with everything on it (power loss). At the end of the step it is up again, empty.
+    LoseHost(u32),
+    /// The process stands still, its sockets stay open (SIGSTOP, a collector's pause); then everything that came
+    /// in meanwhile bursts in.
+    Pause(u32),
+    /// The process's IO blocks for `block`, runs for `run`, and so on; its timers run all the while (Lifeguard's
+    /// anomaly).
+    Slow {
+        /// Where.
+        host: u32,
+        /// How long IO stands still.
+        block: Duration,
+        /// How long it runs in between.
+        run: Duration,
+    },
+    /// The wall clock of the host's process is stepped.
+    StepClock {
+        /// Where.
+        host: u32,
+        /// By how much, backwards when below zero.
+        ms: i64,
+    },
+    /// The hosts are cut off from the others.
+    Cut {
+        /// Who is inside.
+        inside: HostSet,
+        /// Which way.
+        direction: Direction,
+        /// On for this long, off for as long, and so on.
+        flip: Option<Duration>,
+    },
+    /// One directed link is dead.
+    BreakLink {
+        /// The sender.
+        from: u32,
+        /// The receiver.
+        to: u32,
+    },
+    /// The host's links lose messages.
+    Lossy {
+        /// Where.
+        host: u32,
+        /// The share of incoming messages lost.
+        loss_in: f64,
+        /// The share of outgoing messages lost.
+        loss_out: f64,
+    },
+    /// Everything in and out of the host takes longer.
+    Delay {
+        /// Where.
+        host: u32,
+        /// By how much, each way.
+        extra: Duration,
+    },
+    /// The store answers nobody.
+    StoreOutage,
+    /// The store answers everybody but these.
+    StoreCut(HostSet),
+}
+
+impl Fault {
+    /// Whether it lasts, and ends at the step's end.
+    pub const fn lasts(&self) -> bool {
+        !matches!(
+            self,
+            Self::Start(_) | Self::Leave(_) | Self::Stop(_) | Self::Kill(_) | Self::StepClock { .. }
+        )
+    }
+}
+
+impl Fault {
+    /// The greatest number of a host it is about; 0 when about none.
+    pub fn host_max(&self) -> u32 {
+        match self {
+            Self::Start(host)
+            | Self::Leave(host)
+            | Self::Stop(host)
+            | Self::Kill(host)
+            | Self::LoseHost(host)
+            | Self::Pause(host)
+            | Self::Slow { host, .. }
+            | Self::StepClock { host, .. }
+            | Self::Lossy { host, .. }
+            | Self::Delay { host, .. } => *host,
+            Self::BreakLink { from, to } => *from.max(to),
+            Self::Cut { inside: hosts, .. } | Self::StoreCut(hosts) => hosts.iter().last().unwrap_or(0),
+            Self::StoreOutage => 0,
+        }
+    }
+}
+
+/// When something happens, and until when.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Step {
+    /// When it begins.
+    pub at: VirtualTime,
+    /// When it ends, if it lasts.
+    pub until: VirtualTime,
+    /// What it is.
+    pub fault: Fault,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.fault.lasts() {
+            write!(f, "{} to {} s: {:?}", self.at, self.until, self.fault)
+        } else {
+            write!(f, "{} s: {:?}", self.at, self.fault)
+        }
+    }
+}
+
+/// How the clocks of processes are wrong. Each process draws its own within these bounds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClockModel {
+    /// The most a wall clock is off, either way.
+    pub offset_ms_max: u32,
+    /// The most a clock runs too fast or too slow, in parts per million.
+    pub drift_ppm_max: u32,
+}
+
+/// Everything that determines a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scenario {
+    /// The seed of every random choice during the run.
+    pub seed: u64,
+    /// The silos' parameters.
+    pub config: Config,
+    /// How many hosts there are.
+    pub hosts: u32,
+    /// The hosts with a process at the beginning start one within this time, evenly spread at random.
+    pub start_within: Duration,
+    /// The first so many hosts have a process at the beginning.
+    pub start_hosts: u32,
+    /// The healthy network.
+    pub network: NetworkModel,
+    /// The store.
+    pub store: StoreModel,
+    /// The clocks.
+    pub clocks: ClockModel,
+    /// Faults and commands, in any order.
+    pub steps: Vec<Step>,
+    /// A supervisor starts a new process this long after one ended in any way but a leave. None: nobody does.
+    pub restart_after: Option<Duration>,
+    /// How often a process measures its health; none: never.
+    pub health_period: Option<Duration>,
+    /// How often application bytes flow between silos that have a connection; none: never.
+    pub traffic_period: Option<Duration>,
+    /// When the safety phase ends: every window is closed and every random fault is over by then.
+    pub calm_at: VirtualTime,
+    /// How long the cluster may take after that to be whole again (invariant I10). Zero: there is no liveness
+    /// phase.
+    pub liveness_bound: Duration,
+    /// Check everything, also what costs time in proportion to the cluster's size at each view. For small clusters.
+    pub thorough: bool,
+    /// Estimate the bytes of each message.
+    pub measure_bytes: bool,
+}
+
+impl Scenario {
+    /// `hosts` silos with `profile`'s parameters on perfect machines; nothing happens for a minute after the start.
+    pub fn calm(profile: Profile, hosts: u32, seed: u64) -> Self {
+        Self {
+            seed,
+            config: profile.config(),
+            hosts,
+            start_within: Duration::from_secs(1),
+            start_hosts: hosts,
+            network: NetworkModel::default(),
+            store: StoreModel::default(),
+            clocks: ClockModel::default(),
+            steps: Vec::new(),
+            restart_after: None,
+            health_period: None,
+            traffic_period: None,
+            calm_at: VirtualTime::from_secs(60),
+            liveness_bound: Duration::from_secs(600),
+            thorough: hosts <= 64,
+            measure_bytes: false,
+        }
+    }
+
+    /// Adds something that happens at once.
+    #[must_use]
+    pub fn at(mut self, at: VirtualTime, fault: Fault) -> Self {
+        self.steps.push(Step { at, until: at, fault });
+        self
+    }
+
+    /// Adds something that lasts.
+    #[must_use]
+    pub fn during(mut self, at: VirtualTime, until: VirtualTime, fault: Fault) -> Self {
+        self.steps.push(Step { at, until, fault });
+        self
+    }
+
+    /// Ends the safety phase at `at`, with `bound` for the liveness phase.
+    #[must_use]
+    pub const fn calm_at(mut self, at: VirtualTime, bound: Duration) -> Self {
+        self.calm_at = at;
+        self.liveness_bound = bound;
+        self
+    }
+}

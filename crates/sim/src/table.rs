@@ -1,0 +1,356 @@
+//! The membership table itself: exact, linearisable, with its whole history.
+//!
+//! Everything a real store does wrong (delay, outages, unknown outcomes, stale reads) happens around it, in
+//! [`crate::store`]; the table is the truth that the invariants are checked against.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use emmer_core::limits::MEMBERSHIP_ROWS_PER_COMMIT_MAX;
+use emmer_core::rng::SeededRng;
+use emmer_core::{SiloAddress, SiloEntry, SiloStatus, TableVersion, Timestamp};
+use emmer_membership::TableSnapshot;
+
+use crate::time::VirtualTime;
+use crate::trace::mix;
+
+/// One row's change in one commit.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// Which row.
+    pub address: SiloAddress,
+    /// The row before; none when it was inserted.
+    pub before: Option<SiloEntry>,
+    /// The row after; none when it was deleted.
+    pub after: Option<SiloEntry>,
+}
+
+/// One committed write.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// When it was applied.
+    pub at: VirtualTime,
+    /// Which process (index in the world) asked for it.
+    pub writer: u32,
+    /// The content hash of all rows after it.
+    pub content: u64,
+    /// What it changed.
+    pub changes: Vec<Change>,
+}
+
+/// Why a commit was not applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The version row is not the commit's base.
+    Conflict,
+    /// More rows than one commit may carry, or none: a caller's mistake that a real store answers with an error.
+    Malformed,
+}
+
+/// The rows, the version row, and how they came about.
+#[derive(Debug, Default)]
+pub struct Table {
+    rows: BTreeMap<SiloAddress, Row>,
+    version: TableVersion,
+    content: u64,
+    history: Vec<Record>,
+}
+
+#[derive(Debug)]
+struct Row {
+    entry: SiloEntry,
+    /// When IAmAliveTime last moved (or the row was inserted), in true time.
+    alive_at: VirtualTime,
+}
+
+impl Table {
+    /// The version row. Number 0 and an empty etag before the first commit.
+    pub const fn version(&self) -> &TableVersion {
+        &self.version
+    }
+
+    /// The row of `silo`.
+    pub fn row(&self, silo: &SiloAddress) -> Option<&SiloEntry> {
+        self.rows.get(silo).map(|row| &row.entry)
+    }
+
+    /// When the row of `silo` was last touched or inserted.
+    pub fn alive_at(&self, silo: &SiloAddress) -> Option<VirtualTime> {
+        self.rows.get(silo).map(|row| row.alive_at)
+    }
+
+    /// Every row, by address.
+    pub fn rows(&self) -> impl Iterator<Item = &SiloEntry> {
+        self.rows.values().map(|row| &row.entry)
+    }
+
+    /// Every row with the `ip:port` of `silo`, oldest incarnation first.
+    pub fn incarnations_of(&self, silo: &SiloAddress) -> impl Iterator<Item = &SiloEntry> {
+        let endpoint = silo.endpoint();
+        let (first, last) = (SiloAddress::new(endpoint, 0), SiloAddress::new(endpoint, u64::MAX));
+        self.rows.range(first..=last).map(|(_, row)| &row.entry)
+    }
+
+    /// How many rows there are.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there is no row.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Every committed write; the one that made version `n` stands at `n - 1`.
+    pub fn history(&self) -> &[Record] {
+        &self.history
+    }
+
+    /// The content hash at version `number`; none for versions that never were.
+    pub fn content_at(&self, number: u64) -> Option<u64> {
+        match usize::try_from(number).ok()?.checked_sub(1) {
+            None => Some(0),
+            Some(index) => self.history.get(index).map(|record| record.content),
+        }
+    }
+
+    /// Every row and the version, as they are now.
+    pub fn snapshot(&self) -> TableSnapshot {
+        TableSnapshot { version: self.version.clone(), rows: self.rows().cloned().collect() }
+    }
+
+    /// Every row and the version as they were `back` commits ago: what a lagging replica shows.
+    pub fn snapshot_back(&self, back: usize) -> TableSnapshot {
+        let number = self.history.len().saturating_sub(back);
+        let mut rows: BTreeMap<SiloAddress, SiloEntry> =
+            self.rows.iter().map(|(address, row)| (*address, row.entry.clone())).collect();
+        for record in self.history[number..].iter().rev() {
+            for change in &record.changes {
+                match &change.before {
+                    Some(entry) => rows.insert(change.address, entry.clone()),
+                    None => rows.remove(&change.address),
+                };
+            }
+        }
+        TableSnapshot { version: version_of(number), rows: rows.into_values().collect() }
+    }
+
+    /// The version row and at most `limit` rows: Active ones if there are any, else Joining ones, from a random
+    /// place on.
+    pub fn sample(&self, limit: usize, rng: &mut SeededRng) -> TableSnapshot {
+        let of = |status: SiloStatus| self.rows().filter(move |row| row.status == status);
+        let active = of(SiloStatus::Active).count();
+        let (status, count) = if active > 0 {
+            (SiloStatus::Active, active)
+        } else {
+            (SiloStatus::Joining, of(SiloStatus::Joining).count())
+        };
+        let skip = rng.index(count);
+        let rows = of(status).chain(of(status)).skip(skip).take(limit.min(count)).cloned().collect();
+        TableSnapshot { version: self.version.clone(), rows }
+    }
+
+    /// The version row as it was `back` commits ago.
+    pub fn version_back(&self, back: usize) -> TableVersion {
+        version_of(self.history.len().saturating_sub(back))
+    }
+
+    /// A read of several pages that a commit went through: the version and the first half of the rows of now,
+    /// the rest as it was one commit ago. A store that keeps the contract never returns this.
+    pub fn snapshot_torn(&self) -> TableSnapshot {
+        let old = self.snapshot_back(1);
+        let new = self.snapshot();
+        let page = new.rows.len() / 2;
+        let boundary = new.rows.get(page).map(|row| row.address);
+        let mut rows: Vec<SiloEntry> = new.rows.into_iter().take(page).collect();
+        rows.extend(old.rows.into_iter().filter(|row| boundary.is_some_and(|b| row.address >= b)));
+        TableSnapshot { version: new.version, rows }
+    }
+
+    /// Applies a commit, or refuses it whole.
+    ///
+    /// # Errors
+    /// [`Refused`], with no effect.
+    pub fn commit(
+        &mut self,
+        at: VirtualTime,
+        writer: u32,
+        base: &TableVersion,
+        rows: &[SiloEntry],
+        deletes: &[SiloAddress],
+    ) -> Result<&Record, Refused> {
+        let count = rows.len() + deletes.len();
+        if count == 0 || count > MEMBERSHIP_ROWS_PER_COMMIT_MAX {
+            return Err(Refused::Malformed);
+        }
+        if base.etag != self.version.etag || base.number != self.version.number {
+            return Err(Refused::Conflict);
+        }
+        let mut changes = Vec::with_capacity(count);
+        for address in deletes {
+            if let Some(row) = self.rows.remove(address) {
+                self.content = self.content.wrapping_sub(row_hash(&row.entry));
+                changes.push(Change { address: *address, before: Some(row.entry), after: None });
+            }
+        }
+        for row in rows {
+            let before = self.write(at, row);
+            changes.push(Change { address: row.address, before, after: Some(row.clone()) });
+        }
+        self.history.push(Record { at, writer, content: self.content, changes });
+        self.version = version_of(self.history.len());
+        Ok(&self.history[self.history.len() - 1])
+    }
+
+    fn write(&mut self, at: VirtualTime, new: &SiloEntry) -> Option<SiloEntry> {
+        self.content = self.content.wrapping_add(row_hash(new));
+        match self.rows.entry(new.address) {
+            Entry::Vacant(slot) => {
+                slot.insert(Row { entry: new.clone(), alive_at: at });
+                None
+            }
+            Entry::Occupied(mut slot) => {
+                let row = slot.get_mut();
+                self.content = self.content.wrapping_sub(row_hash(&row.entry));
+                let mut entry = new.clone();
+                entry.i_am_alive_time = row.entry.i_am_alive_time;
+                Some(std::mem::replace(&mut row.entry, entry))
+            }
+        }
+    }
+
+    /// Sets IAmAliveTime; false when there is no such row.
+    pub fn touch(&mut self, at: VirtualTime, silo: &SiloAddress, time: Timestamp) -> bool {
+        self.rows.get_mut(silo).is_some_and(|row| {
+            if row.entry.i_am_alive_time != time {
+                row.alive_at = at;
+                row.entry.i_am_alive_time = time;
+            }
+            true
+        })
+    }
+}
+
+fn version_of(number: usize) -> TableVersion {
+    let etag: Arc<str> = if number == 0 { Arc::from("") } else { Arc::from(format!("tag-{number}")) };
+    TableVersion { number: number as u64, etag }
+}
+
+/// A hash of everything in a row but IAmAliveTime, which no version covers. Content hashes are sums of these,
+/// so that a commit changes them in proportion to what it touches.
+pub fn row_hash(row: &SiloEntry) -> u64 {
+    let mut hasher = Mixer(0x1234_5678);
+    row.address.hash(&mut hasher);
+    row.status.hash(&mut hasher);
+    row.votes.hash(&mut hasher);
+    row.proxy_port.hash(&mut hasher);
+    row.host_name.hash(&mut hasher);
+    row.role_name.hash(&mut hasher);
+    row.instance_name.hash(&mut hasher);
+    (row.update_zone, row.fault_zone, row.start_time).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// A small, fast hasher that is the same in every run.
+#[derive(Debug, Default)]
+pub struct Mixer(u64);
+
+impl Hasher for Mixer {
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0u8; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.0 = mix(self.0, u64::from_le_bytes(word));
+        }
+    }
+
+    fn write_u8(&mut self, n: u8) {
+        self.0 = mix(self.0, u64::from(n));
+    }
+
+    fn write_u16(&mut self, n: u16) {
+        self.0 = mix(self.0, u64::from(n));
+    }
+
+    fn write_u32(&mut self, n: u32) {
+        self.0 = mix(self.0, u64::from(n));
+    }
+
+    fn write_u64(&mut self, n: u64) {
+        self.0 = mix(self.0, n);
+    }
+
+    fn write_usize(&mut self, n: usize) {
+        self.0 = mix(self.0, n as u64);
+    }
+
+    fn finish(&self) -> u64 {
+        mix(self.0, 0x5bd1_e995)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn silo(n: u16) -> SiloEntry {
+        let address = SiloAddress::new(([10, 0, 0, 1], n).into(), 1);
+        SiloEntry::new(address, SiloStatus::Joining, Timestamp::from_millis(5))
+    }
+
+    fn content(rows: &[SiloEntry]) -> u64 {
+        rows.iter().fold(0u64, |sum, row| sum.wrapping_add(row_hash(row)))
+    }
+
+    #[test]
+    fn a_commit_needs_the_current_etag_and_a_refused_one_changes_nothing() {
+        let mut table = Table::default();
+        let v0 = table.version().clone();
+        table.commit(VirtualTime::ZERO, 0, &v0, &[silo(1)], &[]).unwrap();
+        let lost = table.commit(VirtualTime::ZERO, 1, &v0, &[silo(2)], &[]);
+        assert_eq!(lost.map(|_| ()), Err(Refused::Conflict));
+        let v1 = table.version().clone();
+        assert_eq!((v1.number, table.len()), (1, 1));
+        assert_eq!(
+            table.commit(VirtualTime::ZERO, 1, &v1, &[], &[]).map(|_| ()),
+            Err(Refused::Malformed),
+            "an empty commit"
+        );
+    }
+
+    #[test]
+    fn history_and_content_hash_agree_with_the_rows() {
+        let mut table = Table::default();
+        let mut expected = vec![table.snapshot()];
+        for n in 0..20u16 {
+            let base = table.version().clone();
+            let mut row = silo(n / 2);
+            row.status = if n % 2 == 0 { SiloStatus::Joining } else { SiloStatus::Active };
+            let deletes = if n == 11 { vec![silo(0).address] } else { vec![] };
+            table.commit(VirtualTime::ZERO, 0, &base, &[row], &deletes).unwrap();
+            expected.push(table.snapshot());
+        }
+        for (number, snapshot) in expected.iter().enumerate() {
+            assert_eq!(&table.snapshot_back(20 - number), snapshot);
+            assert_eq!(table.content_at(number as u64), Some(content(&snapshot.rows)));
+        }
+        assert_eq!(table.content_at(21), None);
+    }
+
+    #[test]
+    fn a_touch_moves_no_version_and_a_commit_does_not_undo_it() {
+        let mut table = Table::default();
+        let v0 = table.version().clone();
+        table.commit(VirtualTime::ZERO, 0, &v0, &[silo(1)], &[]).unwrap();
+        let before = (table.version().clone(), table.content_at(1));
+        assert!(table.touch(VirtualTime::from_secs(9), &silo(1).address, Timestamp::from_millis(77)));
+        assert!(!table.touch(VirtualTime::from_secs(9), &silo(2).address, Timestamp::from_millis(77)));
+        assert_eq!((table.version().clone(), table.content_at(1)), before);
+        let v1 = table.version().clone();
+        table.commit(VirtualTime::ZERO, 0, &v1, &[silo(1)], &[]).unwrap();
+        assert_eq!(table.row(&silo(1).address).unwrap().i_am_alive_time, Timestamp::from_millis(77));
+        assert_eq!(table.alive_at(&silo(1).address), Some(VirtualTime::from_secs(9)));
+    }
+}

@@ -1,0 +1,374 @@
+//! What can happen next.
+
+use std::time::Duration;
+
+use emmer_core::SiloAddress;
+use emmer_membership::{
+    ConnectionEvent, DialId, DialOutcome, HealthSample, Message, OpId, TableOutcome, TableRequest,
+};
+
+use super::World;
+use crate::invariants::Violation;
+use crate::net::{RETRANSMIT_FIRST, RETRANSMITS_MAX, Transport, Verdict};
+use crate::process::Life;
+use crate::store::Answer;
+use crate::time::VirtualTime;
+
+/// How often a machine may ask to be woken again at the same moment before that counts as spinning.
+const TIMER_SPINS_MAX: u32 = 1_000;
+
+/// An event in the queue. Processes and hosts are meant by number.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// A process starts on the host.
+    Start { host: u32 },
+    /// The supervisor of the host looks whether its process still runs.
+    Supervise { host: u32 },
+    /// A step of the scenario begins.
+    StepBegins(u32),
+    /// A step of the scenario ends.
+    StepEnds(u32),
+    /// The safety phase is over.
+    Calm,
+    /// The process's deadline.
+    Timer { process: u32 },
+    /// A message is handed to the network (again, after `tries` retransmissions).
+    Transmit { from: u32, to: u32, tries: u8, message: Message },
+    /// A message arrives.
+    Deliver { from: u32, to: u32, message: Message },
+    /// A request arrives at the store.
+    Request { process: u32, op: OpId, request: TableRequest, late: bool },
+    /// The store's answer arrives.
+    Reply { process: u32, op: OpId, outcome: TableOutcome },
+    /// A connection attempt arrives at the host of `to`.
+    Dialled { process: u32, dial: DialId, to: SiloAddress, host: u32, deadline: VirtualTime },
+    /// A connection attempt has ended.
+    DialEnds { process: u32, dial: DialId, to: SiloAddress, outcome: DialOutcome },
+    /// The process notices something about its connection with `peer`.
+    Noticed { process: u32, peer: u32, event: ConnectionEvent },
+    /// The process measures itself.
+    Health { process: u32 },
+    /// Application bytes flow on the process's connections.
+    Traffic { process: u32 },
+    /// The host of a leaving silo has finished its turns.
+    FinishLeave { process: u32 },
+    /// The fence of a silo that was declared dead is looked at.
+    Watch { process: u32 },
+}
+
+impl World {
+    pub(super) fn dispatch(&mut self, event: Event) {
+        match event {
+            Event::Start { host } => self.start(host),
+            Event::Supervise { host } => self.supervise(host),
+            Event::StepBegins(step) => self.begin(step),
+            Event::StepEnds(step) => self.end(step),
+            Event::Calm => self.calm(),
+            Event::Timer { process } => self.timer(process),
+            Event::Transmit { from, to, tries, message } => self.transmit(from, to, tries, message),
+            Event::Deliver { from, to, message } => self.deliver(from, to, message),
+            Event::Request { process, op, request, late } => self.request(process, op, &request, late),
+            Event::Reply { process, op, outcome } => self.reply(process, op, outcome),
+            Event::Dialled { process, dial, to, host, deadline } => {
+                self.dialled(process, dial, to, host, deadline);
+            }
+            Event::DialEnds { process, dial, to, outcome } => self.dial_ends(process, dial, to, outcome),
+            Event::Noticed { process, peer, event } => self.noticed(process, peer, event),
+            Event::Health { process } => self.health(process),
+            Event::Traffic { process } => self.traffic(process),
+            Event::FinishLeave { process } => {
+                self.trace.event(self.now, 13, u64::from(process), 0);
+                self.drive(process, |machine, now| machine.finish_leave(now));
+            }
+            Event::Watch { process } => self.watch(process),
+        }
+    }
+
+    /// When `process` can take an input that needs its IO; none when it does not run.
+    fn receptive_at(&self, process: u32) -> Option<VirtualTime> {
+        let process = &self.processes[process as usize];
+        process.is_running().then(|| process.io_at(self.now))
+    }
+
+    fn timer(&mut self, number: u32) {
+        let now = self.now;
+        let process = &mut self.processes[number as usize];
+        if process.timer_at != now || !process.is_running() {
+            return;
+        }
+        if process.paused_until > now {
+            let late = process.paused_until.since(now);
+            process.stalled = process.stalled.max(late);
+            process.timer_at = process.paused_until;
+            self.queue.push(process.timer_at, Event::Timer { process: number });
+            return;
+        }
+        process.timer_at = VirtualTime::MAX;
+        let local = process.now(now).mono;
+        let Some(machine) = process.machine.as_ref() else { return };
+        if machine.poll_timeout().is_some_and(|deadline| deadline <= local) {
+            self.trace.event(now, 1, u64::from(number), 0);
+            self.drive(number, |machine, now| machine.handle_timeout(now));
+            self.guard_against_spinning(number);
+        } else {
+            self.arm(number);
+        }
+    }
+
+    fn guard_against_spinning(&mut self, number: u32) {
+        let process = &mut self.processes[number as usize];
+        if process.timer_at > self.now {
+            process.timer_spins = 0;
+            return;
+        }
+        process.timer_spins += 1;
+        if process.timer_spins > TIMER_SPINS_MAX && self.violation.is_none() {
+            let what = format!("{} asks to be woken over and over at the same moment", process.address);
+            self.violation = Some(Violation { invariant: "progress", at: self.now, what });
+        }
+    }
+
+    pub(super) fn transmit(&mut self, from: u32, to: u32, tries: u8, message: Message) {
+        let now = self.now;
+        let (sender, receiver) = (&self.processes[from as usize], &self.processes[to as usize]);
+        if !sender.is_running() {
+            return;
+        }
+        let ready = sender.io_at(now);
+        if ready > now {
+            self.queue.push(ready, Event::Transmit { from, to, tries, message });
+            return;
+        }
+        let (from_host, to_host) = (sender.host, receiver.host);
+        let stream = self.network.transport() == Transport::Stream;
+        if stream && tries == 0 {
+            let held = sender.connections.get(&to).map_or(VirtualTime::ZERO, |c| c.held_until);
+            if held > now {
+                self.queue.push(held, Event::Transmit { from, to, tries, message });
+                return;
+            }
+        }
+        let verdict = if self.hosts.is_up(to_host) {
+            self.network.judge(from_host, to_host, now)
+        } else {
+            Verdict::Lost
+        };
+        match verdict {
+            Verdict::Arrives(delay) => {
+                let mut at = now + delay;
+                if stream {
+                    let connection = self.processes[from as usize].connections.entry(to).or_default();
+                    at = at.max(connection.last_arrival);
+                    connection.last_arrival = at;
+                }
+                self.queue.push(at, Event::Deliver { from, to, message });
+            }
+            Verdict::Lost if stream => self.retransmit(from, to, tries, message),
+            Verdict::Lost => self.measures.messages_lost += 1,
+        }
+    }
+
+    fn retransmit(&mut self, from: u32, to: u32, tries: u8, message: Message) {
+        if tries >= RETRANSMITS_MAX {
+            self.measures.messages_lost += 1;
+            if self.processes[from as usize].connections.remove(&to).is_some() {
+                let event = ConnectionEvent::Broken;
+                self.queue.push(self.now, Event::Noticed { process: from, peer: to, event });
+            }
+            return;
+        }
+        let at = self.now + RETRANSMIT_FIRST * (1 << tries);
+        let connection = self.processes[from as usize].connections.entry(to).or_default();
+        connection.held_until = connection.held_until.max(at);
+        self.queue.push(at, Event::Transmit { from, to, tries: tries + 1, message });
+    }
+
+    fn deliver(&mut self, from: u32, to: u32, message: Message) {
+        let Some(ready) = self.receptive_at(to) else {
+            self.refuse_message(from, to);
+            return;
+        };
+        if ready > self.now {
+            self.queue.push(ready, Event::Deliver { from, to, message });
+            return;
+        }
+        self.trace.event(self.now, 2, u64::from(to), u64::from(from));
+        if self.trace.keeps_lines() {
+            self.trace.line(self.now, format_args!("{to:>4} <- {from:<4} {message:?}"));
+        }
+        self.measures.delivered(to, &message, self.scenario.measure_bytes);
+        let address = self.processes[from as usize].address;
+        let receiver = &mut self.processes[to as usize];
+        receiver.heard.insert(from);
+        // A connection is known to both of its ends.
+        receiver.connections.entry(from).or_default();
+        self.drive(to, |machine, now| machine.handle_message(now, address, message));
+    }
+
+    /// The process is gone and its host is up: the connection is reset.
+    fn refuse_message(&mut self, from: u32, to: u32) {
+        let host = self.processes[to as usize].host;
+        if self.hosts.is_up(host) && self.processes[from as usize].connections.remove(&to).is_some() {
+            let event = ConnectionEvent::Broken;
+            self.notify(from, to, event);
+        }
+    }
+
+    /// Lets `process` notice `event` about its connection with `peer`, if a packet gets through.
+    pub(super) fn notify(&mut self, process: u32, peer: u32, event: ConnectionEvent) {
+        let (to, from) = (self.processes[process as usize].host, self.processes[peer as usize].host);
+        let delay = match self.network.judge(from, to, self.now) {
+            Verdict::Arrives(delay) => delay,
+            // A lost FIN is sent again; across a cut it stays lost.
+            Verdict::Lost if !self.network.is_cut(from, to, self.now) => RETRANSMIT_FIRST,
+            Verdict::Lost => return,
+        };
+        self.queue.push(self.now + delay, Event::Noticed { process, peer, event });
+    }
+
+    fn request(&mut self, number: u32, op: OpId, request: &TableRequest, late: bool) {
+        self.trace.event(self.now, 3, u64::from(number), op.0);
+        let host = self.processes[number as usize].host;
+        match self.store.serve(self.now, number, host, request, late) {
+            Answer::Reply { outcome, after, committed } => {
+                if committed {
+                    self.committed();
+                }
+                if !late {
+                    let at = self.now + after;
+                    self.queue.push(at, Event::Reply { process: number, op, outcome });
+                }
+            }
+            Answer::Late { report_after, arrive_after, request } => {
+                let (report, arrive) = (self.now + report_after, self.now + arrive_after);
+                self.queue.push(report, Event::Reply { process: number, op, outcome: TableOutcome::Unknown });
+                self.queue.push(arrive, Event::Request { process: number, op, request, late: true });
+            }
+            Answer::Malformed => {
+                let writer = self.processes[number as usize].address;
+                let what = format!("{writer} sent a commit without rows or with more than a store takes");
+                self.violation.get_or_insert(Violation { invariant: "I1", at: self.now, what });
+            }
+        }
+    }
+
+    fn reply(&mut self, number: u32, op: OpId, outcome: TableOutcome) {
+        let Some(ready) = self.receptive_at(number) else { return };
+        if ready > self.now {
+            self.queue.push(ready, Event::Reply { process: number, op, outcome });
+            return;
+        }
+        self.trace.event(self.now, 4, u64::from(number), op.0);
+        if self.trace.keeps_lines() {
+            self.trace.line(self.now, format_args!("{number:>4} <= {}", Brief(&outcome)));
+        }
+        self.drive(number, |machine, now| machine.handle_table(now, op, outcome));
+    }
+
+    fn dialled(&mut self, number: u32, dial: DialId, to: SiloAddress, host: u32, deadline: VirtualTime) {
+        let found = self.running_on(host);
+        let answer = match found {
+            Some(found) => {
+                let process = &self.processes[found as usize];
+                let ready = process.io_at(self.now);
+                let outcome = if process.address == to {
+                    DialOutcome::Answered
+                } else {
+                    DialOutcome::OtherEpoch(process.address)
+                };
+                (ready, outcome)
+            }
+            None => (self.now, DialOutcome::Refused),
+        };
+        let dialler = self.processes[number as usize].host;
+        let (at, outcome) = match self.network.judge(host, dialler, self.now) {
+            Verdict::Arrives(delay) if answer.0 + delay < deadline => (answer.0 + delay, answer.1),
+            _ => (deadline, DialOutcome::NoAnswer),
+        };
+        self.queue.push(at, Event::DialEnds { process: number, dial, to, outcome });
+    }
+
+    fn dial_ends(&mut self, number: u32, dial: DialId, to: SiloAddress, outcome: DialOutcome) {
+        let Some(ready) = self.receptive_at(number) else { return };
+        if ready > self.now {
+            self.queue.push(ready, Event::DialEnds { process: number, dial, to, outcome });
+            return;
+        }
+        self.trace.event(self.now, 5, u64::from(number), dial.0);
+        if self.trace.keeps_lines() {
+            self.trace.line(self.now, format_args!("{number:>4} dial {to} {outcome:?}"));
+        }
+        if outcome == DialOutcome::Answered
+            && let Some(peer) = self.process_of(&to)
+        {
+            self.processes[number as usize].heard.insert(peer);
+        }
+        self.drive(number, |machine, now| machine.handle_dial(now, dial, outcome));
+    }
+
+    fn noticed(&mut self, number: u32, peer: u32, event: ConnectionEvent) {
+        let Some(ready) = self.receptive_at(number) else { return };
+        if ready > self.now {
+            self.queue.push(ready, Event::Noticed { process: number, peer, event });
+            return;
+        }
+        self.trace.event(self.now, 6, u64::from(number), u64::from(peer));
+        if self.trace.keeps_lines() && event != ConnectionEvent::Heard {
+            self.trace.line(self.now, format_args!("{number:>4} {event:?} {peer}"));
+        }
+        let address = self.processes[peer as usize].address;
+        self.drive(number, |machine, now| machine.handle_connection(now, address, event));
+    }
+
+    fn health(&mut self, number: u32) {
+        let Some(period) = self.scenario.health_period else { return };
+        let now = self.now;
+        let process = &mut self.processes[number as usize];
+        if process.life != Life::Running {
+            return;
+        }
+        if process.paused_until > now {
+            let late = process.paused_until.since(now);
+            process.stalled = process.stalled.max(late);
+            self.queue.push(process.paused_until, Event::Health { process: number });
+            return;
+        }
+        let delay = std::mem::replace(&mut process.stalled, Duration::ZERO);
+        let sample = HealthSample { scheduler_delay: delay, timer_delay: delay };
+        self.trace.event(now, 7, u64::from(number), crate::time::nanos(delay));
+        self.queue.push(now + period, Event::Health { process: number });
+        self.drive(number, |machine, now| machine.handle_health(now, sample));
+    }
+
+    /// Every peer that the process has a connection with hears from it.
+    fn traffic(&mut self, number: u32) {
+        let Some(period) = self.scenario.traffic_period else { return };
+        let process = &self.processes[number as usize];
+        if process.life != Life::Running {
+            return;
+        }
+        self.queue.push(self.now + period, Event::Traffic { process: number });
+        if process.io_at(self.now) > self.now {
+            return;
+        }
+        let peers: Vec<u32> = process.connections.keys().copied().collect();
+        for peer in peers {
+            self.notify(peer, number, ConnectionEvent::Heard);
+        }
+    }
+}
+
+/// An outcome without its rows, for the trace.
+struct Brief<'a>(&'a TableOutcome);
+
+impl std::fmt::Display for Brief<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            TableOutcome::Snapshot(s) => write!(f, "snapshot {} of {} rows", s.version.number, s.rows.len()),
+            TableOutcome::Sample(s) => write!(f, "sample {} of {} rows", s.version.number, s.rows.len()),
+            TableOutcome::Version(v) => write!(f, "version {}", v.number),
+            TableOutcome::Committed(v) => write!(f, "committed {}", v.number),
+            other => write!(f, "{other:?}"),
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Starting, killing and disturbing processes and what lies between them.
+
+use std::time::Duration;
+
+use emmer_core::{SiloAddress, SiloEntry, SiloStatus};
+use emmer_membership::{ConnectionEvent, Membership};
+
+use super::World;
+use super::event::Event;
+use crate::host::Hosts;
+use crate::net::HostSet;
+use crate::process::{Life, Process, Slow};
+use crate::scenario::{Fault, Step};
+use crate::time::{Clock, VirtualTime};
+use crate::trace::mix;
+
+impl World {
+    /// A new process on `host` joins the cluster.
+    pub(super) fn start(&mut self, host: u32) {
+        if !self.hosts.is_up(host) {
+            return;
+        }
+        let number = u32::try_from(self.processes.len()).unwrap_or(u32::MAX);
+        let incarnation = self.hosts.incarnations(host).len() as u64;
+        let seed = mix(mix(self.scenario.seed, u64::from(host)), incarnation);
+        let clock = self.clock_of(host, seed);
+        // Microseconds of the wall clock; the shell never goes below the last one used on its endpoint.
+        let epoch = clock.epoch().max(self.last_epoch + 1);
+        self.last_epoch = epoch;
+        let address = SiloAddress::new(Hosts::endpoint(host), epoch);
+        self.trace.event(self.now, 14, u64::from(number), epoch);
+        self.trace.line(self.now, format_args!("{number:>4} starts as {address}"));
+        let now = clock.now(self.now);
+        let entry = SiloEntry::new(address, SiloStatus::Created, now.wall);
+        let machine = match Membership::new(self.scenario.config.clone(), entry, seed, now) {
+            Ok(machine) => Some(Box::new(machine)),
+            Err(error) => {
+                self.trace.line(self.now, format_args!("{number:>4} refuses its options: {error}"));
+                None
+            }
+        };
+        let life = if machine.is_some() { Life::Running } else { Life::Killed };
+        let process = Process::new(address, host, clock, self.now, life, machine);
+        self.processes.push(process);
+        self.hosts.add(host, number);
+        if let Some(period) = self.scenario.health_period {
+            let at = self.now + self.rng.duration_below(period);
+            self.queue.push(at, Event::Health { process: number });
+        }
+        if let Some(period) = self.scenario.traffic_period {
+            let at = self.now + self.rng.duration_below(period);
+            self.queue.push(at, Event::Traffic { process: number });
+        }
+        self.drive(number, Membership::join);
+    }
+
+    /// A host's clock is wrong in the same way for all of its processes.
+    fn clock_of(&self, host: u32, seed: u64) -> Clock {
+        let model = self.scenario.clocks;
+        let own = mix(mix(self.scenario.seed, 0xc10c), u64::from(host));
+        let within = |bits: u64, max: u32| {
+            let span = 2 * u64::from(max) + 1;
+            (bits % span).cast_signed() - i64::from(max)
+        };
+        let drift = within(own >> 7, model.drift_ppm_max);
+        let offset = within(mix(own, 1) >> 7, model.offset_ms_max);
+        // Up to some months of uptime: instants of different processes never look alike.
+        Clock::new(self.now, mix(seed, 2) >> 10, drift, offset)
+    }
+
+    pub(super) fn supervise(&mut self, host: u32) {
+        if self.running_on(host).is_none() && self.hosts.is_up(host) {
+            self.start(host);
+        }
+    }
+
+    /// The safety phase is over: what is random stops; windows that are still open were planned to close now.
+    pub(super) fn calm(&mut self) {
+        self.trace.line(self.now, format_args!("---- calm ----"));
+        self.store.calm();
+        self.network.calm();
+        self.trouble_at = self.trouble_at.max((self.open_troubles > 0).then_some(self.now));
+        if self.scenario.network.loss > 0.0 || self.scenario.network.latency.tail > 0.0 {
+            self.open_troubles = self.open_troubles.saturating_sub(1);
+        }
+    }
+
+    pub(super) fn begin(&mut self, step: u32) {
+        let Step { until, fault, .. } = self.scenario.steps[step as usize].clone();
+        self.trace.event(self.now, 15, u64::from(step), 0);
+        self.trace.line(self.now, format_args!("---- begins: {fault:?}"));
+        self.trouble(&fault, true);
+        match fault {
+            Fault::Start(host) => self.start(host),
+            Fault::Leave(host) => self.leave(host),
+            Fault::Stop(host) => self.stop(host),
+            Fault::Kill(host) => self.kill(host, ConnectionEvent::Broken),
+            Fault::LoseHost(host) => self.lose_host(host),
+            Fault::Pause(host) => self.pause(host, until),
+            Fault::Slow { host, block, run } => self.slow(host, Some(Slow { since: self.now, block, run })),
+            Fault::StepClock { host, ms } => {
+                if let Some(number) = self.running_on(host) {
+                    self.processes[number as usize].clock.step_wall(ms);
+                }
+            }
+            Fault::Cut { inside, direction, flip } => {
+                self.network.cut(step, inside, direction, flip, self.now);
+            }
+            Fault::BreakLink { from, to } => self.network.break_link(step, from, to),
+            Fault::Lossy { host, loss_in, loss_out } => self.network.set_loss(host, loss_in, loss_out),
+            Fault::Delay { host, extra } => self.network.set_extra_delay(host, extra),
+            Fault::StoreOutage => self.store.fail(),
+            Fault::StoreCut(hosts) => self.store.cut(step, hosts),
+        }
+    }
+
+    pub(super) fn end(&mut self, step: u32) {
+        let fault = self.scenario.steps[step as usize].fault.clone();
+        self.trace.event(self.now, 16, u64::from(step), 0);
+        self.trace.line(self.now, format_args!("---- ends: {fault:?}"));
+        self.trouble(&fault, false);
+        match fault {
+            Fault::LoseHost(host) => self.hosts.set_up(host, true),
+            Fault::Slow { host, .. } => self.slow(host, None),
+            Fault::Cut { .. } | Fault::BreakLink { .. } => self.network.heal(step),
+            Fault::Lossy { host, .. } => self.network.set_loss(host, 0.0, 0.0),
+            Fault::Delay { host, .. } => self.network.set_extra_delay(host, Duration::ZERO),
+            Fault::StoreOutage => self.store.recover(),
+            Fault::StoreCut(_) => self.store.heal(step),
+            Fault::Pause(_)
+            | Fault::Start(_)
+            | Fault::Leave(_)
+            | Fault::Stop(_)
+            | Fault::Kill(_)
+            | Fault::StepClock { .. } => {}
+        }
+    }
+
+    /// Keeps book of when anything but the store gave a living silo a reason to look dead.
+    fn trouble(&mut self, fault: &Fault, begins: bool) {
+        let hosts: HostSet = match fault {
+            Fault::Pause(host)
+            | Fault::Slow { host, .. }
+            | Fault::Lossy { host, .. }
+            | Fault::Delay { host, .. } => HostSet::from_iter([*host]),
+            Fault::BreakLink { from, to } => HostSet::from_iter([*from, *to]),
+            Fault::Cut { inside, .. } => inside.clone(),
+            _ => return,
+        };
+        if begins {
+            self.open_troubles += 1;
+        } else {
+            self.open_troubles = self.open_troubles.saturating_sub(1);
+        }
+        self.trouble_at = Some(self.now);
+        for host in hosts.iter() {
+            if let Some(number) = self.running_on(host) {
+                self.processes[number as usize].faulty_at = Some(self.now);
+            }
+        }
+    }
+
+    fn leave(&mut self, host: u32) {
+        if let Some(number) = self.running_on(host) {
+            self.processes[number as usize].leaving = true;
+            let after = self.rng.duration_below(Duration::from_secs(2));
+            self.queue.push(self.now + after, Event::FinishLeave { process: number });
+            self.drive(number, Membership::leave);
+        }
+    }
+
+    fn stop(&mut self, host: u32) {
+        if let Some(number) = self.running_on(host) {
+            self.processes[number as usize].leaving = true;
+            let after = self.rng.duration_below(Duration::from_millis(100));
+            self.queue.push(self.now + after, Event::FinishLeave { process: number });
+            self.drive(number, Membership::stop);
+        }
+    }
+
+    fn kill(&mut self, host: u32, farewell: ConnectionEvent) {
+        if let Some(number) = self.running_on(host) {
+            self.trace.line(self.now, format_args!("{number:>4} is killed"));
+            self.gone(number, Life::Killed, farewell);
+        }
+    }
+
+    fn lose_host(&mut self, host: u32) {
+        if let Some(number) = self.running_on(host) {
+            // Nobody hears anything: forget the connections before they can be closed.
+            self.processes[number as usize].connections.clear();
+            self.kill(host, ConnectionEvent::Broken);
+        }
+        self.hosts.set_up(host, false);
+    }
+
+    fn pause(&mut self, host: u32, until: VirtualTime) {
+        if let Some(number) = self.running_on(host) {
+            let process = &mut self.processes[number as usize];
+            process.paused_until = process.paused_until.max(until);
+            process.stalled = process.stalled.max(until.since(self.now));
+        }
+    }
+
+    fn slow(&mut self, host: u32, slow: Option<Slow>) {
+        if let Some(number) = self.running_on(host) {
+            self.processes[number as usize].slow = slow;
+        }
+    }
+}

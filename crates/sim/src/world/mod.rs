@@ -1,0 +1,304 @@
+//! The world: hosts, processes, network, store and clocks, moved from event to event in virtual time.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `mod.rs` | the parts, and the loop that takes the next event |
+//! | `event.rs` | what can happen next, and what each does to its process |
+//! | `effect.rs` | carrying out what the machines ask for |
+//! | `fault.rs` | starting, killing and disturbing |
+
+mod effect;
+mod event;
+mod fault;
+
+use std::time::Duration;
+
+use emmer_core::SiloAddress;
+use emmer_core::rng::SeededRng;
+use emmer_membership::{Event as Noted, Membership};
+
+use crate::host::Hosts;
+use crate::invariants::{Checks, Facts, Violation, i10_convergence};
+use crate::measure::Measures;
+use crate::net::Network;
+use crate::process::Process;
+use crate::queue::Queue;
+use crate::scenario::{Scenario, Step};
+use crate::store::{Store, StoreStats};
+use crate::time::VirtualTime;
+use crate::trace::{Trace, mix};
+
+use event::Event;
+
+/// What the invariants may see. A macro, because the checks themselves are borrowed at the same time.
+macro_rules! facts {
+    ($world:ident) => {
+        Facts {
+            now: $world.now,
+            table: &$world.store.table,
+            processes: &$world.processes,
+            hosts: &$world.hosts,
+            scenario: &$world.scenario,
+            trouble_at: if $world.open_troubles > 0 { Some($world.now) } else { $world.trouble_at },
+        }
+    };
+}
+
+/// Everything there is.
+#[derive(Debug)]
+pub struct World {
+    now: VirtualTime,
+    queue: Queue<Event>,
+    scenario: Scenario,
+    hosts: Hosts,
+    processes: Vec<Process>,
+    network: Network,
+    store: Store,
+    checks: Checks,
+    trace: Trace,
+    measures: Measures,
+    rng: SeededRng,
+    violation: Option<Violation>,
+    /// Open windows of trouble that is not the store's.
+    open_troubles: u32,
+    /// When such trouble was last seen.
+    trouble_at: Option<VirtualTime>,
+    /// The last epoch handed out: a restart never goes back, whatever its clock says.
+    last_epoch: u64,
+}
+
+impl World {
+    /// The world of `scenario`, before anything happened. Keeps a line for each event when `keep_lines`.
+    pub fn new(scenario: Scenario, keep_lines: bool) -> Self {
+        let seed = |part: u64| mix(mix(0x51ed_270b, scenario.seed), part);
+        let always = scenario.network.loss > 0.0 || scenario.network.latency.tail > 0.0;
+        let mut world = Self {
+            now: VirtualTime::ZERO,
+            queue: Queue::default(),
+            hosts: Hosts::new(scenario.hosts),
+            processes: Vec::new(),
+            network: Network::new(scenario.network, scenario.hosts, seed(1)),
+            store: Store::new(scenario.store, seed(2)),
+            checks: Checks::new(&scenario),
+            trace: Trace::new(keep_lines),
+            measures: Measures::default(),
+            rng: SeededRng::new(seed(3)),
+            violation: None,
+            open_troubles: u32::from(always),
+            trouble_at: None,
+            last_epoch: 0,
+            scenario,
+        };
+        world.schedule();
+        world
+    }
+
+    /// Puts the first starts and the scenario's steps into the queue.
+    fn schedule(&mut self) {
+        for host in 0..self.scenario.start_hosts.min(self.scenario.hosts) {
+            let at = VirtualTime::ZERO + self.rng.duration_below(self.scenario.start_within);
+            self.queue.push(at, Event::Start { host });
+        }
+        for number in 0..self.scenario.steps.len() {
+            let step = &self.scenario.steps[number];
+            let (at, until, lasts) = (step.at, step.until, step.fault.lasts());
+            let number = u32::try_from(number).unwrap_or(u32::MAX);
+            self.queue.push(at, Event::StepBegins(number));
+            if lasts {
+                self.queue.push(until, Event::StepEnds(number));
+            }
+        }
+        let calm_at = self.scenario.calm_at;
+        self.queue.push(calm_at, Event::Calm);
+    }
+
+    /// Adds a step to the scenario while it runs. A step in the past begins now.
+    pub fn inject(&mut self, step: Step) {
+        let number = u32::try_from(self.scenario.steps.len()).unwrap_or(u32::MAX);
+        let (at, until) = (step.at.max(self.now), step.until.max(self.now));
+        let lasts = step.fault.lasts();
+        self.scenario.steps.push(step);
+        self.queue.push(at, Event::StepBegins(number));
+        if lasts {
+            self.queue.push(until, Event::StepEnds(number));
+        }
+    }
+
+    /// Measures from now on only: forgets what was counted so far.
+    pub fn reset_measures(&mut self) {
+        let (keep, committed_at) =
+            (self.measures.keep_view_lags, std::mem::take(&mut self.measures.committed_at));
+        self.measures = Measures { keep_view_lags: keep, committed_at, ..Measures::default() };
+        self.store.stats = StoreStats::default();
+    }
+
+    /// Estimates the bytes of each message from now on, or no longer.
+    pub const fn measure_bytes(&mut self, on: bool) {
+        self.scenario.measure_bytes = on;
+    }
+
+    /// Keeps how long each view takes to reach each silo, from now on.
+    pub const fn keep_view_lags(&mut self) {
+        self.measures.keep_view_lags = true;
+    }
+
+    /// Takes the next event, if it is due by `until`. False when there is none, or an invariant was violated.
+    pub fn step(&mut self, until: VirtualTime) -> bool {
+        if self.violation.is_some() || self.queue.next_at().is_none_or(|at| at > until) {
+            return false;
+        }
+        let Some((at, event)) = self.queue.pop() else { return false };
+        self.now = at;
+        self.dispatch(event);
+        true
+    }
+
+    /// Runs until `until`, or until an invariant is violated.
+    pub fn run_until(&mut self, until: VirtualTime) {
+        while self.step(until) {}
+        if self.violation.is_none() {
+            self.now = self.now.max(until);
+        }
+    }
+
+    /// Runs in slices of `slice` until `done` says so; the time then, or none when `until` came first or an
+    /// invariant was violated.
+    pub fn run_while(
+        &mut self,
+        until: VirtualTime,
+        slice: Duration,
+        mut done: impl FnMut(&Self) -> bool,
+    ) -> Option<VirtualTime> {
+        loop {
+            if self.violation.is_some() {
+                return None;
+            }
+            if done(self) {
+                return Some(self.now);
+            }
+            if self.now >= until {
+                return None;
+            }
+            let next = (self.now + slice).min(until);
+            self.run_until(next);
+        }
+    }
+
+    /// The time.
+    pub const fn now(&self) -> VirtualTime {
+        self.now
+    }
+
+    /// The scenario.
+    pub const fn scenario(&self) -> &Scenario {
+        &self.scenario
+    }
+
+    /// The store with the table.
+    pub const fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// Every process that ever ran, by number.
+    pub fn processes(&self) -> &[Process] {
+        &self.processes
+    }
+
+    /// What was measured.
+    pub const fn measures(&self) -> &Measures {
+        &self.measures
+    }
+
+    /// The trace so far.
+    pub const fn trace(&self) -> &Trace {
+        &self.trace
+    }
+
+    /// The first invariant that was violated, if any.
+    pub const fn violation(&self) -> Option<&Violation> {
+        self.violation.as_ref()
+    }
+
+    /// Takes what is left of a run that is over.
+    pub fn into_parts(self) -> (Trace, Measures, Option<Violation>) {
+        (self.trace, self.measures, self.violation)
+    }
+
+    /// The process that runs on `host`: the youngest one, if it runs.
+    pub fn running_on(&self, host: u32) -> Option<u32> {
+        let youngest = *self.hosts.incarnations(host).last()?;
+        self.processes[youngest as usize].is_running().then_some(youngest)
+    }
+
+    /// The number of the process with this identity.
+    pub fn process_of(&self, silo: &SiloAddress) -> Option<u32> {
+        self.hosts.process_of(&self.processes, silo)
+    }
+
+    /// Whether the cluster is whole (invariant I10): every process that runs is Active in the newest version and
+    /// has it installed, and everybody else is Dead.
+    pub fn is_whole(&self) -> bool {
+        self.why_not_whole().is_none()
+    }
+
+    /// What keeps the cluster from being whole, in words; none when it is.
+    pub fn why_not_whole(&self) -> Option<String> {
+        i10_convergence::why_not_whole(&self.facts())
+    }
+
+    fn facts(&self) -> Facts<'_> {
+        facts!(self)
+    }
+
+    /// Has every invariant look at what just happened.
+    fn check(&mut self, look: impl FnOnce(&mut Checks, &Facts<'_>) -> Result<(), Violation>) {
+        if self.violation.is_some() {
+            return;
+        }
+        let facts = facts!(self);
+        if let Err(violation) = look(&mut self.checks, &facts) {
+            self.trace.line(self.now, format_args!("VIOLATION {violation}"));
+            self.violation = Some(violation);
+        }
+    }
+
+    /// Gives the process `number` an input and carries out what comes of it.
+    fn drive(&mut self, number: u32, input: impl FnOnce(&mut Membership, emmer_core::Now)) {
+        let at = self.now;
+        let process = &mut self.processes[number as usize];
+        let now = process.now(at);
+        let Some(machine) = process.machine.as_mut() else { return };
+        input(machine, now);
+        let mut notable = false;
+        while let Some(effect) =
+            self.processes[number as usize].machine.as_mut().and_then(|machine| machine.poll_effect())
+        {
+            notable |= self.carry_out(number, effect);
+        }
+        if notable {
+            self.check(|checks, facts| checks.after_step(facts, number));
+        }
+        self.arm(number);
+    }
+
+    /// Sees to it that the process's next deadline has an event: one in the queue for each process, moved up when
+    /// the deadline does, looked at again when it fires too early.
+    fn arm(&mut self, number: u32) {
+        let process = &mut self.processes[number as usize];
+        let Some(deadline) = process.machine.as_ref().and_then(|machine| machine.poll_timeout()) else {
+            return;
+        };
+        let at = process.clock.when(deadline).max(self.now);
+        if at < process.timer_at {
+            process.timer_at = at;
+            self.queue.push(at, Event::Timer { process: number });
+        }
+    }
+
+    fn note(&mut self, number: u32, noted: &Noted) {
+        self.measures.note(noted);
+        if self.trace.keeps_lines() {
+            self.trace.line(self.now, format_args!("{number:>4} {noted:?}"));
+        }
+    }
+}
