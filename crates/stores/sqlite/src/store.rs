@@ -23,13 +23,16 @@ const READERS: usize = 2;
 
 /// A system store in a SQLite file.
 ///
-/// Dropping it finishes what is queued in the background; [`close`](Self::close) waits for that.
+/// Dropping it closes the file: it waits for the transaction that runs, at most as long as that waits for a lock, and
+/// forgets requests that nobody waits for any more. When no other process has the file open, its log is then folded
+/// into it, so that the one file is all there is to copy.
 pub struct SqliteStore {
     name: String,
     writer: mpsc::Sender<Box<dyn WriteJob>>,
     readers: Vec<mpsc::Sender<ReadJob>>,
     next_reader: AtomicUsize,
-    threads: Vec<JoinHandle<()>>,
+    writing: Option<JoinHandle<()>>,
+    reading: Vec<JoinHandle<()>>,
 }
 
 impl std::fmt::Debug for SqliteStore {
@@ -57,32 +60,27 @@ impl SqliteStore {
             writer,
             readers: Vec::with_capacity(READERS),
             next_reader: AtomicUsize::new(0),
-            threads: Vec::with_capacity(READERS + 1),
+            writing: None,
+            reading: Vec::with_capacity(READERS),
         };
         let at_open = |fault: Fault| fault.at(&name, "open".to_owned());
         // The writer's connection first: it makes the file.
         let session = Session::open(&place, false).map_err(at_open)?;
         let write = move || worker::write_loop(session, write_requests);
-        store.threads.push(thread("emmer-sqlite-w", write).map_err(at_open)?);
+        store.writing = Some(thread("emmer-sqlite-w", write).map_err(at_open)?);
         for _ in 0..READERS {
             let session = Session::open(&place, true).map_err(at_open)?;
             let (reader, requests) = mpsc::channel(QUEUE_MAX);
             let read = move || worker::read_loop(session, requests);
-            store.threads.push(thread("emmer-sqlite-r", read).map_err(at_open)?);
+            store.reading.push(thread("emmer-sqlite-r", read).map_err(at_open)?);
             store.readers.push(reader);
         }
         Ok(store)
     }
 
-    /// Finishes what is queued and closes the file; when no other process has it open, its log is folded into it.
-    /// Blocks until done.
+    /// Closes the file, as dropping does.
     pub fn close(self) {
-        let Self { writer, readers, threads, .. } = self;
-        drop((writer, readers));
-        for thread in threads {
-            // A thread that panicked is as closed as one that did not.
-            let _ = thread.join();
-        }
+        drop(self);
     }
 
     async fn read<T: Send + 'static>(
@@ -140,6 +138,18 @@ fn gone() -> Fault {
 fn thread(name: &str, body: impl FnOnce() + Send + 'static) -> std::result::Result<JoinHandle<()>, Fault> {
     let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(body);
     spawned.map_err(|e| Fault::new(StoreErrorKind::Unavailable, format!("no thread: {e}")))
+}
+
+impl Drop for SqliteStore {
+    fn drop(&mut self) {
+        // The threads end when their queues have no sender any more. The writer last, alone: SQLite folds the log into
+        // the file when a connection finds itself the only one, and of two that close at once neither does.
+        // A thread that panicked is as closed as one that did not.
+        self.readers.clear();
+        self.reading.drain(..).for_each(|thread| drop(thread.join()));
+        self.writer = mpsc::channel(1).0;
+        self.writing.take().map(JoinHandle::join);
+    }
 }
 
 impl SystemStore for SqliteStore {

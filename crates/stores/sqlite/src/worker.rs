@@ -30,6 +30,8 @@ pub(crate) type ReadJob = Box<dyn FnOnce(&mut Session) + Send>;
 pub(crate) trait WriteJob: Send {
     /// Runs inside a transaction.
     fn run(&mut self, session: &mut Session) -> Result<(), Fault>;
+    /// Whether the caller is gone, so that there is no need to begin.
+    fn is_abandoned(&self) -> bool;
     /// Answers the caller once the transaction has ended.
     fn end(self: Box<Self>, end: End<()>);
 }
@@ -45,6 +47,10 @@ impl<T: Send, F: FnMut(&mut Session) -> Result<T, Fault> + Send> WriteJob for Jo
     fn run(&mut self, session: &mut Session) -> Result<(), Fault> {
         self.found = Some((self.work)(session)?);
         Ok(())
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.reply.is_closed()
     }
 
     fn end(self: Box<Self>, end: End<()>) {
@@ -76,6 +82,10 @@ pub(crate) fn write_loop(mut session: Session, mut requests: mpsc::Receiver<Box<
             && let Ok(next) = requests.try_recv()
         {
             batch.push(next);
+        }
+        batch.retain(|job| !job.is_abandoned());
+        if batch.is_empty() {
+            continue;
         }
         for job in run_batch(&mut session, batch) {
             // One of them failed and took the others' transaction with it: each alone.

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use emmer_store::silos::SILO_INSTANCES;
 use emmer_store::state::GRAIN_STATE;
@@ -11,6 +12,7 @@ use emmer_store::{
     CommitOutcome, Mutation, Result, Row, StoreError, StoreErrorKind, StoredRow, SystemStore, Value,
 };
 use emmer_store_sqlite::SqliteStore;
+use futures_util::FutureExt;
 
 fn refused(path: &Path, kind: StoreErrorKind, word: &str) -> StoreError {
     let error = SqliteStore::open(&format!("sqlite://{}", path.display())).unwrap_err();
@@ -149,6 +151,28 @@ async fn a_lock_that_is_not_given_back_is_unavailable_and_reads_go_on() {
     assert_eq!(store.read_partition(&GRAIN_STATE, "p").await.unwrap().len(), 60);
     other.execute_batch("COMMIT").unwrap();
     assert!(matches!(commit().await.unwrap(), CommitOutcome::Committed(_)));
+}
+
+#[tokio::test]
+async fn a_dropped_store_leaves_one_file_and_begins_nothing_for_callers_that_are_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("cluster.db");
+    let store: Arc<dyn SystemStore> = Arc::new(filled(&path).await);
+    let other = rusqlite::Connection::open(&path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    // The first request waits for the lock, the others behind it; then their callers leave.
+    let insert = |n: i32| vec![Mutation::Insert { row: Row::new(format!("late{n}")) }];
+    let mut waiting: Vec<_> = (0..100).map(|n| store.commit(&GRAIN_STATE, "p", insert(n))).collect();
+    for commit in &mut waiting {
+        assert!(commit.now_or_never().is_none());
+    }
+    drop(waiting);
+    other.execute_batch("COMMIT").unwrap();
+    drop(other);
+    drop(store);
+    assert_eq!(names(dir.path()), ["cluster.db"]);
+    // At most the batch that had begun.
+    assert!(read(&path).await.unwrap().len() <= 60 + 64);
 }
 
 #[tokio::test]
