@@ -1,4 +1,5 @@
-//! Each invariant that the documents name is checked by the simulator, or the documents say where it follows from.
+//! Each invariant that the documents name is checked by the simulator or by a test that says so, or the documents say
+//! where it follows from.
 
 use std::collections::BTreeSet;
 
@@ -31,6 +32,12 @@ pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
         }
         covered.extend(ids);
     }
+    for rust in
+        tree.rust.iter().filter(|r| r.file.path.starts_with("crates/") && r.file.path.contains("/tests/"))
+    {
+        let named = rust.split.comments.lines().filter(|line| line.contains("nvariant "));
+        covered.extend(named.flat_map(ids_in));
+    }
     for file in tree.other.iter().filter(|f| f.path.ends_with(".md")) {
         let lines: Vec<_> = file.text.lines().collect();
         let answered = lines.iter().filter(|l| ANSWERS.iter().any(|a| l.contains(a)));
@@ -39,7 +46,9 @@ pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
     for file in tree.other.iter().filter(|f| f.path.ends_with(".md")) {
         for id in ids_in(&file.text).difference(&covered) {
             let line = scan::lines_with_word(&file.text, id).first().copied().unwrap_or(0);
-            let text = format!("{id} has no check in {FOLDER}, and no sentence says where it follows from");
+            let text = format!(
+                "{id} has no check in {FOLDER} and no test says that it is one, nor does a sentence say where it follows from"
+            );
             findings.push(Finding::fail(&file.path, line, text));
         }
     }
@@ -71,6 +80,10 @@ mod tests {
         assert_eq!((findings[0].line, findings[0].text.starts_with("I10 has no check")), (2, true));
         let answered = tree(&[], &[ONE, ("docs/membership.md", "I1\nI10 follows from I1.\n")]);
         assert!(check(&answered).unwrap().is_empty());
+        let test =
+            ("crates/directory/tests/world/checks.rs", "/// Invariant I10: whole again.\nfn check() {}\n");
+        let tested = tree(&[], &[ONE, test, ("docs/membership.md", "I1\nI10\n")]);
+        assert!(check(&tested).unwrap().is_empty());
     }
 
     #[test]

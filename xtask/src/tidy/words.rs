@@ -52,6 +52,7 @@ const LINK_HOSTS: &[&str] = &[
     "www.rust-lang.org",
     "www.sqlite.org",
     "www.transtats.bts.gov",
+    "www.w3.org",
     "xxhash.com",
 ];
 
