@@ -1,5 +1,8 @@
+//! A silo that hosts counters, and a call to one of them.
+
 use emmer::prelude::*;
 
+/// A number that only grows.
 #[grain_interface(key = String)] // may live in a crate of its own, shared with clients
 pub trait Counter {
     /// Adds `n` and returns the new total.
@@ -30,7 +33,8 @@ impl Counter for CounterGrain {
 
 #[tokio::main]
 async fn main() -> emmer::Result<()> {
-    let silo = Silo::builder().store("sqlite://cluster.db").host::<dyn Counter, CounterGrain>().start().await?;
+    let silo =
+        Silo::builder().store("sqlite://cluster.db").host::<dyn Counter, CounterGrain>().start().await?;
     let home = silo.client().grain::<dyn Counter>("home");
     println!("total = {}", home.add(1).timeout(secs(2)).await?);
     silo.stop().await?;

@@ -14,9 +14,11 @@ use crate::silo::SiloCore;
 /// Locks the map is divided over, so that calls on different cores seldom meet.
 const SHARDS: usize = 64;
 
+type Shard = Mutex<NumberMap<GrainId, Arc<dyn RunActivation>>>;
+
 /// The activations of one silo.
 pub(crate) struct Catalog {
-    shards: Box<[Mutex<NumberMap<GrainId, Arc<dyn RunActivation>>>]>,
+    shards: Box<[Shard]>,
     next_number: AtomicU64,
     count: AtomicUsize,
 }
@@ -34,7 +36,7 @@ impl Catalog {
         }
     }
 
-    fn shard(&self, id: &GrainId) -> &Mutex<NumberMap<GrainId, Arc<dyn RunActivation>>> {
+    fn shard(&self, id: &GrainId) -> &Shard {
         // The map inside uses the low and the top bits of the hash; the shard takes others.
         let at = usize::try_from(id.stable_hash() >> 24).unwrap_or(0) % SHARDS;
         &self.shards[at]

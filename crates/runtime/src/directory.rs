@@ -55,7 +55,11 @@ impl DirectoryService {
     }
 
     /// Where `grain` is registered, if it is.
-    pub(crate) async fn lookup(&self, silo: &Arc<SiloCore>, grain: &GrainId) -> Result<Option<Registration>, String> {
+    pub(crate) async fn lookup(
+        &self,
+        silo: &Arc<SiloCore>,
+        grain: &GrainId,
+    ) -> Result<Option<Registration>, String> {
         let outcome = self.run(silo, None, |directory, now, token| directory.lookup(now, token, grain)).await;
         match outcome {
             Outcome::Found(found) => Ok(found),
@@ -65,11 +69,17 @@ impl DirectoryService {
     }
 
     /// Makes `activation` the grain's one activation, if there is no other.
-    pub(crate) async fn register(&self, silo: &Arc<SiloCore>, activation: &Arc<dyn RunActivation>) -> Registered {
+    pub(crate) async fn register(
+        &self,
+        silo: &Arc<SiloCore>,
+        activation: &Arc<dyn RunActivation>,
+    ) -> Registered {
         let (grain, number) = (activation.id(), activation.number());
         for _ in 0..STALE_SELF_RETRIES {
             let outcome = self
-                .run(silo, Some(activation), |directory, now, token| directory.register(now, token, grain, number))
+                .run(silo, Some(activation), |directory, now, token| {
+                    directory.register(now, token, grain, number)
+                })
                 .await;
             match outcome {
                 Outcome::Registered => return Registered::Here,
@@ -79,7 +89,9 @@ impl DirectoryService {
                 }
                 Outcome::Taken(other) => return Registered::Elsewhere(other.silo),
                 Outcome::Failed(reason) => return Registered::Failed(reason.to_string()),
-                other => return Registered::Failed(format!("the directory answered {other:?} to a registration")),
+                other => {
+                    return Registered::Failed(format!("the directory answered {other:?} to a registration"));
+                }
             }
         }
         Registered::Failed("an earlier activation on this silo keeps the registration".to_owned())
@@ -99,7 +111,8 @@ impl DirectoryService {
     }
 
     async fn unregister_number(&self, silo: &Arc<SiloCore>, grain: &GrainId, number: u64) {
-        self.run(silo, None, |directory, now, token| directory.unregister(now, Some(token), grain, number)).await;
+        self.run(silo, None, |directory, now, token| directory.unregister(now, Some(token), grain, number))
+            .await;
     }
 
     async fn run(

@@ -46,7 +46,7 @@ impl Handler for SiloCore {
         connection.begin_serving();
         let found = self.catalog.get(&arrived.header.target).filter(|_| !self.is_fenced());
         let (Some(activation), Some(_depth)) = (found, InlineDepth::enter()) else {
-            tokio::spawn(self.clone().serve(arrived));
+            tokio::spawn(self.clone().serve(arrived, None));
             return 0;
         };
         match self.run_here(&arrived, activation, replies, cx) {
@@ -59,10 +59,7 @@ impl Handler for SiloCore {
                 0
             }
             Inline::Closed(elsewhere) => {
-                if let Some(elsewhere) = elsewhere {
-                    self.locations.set(&arrived.header.target, elsewhere);
-                }
-                tokio::spawn(self.clone().serve(arrived));
+                tokio::spawn(self.clone().serve(arrived, elsewhere));
                 0
             }
         }
@@ -172,7 +169,9 @@ impl SiloCore {
                     CallError::Rejected(format!("the grain's class has no method {:08x}", header.method))
                 }
                 StartError::BadArguments(detail) => CallError::Codec { maybe_executed: false, detail },
-                StartError::Overloaded => CallError::Overloaded("too many calls wait for this grain".to_owned()),
+                StartError::Overloaded => {
+                    CallError::Overloaded("too many calls wait for this grain".to_owned())
+                }
             })
     }
 
@@ -180,18 +179,17 @@ impl SiloCore {
     async fn finish(self: Arc<Self>, arrived: Arrived, turn: BoxTurn) {
         match self.run_there(&arrived, turn).await {
             Ok(None) => {}
-            Ok(Some(elsewhere)) => {
-                if let Some(elsewhere) = elsewhere {
-                    self.locations.set(&arrived.header.target, elsewhere);
-                }
-                self.serve(arrived).await;
-            }
+            Ok(Some(elsewhere)) => self.serve(arrived, elsewhere).await,
             Err(failure) => arrived.fail(&failure),
         }
     }
 
     /// Drives a turn to its end and answers. `Ok(Some(_))`: the activation closed first.
-    async fn run_there(&self, arrived: &Arrived, mut turn: BoxTurn) -> Result<Option<Option<SiloAddress>>, Failure> {
+    async fn run_there(
+        &self,
+        arrived: &Arrived,
+        mut turn: BoxTurn,
+    ) -> Result<Option<Option<SiloAddress>>, Failure> {
         let correlation = arrived.header.correlation;
         let mut body = BytesMut::new();
         let mut sink = if correlation == 0 { Sink::Discard } else { Sink::Wire(&mut body) };
@@ -225,8 +223,9 @@ impl SiloCore {
         }
     }
 
-    /// Finds the grain of a call that cannot be run at once, here or elsewhere, and answers.
-    async fn serve(self: Arc<Self>, arrived: Arrived) {
+    /// Finds the grain of a call that cannot be run at once, here or elsewhere, and answers. `elsewhere`: where the
+    /// directory has just said that it is.
+    async fn serve(self: Arc<Self>, arrived: Arrived, mut elsewhere: Option<SiloAddress>) {
         let due = tokio::time::sleep_until(self.clock.tokio_at_coarse(arrived.deadline));
         tokio::pin!(due);
         let mut avoid = Vec::new();
@@ -241,7 +240,7 @@ impl SiloCore {
             }
             let place = tokio::select! {
                 biased;
-                place = self.place_arrived(&arrived, &avoid) => place,
+                place = self.place_arrived(&arrived, &avoid, elsewhere.take()) => place,
                 () = &mut due => {
                     Err(CallError::Timeout { maybe_executed: false, detail: "looking for the grain".to_owned() })
                 }
@@ -252,8 +251,7 @@ impl SiloCore {
                     Err(failure) => break failure,
                     Ok(turn) => match self.run_there(&arrived, turn).await {
                         Ok(None) => return,
-                        Ok(Some(None)) => {}
-                        Ok(Some(Some(elsewhere))) => self.locations.set(&arrived.header.target, elsewhere),
+                        Ok(Some(moved)) => elsewhere = moved,
                         Err(failure) => break failure,
                     },
                 },
@@ -269,14 +267,27 @@ impl SiloCore {
 
     /// A silo asked this one, so it believes the grain is (or shall be) here; a client asked its gateway, which
     /// places like any caller.
-    async fn place_arrived(self: &Arc<Self>, arrived: &Arrived, avoid: &[SiloAddress]) -> Result<Place, Failure> {
+    ///
+    /// What this silo remembers of the grain's location counts for nothing against a silo that asks: two silos with
+    /// stale memories would send the call to and fro. The directory decides when the activation registers.
+    async fn place_arrived(
+        self: &Arc<Self>,
+        arrived: &Arrived,
+        avoid: &[SiloAddress],
+        elsewhere: Option<SiloAddress>,
+    ) -> Result<Place, Failure> {
         let target = &arrived.header.target;
-        if matches!(arrived.connection.peer, PeerKind::Silo(_)) && self.accepts_activations() {
+        if let Some(peer) = elsewhere.filter(|peer| *peer != self.address) {
+            self.locations.set(target, peer);
+            return Ok(Place::There { peer, placed: false });
+        }
+        if matches!(arrived.connection.peer, PeerKind::Silo(_)) {
             self.wait_unfenced().await;
-            let known_elsewhere = self.locations.get(target).is_some_and(|at| at != self.address);
-            if !known_elsewhere {
+            if self.accepts_activations() {
                 return self.create_here(target).map(Place::Here);
             }
+            // Leaving: the sender's memory is stale, and so may be this one's.
+            self.locations.forget_grain(target);
         }
         self.locate(target, avoid).await
     }
@@ -364,9 +375,8 @@ impl Arrived {
     fn fail(&self, failure: &Failure) {
         let (code, maybe, detail) = failure_parts(failure);
         let correlation = self.header.correlation;
-        self.connection.reply(correlation, self.cost, |out| {
-            encode_failure(out, correlation, code, maybe, &detail)
-        });
+        self.connection
+            .reply(correlation, self.cost, |out| encode_failure(out, correlation, code, maybe, &detail));
     }
 
     /// A one-way call is out of this silo's hands.

@@ -92,15 +92,17 @@ impl Caller {
         activation: Arc<dyn RunActivation>,
         slot: &mut LocalSlot<M>,
     ) -> Result<BoxTurn, Failure> {
-        activation
-            .start(M::ID, Input::Local(slot), Some(self.deadline), self.chain.clone())
-            .map_err(|e| match e {
+        activation.start(M::ID, Input::Local(slot), Some(self.deadline), self.chain.clone()).map_err(|e| {
+            match e {
                 StartError::NoSuchMethod => {
                     CallError::Rejected(format!("the grain's class has no method {}", M::NAME))
                 }
                 StartError::BadArguments(detail) => CallError::Codec { maybe_executed: false, detail },
-                StartError::Overloaded => CallError::Overloaded("too many calls wait for this grain".to_owned()),
-            })
+                StartError::Overloaded => {
+                    CallError::Overloaded("too many calls wait for this grain".to_owned())
+                }
+            }
+        })
     }
 
     fn header<M: Method>(&self, target: &RawRef, now: CoarseInstant, view: u64) -> RequestHeader {
@@ -193,11 +195,12 @@ async fn run_local<M: Method>(
     caller: &Caller,
     cancel: Option<&CancellationToken>,
 ) -> LocalEnd<M> {
-    let admitted = std::future::poll_fn(|cx| match turn.as_mut().poll_turn(cx, &mut Sink::Local(&mut slot)) {
-        Poll::Ready(end) => Poll::Ready(Some(end)),
-        Poll::Pending if turn.progress() == Progress::Running => Poll::Ready(None),
-        Poll::Pending => Poll::Pending,
-    });
+    let admitted =
+        std::future::poll_fn(|cx| match turn.as_mut().poll_turn(cx, &mut Sink::Local(&mut slot)) {
+            Poll::Ready(end) => Poll::Ready(Some(end)),
+            Poll::Pending if turn.progress() == Progress::Running => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        });
     match bounded(&silo.clock, caller.deadline, cancel, admitted).await {
         Ok(Some(end)) => return local_end(end, slot),
         Ok(None) => {}
@@ -246,7 +249,8 @@ pub(crate) async fn from_silo<M: Method>(call: Call<M>, caller: Caller) -> Finis
     let Node::Silo(silo) = target.node.clone() else { return Err(CallError::ShuttingDown) };
     let mut avoid = Vec::new();
     for _ in 0..=silo.options.limits.forwards_max {
-        let place = match bounded(&silo.clock, caller.deadline, cancel, silo.locate(&target.id, &avoid)).await {
+        let place = match bounded(&silo.clock, caller.deadline, cancel, silo.locate(&target.id, &avoid)).await
+        {
             Ok(place) => place?,
             Err(by) => return Err(interrupted(&by, false, "looking for the grain")),
         };
@@ -266,8 +270,7 @@ pub(crate) async fn from_silo<M: Method>(call: Call<M>, caller: Caller) -> Finis
                 }
             }
             Place::There { peer, placed } => {
-                let connected =
-                    bounded(&silo.clock, caller.deadline, cancel, silo.connect(peer)).await;
+                let connected = bounded(&silo.clock, caller.deadline, cancel, silo.connect(peer)).await;
                 let connection = match connected {
                     Ok(Ok(connection)) => connection,
                     Ok(Err(e)) => {
@@ -343,7 +346,9 @@ async fn answer_of(
 
 pub(crate) fn send_failure(silo: Option<SiloAddress>, error: SendError) -> Failure {
     match error {
-        SendError::Lost(lost) => CallError::Unreachable { silo, maybe_executed: false, detail: lost.to_string() },
+        SendError::Lost(lost) => {
+            CallError::Unreachable { silo, maybe_executed: false, detail: lost.to_string() }
+        }
         SendError::Overloaded(what) => CallError::Overloaded(what.to_owned()),
         SendError::TooLarge(bytes) => CallError::Codec {
             maybe_executed: false,

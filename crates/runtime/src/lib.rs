@@ -8,20 +8,20 @@ mod catalog;
 mod client;
 mod clock;
 mod directory;
-pub mod grain;
-mod metrics;
-mod net;
-mod invoke;
 mod dispatch;
+pub mod grain;
+mod invoke;
 mod locations;
 mod membership;
+mod metrics;
+mod net;
 mod options;
 mod remote;
 mod silo;
 
 pub use client::{Client, ClientBuilder, ConnectError};
-pub use options::{ClientOptions, SiloOptions};
 pub use metrics::SiloStatistics;
+pub use options::{ClientOptions, SiloOptions};
 pub use silo::{NoStores, Silo, SiloBuilder, StartError, StoreOpener, StoreSource};
 
 /// What the generated code names. Not for people; may change in any version.
@@ -33,11 +33,12 @@ pub mod macro_support {
     pub use serde;
 
     pub use crate::activation::{
-        Activation, AnyActivation, BoxTurn, Closed, Exclusive, Input, LocalSlot, MethodEntry, Progress, Shared, Sink,
-        StartMethod, Turn, TurnEnd, TurnOutcome, boxed,
+        Activation, AnyActivation, BoxTurn, Closed, Exclusive, Input, LocalSlot, MethodEntry, Progress,
+        Shared, Sink, StartMethod, Turn, TurnEnd, TurnOutcome, boxed,
     };
     pub use crate::grain::{
-        Call, Ctx, Grain, Hosted, Interface, Lifecycle, Method, NoError, Persistent, RawRef, StateError, TurnContext,
+        Call, Ctx, Grain, Hosted, Interface, Lifecycle, Method, NoError, Persistent, RawRef, StateError,
+        TurnContext,
     };
 }
 

@@ -17,7 +17,10 @@ pub(crate) struct Locations {
 impl Locations {
     /// Remembers up to about `max` locations.
     pub(crate) fn new(max: usize) -> Self {
-        Self { shards: (0..SHARDS).map(|_| RwLock::default()).collect(), max_per_shard: (max / SHARDS).max(1) }
+        Self {
+            shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
+            max_per_shard: (max / SHARDS).max(1),
+        }
     }
 
     fn shard(&self, grain: &GrainId) -> &RwLock<NumberMap<GrainId, SiloAddress>> {
@@ -46,6 +49,11 @@ impl Locations {
         if shard.get(grain) == Some(&silo) {
             shard.remove(grain);
         }
+    }
+
+    /// Forgets where `grain` is.
+    pub(crate) fn forget_grain(&self, grain: &GrainId) {
+        self.shard(grain).write().remove(grain);
     }
 
     /// Forgets everything on silos that `gone` names.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use emmer_core::{Instant, SiloAddress};
 use emmer_membership::{
-    ConnectionEvent, DialId, DialOutcome, Effect, Event, HealthSample, Membership, Message, OpId, TableOutcome,
-    TableRequest, TableSnapshot, TerminateReason, View,
+    ConnectionEvent, DialId, DialOutcome, Effect, Event, HealthSample, Membership, Message, OpId,
+    TableOutcome, TableRequest, TableSnapshot, TerminateReason, View,
 };
 use emmer_store::StoreErrorKind;
 use emmer_store::silos::{SiloCommit, SiloTable, SiloTouch};
@@ -21,6 +21,9 @@ use crate::silo::SiloCore;
 
 /// Inputs waiting for the machine; one more is dropped (the protocol bears lost messages).
 const INPUTS_MAX: usize = 16_384;
+
+/// So many inputs are handled before the timers are looked at.
+const INPUTS_IN_A_ROW_MAX: u32 = 64;
 
 /// The machine is told of received bytes this often per peer, not for every read.
 const HEARD_EVERY: Duration = Duration::from_millis(100);
@@ -91,6 +94,7 @@ pub(crate) async fn run(
     mut inputs: mpsc::Receiver<Input>,
 ) -> TerminateReason {
     tokio::spawn(measure_health(silo.clone()));
+    let mut inputs_in_a_row = 0;
     loop {
         while let Some(effect) = machine.poll_effect() {
             if let Some(reason) = execute(&silo, &table, &mut machine, effect) {
@@ -98,16 +102,24 @@ pub(crate) async fn run(
             }
         }
         let due = machine.poll_timeout();
+        // Messages first: an answer that is already here must not be judged late. But a flood of them must not keep
+        // the machine from its timers.
+        if inputs_in_a_row >= INPUTS_IN_A_ROW_MAX {
+            inputs_in_a_row = 0;
+            machine.handle_timeout(silo.clock.exact());
+            continue;
+        }
         let input = tokio::select! {
-            // Messages first: an answer that is already here must not be judged late.
             biased;
             input = inputs.recv() => input,
             () = sleep_until(&silo, due) => {
+                inputs_in_a_row = 0;
                 machine.handle_timeout(silo.clock.exact());
                 continue;
             }
         };
         let Some(input) = input else { return TerminateReason::Left };
+        inputs_in_a_row += 1;
         let now = silo.clock.exact();
         match input {
             Input::Message(from, message) => machine.handle_message(now, from, message),
@@ -200,10 +212,14 @@ async fn ask_table(table: &SiloTable, request: TableRequest) -> TableOutcome {
 fn log(silo: &SiloCore, event: &Event) {
     let me = silo.address;
     match event {
-        Event::ProbeMissed { peer, in_a_row } => tracing::info!(%me, %peer, in_a_row, "a probe was not answered"),
+        Event::ProbeMissed { peer, in_a_row } => {
+            tracing::info!(%me, %peer, in_a_row, "a probe was not answered");
+        }
         Event::VoteCast { peer } => tracing::warn!(%me, %peer, "suspects a silo"),
         Event::DeclaredDead { peer } => tracing::warn!(%me, %peer, "declared a silo dead"),
-        Event::JoinWaitsFor { peer } => tracing::warn!(%me, %peer, "cannot join yet: no connectivity to a member"),
+        Event::JoinWaitsFor { peer } => {
+            tracing::warn!(%me, %peer, "cannot join yet: no connectivity to a member");
+        }
         Event::StoreUnavailable => tracing::warn!(%me, "the system store does not answer"),
         Event::StoreBack => tracing::info!(%me, "the system store answers again"),
         other => tracing::debug!(%me, event = ?other, "membership"),

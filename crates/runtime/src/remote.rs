@@ -46,7 +46,9 @@ fn read_failure(silo: Option<SiloAddress>, code: FailureCode, body: &[u8]) -> Fa
     match code {
         FailureCode::Timeout => CallError::Timeout { maybe_executed, detail },
         FailureCode::Overloaded => CallError::Overloaded(detail),
-        FailureCode::Unreachable | FailureCode::Moved => CallError::Unreachable { silo, maybe_executed, detail },
+        FailureCode::Unreachable | FailureCode::Moved => {
+            CallError::Unreachable { silo, maybe_executed, detail }
+        }
         FailureCode::Deadlock => CallError::Deadlock(detail),
         FailureCode::Codec => CallError::Codec { maybe_executed, detail },
         FailureCode::Cancelled => CallError::Cancelled { maybe_executed },
@@ -74,12 +76,13 @@ pub(crate) fn failure_parts(failure: &Failure) -> (FailureCode, bool, String) {
         CallError::ShuttingDown => FailureCode::ShuttingDown,
     };
     let detail = match failure {
-        CallError::Rejected(d) | CallError::Overloaded(d) | CallError::Deadlock(d) | CallError::Panicked(d) => {
-            d.clone()
-        }
-        CallError::Timeout { detail, .. } | CallError::Unreachable { detail, .. } | CallError::Codec { detail, .. } => {
-            detail.clone()
-        }
+        CallError::Rejected(d)
+        | CallError::Overloaded(d)
+        | CallError::Deadlock(d)
+        | CallError::Panicked(d) => d.clone(),
+        CallError::Timeout { detail, .. }
+        | CallError::Unreachable { detail, .. }
+        | CallError::Codec { detail, .. } => detail.clone(),
         CallError::App(_) | CallError::Cancelled { .. } | CallError::ShuttingDown => failure.to_string(),
     };
     (code, failure.maybe_executed(), detail)

@@ -17,8 +17,8 @@ use parking_lot::Mutex;
 use tokio::sync::{RwLock, RwLockMappedWriteGuard, RwLockReadGuard, RwLockWriteGuard};
 
 pub(crate) use self::class::{AnyClass, Class, MethodCollision, NumberMap};
-pub use self::turn::{BoxTurn, Input, LocalSlot, Progress, Sink, Turn, TurnEnd, TurnOutcome, boxed};
 pub(crate) use self::turn::run_to_end;
+pub use self::turn::{BoxTurn, Input, LocalSlot, Progress, Sink, Turn, TurnEnd, TurnOutcome, boxed};
 use crate::clock::CoarseInstant;
 use crate::grain::{ClusterClient, DeactivationReason, Grain, TurnContext};
 use crate::silo::SiloCore;

@@ -9,9 +9,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use emmer_core::{GrainId, SiloAddress};
 use emmer_store::silos::SiloTable;
-use emmer_wire::{
-    FailureCode, GoodbyeCode, PeerKind, RequestHeader, channel, codec, encode_failure,
-};
+use emmer_wire::{FailureCode, GoodbyeCode, PeerKind, RequestHeader, channel, codec, encode_failure};
 use parking_lot::{Mutex, RwLock};
 use rand::seq::SliceRandom;
 use tokio::sync::{Notify, watch};
@@ -91,7 +89,8 @@ impl ClientCore {
             }
             keep
         });
-        let mut fresh: Vec<_> = listed.iter().filter(|row| !self.connected().contains(&row.address)).collect();
+        let mut fresh: Vec<_> =
+            listed.iter().filter(|row| !self.connected().contains(&row.address)).collect();
         fresh.shuffle(&mut rand::rng());
         let mut last = None;
         for row in fresh {
@@ -106,7 +105,9 @@ impl ClientCore {
         }
         self.changed.send_modify(|n| *n += 1);
         match last {
-            Some(detail) if self.gateways.read().is_empty() => Err(ConnectError::Unreachable { cluster, detail }),
+            Some(detail) if self.gateways.read().is_empty() => {
+                Err(ConnectError::Unreachable { cluster, detail })
+            }
             _ => Ok(()),
         }
     }
@@ -234,7 +235,13 @@ impl Handler for ClientCore {
         _cx: &mut Context<'_>,
     ) -> u64 {
         if header.correlation != 0 {
-            encode_failure(replies, header.correlation, FailureCode::Rejected, false, "a client hosts no grains");
+            encode_failure(
+                replies,
+                header.correlation,
+                FailureCode::Rejected,
+                false,
+                "a client hosts no grains",
+            );
         }
         cost
     }

@@ -24,6 +24,10 @@ pub use self::reference::{ClusterClient, RawRef};
 
 /// What may happen in a grain's life besides calls. `#[derive(Grain)]` implements it empty; a class marked
 /// `#[grain(lifecycle)]` implements it itself.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not implement `Lifecycle`",
+    note = "`#[derive(Grain)]` implements it, unless `#[grain(lifecycle)]` below it says that the class does"
+)]
 pub trait Lifecycle: Sized + Send + Sync + 'static {
     /// Runs once, after the state was read and before the first call.
     ///

@@ -47,7 +47,8 @@ where
 {
     /// The state `name` of the grain of `ctx`, not read yet. Called by `#[derive(Grain)]`.
     pub fn bound(ctx: &Ctx, name: &'static str) -> Self {
-        let binding = ctx.state_slot(name).map(|slot| Box::new(Binding { slot, name, ctx: ctx.clone(), etag: None }));
+        let binding =
+            ctx.state_slot(name).map(|slot| Box::new(Binding { slot, name, ctx: ctx.clone(), etag: None }));
         Self { value: T::default(), binding }
     }
 

@@ -10,8 +10,8 @@ use std::task::{Context, Poll, Waker};
 use bytes::{Buf, BytesMut};
 use emmer_core::SiloAddress;
 use emmer_wire::{
-    CodecError, ConnectionLimits, FailureCode, GoodbyeCode, PeerKind, RequestFlags, RequestHeader, encode_credit,
-    encode_failure, encode_goodbye, encode_request, encode_system, frame_fits,
+    CodecError, ConnectionLimits, FailureCode, GoodbyeCode, PeerKind, RequestFlags, RequestHeader,
+    encode_credit, encode_failure, encode_goodbye, encode_request, encode_system, frame_fits,
 };
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -247,8 +247,8 @@ impl Connection {
         if shared.out.len() >= self.outgoing_bytes_max.saturating_mul(2) {
             return Err(SendError::Overloaded("too many bytes wait to be sent to this peer"));
         }
-        let appended = encode_system(&mut shared.out, channel, message)
-            .map_err(|e| SendError::Codec(e.to_string()))?;
+        let appended =
+            encode_system(&mut shared.out, channel, message).map_err(|e| SendError::Codec(e.to_string()))?;
         if !frame_fits(appended, self.peer_limits.frame_bytes_max) {
             let kept = shared.out.len() - appended;
             shared.out.truncate(kept);

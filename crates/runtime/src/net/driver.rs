@@ -6,8 +6,8 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::{Buf, Bytes, BytesMut};
 use emmer_wire::{
-    FRAME_PREFIX_BYTES, Frame, FrameKind, Goodbye, GoodbyeCode, RequestHeader, decode_credit, decode_frame, decode_request,
-    decode_response, decode_system_channel, encode_goodbye,
+    FRAME_PREFIX_BYTES, Frame, FrameKind, Goodbye, GoodbyeCode, RequestHeader, decode_credit, decode_frame,
+    decode_request, decode_response, decode_system_channel, encode_goodbye,
 };
 
 use super::connection::{Connection, Lost};

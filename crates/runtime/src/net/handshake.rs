@@ -7,8 +7,8 @@ use emmer_core::limits::Limits;
 use emmer_core::{ClusterId, SiloAddress};
 use emmer_membership::DialOutcome;
 use emmer_wire::{
-    ConnectionLimits, FrameKind, HANDSHAKE_BYTES_MAX, Hello, HeaderError, PeerKind, Refuse, RefuseCode, Welcome,
-    decode_frame, encode_hello, encode_refuse, encode_welcome,
+    ConnectionLimits, FrameKind, HANDSHAKE_BYTES_MAX, HeaderError, Hello, PeerKind, Refuse, RefuseCode,
+    Welcome, decode_frame, encode_hello, encode_refuse, encode_welcome,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -66,13 +66,12 @@ pub(crate) async fn dial(
         encode_hello(&mut out, &hello);
         stream.write_all(&out).await.map_err(|e| DialError::Connect(endpoint, e))?;
         let mut input = BytesMut::new();
-        let (kind, payload) = first_frame(&mut stream, &mut input)
-            .await
-            .map_err(|why| DialError::Protocol(endpoint, why))?;
+        let (kind, payload) =
+            first_frame(&mut stream, &mut input).await.map_err(|why| DialError::Protocol(endpoint, why))?;
         match kind {
             FrameKind::Welcome => {
-                let welcome = Welcome::decode(&payload)
-                    .map_err(|e| DialError::Protocol(endpoint, e.to_string()))?;
+                let welcome =
+                    Welcome::decode(&payload).map_err(|e| DialError::Protocol(endpoint, e.to_string()))?;
                 let connection = Connection::new(
                     PeerKind::Silo(welcome.silo),
                     stream,
@@ -83,8 +82,8 @@ pub(crate) async fn dial(
                 Ok((connection, welcome.silo, input))
             }
             FrameKind::Refuse => {
-                let refuse = Refuse::decode(&payload)
-                    .map_err(|e| DialError::Protocol(endpoint, e.to_string()))?;
+                let refuse =
+                    Refuse::decode(&payload).map_err(|e| DialError::Protocol(endpoint, e.to_string()))?;
                 Err(DialError::Refused(endpoint, refuse))
             }
             other => Err(DialError::Protocol(endpoint, format!("its first frame is {other:?}"))),
@@ -107,7 +106,9 @@ pub(crate) async fn dial_probe(silo: SiloAddress, greeting: &Greeting, timeout: 
             (_, Some(found)) if found == silo => DialOutcome::Answered,
             _ => DialOutcome::NoAnswer,
         },
-        Err(DialError::Connect(_, e)) if e.kind() == std::io::ErrorKind::ConnectionRefused => DialOutcome::Refused,
+        Err(DialError::Connect(_, e)) if e.kind() == std::io::ErrorKind::ConnectionRefused => {
+            DialOutcome::Refused
+        }
         Err(_) => DialOutcome::NoAnswer,
     }
 }
@@ -131,7 +132,9 @@ pub(crate) async fn accept(
         let mut input = BytesMut::new();
         let mut out = BytesMut::new();
         let hello = match first_frame(&mut stream, &mut input).await {
-            Ok((FrameKind::Hello, payload)) => Hello::decode(&payload).map_err(|e| (code_of(&e), e.to_string())),
+            Ok((FrameKind::Hello, payload)) => {
+                Hello::decode(&payload).map_err(|e| (code_of(&e), e.to_string()))
+            }
             Ok((kind, _)) => Err((RefuseCode::BadHello, format!("expected Hello, got {kind:?}"))),
             Err(why) => Err((RefuseCode::BadHello, why)),
         };
@@ -156,7 +159,8 @@ pub(crate) async fn accept(
             }
             (_, Verdict::Refuse(code, reason)) => {
                 // Another cluster's dialer is not told who is here.
-                let silo = (code != RefuseCode::ClusterMismatch && code != RefuseCode::BadHello).then_some(me);
+                let silo =
+                    (code != RefuseCode::ClusterMismatch && code != RefuseCode::BadHello).then_some(me);
                 encode_refuse(&mut out, &Refuse { code, silo, reason: reason.clone() });
                 let _ = stream.write_all(&out).await;
                 let _ = stream.shutdown().await;
@@ -174,7 +178,10 @@ const fn code_of(error: &HeaderError) -> RefuseCode {
     error.refuse_code()
 }
 
-async fn first_frame(stream: &mut TcpStream, input: &mut BytesMut) -> Result<(FrameKind, bytes::Bytes), String> {
+async fn first_frame(
+    stream: &mut TcpStream,
+    input: &mut BytesMut,
+) -> Result<(FrameKind, bytes::Bytes), String> {
     loop {
         match decode_frame(input, HANDSHAKE_BYTES_MAX) {
             Ok(Some(frame)) => return Ok((frame.kind, frame.payload)),

@@ -170,11 +170,7 @@ mod tests {
     use crate::clock::Clock;
 
     fn header(at: Correlation) -> ResponseHeader {
-        ResponseHeader {
-            correlation: at.as_u64(),
-            status: emmer_wire::ResponseStatus::Ok,
-            location: None,
-        }
+        ResponseHeader { correlation: at.as_u64(), status: emmer_wire::ResponseStatus::Ok, location: None }
     }
 
     #[test]
@@ -203,7 +199,10 @@ mod tests {
     #[test]
     fn deadlines_expire_only_what_is_due() {
         let start = Clock::new().now();
-        let (soon, late) = (start.after(std::time::Duration::from_millis(10)), start.after(std::time::Duration::from_secs(9)));
+        let (soon, late) = (
+            start.after(std::time::Duration::from_millis(10)),
+            start.after(std::time::Duration::from_secs(9)),
+        );
         let mut pending = Pending::new(8);
         let a = pending.begin(Waker::noop().clone(), Some(soon)).unwrap();
         let b = pending.begin(Waker::noop().clone(), Some(late)).unwrap();

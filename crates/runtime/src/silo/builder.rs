@@ -292,10 +292,13 @@ fn make_classes(
     for HostedType { name, class, make } in hosted {
         let made = make(idle).map_err(|c| StartError::MethodCollision(c.first, c.second))?;
         match classes.get(&GrainTypeId::of(name)) {
-            Some((_, other)) if other.name() != name => return Err(StartError::TypeCollision(other.name(), name)),
+            Some((_, other)) if other.name() != name => {
+                return Err(StartError::TypeCollision(other.name(), name));
+            }
             Some((first, _)) if *first != class => return Err(StartError::HostedTwice(name)),
             Some((_, other)) => {
-                let both = other.clone().merged(made).map_err(|c| StartError::MethodCollision(c.first, c.second))?;
+                let both =
+                    other.clone().merged(made).map_err(|c| StartError::MethodCollision(c.first, c.second))?;
                 classes.insert(GrainTypeId::of(name), (class, both));
             }
             None => {
@@ -312,9 +315,11 @@ async fn listen(address: SocketAddr, purpose: &'static str) -> Result<TcpListene
 
 /// The address other silos are told: the advertised one, or the one listened on.
 fn advertised(options: &SiloOptions, socket: &TcpListener) -> Result<SocketAddr, StartError> {
-    let bound = socket
-        .local_addr()
-        .map_err(|source| StartError::Listen { address: options.listen, purpose: "silos", source })?;
+    let bound = socket.local_addr().map_err(|source| StartError::Listen {
+        address: options.listen,
+        purpose: "silos",
+        source,
+    })?;
     let mut endpoint = options.advertise.unwrap_or(bound);
     if endpoint.port() == 0 {
         endpoint.set_port(bound.port());

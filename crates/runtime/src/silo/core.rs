@@ -148,12 +148,17 @@ impl SiloCore {
     }
 
     /// Finds a grain: on this silo, where it was last seen, where the directory says, or where placement puts it.
-    pub(crate) async fn locate(self: &Arc<Self>, id: &GrainId, avoid: &[SiloAddress]) -> Result<Place, Failure> {
+    pub(crate) async fn locate(
+        self: &Arc<Self>,
+        id: &GrainId,
+        avoid: &[SiloAddress],
+    ) -> Result<Place, Failure> {
         self.wait_unfenced().await;
         if let Some(activation) = self.catalog.get(id) {
             return Ok(Place::Here(activation));
         }
-        let usable = |peer: &SiloAddress| *peer != self.address && !avoid.contains(peer) && !self.pool.is_dead(*peer);
+        let usable =
+            |peer: &SiloAddress| *peer != self.address && !avoid.contains(peer) && !self.pool.is_dead(*peer);
         if let Some(peer) = self.locations.get(id).filter(usable) {
             return Ok(Place::There { peer, placed: false });
         }
