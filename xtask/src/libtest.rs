@@ -98,7 +98,9 @@ impl Reader {
         if outcome.starts_with("FAILED") {
             self.failed.push(format!("{place} {name}"));
         } else if let Some(reason) = outcome.strip_prefix("ignored") {
-            self.ignored.push(format!("{place} {name}: {}", reason.trim_start_matches([',', ' '])));
+            let reason = reason.trim_start_matches([',', ' ']);
+            let reason = if reason.is_empty() { "no reason given" } else { reason };
+            self.ignored.push(format!("{place} {name}: {reason}"));
         }
     }
 

@@ -61,12 +61,14 @@ fn run_step(context: &Context, step: &str) -> Result<Vec<Row>, String> {
             check(context, "fmt", command)
         }
         "tidy" => Ok(vec![tidy_step()]),
-        "clippy" => {
-            check(context, "clippy", cargo(context, "clippy", &["--all-targets", "--", "-D", "warnings"]))
-        }
+        "clippy" => check(
+            context,
+            "clippy",
+            cargo(context, "clippy", &["--all-targets", "--keep-going", "--", "-D", "warnings"]),
+        ),
         "test" => tests(context),
         "doc" => {
-            let mut command = cargo(context, "doc", &["--no-deps"]);
+            let mut command = cargo(context, "doc", &["--no-deps", "--keep-going"]);
             command.env("RUSTDOCFLAGS", "-D warnings");
             check(context, "doc", command)
         }
