@@ -21,8 +21,8 @@ pub use emmer_macros::{grain, grain_interface};
 pub use emmer_membership as membership;
 pub use emmer_membership::TerminateReason;
 pub use emmer_runtime::grain::{
-    ActivationError, Call, CallError, ClusterClient, Ctx, DeactivationReason, Hosted, Interface, Lifecycle, NoError,
-    Persistent, StateError,
+    ActivationError, Call, CallError, ClusterClient, Ctx, DeactivationReason, Hosted, Interface, Lifecycle,
+    NoError, Persistent, StateError,
 };
 pub use emmer_runtime::{
     ClientOptions, ConnectError, EXIT_CODE_TERMINATED, SiloOptions, SiloStatistics, StartError, StoreSource,
@@ -57,7 +57,14 @@ pub const fn millis(n: u64) -> std::time::Duration {
 /// What most programs need.
 pub mod prelude {
     pub use crate::{
-        CallError, Client, ClusterClient, ClusterId, Ctx, DeactivationReason, Grain, Lifecycle, Persistent, Silo,
-        StateError, grain, grain_interface, millis, secs,
+        ActivationError, CallError, Client, ClusterClient, ClusterId, Ctx, DeactivationReason, Grain,
+        Lifecycle, Persistent, Silo, StateError, grain, grain_interface, millis, secs,
     };
+}
+
+/// The pages of the book whose code is tested.
+#[cfg(doctest)]
+mod book {
+    #[doc = include_str!("../../../docs/grains.md")]
+    struct Grains;
 }

@@ -68,7 +68,7 @@ pub fn grain(args: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// On the fields:
 /// * `#[state("name")]` on a `Persistent<T>`: bound to the system store, read before the first call;
-/// * `#[context]` on a `Ctx`: the grain's own context;
+/// * `#[context]` on a `Ctx` or an `Option<Ctx>`: the grain's own context;
 /// * every other field is made by `Default`.
 ///
 /// On the struct, below the derive:

@@ -2,7 +2,6 @@
 
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
-use syn::Ident;
 use syn::spanned::Spanned;
 
 use super::field::{ClassField, Make};
@@ -20,8 +19,8 @@ pub(super) fn class(class: &Class) -> TokenStream {
             quote!(::core::option::Option::Some(#idle))
         },
     );
-    let states: Vec<&Ident> = states(&class.fields).collect();
-    let has_state = !states.is_empty();
+    let reads: Vec<TokenStream> = class.fields.iter().filter_map(read).collect();
+    let has_state = !reads.is_empty();
     let fields = class.fields.iter().map(make);
     let lifecycle = (!class.attributes.lifecycle).then(|| {
         quote! {
@@ -44,15 +43,19 @@ pub(super) fn class(class: &Class) -> TokenStream {
             }
 
             async fn load(&mut self) -> ::core::result::Result<(), ::emmer::__rt::StateError> {
-                #(self.#states.read().await?;)*
+                #(#reads)*
                 ::core::result::Result::Ok(())
             }
         }
     }
 }
 
-fn states(fields: &[ClassField]) -> impl Iterator<Item = &Ident> {
-    fields.iter().filter(|field| matches!(field.make, Make::State(_))).map(|field| &field.ident)
+/// Reads the field from the store, if it is a state.
+fn read(field: &ClassField) -> Option<TokenStream> {
+    let ClassField { ident, ty, make } = field;
+    let span = ty.span().resolved_at(Span::call_site());
+    matches!(make, Make::State(_))
+        .then(|| quote_spanned!(span=> ::emmer::__rt::Persistent::read(&mut self.#ident).await?;))
 }
 
 /// One field of the new instance. Spanned at the field's type, where a wrong type is then reported.
@@ -61,7 +64,10 @@ fn make(field: &ClassField) -> TokenStream {
     let span = ty.span().resolved_at(Span::call_site());
     let value = match make {
         Make::State(name) => quote_spanned!(span=> ::emmer::__rt::Persistent::bound(ctx, #name)),
-        Make::Context => quote_spanned!(span=> ::core::clone::Clone::clone(ctx)),
+        // Also into an `Option<Ctx>`, which a class can have that derives `Default` for its own tests.
+        Make::Context => {
+            quote_spanned!(span=> ::core::convert::From::from(<::emmer::__rt::Ctx as ::core::clone::Clone>::clone(ctx)))
+        }
         Make::Default => quote_spanned!(span=> <#ty as ::core::default::Default>::default()),
     };
     quote!(#ident: #value)

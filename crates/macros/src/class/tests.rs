@@ -26,11 +26,16 @@ fn fields_are_made_each_in_its_way() {
             log: Persistent<Vec<String>>,
         }
     });
-    let create = "Self{total:::emmer::__rt::Persistent::bound(ctx,\"total\"),ctx:::core::clone::Clone::clone(ctx),\
+    let create = "Self{total:::emmer::__rt::Persistent::bound(ctx,\"total\"),ctx:::core::convert::From::from(<::emmer::__rt::Ctxas::core::clone::Clone>::clone(ctx)),\
                   seen:<Vec<u8>as::core::default::Default>::default(),\
                   log:::emmer::__rt::Persistent::bound(ctx,\"log\"),}";
     assert!(out.contains(create), "{out}");
-    assert!(out.contains("self.total.read().await?;self.log.read().await?;"), "{out}");
+    assert!(
+        out.contains(
+            "Persistent::read(&mutself.total).await?;::emmer::__rt::Persistent::read(&mutself.log).await?;"
+        ),
+        "{out}"
+    );
     assert!(out.contains("constHAS_STATE:bool=true;"), "{out}");
 }
 

@@ -1,7 +1,7 @@
 //! What an interface becomes.
 
 use proc_macro2::{Span, TokenStream};
-use quote::{ToTokens, quote};
+use quote::{ToTokens, quote, quote_spanned};
 use syn::{Attribute, Ident, LitStr};
 
 use super::Interface;
@@ -75,7 +75,9 @@ fn args_struct(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
     let doc = format!("The arguments of [`{0}::{1}`], as they travel.", interface.name(), method.name());
     let fields = method.arguments.iter().map(|Argument { ident, ty, attrs }| {
         let doc = format!("The argument `{ident}`.");
-        quote!(#[doc = #doc] #(#attrs)* #vis #ident: #ty)
+        // Spanned at the name, so that an argument that cannot travel is reported there.
+        let doc = quote_spanned!(ident.span()=> #[doc = #doc]);
+        quote!(#doc #(#attrs)* #vis #ident: #ty)
     });
     quote! {
         #(#conditions)*

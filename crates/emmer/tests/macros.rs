@@ -1,0 +1,170 @@
+//! What the macros make of a user's code: that it compiles without a warning under strict lints, and that it works
+//! on a silo.
+
+#![deny(warnings, missing_docs, unreachable_pub, unused_qualifications, refining_impl_trait, clippy::all)]
+
+use emmer::__rt::{Hosted, Interface, Method};
+use emmer::prelude::*;
+use serde_json::json;
+
+/// An interface crate as it would be shared with clients.
+pub mod api {
+    use emmer::prelude::*;
+    use serde::{Deserialize, Serialize};
+
+    /// The example of the README, and the rest of what an interface may have.
+    #[grain_interface(key = String)]
+    pub trait Counter {
+        /// Adds `n` and returns the new total.
+        async fn add(&mut self, n: u64) -> Result<u64, StateError>;
+        /// The total.
+        async fn total(&self) -> u64;
+        /// A type whose name is made like the generated ones.
+        async fn stats(&self) -> CounterStats;
+        /// Names that are not plain, an argument that came later, one that the expansion uses itself.
+        async fn r#move(&mut self, r#type: String, #[serde(default)] args: Option<u8>)
+        -> Result<(), Refused>;
+        /// Not compiled, nowhere.
+        #[cfg(any())]
+        async fn never(&self, nothing: NoSuchType);
+    }
+
+    /// What `stats` answers.
+    #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct CounterStats {
+        /// How many moves there were.
+        pub moves: u32,
+        /// Whose.
+        pub owner: String,
+    }
+
+    /// The application's own error.
+    #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+    pub struct Refused(pub String);
+}
+
+use api::{Counter, CounterAddArgs, CounterMoveArgs, CounterRef, CounterStats, CounterTotalArgs, Refused};
+
+#[derive(Grain, Default)]
+#[placement(prefer_local)]
+#[grain(idle = "10m")]
+struct CounterGrain {
+    #[state("total")]
+    total: Persistent<u64>,
+    moves: u32,
+    #[context]
+    ctx: Option<Ctx>,
+}
+
+#[grain]
+impl Counter for CounterGrain {
+    async fn add(&mut self, n: u64) -> Result<u64, StateError> {
+        self.total.modify(|t| *t += n);
+        self.total.write().await?;
+        Ok(*self.total)
+    }
+
+    async fn total(&self) -> u64 {
+        *self.total
+    }
+
+    async fn stats(&self) -> CounterStats {
+        let owner = self.ctx.as_ref().map(|ctx| ctx.key().to_string()).unwrap_or_default();
+        CounterStats { moves: self.moves, owner }
+    }
+
+    async fn r#move(&mut self, mut r#type: String, args: Option<u8>) -> Result<(), Refused> {
+        if let Some(n) = args {
+            r#type.push_str(&n.to_string());
+            return Err(Refused(r#type));
+        }
+        self.moves += 1;
+        Ok(())
+    }
+}
+
+#[test]
+fn an_interface_knows_its_names_and_numbers() {
+    assert_eq!(<dyn Counter as Interface>::NAME, "Counter");
+    assert_eq!(<dyn Counter as Interface>::GRAIN_TYPE, "counter");
+    assert_eq!(CounterMoveArgs::NAME, "move");
+    assert_eq!(CounterAddArgs::ID, emmer::__rt::name32("Counter.add"));
+    const { assert!(CounterAddArgs::EXCLUSIVE && !CounterTotalArgs::EXCLUSIVE) };
+
+    let methods = <dyn Counter as Hosted<CounterGrain>>::methods();
+    let listed: Vec<_> = methods.iter().map(|m| (m.name, m.exclusive)).collect();
+    let expected =
+        [("Counter.add", true), ("Counter.total", false), ("Counter.stats", false), ("Counter.move", true)];
+    assert_eq!(listed, expected);
+}
+
+#[test]
+fn arguments_travel_by_name_and_may_grow() {
+    let json = serde_json::to_value(CounterMoveArgs { r#type: "up".to_owned(), args: Some(1) });
+    assert_eq!(json.unwrap(), json!({ "type": "up", "args": 1 }));
+    assert_eq!(serde_json::to_value(CounterTotalArgs {}).unwrap(), json!({}));
+
+    let old: CounterMoveArgs = serde_json::from_value(json!({ "type": "up" })).unwrap();
+    assert_eq!(old.args, None);
+    let newer: CounterAddArgs = serde_json::from_value(json!({ "n": 3, "unknown": true })).unwrap();
+    assert_eq!(newer.n, 3);
+    assert!(serde_json::from_value::<CounterAddArgs>(json!({})).is_err());
+}
+
+#[test]
+fn a_result_is_split_into_success_and_error() {
+    assert_eq!(CounterAddArgs::split(Ok(1)), Ok(1));
+    assert_eq!(CounterMoveArgs::split(Err(Refused("no".to_owned()))), Err(Refused("no".to_owned())));
+    assert_eq!(CounterTotalArgs::split(7), Ok(7));
+}
+
+#[tokio::test]
+async fn the_expansion_works_on_a_silo() {
+    let silo = Silo::builder().store("memory://").host::<dyn Counter, CounterGrain>().start().await.unwrap();
+    let home: CounterRef = silo.client().grain::<dyn Counter>("home");
+    assert_eq!(home.add(2).await, Ok(2));
+    assert_eq!(home.add(1).timeout(secs(5)).await, Ok(3));
+    assert_eq!(home.total().await, Ok(3));
+    assert_eq!(home.r#move("up".to_owned(), None).await, Ok(()));
+    let refused = home.r#move("up".to_owned(), Some(2)).await;
+    assert_eq!(refused, Err(CallError::App(Refused("up2".to_owned()))));
+    assert_eq!(home.stats().await, Ok(CounterStats { moves: 1, owner: "home".to_owned() }));
+
+    let again = silo.client().grain::<dyn Counter>(String::from("home"));
+    assert_eq!(again, home);
+    assert_eq!(home.key().to_string(), "home");
+    assert_ne!(silo.client().grain::<dyn Counter>("away").grain_id(), home.grain_id());
+    silo.stop().await.unwrap();
+}
+
+#[test]
+fn interfaces_and_classes_may_live_in_a_function() {
+    #[derive(serde::Serialize, serde::Deserialize)]
+    struct Point(f64, f64);
+
+    #[grain_interface(key = u64, grain = "canvas")]
+    trait Plotter {
+        async fn plot(&mut self, at: Point) -> usize;
+    }
+
+    #[derive(Grain)]
+    #[grain(lifecycle)]
+    struct PlotterGrain<T: Default + Send + Sync + 'static> {
+        points: Vec<Point>,
+        #[expect(dead_code, reason = "only its type matters")]
+        style: T,
+    }
+
+    impl<T: Default + Send + Sync + 'static> Lifecycle for PlotterGrain<T> {}
+
+    #[grain]
+    impl<T: Default + Send + Sync + 'static> Plotter for PlotterGrain<T> {
+        async fn plot(&mut self, at: Point) -> usize {
+            self.points.push(at);
+            self.points.len()
+        }
+    }
+
+    assert_eq!(<dyn Plotter as Interface>::GRAIN_TYPE, "canvas");
+    assert_eq!(<dyn Plotter as Hosted<PlotterGrain<u8>>>::methods().len(), 1);
+}

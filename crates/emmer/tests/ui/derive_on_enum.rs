@@ -1,0 +1,9 @@
+use emmer::prelude::*;
+
+#[derive(Grain)]
+enum Light {
+    Red,
+    Green,
+}
+
+fn main() {}

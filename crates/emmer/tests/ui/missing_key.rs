@@ -1,0 +1,8 @@
+use emmer::prelude::*;
+
+#[grain_interface]
+pub trait Counter {
+    async fn total(&self) -> u64;
+}
+
+fn main() {}

@@ -1,0 +1,9 @@
+use emmer::prelude::*;
+
+#[derive(Grain)]
+#[placement(local)]
+struct CounterGrain {
+    total: u64,
+}
+
+fn main() {}
