@@ -25,6 +25,9 @@ pub struct Delta {
     /// Rows deleted.
     #[serde(rename = "x", default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) deletes: Vec<SiloAddress>,
+    /// Pairs without a round trip: the first became Active although the second, Joining, did not answer it.
+    #[serde(rename = "k", default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) skipped: Vec<(SiloAddress, SiloAddress)>,
     /// The digest of the view that results.
     #[serde(rename = "g")]
     pub(crate) digest: u64,
@@ -54,11 +57,12 @@ impl Delta {
         table: TableVersion,
         rows: Vec<Arc<SiloEntry>>,
         deletes: Vec<SiloAddress>,
+        skipped: Vec<(SiloAddress, SiloAddress)>,
     ) -> (Self, Arc<View>) {
         let view = Arc::new(base.next(table.clone(), &rows, &deletes));
         let digest = view.digest();
         let result = OnceLock::from((base.digest(), view.clone()));
-        (Self { table, rows, deletes, digest, result, tree: OnceLock::new() }, view)
+        (Self { table, rows, deletes, skipped, digest, result, tree: OnceLock::new() }, view)
     }
 
     /// The version that results.
@@ -82,6 +86,7 @@ impl Delta {
             table: self.table.clone(),
             rows: self.rows.clone(),
             deletes: self.deletes.clone(),
+            skipped: self.skipped.clone(),
             digest: self.digest,
             result: OnceLock::new(),
             tree: OnceLock::new(),

@@ -66,7 +66,9 @@ impl Membership {
         if self.inserted {
             match self.view.get(&self.me.address) {
                 Some(row) if row.status == SiloStatus::Active => {
-                    score += u32::try_from(row.votes.len()).unwrap_or(HEALTH_SCORE_MAX).min(HEALTH_SCORE_MAX);
+                    let young = self.config.death_vote_expiration_timeout;
+                    let votes = row.votes.iter().filter(|v| self.last_wall.saturating_since(v.at) < young);
+                    score += u32::try_from(votes.count()).unwrap_or(HEALTH_SCORE_MAX).min(HEALTH_SCORE_MAX);
                 }
                 _ => return HEALTH_SCORE_MAX,
             }

@@ -36,11 +36,12 @@ impl Membership {
             })
     }
 
-    /// Asks randomly chosen others to probe `target`, beside the own probe.
-    pub(crate) fn ask_indirectly(&mut self, now: Now, target: SiloAddress, timeout: Duration) {
+    /// Asks randomly chosen others to probe `target`; whether there was anybody to ask.
+    pub(crate) fn ask_indirectly(&mut self, now: Now, target: SiloAddress, timeout: Duration) -> bool {
         let helpers = self.pick_helpers(&target, self.config.num_indirect_probes as usize);
         // The answer has to be back before the own probe counts as missed.
         let wait_ms = u64::try_from((timeout / 2).as_millis()).unwrap_or(u64::MAX).max(1);
+        let found = !helpers.is_empty();
         for helper in helpers {
             self.next_seq += 1;
             let seq = self.next_seq;
@@ -51,6 +52,7 @@ impl Membership {
         while self.asked_for.len() > HELPED_MAX {
             self.asked_for.pop_first();
         }
+        found
     }
 
     fn pick_helpers(&mut self, target: &SiloAddress, wanted: usize) -> Vec<SiloAddress> {

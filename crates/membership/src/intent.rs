@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::Effect;
 use crate::compact;
+use crate::leave::Leave;
 use crate::membership::Membership;
 use crate::message::Message;
 use crate::timers::Timer;
@@ -32,14 +33,11 @@ pub enum Intent {
         /// Which.
         #[serde(rename = "s")]
         silo: SiloAddress,
-        /// The view in which it has made a round trip with every Active silo (stale ones excepted).
+        /// The view with whose every member (stale ones excepted, and those in `missing`) it has made a round trip.
         #[serde(rename = "v")]
         checked: u64,
-        /// The view in which it has made a round trip with every Joining silo too, those in `missing` excepted.
-        #[serde(rename = "p")]
-        known: u64,
-        /// See `known`.
-        #[serde(rename = "m", default)]
+        /// Joining members of that view which did not answer.
+        #[serde(rename = "m", default, skip_serializing_if = "Vec::is_empty")]
         missing: Vec<SiloAddress>,
     },
     /// A suspicion.
@@ -231,11 +229,24 @@ impl Membership {
         writers
     }
 
+    /// A writer has taken this silo's wishes: no need to ask another one soon.
+    pub(crate) fn on_noted(&mut self, now: Now, from: SiloAddress) {
+        let patience = self.config.vote_hold + self.config.writer_timeout * 4;
+        for own in self.own.values_mut().filter(|own| own.sent_to == Some(from)) {
+            own.attempt = 0;
+            own.next_at = now.mono + patience;
+        }
+        self.join_noted(now);
+        self.route_own(now);
+    }
+
     /// Somebody wants something written.
     pub(crate) fn on_write(&mut self, now: Now, intents: Vec<Intent>, hops: u8) {
-        if self.is_done() || !self.know_table {
+        // Without the table this silo is no use as a writer; silence lets its clients ask another one.
+        if self.is_done() || !self.know_table || self.table.down || self.leaving != Leave::No {
             return;
         }
+        let mut owners: Vec<SiloAddress> = Vec::new();
         let writer = self.writers_to_ask().first().copied();
         let mut forward = Vec::new();
         for intent in intents.into_iter().take(INTENTS_PER_MESSAGE_MAX) {
@@ -245,9 +256,16 @@ impl Membership {
             }
             if hops == 0 && writer.is_some() {
                 forward.push(intent);
-            } else {
-                self.enqueue(now, intent);
+                continue;
             }
+            let owner = intent.owner();
+            if !matches!(intent, Intent::Withdraw { .. }) && !owners.contains(&owner) {
+                owners.push(owner);
+            }
+            self.enqueue(now, intent);
+        }
+        for owner in owners {
+            self.send(owner, Message::Noted { version: self.view.version() });
         }
         if let (Some(to), false) = (writer, forward.is_empty()) {
             self.send(to, Message::Write { version: self.view.version(), intents: forward, hops: 1 });

@@ -1,11 +1,13 @@
 //! Joining: into the table as Joining, round trips with every Active silo, Active (seed 000, "Guaranteed connectivity").
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use emmer_core::{Now, SiloAddress, SiloStatus};
 
 use crate::api::{DialId, DialOutcome, Effect, Event, TableSnapshot, TerminateReason};
+use crate::delta::Delta;
 use crate::intent::{Intent, Key};
 use crate::membership::Membership;
 use crate::message::Message;
@@ -35,8 +37,14 @@ pub(crate) enum Phase {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Join {
     phase: Phase,
-    /// Members of the view without a round trip so far.
+    /// The version of the view whose members are checked.
+    checked: u64,
+    /// The version from which on a view has to be checked instead; 0 when none has to.
+    recheck: u64,
+    /// Its members without a round trip so far.
     pending: BTreeSet<SiloAddress>,
+    /// Those of them that are Active.
+    blocking: BTreeSet<SiloAddress>,
     /// Members with one.
     verified: BTreeSet<SiloAddress>,
     /// Members whose host refused a dial.
@@ -44,7 +52,7 @@ pub(crate) struct Join {
     dials: BTreeMap<DialId, SiloAddress>,
     /// How many members were asked in vain.
     asked: u32,
-    /// Whether a wave of probes has gone unanswered: something blocks.
+    /// How many waves of probes have gone unanswered.
     waves: u32,
 }
 
@@ -158,8 +166,9 @@ impl Membership {
         self.timers.clear(Timer::JoinStep);
     }
 
-    /// A view is in force: new members need round trips, departed ones none.
-    pub(crate) fn join_view_changed(&mut self, now: Now) {
+    /// A view is in force. The first that shows this silo's row says with whom round trips are due; whoever is inserted
+    /// later makes them from the other side.
+    pub(crate) fn join_view_changed(&mut self, now: Now, delta: Option<&Arc<Delta>>) {
         if !self.inserted || self.join.phase == Phase::Done || self.join.phase == Phase::Idle {
             return;
         }
@@ -168,24 +177,94 @@ impl Membership {
             return;
         }
         let first = self.join.phase != Phase::Checking;
-        self.join.phase = Phase::Checking;
+        let version = self.view.version();
+        if first {
+            self.join.phase = Phase::Checking;
+            self.timers.set(Timer::JoinStep, now.mono + self.wave_time());
+        }
+        if first || (self.join.recheck > 0 && version >= self.join.recheck) {
+            self.check_anew(now);
+            return;
+        }
+        match delta {
+            Some(delta) => {
+                for row in &delta.rows {
+                    self.join_row_changed(row.address, Some(row.status));
+                }
+            }
+            None => {
+                for silo in self.join.pending.clone() {
+                    let status = self.view.get(&silo).map(|row| row.status);
+                    self.join_row_changed(silo, status);
+                }
+            }
+        }
+        self.try_activate(now);
+    }
+
+    fn join_row_changed(&mut self, silo: SiloAddress, status: Option<SiloStatus>) {
+        match status {
+            Some(SiloStatus::Active) if self.join.pending.contains(&silo) => {
+                self.join.blocking.insert(silo);
+            }
+            Some(status) if is_on_rings(status) => {
+                self.join.blocking.remove(&silo);
+            }
+            _ => {
+                self.join.pending.remove(&silo);
+                self.join.blocking.remove(&silo);
+            }
+        }
+    }
+
+    /// Takes the view in force as the one to check, and makes the round trips that are missing.
+    fn check_anew(&mut self, now: Now) {
         let me = self.me.address;
         let view = self.view.clone();
-        self.join.pending.retain(|silo| view.get(silo).is_some_and(|row| is_on_rings(row.status)));
+        self.join.checked = view.version();
+        self.join.recheck = 0;
+        self.join.pending.clear();
+        self.join.blocking.clear();
         for row in view.members() {
             let silo = row.address;
-            let new = is_on_rings(row.status)
-                && !silo.same_endpoint(&me)
-                && !self.join.verified.contains(&silo)
-                && self.join.pending.insert(silo);
-            if new {
+            if is_on_rings(row.status) && !silo.same_endpoint(&me) && !self.join.verified.contains(&silo) {
+                self.join.pending.insert(silo);
+                if row.status == SiloStatus::Active {
+                    self.join.blocking.insert(silo);
+                }
                 self.probe_for_join(silo);
             }
         }
-        if first {
-            self.timers.set(Timer::JoinStep, now.mono + self.wave_time());
-        }
         self.try_activate(now);
+    }
+
+    /// A writer could not tell whether this silo has checked enough.
+    pub(crate) fn on_recheck(&mut self, now: Now, version: u64) {
+        if self.join.phase != Phase::Checking || version <= self.join.checked {
+            return;
+        }
+        self.own.remove(&Key::Activate(self.me.address));
+        self.join.recheck = version;
+        if self.view.version() >= version {
+            self.check_anew(now);
+        }
+    }
+
+    /// A writer has the wish to join.
+    pub(crate) fn join_noted(&mut self, now: Now) {
+        if self.join.phase == Phase::Asking {
+            self.timers.set(Timer::JoinStep, now.mono + self.config.writer_timeout * 8);
+        }
+    }
+
+    /// Tells the owner of an activation that cannot be judged.
+    pub(crate) fn ask_to_recheck(&mut self, now: Now, owner: SiloAddress) {
+        let version = self.view.version();
+        if owner == self.me.address {
+            self.on_recheck(now, version);
+        } else {
+            self.send(owner, Message::Recheck { version });
+        }
     }
 
     fn wave_time(&self) -> Duration {
@@ -201,8 +280,12 @@ impl Membership {
 
     /// Somebody answered: a round trip.
     pub(crate) fn join_answered(&mut self, now: Now, from: &SiloAddress) {
-        if self.join.phase == Phase::Checking && self.join.pending.remove(from) {
-            self.join.verified.insert(*from);
+        if self.join.phase != Phase::Checking || !self.join.pending.remove(from) {
+            return;
+        }
+        self.join.verified.insert(*from);
+        self.join.blocking.remove(from);
+        if self.join.pending.is_empty() || self.join.waves > 0 {
             self.try_activate(now);
         }
     }
@@ -217,21 +300,23 @@ impl Membership {
     }
 
     fn blockers(&self) -> Vec<SiloAddress> {
-        let is_active =
-            |silo: &SiloAddress| self.view.get(silo).is_some_and(|row| row.status == SiloStatus::Active);
-        self.join.pending.iter().filter(|silo| is_active(silo) && !self.is_exempt(silo)).copied().collect()
+        self.join.blocking.iter().filter(|silo| !self.is_exempt(silo)).copied().collect()
     }
 
+    /// Wishes to be Active, once every Active member has answered (stale ones excepted) and every Joining one has, or has
+    /// had the time of a wave to.
     fn try_activate(&mut self, now: Now) {
-        if self.join.phase != Phase::Checking || !self.blockers().is_empty() {
+        let waited = self.join.waves > 0;
+        let ready = self.join.phase == Phase::Checking
+            && self.join.recheck == 0
+            && (self.join.pending.is_empty() || (waited && self.join.pending.len() <= MISSING_MAX))
+            && self.blockers().is_empty();
+        if !ready {
             return;
         }
-        let version = self.view.version();
-        let missing: Vec<SiloAddress> = self.join.pending.iter().copied().collect();
-        // Naming everybody who has not answered yet would make a large message; they answer within a round trip.
-        let (known, missing) =
-            if missing.len() <= MISSING_MAX { (version, missing) } else { (0, Vec::new()) };
-        self.wish(now, Intent::Activate { silo: self.me.address, checked: version, known, missing });
+        let missing: Vec<SiloAddress> =
+            self.join.pending.iter().filter(|silo| !self.is_exempt(silo)).copied().collect();
+        self.wish(now, Intent::Activate { silo: self.me.address, checked: self.join.checked, missing });
     }
 
     /// Some members have not answered within a wave's time: probes and dials them again, and reads the table, which may
@@ -242,8 +327,8 @@ impl Membership {
         for silo in self.join.pending.clone() {
             self.probe_for_join(silo);
         }
+        self.join.waves += 1;
         if !blockers.is_empty() {
-            self.join.waves += 1;
             for silo in blockers.iter().take(DIALS_PER_WAVE_MAX) {
                 self.effects.push_back(Effect::Event(Event::JoinWaitsFor { peer: *silo }));
                 self.dial_for_join(*silo);
@@ -283,49 +368,35 @@ impl Membership {
         true
     }
 
-    /// Evaluates an activation against the base of a commit (invariant I7).
+    /// Evaluates an activation against the base of a commit (invariant I7: every pair of Active silos has made a round trip).
     ///
-    /// The joiner has made a round trip with every silo Active in `checked`, and with every Joining one of `known` but
-    /// `missing`. Whoever became Active since must have been among the latter.
+    /// Of two silos the one inserted later makes it. The joiner has made one with every member of the view `checked` but
+    /// `missing` (Joining then). A silo that is Active now and was not a member then was inserted later, and has made
+    /// one with the joiner, unless the commit that made it Active says that it skipped it.
     pub(crate) fn write_activate(
         &self,
-        now: Now,
         silo: &SiloAddress,
-        (checked, known): (u64, u64),
+        checked: u64,
         missing: &[SiloAddress],
         draft: &mut Draft,
     ) -> Verdict {
-        let Some(row) = self.drafted(draft, silo).filter(|row| row.status == SiloStatus::Joining) else {
+        let Some(row) = self.view.get(silo) else { return Verdict::Wait };
+        if row.status != SiloStatus::Joining || self.drafted(draft, silo).is_none_or(|now| now != &**row) {
             return Verdict::Drop;
-        };
-        if self.view.get(silo).is_none() {
+        }
+        if checked > self.view.version() || (*silo == self.me.address && !self.blockers().is_empty()) {
             return Verdict::Wait;
         }
-        if *silo == self.me.address {
-            if !self.blockers().is_empty() {
-                return Verdict::Wait;
-            }
-        } else {
-            if checked > self.view.version() {
-                return Verdict::Wait;
-            }
-            let Some(later) = self.activated_since(checked) else { return Verdict::Drop };
-            if !later.iter().all(|other| self.was_known(other, known, missing)) {
-                return Verdict::Drop;
-            }
+        let is_active =
+            |other: &SiloAddress| self.view.get(other).is_some_and(|row| row.status == SiloStatus::Active);
+        match self.skipped_since(checked, silo) {
+            Some(false) if !missing.iter().any(is_active) => {}
+            _ => return Verdict::Recheck,
         }
-        let together = draft.activated().all(|other| self.was_known(&other, known, missing));
-        if !together {
+        if draft.skips(silo) || missing.iter().any(|other| draft.activates(other)) {
             return Verdict::Wait;
         }
-        let mut row = row.clone();
-        row.status = SiloStatus::Active;
-        row.votes.retain(|v| now.wall.saturating_since(v.at) < self.config.death_vote_expiration_timeout);
-        draft.put(row);
+        draft.activate((**row).clone(), missing);
         Verdict::Written
-    }
-
-    fn was_known(&self, other: &SiloAddress, known: u64, missing: &[SiloAddress]) -> bool {
-        !missing.contains(other) && self.existed_at(other, known)
     }
 }

@@ -18,6 +18,8 @@ mod membership;
 pub mod message;
 mod monitor;
 mod peer;
+#[cfg(test)]
+mod scale_tests;
 mod stale;
 mod suspicion;
 mod table;

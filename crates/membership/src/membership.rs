@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus};
+use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus, Timestamp};
 
 use crate::api::{
     ConnectionEvent, DialId, DialOutcome, Effect, HealthSample, OpId, TableOutcome, TerminateReason,
@@ -83,6 +83,8 @@ pub struct Membership {
     pub(crate) next_dial: u64,
     /// The latest time this machine was told.
     pub(crate) last_now: Instant,
+    /// The wall clock at the last input.
+    pub(crate) last_wall: Timestamp,
     next_probe: Option<Instant>,
     done: bool,
 }
@@ -133,6 +135,7 @@ impl Membership {
             next_seq: 0,
             next_dial: 0,
             last_now: now.mono,
+            last_wall: now.wall,
             next_probe: None,
             done: false,
         })
@@ -242,9 +245,17 @@ impl Membership {
                 self.note_version(now, from, version);
                 self.on_write(now, intents, hops);
             }
+            Message::Noted { version } => {
+                self.note_version(now, from, version);
+                self.on_noted(now, from);
+            }
+            Message::Recheck { version } => {
+                self.note_version(now, from, version);
+                self.on_recheck(now, version);
+            }
             Message::Tree { root, delta } => self.on_tree(now, from, root, &delta),
             Message::Pull { have } => self.on_pull(from, have),
-            Message::Hint { version } => self.note_version(now, from, version),
+            Message::Hint { version } => self.on_hint(now, from, version),
             Message::Deltas(deltas) => self.on_deltas(now, from, &deltas),
             Message::Snapshot(view) => self.on_view(now, from, view),
             Message::Obituary { version } => self.on_obituary(version),
@@ -345,6 +356,7 @@ impl Membership {
 
     fn begin(&mut self, now: Now) {
         self.last_now = self.last_now.max(now.mono);
+        self.last_wall = now.wall;
         // Before anything else, also when this process was frozen and another input comes first: a join whose time is
         // over writes nothing any more (I3), and a silo without a recent confirmation starts no turn (I8).
         if self.timers.is_due(Timer::JoinDeadline, now.mono) {

@@ -86,6 +86,20 @@ pub enum Message {
         #[serde(rename = "h", default)]
         hops: u8,
     },
+    /// "I have it, and will write it."
+    #[serde(rename = "k")]
+    Noted {
+        /// The sender's view.
+        #[serde(rename = "v")]
+        version: u64,
+    },
+    /// "I cannot tell from what you have checked whether you may be Active": check again, in this view or a later one.
+    #[serde(rename = "c")]
+    Recheck {
+        /// The sender's view.
+        #[serde(rename = "v")]
+        version: u64,
+    },
     /// The next view, on its way down the tree that grows from the silo that committed it.
     #[serde(rename = "t")]
     Tree {

@@ -139,10 +139,11 @@ impl Membership {
         let timeout = peer.timeout(&self.config, stretch);
         peer.on_sent(now.mono, seq, timeout);
         let (misses, echo) = (peer.misses, peer.echo);
-        self.counters.probes_sent += 1;
-        self.send(silo, Message::Probe { seq, version, misses, echo });
-        if self.indirect_is_due(&silo) {
-            self.ask_indirectly(now, silo, timeout);
+        let asked = self.indirect_is_due(&silo) && self.ask_indirectly(now, silo, timeout);
+        // Classic: the attempt is the intermediary's, if there is one.
+        if !(asked && self.config.indirect_probe_counts_as_vote) {
+            self.counters.probes_sent += 1;
+            self.send(silo, Message::Probe { seq, version, misses, echo });
         }
     }
 

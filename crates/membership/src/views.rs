@@ -26,6 +26,12 @@ const SMALL_TABLE_ROWS: usize = 64;
 /// How long a pull may take before somebody else is asked.
 const PULL_PATIENCE: Duration = Duration::from_millis(150);
 
+/// How long a hinted version may take to arrive by itself.
+const HINT_PATIENCE: Duration = Duration::from_millis(30);
+
+/// How many silos get a hint from each silo that a tree reached.
+const HINTED: usize = 2;
+
 /// How many peers are asked for a newer view before the table is read.
 const PULLS_BEFORE_READ: u32 = 2;
 
@@ -40,6 +46,8 @@ pub(crate) struct Dissemination {
     wanted: u64,
     /// How many peers were asked for it.
     pulls: u32,
+    /// Who said so, when nobody was asked yet.
+    hinted_by: Option<SiloAddress>,
 }
 
 impl Membership {
@@ -69,6 +77,7 @@ impl Membership {
         self.gossip.early.retain(|version, _| *version > view.version());
         if self.gossip.wanted <= view.version() {
             self.gossip.pulls = 0;
+            self.gossip.hinted_by = None;
             self.timers.clear(Timer::Pull);
         }
         self.view = view;
@@ -78,12 +87,10 @@ impl Membership {
             return;
         }
         self.reconcile_own();
-        self.join_view_changed(now);
+        self.join_view_changed(now, delta);
         self.choose_peers(now);
         self.fence_view_changed(now);
-        if !self.writer.queue.is_empty() {
-            self.timers.set_no_later(Timer::Flush, now.mono + self.config.batch_window);
-        }
+        self.collect(now);
     }
 
     /// What the new view says about this silo. A silo that is declared dead ends itself ("Enforcing perfect failure
@@ -114,25 +121,13 @@ impl Membership {
         }
     }
 
-    /// Who became Active after `version`; none when the log does not reach back that far.
-    pub(crate) fn activated_since(&self, version: u64) -> Option<Vec<SiloAddress>> {
-        let missing = usize::try_from(self.view.version().saturating_sub(version)).ok()?;
+    /// Whether a silo that is Active now became so after `version` without a round trip with `silo`; none when the log does
+    /// not reach back that far.
+    pub(crate) fn skipped_since(&self, version: u64, silo: &SiloAddress) -> Option<bool> {
+        let missing = usize::try_from(self.view.version().checked_sub(version)?).ok()?;
         let from = self.gossip.log.len().checked_sub(missing)?;
-        let rows = self.gossip.log.range(from..).flat_map(|delta| &delta.rows);
-        Some(rows.filter(|row| row.status == SiloStatus::Active).map(|row| row.address).collect())
-    }
-
-    /// Whether `silo` had a row at `version`, as far as the log tells; when it does not, the answer is no.
-    pub(crate) fn existed_at(&self, silo: &SiloAddress, version: u64) -> bool {
-        let Ok(missing) = usize::try_from(self.view.version().saturating_sub(version)) else { return false };
-        let Some(from) = self.gossip.log.len().checked_sub(missing) else { return false };
-        let inserted_since = self
-            .gossip
-            .log
-            .range(from..)
-            .flat_map(|delta| &delta.rows)
-            .any(|row| row.address == *silo && row.status == SiloStatus::Joining);
-        !inserted_since && self.view.get(silo).is_some()
+        let mut skipped = self.gossip.log.range(from..).flat_map(|delta| &delta.skipped);
+        Some(skipped.any(|(_, other)| other == silo))
     }
 
     /// Tells the others about a commit of this silo's own.
@@ -165,6 +160,24 @@ impl Membership {
         }
     }
 
+    /// Tells a few probed silos that the version exists, in case the branch of the tree that leads to them is broken.
+    fn hint(&mut self) {
+        let version = self.view.version();
+        let to: Vec<SiloAddress> = self.peers.keys().take(HINTED).copied().collect();
+        for silo in to {
+            self.send(silo, Message::Hint { version });
+        }
+    }
+
+    /// A version exists; it is probably on its way.
+    pub(crate) fn on_hint(&mut self, now: Now, from: SiloAddress, version: u64) {
+        if version > self.view.version() && self.inserted && !self.timers.is_set(Timer::Pull) {
+            self.gossip.wanted = self.gossip.wanted.max(version);
+            self.gossip.hinted_by = Some(from);
+            self.timers.set(Timer::Pull, now.mono + HINT_PATIENCE);
+        }
+    }
+
     /// A delta came down a tree.
     pub(crate) fn on_tree(&mut self, now: Now, from: SiloAddress, root: SiloAddress, delta: &Arc<Delta>) {
         if delta.version() <= self.view.version() {
@@ -190,6 +203,7 @@ impl Membership {
                         return;
                     }
                     self.pass_on(root, &delta);
+                    self.hint();
                 }
                 Err(Misfit::Digest) => {
                     self.mistrust(now, from, delta.version());
@@ -274,8 +288,12 @@ impl Membership {
         if self.gossip.wanted <= self.view.version() {
             return;
         }
-        self.gossip.pulls += 1;
         let wanted = self.gossip.wanted;
+        if let Some(peer) = self.gossip.hinted_by.take() {
+            self.pull(now, peer, wanted);
+            return;
+        }
+        self.gossip.pulls += 1;
         match self.random_active() {
             Some(peer) if self.gossip.pulls < PULLS_BEFORE_READ => self.pull(now, peer, wanted),
             _ => {

@@ -40,6 +40,8 @@ pub(crate) struct Draft {
     base: u64,
     rows: BTreeMap<SiloAddress, SiloEntry>,
     deletes: Vec<SiloAddress>,
+    /// See [`Delta`].
+    skipped: Vec<(SiloAddress, SiloAddress)>,
 }
 
 /// What an intent comes to.
@@ -51,9 +53,32 @@ pub(crate) enum Verdict {
     Drop,
     /// It has to wait for a later view, or for more votes.
     Wait,
+    /// Its owner has to check again (activations).
+    Recheck,
 }
 
 impl Draft {
+    const fn new(base: u64) -> Self {
+        Self { base, rows: BTreeMap::new(), deletes: Vec::new(), skipped: Vec::new() }
+    }
+
+    /// Makes `row` Active, although it made no round trip with `missing`.
+    pub(crate) fn activate(&mut self, mut row: SiloEntry, missing: &[SiloAddress]) {
+        row.status = SiloStatus::Active;
+        self.skipped.extend(missing.iter().map(|other| (row.address, *other)));
+        self.rows.insert(row.address, row);
+    }
+
+    /// Whether this draft makes Active a silo that made no round trip with `silo`.
+    pub(crate) fn skips(&self, silo: &SiloAddress) -> bool {
+        self.skipped.iter().any(|(_, other)| other == silo)
+    }
+
+    /// Whether this draft makes `silo` Active.
+    pub(crate) fn activates(&self, silo: &SiloAddress) -> bool {
+        self.rows.get(silo).is_some_and(|row| row.status == SiloStatus::Active)
+    }
+
     pub(crate) const fn base_number(&self) -> u64 {
         self.base
     }
@@ -68,14 +93,6 @@ impl Draft {
 
     fn room(&self) -> usize {
         MEMBERSHIP_ROWS_PER_COMMIT_MAX.saturating_sub(self.rows.len() + self.deletes.len())
-    }
-
-    /// The silos that this draft makes Active.
-    pub(crate) fn activated(&self) -> impl Iterator<Item = SiloAddress> + '_ {
-        self.rows
-            .values()
-            .filter(|row| row.status == SiloStatus::Active && row.votes.is_empty())
-            .map(|row| row.address)
     }
 
     pub(crate) fn put(&mut self, row: SiloEntry) {
@@ -97,7 +114,16 @@ impl Membership {
         } else if self.writer.queue.len() < INTENTS_MAX {
             self.writer.queue.insert(key, Queued { intent, since: now.mono, renewed: now.mono });
         }
-        self.timers.set_no_later(Timer::Flush, now.mono + self.config.batch_window);
+        self.collect(now);
+    }
+
+    /// Waits for more intents, unless there are enough for a commit.
+    pub(crate) fn collect(&mut self, now: Now) {
+        if self.writer.queue.len() >= MEMBERSHIP_ROWS_PER_COMMIT_MAX {
+            self.timers.clear(Timer::Flush);
+        } else if !self.writer.queue.is_empty() {
+            self.timers.set_no_later(Timer::Flush, now.mono + self.config.batch_window);
+        }
     }
 
     /// The row of `silo` as the draft would leave it.
@@ -113,9 +139,10 @@ impl Membership {
     /// Evaluates every queued intent and drops those that are done; none when nothing is to be written.
     pub(crate) fn draft_commit(&mut self, now: Now) -> Option<Draft> {
         self.forget_stale_intents(now);
-        let mut draft = Draft { base: self.view.version(), rows: BTreeMap::new(), deletes: Vec::new() };
+        let mut draft = Draft::new(self.view.version());
         let mut next_hold: Option<Instant> = None;
         let mut dropped = Vec::new();
+        let mut recheck = Vec::new();
         let keys: Vec<Key> = self.writer.queue.keys().copied().collect();
         let mut last_target = None;
         for key in keys {
@@ -132,18 +159,26 @@ impl Membership {
             let Some(queued) = self.writer.queue.get(&key) else { continue };
             let verdict = match &queued.intent {
                 Intent::Join(row) => self.write_join(now, row, &mut draft),
-                Intent::Activate { silo, checked, known, missing } => {
-                    self.write_activate(now, silo, (*checked, *known), missing, &mut draft)
+                Intent::Activate { silo, checked, missing } => {
+                    self.write_activate(silo, *checked, missing, &mut draft)
                 }
                 Intent::Status { silo, status } => self.write_status(now, silo, *status, &mut draft),
                 Intent::Vote { .. } | Intent::Withdraw { .. } => Verdict::Drop,
             };
-            if verdict == Verdict::Drop {
-                dropped.push(key);
+            match verdict {
+                Verdict::Written | Verdict::Wait => {}
+                Verdict::Drop => dropped.push(key),
+                Verdict::Recheck => {
+                    dropped.push(key);
+                    recheck.push(queued.intent.owner());
+                }
             }
         }
         for key in dropped {
             self.writer.queue.remove(&key);
+        }
+        for owner in recheck {
+            self.ask_to_recheck(now, owner);
         }
         if let Some(at) = next_hold {
             self.timers.set_no_later(Timer::Flush, at);
@@ -295,13 +330,10 @@ impl Membership {
         }
         let rows: Vec<Arc<SiloEntry>> = draft.rows.into_values().map(Arc::new).collect();
         self.counters.rows_written += (rows.len() + draft.deletes.len()) as u64;
-        let (delta, view) = Delta::of_commit(&self.view, version, rows, draft.deletes);
+        let (delta, view) = Delta::of_commit(&self.view, version, rows, draft.deletes, draft.skipped);
         let delta = Arc::new(delta);
         self.install(now, view, Some(&delta));
         self.broadcast(&delta);
-        if !self.writer.queue.is_empty() {
-            self.timers.set_no_later(Timer::Flush, now.mono + self.config.batch_window);
-        }
     }
 }
 
