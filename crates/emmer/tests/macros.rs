@@ -24,6 +24,9 @@ pub mod api {
         /// Names that are not plain, an argument that came later, one that the expansion uses itself.
         async fn r#move(&mut self, r#type: String, #[serde(default)] args: Option<u8>)
         -> Result<(), Refused>;
+        /// Still served, warned of where it is called.
+        #[deprecated = "add one instead"]
+        async fn increment(&mut self);
         /// Not compiled, nowhere.
         #[cfg(any())]
         async fn never(&self, nothing: NoSuchType);
@@ -81,6 +84,10 @@ impl Counter for CounterGrain {
         self.moves += 1;
         Ok(())
     }
+
+    async fn increment(&mut self) {
+        self.total.modify(|t| *t += 1);
+    }
 }
 
 #[test]
@@ -93,8 +100,14 @@ fn an_interface_knows_its_names_and_numbers() {
 
     let methods = <dyn Counter as Hosted<CounterGrain>>::methods();
     let listed: Vec<_> = methods.iter().map(|m| (m.name, m.exclusive)).collect();
-    let expected =
-        [("Counter.add", true), ("Counter.total", false), ("Counter.stats", false), ("Counter.move", true)];
+    let [exclusive, shared] = [true, false];
+    let expected = [
+        ("Counter.add", exclusive),
+        ("Counter.total", shared),
+        ("Counter.stats", shared),
+        ("Counter.move", exclusive),
+        ("Counter.increment", exclusive),
+    ];
     assert_eq!(listed, expected);
 }
 

@@ -157,7 +157,6 @@ fn reference(interface: &Interface) -> TokenStream {
             }
         }
 
-        // A program need not call every method of its interfaces.
         #[allow(dead_code)]
         impl #reference {
             /// The grain's identity.
@@ -208,6 +207,7 @@ fn hosted(interface: &Interface) -> TokenStream {
     let trait_ident = &interface.item.ident;
     let entries = interface.methods.iter().map(|method| entry(interface, method));
     quote! {
+        #[allow(deprecated)]
         #[automatically_derived]
         impl<__Class> ::emmer::__rt::Hosted<__Class> for dyn #trait_ident
         where
