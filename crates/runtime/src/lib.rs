@@ -20,6 +20,7 @@ mod remote;
 mod silo;
 
 pub use client::{Client, ClientBuilder, ConnectError};
+pub use membership::MembershipStatistics;
 pub use metrics::SiloStatistics;
 pub use options::{ClientOptions, SiloOptions};
 pub use silo::{NoStores, Silo, SiloBuilder, StartError, StoreOpener, StoreSource};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use emmer_core::{Instant, SiloAddress};
 use emmer_membership::{
-    ConnectionEvent, DialId, DialOutcome, Effect, Event, HealthSample, Membership, Message, OpId,
+    ConnectionEvent, Counters, DialId, DialOutcome, Effect, Event, HealthSample, Membership, Message, OpId,
     TableOutcome, TableRequest, TableSnapshot, TerminateReason, View,
 };
 use emmer_store::StoreErrorKind;
@@ -43,6 +43,26 @@ pub(crate) enum Input {
     Leave,
     Stop,
     FinishLeave,
+}
+
+/// What the membership protocol counts on one silo, for metrics.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MembershipStatistics {
+    /// The protocol's own counters.
+    pub counters: Counters,
+    /// The self-health score: 0 is healthy, 8 the worst.
+    pub health_score: u32,
+    /// Whether the silo starts no turns because it hears from nobody.
+    pub fenced: bool,
+    /// The version of the view in force.
+    pub view_version: u64,
+    /// Requests to the membership table that were answered.
+    pub store_requests: u64,
+    /// The sum of their durations.
+    pub store_time: Duration,
+    /// The longest of them.
+    pub store_time_max: Duration,
 }
 
 /// The way to the machine's task.
@@ -126,7 +146,10 @@ pub(crate) async fn run(
             Input::Connection(peer, event) => machine.handle_connection(now, peer, event),
             Input::Table(op, outcome) => machine.handle_table(now, op, outcome),
             Input::Dial(dial, outcome) => machine.handle_dial(now, dial, outcome),
-            Input::Health(sample) => machine.handle_health(now, sample),
+            Input::Health(sample) => {
+                machine.handle_health(now, sample);
+                publish(&silo, &machine);
+            }
             Input::Join => machine.join(now),
             Input::Leave => machine.leave(now),
             Input::Stop => machine.stop(now),
@@ -152,7 +175,9 @@ fn execute(
         Effect::Table { op, request } => {
             let (silo, table) = (silo.clone(), table.clone());
             tokio::spawn(async move {
+                let asked = silo.clock.mono();
                 let outcome = ask_table(&table, request).await;
+                note_store_time(&silo, silo.clock.mono().saturating_since(asked));
                 silo.membership.send_surely(Input::Table(op, outcome)).await;
             });
         }
@@ -170,6 +195,21 @@ fn execute(
         Effect::Terminate(reason) => return Some(reason),
     }
     None
+}
+
+fn publish(silo: &SiloCore, machine: &Membership) {
+    let mut statistics = silo.membership_statistics.lock();
+    statistics.counters = machine.counters().clone();
+    statistics.health_score = machine.health_score();
+    statistics.fenced = machine.is_fenced();
+    statistics.view_version = machine.view().version();
+}
+
+fn note_store_time(silo: &SiloCore, took: Duration) {
+    let mut statistics = silo.membership_statistics.lock();
+    statistics.store_requests += 1;
+    statistics.store_time += took;
+    statistics.store_time_max = statistics.store_time_max.max(took);
 }
 
 async fn ask_table(table: &SiloTable, request: TableRequest) -> TableOutcome {

@@ -11,10 +11,8 @@ use super::idle;
 use crate::errors::Errors;
 
 /// Where activations go.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Placement {
-    /// Seed 004: the default placement strategy.
-    #[default]
     Random,
     PreferLocal,
 }
@@ -34,7 +32,8 @@ impl Placement {
 /// What the attributes say.
 #[derive(Debug, Default)]
 pub(crate) struct ClassAttributes {
-    pub(crate) placement: Placement,
+    /// None: the silo's default strategy.
+    pub(crate) placement: Option<Placement>,
     /// None: as the silo says.
     pub(crate) idle: Option<Duration>,
     /// Whether the user implements `Lifecycle`.
@@ -58,7 +57,7 @@ pub(crate) fn parse(attributes: &[Attribute], errors: &mut Errors) -> ClassAttri
             errors.at(attribute, "this belongs on a field of the struct");
         }
     }
-    found.placement = placement.unwrap_or_default();
+    found.placement = placement;
     found
 }
 

@@ -11,7 +11,13 @@ use super::{Class, attributes};
 pub(super) fn class(class: &Class) -> TokenStream {
     let ident = &class.input.ident;
     let (generics, arguments, clause) = class.input.generics.split_for_impl();
-    let placement = class.attributes.placement.strategy();
+    let placement = match class.attributes.placement {
+        Some(placement) => {
+            let strategy = placement.strategy();
+            quote!(::core::option::Option::Some(#strategy))
+        }
+        None => quote!(::core::option::Option::None),
+    };
     let idle = class.attributes.idle.map_or_else(
         || quote!(::core::option::Option::None),
         |idle| {
@@ -33,7 +39,7 @@ pub(super) fn class(class: &Class) -> TokenStream {
 
         #[automatically_derived]
         impl #generics ::emmer::__rt::Grain for #ident #arguments #clause {
-            const PLACEMENT: ::emmer::__rt::Strategy = #placement;
+            const PLACEMENT: ::core::option::Option<::emmer::__rt::Strategy> = #placement;
             const IDLE: ::core::option::Option<::core::time::Duration> = #idle;
             const HAS_STATE: bool = #has_state;
 

@@ -44,7 +44,12 @@ fn attributes_of_the_class_become_constants() {
     let plain = expansion(quote!(
         struct CounterGrain;
     ));
-    assert!(plain.contains("Strategy::Random;"), "{plain}");
+    assert!(
+        plain.contains(
+            "constPLACEMENT:::core::option::Option<::emmer::__rt::Strategy>=::core::option::Option::None;"
+        ),
+        "{plain}"
+    );
     assert!(plain.contains("Option<::core::time::Duration>=::core::option::Option::None;"), "{plain}");
     assert!(plain.contains("constHAS_STATE:bool=false;"), "{plain}");
     assert!(plain.contains("impl::emmer::__rt::LifecycleforCounterGrain{}"), "{plain}");
@@ -54,7 +59,7 @@ fn attributes_of_the_class_become_constants() {
         #[grain(idle = "90s", lifecycle)]
         struct CounterGrain {}
     });
-    assert!(rich.contains("Strategy::PreferLocal;"), "{rich}");
+    assert!(rich.contains("Some(::emmer::__rt::Strategy::PreferLocal);"), "{rich}");
     assert!(rich.contains("Some(::core::time::Duration::from_millis(90000u64))"), "{rich}");
     assert!(!rich.contains("Lifecycle"), "{rich}");
 }

@@ -45,8 +45,8 @@ pub(crate) trait AnyClass: Send + Sync {
     /// The grain type's name.
     fn name(&self) -> &'static str;
 
-    /// Where its activations go.
-    fn placement(&self) -> Strategy;
+    /// Where its activations go; by the silo's default strategy when none.
+    fn placement(&self) -> Option<Strategy>;
 
     /// The methods' numbers and names, and the class as itself: for putting two interfaces of one class together.
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
@@ -97,7 +97,7 @@ impl<G: Grain> AnyClass for Class<G> {
         self.name
     }
 
-    fn placement(&self) -> Strategy {
+    fn placement(&self) -> Option<Strategy> {
         G::PLACEMENT
     }
 

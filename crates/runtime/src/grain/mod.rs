@@ -53,8 +53,8 @@ pub trait Lifecycle: Sized + Send + Sync + 'static {
     note = "write `#[derive(Grain)]` on `{Self}`"
 )]
 pub trait Grain: Lifecycle {
-    /// Where new activations go.
-    const PLACEMENT: Strategy;
+    /// Where new activations go; by the silo's default strategy when none.
+    const PLACEMENT: Option<Strategy>;
     /// How long an activation may be idle before it is deactivated; the silo's setting when none.
     const IDLE: Option<Duration>;
     /// Whether [`load`](Self::load) has anything to read.

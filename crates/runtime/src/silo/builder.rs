@@ -387,6 +387,7 @@ fn make_core(
         stopped: CancellationToken::new(),
         ended: watch::Sender::new(None),
         one_ways: Arc::new(AtomicUsize::new(0)),
+        membership_statistics: Mutex::default(),
         options,
         clock,
     }

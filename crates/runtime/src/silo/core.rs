@@ -22,7 +22,7 @@ use crate::clock::Clock;
 use crate::directory::DirectoryService;
 use crate::grain::{CallError, Failure};
 use crate::locations::Locations;
-use crate::membership::MembershipHandle;
+use crate::membership::{MembershipHandle, MembershipStatistics};
 use crate::metrics::{Metrics, SiloStatistics};
 use crate::net::{Connection, DialError, Greeting, Lost, Pool};
 use crate::options::SiloOptions;
@@ -65,6 +65,8 @@ pub(crate) struct SiloCore {
     pub(crate) stopped: CancellationToken,
     pub(crate) ended: watch::Sender<Option<TerminateReason>>,
     pub(crate) one_ways: Arc<AtomicUsize>,
+    /// What the membership machine last said about itself.
+    pub(crate) membership_statistics: Mutex<MembershipStatistics>,
 }
 
 /// One one-way call under way.
@@ -153,6 +155,9 @@ impl SiloCore {
         id: &GrainId,
         avoid: &[SiloAddress],
     ) -> Result<Place, Failure> {
+        if self.stopped.is_cancelled() {
+            return Err(CallError::ShuttingDown);
+        }
         self.wait_unfenced().await;
         if let Some(activation) = self.catalog.get(id) {
             return Ok(Place::Here(activation));
@@ -181,7 +186,7 @@ impl SiloCore {
         let view = self.view();
         let candidates: Vec<_> = view.active().map(|m| m.address).filter(|s| !avoid.contains(s)).collect();
         let request = PlacementRequest { local: self.address, grain: id, requesting: self.address };
-        let chosen = self.placement.lock().place(Some(&class.placement()), &request, &candidates);
+        let chosen = self.placement.lock().place(class.placement().as_ref(), &request, &candidates);
         match chosen {
             Ok(silo) if silo == self.address => self.create_here(id).map(Place::Here),
             Ok(peer) => Ok(Place::There { peer, placed: true }),
@@ -238,6 +243,8 @@ impl SiloCore {
         } else {
             self.pool.open().iter().for_each(|c| c.lose(Lost::Closed));
         }
+        // Activations hold the silo, and the silo them: let go of both.
+        self.catalog.clear();
     }
 
     pub(crate) async fn terminated(&self) -> TerminateReason {

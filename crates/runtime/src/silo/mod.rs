@@ -16,6 +16,7 @@ pub use self::builder::{NoStores, SiloBuilder, StartError, StoreOpener, StoreSou
 pub(crate) use self::core::{Place, SiloCore};
 pub(crate) use self::gateway::GatewayMessage;
 use crate::grain::ClusterClient;
+use crate::membership::MembershipStatistics;
 use crate::metrics::SiloStatistics;
 
 /// A running silo. Dropping it does not stop it; [`stop`](Self::stop) does, in good order.
@@ -61,6 +62,11 @@ impl<S: StoreOpener> Silo<S> {
     /// The silo's counters.
     pub fn statistics(&self) -> SiloStatistics {
         self.core.statistics()
+    }
+
+    /// What the membership protocol counts on this silo; at most half a second old.
+    pub fn membership_statistics(&self) -> MembershipStatistics {
+        self.core.membership_statistics.lock().clone()
     }
 
     /// Waits until the silo has ended, by [`stop`](Self::stop) or because the cluster declared it dead.
