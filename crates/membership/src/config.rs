@@ -163,7 +163,7 @@ pub struct Config {
     pub max_defunct_silo_entries: u32,
     // ---- the silence fence ---------------------------------------------------------------------------------
     /// How long after the last confirmation that it is alive a silo stops starting turns (idea 9). Must be shorter
-    /// than the fastest possible death by silence. Zero: never. Classic 0, default 3 s.
+    /// than the fastest possible death by silence. Zero: never. Classic 0, default 3500 ms.
     #[serde(with = "humane")]
     pub fence_timeout: Duration,
 }
@@ -239,7 +239,7 @@ impl Default for Config {
             defunct_silo_expiration: secs(7 * 86_400),
             defunct_silo_cleanup_period: secs(3_600),
             max_defunct_silo_entries: 100,
-            fence_timeout: secs(3),
+            fence_timeout: ms(3_500),
         }
     }
 }
@@ -285,7 +285,7 @@ impl Config {
 
     /// For networks and machines where pauses above one second do not happen: the default with half the misses.
     pub fn fast() -> Self {
-        Self { num_missed_probes_limit: 3, fence_timeout: ms(700), probe_period: ms(500), ..Self::default() }
+        Self { num_missed_probes_limit: 3, fence_timeout: ms(800), probe_period: ms(400), ..Self::default() }
     }
 
     /// The original's current parameters (main branch, August 2026), as far as one machine serves them: 10 rings,

@@ -1,9 +1,18 @@
 //! The silence fence (idea 9): no turn starts without a recent confirmation that this silo is alive.
 //!
-//! A confirmation is the proof that at a past moment of this silo's own clock it was not dead: its stamp came back from a
-//! majority of its monitors, or the table showed its view to be the latest. The fence closes `fence_timeout` after the
-//! latest such moment. A silo that was frozen, or cut off, therefore cannot run turns for longer than that after its death,
-//! whatever its sockets still hold: old messages carry old stamps.
+//! A confirmation is a moment of this silo's own clock at which it provably was not dead, and from which on its death by
+//! silence takes at least the patience of its monitors:
+//!
+//! * the table showed the view in force to be the latest, when it was asked at that moment; or
+//! * so many of its monitors had its answer of that moment that those left are fewer than the votes a death needs. At least one
+//!   of any sufficient set of voters has then heard this silo, and votes only after a whole series of misses, which is longer
+//!   than `fence_timeout` ([`Config::validate`](crate::Config::validate) sees to that).
+//!
+//! The fence closes `fence_timeout` after the latest such moment. Monitors give back the stamp of the answer they heard, so that
+//! old messages in the sockets of a frozen process confirm nothing.
+//!
+//! Two deaths do not take the patience: a refused dial (the process does not listen any more, so it is gone) and a successor on the
+//! same `ip:port` (the writer of its join tells the predecessor before it commits).
 
 use std::collections::BTreeMap;
 
@@ -11,7 +20,7 @@ use emmer_core::{Instant, Now, SiloAddress, SiloStatus};
 
 use crate::api::Effect;
 use crate::membership::Membership;
-use crate::monitor::ring_monitors;
+use crate::monitor::monitors_of;
 use crate::timers::Timer;
 
 /// The state of the fence.
@@ -40,7 +49,7 @@ impl Membership {
         }
         let config = &self.config;
         let monitors =
-            ring_monitors(&self.view, &self.me.address, config.num_probe_rings, config.num_probed_silos);
+            monitors_of(&self.view, &self.me.address, config.num_probe_rings, config.num_probed_silos);
         // A new monitor has not had the time to probe: it starts as if it had heard this silo when it last was known alive.
         let start = if self.fence.armed { self.fence.confirmed } else { now.mono };
         let old = std::mem::take(&mut self.fence.heard);
@@ -61,11 +70,22 @@ impl Membership {
         }
         let Some(heard) = self.fence.heard.get_mut(from) else { return };
         *heard = (*heard).max(echo);
+        self.confirm_by_monitors(now);
+    }
+
+    /// Takes the latest moment by which enough monitors had heard this silo.
+    fn confirm_by_monitors(&mut self, now: Now) {
         let mut times: Vec<Instant> = self.fence.heard.values().copied().collect();
         times.sort_unstable_by(|a, b| b.cmp(a));
-        // The moment by which a majority of the monitors had heard this silo.
-        let confirmed = times[times.len() / 2];
-        self.confirm(now, confirmed);
+        // While this silo cannot touch its row it may look stale to others, and one vote may be enough (see
+        // `votes_required`).
+        let fresh = self.config.stale_after() * 2 / 3;
+        let touched = self.table.touched.is_some_and(|at| now.mono.saturating_since(at) < fresh);
+        let votes = if touched { self.votes_in_full() } else { 1 };
+        let enough = (times.len() + 1).saturating_sub(votes).max(1);
+        if let Some(confirmed) = times.get(enough - 1) {
+            self.confirm(now, *confirmed);
+        }
     }
 
     /// The table showed the view in force to be the latest when it was asked at `sent`.
@@ -93,7 +113,7 @@ impl Membership {
             return;
         };
         let timeout = self.config.fence_timeout;
-        let ask_at = self.fence.confirmed + timeout * 2 / 3;
+        let ask_at = self.fence.confirmed + timeout * 4 / 5;
         self.set_fence(now.mono >= closes_at);
         if now.mono < ask_at {
             self.timers.set(Timer::Fence, ask_at);

@@ -25,6 +25,7 @@ impl Membership {
         self.choose_peers(now);
         self.vote_against_stuck_joiners(now);
         self.clean_up(now);
+        self.look_for_staleness(now);
     }
 
     /// EvictWhenMaxJoinAttemptTimeExceeded: who has been Joining for longer than a join may take will not get any

@@ -204,7 +204,7 @@ impl Membership {
             // The pump that follows every input does the work.
             Timer::Flush | Timer::TableRetry => {}
             Timer::TableTimeout => self.on_table_timeout(now),
-            Timer::TouchTimeout => self.on_touch_timeout(),
+            Timer::TouchTimeout => self.on_touch_timeout(now),
             Timer::Refresh => self.refresh(now),
             Timer::Touch => self.touch(now),
             Timer::JoinDeadline => self.on_join_deadline(),
@@ -234,6 +234,12 @@ impl Membership {
             Message::Ack { seq, version, stamp } => {
                 self.on_ack(now, from, seq, stamp);
                 self.note_version(now, from, version);
+            }
+            Message::Seen { stamp } => self.fence_heard(now, &from, 0, stamp),
+            Message::Superseded { by } => {
+                if self.me.address.is_succeeded_by(&by) {
+                    self.terminate(TerminateReason::Superseded(by));
+                }
             }
             Message::ProbeFor { seq, target, wait_ms } => {
                 self.on_probe_for(now, from, seq, target, Duration::from_millis(wait_ms));
@@ -407,6 +413,7 @@ impl Membership {
         self.status = self.status.max(status);
         if before < SiloStatus::Active && self.status == SiloStatus::Active {
             self.health.became_active(now);
+            self.table.touched = Some(now.mono);
             let touch = self.dice.duration_below(self.config.i_am_alive_table_publish_timeout);
             self.timers.set(Timer::Touch, now.mono + touch);
             let refresh = self.dice.duration_below(self.config.table_refresh_timeout);

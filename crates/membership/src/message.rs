@@ -44,6 +44,20 @@ pub enum Message {
         #[serde(rename = "s", default)]
         stamp: u64,
     },
+    /// "I have heard you": gives a stamp back.
+    #[serde(rename = "e")]
+    Seen {
+        /// The stamp of an answer.
+        #[serde(rename = "s")]
+        stamp: u64,
+    },
+    /// "A later incarnation of your `ip:port` is being written into the table."
+    #[serde(rename = "l")]
+    Superseded {
+        /// Which.
+        #[serde(rename = "b")]
+        by: SiloAddress,
+    },
     /// "Probe `target` for me" (indirect probe).
     #[serde(rename = "i")]
     ProbeFor {

@@ -38,8 +38,19 @@ pub(crate) fn ring_targets(view: &View, me: &SiloAddress, rings: u32, wanted: u3
     picked
 }
 
-/// The silos that probe `me` in `view`, as far as the first pick of each ring tells.
-pub(crate) fn ring_monitors(view: &View, me: &SiloAddress, rings: u32, wanted: u32) -> BTreeSet<SiloAddress> {
+/// Up to how many silos on the rings the monitors of one are found by looking at all of them.
+const EXACT_MONITORS_SILOS: usize = 64;
+
+/// The Active silos that probe `me` in `view`. In large clusters a few are left out: those that come to `me` only because
+/// their first choice on a ring was taken already.
+pub(crate) fn monitors_of(view: &View, me: &SiloAddress, rings: u32, wanted: u32) -> BTreeSet<SiloAddress> {
+    if view.ring(0).len() <= EXACT_MONITORS_SILOS {
+        return view
+            .active()
+            .map(|row| row.address)
+            .filter(|silo| silo != me && ring_targets(view, silo, rings, wanted).contains(me))
+            .collect();
+    }
     let mut found = BTreeSet::new();
     let Some(mine) = view.position(me).filter(|at| is_on_rings(view.members()[*at].status)) else {
         return found;
@@ -50,16 +61,16 @@ pub(crate) fn ring_monitors(view: &View, me: &SiloAddress, rings: u32, wanted: u
         let ring = view.ring(number);
         let key = (me.stable_hash(number as u64), mine);
         let start = ring.partition_point(|(hash, at)| (*hash, *at as usize) < key);
-        let before = ring[..start]
-            .iter()
-            .rev()
-            .chain(ring[start..].iter().rev())
-            .map(|(_, at)| &view.members()[*at as usize])
-            .find(|m| {
-                m.status == SiloStatus::Active && !m.address.same_endpoint(me) && !found.contains(&m.address)
-            });
-        let Some(before) = before else { break };
-        found.insert(before.address);
+        // The nearest before this one, as many as would pick it: one on each ring, or all on a single one.
+        let mut before = ring[..start].iter().rev().chain(ring[start..].iter().rev());
+        let nth = i / rings;
+        let silo = before.nth(nth).map(|(_, at)| &view.members()[*at as usize]);
+        if let Some(silo) = silo
+            && silo.status == SiloStatus::Active
+            && !silo.address.same_endpoint(me)
+        {
+            found.insert(silo.address);
+        }
     }
     found
 }
@@ -189,9 +200,14 @@ impl Membership {
             return;
         }
         let period = self.config.probe_period;
+        // Where the fence is short the stamp goes back at once, not with the next probe.
+        let seen = !self.config.fence_timeout.is_zero() && self.config.fence_timeout < period * 3;
         let Some(peer) = self.peers.get_mut(&from) else { return };
         peer.echo = stamp;
         if peer.on_answer(now.mono, seq, period) {
+            if seen {
+                self.effects.push_back(Effect::Send { to: from, message: Message::Seen { stamp } });
+            }
             self.counters.probes_answered += 1;
             self.health.answered(now);
             self.withdraw(&from);
@@ -233,7 +249,7 @@ mod tests {
     fn small_clusters_probe_everybody() {
         let (view, silos) = view(3);
         assert_eq!(ring_targets(&view, &silos[0], 10, 10).len(), 2);
-        assert_eq!(ring_monitors(&view, &silos[0], 10, 10).len(), 2);
+        assert_eq!(monitors_of(&view, &silos[0], 10, 10).len(), 2);
     }
 
     #[test]

@@ -15,6 +15,8 @@ pub(crate) struct Staleness {
     seen: BTreeMap<SiloAddress, Seen>,
     /// The rows that are stale now.
     stale: BTreeMap<SiloAddress, Instant>,
+    /// When the table was read last.
+    read_at: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,12 +34,18 @@ impl Membership {
         let me = self.me.address;
         let mut seen = BTreeMap::new();
         for row in rows.iter().filter(|row| row.status != SiloStatus::Dead && row.address != me) {
-            let value = row.start_time.max(row.i_am_alive_time);
+            // Any change of the value is a sign of life, also a step back of the writer's clock.
+            let value = if self.config.moving_staleness {
+                row.i_am_alive_time
+            } else {
+                row.start_time.max(row.i_am_alive_time)
+            };
             let old = self.staleness.seen.get(&row.address).filter(|old| old.value == value);
             let moved_at = old.map_or(now.mono, |old| old.moved_at);
             seen.insert(row.address, Seen { value, moved_at, read_at: now.mono });
         }
         self.staleness.seen = seen;
+        self.staleness.read_at = Some(now.mono);
         self.judge_staleness(now);
     }
 
@@ -56,6 +64,26 @@ impl Membership {
             }
         }
         self.staleness.stale = stale;
+    }
+
+    /// The table did not answer for a while: standing still during that time proves nothing.
+    pub(crate) fn forgive_staleness(&mut self, now: Now) {
+        if self.config.moving_staleness {
+            for seen in self.staleness.seen.values_mut() {
+                (seen.moved_at, seen.read_at) = (now.mono, now.mono);
+            }
+            self.staleness.stale.clear();
+        }
+    }
+
+    /// Reads the table now and then while votes do not suffice: perhaps those who could vote are stale.
+    pub(crate) fn look_for_staleness(&mut self, now: Now) {
+        let unresolved = self.peers.values().any(|peer| peer.suspected) || self.writer.has_votes();
+        let period = self.config.i_am_alive_table_publish_timeout;
+        let due = self.staleness.read_at.is_none_or(|at| now.mono.saturating_since(at) >= period);
+        if unresolved && due {
+            self.table.want_all = true;
+        }
     }
 
     /// Whether the row of `silo` is stale, as far as this silo has read the table.

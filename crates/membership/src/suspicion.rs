@@ -179,9 +179,20 @@ impl Membership {
         counted
     }
 
-    /// How many votes make a silo Dead: the configured number, or in small clusters half of the Active silos that
-    /// are not stale, rounded up, at least one.
-    pub(crate) fn votes_required(&self, _draft: &Draft) -> usize {
+    /// How many votes make a silo Dead whose row is fresh: the configured number, or in small clusters half of the
+    /// Active silos, rounded up.
+    pub(crate) fn votes_in_full(&self) -> usize {
+        let half = self.view.active_count().div_ceil(2);
+        (self.config.num_votes_for_death_declaration as usize).min(half.max(1))
+    }
+
+    /// How many votes make `target` Dead. Active silos that are stale are not counted among those of whom half must
+    /// vote: always in the original, and with the fence only against a target that is stale itself. A silo that
+    /// touches its row can then rely on how many votes its death takes (see the fence).
+    pub(crate) fn votes_required(&self, target: &SiloAddress) -> usize {
+        if !self.config.fence_timeout.is_zero() && !self.is_stale(target) {
+            return self.votes_in_full();
+        }
         let half = self.live_active_count().div_ceil(2);
         (self.config.num_votes_for_death_declaration as usize).min(half.max(1))
     }

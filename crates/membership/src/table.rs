@@ -9,6 +9,7 @@ use emmer_core::{Instant, Now, TableVersion};
 
 use crate::api::{Effect, Event, OpId, TableOutcome, TableRequest, TableSnapshot};
 use crate::membership::Membership;
+use crate::message::Message;
 use crate::timers::Timer;
 use crate::writer::Draft;
 
@@ -17,7 +18,9 @@ use crate::writer::Draft;
 pub(crate) struct TableLane {
     next_op: u64,
     main: Option<(OpId, Asked, Instant)>,
-    touch: Option<OpId>,
+    touch: Option<(OpId, Instant)>,
+    /// When the last touch that succeeded had been sent.
+    pub(crate) touched: Option<Instant>,
     /// A whole read is wanted.
     pub(crate) want_all: bool,
     /// A read of the version row is wanted.
@@ -95,16 +98,19 @@ impl Membership {
         let Some(draft) = self.draft_commit(now) else { return };
         self.table.fresh = false;
         self.counters.commits += 1;
+        // Whoever is about to be declared dead by its successor's arrival is told first: it may be alive and serving.
+        for (old, by) in draft.superseded() {
+            self.send(old, Message::Superseded { by });
+        }
         let request = draft.request(self.view.table_version().clone());
         self.ask(now, Asked::Commit(Box::new(draft)), request);
     }
 
     /// Reports what became of a request to the table.
     pub(crate) fn on_table(&mut self, now: Now, op: OpId, outcome: TableOutcome) {
-        if self.table.touch == Some(op) {
-            self.table.touch = None;
+        if let Some((_, sent)) = self.table.touch.take_if(|(expected, _)| *expected == op) {
             self.timers.clear(Timer::TouchTimeout);
-            self.on_touched(now, &outcome);
+            self.on_touched(now, &outcome, sent);
             return;
         }
         let Some((_, asked, sent)) = self.table.main.take_if(|(expected, ..)| *expected == op) else {
@@ -112,7 +118,7 @@ impl Membership {
         };
         self.timers.clear(Timer::TableTimeout);
         if !matches!(outcome, TableOutcome::Unknown | TableOutcome::Unavailable) {
-            self.table_answered(sent);
+            self.table_answered(now, sent);
         }
         match (asked, outcome) {
             (Asked::All, TableOutcome::Snapshot(snapshot)) => self.on_snapshot(now, &snapshot, sent),
@@ -147,10 +153,11 @@ impl Membership {
         }
     }
 
-    fn table_answered(&mut self, sent: Instant) {
+    fn table_answered(&mut self, now: Now, sent: Instant) {
         self.table.failures = 0;
         self.table.answered = Some(sent);
         if std::mem::take(&mut self.table.down) {
+            self.forgive_staleness(now);
             self.effects.push_back(Effect::Event(Event::StoreBack));
         }
     }
@@ -238,22 +245,26 @@ impl Membership {
             return;
         }
         let op = self.new_op();
-        self.table.touch = Some(op);
+        self.table.touch = Some((op, now.mono));
         self.timers.set(Timer::TouchTimeout, now.mono + self.config.table_timeout);
         let request = TableRequest::Touch { silo: self.me.address, at: now.wall };
         self.effects.push_back(Effect::Table { op, request });
     }
 
-    pub(crate) const fn on_touch_timeout(&mut self) {
-        self.table.touch = None;
+    pub(crate) fn on_touch_timeout(&mut self, now: Now) {
+        if let Some((op, _)) = self.table.touch {
+            self.on_table(now, op, TableOutcome::Unknown);
+        }
     }
 
-    fn on_touched(&mut self, now: Now, outcome: &TableOutcome) {
+    fn on_touched(&mut self, now: Now, outcome: &TableOutcome, sent: Instant) {
         match outcome {
-            TableOutcome::Touched => {}
+            TableOutcome::Touched => self.table.touched = Some(sent),
             // The row is gone: the next full read says why, and ends this silo if it was cleaned up.
             TableOutcome::RowMissing => self.table.want_all = true,
             _ => {
+                // If this silo could not touch its row, neither could others perhaps: that does not make them stale.
+                self.forgive_staleness(now);
                 let again = self.config.i_am_alive_table_publish_timeout.min(self.config.table_retry_max * 2);
                 self.timers.set_no_later(Timer::Touch, now.mono + again);
             }

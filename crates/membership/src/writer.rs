@@ -57,6 +57,13 @@ pub(crate) enum Verdict {
     Recheck,
 }
 
+impl Writer {
+    /// Whether any vote waits to be written.
+    pub(crate) fn has_votes(&self) -> bool {
+        self.queue.keys().next().is_some_and(|key| matches!(key, Key::Vote(..)))
+    }
+}
+
 impl Draft {
     const fn new(base: u64) -> Self {
         Self { base, rows: BTreeMap::new(), deletes: Vec::new(), skipped: Vec::new() }
@@ -67,6 +74,17 @@ impl Draft {
         row.status = SiloStatus::Active;
         self.skipped.extend(missing.iter().map(|other| (row.address, *other)));
         self.rows.insert(row.address, row);
+    }
+
+    /// Who dies in this draft because a successor joins, with the successor.
+    pub(crate) fn superseded(&self) -> Vec<(SiloAddress, SiloAddress)> {
+        let joining = self.rows.values().filter(|row| row.status == SiloStatus::Joining);
+        joining
+            .flat_map(|new| {
+                let old = self.rows.values().filter(|old| old.address.is_succeeded_by(&new.address));
+                old.map(|old| (old.address, new.address))
+            })
+            .collect()
     }
 
     /// Whether this draft makes Active a silo that made no round trip with `silo`.
@@ -296,7 +314,7 @@ impl Membership {
         let Some(since) = waits_since else { return };
         let window = self.config.death_vote_expiration_timeout;
         let counted = self.valid_votes(now, draft, &row.votes).len();
-        if self.config.liveness_enabled && counted >= self.votes_required(draft) {
+        if self.config.liveness_enabled && counted >= self.votes_required(&target) {
             row.status = SiloStatus::Dead;
         } else {
             // Not enough yet: keep them in memory for a while, so that one death costs one commit.
