@@ -24,11 +24,18 @@ pub(crate) const LAYERS: &[Layer] = &[
     Layer { package: "emmer-membership", sans_io: true, may_use: &["emmer-core"], tests_may_use: &[] },
     Layer { package: "emmer-directory", sans_io: true, may_use: &["emmer-core"], tests_may_use: &[] },
     Layer { package: "emmer-placement", sans_io: true, may_use: &["emmer-core"], tests_may_use: &[] },
+    Layer { package: "emmer-test-servers", sans_io: false, may_use: &[], tests_may_use: &[] },
     Layer {
-        package: "emmer-store-*",
+        package: "emmer-store-relational",
         sans_io: false,
         may_use: &["emmer-core", "emmer-store"],
         tests_may_use: &[],
+    },
+    Layer {
+        package: "emmer-store-*",
+        sans_io: false,
+        may_use: &["emmer-core", "emmer-store", "emmer-store-relational"],
+        tests_may_use: &["emmer-test-servers"],
     },
     Layer {
         package: "emmer-sim",
@@ -183,8 +190,13 @@ mod tests {
     fn a_store_knows_the_contract_and_nothing_above() {
         let good: &[&str] = &["emmer-core", "emmer-store"];
         assert!(check(&tree(&[("emmer-store-redis", "crates/stores/redis", good)], &[])).unwrap().is_empty());
-        let bad: &[&str] = &["emmer-membership"];
-        assert_eq!(check(&tree(&[("emmer-store-redis", "crates/stores/redis", bad)], &[])).unwrap().len(), 1);
+        for above in ["emmer-membership", "emmer-store-sqlite"] {
+            let bad: &[&str] = &[above];
+            assert_eq!(
+                check(&tree(&[("emmer-store-redis", "crates/stores/redis", bad)], &[])).unwrap().len(),
+                1
+            );
+        }
     }
 
     #[test]
