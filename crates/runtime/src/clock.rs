@@ -1,16 +1,19 @@
 //! The process's clocks as the runtime uses them: one exact, one coarse and nearly free.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use emmer_core::{Instant, Now, Timestamp};
 
-/// How often the coarse clock moves, and so how exact call deadlines are.
+/// How often deadlines are looked at, and so how exact call timeouts are (with the coarse clock's own 1 to 10 ms).
 pub(crate) const COARSE_TICK: Duration = Duration::from_millis(5);
 
-/// Milliseconds since the clock was made, as of the last tick: good enough for deadlines and idle times, and
-/// one load instead of a system call.
+/// How far the coarse clock may lag behind the exact one: ten milliseconds with the slowest kernel tick in use, and
+/// as much again.
+pub(crate) const COARSE_LAG: Duration = Duration::from_millis(20);
+
+/// Milliseconds since the clock was made, by the kernel's coarse clock: good enough for deadlines and idle times,
+/// and a few nanoseconds to read. It goes on while the process is stopped, so that whoever wakes up late knows it
+/// before the first turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct CoarseInstant(u64);
 
@@ -39,18 +42,19 @@ impl CoarseInstant {
 #[derive(Clone, Debug)]
 pub(crate) struct Clock {
     start: tokio::time::Instant,
-    coarse: Arc<AtomicU64>,
+    coarse_start: Duration,
 }
 
 impl Clock {
-    /// A clock that starts now; [`tick`](Self::tick) must be driven.
+    /// A clock that starts now.
     pub(crate) fn new() -> Self {
-        Self { start: tokio::time::Instant::now(), coarse: Arc::new(AtomicU64::new(0)) }
+        Self { start: tokio::time::Instant::now(), coarse_start: coarse_monotonic() }
     }
 
     /// The coarse time.
     pub(crate) fn now(&self) -> CoarseInstant {
-        CoarseInstant(self.coarse.load(Ordering::Relaxed))
+        let since = coarse_monotonic().saturating_sub(self.coarse_start);
+        CoarseInstant(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
     }
 
     /// Both exact clocks, for the state machines.
@@ -72,12 +76,20 @@ impl Clock {
     pub(crate) fn tokio_at_coarse(&self, at: CoarseInstant) -> tokio::time::Instant {
         self.start + Duration::from_millis(at.as_millis())
     }
+}
 
-    /// Moves the coarse clock; called by one task every [`COARSE_TICK`].
-    pub(crate) fn tick(&self) {
-        let millis = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.coarse.store(millis, Ordering::Relaxed);
-    }
+/// The kernel's monotonic clock as of its last tick.
+#[cfg(target_os = "linux")]
+fn coarse_monotonic() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// Where the kernel has no coarse clock, the exact one since the first call.
+#[cfg(not(target_os = "linux"))]
+fn coarse_monotonic() -> Duration {
+    static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+    START.get_or_init(std::time::Instant::now).elapsed()
 }
 
 /// The wall clock.

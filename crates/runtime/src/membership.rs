@@ -115,11 +115,16 @@ pub(crate) async fn run(
 ) -> TerminateReason {
     tokio::spawn(measure_health(silo.clone()));
     let mut inputs_in_a_row = 0;
+    let mut fence_deadline = None;
     loop {
         while let Some(effect) = machine.poll_effect() {
             if let Some(reason) = execute(&silo, &table, &mut machine, effect) {
                 return reason;
             }
+        }
+        if fence_deadline != machine.fence_deadline() {
+            fence_deadline = machine.fence_deadline();
+            silo.set_fence_deadline(fence_deadline);
         }
         let due = machine.poll_timeout();
         // Messages first: an answer that is already here must not be judged late. But a flood of them must not keep

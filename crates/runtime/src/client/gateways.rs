@@ -140,7 +140,7 @@ impl ClientCore {
         }
     }
 
-    /// Moves the coarse clock and ends calls whose deadline has passed.
+    /// Ends calls whose deadline has passed.
     pub(super) async fn tick(self: Arc<Self>) {
         let mut ticks = tokio::time::interval(COARSE_TICK);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -150,7 +150,6 @@ impl ClientCore {
                 () = self.closed.cancelled() => return,
                 _ = ticks.tick() => {}
             }
-            self.clock.tick();
             let now = self.clock.now();
             let connections: Vec<_> = self.gateways.read().iter().map(|g| g.connection.clone()).collect();
             connections.iter().for_each(|c| c.expire(now));

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::time::Duration;
 
 use emmer_core::{ClusterId, GrainTypeId, SiloAddress, SiloEntry, SiloStatus};
@@ -382,6 +382,7 @@ fn make_core(
         status: watch::Sender::new(SiloStatus::Created),
         fence: watch::Sender::new(false),
         fenced: AtomicBool::new(false),
+        fence_at: AtomicU64::new(u64::MAX),
         placement: Mutex::new(PlacementTable::new(seed)),
         outboxes: Outboxes::default(),
         stopped: CancellationToken::new(),

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use emmer_core::{GrainId, GrainTypeId, SiloAddress, SiloStatus};
+use emmer_core::{GrainId, GrainTypeId, Instant, SiloAddress, SiloStatus};
 use emmer_membership::{TerminateReason, View};
 use emmer_placement::{PlacementRequest, PlacementTable};
 use emmer_store::state::StateTable;
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::outbox::Outboxes;
 use crate::activation::{AnyClass, RunActivation};
 use crate::catalog::Catalog;
-use crate::clock::Clock;
+use crate::clock::{COARSE_LAG, Clock};
 use crate::directory::DirectoryService;
 use crate::grain::{CallError, Failure};
 use crate::locations::Locations;
@@ -59,6 +59,8 @@ pub(crate) struct SiloCore {
     pub(crate) fence: watch::Sender<bool>,
     /// Mirrors `fence`, for the hot path.
     pub(crate) fenced: AtomicBool,
+    /// When the fence closes by itself, in milliseconds of the clock.
+    pub(crate) fence_at: AtomicU64,
     pub(crate) placement: Mutex<PlacementTable>,
     pub(crate) outboxes: Outboxes,
     /// Fires when the silo has ended; every task of the silo ends with it.
@@ -91,9 +93,18 @@ impl SiloCore {
         self.metrics.snapshot(self.catalog.len())
     }
 
-    /// Whether no new turn may start.
+    /// Whether no new turn may start: the machine says so, or its last confirmation is too old by the clock. A
+    /// process that was stopped for a while learns from the clock, before its membership task has run.
     pub(crate) fn is_fenced(&self) -> bool {
         self.fenced.load(Ordering::Acquire)
+            || self.clock.now().as_millis() > self.fence_at.load(Ordering::Relaxed)
+    }
+
+    /// Sets until when turns may start without a further confirmation.
+    pub(crate) fn set_fence_deadline(&self, at: Option<Instant>) {
+        let millis = at.map_or(u64::MAX, |at| (at - COARSE_LAG).as_nanos() / 1_000_000);
+        self.fence_at.store(millis, Ordering::Relaxed);
+        self.fence.send_if_modified(|_| true);
     }
 
     pub(crate) fn set_fence(&self, on: bool) {
@@ -108,7 +119,7 @@ impl SiloCore {
     pub(crate) async fn wait_unfenced(&self) {
         if self.is_fenced() {
             let mut fence = self.fence.subscribe();
-            let _ = fence.wait_for(|fenced| !fenced).await;
+            while self.is_fenced() && fence.changed().await.is_ok() {}
             if self.stopped.is_cancelled() {
                 std::future::pending::<()>().await;
             }
@@ -255,7 +266,7 @@ impl SiloCore {
         }
     }
 
-    /// Drives what goes by the clock: the coarse clock, deadlines, idle activations.
+    /// Drives what goes by the clock: deadlines, idle activations.
     pub(crate) async fn tick(self: Arc<Self>) {
         let mut ticks = tokio::time::interval(crate::clock::COARSE_TICK);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -269,7 +280,6 @@ impl SiloCore {
                 () = self.stopped.cancelled() => return,
                 _ = ticks.tick() => {}
             }
-            self.clock.tick();
             let now = self.clock.now();
             self.pool.expire(now);
             // One shard at a time, so that a million idle activations are never looked at in one go.
