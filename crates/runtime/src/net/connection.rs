@@ -109,7 +109,7 @@ impl Connection {
             stream,
             shared: Mutex::new(Shared {
                 pending: Pending::new(calls),
-                out: BytesMut::with_capacity(16 << 10),
+                out: BytesMut::new(),
                 driver: None,
                 driver_idle: false,
                 lost: None,

@@ -12,8 +12,14 @@ use emmer_wire::{
 
 use super::connection::{Connection, Lost};
 
-/// How much is read at once.
-const READ_BYTES: usize = 64 << 10;
+/// How much is read at once: grows while reads fill their room, shrinks when they do not.
+const READ_BYTES_MIN: usize = 4 << 10;
+/// The most that is read at once.
+const READ_BYTES_MAX: usize = 64 << 10;
+
+/// A buffer that grew beyond this is let go when the connection falls idle: a silo has thousands of connections,
+/// and few of them are busy.
+const KEPT_BYTES_MAX: usize = 64 << 10;
 
 /// The most reads in one go before other tasks get their turn.
 const READS_PER_TURN: usize = 16;
@@ -49,6 +55,7 @@ pub(crate) async fn drive<H: Handler>(connection: Arc<Connection>, handler: Arc<
         connection: connection.clone(),
         handler: handler.clone(),
         input,
+        read_bytes: READ_BYTES_MIN,
         replies: BytesMut::new(),
         writing: BytesMut::new(),
         wake: Vec::new(),
@@ -68,6 +75,8 @@ struct Driver<H> {
     connection: Arc<Connection>,
     handler: Arc<H>,
     input: BytesMut,
+    /// How much room the next read gets.
+    read_bytes: usize,
     /// Answers of the turns that ran in this go.
     replies: BytesMut,
     /// What the socket takes next.
@@ -94,25 +103,48 @@ impl<H: Handler> Driver<H> {
         // Frames that came together with the handshake.
         self.handle_frames(cx)?;
         for _ in 0..READS_PER_TURN {
-            self.input.reserve(READ_BYTES);
+            match self.connection.stream.poll_read_ready(cx) {
+                Poll::Pending => {
+                    self.rest();
+                    return Ok(Progress::Idle);
+                }
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(e)) => return Err(Lost::Broken(e.to_string())),
+            }
+            self.input.reserve(self.read_bytes);
+            let room = self.input.capacity() - self.input.len();
             match self.connection.stream.try_read_buf(&mut self.input) {
                 Ok(0) => return Err(Lost::Broken("the peer closed the stream".to_owned())),
                 Ok(n) => {
+                    self.read_bytes = if n == room {
+                        (self.read_bytes * 2).min(READ_BYTES_MAX)
+                    } else {
+                        (self.read_bytes / 2).max(READ_BYTES_MIN).max(n.min(READ_BYTES_MAX))
+                    };
                     self.connection.bytes_received.fetch_add(n as u64, Ordering::Relaxed);
                     self.handler.heard(&self.connection);
                     self.handle_frames(cx)?;
                 }
-                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
-                    match self.connection.stream.poll_read_ready(cx) {
-                        Poll::Pending => return Ok(Progress::Idle),
-                        Poll::Ready(Ok(())) => {}
-                        Poll::Ready(Err(e)) => return Err(Lost::Broken(e.to_string())),
-                    }
-                }
+                // The readiness was stale; asking again waits for a new one.
+                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
                 Err(e) => return Err(Lost::Broken(e.to_string())),
             }
         }
         Ok(Progress::More)
+    }
+
+    /// Lets memory go while nothing comes in.
+    fn rest(&mut self) {
+        if self.input.is_empty() {
+            self.input = BytesMut::new();
+            self.read_bytes = READ_BYTES_MIN;
+        }
+        if self.writing.is_empty() && self.writing.capacity() > KEPT_BYTES_MAX {
+            self.writing = BytesMut::new();
+        }
+        if self.replies.is_empty() && self.replies.capacity() > KEPT_BYTES_MAX {
+            self.replies = BytesMut::new();
+        }
     }
 
     fn handle_frames(&mut self, cx: &mut Context<'_>) -> Result<(), Lost> {
