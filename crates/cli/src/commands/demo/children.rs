@@ -1,0 +1,170 @@
+//! The silo processes. None outlives the demo: each is killed when its handle is dropped, and each stops by itself
+//! when its standard input ends, should the demo be killed.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use emmer::{SiloEntry, SiloStatus};
+
+use super::PATIENCE;
+use super::watch::Watcher;
+use crate::exit::{Failure, Result};
+
+/// How often an ended process is looked for.
+const POLL: Duration = Duration::from_millis(20);
+
+/// How much of a log an error shows, in bytes.
+const LOG_TAIL: u64 = 2_000;
+
+/// One silo process.
+struct Silo {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Drop for Silo {
+    fn drop(&mut self) {
+        // Fails only for a process that has ended, which is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Silo {
+    fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        self.child.try_wait().map_err(|error| Failure::other(format!("silo {}: {error}", self.name)))
+    }
+
+    fn failure(&self, what: &str) -> Failure {
+        let said = tail(&self.log).unwrap_or_default();
+        let said = if said.is_empty() { String::new() } else { format!("; its log ends with: {said}") };
+        Failure::other(format!("silo {} {what}{said}", self.name))
+    }
+}
+
+/// The processes of the demo's cluster.
+pub(super) struct Cluster {
+    dir: PathBuf,
+    url: String,
+    id: &'static str,
+    profile: String,
+    started: usize,
+    silos: Vec<Silo>,
+}
+
+impl Cluster {
+    /// No process yet; logs go to `dir`.
+    pub(super) const fn new(dir: PathBuf, url: String, id: &'static str, profile: String) -> Self {
+        Self { dir, url, id, profile, started: 0, silos: Vec::new() }
+    }
+
+    /// Starts the next silo, on free ports, and returns its name: `a`, `b`, ...
+    pub(super) fn start(&mut self) -> Result<String> {
+        let letter = u8::try_from(self.started).map_or(b'z', |n| b'a'.saturating_add(n).min(b'z'));
+        let name = char::from(letter).to_string();
+        self.started += 1;
+        let log = self.dir.join(format!("silo-{name}.log"));
+        let failed =
+            |error: std::io::Error| Failure::other(format!("silo {name} cannot be started: {error}"));
+        let out = File::create(&log).map_err(failed)?;
+        let errors = out.try_clone().map_err(failed)?;
+        let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+        command.args(["silo", "--until-stdin-ends", "--listen", "127.0.0.1:0", "--gateway", "127.0.0.1:0"]);
+        command.args(["--store", &self.url, "--cluster-id", self.id, "--name", &name]);
+        command.args(["--profile", &self.profile]);
+        command.args(["--log", &std::env::var("EMMER_LOG").unwrap_or_else(|_| "info".to_owned())]);
+        // What configures a silo of the user's is not for these.
+        for (variable, _) in std::env::vars_os() {
+            if variable.to_str().is_some_and(|name| name.starts_with("EMMER_")) {
+                command.env_remove(variable);
+            }
+        }
+        // Ctrl-C on the terminal is for the demo alone, which ends them.
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        command.stdin(Stdio::piped()).stdout(out).stderr(errors);
+        let child = command.spawn().map_err(failed)?;
+        self.silos.push(Silo { name: name.clone(), child, log });
+        Ok(name)
+    }
+
+    /// The names of the running ones.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.silos.iter().map(|silo| silo.name.clone()).collect()
+    }
+
+    /// Waits until the table says that `name` is Active; fails at once when its process ends.
+    pub(super) async fn wait_active(&mut self, name: &str, watcher: &Watcher) -> Result<SiloEntry> {
+        let active = |s: &SiloEntry| *s.instance_name == *name && s.status == SiloStatus::Active;
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            if let Some(entry) = watcher.find(active) {
+                return Ok(entry);
+            }
+            if let Some(silo) = self.silos.iter_mut().find(|silo| silo.name == name)
+                && let Some(status) = silo.ended()?
+            {
+                return Err(silo.failure(&format!("ended before it was Active ({status})")));
+            }
+            if tokio::time::Instant::now() > deadline {
+                let late = format!("silo {name} was not Active within {}", crate::text::span(PATIENCE));
+                return Err(Failure::other(late));
+            }
+            tokio::time::sleep(POLL).await;
+        }
+    }
+
+    /// Ends the `which`-th running silo as a crash would (SIGKILL), and returns its name.
+    pub(super) fn kill(&mut self, which: u64) -> Result<String> {
+        let count = self.silos.len().max(1) as u64;
+        let at = usize::try_from(which % count).unwrap_or(0);
+        if at >= self.silos.len() {
+            return Err(Failure::other("no silo is left to kill"));
+        }
+        let mut silo = self.silos.remove(at);
+        let failed =
+            |error: std::io::Error| Failure::other(format!("silo {} cannot be killed: {error}", silo.name));
+        silo.child.kill().map_err(failed)?;
+        silo.child.wait().map_err(failed)?;
+        Ok(silo.name.clone())
+    }
+
+    /// Stops all silos in good order, and says so when one does not end well.
+    pub(super) async fn stop(&mut self) -> Result<()> {
+        for silo in &mut self.silos {
+            drop(silo.child.stdin.take());
+        }
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        for mut silo in self.silos.drain(..) {
+            let status = loop {
+                if let Some(status) = silo.ended()? {
+                    break status;
+                }
+                if tokio::time::Instant::now() > deadline {
+                    return Err(silo.failure("did not stop in good order"));
+                }
+                tokio::time::sleep(POLL).await;
+            };
+            if !status.success() {
+                return Err(silo.failure(&format!("did not stop in good order ({status})")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The last lines of a log, in one.
+fn tail(path: &Path) -> std::io::Result<String> {
+    let mut file = File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL)))?;
+    let mut bytes = Vec::new();
+    file.take(LOG_TAIL).read_to_end(&mut bytes)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let last: Vec<_> = text.lines().rev().take(3).collect();
+    Ok(last.into_iter().rev().collect::<Vec<_>>().join(" / "))
+}

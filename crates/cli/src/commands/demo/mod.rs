@@ -1,0 +1,132 @@
+//! `emmer demo`: a year of flights on a real cluster that loses a silo half way, checked to the last minute of delay.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`input`] | the file, read and checked before anything is started |
+//! | [`children`] | the silo processes, none of which outlives the demo |
+//! | [`watch`] | the membership table, watched while all this happens |
+//! | [`play`] | the replay, the kill, the replacement |
+//! | [`verify`] | every grain's totals against the file's |
+//! | [`report`] | what is printed at the end |
+//! | [`screen`] | lines, and the bar on a terminal |
+
+mod children;
+mod input;
+mod play;
+mod report;
+mod screen;
+mod verify;
+mod watch;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::builder::RangedU64ValueParser;
+use emmer::{Client, ClusterId};
+
+use self::children::Cluster;
+use self::screen::Screen;
+use self::watch::Watcher;
+use super::{runtime, store};
+use crate::config::{ConfigArgs, Settings};
+use crate::exit::{Code, Failure, Result};
+use crate::logging;
+use crate::text;
+
+/// The cluster's name; the store is the demo's own, so it meets no other.
+const CLUSTER: &str = "demo";
+
+/// How long anything may take that should take a moment: a silo to join, a death to be declared.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// How many silos to start
+    #[arg(long, default_value_t = 3, value_parser = RangedU64ValueParser::<usize>::new().range(2..=16))]
+    silos: usize,
+    /// Replay only the first ROWS departures
+    #[arg(long, value_name = "ROWS", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
+    quick: Option<usize>,
+    /// Decides which silo is killed
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Keep the directory with the store and the silos' logs
+    #[arg(long)]
+    keep: bool,
+    /// Departures to replay, as CSV, compressed with gzip or not [default: all of 2013 from New York]
+    #[arg(long, value_name = "FILE")]
+    data: Option<PathBuf>,
+    /// The silos' membership options: default, classic, fast, orleans-2026
+    #[arg(long, default_value = "default")]
+    profile: String,
+}
+
+pub(super) fn run(args: &Args, log: Option<String>) -> Result<()> {
+    let flags = vec![("log", log, "--log"), ("membership.profile", Some(args.profile.clone()), "--profile")];
+    let settings = Settings::load(&ConfigArgs::default(), std::env::vars_os(), flags)?;
+    logging::start(&settings)?;
+    settings.membership()?;
+    let runtime = runtime()?;
+    let done = runtime.block_on(async {
+        tokio::select! {
+            done = perform(args) => done,
+            _ = tokio::signal::ctrl_c() => Err(Failure::new(Code::Interrupted, "interrupted; every silo was ended")),
+        }
+    });
+    runtime.shutdown_background();
+    done
+}
+
+async fn perform(args: &Args) -> Result<()> {
+    let input = input::load(args.data.as_deref(), args.quick)?;
+    let screen = Screen::new(input.streams.deliveries());
+    screen.line(&format!(
+        "{} departures to {} airports and {} aircraft: {} deliveries",
+        text::grouped(input.streams.departures().len() as u64),
+        text::grouped(input.truth.airports.len() as u64),
+        text::grouped(input.truth.aircraft.len() as u64),
+        text::grouped(input.streams.deliveries()),
+    ));
+    let dir = tempfile::Builder::new().prefix("emmer-demo-").tempdir().map_err(Failure::other)?;
+    screen.line(&format!("store and logs in {}", dir.path().display()));
+    let done = on_cluster(args, &input, &screen, dir.path()).await;
+    screen.finish();
+    if args.keep || done.as_ref().is_err_and(|failure| failure.code != Code::Interrupted) {
+        let kept = dir.keep();
+        screen.line(&format!("kept {}", kept.display()));
+    }
+    done
+}
+
+async fn on_cluster(args: &Args, input: &input::Input, screen: &Screen, dir: &std::path::Path) -> Result<()> {
+    let url = format!("sqlite://{}", dir.join("cluster.db").display());
+    let store = store::open(&url).await?;
+    let cluster_id = ClusterId::new(CLUSTER).map_err(Failure::other)?;
+    let watcher = Watcher::start(store.clone(), cluster_id.clone(), screen.clone()).await?;
+    let mut cluster = Cluster::new(dir.to_owned(), url, CLUSTER, args.profile.clone());
+    for _ in 0..args.silos {
+        cluster.start()?;
+    }
+    for name in cluster.names() {
+        cluster.wait_active(&name, &watcher).await?;
+    }
+    let connected = Client::builder().store(store).cluster_id(cluster_id).connect().await;
+    let client = connected.map_err(|error| Failure::other(format!("the client cannot connect: {error}")))?;
+    let played = play::play(input, &client, &mut cluster, &watcher, screen, args.seed).await?;
+    screen.finish();
+    let verdict = verify::verify(&input.streams, &Arc::new(client.clone())).await?;
+    client.close().await;
+    let stopped = cluster.stop().await;
+    watcher.refresh().await;
+    report::print(screen, input, &played, &verdict, &watcher.history(), args.seed);
+    stopped?;
+    let differing = verdict.differing(&input.truth);
+    if differing.is_empty() {
+        return Ok(());
+    }
+    let count = differing.len();
+    let some: Vec<_> = differing.into_iter().take(5).collect();
+    let message = format!("{count} grains do not hold the file's totals: {}", some.join("; "));
+    Err(Failure::new(Code::Mismatch, message))
+}

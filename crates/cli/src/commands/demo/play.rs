@@ -1,0 +1,141 @@
+//! The replay, and what happens half way: one silo is killed, the cluster notices, a fresh one joins.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use emmer::{Client, SiloAddress, SiloEntry, SiloStatus};
+use emmer_example_flights::feeder::{self, ClusterSink, FeedReport, FeederOptions, Progress, Snapshot};
+use tokio::task::JoinHandle;
+
+use super::PATIENCE;
+use super::children::Cluster;
+use super::input::Input;
+use super::screen::{Live, Screen};
+use super::watch::Watcher;
+use crate::exit::{Failure, Result};
+use crate::text;
+
+/// How long one call may wait for its answer before it is repeated.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How often the live line moves.
+const LIVE_PERIOD: Duration = Duration::from_millis(500);
+
+/// How often a condition is looked at.
+const POLL: Duration = Duration::from_millis(10);
+
+/// What happened.
+pub(super) struct Played {
+    pub(super) feed: FeedReport,
+    pub(super) counts: Snapshot,
+    pub(super) killed: Killed,
+}
+
+/// The silo that was killed and the one that came.
+pub(super) struct Killed {
+    pub(super) name: String,
+    pub(super) address: SiloAddress,
+    /// From the kill to Dead in the table.
+    pub(super) declared_dead_after: Duration,
+    /// Grains that had answered from another silo than before, between the kill and the end of the replay.
+    pub(super) moves: u64,
+    pub(super) replacement: String,
+    /// From the start of its process to Active in the table.
+    pub(super) joined_after: Duration,
+}
+
+/// A task that ends with its handle.
+struct Background<T>(JoinHandle<T>);
+
+impl<T> Drop for Background<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Replays everything.
+pub(super) async fn play(
+    input: &Input,
+    client: &Client,
+    cluster: &mut Cluster,
+    watcher: &Watcher,
+    screen: &Screen,
+    seed: u64,
+) -> Result<Played> {
+    let progress = Arc::new(Progress::default());
+    let sink = Arc::new(ClusterSink::new(Arc::new(client.clone()), CALL_TIMEOUT));
+    screen.event("the replay begins");
+    let feed = feeder::feed(input.streams.clone(), sink, FeederOptions::default(), progress.clone());
+    let mut feed = Background(tokio::spawn(feed));
+    let total = input.streams.deliveries();
+    let fed = async {
+        let ended = (&mut feed.0).await.map_err(Failure::other)?;
+        let report = ended.map_err(|error| Failure::other(format!("the replay failed: {error}")))?;
+        screen.event("the replay is complete");
+        Ok::<_, Failure>(report)
+    };
+    let drama = kill_and_replace(total, &progress, cluster, watcher, screen, seed);
+    let both = async { tokio::try_join!(fed, drama) };
+    let (report, mut killed) = tokio::select! {
+        both = both => both?,
+        () = show_live(&progress, client, watcher, screen) => {
+            return Err(Failure::other("the live line ended"));
+        }
+    };
+    let counts = progress.snapshot();
+    killed.moves = counts.moves.saturating_sub(killed.moves);
+    Ok(Played { feed: report, counts, killed })
+}
+
+/// Moves the live line for ever.
+async fn show_live(progress: &Progress, client: &Client, watcher: &Watcher, screen: &Screen) {
+    let (mut last, mut calls, mut at) = (None, 0, Instant::now());
+    loop {
+        tokio::time::sleep(LIVE_PERIOD).await;
+        let statistics = client.statistics().await;
+        let now = progress.snapshot();
+        let live = Live {
+            applied: now.applied,
+            calls_per_second: text::rate(now.calls - calls, at.elapsed()),
+            silos: watcher.count(|silo| silo.status == SiloStatus::Active),
+            activations: statistics.iter().map(|(_, s)| s.activations).sum(),
+        };
+        (calls, at) = (now.calls, Instant::now());
+        screen.live(live, &mut last);
+    }
+}
+
+async fn kill_and_replace(
+    total: u64,
+    progress: &Progress,
+    cluster: &mut Cluster,
+    watcher: &Watcher,
+    screen: &Screen,
+    seed: u64,
+) -> Result<Killed> {
+    while progress.snapshot().applied < total / 2 {
+        tokio::time::sleep(POLL).await;
+    }
+    let moves = progress.snapshot().moves;
+    let name = cluster.kill(seed)?;
+    let killed_at = Instant::now();
+    screen.event(&format!("half way: silo {name} is killed (SIGKILL)"));
+    let victim = |silo: &SiloEntry| *silo.instance_name == *name;
+    let Some(entry) = watcher.find(victim) else {
+        return Err(Failure::other(format!("silo {name} is not in the table")));
+    };
+    while watcher.count(|silo| victim(silo) && silo.status == SiloStatus::Dead) == 0 {
+        if killed_at.elapsed() > PATIENCE {
+            let late = format!("silo {name} was not declared dead within {}", text::span(PATIENCE));
+            return Err(Failure::other(late));
+        }
+        tokio::time::sleep(POLL).await;
+    }
+    let declared_dead_after = killed_at.elapsed();
+    let started = Instant::now();
+    let replacement = cluster.start()?;
+    screen.event(&format!("silo {replacement} is started in its place"));
+    cluster.wait_active(&replacement, watcher).await?;
+    let joined_after = started.elapsed();
+    Ok(Killed { name, address: entry.address, declared_dead_after, moves, replacement, joined_after })
+}

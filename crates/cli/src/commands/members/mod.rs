@@ -1,0 +1,160 @@
+//! `emmer members`: the membership table as an operator wants to see it.
+
+mod json;
+mod table;
+
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, SystemTime};
+
+use clap::ValueEnum;
+use emmer::store::{SiloTable, StoreErrorKind};
+use emmer::{SiloEntry, TableVersion, Timestamp};
+
+use super::{runtime, store};
+use crate::config::{ConfigArgs, Settings};
+use crate::exit::{Failure, Result};
+use crate::logging;
+
+/// How often `--watch` looks.
+const WATCH_PERIOD: Duration = Duration::from_secs(1);
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The system store that all silos of the cluster share, as in sqlite://cluster.db
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+    /// The cluster to show
+    #[arg(long, value_name = "ID")]
+    cluster_id: Option<String>,
+    /// A table for people, or one JSON document (docs/operations.md describes its fields)
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+    /// Go on: show the table again whenever it changes (on a terminal every second), until Ctrl-C
+    #[arg(long)]
+    watch: bool,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Table,
+    Json,
+}
+
+/// What the table says, and when it was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Reading {
+    cluster: String,
+    store: String,
+    version: TableVersion,
+    silos: Vec<SiloEntry>,
+    at: Timestamp,
+}
+
+pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
+    let flags = vec![
+        ("store", args.store, "--store"),
+        ("cluster_id", args.cluster_id, "--cluster-id"),
+        ("log", log, "--log"),
+    ];
+    let settings = Settings::load(&args.config, std::env::vars_os(), flags)?;
+    logging::start(&settings)?;
+    let url = settings.required("store", "--store")?.text.clone();
+    let cluster = settings.cluster()?;
+    runtime()?.block_on(async {
+        let table = SiloTable::new(store::open_existing(&url).await?, cluster);
+        if args.watch { watch(&table, args.format).await } else { show(&read(&table).await?, args.format) }
+    })
+}
+
+async fn watch(table: &SiloTable, format: Format) -> Result<()> {
+    let alive = format == Format::Table && std::io::stdout().is_terminal();
+    let mut shown: Option<Reading> = None;
+    loop {
+        let reading = read(table).await?;
+        let changed =
+            shown.as_ref().is_none_or(|s| (&s.version, &s.silos) != (&reading.version, &reading.silos));
+        if alive {
+            // Home, then clear to the end: a screen that does not flicker.
+            write_out("\x1b[H\x1b[J")?;
+        }
+        if alive || changed {
+            show(&reading, format)?;
+        }
+        shown = Some(reading);
+        tokio::select! {
+            () = tokio::time::sleep(WATCH_PERIOD) => {}
+            _ = tokio::signal::ctrl_c() => return Ok(()),
+        }
+    }
+}
+
+async fn read(table: &SiloTable) -> Result<Reading> {
+    let (version, mut silos) = match table.read_all().await {
+        Ok(found) => found,
+        // No silo ever used this store: the table is not there, which is the emptiest cluster of all.
+        Err(error) if error.kind == StoreErrorKind::NotFound => Default::default(),
+        Err(error) => return Err(Failure::store(error)),
+    };
+    // Living ones first, then the latest dead.
+    silos.sort_by_key(|silo| {
+        let leaving = silo.status.is_terminating();
+        (leaving, if leaving { -silo.start_time.as_millis() } else { 0 }, silo.address)
+    });
+    let cluster = table.cluster().to_string();
+    Ok(Reading { cluster, store: table.store().describe(), version, silos, at: now() })
+}
+
+fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
+
+fn show(reading: &Reading, format: Format) -> Result<()> {
+    match format {
+        Format::Table => write_out(&table::print(reading)),
+        Format::Json => {
+            let document = json::Document::of(reading);
+            let text = serde_json::to_string_pretty(&document).map_err(Failure::other)?;
+            write_out(&format!("{text}\n"))
+        }
+    }
+}
+
+/// To stdout; a reader that has gone away (`| head`) is no failure.
+fn write_out(text: &str) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::other(error)),
+        Err(_) => std::process::exit(0),
+        Ok(()) => Ok(()),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod fixture {
+    //! A table with one silo of each kind.
+
+    use std::net::SocketAddr;
+
+    use emmer::{SiloAddress, SiloStatus, Vote};
+
+    use super::*;
+
+    pub(super) fn address(port: u16, epoch: u64) -> SiloAddress {
+        SiloAddress::new(SocketAddr::from(([127, 0, 0, 1], port)), epoch)
+    }
+
+    pub(super) fn reading() -> Reading {
+        let at = Timestamp::from_millis(1_795_265_085_000);
+        let mut active = SiloEntry::new(address(11111, 7), SiloStatus::Active, at - Duration::from_secs(90));
+        active.instance_name = "left".into();
+        active.proxy_port = 30000;
+        active.i_am_alive_time = at - Duration::from_secs(5);
+        let mut dead = SiloEntry::new(address(11112, 5), SiloStatus::Dead, at - Duration::from_secs(3_700));
+        dead.votes = vec![Vote { voter: address(11111, 7), at: at - Duration::from_millis(61_500) }];
+        let version = TableVersion { number: 12, etag: "x".into() };
+        Reading { cluster: "dev".into(), store: "memory://".into(), version, silos: vec![active, dead], at }
+    }
+}

@@ -1,0 +1,43 @@
+//! The commands, one module each.
+
+mod demo;
+mod members;
+mod silo;
+mod store;
+
+use clap::Subcommand;
+
+use crate::exit::{Failure, Result};
+
+/// What to do.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Run a silo that hosts the example grains, until Ctrl-C
+    ///
+    /// Prints one line when the silo is Active. Ctrl-C or SIGTERM leaves the cluster in good order; a second one ends
+    /// the process at once.
+    Silo(silo::Args),
+    /// Show the membership table: who is in the cluster, who is suspected, who died
+    ///
+    /// Reads the table only, so it works while no silo runs.
+    Members(members::Args),
+    /// Replay a year of flights on three silo processes, kill one half way, and check every total
+    Demo(demo::Args),
+}
+
+impl Command {
+    /// Runs the command; `log` is the global flag.
+    pub(crate) fn run(self, log: Option<String>) -> Result<()> {
+        match self {
+            Self::Silo(args) => silo::run(args, log),
+            Self::Members(args) => members::run(args, log),
+            Self::Demo(args) => demo::run(&args, log),
+        }
+    }
+}
+
+/// The threads of every command that needs them.
+fn runtime() -> Result<tokio::runtime::Runtime> {
+    let built = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    built.map_err(|error| Failure::other(format!("no threads to run on: {error}")))
+}

@@ -1,0 +1,159 @@
+//! `emmer silo`: one silo in this process.
+
+use std::io::{Read, Write};
+use std::process;
+
+use emmer::{Silo, StartError, TerminateReason};
+use emmer_example_flights::{Aircraft, AircraftGrain, Airport, AirportGrain};
+use tokio::sync::mpsc;
+
+use super::{runtime, store};
+use crate::config::{ConfigArgs, Settings};
+use crate::exit::{Code, Failure, Result};
+use crate::logging;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The system store that all silos of the cluster share, as in sqlite://cluster.db
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+    /// The cluster to join
+    #[arg(long, value_name = "ID")]
+    cluster_id: Option<String>,
+    /// Where other silos connect to; port 0 takes a free one
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<String>,
+    /// The address other silos are told, when it is not the one listened on
+    #[arg(long, value_name = "ADDR")]
+    advertise: Option<String>,
+    /// Where clients connect to; port 0 takes a free one [default: not a gateway]
+    #[arg(long, value_name = "ADDR")]
+    gateway: Option<String>,
+    /// A name for people [default: host name and port]
+    #[arg(long)]
+    name: Option<String>,
+    /// The membership options to start from: default, classic (the original's published ones), fast, orleans-2026
+    #[arg(long)]
+    profile: Option<String>,
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Stop in good order when the standard input ends: for whoever starts silos as children
+    #[arg(long, hide = true)]
+    until_stdin_ends: bool,
+}
+
+pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
+    let flags = vec![
+        ("store", args.store, "--store"),
+        ("cluster_id", args.cluster_id, "--cluster-id"),
+        ("listen", args.listen, "--listen"),
+        ("advertise", args.advertise, "--advertise"),
+        ("gateway", args.gateway, "--gateway"),
+        ("name", args.name, "--name"),
+        ("membership.profile", args.profile, "--profile"),
+        ("log", log, "--log"),
+    ];
+    let settings = Settings::load(&args.config, std::env::vars_os(), flags)?;
+    logging::start(&settings)?;
+    let url = settings.required("store", "--store")?.text.clone();
+    let options = settings.silo_options()?;
+    let runtime = runtime()?;
+    let ended = runtime.block_on(async {
+        let mut requests = stop_requests(args.until_stdin_ends)?;
+        tokio::select! {
+            silo = start(&url, options) => serve(silo?, &mut requests).await,
+            _ = requests.recv() => Err(Failure::new(Code::Interrupted, "stopped before the silo was Active")),
+        }
+    });
+    // Threads that still wait for something (the standard input, a slow store) must not hold the process.
+    runtime.shutdown_background();
+    ended
+}
+
+async fn start(url: &str, options: emmer::SiloOptions) -> Result<Silo> {
+    let store = store::open(url).await?;
+    let silo = Silo::builder()
+        .options(options.clone())
+        .store(store)
+        .host::<dyn Airport, AirportGrain>()
+        .host::<dyn Aircraft, AircraftGrain>()
+        // What to do then is decided in `serve`, which waits for it.
+        .on_terminate(|_| {})
+        .start()
+        .await
+        .map_err(failure)?;
+    let cluster = &options.cluster_id;
+    let gateway = silo.gateway().map_or_else(|| "no gateway".to_owned(), |g| format!("gateway {g}"));
+    let line = format!("silo {} is active in cluster {cluster}, {gateway}\n", silo.address());
+    let mut out = std::io::stdout().lock();
+    // Nobody may be reading any more; the silo runs all the same.
+    let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
+    Ok(silo)
+}
+
+fn failure(error: StartError) -> Failure {
+    let code = match &error {
+        StartError::Store(_) => Code::Store,
+        StartError::Listen { .. } => Code::Listen,
+        StartError::Join { .. } => Code::NotJoined,
+        StartError::Wildcard(_) | StartError::Membership(_) => Code::Usage,
+        _ => Code::Failed,
+    };
+    Failure::new(code, error)
+}
+
+async fn serve(silo: Silo, requests: &mut mpsc::Receiver<()>) -> Result<()> {
+    tokio::select! {
+        reason = silo.terminated() => return ended(&silo, &reason),
+        _ = requests.recv() => tracing::info!("stopping"),
+    }
+    tokio::select! {
+        stopped = silo.stop() => stopped.map_err(Failure::other),
+        _ = requests.recv() => Err(Failure::new(Code::Interrupted, "stopped at once, without leaving the cluster")),
+    }
+}
+
+fn ended(silo: &Silo, reason: &TerminateReason) -> Result<()> {
+    match reason {
+        TerminateReason::Left => Ok(()),
+        reason => {
+            let message = format!("silo {} stopped itself: {reason}", silo.address());
+            Err(Failure::new(Code::DeclaredDead, message))
+        }
+    }
+}
+
+/// One message for each request to stop: Ctrl-C, SIGTERM, the end of the standard input.
+fn stop_requests(stdin: bool) -> Result<mpsc::Receiver<()>> {
+    let (ask, requests) = mpsc::channel(4);
+    let failed = |error: std::io::Error| Failure::other(format!("signals cannot be watched: {error}"));
+    let on_interrupt = ask.clone();
+    tokio::spawn(async move {
+        while tokio::signal::ctrl_c().await.is_ok() && on_interrupt.send(()).await.is_ok() {}
+    });
+    #[cfg(unix)]
+    {
+        let on_terminate = ask.clone();
+        let mut signals =
+            tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).map_err(failed)?;
+        tokio::spawn(async move {
+            while signals.recv().await.is_some() && on_terminate.send(()).await.is_ok() {}
+        });
+    }
+    #[cfg(not(unix))]
+    let _ = failed;
+    if stdin {
+        let watch = move || {
+            let mut nowhere = [0; 256];
+            while matches!(std::io::stdin().lock().read(&mut nowhere), Ok(1..)) {}
+            if ask.blocking_send(()).is_err() {
+                process::exit(i32::from(Code::Interrupted as u8));
+            }
+        };
+        let thread = std::thread::Builder::new().name("emmer-stdin".to_owned()).spawn(watch);
+        thread.map_err(|error| Failure::other(format!("no thread to watch the standard input: {error}")))?;
+    } else {
+        drop(ask);
+    }
+    Ok(requests)
+}

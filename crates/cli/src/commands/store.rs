@@ -1,0 +1,43 @@
+//! Opening the system store.
+
+use std::sync::Arc;
+
+use emmer::store::{self, SystemStore};
+
+use crate::exit::{Failure, Result};
+
+/// Opens the store at `url`, making what is missing.
+pub(super) async fn open(url: &str) -> Result<Arc<dyn SystemStore>> {
+    store::open(url).await.map_err(Failure::store)
+}
+
+/// Opens the store at `url` to look at it: a file that is missing is an error and stays missing, because the
+/// likeliest reason is a typing mistake.
+pub(super) async fn open_existing(url: &str) -> Result<Arc<dyn SystemStore>> {
+    open(&existing(url)).await
+}
+
+fn existing(url: &str) -> String {
+    if !url.starts_with("sqlite://") || url.contains("mode=") {
+        return url.to_owned();
+    }
+    let separator = if url.contains('?') { '&' } else { '?' };
+    format!("{url}{separator}mode=rw")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looking_never_makes_a_file() {
+        for (url, opened) in [
+            ("sqlite://a.db", "sqlite://a.db?mode=rw"),
+            ("sqlite://a.db?synchronous=full", "sqlite://a.db?synchronous=full&mode=rw"),
+            ("sqlite://a.db?mode=rwc", "sqlite://a.db?mode=rwc"),
+            ("memory://x", "memory://x"),
+        ] {
+            assert_eq!(existing(url), opened);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Precedence, places and refusals.
+
+use std::path::Path;
+
+use super::*;
+
+const FILE: &str = "\
+# A cluster
+store = \"sqlite://from-file.db\"
+cluster_id = \"file\"
+listen = \"127.0.0.1:1\"
+
+[membership]
+probe_period = \"7s\"
+fan_out = 4
+";
+
+fn load(file: &str, variables: &[(&str, &str)], set: &[&str]) -> Result<Settings> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("emmer.toml");
+    std::fs::write(&path, file).unwrap();
+    let args = ConfigArgs { config: Some(path), set: set.iter().map(|s| (*s).to_owned()).collect() };
+    let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
+    Settings::load(
+        &args,
+        variables,
+        vec![("listen", Some("127.0.0.1:3".into()), "--listen"), ("name", None, "--name")],
+    )
+}
+
+#[test]
+fn flags_win_over_variables_and_those_over_the_file() {
+    let variables = [
+        ("EMMER_CLUSTER_ID", "env"),
+        ("EMMER_LISTEN", "127.0.0.1:2"),
+        ("EMMER_MEMBERSHIP_FAN_OUT", "5"),
+        ("PATH", "x"),
+    ];
+    let options = load(FILE, &variables, &["membership.delta_log_max=9"]).unwrap().silo_options().unwrap();
+    assert_eq!(options.cluster_id.as_str(), "env");
+    assert_eq!(options.listen.port(), 3);
+    assert_eq!((options.membership.fan_out, options.membership.delta_log_max), (5, 9));
+    assert_eq!(options.membership.probe_period, std::time::Duration::from_secs(7));
+    assert_eq!(options.name, None);
+    let settings = load(FILE, &[], &[]).unwrap();
+    assert_eq!(settings.get("store").unwrap().text, "sqlite://from-file.db");
+}
+
+#[test]
+fn a_profile_is_what_the_keys_change() {
+    let variables = [("EMMER_MEMBERSHIP_PROFILE", "classic")];
+    let options = load(FILE, &variables, &["membership.num_probed_silos=4"]).unwrap().silo_options().unwrap();
+    let classic = emmer::membership::Config::classic();
+    assert_eq!(options.membership.num_missed_probes_limit, classic.num_missed_probes_limit);
+    assert_eq!((options.membership.num_probed_silos, options.membership.fan_out), (4, 4));
+}
+
+/// Loads and builds, and returns what is said against it.
+fn refusal(file: &str, variables: &[(&str, &str)], set: &[&str]) -> String {
+    load(file, variables, set).and_then(|settings| settings.silo_options()).unwrap_err().message
+}
+
+#[test]
+fn errors_name_key_and_place() {
+    for (line, says) in [
+        (
+            "fan_ot = 3",
+            ["emmer.toml:9: unknown key \"membership.fan_ot\"", "did you mean \"membership.fan_out\""],
+        ),
+        ("[membershp]\nfan_out = 1", ["emmer.toml:9: unknown table", "[membership]"]),
+        ("[limits]\nprobe_period = \"1s\"", ["emmer.toml:10:", "\"membership.probe_period\""]),
+        ("[limits]\nforwards_max = 300", ["emmer.toml:10: limits.forwards_max", "300"]),
+        ("[limits]\nforwards_max = [1]", ["emmer.toml:10: limits.forwards_max", "array"]),
+        ("vote_hold = 5", ["emmer.toml:9: membership.vote_hold", "duration"]),
+        ("probe_timeout = \"1h\"", ["emmer.toml:9: membership.probe_timeout", "max_probe_timeout"]),
+        ("delta_views = \"maybe\"", ["emmer.toml:9: membership.delta_views", "neither true nor false"]),
+        ("profile = \"clasic\"", ["emmer.toml:9: membership.profile", "did you mean \"classic\""]),
+        ("= 1", ["emmer.toml:9:", ""]),
+    ] {
+        let found = refusal(&format!("{FILE}{line}\n"), &[], &[]);
+        assert!(says.iter().all(|part| found.contains(part)), "{line}: {found}");
+    }
+    let found = refusal(FILE, &[("EMMER_LISTE", "x")], &[]);
+    assert!(found.contains("EMMER_LISTE") && found.contains("EMMER_LISTEN"), "{found}");
+    let found = refusal(FILE, &[("EMMER_GATEWAY", "here")], &[]);
+    assert!(found.starts_with("environment variable EMMER_GATEWAY: gateway:"), "{found}");
+    let found = refusal(FILE, &[("EMMER_CLUSTER_ID", "two words")], &[]);
+    assert!(found.contains("EMMER_CLUSTER_ID: cluster_id: \"two words\""), "{found}");
+    assert!(refusal(FILE, &[], &["fan_out"]).contains("KEY=VALUE"));
+    assert!(refusal(FILE, &[], &["fanout=1"]).contains("--set: unknown key \"fanout\""));
+}
+
+#[test]
+fn a_file_that_is_missing_is_an_error() {
+    let args = ConfigArgs { config: Some(Path::new("no/such/emmer.toml").to_owned()), set: Vec::new() };
+    let found = Settings::load(&args, [], Vec::new()).unwrap_err();
+    assert!(found.message.contains("no/such/emmer.toml"), "{found}");
+}
+
+/// The page is what an operator reads: no key may be missing there.
+#[test]
+fn operations_page_lists_every_key() {
+    let page = include_str!("../../../../docs/operations.md");
+    for key in keys::all() {
+        let name = key.rsplit('.').next().unwrap();
+        assert!(page.contains(&format!("| `{name}` |")), "{key}");
+    }
+}

@@ -1,0 +1,109 @@
+//! How the command ends: one paragraph on stderr and a number a script can tell apart.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// What the command exits with. `docs/operations.md` and `--help` list the same numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Code {
+    /// Something that has no number of its own.
+    Failed = 1,
+    /// Flags, configuration file or environment cannot be understood. Nothing was started.
+    Usage = 2,
+    /// The system store cannot be opened, read or written.
+    Store = 3,
+    /// An address to listen on is in use or not this host's.
+    Listen = 4,
+    /// The silo could not join the cluster.
+    NotJoined = 5,
+    /// The demo's totals are not the file's.
+    Mismatch = 6,
+    /// An input file cannot be read or is malformed.
+    Input = 7,
+    /// The cluster declared this silo dead; it stopped itself. The same number as
+    /// [`emmer::EXIT_CODE_TERMINATED`], which an application's own silos end with.
+    DeclaredDead = 86,
+    /// Interrupted before the work was done.
+    Interrupted = 130,
+}
+
+/// The list shown by `--help`.
+pub(crate) const HELP: &str = "\
+Exit codes:
+    0  done
+    1  failed for another reason
+    2  flags, configuration file or environment cannot be understood
+    3  the system store cannot be opened, read or written
+    4  an address to listen on is in use or not this host's
+    5  the silo could not join the cluster
+    6  the demo's totals differ from the file's
+    7  an input file cannot be read or is malformed
+   86  the cluster declared this silo dead; start a new one
+  130  interrupted";
+
+/// Why the command failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) code: Code,
+    pub(crate) message: String,
+}
+
+impl Failure {
+    pub(crate) fn new(code: Code, message: impl fmt::Display) -> Self {
+        Self { code, message: message.to_string() }
+    }
+
+    pub(crate) fn usage(message: impl fmt::Display) -> Self {
+        Self::new(Code::Usage, message)
+    }
+
+    pub(crate) fn store(message: impl fmt::Display) -> Self {
+        Self::new(Code::Store, message)
+    }
+
+    pub(crate) fn other(message: impl fmt::Display) -> Self {
+        Self::new(Code::Failed, message)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl From<Code> for ExitCode {
+    fn from(code: Code) -> Self {
+        Self::from(code as u8)
+    }
+}
+
+/// What every command returns.
+pub(crate) type Result<T> = std::result::Result<T, Failure>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_and_operations_page_list_every_code() {
+        assert_eq!(i32::from(Code::DeclaredDead as u8), emmer::EXIT_CODE_TERMINATED);
+        let page = include_str!("../../../docs/operations.md");
+        for code in [
+            Code::Failed,
+            Code::Usage,
+            Code::Store,
+            Code::Listen,
+            Code::NotJoined,
+            Code::DeclaredDead,
+            Code::Mismatch,
+            Code::Input,
+            Code::Interrupted,
+        ] {
+            let number = code as u8;
+            assert!(HELP.contains(&format!("\n{number:5}  ")), "{code:?}");
+            assert!(page.contains(&format!("| {number} |")), "{code:?}");
+        }
+    }
+}
