@@ -87,7 +87,7 @@ pub enum Direction {
     Out,
 }
 
-/// A set of hosts, as a bit for each.
+/// A set of hosts or processes by number, as a bit for each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostSet(Vec<u64>);
 
@@ -99,6 +99,15 @@ impl HostSet {
             self.0.resize(word + 1, 0);
         }
         self.0[word] |= 1 << (host % 64);
+    }
+
+    /// Takes a host out; whether it was in.
+    pub fn remove(&mut self, host: u32) -> bool {
+        let was = self.contains(host);
+        if was {
+            self.0[host as usize / 64] &= !(1 << (host % 64));
+        }
+        was
     }
 
     /// Whether `host` is in it.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use emmer_core::{Now, SiloAddress};
+use emmer_core::{Now, SiloAddress, SiloStatus};
 use emmer_membership::{Membership, TerminateReason};
 
 use crate::net::HostSet;
@@ -20,9 +20,9 @@ pub enum Life {
     Killed,
 }
 
-/// A connection's state, from one side.
+/// What keeps the messages of one connection in order, from the sender's side.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Connection {
+pub struct Stream {
     /// When the last message sent over it arrives: the next must not overtake it.
     pub last_arrival: VirtualTime,
     /// Until when a lost segment holds everything behind it back.
@@ -53,7 +53,10 @@ pub struct Process {
     /// How often in a row the timer fired at this same moment.
     pub timer_spins: u32,
     /// Whom it has a connection with, by process number.
-    pub connections: BTreeMap<u32, Connection>,
+    pub connections: HostSet,
+    /// The order on its connections, by the receiver's number. In large clusters only connections that lost
+    /// something have an entry.
+    pub streams: BTreeMap<u32, Stream>,
     /// It stands still until then.
     pub paused_until: VirtualTime,
     /// Its IO blocks and runs in turns.
@@ -104,7 +107,8 @@ impl Process {
             machine,
             timer_at: VirtualTime::MAX,
             timer_spins: 0,
-            connections: BTreeMap::new(),
+            connections: HostSet::default(),
+            streams: BTreeMap::new(),
             paused_until: VirtualTime::ZERO,
             slow: None,
             installed: 0,
@@ -135,13 +139,15 @@ impl Process {
         if phase < nanos(slow.block) { at + slow.block - Duration::from_nanos(phase) } else { at }
     }
 
-    /// Whether its code may start a turn at `at`: it runs, is not standing still, and its fence is open.
+    /// Whether its code may start a turn at `at`: it runs, is not standing still, hosts grains (it is Active, or
+    /// leaving), and its fence is open.
     pub fn may_run_turns(&self, at: VirtualTime) -> bool {
         if !self.is_running() || self.paused_until > at {
             return false;
         }
         self.machine.as_ref().is_some_and(|machine| {
-            !machine.is_fenced()
+            machine.status() >= SiloStatus::Active
+                && !machine.is_fenced()
                 && machine.fence_deadline().is_none_or(|deadline| self.now(at).mono < deadline)
         })
     }

@@ -103,7 +103,7 @@ pub enum Fault {
         /// How long it runs in between.
         run: Duration,
     },
-    /// The wall clock of the host's process is stepped.
+    /// The wall clock of the host's process is stepped, and stepped back at the end of the step.
     StepClock {
         /// Where.
         host: u32,
@@ -151,10 +151,7 @@ pub enum Fault {
 impl Fault {
     /// Whether it lasts, and ends at the step's end.
     pub const fn lasts(&self) -> bool {
-        !matches!(
-            self,
-            Self::Start(_) | Self::Leave(_) | Self::Stop(_) | Self::Kill(_) | Self::StepClock { .. }
-        )
+        !matches!(self, Self::Start(_) | Self::Leave(_) | Self::Stop(_) | Self::Kill(_))
     }
 }
 

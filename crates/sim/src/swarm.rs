@@ -146,7 +146,7 @@ fn draw_environment(rng: &mut SeededRng, scenario: &mut Scenario) {
     scenario.store = store;
     if rng.chance(0.5) {
         scenario.clocks = ClockModel {
-            offset_ms_max: *pick(rng, &[0, 50, 5_000, 600_000]),
+            offset_ms_max: *pick(rng, &[0, 50, 5_000, 40_000]),
             drift_ppm_max: *pick(rng, &[0, 100, 1_000]),
         };
     }

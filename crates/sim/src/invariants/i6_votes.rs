@@ -92,13 +92,12 @@ fn valid_votes(facts: &Facts<'_>, record: &Record, after: &SiloEntry) -> BTreeSe
 /// is the least that any silo could have thought: a row that may have looked stale to somebody is left out.
 fn votes_needed(facts: &Facts<'_>, record: &Record) -> usize {
     let config = &facts.scenario.config;
-    let offset = std::time::Duration::from_millis(2 * u64::from(facts.scenario.clocks.offset_ms_max));
-    let fresh = config.stale_after().mul_f64(0.8).saturating_sub(offset);
+    let writer = &facts.processes[record.writer as usize];
     let active = facts
         .table
         .rows()
         .filter(|row| status_before(facts, record, &row.address) == Some(SiloStatus::Active))
-        .filter(|row| facts.table.alive_at(&row.address).is_some_and(|at| facts.now.since(at) < fresh))
+        .filter(|row| !facts.may_look_stale(&row.address, writer, 0.8))
         .count();
     (config.num_votes_for_death_declaration as usize).min(active.div_ceil(2)).max(1)
 }

@@ -1,7 +1,8 @@
 //! I8, membership's half: a silo whose death is in the table runs no turn once its fence bound has passed, on a
 //! clock that drifts within the stated rate.
 //!
-//! The bound counts from the commit of the death: the fence timeout on the silo's own (perhaps slow) clock.
+//! The bound counts from the commit of the death: the fence timeout on the silo's own (perhaps slow) clock. Where
+//! reads may be stale nothing is promised: such a store confirms to a dead silo that it is alive.
 
 use std::time::Duration;
 
@@ -17,7 +18,8 @@ impl FenceBound {
     pub(super) fn new(scenario: &Scenario) -> Self {
         let timeout = scenario.config.fence_timeout;
         let drift = 1.0 + f64::from(scenario.clocks.drift_ppm_max) / 1e6;
-        Self((!timeout.is_zero()).then(|| timeout.mul_f64(drift) + Duration::from_millis(1)))
+        let promised = !timeout.is_zero() && scenario.store.stale_reads <= 0.0;
+        Self(promised.then(|| timeout.mul_f64(drift) + Duration::from_millis(1)))
     }
 
     pub(super) fn due(&self, died_at: VirtualTime) -> Option<VirtualTime> {

@@ -1,7 +1,8 @@
 //! J: a silo becomes Active only after it proved its connectivity to the Active silos (seed 000 step 3).
 //!
 //! Stated so that it holds for every order of joins: whoever was Active before the joiner started, still is, and
-//! is not stale, has been heard by the joiner (a message or an answered dial) before the joiner is Active.
+//! is not stale, has been heard by the joiner (a message or an answered dial) before the joiner is Active. A silo
+//! that is gone need not be heard once its row has stood still for longer than a living silo's would.
 
 use emmer_core::SiloStatus;
 
@@ -16,7 +17,6 @@ pub(super) fn check(facts: &Facts<'_>, record: &Record) -> Result<(), Violation>
     if !facts.scenario.thorough && facts.table.len() > THOROUGH_MEMBERS_MAX {
         return Ok(());
     }
-    let fresh = facts.scenario.config.stale_after().mul_f64(0.5);
     for change in &record.changes {
         let is_active = |row: &emmer_core::SiloEntry| row.status == SiloStatus::Active;
         if !change.after.as_ref().is_some_and(is_active) || change.before.as_ref().is_some_and(is_active) {
@@ -28,8 +28,11 @@ pub(super) fn check(facts: &Facts<'_>, record: &Record) -> Result<(), Violation>
                 continue;
             }
             let Some(row) = facts.table.row(&member.address) else { continue };
-            let alive = facts.table.alive_at(&member.address).is_some_and(|at| facts.now.since(at) < fresh);
-            if is_active(row) && alive && !joiner.heard.contains(number) {
+            let alive = !facts.may_look_stale(&member.address, joiner, 0.5);
+            let publish = facts.scenario.config.i_am_alive_table_publish_timeout;
+            let gone = !member.is_running()
+                && facts.table.alive_at(&member.address).is_some_and(|at| facts.now.since(at) >= publish);
+            if is_active(row) && alive && !gone && !joiner.heard.contains(number) {
                 let what = format!("{} became Active and never heard {}", joiner.address, member.address);
                 return Err(facts.violated("J", what));
             }

@@ -60,6 +60,18 @@ impl<'a> Facts<'a> {
         self.hosts.process_of(self.processes, silo).map(|number| &self.processes[number as usize])
     }
 
+    /// Whether the row of `silo` may look stale to `observer`: not touched for more than `share` of the time that
+    /// makes a row stale, or (where clocks are compared) touched by a clock that is that far behind.
+    pub fn may_look_stale(&self, silo: &SiloAddress, observer: &Process, share: f64) -> bool {
+        let config = &self.scenario.config;
+        let bound = config.stale_after().mul_f64(share);
+        let (Some(alive_at), Some(row)) = (self.table.alive_at(silo), self.table.row(silo)) else {
+            return true;
+        };
+        let behind = observer.now(self.now).wall.saturating_since(row.i_am_alive_time);
+        self.now.since(alive_at) >= bound || (!config.moving_staleness && behind >= bound)
+    }
+
     /// Whether a later process ever ran on the endpoint of `silo`.
     pub fn has_successor(&self, silo: &SiloAddress) -> bool {
         self.hosts.host_of(silo).is_some_and(|host| {

@@ -44,7 +44,7 @@ impl World {
         self.measures.sent(from, &message);
         let Some(to) = self.process_of(to) else { return };
         if self.processes[to as usize].is_running() {
-            self.processes[from as usize].connections.entry(to).or_default();
+            self.processes[from as usize].connections.insert(to);
         }
         self.transmit(from, to, 0, message);
     }
@@ -177,7 +177,7 @@ impl World {
         process.machine = None;
         let peers = std::mem::take(&mut process.connections);
         let host = process.host;
-        for peer in peers.into_keys() {
+        for peer in peers.iter() {
             if self.processes[peer as usize].is_running() {
                 self.notify(peer, number, farewell);
             }

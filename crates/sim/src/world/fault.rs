@@ -63,7 +63,7 @@ impl World {
             (bits % span).cast_signed() - i64::from(max)
         };
         let drift = within(own >> 7, model.drift_ppm_max);
-        let offset = within(mix(own, 1) >> 7, model.offset_ms_max);
+        let offset = within(mix(own, 1) >> 7, model.offset_ms_max) + self.clock_steps[host as usize];
         // Up to some months of uptime: instants of different processes never look alike.
         Clock::new(self.now, mix(seed, 2) >> 10, drift, offset)
     }
@@ -98,11 +98,7 @@ impl World {
             Fault::LoseHost(host) => self.lose_host(host),
             Fault::Pause(host) => self.pause(host, until),
             Fault::Slow { host, block, run } => self.slow(host, Some(Slow { since: self.now, block, run })),
-            Fault::StepClock { host, ms } => {
-                if let Some(number) = self.running_on(host) {
-                    self.processes[number as usize].clock.step_wall(ms);
-                }
-            }
+            Fault::StepClock { host, ms } => self.step_clock(host, ms),
             Fault::Cut { inside, direction, flip } => {
                 self.network.cut(step, inside, direction, flip, self.now);
             }
@@ -121,18 +117,14 @@ impl World {
         self.trouble(&fault, false);
         match fault {
             Fault::LoseHost(host) => self.hosts.set_up(host, true),
+            Fault::StepClock { host, ms } => self.step_clock(host, -ms),
             Fault::Slow { host, .. } => self.slow(host, None),
             Fault::Cut { .. } | Fault::BreakLink { .. } => self.network.heal(step),
             Fault::Lossy { host, .. } => self.network.set_loss(host, 0.0, 0.0),
             Fault::Delay { host, .. } => self.network.set_extra_delay(host, Duration::ZERO),
             Fault::StoreOutage => self.store.recover(),
             Fault::StoreCut(_) => self.store.heal(step),
-            Fault::Pause(_)
-            | Fault::Start(_)
-            | Fault::Leave(_)
-            | Fault::Stop(_)
-            | Fault::Kill(_)
-            | Fault::StepClock { .. } => {}
+            Fault::Pause(_) | Fault::Start(_) | Fault::Leave(_) | Fault::Stop(_) | Fault::Kill(_) => {}
         }
     }
 
@@ -188,7 +180,7 @@ impl World {
     fn lose_host(&mut self, host: u32) {
         if let Some(number) = self.running_on(host) {
             // Nobody hears anything: forget the connections before they can be closed.
-            self.processes[number as usize].connections.clear();
+            self.processes[number as usize].connections = HostSet::default();
             self.kill(host, ConnectionEvent::Broken);
         }
         self.hosts.set_up(host, false);
@@ -199,6 +191,14 @@ impl World {
             let process = &mut self.processes[number as usize];
             process.paused_until = process.paused_until.max(until);
             process.stalled = process.stalled.max(until.since(self.now));
+        }
+    }
+
+    /// Every process of the host has the host's clock.
+    fn step_clock(&mut self, host: u32, ms: i64) {
+        self.clock_steps[host as usize] += ms;
+        for number in self.hosts.incarnations(host) {
+            self.processes[*number as usize].clock.step_wall(ms);
         }
     }
 

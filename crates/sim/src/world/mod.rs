@@ -63,6 +63,8 @@ pub struct World {
     open_troubles: u32,
     /// When such trouble was last seen.
     trouble_at: Option<VirtualTime>,
+    /// How far each host's wall clock is stepped now, in milliseconds.
+    clock_steps: Vec<i64>,
     /// The last epoch handed out: a restart never goes back, whatever its clock says.
     last_epoch: u64,
 }
@@ -86,6 +88,7 @@ impl World {
             violation: None,
             open_troubles: u32::from(always),
             trouble_at: None,
+            clock_steps: vec![0; scenario.hosts as usize],
             last_epoch: 0,
             scenario,
         };
