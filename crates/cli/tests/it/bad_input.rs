@@ -1,0 +1,114 @@
+//! Bad input: a clear paragraph, its own exit code, and nothing half done.
+
+use std::io::Write;
+use std::net::TcpListener;
+
+use crate::harness::{emmer, failure, members, run, store_in};
+
+/// Exit code and message of an `emmer silo` that fails.
+fn silo(store: &str, cluster: &str, listen: &str, gateway: &str) -> (i32, String) {
+    failure(&run(&[
+        "silo",
+        "--store",
+        store,
+        "--cluster-id",
+        cluster,
+        "--listen",
+        listen,
+        "--gateway",
+        gateway,
+    ]))
+}
+
+#[test]
+fn stores_that_cannot_be_opened() {
+    let dir = tempfile::tempdir().unwrap();
+    let free = "127.0.0.1:0";
+    let (code, said) = silo("nosuch://here", "dev", free, free);
+    assert!(code == 3 && said.contains("\"nosuch\"") && said.contains("sqlite"), "{said}");
+    let (code, said) = silo("postgres://bob:s3cret@db/x", "dev", free, free);
+    assert!(code == 3 && said.contains("postgres") && !said.contains("s3cret"), "{said}");
+    let directory = format!("sqlite://{}", dir.path().display());
+    let missing = format!("sqlite://{}/no/such/dir/cluster.db", dir.path().display());
+    let garbage = dir.path().join("garbage.db");
+    std::fs::write(&garbage, "this is no database, whatever its name says").unwrap();
+    let garbage = format!("sqlite://{}", garbage.display());
+    for url in [&directory, &missing, &garbage] {
+        let (code, said) = silo(url, "dev", free, free);
+        assert!(code == 3 && said.contains(url), "{said}");
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn names_and_addresses_that_are_none() {
+    let free = "127.0.0.1:0";
+    for (cluster, listen, gateway, says) in [
+        ("two words", free, free, "--cluster-id: cluster_id: \"two words\""),
+        ("dev", "localhost", free, "--listen: listen: "),
+        ("dev", free, "30000", "--gateway: gateway: "),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let (code, said) = silo(&store_in(dir.path()), cluster, listen, gateway);
+        assert!(code == 2 && said.contains(says), "{said}");
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "{says}: nothing was made");
+    }
+}
+
+#[test]
+fn addresses_in_use() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store_in(dir.path());
+    let occupant = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = occupant.local_addr().unwrap().to_string();
+    for (listen, gateway) in [(taken.as_str(), "127.0.0.1:0"), ("127.0.0.1:0", taken.as_str())] {
+        let (code, said) = silo(&store, "dev", listen, gateway);
+        assert!(code == 4 && said.contains(&taken), "{said}");
+    }
+    assert_eq!(members(&store, "dev")["silos"].as_array().unwrap().len(), 0, "no row was left");
+}
+
+#[test]
+fn configuration_nobody_knows() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = emmer(&["silo"]).env("EMMER_LISTN", "127.0.0.1:0").output().unwrap();
+    let (code, said) = failure(&output);
+    assert!(code == 2 && said.contains("EMMER_LISTN") && said.contains("EMMER_LISTEN"), "{said}");
+    let file = dir.path().join("emmer.toml");
+    std::fs::File::create(&file).unwrap().write_all(b"\n[membership]\nprobe_perod = \"1s\"\n").unwrap();
+    let (code, said) = failure(&run(&["silo", "--config", file.to_str().unwrap()]));
+    assert!(code == 2 && said.contains("emmer.toml:3") && said.contains("membership.probe_period"), "{said}");
+    let (code, said) = failure(&run(&["silo", "--cluster-id", "dev"]));
+    assert!(code == 2 && said.contains("store is not set") && said.contains("EMMER_STORE"), "{said}");
+}
+
+#[test]
+fn members_of_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store_in(dir.path());
+    let (code, said) = failure(&run(&["members", "--store", &store, "--cluster-id", "dev"]));
+    assert!(code == 3 && said.contains("does not exist"), "{said}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "looking makes nothing");
+    std::fs::File::create(dir.path().join("cluster.db")).unwrap();
+    let document = members(&store, "dev");
+    assert_eq!((document["version"].as_u64(), document["cluster_id"].as_str()), (Some(0), Some("dev")));
+    assert_eq!(document["silos"].as_array().unwrap().len(), 0);
+    let output = run(&["members", "--store", &store, "--cluster-id", "dev"]);
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stdout).contains("version 0: no silos"));
+}
+
+#[test]
+fn departures_cut_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("cut.csv");
+    let header = "year,month,day,dep_time,sched_dep_time,dep_delay,arr_delay,carrier,flight,tailnum,origin,dest,distance";
+    let row = "2013,1,1,517,515,2,11,UA,1545,N14228,EWR,IAH,1400";
+    for (last, says) in
+        [("2013,1,1,517,515,2,11,UA,15\n", "line 4: 9 fields"), (row, "line 4: it does not end")]
+    {
+        std::fs::write(&file, format!("{header}\n{row}\n{row}\n{last}")).unwrap();
+        let (code, said) = failure(&run(&["demo", "--data", file.to_str().unwrap()]));
+        assert!(code == 7 && said.contains(says) && said.contains("nothing was replayed"), "{said}");
+    }
+}

@@ -1,0 +1,80 @@
+//! Silos started by hand, as an operator does it.
+
+use std::net::TcpListener;
+
+use crate::harness::{Silo, members, wait_for, wait_status};
+use crate::harness::{run, store_in};
+
+const FREE: &str = "127.0.0.1:0";
+
+#[test]
+fn three_silos_lose_one_then_all_and_come_back_on_the_same_addresses() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store_in(dir.path());
+    let mut silos: Vec<_> = ["a", "b", "c"].map(|name| Silo::start(&store, FREE, &["--name", name])).into();
+    for silo in &silos {
+        let row = wait_status(&store, &silo.address, "Active");
+        assert_eq!(row["gateway"], silo.gateway.to_string());
+    }
+
+    silos[1].process.kill();
+    let dead = wait_status(&store, &silos[1].address, "Dead");
+    let voters: Vec<_> = dead["suspicions"].as_array().unwrap().iter().map(|v| v["voter"].clone()).collect();
+    assert!(!voters.is_empty() && voters.iter().all(|v| *v == silos[0].address || *v == silos[2].address));
+    let shown = run(&["members", "--store", &store, "--cluster-id", "test"]);
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("2 Active, 1 Dead") && shown.contains("suspected by"), "{shown}");
+
+    silos[0].process.kill();
+    silos[2].process.kill();
+    let endpoints: Vec<_> = silos.iter().map(|silo| silo.endpoint().to_owned()).collect();
+    let launched: Vec<_> = endpoints.iter().map(|listen| Silo::launch(&store, listen, &[])).collect();
+    let back: Vec<_> = launched.into_iter().map(|silo| silo.active().unwrap()).collect();
+    for (old, new) in silos.iter().zip(&back) {
+        assert_eq!(old.endpoint(), new.endpoint());
+        assert_ne!(old.address, new.address);
+        wait_status(&store, &new.address, "Active");
+        wait_status(&store, &old.address, "Dead");
+    }
+
+    for mut silo in back {
+        silo.process.signal("TERM");
+        let (status, said) = silo.process.end();
+        assert!(status.success(), "{status}: {said}");
+        wait_status(&store, &silo.address, "Dead");
+    }
+}
+
+#[test]
+fn two_silos_started_at_once_on_one_address_are_never_both_active() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store_in(dir.path());
+    // Nobody else asks for this port in the moment between.
+    let port = TcpListener::bind(FREE).unwrap().local_addr().unwrap().to_string();
+    let both = [Silo::launch(&store, &port, &[]), Silo::launch(&store, &port, &[])];
+    let (active, ended): (Vec<_>, Vec<_>) =
+        both.map(crate::harness::Launched::active).into_iter().partition(Result::is_ok);
+    assert_eq!((active.len(), ended.len()), (1, 1));
+    for (status, said) in ended.into_iter().filter_map(Result::err) {
+        assert!(status.code() == Some(4) && said.contains(&port), "{status}: {said}");
+    }
+    let rows = members(&store, "test")["silos"].as_array().unwrap().len();
+    assert_eq!(rows, 1, "the loser wrote nothing");
+}
+
+/// Paused for long enough to be declared dead, a silo finds that out when it wakes, and ends.
+#[test]
+fn a_silo_declared_dead_ends_with_its_own_exit_code() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store_in(dir.path());
+    let fast = ["--profile", "fast"];
+    let mut silos: Vec<_> = (0..3).map(|_| Silo::start(&store, FREE, &fast)).collect();
+    let victim = silos.remove(0);
+    victim.process.signal("STOP");
+    wait_status(&store, &victim.address, "Dead");
+    victim.process.signal("CONT");
+    let mut victim = victim;
+    let (status, said) = victim.process.end();
+    assert!(status.code() == Some(86) && said.contains(&victim.address), "{status}: {said}");
+    wait_for("the others to be there", || silos.iter_mut().all(|s| s.process.is_running()).then_some(()));
+}

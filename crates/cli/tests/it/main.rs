@@ -1,0 +1,13 @@
+//! The `emmer` command as processes: no port is fixed, nothing sleeps in place of a condition.
+
+// The attribute tells the lints that helpers, too, are tests.
+#[cfg(test)]
+mod bad_input;
+#[cfg(test)]
+mod cluster;
+#[cfg(test)]
+mod demo;
+#[cfg(test)]
+mod harness;
+#[cfg(test)]
+mod hostile;
