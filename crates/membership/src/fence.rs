@@ -21,6 +21,7 @@ use emmer_core::{Instant, Now, SiloAddress, SiloStatus};
 use crate::api::Effect;
 use crate::membership::Membership;
 use crate::monitor::monitors_of;
+use crate::planted::Bug;
 use crate::timers::Timer;
 
 /// The state of the fence.
@@ -68,6 +69,7 @@ impl Membership {
         if misses > 0 || echo > now.mono {
             return;
         }
+        let echo = if self.has(Bug::FenceTrustsOldEchoes) { now.mono } else { echo };
         let Some(heard) = self.fence.heard.get_mut(from) else { return };
         *heard = (*heard).max(echo);
         self.confirm_by_monitors(now);
@@ -102,7 +104,8 @@ impl Membership {
 
     /// When the fence closes without a further confirmation; none when it does not apply.
     pub(crate) fn fence_closes_at(&self) -> Option<Instant> {
-        self.fence.armed.then(|| self.fence.confirmed + self.config.fence_timeout)
+        (self.fence.armed && !self.has(Bug::FenceIgnored))
+            .then(|| self.fence.confirmed + self.config.fence_timeout)
     }
 
     /// Opens or closes the fence, and asks the table when confirmations are getting late.

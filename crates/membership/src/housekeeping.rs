@@ -9,6 +9,7 @@ use crate::api::TerminateReason;
 use crate::leave::Leave;
 use crate::membership::Membership;
 use crate::message::Message;
+use crate::planted::Bug;
 use crate::timers::Timer;
 
 /// How often, at least, there is something to look after.
@@ -61,6 +62,10 @@ impl Membership {
             return;
         }
         let due = self.cleaned_at.is_none_or(|at| now.mono.saturating_since(at) >= period);
+        let at_once = self.has(Bug::ResurrectedAfterCleanup)
+            || self.has(Bug::DeleteLeftOutOfDelta)
+            || self.has(Bug::OwnCleanedDeathMissed);
+        let due = due || at_once;
         let max = self.config.max_defunct_silo_entries as usize;
         let dead = self.view.members().iter().filter(|row| row.status == SiloStatus::Dead);
         let mut dead: Vec<(Timestamp, SiloAddress)> =
@@ -79,7 +84,7 @@ impl Membership {
         self.writer.deletes = dead
             .iter()
             .enumerate()
-            .filter(|(i, (at, _))| age(*at) > expiration || (*i < excess && age(*at) > keep))
+            .filter(|(i, (at, _))| at_once || age(*at) > expiration || (*i < excess && age(*at) > keep))
             .map(|(_, (_, silo))| *silo)
             .take(MEMBERSHIP_ROWS_PER_COMMIT_MAX)
             .collect();

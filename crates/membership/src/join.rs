@@ -11,6 +11,7 @@ use crate::delta::Delta;
 use crate::intent::{Intent, Key};
 use crate::membership::Membership;
 use crate::message::Message;
+use crate::planted::Bug;
 use crate::timers::Timer;
 use crate::view::is_on_rings;
 use crate::writer::{Draft, Verdict};
@@ -311,6 +312,7 @@ impl Membership {
             && self.join.recheck == 0
             && (self.join.pending.is_empty() || (waited && self.join.pending.len() <= MISSING_MAX))
             && self.blockers().is_empty();
+        let ready = ready || (self.has(Bug::ActiveWithoutConnectivity) && self.join.phase == Phase::Checking);
         if !ready {
             return;
         }
@@ -381,6 +383,10 @@ impl Membership {
         draft: &mut Draft,
     ) -> Verdict {
         let Some(row) = self.view.get(silo) else { return Verdict::Wait };
+        if self.has(Bug::ActiveWithoutConnectivity) && row.status == SiloStatus::Joining {
+            draft.activate((**row).clone(), missing);
+            return Verdict::Written;
+        }
         if row.status != SiloStatus::Joining || self.drafted(draft, silo).is_none_or(|now| now != &**row) {
             return Verdict::Drop;
         }

@@ -18,6 +18,7 @@ mod membership;
 pub mod message;
 mod monitor;
 mod peer;
+pub mod planted;
 #[cfg(test)]
 mod scale_tests;
 mod stale;

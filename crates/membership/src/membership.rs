@@ -87,6 +87,8 @@ pub struct Membership {
     pub(crate) last_wall: Timestamp,
     next_probe: Option<Instant>,
     done: bool,
+    #[cfg(feature = "planted-bugs")]
+    pub(crate) planted: Option<crate::planted::Bug>,
 }
 
 /// How far before the start time the initial IAmAliveTime lies at most.
@@ -138,6 +140,8 @@ impl Membership {
             last_wall: now.wall,
             next_probe: None,
             done: false,
+            #[cfg(feature = "planted-bugs")]
+            planted: None,
         })
     }
 

@@ -7,6 +7,7 @@ use emmer_core::{Now, SiloAddress, SiloStatus, Vote};
 use crate::api::{ConnectionEvent, DialId, DialOutcome, Effect};
 use crate::intent::{Intent, Key};
 use crate::membership::Membership;
+use crate::planted::Bug;
 use crate::writer::Draft;
 
 /// Up to how many Active silos the table may stand in for a third silo as the witness.
@@ -44,6 +45,9 @@ impl Membership {
 
     /// The suspect answered.
     pub(crate) fn withdraw(&mut self, target: &SiloAddress) {
+        if self.has(Bug::OldEvidence) && self.table.down {
+            return;
+        }
         let Some(peer) = self.peers.get_mut(target).filter(|peer| !peer.stuck) else { return };
         if std::mem::take(&mut peer.suspected) {
             self.counters.suspicions_withdrawn += 1;
@@ -161,6 +165,7 @@ impl Membership {
     /// declared dead by the same commit (invariant I6).
     pub(crate) fn may_vote(&self, draft: &Draft, voter: &SiloAddress) -> bool {
         self.drafted(draft, voter).is_some_and(|row| row.status == SiloStatus::Active)
+            || self.has(Bug::AnybodyVotes)
     }
 
     /// The votes that count: fresh in a window that ends at the latest time any clock involved shows, so that every
@@ -170,8 +175,12 @@ impl Membership {
         let end = votes.iter().map(|v| v.at).fold(now.wall, std::cmp::max);
         let mut counted: Vec<Vote> = Vec::new();
         for vote in votes {
-            let fresh = end.saturating_since(vote.at) < window;
-            let once = counted.iter().all(|v| v.voter != vote.voter);
+            let mut fresh = end.saturating_since(vote.at) < window || self.has(Bug::VoteExpiryIgnored);
+            if self.has(Bug::ClockJumpExpiresVotes) {
+                let off = now.wall.saturating_since(vote.at).max(vote.at.saturating_since(now.wall));
+                fresh = off < window;
+            }
+            let once = counted.iter().all(|v| v.voter != vote.voter) || self.has(Bug::VoterCountedTwice);
             if fresh && once && self.may_vote(draft, &vote.voter) {
                 counted.push(*vote);
             }
@@ -182,6 +191,9 @@ impl Membership {
     /// How many votes make a silo Dead whose row is fresh: the configured number, or in small clusters half of the
     /// Active silos, rounded up.
     pub(crate) fn votes_in_full(&self) -> usize {
+        if self.has(Bug::OneVoteKills) {
+            return 1;
+        }
         let half = self.view.active_count().div_ceil(2);
         (self.config.num_votes_for_death_declaration as usize).min(half.max(1))
     }

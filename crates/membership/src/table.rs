@@ -10,6 +10,7 @@ use emmer_core::{Instant, Now, TableVersion};
 use crate::api::{Effect, Event, OpId, TableOutcome, TableRequest, TableSnapshot};
 use crate::membership::Membership;
 use crate::message::Message;
+use crate::planted::Bug;
 use crate::timers::Timer;
 use crate::writer::Draft;
 
@@ -132,7 +133,14 @@ impl Membership {
                 self.on_committed(now, *draft, version);
             }
             (Asked::Commit(_), TableOutcome::Conflict) => self.on_conflict(now),
+            (Asked::Commit(draft), TableOutcome::Unknown) if self.has(Bug::UnknownTakenForSuccess) => {
+                let number = draft.base_number() + 1;
+                self.on_committed(now, *draft, TableVersion { number, etag: "guessed".into() });
+            }
             (Asked::Commit(draft), TableOutcome::Unknown) => {
+                if self.has(Bug::UnknownAppliedTwice) {
+                    self.writer.redo = Some((*draft).clone());
+                }
                 self.counters.commits_unknown += 1;
                 self.table.unknown_since = Some(draft.base_number());
                 self.pause_table(now);
@@ -190,6 +198,11 @@ impl Membership {
         self.counters.rows_read += 1 + snapshot.rows.len() as u64;
         let version = snapshot.version.number;
         if self.table.unknown_since.is_some_and(|base| version < base) || version < self.view.version() {
+            if self.has(Bug::StaleReadInstalled) && self.inserted {
+                self.view = std::sync::Arc::new(crate::view::View::from_snapshot(snapshot));
+                self.effects.push_back(Effect::Install(self.view.clone()));
+                return;
+            }
             // Older than what is known to have existed: a replica that lags. Not worth anything.
             self.table.fresh = false;
             self.table.want_all |= self.table.unknown_since.is_some();
@@ -199,11 +212,28 @@ impl Membership {
         self.table.unknown_since = None;
         self.know_table = true;
         self.observe_alive(now, &snapshot.rows);
-        self.install_read(now, snapshot);
+        if self.has(Bug::TornReadInstalled) {
+            let torn = self.tear(snapshot);
+            self.install_read(now, &torn);
+        } else {
+            self.install_read(now, snapshot);
+        }
         if version == self.view.version() {
             self.confirm_by_table(now, sent);
         }
         self.on_join_read(now);
+    }
+
+    /// A planted bug: the second half of the rows as the view in force has them.
+    fn tear(&self, snapshot: &TableSnapshot) -> TableSnapshot {
+        let mut torn = snapshot.clone();
+        let half = torn.rows.len() / 2;
+        for row in &mut torn.rows[half..] {
+            if let Some(old) = self.view.get(&row.address).filter(|_| row.address != self.me.address) {
+                *row = (**old).clone();
+            }
+        }
+        torn
     }
 
     fn on_version(&mut self, now: Now, version: &TableVersion, sent: Instant) {
@@ -219,6 +249,11 @@ impl Membership {
     /// repeated losses make it wait.
     fn on_conflict(&mut self, now: Now) {
         self.counters.commits_lost += 1;
+        if self.has(Bug::LostCommitForgotten) {
+            self.writer.queue.clear();
+            self.own.clear();
+            return;
+        }
         self.effects.push_back(Effect::Event(Event::CommitLost));
         self.table.losses = self.table.losses.saturating_add(1);
         self.table.fresh = false;

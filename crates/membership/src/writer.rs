@@ -15,6 +15,7 @@ use crate::api::{Effect, Event, TableRequest};
 use crate::delta::Delta;
 use crate::intent::{INTENTS_MAX, Intent, Key};
 use crate::membership::Membership;
+use crate::planted::Bug;
 use crate::timers::Timer;
 
 /// The intents a silo is to write, its own and others'.
@@ -23,6 +24,8 @@ pub(crate) struct Writer {
     pub(crate) queue: BTreeMap<Key, Queued>,
     /// Rows to delete with the next commit.
     pub(crate) deletes: Vec<SiloAddress>,
+    /// A commit to write again as it is; always none but for a planted bug.
+    pub(crate) redo: Option<Draft>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -157,6 +160,9 @@ impl Membership {
     /// Evaluates every queued intent and drops those that are done; none when nothing is to be written.
     pub(crate) fn draft_commit(&mut self, now: Now) -> Option<Draft> {
         self.forget_stale_intents(now);
+        if let Some(draft) = self.writer.redo.take() {
+            return Some(Draft { base: self.view.version(), ..draft });
+        }
         let mut draft = Draft::new(self.view.version());
         let mut next_hold: Option<Instant> = None;
         let mut dropped = Vec::new();
@@ -218,6 +224,9 @@ impl Membership {
     /// What others sent counts only while they repeat it: a vote that waited out an outage of the store would be old
     /// evidence (invariant I5).
     fn forget_stale_intents(&mut self, now: Now) {
+        if self.has(Bug::OldEvidence) {
+            return;
+        }
         let keep = self.intent_lifetime();
         let own = &self.own;
         self.writer
@@ -234,7 +243,8 @@ impl Membership {
             return Verdict::Drop;
         }
         // I3, I4: a later incarnation, alive or dead, ends this one's hopes; earlier ones die with its arrival.
-        if self.view.successor_of(&row.address).is_some()
+        let overlook = self.has(Bug::SuccessorOverlooked);
+        if (self.view.successor_of(&row.address).is_some() && !overlook)
             || draft.rows.values().any(|other| row.address.is_succeeded_by(&other.address))
         {
             return Verdict::Drop;
@@ -252,6 +262,9 @@ impl Membership {
                 .filter(|other| other.address.is_succeeded_by(&row.address))
                 .map(|other| (other.address, other.clone())),
         );
+        if self.has(Bug::PredecessorNotKilled) {
+            earlier.clear();
+        }
         for mut old in earlier.into_values().filter(|old| old.status != SiloStatus::Dead) {
             old.status = SiloStatus::Dead;
             add_vote(&mut old.votes, Vote { voter: row.address, at: now.wall });
@@ -266,7 +279,7 @@ impl Membership {
 
     fn write_status(&self, now: Now, silo: &SiloAddress, status: SiloStatus, draft: &mut Draft) -> Verdict {
         let Some(row) = self.drafted(draft, silo) else { return Verdict::Drop };
-        if row.status >= status {
+        if row.status >= status && !self.has(Bug::DeadNotFinal) {
             return Verdict::Drop;
         }
         let mut row = row.clone();
@@ -308,7 +321,11 @@ impl Membership {
                 dropped.push(*key);
                 continue;
             }
-            add_vote(&mut row.votes, Vote { voter: *voter, at: *at });
+            let at = if self.has(Bug::OldEvidence) { now.wall } else { *at };
+            if self.has(Bug::VoterCountedTwice) {
+                row.votes.push(Vote { voter: *voter, at });
+            }
+            add_vote(&mut row.votes, Vote { voter: *voter, at });
             waits_since = Some(waits_since.map_or(queued.since, |since| since.min(queued.since)));
         }
         let Some(since) = waits_since else { return };
@@ -346,9 +363,13 @@ impl Membership {
             self.counters.deaths_declared += 1;
             self.effects.push_back(Effect::Event(Event::DeclaredDead { peer: row.address }));
         }
-        let rows: Vec<Arc<SiloEntry>> = draft.rows.into_values().map(Arc::new).collect();
-        self.counters.rows_written += (rows.len() + draft.deletes.len()) as u64;
-        let (delta, view) = Delta::of_commit(&self.view, version, rows, draft.deletes, draft.skipped);
+        let Draft { rows, mut deletes, skipped, .. } = draft;
+        let rows: Vec<Arc<SiloEntry>> = rows.into_values().map(Arc::new).collect();
+        self.counters.rows_written += (rows.len() + deletes.len()) as u64;
+        if self.has(Bug::DeleteLeftOutOfDelta) {
+            deletes.clear();
+        }
+        let (delta, view) = Delta::of_commit(&self.view, version, rows, deletes, skipped);
         let delta = Arc::new(delta);
         self.install(now, view, Some(&delta));
         self.broadcast(&delta);
