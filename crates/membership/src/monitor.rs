@@ -149,7 +149,7 @@ impl Membership {
         peer.witnessed = witnessed;
         let timeout = peer.timeout(&self.config, stretch);
         peer.on_sent(now.mono, seq, timeout);
-        let (misses, echo) = (peer.misses, peer.echo);
+        let (misses, echo) = (peer.misses, peer.echo(now.mono));
         let asked = self.indirect_is_due(&silo) && self.ask_indirectly(now, silo, timeout);
         // Classic: the attempt is the intermediary's, if there is one.
         if !(asked && self.config.indirect_probe_counts_as_vote) {
@@ -205,7 +205,7 @@ impl Membership {
         let Some(peer) = self.peers.get_mut(&from) else { return };
         peer.echo = stamp;
         if peer.on_answer(now.mono, seq, period) {
-            if seen {
+            if seen && peer.echo(now.mono) > 0 {
                 self.effects.push_back(Effect::Send { to: from, message: Message::Seen { stamp } });
             }
             self.counters.probes_answered += 1;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use emmer_core::{Now, SiloAddress, SiloStatus, Vote};
+use emmer_core::{Now, SiloAddress, SiloStatus, Timestamp, Vote};
 
 use crate::api::{ConnectionEvent, DialId, DialOutcome, Effect};
 use crate::intent::{Intent, Key};
@@ -31,12 +31,15 @@ impl Membership {
         let voter = self.me.address;
         let renew_after = self.config.death_vote_expiration_timeout / 3;
         let voted = self.view.get(&target).is_some_and(|row| {
-            row.votes.iter().any(|v| v.voter == voter && now.wall.saturating_since(v.at) < renew_after)
+            let off = |at: Timestamp| now.wall.saturating_since(at).max(at.saturating_since(now.wall));
+            row.votes.iter().any(|v| v.voter == voter && off(v.at) < renew_after)
         });
-        if let Some(peer) = self.peers.get_mut(&target)
-            && !std::mem::replace(&mut peer.suspected, true)
-        {
-            self.counters.votes_cast += 1;
+        let doubt = self.config.vote_hold + self.config.table_timeout;
+        if let Some(peer) = self.peers.get_mut(&target) {
+            peer.doubt_until = Some(now.mono + doubt);
+            if !std::mem::replace(&mut peer.suspected, true) {
+                self.counters.votes_cast += 1;
+            }
         }
         if !voted {
             self.wish(now, Intent::Vote { target, voter, at: now.wall });

@@ -30,6 +30,9 @@ pub(crate) struct TableLane {
     pub(crate) want_sample: bool,
     /// A commit's outcome is unknown since a base of this version: nothing but a read may follow.
     pub(crate) unknown_since: Option<u64>,
+    /// A commit with an unknown outcome may still arrive. If nothing is left to write, its base has to be taken from
+    /// it: a death must not appear in the table when nobody waits for it any more.
+    unsettled: bool,
     /// The view is fresh from the table, read for the commit that follows (classic only).
     fresh: bool,
     /// The table did not answer the last request.
@@ -96,7 +99,11 @@ impl Membership {
             }
             return;
         }
-        let Some(draft) = self.draft_commit(now) else { return };
+        let drafted = self.draft_commit(now);
+        let settling = std::mem::take(&mut self.table.unsettled) && self.inserted;
+        let Some(draft) = drafted.or_else(|| settling.then(|| self.draft_nothing()).flatten()) else {
+            return;
+        };
         self.table.fresh = false;
         self.counters.commits += 1;
         // Whoever is about to be declared dead by its successor's arrival is told first: it may be alive and serving.
@@ -142,6 +149,7 @@ impl Membership {
                     self.writer.redo = Some((*draft).clone());
                 }
                 self.counters.commits_unknown += 1;
+                self.table.unsettled = true;
                 self.table.unknown_since = Some(draft.base_number());
                 self.pause_table(now);
             }
@@ -209,7 +217,9 @@ impl Membership {
             self.set_table_retry(now, 0);
             return;
         }
-        self.table.unknown_since = None;
+        if self.table.unknown_since.take().is_some_and(|base| version > base) {
+            self.table.unsettled = false;
+        }
         self.know_table = true;
         self.observe_alive(now, &snapshot.rows);
         if self.has(Bug::TornReadInstalled) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use emmer_core::limits::MEMBERSHIP_ROWS_PER_COMMIT_MAX;
-use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus, TableVersion, Vote};
+use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus, TableVersion, Timestamp, Vote};
 
 use crate::api::{Effect, Event, TableRequest};
 use crate::delta::Delta;
@@ -211,6 +211,13 @@ impl Membership {
         (!draft.rows.is_empty() || !draft.deletes.is_empty()).then_some(draft)
     }
 
+    /// A commit that changes nothing but the version.
+    pub(crate) fn draft_nothing(&self) -> Option<Draft> {
+        let mut draft = Draft::new(self.view.version());
+        draft.put((**self.view.get(&self.me.address)?).clone());
+        Some(draft)
+    }
+
     fn add_deletes(&mut self, draft: &mut Draft) {
         let wanted = std::mem::take(&mut self.writer.deletes);
         for silo in wanted.into_iter().take(draft.room()) {
@@ -232,6 +239,14 @@ impl Membership {
         self.writer
             .queue
             .retain(|key, queued| own.contains_key(key) || now.mono.saturating_since(queued.renewed) < keep);
+    }
+
+    /// The time of a vote that came in just now, by a clock that cannot be far from this one's: a voter whose clock is
+    /// wrong would otherwise expire everybody else's votes, or have its own expired.
+    fn sane_time(&self, now: Now, at: Timestamp) -> Timestamp {
+        let tolerated = self.config.death_vote_expiration_timeout / 4;
+        let off = now.wall.saturating_since(at).max(at.saturating_since(now.wall));
+        if off > tolerated { now.wall } else { at }
     }
 
     fn intent_lifetime(&self) -> Duration {
@@ -314,6 +329,11 @@ impl Membership {
             return;
         };
         let before = row.votes.clone();
+        // A vote from far in the future bears a wrong clock's time, and would expire all others.
+        let window = self.config.death_vote_expiration_timeout;
+        if !self.has(Bug::VoteExpiryIgnored) {
+            row.votes.retain(|vote| vote.at.saturating_since(now.wall) < window);
+        }
         let mut waits_since: Option<Instant> = None;
         for (key, queued) in &queued {
             let Intent::Vote { voter, at, .. } = &queued.intent else { continue };
@@ -321,7 +341,7 @@ impl Membership {
                 dropped.push(*key);
                 continue;
             }
-            let at = if self.has(Bug::OldEvidence) { now.wall } else { *at };
+            let at = if self.has(Bug::OldEvidence) { now.wall } else { self.sane_time(now, *at) };
             if self.has(Bug::VoterCountedTwice) {
                 row.votes.push(Vote { voter: *voter, at });
             }
@@ -329,7 +349,6 @@ impl Membership {
             waits_since = Some(waits_since.map_or(queued.since, |since| since.min(queued.since)));
         }
         let Some(since) = waits_since else { return };
-        let window = self.config.death_vote_expiration_timeout;
         let counted = self.valid_votes(now, draft, &row.votes).len();
         if self.config.liveness_enabled && counted >= self.votes_required(&target) {
             row.status = SiloStatus::Dead;
