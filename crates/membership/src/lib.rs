@@ -28,6 +28,8 @@ mod timers;
 pub mod view;
 mod views;
 #[cfg(test)]
+mod wire_tests;
+#[cfg(test)]
 mod world;
 #[cfg(test)]
 mod world_tests;
