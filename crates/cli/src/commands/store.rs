@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use emmer::store::{self, SystemStore};
+use emmer::store::{self, StoreErrorKind, SystemStore};
 
 use crate::exit::{Failure, Result};
 
@@ -14,7 +14,13 @@ pub(super) async fn open(url: &str) -> Result<Arc<dyn SystemStore>> {
 /// Opens the store at `url` to look at it: a file that is missing is an error and stays missing, because the
 /// likeliest reason is a typing mistake.
 pub(super) async fn open_existing(url: &str) -> Result<Arc<dyn SystemStore>> {
-    open(&existing(url)).await
+    store::open(&existing(url)).await.map_err(|error| {
+        let hint = match error.kind {
+            StoreErrorKind::Refused => "; this command only looks and makes nothing: is the path right?",
+            _ => "",
+        };
+        Failure::store(format!("{error}{hint}"))
+    })
 }
 
 fn existing(url: &str) -> String {

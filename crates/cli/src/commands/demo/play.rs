@@ -137,5 +137,7 @@ async fn kill_and_replace(
     screen.event(&format!("silo {replacement} is started in its place"));
     cluster.wait_active(&replacement, watcher).await?;
     let joined_after = started.elapsed();
+    let activated = progress.snapshot().moves.saturating_sub(moves);
+    screen.event(&format!("{} grains answer from another silo by now", text::grouped(activated)));
     Ok(Killed { name, address: entry.address, declared_dead_after, moves, replacement, joined_after })
 }
