@@ -23,12 +23,15 @@ impl StoreOpener for Stores {
 /// The URL schemes that can be opened.
 pub const SCHEMES: &[&str] = &[
     "memory",
+    #[cfg(feature = "postgres")]
+    "postgres",
     #[cfg(feature = "sqlite")]
     "sqlite",
 ];
 
-/// Opens a system store: `sqlite://relative.db`, `sqlite:///absolute.db`, or `memory://name` (inside this process:
-/// the same name is the same store as long as somebody holds it).
+/// Opens a system store: `sqlite://relative.db`, `sqlite:///absolute.db`, `memory://name` (inside this process:
+/// the same name is the same store as long as somebody holds it), or `postgres://user:password@host/database` (feature
+/// `postgres`).
 ///
 /// # Errors
 /// An unknown scheme, naming the known ones; or what the store says, naming the store and never a password.
@@ -39,14 +42,18 @@ pub async fn open(url: &str) -> Result<Arc<dyn SystemStore>, StoreError> {
         operation: "open".to_owned(),
         detail,
     };
-    let parsed: StoreUrl = url.parse().map_err(|e: ParseStoreUrlError| invalid("store".to_owned(), e.to_string()))?;
+    let parsed: StoreUrl =
+        url.parse().map_err(|e: ParseStoreUrlError| invalid("store".to_owned(), e.to_string()))?;
     match parsed.scheme() {
         "memory" => Ok(memory(parsed.place())),
+        #[cfg(feature = "postgres")]
+        "postgres" => Ok(Arc::new(emmer_store_postgres::PostgresStore::open(url).await?)),
         #[cfg(feature = "sqlite")]
         "sqlite" => {
             let url = url.to_owned();
             // Opening a file blocks: not on a thread that runs turns.
-            let opened = tokio::task::spawn_blocking(move || emmer_store_sqlite::SqliteStore::open(&url)).await;
+            let opened =
+                tokio::task::spawn_blocking(move || emmer_store_sqlite::SqliteStore::open(&url)).await;
             let store = opened.map_err(|e| invalid(parsed.to_string(), e.to_string()))??;
             Ok(Arc::new(store))
         }

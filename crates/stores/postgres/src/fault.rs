@@ -1,0 +1,166 @@
+//! What went wrong, in the contract's kinds, and what it says about the statement that was sent.
+
+use std::error::Error as _;
+
+use emmer_store::{StoreError, StoreErrorKind};
+use tokio_postgres::error::{DbError, Severity, SqlState};
+
+/// A failure without its store and operation, which the caller adds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) kind: StoreErrorKind,
+    pub(crate) detail: String,
+}
+
+impl Fault {
+    pub(crate) fn new(kind: StoreErrorKind, detail: impl Into<String>) -> Self {
+        Self { kind, detail: detail.into() }
+    }
+
+    pub(crate) fn unavailable(detail: impl Into<String>) -> Self {
+        Self::new(StoreErrorKind::Unavailable, detail)
+    }
+
+    /// The failure as the contract reports it.
+    pub(crate) fn at(self, store: &str, operation: String) -> StoreError {
+        StoreError::new(self.kind, store, operation, self.detail)
+    }
+}
+
+/// How a statement failed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The server refused it or rolled it back: nothing was changed.
+    Nothing(Fault),
+    /// The same, and the same statement may succeed now: it was the victim of others, or its plan was out of date.
+    Again(Fault),
+    /// The connection or the session ended: the statement was done or not.
+    Broken(Fault),
+}
+
+impl Failure {
+    /// Reads the driver's error of a statement that was sent.
+    pub(crate) fn of(error: &tokio_postgres::Error) -> Self {
+        let fault = Fault::from(error);
+        let Some(db) = error.as_db_error() else {
+            return if before_sending(error) { Self::Nothing(fault) } else { Self::Broken(fault) };
+        };
+        // FATAL and PANIC end the session, perhaps between the commit and its acknowledgement.
+        if db.parsed_severity() != Some(Severity::Error) {
+            return Self::Broken(fault);
+        }
+        let again = [
+            SqlState::T_R_SERIALIZATION_FAILURE,
+            SqlState::T_R_DEADLOCK_DETECTED,
+            // A row was missing when the statement looked and there when it wrote.
+            SqlState::UNIQUE_VIOLATION,
+            // "cached plan must not change result type": the table was made anew.
+            SqlState::FEATURE_NOT_SUPPORTED,
+            // Somebody deallocated our prepared statements.
+            SqlState::INVALID_SQL_STATEMENT_NAME,
+        ];
+        if again.contains(db.code()) { Self::Again(fault) } else { Self::Nothing(fault) }
+    }
+
+    pub(crate) fn fault(self) -> Fault {
+        match self {
+            Self::Nothing(fault) | Self::Again(fault) | Self::Broken(fault) => fault,
+        }
+    }
+}
+
+/// The driver tells its kinds of errors apart by their words only.
+fn said(error: &tokio_postgres::Error, words: &[&str]) -> bool {
+    let text = error.to_string();
+    words.iter().any(|word| text.starts_with(word))
+}
+
+/// The driver could not put the request together.
+fn before_sending(error: &tokio_postgres::Error) -> bool {
+    said(error, &["error serializing", "error encoding", "expected "])
+}
+
+impl From<&tokio_postgres::Error> for Fault {
+    fn from(error: &tokio_postgres::Error) -> Self {
+        if let Some(db) = error.as_db_error() {
+            return Self::new(kind(db.code()), words(db));
+        }
+        let kind = if before_sending(error) {
+            StoreErrorKind::Invalid
+        } else if said(error, &["authentication", "invalid configuration", "error performing TLS"]) {
+            StoreErrorKind::Refused
+        } else {
+            StoreErrorKind::Unavailable
+        };
+        let mut detail = error.to_string();
+        let mut cause = error.source();
+        while let Some(inner) = cause {
+            detail = format!("{detail}: {inner}");
+            cause = inner.source();
+        }
+        Self::new(kind, detail)
+    }
+}
+
+impl From<tokio_postgres::Error> for Fault {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::from(&error)
+    }
+}
+
+fn words(db: &DbError) -> String {
+    let mut text = db.message().to_owned();
+    for more in [db.detail(), db.hint()].into_iter().flatten() {
+        text = format!("{text}; {more}");
+    }
+    if *db.code() == SqlState::QUERY_CANCELED {
+        text += "; another session may hold the rows, see pg_stat_activity";
+    }
+    format!("{text} (SQLSTATE {})", db.code().code())
+}
+
+fn kind(code: &SqlState) -> StoreErrorKind {
+    use StoreErrorKind::{Corrupt, Invalid, NotFound, Refused, Unavailable};
+    match code.code() {
+        "42P01" => NotFound,
+        // Permissions, a standby, a wrong database or schema.
+        "42501" | "25006" | "3D000" | "3F000" => Refused,
+        // A feature the server does not have, a limit of the server's.
+        "0A000" => Refused,
+        code => match code.get(..2) {
+            Some("28") => Refused,
+            Some("22" | "54") => Invalid,
+            Some("42" | "23") => Corrupt,
+            _ => Unavailable,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_become_kinds() {
+        use StoreErrorKind::{Corrupt, Invalid, NotFound, Refused, Unavailable};
+        for (code, wanted) in [
+            ("42P01", NotFound),
+            ("42703", Corrupt),
+            ("42501", Refused),
+            ("28P01", Refused),
+            ("28000", Refused),
+            ("3D000", Refused),
+            ("25006", Refused),
+            ("22008", Invalid),
+            ("54000", Invalid),
+            ("57014", Unavailable),
+            ("57P03", Unavailable),
+            ("53300", Unavailable),
+            ("53100", Unavailable),
+            ("40P01", Unavailable),
+            ("XX000", Unavailable),
+        ] {
+            assert_eq!(kind(&SqlState::from_code(code)), wanted, "{code}");
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Where the server is: `postgres://user:password@host:port/database?parameters`.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use emmer_store::{Result, StoreError, StoreErrorKind, StoreUrl};
+use tokio_postgres::Config;
+use tokio_postgres::config::SslMode;
+
+/// The connections a store opens at most, when the URL does not say (`pool_max=`).
+const POOL_MAX: usize = 8;
+/// The most an operator may ask for.
+const POOL_MAX_LIMIT: usize = 64;
+/// How long an operation takes at most, connecting and waiting for locks included, when the URL does not say
+/// (`timeout_ms=`).
+const OPERATION_TIMEOUT: Duration = Duration::from_millis(4_800);
+/// What an operator may ask for.
+const OPERATION_TIMEOUT_MS: RangeInclusive<u64> = 1_000..=60_000;
+/// When the kernel gives up on a peer that acknowledges nothing.
+const TCP_USER_TIMEOUT: Duration = Duration::from_secs(10);
+/// When the kernel asks a silent peer whether it is there.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
+
+/// A server and how to talk to it.
+#[derive(Clone)]
+pub(crate) struct Place {
+    /// The URL without secrets.
+    pub(crate) name: String,
+    /// What the driver connects with.
+    pub(crate) config: Config,
+    /// The most connections at once.
+    pub(crate) pool_max: usize,
+    /// How long an operation takes at most.
+    pub(crate) operation_timeout: Duration,
+}
+
+impl Place {
+    /// Reads a URL. `password` stands in for one the URL leaves out.
+    pub(crate) fn parse(text: &str, password: Option<&str>) -> Result<Self> {
+        let error = |store: &str, detail: &str| {
+            StoreError::new(StoreErrorKind::Invalid, store, "open", detail.to_owned())
+        };
+        let url: StoreUrl = text.parse().map_err(|e| error("postgres://", &format!("{e}")))?;
+        let name = url.to_string();
+        if url.scheme() != "postgres" {
+            return Err(error(&name, "this is no postgres:// URL"));
+        }
+        let mut pool_max = POOL_MAX;
+        let mut operation_timeout = OPERATION_TIMEOUT;
+        let mut driver_url = format!("postgres://{}", url.place());
+        let mut separator = '?';
+        for (key, value) in url.parameters() {
+            if key == "pool_max" {
+                let parsed = value.parse().ok().filter(|n| (1..=POOL_MAX_LIMIT).contains(n));
+                pool_max = parsed.ok_or_else(|| error(&name, "pool_max is not a number from 1 to 64"))?;
+            } else if key == "timeout_ms" {
+                let parsed = value.parse().ok().filter(|ms| OPERATION_TIMEOUT_MS.contains(ms));
+                let parsed =
+                    parsed.ok_or_else(|| error(&name, "timeout_ms is not a number from 1000 to 60000"))?;
+                operation_timeout = Duration::from_millis(parsed);
+            } else {
+                driver_url += &format!("{separator}{key}={value}");
+                separator = '&';
+            }
+        }
+        // The driver's own words may repeat a piece of a password that was not escaped.
+        let mut config: Config = driver_url.parse().map_err(|_| {
+            let expected = "expected postgres://user:password@host:port/database?parameters, with the parameters \
+                            of libpq's URLs that tokio-postgres knows (sslmode, application_name, options, \
+                            target_session_attrs, ...), pool_max and timeout_ms; special characters of user and password as %XX";
+            error(&name, expected)
+        })?;
+        if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
+            return Err(error(&name, "no host is named: expected postgres://user@host/database"));
+        }
+        if config.get_ssl_mode() == SslMode::Require {
+            return Err(error(&name, "this store has no TLS yet: sslmode=require cannot be kept"));
+        }
+        if config.get_password().is_none()
+            && let Some(password) = password
+        {
+            config.password(password);
+        }
+        if config.get_application_name().is_none() {
+            config.application_name("emmer");
+        }
+        if config.get_connect_timeout().is_none() {
+            // For each of several hosts.
+            config.connect_timeout(operation_timeout * 5 / 6);
+        }
+        config.tcp_user_timeout(TCP_USER_TIMEOUT).keepalives_idle(KEEPALIVE_IDLE);
+        Ok(Self { name, config, pool_max, operation_timeout })
+    }
+
+    /// How long the server works on one statement, waiting for locks included. Shorter than an operation may take, so
+    /// that it is the server that ends it, which tells that nothing was changed.
+    pub(crate) fn statement_timeout(&self) -> Duration {
+        self.operation_timeout * 5 / 6
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_read_and_secrets_stay_out_of_the_name() {
+        let place =
+            Place::parse("postgres://bob:s3cret@db:5433/emmer?pool_max=3&sslmode=disable", None).unwrap();
+        assert_eq!(place.name, "postgres://bob:***@db:5433/emmer?pool_max=3&sslmode=disable");
+        assert_eq!((place.pool_max, place.config.get_ports()), (3, [5433].as_slice()));
+        assert_eq!(place.config.get_password(), Some(b"s3cret".as_slice()));
+        let place = Place::parse("postgres://bob@db/emmer", Some("from the environment")).unwrap();
+        assert_eq!(place.config.get_password(), Some(b"from the environment".as_slice()));
+        // Not escaped as it should be, but there is only one way to understand it.
+        let place = Place::parse("postgres://bob:a/s3?cret@db/emmer", None).unwrap();
+        assert_eq!(place.config.get_password(), Some(b"a/s3?cret".as_slice()));
+        assert!(!place.name.contains("cret"), "{}", place.name);
+        let place = Place::parse("postgres://bob:own@db/emmer", Some("other")).unwrap();
+        assert_eq!(place.config.get_password(), Some(b"own".as_slice()));
+    }
+
+    #[test]
+    fn mistakes_are_named_without_the_password() {
+        for (url, word) in [
+            ("postgres://bob:s3cret@db/emmer?pool_max=0", "pool_max"),
+            ("postgres://bob:s3cret@db/emmer?pool_max=65", "pool_max"),
+            ("postgres://bob:s3cret@db/emmer?timeout_ms=999", "timeout_ms"),
+            ("postgres://bob:s3cret@db/emmer?colour=red", "expected"),
+            ("postgres://bob:s3cret@db:port/emmer", "%XX"),
+            ("postgres://bob:s3%ffcret@db/emmer?x", "%XX"),
+            ("postgres://bob:s3cret@db/emmer?sslmode=require", "TLS"),
+            ("postgres:///emmer", "host"),
+            ("mysql://bob:s3cret@db/emmer", "postgres"),
+        ] {
+            let error = Place::parse(url, None).map(|p| p.name).unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains(word) && !text.contains("s3cret"), "{url}: {text}");
+            assert_eq!(error.kind, StoreErrorKind::Invalid);
+        }
+    }
+}

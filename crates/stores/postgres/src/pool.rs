@@ -1,0 +1,132 @@
+//! The connections of one store: a few, opened when they are needed, reopened with growing waits.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use emmer_store::StoreErrorKind;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use crate::connection::Connection;
+use crate::fault::Fault;
+use crate::place::Place;
+
+/// The wait after the first failed attempt to connect; it doubles with every further one.
+const BACKOFF_FIRST: Duration = Duration::from_millis(50);
+/// The longest wait between two attempts.
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
+
+/// Connections, at most [`Place::pool_max`].
+pub(crate) struct Pool {
+    place: Place,
+    permits: Semaphore,
+    shared: Mutex<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    /// Connections nobody uses, the one used last on top.
+    idle: Vec<Connection>,
+    /// Attempts to connect that failed since one succeeded.
+    failures: u32,
+    /// No attempt before this moment.
+    not_before: Option<Instant>,
+}
+
+impl Pool {
+    pub(crate) fn new(place: Place) -> Self {
+        let permits = Semaphore::new(place.pool_max);
+        Self { place, permits, shared: Mutex::default() }
+    }
+
+    /// Connects once, for an operator who waits: no second attempt.
+    pub(crate) async fn warm_up(&self, deadline: Instant) -> Result<(), Fault> {
+        let connection = self.attempt(deadline).await?;
+        self.lock().idle.push(connection);
+        Ok(())
+    }
+
+    /// A connection for one operation, waiting for a free one and for a server that is away until `deadline`.
+    pub(crate) async fn acquire(&self, deadline: Instant) -> Result<Lease<'_>, Fault> {
+        let busy =
+            || Fault::unavailable(format!("all {} connections are busy (pool_max)", self.place.pool_max));
+        let permit = timeout_at(deadline, self.permits.acquire()).await.map_err(|_| busy())?;
+        let permit = permit.map_err(|_| busy())?;
+        while let Some(connection) = self.pop() {
+            if connection.is_usable() {
+                return Ok(Lease { pool: self, connection: Some(connection), permit });
+            }
+        }
+        let connection = self.connect(deadline).await?;
+        Ok(Lease { pool: self, connection: Some(connection), permit })
+    }
+
+    /// Connects, again and again until `deadline` while the server is away.
+    async fn connect(&self, deadline: Instant) -> Result<Connection, Fault> {
+        loop {
+            let not_before = self.lock().not_before;
+            if let Some(moment) = not_before {
+                sleep_until(moment.min(deadline)).await;
+            }
+            match self.attempt(deadline).await {
+                Err(fault) if fault.kind == StoreErrorKind::Unavailable => {
+                    let next = self.failed();
+                    if next >= deadline {
+                        return Err(fault);
+                    }
+                }
+                ended => return ended,
+            }
+        }
+    }
+
+    async fn attempt(&self, deadline: Instant) -> Result<Connection, Fault> {
+        let opened = timeout_at(deadline, Connection::open(&self.place)).await;
+        let opened = opened.unwrap_or_else(|_| Err(Fault::unavailable("the server does not answer")))?;
+        let mut shared = self.lock();
+        (shared.failures, shared.not_before) = (0, None);
+        Ok(opened)
+    }
+
+    /// Counts a failed attempt; when the next one may be.
+    fn failed(&self) -> Instant {
+        let mut shared = self.lock();
+        let wait = BACKOFF_FIRST.saturating_mul(1 << shared.failures.min(10)).min(BACKOFF_MAX);
+        let next = Instant::now() + wait;
+        shared.failures = shared.failures.saturating_add(1);
+        shared.not_before = Some(next);
+        next
+    }
+
+    fn pop(&self) -> Option<Connection> {
+        self.lock().idle.pop()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        // Nothing here panics half-way.
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The use of one connection. Dropped, it gives it back, unless an operation was left in the middle: then the connection
+/// is closed.
+pub(crate) struct Lease<'a> {
+    pool: &'a Pool,
+    connection: Option<Connection>,
+    #[allow(dead_code, reason = "held until the connection is back, so that there are never more")]
+    permit: SemaphorePermit<'a>,
+}
+
+impl Lease<'_> {
+    pub(crate) fn connection(&mut self) -> Result<&mut Connection, Fault> {
+        self.connection.as_mut().ok_or_else(|| Fault::unavailable("the connection is gone"))
+    }
+}
+
+impl Drop for Lease<'_> {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.take().filter(Connection::is_usable) {
+            self.pool.lock().idle.push(connection);
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! The statements of one table, and the two that carry many rows as arrays.
+
+use std::sync::Arc;
+
+use emmer_store::{Mutation, Row, TableDecl};
+use emmer_store_relational::{Names, Statements, etags};
+use tokio_postgres::types::{ToSql, Type};
+
+use crate::dialect::Postgres;
+use crate::values::{Parameter, array_name, size, type_of};
+
+/// A statement.
+#[derive(Clone, Debug)]
+pub(crate) struct Query {
+    pub(crate) text: Arc<str>,
+    /// The types of its answer's columns, where they are declared.
+    pub(crate) answers: Option<Arc<[Type]>>,
+}
+
+impl Query {
+    pub(crate) fn new(text: impl Into<Arc<str>>) -> Self {
+        Self { text: text.into(), answers: None }
+    }
+}
+
+/// The statements of one table.
+#[derive(Debug)]
+pub(crate) struct TableSql {
+    shared: Statements,
+    pub(crate) read_partition: Query,
+    pub(crate) read_row: Query,
+    pub(crate) commit: Query,
+    pub(crate) append: Query,
+}
+
+impl TableSql {
+    pub(crate) fn new(decl: &TableDecl) -> Self {
+        let shared = Statements::new(&Postgres, decl);
+        Self {
+            read_partition: select(decl, &shared.read_partition),
+            read_row: select(decl, &shared.read_row),
+            commit: Query::new(commit(decl)),
+            append: Query::new(append(decl)),
+            shared,
+        }
+    }
+
+    pub(crate) fn scan(&self, decl: &TableDecl, column: &str, wraps: bool) -> Query {
+        select(decl, &self.shared.scan(&Postgres, column, wraps))
+    }
+}
+
+fn select(decl: &TableDecl, text: &str) -> Query {
+    let columns = decl.columns.iter().map(|c| type_of(c.column_type));
+    Query { answers: Some([Type::TEXT, Type::INT8].into_iter().chain(columns).collect()), ..Query::new(text) }
+}
+
+/// What a mutation is called in the commit statement.
+mod op {
+    pub(super) const INSERT: i16 = 0;
+    pub(super) const REPLACE: i16 = 1;
+    pub(super) const UPSERT: i16 = 2;
+    pub(super) const DELETE: i16 = 3;
+    pub(super) const CHECK: i16 = 4;
+    /// Its condition cannot hold: the etag expected is none of this store's.
+    pub(super) const NEVER: i16 = 5;
+    pub(super) const DELETE_IF: i16 = 6;
+}
+
+/// The whole commit. Parameters: partition, new etag, then an array each of the mutations' positions, operations, keys,
+/// expected etags, and one of each column's values.
+///
+/// `m` locks the row of each mutation in the order of the arrays and finds its etag as of now, not as of the statement's
+/// snapshot; `verdict` is the first position whose condition does not hold; the rest writes if there is none. A row that
+/// comes into being in between makes its insert fail, and with it the statement, which is then sent again. No part joins
+/// the table with the mutations, so that no plan can be quadratic, whatever the statistics say.
+///
+/// The answer is the verdict. A commit that conflicts has locked rows, which the server would wait for the disk to
+/// remember; there is nothing to make durable, so it is told not to.
+fn commit(decl: &TableDecl) -> String {
+    let Names { table, partition, row, etag, columns } = Names::new(&Postgres, decl);
+    let numbered: Vec<_> = columns.iter().enumerate().zip(decl.columns).collect();
+    let arrays: String = numbered
+        .iter()
+        .map(|((i, _), c)| format!(", ${}::{}", i + FIRST_COLUMN, array_name(c.column_type)))
+        .collect();
+    let aliases: String = numbered.iter().map(|((i, _), _)| format!(", c{i}")).collect();
+    let values: String = numbered.iter().map(|((i, _), _)| format!(", m.c{i}")).collect();
+    let names: String = columns.iter().map(|name| format!(", {name}")).collect();
+    let lasting = numbered.iter().filter(|(_, c)| !c.volatile);
+    let assignments: String = lasting.map(|((_, name), _)| format!(", {name} = excluded.{name}")).collect();
+    let [insert, replace, upsert] = [op::INSERT, op::REPLACE, op::UPSERT];
+    let [delete, delete_if, never] = [op::DELETE, op::DELETE_IF, op::NEVER];
+    let write = format!(
+        "INSERT INTO {table} ({partition}, {row}, {etag}{names})
+           SELECT $1, m.key, $2{values} FROM m, verdict v WHERE v.conflict IS NULL"
+    );
+    format!(
+        "WITH m AS MATERIALIZED (
+           SELECT u.*, l.found
+           FROM unnest($3::int[], $4::smallint[], $5::text[], $6::bigint[]{arrays})
+                AS u(at, op, key, expected{aliases})
+           LEFT JOIN LATERAL (
+             SELECT s.{etag} AS found FROM {table} s WHERE s.{partition} = $1 AND s.{row} = u.key FOR UPDATE
+           ) l ON true
+         ), verdict AS MATERIALIZED (
+           SELECT min(m.at) FILTER (WHERE CASE m.op
+             WHEN {insert} THEN m.found IS NOT NULL
+             WHEN {upsert} THEN false
+             WHEN {delete} THEN m.found IS NULL
+             WHEN {never} THEN true
+             ELSE m.found IS DISTINCT FROM m.expected END) AS conflict
+           FROM m
+         ), inserted AS (
+           {write} AND m.op = {insert}
+         ), written AS (
+           {write} AND m.op IN ({replace}, {upsert})
+           ON CONFLICT ({partition}, {row}) DO UPDATE SET {etag} = excluded.{etag}{assignments}
+         ), deleted AS (
+           DELETE FROM {table} WHERE {partition} = $1 AND {row} = ANY (ARRAY(
+             SELECT m.key FROM m, verdict v WHERE v.conflict IS NULL AND m.op IN ({delete}, {delete_if})))
+         )
+         SELECT v.conflict,
+                CASE WHEN v.conflict IS NOT NULL THEN set_config('synchronous_commit', 'off', true) END
+         FROM verdict v"
+    )
+}
+
+/// The number of the parameter with the first column's values in a commit.
+const FIRST_COLUMN: usize = 7;
+
+/// Adds rows. Parameters: partition, etag, an array of keys, one of each column's values.
+fn append(decl: &TableDecl) -> String {
+    let Names { table, partition, row, etag, columns } = Names::new(&Postgres, decl);
+    let numbered = decl.columns.iter().enumerate();
+    let arrays: String =
+        numbered.clone().map(|(i, c)| format!(", ${}::{}", i + 4, array_name(c.column_type))).collect();
+    let aliases: String = numbered.map(|(i, _)| format!(", c{i}")).collect();
+    let names: String = columns.iter().map(|name| format!(", {name}")).collect();
+    format!(
+        "INSERT INTO {table} ({partition}, {row}, {etag}{names})
+         SELECT $1, u.key, $2{aliases} FROM unnest($3::text[]{arrays}) AS u(key{aliases})
+         ON CONFLICT ({partition}, {row}) DO NOTHING"
+    )
+}
+
+/// Rows, column by column.
+pub(crate) struct Columns<'a> {
+    arrays: Vec<Vec<Parameter<'a>>>,
+    bytes: usize,
+}
+
+impl<'a> Columns<'a> {
+    fn new(decl: &TableDecl, rows: usize) -> Self {
+        Self { arrays: decl.columns.iter().map(|_| Vec::with_capacity(rows)).collect(), bytes: 0 }
+    }
+
+    /// Adds a row, or one of nulls.
+    fn push(&mut self, decl: &TableDecl, row: Option<&'a Row>) {
+        for (array, column) in self.arrays.iter_mut().zip(decl.columns) {
+            let value = row.and_then(|row| row.get(column.name));
+            self.bytes += value.map_or(4, size);
+            array.push(Parameter(value));
+        }
+    }
+
+    fn parameters(&self) -> impl Iterator<Item = &(dyn ToSql + Sync)> {
+        self.arrays.iter().map(|array| array as &(dyn ToSql + Sync))
+    }
+}
+
+/// The parameters of a commit.
+pub(crate) struct CommitParameters<'a> {
+    partition: &'a str,
+    etag: i64,
+    at: Vec<i32>,
+    op: Vec<i16>,
+    key: Vec<&'a str>,
+    expected: Vec<Option<i64>>,
+    columns: Columns<'a>,
+}
+
+impl<'a> CommitParameters<'a> {
+    /// The first mutation stays the first, whose row every commit of its kind locks first; the others go by key, so
+    /// that two commits that meet on several rows wait for each other instead of each for the other.
+    pub(crate) fn new(decl: &TableDecl, partition: &'a str, etag: i64, mutations: &'a [Mutation]) -> Self {
+        let mut order: Vec<(i32, &Mutation)> = (0..).zip(mutations).collect();
+        if let Some((_, others)) = order.split_first_mut() {
+            others.sort_by_key(|(_, mutation)| mutation.row_key());
+        }
+        let count = order.len();
+        let mut made = Self {
+            partition,
+            etag,
+            at: Vec::with_capacity(count),
+            op: Vec::with_capacity(count),
+            key: Vec::with_capacity(count),
+            expected: Vec::with_capacity(count),
+            columns: Columns::new(decl, count),
+        };
+        for (at, mutation) in order {
+            let (op, etag, row) = match mutation {
+                Mutation::Insert { row } => (op::INSERT, None, Some(row)),
+                Mutation::Upsert { row } => (op::UPSERT, None, Some(row)),
+                Mutation::Replace { row, etag } => (op::REPLACE, Some(etag), Some(row)),
+                Mutation::Delete { etag: None, .. } => (op::DELETE, None, None),
+                Mutation::Delete { etag: Some(etag), .. } => (op::DELETE_IF, Some(etag), None),
+                Mutation::Check { etag, .. } => (op::CHECK, Some(etag), None),
+            };
+            let expected = etag.and_then(|etag| etags::number(etag));
+            made.op.push(if etag.is_some() && expected.is_none() { op::NEVER } else { op });
+            made.at.push(at);
+            made.key.push(mutation.row_key());
+            made.expected.push(expected);
+            made.columns.push(decl, row);
+        }
+        made
+    }
+
+    /// The bytes of all values.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.columns.bytes
+    }
+
+    pub(crate) fn parameters(&self) -> Vec<&(dyn ToSql + Sync)> {
+        let first: [&(dyn ToSql + Sync); FIRST_COLUMN - 1] =
+            [&self.partition, &self.etag, &self.at, &self.op, &self.key, &self.expected];
+        first.into_iter().chain(self.columns.parameters()).collect()
+    }
+}
+
+/// The parameters of an append.
+pub(crate) struct AppendParameters<'a> {
+    partition: &'a str,
+    etag: i64,
+    key: Vec<&'a str>,
+    columns: Columns<'a>,
+}
+
+impl<'a> AppendParameters<'a> {
+    /// Rows by key, so that two appends of the same rows wait for each other in one order; of rows with one key the first
+    /// stays the first.
+    pub(crate) fn new(decl: &TableDecl, partition: &'a str, etag: i64, rows: &'a [Row]) -> Self {
+        let mut order: Vec<&Row> = rows.iter().collect();
+        order.sort_by_key(|row| row.key());
+        let mut columns = Columns::new(decl, rows.len());
+        order.iter().for_each(|row| columns.push(decl, Some(row)));
+        Self { partition, etag, key: order.iter().map(|row| row.key()).collect(), columns }
+    }
+
+    /// The bytes of all values.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.columns.bytes
+    }
+
+    pub(crate) fn parameters(&self) -> Vec<&(dyn ToSql + Sync)> {
+        let first: [&(dyn ToSql + Sync); 3] = [&self.partition, &self.etag, &self.key];
+        first.into_iter().chain(self.columns.parameters()).collect()
+    }
+}

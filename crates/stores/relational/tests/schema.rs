@@ -1,0 +1,135 @@
+//! Declarations as tables, in a dialect that differs from PostgreSQL's wherever dialects differ.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use emmer_store::silos::SILO_INSTANCES;
+use emmer_store::{Column, ColumnType, TableDecl};
+use emmer_store_relational::schema::{self, Found};
+use emmer_store_relational::{Dialect, Names, SqlType, Statements, names, statements};
+
+/// Upper case, brackets, numbered parameters with a letter, types reported otherwise than declared.
+struct Loud;
+
+impl Dialect for Loud {
+    fn name_bytes_max(&self) -> usize {
+        30
+    }
+    fn fold(&self, name: &str) -> String {
+        name.to_ascii_uppercase()
+    }
+    fn quote(&self, folded: &str) -> String {
+        format!("[{folded}]")
+    }
+    fn parameter(&self, number: usize) -> String {
+        format!("@P{number}")
+    }
+    fn declared_type(&self, sql_type: SqlType) -> String {
+        match sql_type {
+            SqlType::Key(bytes) => format!("VARCHAR({bytes}) BINARY"),
+            other => self.reported_type(other),
+        }
+    }
+    fn reported_type(&self, sql_type: SqlType) -> String {
+        match sql_type {
+            SqlType::Key(bytes) => format!("VARCHAR({bytes})"),
+            SqlType::Etag => "NUMBER".to_owned(),
+            SqlType::Column(column_type) => format!("{column_type:?}").to_ascii_uppercase(),
+        }
+    }
+    fn at_most(&self, parameter: &str) -> String {
+        format!("FETCH FIRST {parameter} ROWS ONLY")
+    }
+}
+
+static DECL: TableDecl = TableDecl {
+    name: "things",
+    partition_key: "Part",
+    row_key: "Id",
+    columns: &[
+        Column::new("Name", ColumnType::Text),
+        Column::new("Number", ColumnType::Int).indexed(),
+        Column::new("At", ColumnType::Time).volatile(),
+    ],
+    schema_version: 3,
+};
+
+static LONG: TableDecl = TableDecl {
+    name: "a_table_with_a_long_name",
+    columns: &[
+        Column::new("SomeNumber", ColumnType::Int).indexed(),
+        Column::new("SomeOtherNumber", ColumnType::Int).indexed(),
+    ],
+    ..DECL
+};
+
+#[test]
+fn a_declaration_becomes_a_table_and_its_indexes() {
+    assert_eq!(
+        schema::create(&Loud, &DECL),
+        [
+            "CREATE TABLE [THINGS] ([PART] VARCHAR(256) BINARY NOT NULL, [ID] VARCHAR(512) BINARY NOT NULL, \
+             [ETAG] NUMBER NOT NULL, [NAME] TEXT, [NUMBER] INT, [AT] TIME, PRIMARY KEY ([PART], [ID]))",
+            "CREATE INDEX [THINGS_BY_NUMBER] ON [THINGS] ([NUMBER])",
+        ]
+    );
+    let script = schema::script(&Loud, &[&DECL, &SILO_INSTANCES]);
+    assert!(script.contains("VALUES ('schema things', 3);\n"), "{script}");
+    assert!(script.contains("VALUES ('layout', 1);\n") && script.contains("[SUSPECTINGSILOS]"), "{script}");
+}
+
+#[test]
+fn long_index_names_are_cut_and_stay_apart() {
+    let [a, b] = ["SomeNumber", "SomeOtherNumber"].map(|column| names::index(&Loud, &LONG, column));
+    assert!(a.len() == 30 && b.len() == 30 && a != b, "{a} {b}");
+    assert!(a.starts_with("A_TABLE_WITH_") && a == a.to_ascii_uppercase(), "{a}");
+}
+
+#[test]
+fn statements_speak_the_dialect() {
+    let sql = Statements::new(&Loud, &DECL);
+    assert_eq!(
+        sql.read_row,
+        "SELECT [ID], [ETAG], [NAME], [NUMBER], [AT] FROM [THINGS] WHERE [PART] = @P1 AND [ID] = @P2"
+    );
+    assert!(sql.read_partition.ends_with("WHERE [PART] = @P1 ORDER BY [ID]"));
+    let order = "ORDER BY [PART], [ID] FETCH FIRST @P3 ROWS ONLY";
+    assert!(
+        sql.scan(&Loud, "Number", false).ends_with(&format!("([NUMBER] >= @P1 AND [NUMBER] <= @P2) {order}"))
+    );
+    assert!(
+        sql.scan(&Loud, "Number", true).ends_with(&format!("([NUMBER] >= @P1 OR [NUMBER] <= @P2) {order}"))
+    );
+    assert_eq!(
+        statements::touch(&Loud, &DECL, "At"),
+        "UPDATE [THINGS] SET [AT] = @P3 WHERE [PART] = @P1 AND [ID] = @P2"
+    );
+    let clean_up = statements::delete_older_than(&Loud, &DECL, "At");
+    assert_eq!(clean_up.matches("[AT] < @P2").count(), 2, "{clean_up}");
+    assert_eq!(Names::new(&Loud, &DECL).columns, ["[NAME]", "[NUMBER]", "[AT]"]);
+}
+
+fn found(version: i64) -> Found {
+    let meta = vec![("layout".to_owned(), schema::LAYOUT), ("schema things".to_owned(), version)];
+    Found { meta: Some(meta), shapes: vec![schema::shape(&Loud, &DECL)] }
+}
+
+#[test]
+fn what_is_found_is_compared_with_what_is_declared() {
+    let missing = |found: &Found| schema::missing(&Loud, &[&DECL], found);
+    assert_eq!(missing(&found(3)), Ok(vec![]));
+    // Nothing there, or the table dropped by hand.
+    assert_eq!(missing(&Found { meta: None, shapes: vec![vec![]] }), Ok(vec![&DECL]));
+    assert_eq!(missing(&Found { shapes: vec![vec![]], ..found(3) }), Ok(vec![&DECL]));
+    // Another version, a table nobody recorded, another layout, another column, another type.
+    assert!(missing(&found(4)).unwrap_err().contains("version Some(4), this version knows 3"));
+    assert!(missing(&Found { meta: None, ..found(3) }).unwrap_err().contains("version None"));
+    let mut other = found(3);
+    other.meta.as_mut().unwrap()[0].1 = 9;
+    assert!(missing(&other).unwrap_err().contains("layout Some(9)"));
+    let mut other = found(3);
+    other.shapes[0].push(("EXTRA".to_owned(), "TEXT".to_owned()));
+    assert!(missing(&other).unwrap_err().contains("EXTRA"));
+    let mut other = found(3);
+    other.shapes[0][3].1 = "INT".to_owned();
+    assert!(missing(&other).is_err());
+}

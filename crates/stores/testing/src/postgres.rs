@@ -1,0 +1,228 @@
+//! PostgreSQL: its own data folder, its own port, one user with a password.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::process::{POLL, command_as, end, find, free_port, give_to, run, signal, wait_until};
+use crate::{Trouble, skip};
+
+/// The superuser of every server made here.
+pub const USER: &str = "postgres";
+/// Its password. It holds characters that a URL must escape.
+pub const PASSWORD: &str = "only/for:tests";
+/// The same in a URL.
+const PASSWORD_ESCAPED: &str = "only%2Ffor%3Atests";
+/// Debian's package.
+pub const PACKAGE: &str = "postgresql";
+/// How long a server is given to accept connections, after a crash too.
+const READY_LIMIT: Duration = Duration::from_secs(60);
+
+/// The programs of an installed PostgreSQL.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    folder: PathBuf,
+}
+
+impl Programs {
+    /// Looks where Debian puts them, newest version first, then on the `PATH`.
+    ///
+    /// # Errors
+    /// [`Trouble::Missing`].
+    pub fn find() -> Result<Self, Trouble> {
+        let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+        let number = |folder: &PathBuf| -> Option<u32> { folder.file_name()?.to_str()?.parse().ok() };
+        let mut folders: Vec<PathBuf> = versions.map(|entry| entry.path()).collect();
+        folders.sort_by_key(|folder| std::cmp::Reverse(number(folder)));
+        let folders: Vec<PathBuf> = folders.into_iter().map(|folder| folder.join("bin")).collect();
+        let initdb = find("initdb", &folders).filter(|file| file.with_file_name("postgres").is_file());
+        let folder = initdb.and_then(|file| file.parent().map(Path::to_path_buf));
+        let missing =
+            || Trouble::Missing { program: "PostgreSQL (initdb, postgres)".to_owned(), package: PACKAGE };
+        Ok(Self { folder: folder.ok_or_else(missing)? })
+    }
+
+    /// Makes an empty data folder, `data`, in `folder`.
+    ///
+    /// # Errors
+    /// What initdb says.
+    pub fn initialize(&self, folder: &Path) -> Result<(), Trouble> {
+        let failed = |e: std::io::Error| Trouble::Failed(format!("{}: {e}", folder.display()));
+        let password = folder.join("password");
+        fs::write(&password, PASSWORD).map_err(failed)?;
+        give_to(USER, folder)?;
+        give_to(USER, &password)?;
+        let mut initdb = command_as(USER, &self.folder.join("initdb"));
+        initdb.arg("-D").arg(folder.join("data")).args([
+            "-U",
+            USER,
+            "-A",
+            "scram-sha-256",
+            "--no-sync",
+            "-E",
+            "UTF8",
+        ]);
+        // A locale that orders text otherwise than by bytes, where there is one: keys must not care.
+        initdb.args(["--locale", "C.UTF-8"]).arg("--pwfile").arg(&password).current_dir(folder);
+        run(&mut initdb)
+    }
+
+    /// The server on an initialized folder; it writes to `log` there.
+    ///
+    /// # Errors
+    /// The log cannot be written.
+    pub fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
+        let failed = |e: std::io::Error| Trouble::Failed(format!("{}: {e}", folder.display()));
+        let log = File::options().create(true).append(true).open(folder.join("log")).map_err(failed)?;
+        let mut command = command_as(USER, &self.folder.join("postgres"));
+        command.arg("-D").arg(folder.join("data")).current_dir(folder);
+        for setting in [
+            "listen_addresses=127.0.0.1".to_owned(),
+            format!("port={port}"),
+            format!("unix_socket_directories={}", folder.display()),
+            "max_connections=200".to_owned(),
+            // What a killed server has written the kernel still writes; only a host that dies would lose it. Waiting
+            // for a disk that others keep busy would say nothing about the store.
+            "fsync=off".to_owned(),
+        ] {
+            command.arg("-c").arg(setting);
+        }
+        command.stdin(Stdio::null()).stdout(log.try_clone().map_err(failed)?).stderr(log);
+        Ok(command)
+    }
+
+    /// Waits until a server accepts connections.
+    ///
+    /// # Errors
+    /// It ends or takes longer than a minute; the end of its log.
+    pub fn wait_until_ready(&self, child: &mut Child, folder: &Path, port: u16) -> Result<(), Trouble> {
+        let asks = || self.is_ready(port);
+        wait_until(child, &folder.join("log"), READY_LIMIT, asks)
+    }
+
+    /// Whether a server on `port` accepts connections.
+    pub fn is_ready(&self, port: u16) -> bool {
+        let mut ask = Command::new(self.folder.join("pg_isready"));
+        ask.args(["-q", "-h", "127.0.0.1", "-p"]).arg(port.to_string());
+        run(&mut ask).is_ok()
+    }
+
+    /// `psql` of the same version.
+    pub fn psql(&self) -> PathBuf {
+        self.folder.join("psql")
+    }
+}
+
+/// The address of a database for `emmer_store_postgres`.
+pub fn url(port: u16, database: &str) -> String {
+    format!("postgres://{USER}:{PASSWORD_ESCAPED}@127.0.0.1:{port}/{database}")
+}
+
+/// A server for one test. Dropped, it ends and its folder is removed.
+#[derive(Debug)]
+pub struct PostgresServer {
+    programs: Programs,
+    child: Child,
+    folder: TempDir,
+    port: u16,
+}
+
+impl PostgresServer {
+    /// Makes a data folder and starts a server on it.
+    ///
+    /// # Errors
+    /// PostgreSQL is not installed or does not start.
+    pub fn start() -> Result<Self, Trouble> {
+        let programs = Programs::find()?;
+        let folder = TempDir::with_prefix("emmer-postgres-").map_err(|e| Trouble::Failed(e.to_string()))?;
+        programs.initialize(folder.path())?;
+        let port = free_port()?;
+        let child = launch(&programs, folder.path(), port)?;
+        Ok(Self { programs, child, folder, port })
+    }
+
+    /// The same for a test that is skipped, loudly, where PostgreSQL is not installed.
+    ///
+    /// # Panics
+    /// In CI when PostgreSQL is not installed, and everywhere when it is but does not start.
+    pub fn start_or_skip(test: &str) -> Option<Self> {
+        Self::start().map_err(|trouble| skip(test, &trouble)).ok()
+    }
+
+    /// The address of a database on it.
+    pub fn url(&self, database: &str) -> String {
+        url(self.port, database)
+    }
+
+    /// The port it listens on, at 127.0.0.1.
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// What `psql` prints for `sql` in the database `postgres`.
+    ///
+    /// # Errors
+    /// What psql says.
+    pub fn psql(&self, arguments: &[&str]) -> Result<String, Trouble> {
+        let failed = |words: String| Trouble::Failed(format!("psql: {words}"));
+        let ended =
+            Command::new(self.programs.psql()).arg("-X").arg(self.url("postgres")).args(arguments).output();
+        let ended = ended.map_err(|e| failed(e.to_string()))?;
+        if !ended.status.success() {
+            return Err(failed(String::from_utf8_lossy(&ended.stderr).into_owned()));
+        }
+        Ok(String::from_utf8_lossy(&ended.stdout).into_owned())
+    }
+
+    /// Sends the main process a signal (`STOP`, `CONT`, ...).
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn signal(&self, name: &str) -> Result<(), Trouble> {
+        signal(self.child.id(), name)
+    }
+
+    /// Kills the main process as a crash would; its sessions die with it.
+    pub fn kill(&mut self) {
+        // It may have died by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Starts it again on the same data and port after [`kill`](Self::kill).
+    ///
+    /// # Errors
+    /// It does not start within a minute.
+    pub fn start_again(&mut self) -> Result<(), Trouble> {
+        let begun = Instant::now();
+        loop {
+            // Sessions of the dead server may hold its shared memory for a moment: then the new one refuses to start.
+            match launch(&self.programs, self.folder.path(), self.port) {
+                Ok(child) => {
+                    self.child = child;
+                    return Ok(());
+                }
+                Err(trouble) if begun.elapsed() > READY_LIMIT => return Err(trouble),
+                Err(_) => std::thread::sleep(POLL),
+            }
+        }
+    }
+}
+
+fn launch(programs: &Programs, folder: &Path, port: u16) -> Result<Child, Trouble> {
+    let mut child = programs.server(folder, port)?.spawn().map_err(|e| Trouble::Failed(e.to_string()))?;
+    if let Err(trouble) = programs.wait_until_ready(&mut child, folder, port) {
+        end(&mut child, "INT");
+        return Err(trouble);
+    }
+    Ok(child)
+}
+
+impl Drop for PostgresServer {
+    fn drop(&mut self) {
+        end(&mut self.child, "INT");
+    }
+}

@@ -1,0 +1,135 @@
+//! Child processes: as which user, on which port, how they end.
+
+use std::fs;
+use std::io::{Read, Seek, SeekFrom};
+use std::net::TcpListener;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::Trouble;
+
+/// How long a server is given to end by itself.
+const END_LIMIT: Duration = Duration::from_secs(10);
+/// How often something that takes a moment is asked for.
+pub(crate) const POLL: Duration = Duration::from_millis(20);
+/// How much of a log an error repeats, in bytes.
+const LOG_TAIL_BYTES: u64 = 2_000;
+
+/// Whether this process runs as root, as which several servers refuse to run.
+pub fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|me| me.uid() == 0)
+}
+
+/// `program`, run as `user` when this process is root.
+pub fn command_as(user: &str, program: &Path) -> Command {
+    if !is_root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    command.arg(format!("--reuid={user}")).arg(format!("--regid={user}")).arg("--init-groups").arg(program);
+    command
+}
+
+/// Gives a folder to `user` when this process is root.
+///
+/// # Errors
+/// There is no such user.
+pub fn give_to(user: &str, folder: &Path) -> Result<(), Trouble> {
+    if is_root() { run(Command::new("chown").arg(user).arg(folder)) } else { Ok(()) }
+}
+
+/// Runs a command to its end.
+///
+/// # Errors
+/// It does not start or fails; its own words.
+pub fn run(command: &mut Command) -> Result<(), Trouble> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let failed = |words: String| Trouble::Failed(format!("{program}: {words}"));
+    let ended = command.stdin(Stdio::null()).output().map_err(|e| failed(e.to_string()))?;
+    if ended.status.success() {
+        return Ok(());
+    }
+    Err(failed(format!("{}; {}", ended.status, String::from_utf8_lossy(&ended.stderr).trim())))
+}
+
+/// A port of this host that nobody listens on at this moment.
+///
+/// # Errors
+/// There is none.
+pub fn free_port() -> Result<u16, Trouble> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
+    listener.map(|address| address.port()).map_err(|e| Trouble::Failed(format!("no free port: {e}")))
+}
+
+/// Asks `ready` until it says yes; not longer than `limit`, nor than the server lives.
+///
+/// # Errors
+/// The end of its log.
+pub fn wait_until(
+    child: &mut Child,
+    log: &Path,
+    limit: Duration,
+    mut ready: impl FnMut() -> bool,
+) -> Result<(), Trouble> {
+    let begun = Instant::now();
+    loop {
+        if ready() {
+            return Ok(());
+        }
+        let ended = child.try_wait().map_err(|e| Trouble::Failed(e.to_string()))?;
+        let words = match ended {
+            Some(status) => format!("the server ended: {status}"),
+            None if begun.elapsed() > limit => format!("the server is not ready after {limit:?}"),
+            None => {
+                std::thread::sleep(POLL);
+                continue;
+            }
+        };
+        return Err(Trouble::Failed(format!("{words}; its log ends:\n{}", tail(log))));
+    }
+}
+
+/// The end of a file.
+fn tail(log: &Path) -> String {
+    let read = || -> std::io::Result<Vec<u8>> {
+        let mut file = fs::File::open(log)?;
+        let start = file.metadata()?.len().saturating_sub(LOG_TAIL_BYTES);
+        file.seek(SeekFrom::Start(start))?;
+        let mut bytes = Vec::new();
+        file.take(LOG_TAIL_BYTES).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    read().map_or_else(|e| e.to_string(), |bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Sends a signal (`INT`, `TERM`, `KILL`, `STOP`, `CONT`) to one process.
+///
+/// # Errors
+/// There is no such process.
+pub fn signal(pid: u32, name: &str) -> Result<(), Trouble> {
+    run(Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()))
+}
+
+/// Asks a child to end by a signal, and kills it if it does not.
+pub fn end(child: &mut Child, name: &str) {
+    let begun = Instant::now();
+    // A process that is gone needs no signal.
+    let _ = signal(child.id(), name);
+    while begun.elapsed() < END_LIMIT {
+        match child.try_wait() {
+            Ok(None) => std::thread::sleep(POLL),
+            Ok(Some(_)) | Err(_) => return,
+        }
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// The first of `folders`, then of the environment's `PATH`, that has `program`.
+pub fn find(program: &str, folders: &[PathBuf]) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let all = folders.iter().cloned().chain(std::env::split_paths(&path));
+    all.map(|folder| folder.join(program)).find(|file| file.is_file())
+}
