@@ -64,6 +64,8 @@ pub struct Config {
     pub enable_indirect_probes: bool,
     /// How many intermediaries are asked. Classic 1, default 2.
     pub num_indirect_probes: u32,
+    /// How many of the last attempts before a vote go through intermediaries. 2; the original's code: 1.
+    pub num_indirect_attempts: u32,
     /// Whether a negative answer from a healthy intermediary counts as its vote too ("counts as both votes").
     /// Classic yes, default no (idea 4).
     pub indirect_probe_counts_as_vote: bool,
@@ -205,6 +207,7 @@ impl Default for Config {
             vote_needs_witness: true,
             enable_indirect_probes: true,
             num_indirect_probes: 2,
+            num_indirect_attempts: 2,
             indirect_probe_counts_as_vote: false,
             enable_connection_liveness_check: true,
             connection_liveness_window: Duration::ZERO,
@@ -303,6 +306,7 @@ impl Config {
             death_vote_expiration_timeout: secs(120),
             i_am_alive_table_publish_timeout: secs(30),
             num_missed_table_i_am_alive_limit: 3,
+            num_indirect_attempts: 1,
             enable_connection_liveness_check: true,
             connection_liveness_window: secs(60),
             max_defunct_silo_entries: 25,

@@ -84,10 +84,22 @@ impl Membership {
         let fresh = self.config.stale_after() * 2 / 3;
         let touched = self.table.touched.is_some_and(|at| now.mono.saturating_since(at) < fresh);
         let votes = if touched { self.votes_in_full() } else { 1 };
+        let votes = votes.saturating_sub(self.standing_votes(now));
         let enough = (times.len() + 1).saturating_sub(votes).max(1);
         if let Some(confirmed) = times.get(enough - 1) {
             self.confirm(now, *confirmed);
         }
+    }
+
+    /// Votes against this silo that stand in the table, of silos that do not probe it any more.
+    fn standing_votes(&self, now: Now) -> usize {
+        let Some(row) = self.view.get(&self.me.address) else { return 0 };
+        let votes = row.votes.iter().filter(|vote| {
+            !self.fence.heard.contains_key(&vote.voter)
+                && self.may_still_count(now, vote)
+                && self.view.get(&vote.voter).is_some_and(|voter| voter.status == SiloStatus::Active)
+        });
+        votes.count()
     }
 
     /// The table showed the view in force to be the latest when it was asked at `sent`.

@@ -11,9 +11,6 @@ use crate::message::Message;
 /// The most indirect probes one silo carries out for others at a time. One more is not answered.
 const HELPED_MAX: usize = 64;
 
-/// How many attempts before the vote go through intermediaries (seed 000: "has two probe attempts remaining").
-const INDIRECT_ATTEMPTS: u32 = 2;
-
 /// A probe carried out for somebody else.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Help {
@@ -26,13 +23,10 @@ pub(crate) struct Help {
 impl Membership {
     /// Whether the probe of `silo` that is being sent is one of the last before a vote.
     pub(crate) fn indirect_is_due(&self, silo: &SiloAddress) -> bool {
-        let limit = self.config.num_missed_probes_limit;
+        let (limit, attempts) = (self.config.num_missed_probes_limit, self.config.num_indirect_attempts);
         self.config.enable_indirect_probes
             && self.peers.get(silo).is_some_and(|peer| {
-                !peer.gone
-                    && peer.misses > 0
-                    && peer.misses + INDIRECT_ATTEMPTS >= limit
-                    && peer.misses < limit
+                !peer.gone && peer.misses > 0 && peer.misses + attempts >= limit && peer.misses < limit
             })
     }
 

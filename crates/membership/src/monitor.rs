@@ -145,11 +145,12 @@ impl Membership {
         self.next_seq += 1;
         let seq = self.next_seq;
         let witnessed = self.has_witness(&silo);
+        let confirms = self.may_confirm(now, &silo);
         let Some(peer) = self.peers.get_mut(&silo) else { return };
         peer.witnessed = witnessed;
         let timeout = peer.timeout(&self.config, stretch);
         peer.on_sent(now.mono, seq, timeout);
-        let (misses, echo) = (peer.misses, peer.echo(now.mono));
+        let (misses, echo) = (peer.misses, if confirms { peer.echo } else { 0 });
         let asked = self.indirect_is_due(&silo) && self.ask_indirectly(now, silo, timeout);
         // Classic: the attempt is the intermediary's, if there is one.
         if !(asked && self.config.indirect_probe_counts_as_vote) {
@@ -201,12 +202,17 @@ impl Membership {
         }
         let period = self.config.probe_period;
         // Where the fence is short the stamp goes back at once, not with the next probe.
-        let seen = !self.config.fence_timeout.is_zero() && self.config.fence_timeout < period * 3;
+        let short = !self.config.fence_timeout.is_zero() && self.config.fence_timeout < period * 3;
+        let seen = short && self.may_confirm(now, &from);
         let Some(peer) = self.peers.get_mut(&from) else { return };
         peer.echo = stamp;
         if peer.on_answer(now.mono, seq, period) {
-            if seen && peer.echo(now.mono) > 0 {
+            if seen {
                 self.effects.push_back(Effect::Send { to: from, message: Message::Seen { stamp } });
+            }
+            if self.config.connection_liveness_window > Duration::ZERO {
+                // The original counts whatever came over the connection, answers to probes too.
+                peer.heard = Some(now.mono);
             }
             self.counters.probes_answered += 1;
             self.health.answered(now);

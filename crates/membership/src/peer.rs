@@ -118,9 +118,9 @@ impl Peer {
         timeout.saturating_mul(stretch.max(1))
     }
 
-    /// The stamp to give back; 0 when this silo must not confirm that the peer is alive.
-    pub(crate) fn echo(&self, now: Instant) -> u64 {
-        if self.doubt_until.is_some_and(|until| now < until) { 0 } else { self.echo }
+    /// Whether this silo must not confirm that the peer is alive.
+    pub(crate) fn is_in_doubt(&self, now: Instant) -> bool {
+        self.doubt_until.is_some_and(|until| now < until)
     }
 
     pub(crate) fn on_sent(&mut self, now: Instant, seq: u64, timeout: Duration) {

@@ -58,6 +58,21 @@ impl Membership {
         self.unwish(&Key::Vote(*target, self.me.address));
     }
 
+    /// Whether this silo may give back the stamps of `silo`, and so confirm that it is alive: not while a vote of its own
+    /// may be on its way into the table, or stands there.
+    pub(crate) fn may_confirm(&self, now: Now, silo: &SiloAddress) -> bool {
+        let me = self.me.address;
+        let in_doubt = self.peers.get(silo).is_some_and(|peer| peer.is_in_doubt(now.mono));
+        let stands = |vote: &Vote| vote.voter == me && self.may_still_count(now, vote);
+        !in_doubt && !self.view.get(silo).is_some_and(|row| row.votes.iter().any(stands))
+    }
+
+    /// Whether a vote in the table may still count for some writer's clock.
+    pub(crate) fn may_still_count(&self, now: Now, vote: &Vote) -> bool {
+        let window = self.config.death_vote_expiration_timeout;
+        now.wall.saturating_since(vote.at) < window + window / 2
+    }
+
     /// Whether application bytes from the suspect speak against a vote.
     fn is_heard_of(&self, now: Now, target: &SiloAddress) -> bool {
         if !self.config.enable_connection_liveness_check {
@@ -132,7 +147,12 @@ impl Membership {
                     peer.heard = Some(now.mono);
                 }
             }
-            ConnectionEvent::Broken => self.dial_peer(silo),
+            ConnectionEvent::Broken => {
+                if let Some(peer) = self.peers.get_mut(&silo) {
+                    peer.heard = None;
+                }
+                self.dial_peer(silo);
+            }
             // It will write its own Dead; if it does not, its row is probed like any other.
             ConnectionEvent::Goodbye => {}
         }

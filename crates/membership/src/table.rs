@@ -33,6 +33,8 @@ pub(crate) struct TableLane {
     /// A commit with an unknown outcome may still arrive. If nothing is left to write, its base has to be taken from
     /// it: a death must not appear in the table when nobody waits for it any more.
     unsettled: bool,
+    /// Nothing is written any more; never but for a planted bug.
+    stuck: bool,
     /// The view is fresh from the table, read for the commit that follows (classic only).
     fresh: bool,
     /// The table did not answer the last request.
@@ -89,6 +91,9 @@ impl Membership {
     }
 
     fn pump_commit(&mut self, now: Now) {
+        if self.table.stuck {
+            return;
+        }
         // Seed 000: "S first reads the latest table state". With ordered views the view in force is as good as a
         // read: if it is not the latest, the conditional commit fails.
         if !self.config.batch_writes && !self.table.fresh {
@@ -260,8 +265,8 @@ impl Membership {
     fn on_conflict(&mut self, now: Now) {
         self.counters.commits_lost += 1;
         if self.has(Bug::LostCommitForgotten) {
-            self.writer.queue.clear();
-            self.own.clear();
+            // Takes wishes as before, and never writes again.
+            self.table.stuck = true;
             return;
         }
         self.effects.push_back(Effect::Event(Event::CommitLost));
