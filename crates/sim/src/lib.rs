@@ -27,8 +27,8 @@ pub mod time;
 pub mod trace;
 pub mod world;
 
-pub use run::{Outcome, run, run_traced};
+pub use run::{Outcome, run, run_prepared, run_traced};
 pub use scenario::{Fault, Profile, Scenario, Step};
 pub use swarm::Swarm;
 pub use time::VirtualTime;
-pub use world::World;
+pub use world::{Prepare, World};

@@ -7,7 +7,7 @@ use crate::measure::Measures;
 use crate::scenario::Scenario;
 use crate::store::StoreStats;
 use crate::time::VirtualTime;
-use crate::world::World;
+use crate::world::{Prepare, World};
 
 /// How often the liveness phase looks whether the cluster is whole.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -38,6 +38,11 @@ pub struct Outcome {
 /// Runs `scenario` to its end, or to the first violation.
 pub fn run(scenario: &Scenario) -> Outcome {
     run_world(World::new(scenario.clone(), false))
+}
+
+/// Like [`run`]; each machine is handed to `prepare` before it joins.
+pub fn run_prepared(scenario: &Scenario, prepare: &Prepare) -> Outcome {
+    run_world(World::prepared(scenario.clone(), false, Some(prepare.clone())))
 }
 
 /// Like [`run`], with a line for each event.

@@ -57,6 +57,7 @@ impl Swarm {
         scenario.start_within = *pick(&mut rng, &[Duration::from_micros(1), ms(50), ms(1_000), ms(20_000)]);
         scenario.start_hosts = if rng.chance(0.2) { 1 + index(&mut rng, hosts) } else { hosts };
         draw_environment(&mut rng, &mut scenario);
+        draw_parameters(&mut rng, &mut scenario);
         draw_steps(&mut rng, &mut scenario);
         if rng.chance(0.6) {
             scenario.restart_after = Some(ms(200) + rng.duration_below(ms(10_000)));
@@ -152,6 +153,31 @@ fn draw_environment(rng: &mut SeededRng, scenario: &mut Scenario) {
     }
     scenario.health_period = rng.chance(0.7).then_some(ms(1_000));
     scenario.traffic_period = rng.chance(0.3).then_some(ms(500));
+}
+
+/// Parameters at which rare paths become frequent: votes that expire soon, rows that are cleaned up soon, short
+/// logs of deltas, narrow trees.
+fn draw_parameters(rng: &mut SeededRng, scenario: &mut Scenario) {
+    let config = &mut scenario.config;
+    if rng.chance(0.3) {
+        config.death_vote_expiration_timeout =
+            config.patience() + *pick(rng, &[ms(2_000), ms(10_000), ms(40_000)]);
+    }
+    if rng.chance(0.4) {
+        config.defunct_silo_cleanup_period = *pick(rng, &[ms(2_000), ms(15_000)]);
+        config.defunct_silo_expiration = *pick(rng, &[ms(1), ms(10_000), ms(60_000)]);
+        config.max_defunct_silo_entries = *pick(rng, &[1, 3, 100]);
+    }
+    if rng.chance(0.3) {
+        config.delta_log_max = *pick(rng, &[1, 3]);
+        config.fan_out = *pick(rng, &[2, 3]);
+    }
+    if rng.chance(0.2) {
+        config.table_refresh_timeout = *pick(rng, &[ms(3_000), ms(20_000)]);
+    }
+    if rng.chance(0.2) {
+        config.i_am_alive_table_publish_timeout = *pick(rng, &[ms(2_000), ms(10_000)]);
+    }
 }
 
 /// Which kinds of faults a seed turns on.

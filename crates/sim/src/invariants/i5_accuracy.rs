@@ -30,9 +30,10 @@ pub(super) fn check(facts: &Facts<'_>, record: &Record) -> Result<(), Violation>
         if overdue && change.before.as_ref().is_some_and(|row| row.status == SiloStatus::Joining) {
             continue;
         }
-        // Evidence is gathered for as long as misses take to add up, then counts for the vote window.
-        let patience = (config.patience() + config.probe_period + config.max_probe_timeout) * 10;
-        let window = config.death_vote_expiration_timeout + patience + Duration::from_secs(30);
+        // Evidence is gathered for as long as misses take to add up, is written soon, and counts for the vote window.
+        let gathering = (config.patience() + config.probe_period) * 3 + config.max_probe_timeout;
+        let window =
+            config.death_vote_expiration_timeout + gathering + config.table_timeout + Duration::from_secs(15);
         let excused = facts.trouble_at.is_some_and(|at| facts.now.since(at) <= window);
         if !excused {
             let what = format!(

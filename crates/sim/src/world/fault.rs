@@ -5,8 +5,8 @@ use std::time::Duration;
 use emmer_core::{SiloAddress, SiloEntry, SiloStatus};
 use emmer_membership::{ConnectionEvent, Membership};
 
-use super::World;
 use super::event::Event;
+use super::{Prepare, World};
 use crate::host::Hosts;
 use crate::net::HostSet;
 use crate::process::{Life, Process, Slow};
@@ -33,7 +33,12 @@ impl World {
         let now = clock.now(self.now);
         let entry = SiloEntry::new(address, SiloStatus::Created, now.wall);
         let machine = match Membership::new(self.scenario.config.clone(), entry, seed, now) {
-            Ok(machine) => Some(Box::new(machine)),
+            Ok(mut machine) => {
+                if let Some(Prepare(prepare)) = &self.prepare {
+                    prepare(&mut machine);
+                }
+                Some(Box::new(machine))
+            }
             Err(error) => {
                 self.trace.line(self.now, format_args!("{number:>4} refuses its options: {error}"));
                 None

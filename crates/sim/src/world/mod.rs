@@ -11,6 +11,8 @@ mod effect;
 mod event;
 mod fault;
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use emmer_core::SiloAddress;
@@ -30,6 +32,23 @@ use crate::trace::{Trace, mix};
 
 use event::Event;
 
+/// What is done to each machine before it joins: tests plant bugs with it.
+#[derive(Clone)]
+pub struct Prepare(Arc<dyn Fn(&mut Membership) + Send + Sync>);
+
+impl Prepare {
+    /// Calls `prepare` with each machine.
+    pub fn new(prepare: impl Fn(&mut Membership) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(prepare))
+    }
+}
+
+impl fmt::Debug for Prepare {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Prepare")
+    }
+}
+
 /// What the invariants may see. A macro, because the checks themselves are borrowed at the same time.
 macro_rules! facts {
     ($world:ident) => {
@@ -47,6 +66,7 @@ macro_rules! facts {
 /// Everything there is.
 #[derive(Debug)]
 pub struct World {
+    prepare: Option<Prepare>,
     now: VirtualTime,
     queue: Queue<Event>,
     scenario: Scenario,
@@ -72,9 +92,15 @@ pub struct World {
 impl World {
     /// The world of `scenario`, before anything happened. Keeps a line for each event when `keep_lines`.
     pub fn new(scenario: Scenario, keep_lines: bool) -> Self {
+        Self::prepared(scenario, keep_lines, None)
+    }
+
+    /// Like [`new`](Self::new); each machine is handed to `prepare` before it joins.
+    pub fn prepared(scenario: Scenario, keep_lines: bool, prepare: Option<Prepare>) -> Self {
         let seed = |part: u64| mix(mix(0x51ed_270b, scenario.seed), part);
         let always = scenario.network.loss > 0.0 || scenario.network.latency.tail > 0.0;
         let mut world = Self {
+            prepare,
             now: VirtualTime::ZERO,
             queue: Queue::default(),
             hosts: Hosts::new(scenario.hosts),
