@@ -42,8 +42,13 @@ pub async fn open(url: &str) -> Result<Arc<dyn SystemStore>, StoreError> {
         operation: "open".to_owned(),
         detail,
     };
-    let parsed: StoreUrl =
-        url.parse().map_err(|e: ParseStoreUrlError| invalid("store".to_owned(), e.to_string()))?;
+    let unknown = |scheme: &str| {
+        format!("this build has no store for the scheme {scheme:?}: it has {}", SCHEMES.join(", "))
+    };
+    let parsed: StoreUrl = url.parse().map_err(|e| match e {
+        ParseStoreUrlError::UnknownScheme(scheme) => invalid(format!("{scheme}://"), unknown(&scheme)),
+        e @ ParseStoreUrlError::NoScheme => invalid("store".to_owned(), e.to_string()),
+    })?;
     match parsed.scheme() {
         "memory" => Ok(memory(parsed.place())),
         #[cfg(feature = "postgres")]
@@ -57,11 +62,7 @@ pub async fn open(url: &str) -> Result<Arc<dyn SystemStore>, StoreError> {
             let store = opened.map_err(|e| invalid(parsed.to_string(), e.to_string()))??;
             Ok(Arc::new(store))
         }
-        other => {
-            let known = SCHEMES.join(", ");
-            let detail = format!("this build has no store for the scheme {other:?}: it has {known}");
-            Err(invalid(parsed.to_string(), detail))
-        }
+        other => Err(invalid(parsed.to_string(), unknown(other))),
     }
 }
 

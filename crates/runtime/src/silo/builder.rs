@@ -383,6 +383,7 @@ fn make_core(
         fence: watch::Sender::new(false),
         fenced: AtomicBool::new(false),
         fence_at: AtomicU64::new(u64::MAX),
+        lapse_noted: AtomicBool::new(false),
         placement: Mutex::new(PlacementTable::new(seed)),
         outboxes: Outboxes::default(),
         stopped: CancellationToken::new(),

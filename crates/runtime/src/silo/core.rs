@@ -61,6 +61,8 @@ pub(crate) struct SiloCore {
     pub(crate) fenced: AtomicBool,
     /// When the fence closes by itself, in milliseconds of the clock.
     pub(crate) fence_at: AtomicU64,
+    /// Whether the log was told that this moment has passed.
+    pub(crate) lapse_noted: AtomicBool,
     pub(crate) placement: Mutex<PlacementTable>,
     pub(crate) outboxes: Outboxes,
     /// Fires when the silo has ended; every task of the silo ends with it.
@@ -104,6 +106,7 @@ impl SiloCore {
     pub(crate) fn set_fence_deadline(&self, at: Option<Instant>) {
         let millis = at.map_or(u64::MAX, |at| (at - COARSE_LAG).as_nanos() / 1_000_000);
         self.fence_at.store(millis, Ordering::Relaxed);
+        self.lapse_noted.store(false, Ordering::Relaxed);
         self.fence.send_if_modified(|_| true);
     }
 
@@ -118,6 +121,9 @@ impl SiloCore {
     /// Waits until turns may start. A silo that has ended never returns from here: its callers' deadlines do.
     pub(crate) async fn wait_unfenced(&self) {
         if self.is_fenced() {
+            if !self.fenced.load(Ordering::Acquire) && !self.lapse_noted.swap(true, Ordering::Relaxed) {
+                tracing::warn!(me = %self.address, "the right to start turns has lapsed: waiting for a confirmation");
+            }
             let mut fence = self.fence.subscribe();
             while self.is_fenced() && fence.changed().await.is_ok() {}
             if self.stopped.is_cancelled() {
