@@ -1,6 +1,8 @@
 //! Cluster membership as a sans-IO state machine.
 
 pub mod api;
+#[cfg(test)]
+mod chaos_tests;
 mod compact;
 pub mod config;
 pub mod counters;

@@ -60,6 +60,10 @@ pub(crate) struct World {
     pub(crate) commits: u64,
     /// Every version's rows, as status by address.
     pub(crate) history: Vec<BTreeMap<SiloAddress, SiloStatus>>,
+    /// When each silo's death came into the table.
+    pub(crate) died_at: BTreeMap<SiloAddress, Instant>,
+    /// Prints what happens, to look into a failing seed.
+    pub(crate) trace: bool,
     /// Pairs (from, to) between which nothing passes.
     pub(crate) cut: BTreeSet<(SiloAddress, SiloAddress)>,
 }
@@ -85,6 +89,8 @@ impl World {
             store: Store::Up,
             commits: 0,
             history: vec![BTreeMap::new()],
+            died_at: BTreeMap::new(),
+            trace: false,
             cut: BTreeSet::new(),
         }
     }
@@ -152,6 +158,9 @@ impl World {
 
     fn execute(&mut self, i: usize, effect: Effect) {
         let me = self.silos[i].machine.me();
+        if self.trace && !matches!(effect, Effect::Send { .. }) {
+            println!("{:?} {me} => {effect:?}", self.now);
+        }
         match effect {
             Effect::Table { op, request } => self.later(2_500, Happening::Ask(i, op, request)),
             Effect::Send { to, message } => {
@@ -253,6 +262,9 @@ impl World {
     }
 
     fn happen(&mut self, what: Happening) {
+        if self.trace {
+            println!("{:?} {what:?}", self.now);
+        }
         match what {
             Happening::Message(from, to, message) => {
                 self.messages += 1;
@@ -323,6 +335,9 @@ impl World {
             if let Some(old) = self.rows.get(&row.address) {
                 assert!(old.status <= row.status, "I3: {old:?} becomes {row:?}");
                 row.i_am_alive_time = old.i_am_alive_time;
+            }
+            if row.status == SiloStatus::Dead {
+                self.died_at.entry(row.address).or_insert(self.now);
             }
             self.rows.insert(row.address, row);
         }
