@@ -21,6 +21,8 @@ pub(crate) enum Code {
     Mismatch = 6,
     /// An input file cannot be read or is malformed.
     Input = 7,
+    /// A simulated run violated an invariant.
+    Violated = 8,
     /// The cluster declared this silo dead; it stopped itself. The same number as
     /// [`emmer::EXIT_CODE_TERMINATED`], which an application's own silos end with.
     DeclaredDead = 86,
@@ -39,6 +41,7 @@ Exit codes:
     5  the silo could not join the cluster
     6  the demo's totals differ from the file's
     7  an input file cannot be read or is malformed
+    8  a simulated run violated an invariant
    86  the cluster declared this silo dead; start a new one
   130  interrupted";
 
@@ -99,6 +102,7 @@ mod tests {
             Code::DeclaredDead,
             Code::Mismatch,
             Code::Input,
+            Code::Violated,
             Code::Interrupted,
         ] {
             let number = code as u8;

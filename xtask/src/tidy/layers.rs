@@ -74,10 +74,10 @@ pub(crate) const LAYERS: &[Layer] = &[
     Layer {
         package: "emmer-cli",
         sans_io: false,
-        may_use: &["emmer", "emmer-example-*"],
+        may_use: &["emmer", "emmer-example-*", "emmer-sim"],
         tests_may_use: &["emmer-core", "emmer-wire"],
     },
-    Layer { package: "xtask", sans_io: false, may_use: &[], tests_may_use: &[] },
+    Layer { package: "xtask", sans_io: false, may_use: &["emmer-test-servers"], tests_may_use: &[] },
 ];
 
 /// The layer of the package called `name`: an exact entry wins over one with a `*`.

@@ -2,7 +2,9 @@
 
 mod demo;
 mod members;
+mod output;
 mod silo;
+mod sim;
 mod store;
 
 use clap::Subcommand;
@@ -23,6 +25,10 @@ pub(crate) enum Command {
     Members(members::Args),
     /// Replay a year of flights on three silo processes, kill one half way, and check every total
     Demo(demo::Args),
+    /// Run the simulator: experiments in virtual time, random scenarios, replays
+    ///
+    /// Thousands of silos in one process and no socket: the same protocol code that `emmer silo` runs.
+    Sim(sim::Args),
 }
 
 impl Command {
@@ -32,6 +38,7 @@ impl Command {
             Self::Silo(args) => silo::run(args, log),
             Self::Members(args) => members::run(args, log),
             Self::Demo(args) => demo::run(&args, log),
+            Self::Sim(args) => sim::run(&args),
         }
     }
 }

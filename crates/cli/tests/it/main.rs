@@ -11,3 +11,5 @@ mod demo;
 mod harness;
 #[cfg(test)]
 mod hostile;
+#[cfg(test)]
+mod sim;

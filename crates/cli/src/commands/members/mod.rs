@@ -3,13 +3,14 @@
 mod json;
 mod table;
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::time::{Duration, SystemTime};
 
 use clap::ValueEnum;
 use emmer::store::{SiloTable, StoreErrorKind};
 use emmer::{SiloEntry, TableVersion, Timestamp};
 
+use super::output::write_out;
 use super::{runtime, store};
 use crate::config::{ConfigArgs, Settings};
 use crate::exit::{Failure, Result};
@@ -119,16 +120,6 @@ fn show(reading: &Reading, format: Format) -> Result<()> {
             let text = serde_json::to_string_pretty(&document).map_err(Failure::other)?;
             write_out(&format!("{text}\n"))
         }
-    }
-}
-
-/// To stdout; a reader that has gone away (`| head`) is no failure.
-fn write_out(text: &str) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::other(error)),
-        Err(_) => std::process::exit(0),
-        Ok(()) => Ok(()),
     }
 }
 
