@@ -10,16 +10,18 @@ const BUCKET_BITS: u32 = 18;
 
 /// A queue of `T` ordered by time, then by the order of insertion.
 ///
-/// Only what is due soon lies in a heap; what is due later waits unsorted in buckets of a quarter of a millisecond,
-/// so that the heap stays small enough for the processor's cache also with millions of events in flight. The heap
-/// moves 24-byte keys; what they stand for lies still in a slab whose slots are used again, so that an event costs
-/// no allocation once the slab has grown.
+/// What is due later waits unsorted in buckets of a quarter of a millisecond; a bucket is sorted when its time has
+/// come, which costs far less than a heap over millions of events in flight. Only what is added for the bucket that
+/// is being emptied goes through a heap. Keys of 24 bytes move; what they stand for lies still in a slab whose slots
+/// are used again, so that an event costs no allocation once the slab has grown.
 #[derive(Debug)]
 pub struct Queue<T> {
-    /// Everything due before the end of `current`.
-    heap: BinaryHeap<Key>,
-    /// The number of the bucket that the heap holds.
+    /// The number of the bucket that is being emptied.
     current: u64,
+    /// What it held when its time came, the next one last.
+    sorted: Vec<Key>,
+    /// What was added to it since.
+    heap: BinaryHeap<Key>,
     /// Everything due later, by bucket.
     later: BTreeMap<u64, Vec<Key>>,
     /// Emptied buckets, to be used again.
@@ -55,8 +57,9 @@ impl PartialOrd for Key {
 impl<T> Default for Queue<T> {
     fn default() -> Self {
         Self {
-            heap: BinaryHeap::new(),
             current: 0,
+            sorted: Vec::new(),
+            heap: BinaryHeap::new(),
             later: BTreeMap::new(),
             spare: Vec::new(),
             slab: Vec::new(),
@@ -87,15 +90,18 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Moves the next bucket into the heap when the heap is empty.
+    /// Sorts the next bucket when the current one is empty.
     fn refill(&mut self) {
-        if self.heap.is_empty()
-            && let Some((bucket, mut keys)) = self.later.pop_first()
+        if self.sorted.is_empty()
+            && self.heap.is_empty()
+            && let Some((bucket, keys)) = self.later.pop_first()
         {
             self.current = bucket;
-            self.heap.extend(keys.drain(..));
+            let emptied = std::mem::replace(&mut self.sorted, keys);
+            // The order of keys is reversed: ascending puts the next one last.
+            self.sorted.sort_unstable();
             if self.spare.len() < SPARE_BUCKETS_MAX {
-                self.spare.push(keys);
+                self.spare.push(emptied);
             }
         }
     }
@@ -103,14 +109,15 @@ impl<T> Queue<T> {
     /// The time of the next item.
     pub fn next_at(&mut self) -> Option<VirtualTime> {
         self.refill();
-        self.heap.peek().map(|key| key.at)
+        self.sorted.last().max(self.heap.peek()).map(|key| key.at)
     }
 
     /// Takes the next item out.
     pub fn pop(&mut self) -> Option<(VirtualTime, T)> {
         loop {
             self.refill();
-            let key = self.heap.pop()?;
+            let key =
+                if self.sorted.last() >= self.heap.peek() { self.sorted.pop() } else { self.heap.pop() }?;
             self.free.push(key.slot);
             if let Some(item) = self.slab[key.slot as usize].take() {
                 return Some((key.at, item));

@@ -90,7 +90,10 @@ impl World {
         let process = &mut self.processes[number as usize];
         process.installed = view.version();
         process.seen_itself |= view.get(&process.address).is_some();
-        self.measures.installed(self.now, view.version());
+        // How fast views reach the living: not those that are dead in it, or disturbed themselves.
+        if process.faulty_at.is_none() {
+            self.measures.installed(self.now, view.version());
+        }
     }
 
     /// A commit was applied: the newest record of the table's history is new.

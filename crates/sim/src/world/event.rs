@@ -213,7 +213,9 @@ impl World {
         self.measures.delivered(to, &message, self.scenario.measure_bytes);
         let address = self.processes[from as usize].address;
         let receiver = &mut self.processes[to as usize];
-        receiver.heard.insert(from);
+        if receiver.active_at.is_none() {
+            receiver.heard.insert(from);
+        }
         // A connection is known to both of its ends.
         receiver.connections.insert(from);
         self.drive(to, |machine, now| machine.handle_message(now, address, message));
