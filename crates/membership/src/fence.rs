@@ -41,7 +41,7 @@ impl Membership {
         !self.config.fence_timeout.is_zero()
             && self.inserted
             && matches!(self.status, SiloStatus::Active | SiloStatus::ShuttingDown | SiloStatus::Stopping)
-            && !self.fence.heard.is_empty()
+            && self.view.ring(0).len() > 1
     }
 
     pub(crate) fn fence_view_changed(&mut self, now: Now) {
