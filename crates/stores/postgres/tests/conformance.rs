@@ -2,15 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod common;
+
 use std::sync::Arc;
 
+use common::PATIENT;
 use emmer_store::conformance;
 use emmer_store::{BoxFuture, Result, SystemStore};
 use emmer_store_postgres::PostgresStore;
 use emmer_test_servers::PostgresServer;
-
-/// On a machine that runs all tests at once an operation may take its time.
-const PATIENT: &str = "timeout_ms=60000";
 
 async fn conforms(url: String) {
     let open = || -> BoxFuture<'static, Result<Arc<dyn SystemStore>>> {
