@@ -1,5 +1,7 @@
 //! The command line.
 
+use crate::services::{self, Action};
+
 /// What to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Task {
@@ -7,6 +9,8 @@ pub(crate) enum Task {
     Test(Options),
     Tidy,
     Layers,
+    /// What to do with which servers; with all when none is named.
+    Services(Action, Vec<String>),
 }
 
 /// What `test` and `ci` run.
@@ -40,6 +44,9 @@ Project tasks. Usage: cargo xtask TASK [OPTIONS]
            is compiled into target/tools when it is missing (takes minutes, once)
   tidy     check the house rules: layers, sans-IO purity, file size, words, documents
   layers   print the table of layers as ARCHITECTURE.md shows it
+  services up|down|status|install [NAME]
+           real servers to try things with (postgres), on private ports and in temporary
+           folders; install uses apt-get for what is missing; tests start their own
   help     print this
 
 `test` behaves as `ci` where the environment says CI=true. Where EMMER_TOOLS names a folder,
@@ -65,7 +72,27 @@ pub(crate) fn parse(args: &[String]) -> Result<Task, String> {
         "layers" => plain(Task::Layers),
         "test" => options(rest, false).map(Task::Test),
         "ci" => options(rest, true).map(Task::Test),
-        other => Err(format!("there is no task `{other}`; the tasks are test, ci, tidy, layers, help")),
+        "services" => services_task(rest),
+        other => {
+            Err(format!("there is no task `{other}`; the tasks are test, ci, tidy, layers, services, help"))
+        }
+    }
+}
+
+fn services_task(args: &[String]) -> Result<Task, String> {
+    let (action, names) = args.split_first().ok_or("`services` needs up, down, status or install")?;
+    let action = match action.as_str() {
+        "up" => Action::Up,
+        "down" => Action::Down,
+        "status" => Action::Status,
+        "install" => Action::Install,
+        other => return Err(format!("`services` can up, down, status and install, not `{other}`")),
+    };
+    match names.iter().find(|name| !services::NAMES.contains(&name.as_str())) {
+        Some(unknown) => {
+            Err(format!("there is no server `{unknown}`; there is {}", services::NAMES.join(", ")))
+        }
+        None => Ok(Task::Services(action, names.to_vec())),
     }
 }
 
@@ -121,6 +148,8 @@ mod tests {
         assert!(parse_words("test --only").is_err());
         assert!(parse_words("test --package").is_err());
         assert!(parse_words("tidy now").is_err());
+        assert!(parse_words("services").is_err() && parse_words("services up oracle").is_err());
+        assert_eq!(parse_words("services up"), Ok(Task::Services(Action::Up, vec![])));
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod libtest;
 mod lock;
 mod report;
 mod run;
+mod services;
 mod steps;
 mod tidy;
 mod workspace;
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
             print!("{}", tidy::layers::markdown());
             Ok(true)
         }
+        Task::Services(action, names) => services::run(&action, &names),
         Task::Tidy => tidy::run().map(|outcomes| {
             print!("{}", tidy::render(&outcomes));
             outcomes.iter().all(|outcome| outcome.failures() == 0)

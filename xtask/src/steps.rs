@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::args::{Options, STEPS};
 use crate::report::{Counts, Row, Verdict};
 use crate::run::{self, Job, Ran};
-use crate::{deny, libtest, lock, tidy, workspace};
+use crate::{deny, libtest, lock, services, tidy, workspace};
 
 /// The longest a step may take, compiling included, before it counts as hanging. The limits of all steps together
 /// stay below the 90 minutes that the build machine grants.
@@ -184,6 +184,10 @@ fn tidy_step() -> Row {
 
 /// All tests, as one row for the whole run and one for each crate and kind.
 fn tests(context: &Context) -> Result<Vec<Row>, String> {
+    if context.options.ci {
+        // What cannot be installed fails the tests that need it, by name.
+        services::run(&services::Action::Install, &[])?;
+    }
     let mut command = cargo(context, "test", &["--no-fail-fast"]);
     command.env("RUST_BACKTRACE", "1");
     let mut reader = libtest::Reader::default();

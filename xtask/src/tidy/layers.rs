@@ -74,7 +74,7 @@ pub(crate) const LAYERS: &[Layer] = &[
     Layer {
         package: "emmer-cli",
         sans_io: false,
-        may_use: &["emmer", "emmer-example-*", "emmer-sim"],
+        may_use: &["emmer", "emmer-example-*", "emmer-sim", "emmer-test-servers"],
         tests_may_use: &["emmer-core", "emmer-wire"],
     },
     Layer { package: "xtask", sans_io: false, may_use: &["emmer-test-servers"], tests_may_use: &[] },

@@ -183,7 +183,7 @@ async fn a_connection_cut_around_a_commit_leaves_it_unknown() {
         mode.store(cut, Ordering::SeqCst);
         let outcome = store.commit(&NUMBERS, "p", replace()).await.unwrap();
         assert!(matches!(outcome, CommitOutcome::Unknown(_)), "{outcome:?}");
-        // Reading finds out, over a new connection; and a writer that simply tries again applies nothing twice.
+        // Reading finds out, over a new connection; and a writer that tries again applies nothing twice.
         let found = number(&store.read_row(&NUMBERS, "p", "r").await.unwrap().unwrap());
         assert_eq!(found == n, applied);
         let again = store.commit(&NUMBERS, "p", replace()).await.unwrap();
