@@ -19,7 +19,7 @@ use proc_macro::TokenStream;
 
 /// Makes a trait with async methods a grain interface, named `dyn Trait` where grains are called or hosted.
 ///
-/// ```ignore
+/// ```ignore (needs the facade, whose tests compile it)
 /// #[grain_interface(key = String)]
 /// pub trait Counter {
 ///     /// Adds `n` and returns the new total.
@@ -46,7 +46,7 @@ pub fn grain_interface(args: TokenStream, item: TokenStream) -> TokenStream {
 
 /// Goes on `impl Interface for Class`: checks the methods and that the class is one, and leaves the code as it is.
 ///
-/// ```ignore
+/// ```ignore (needs the facade, whose tests compile it)
 /// #[grain]
 /// impl Counter for CounterGrain {
 ///     async fn add(&mut self, n: u64) -> Result<u64, StateError> {
@@ -76,7 +76,7 @@ pub fn grain(args: TokenStream, item: TokenStream) -> TokenStream {
 /// * `#[grain(idle = "10m")]`: how long an activation may be idle, in `ms`, `s`, `m` or `h`;
 /// * `#[grain(lifecycle)]`: the class implements `Lifecycle` itself.
 ///
-/// ```ignore
+/// ```ignore (needs the facade, whose tests compile it)
 /// #[derive(Grain)]
 /// #[placement(prefer_local)]
 /// #[grain(idle = "10m")]

@@ -1,7 +1,7 @@
 //! Every option of the membership protocol, under the name the seeds give it (in snake case).
 //!
 //! Durations are written with a unit (`"10s"`, `"200ms"`, `"3m"`), in files and in the environment alike; see
-//! [`humane`](crate::humane).
+//! [`humane`].
 
 use std::time::Duration;
 

@@ -16,7 +16,7 @@ use crate::invoke::{self, Caller, Finished, LocalTurn};
 
 /// A call that was not made yet: await it, or [`send`](Self::send) it.
 ///
-/// ```ignore
+/// ```ignore (needs the facade, whose tests compile it)
 /// let total = counter.add(1).timeout(secs(2)).await?;
 /// counter.add(1).send()?;
 /// ```

@@ -147,8 +147,9 @@ impl SiloCore {
         self.locations.forget_silos(|silo| dead(&silo) || view.status_of(&silo).is_none());
         self.membership.retain(&view);
         self.directory.install(self, &view);
-        self.status.send_replace(status);
+        // Whoever waits for the status acts on the view: it must be there first.
         self.views.send_replace(view);
+        self.status.send_replace(status);
     }
 
     /// Sends a message to another silo's runtime, in order, connecting if need be. Best effort.

@@ -1,5 +1,7 @@
 //! Many writers and readers on several connections at once.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use emmer_core::Timestamp;
 use futures_util::future::{join, join_all};
 
@@ -67,23 +69,36 @@ pub(super) async fn no_increment_is_lost(bench: &Bench) -> Case {
 pub(super) async fn no_read_is_torn(bench: &Bench) -> Case {
     const ROWS: usize = 100;
     const WRITES: i64 = 60;
+    const READS_AFTER: usize = 10;
     let all = |n| {
         let row = move |i| numbered(format!("r{i:03}"), n).with("Name", Value::Text("x".repeat(200).into()));
         (0..ROWS).map(move |i| Mutation::Upsert { row: row(i) }).collect::<Vec<_>>()
     };
     bench.must_commit("torn", all(0)).await?;
+    // Readers go on for as long as the writer does, however slow the server is, and a little longer.
+    let finished = &AtomicBool::new(false);
     let writer = async {
+        let mut written = Ok(());
         for n in 1..=WRITES {
-            match bench.store(0).commit(&SCRATCH, "torn", all(n)).await? {
-                CommitOutcome::Committed(_) => yield_now().await,
-                other => return Err(Failure(format!("an upsert: {other:?}"))),
+            match bench.store(0).commit(&SCRATCH, "torn", all(n)).await {
+                Ok(CommitOutcome::Committed(_)) => yield_now().await,
+                Ok(other) => written = Err(Failure(format!("an upsert: {other:?}"))),
+                Err(e) => written = Err(e.into()),
+            }
+            if written.is_err() {
+                break;
             }
         }
-        Ok(())
+        finished.store(true, Ordering::Release);
+        written
     };
     let readers = join_all((1..7).map(|reader| async move {
         let mut newest = 0;
-        for _ in 0..ROUNDS_MAX {
+        let mut reads_after = 0;
+        while reads_after < READS_AFTER {
+            if finished.load(Ordering::Acquire) {
+                reads_after += 1;
+            }
             let rows = bench.store(reader).read_partition(&SCRATCH, "torn").await?;
             same!(rows.len(), ROWS, "rows of a read");
             let first = rows.first().map_or(Ok(-1), number)?;
@@ -101,7 +116,7 @@ pub(super) async fn no_read_is_torn(bench: &Bench) -> Case {
             }
             yield_now().await;
         }
-        Err(Failure(format!("reader {reader} saw {newest} of {WRITES} writes in {ROUNDS_MAX} reads")))
+        Err(Failure(format!("reader {reader} saw {newest} of {WRITES} writes, all of them acknowledged")))
     }));
     let (written, read) = join(writer, readers).await;
     written?;
