@@ -15,6 +15,7 @@
 //! same `ip:port` (the writer of its join tells the predecessor before it commits).
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use emmer_core::{Instant, Now, SiloAddress, SiloStatus};
 
@@ -41,7 +42,17 @@ impl Membership {
         !self.config.fence_timeout.is_zero()
             && self.inserted
             && matches!(self.status, SiloStatus::Active | SiloStatus::ShuttingDown | SiloStatus::Stopping)
-            && self.view.ring(0).len() > 1
+            && !self.view.is_empty()
+    }
+
+    /// How long a confirmation is good for. A silo that knows of no other can only be declared dead by a newcomer that cannot
+    /// reach it, once its row is stale.
+    fn fence_span(&self) -> Duration {
+        if self.view.ring(0).len() > 1 {
+            self.config.fence_timeout
+        } else {
+            self.config.fence_timeout.max(self.config.stale_after() * 2 / 3)
+        }
     }
 
     pub(crate) fn fence_view_changed(&mut self, now: Now) {
@@ -116,8 +127,7 @@ impl Membership {
 
     /// When the fence closes without a further confirmation; none when it does not apply.
     pub(crate) fn fence_closes_at(&self) -> Option<Instant> {
-        (self.fence.armed && !self.has(Bug::FenceIgnored))
-            .then(|| self.fence.confirmed + self.config.fence_timeout)
+        (self.fence.armed && !self.has(Bug::FenceIgnored)).then(|| self.fence.confirmed + self.fence_span())
     }
 
     /// Opens or closes the fence, and asks the table when confirmations are getting late.
@@ -127,7 +137,7 @@ impl Membership {
             self.set_fence(false);
             return;
         };
-        let timeout = self.config.fence_timeout;
+        let timeout = self.fence_span();
         let ask_at = self.fence.confirmed + timeout * 4 / 5;
         self.set_fence(now.mono >= closes_at);
         if now.mono < ask_at {
@@ -135,7 +145,8 @@ impl Membership {
             return;
         }
         self.table.want_version = true;
-        let next = if now.mono < closes_at { closes_at } else { now.mono + timeout / 3 };
+        let again = now.mono + self.config.fence_timeout / 3;
+        let next = if now.mono < closes_at { closes_at } else { again };
         self.timers.set(Timer::Fence, next);
     }
 

@@ -7,7 +7,7 @@
 
 use emmer_core::{Instant, Now, TableVersion};
 
-use crate::api::{Effect, Event, OpId, TableOutcome, TableRequest, TableSnapshot};
+use crate::api::{Effect, Event, OpId, TableOutcome, TableRequest, TableSnapshot, TerminateReason};
 use crate::membership::Membership;
 use crate::message::Message;
 use crate::planted::Bug;
@@ -110,9 +110,15 @@ impl Membership {
             return;
         };
         self.table.fresh = false;
+        let superseded = draft.superseded();
+        if let Some((_, by)) = superseded.iter().find(|(old, _)| *old == self.me.address) {
+            // The successor's wish is proof enough; it will find another writer, or write itself.
+            self.terminate(TerminateReason::Superseded(*by));
+            return;
+        }
         self.counters.commits += 1;
         // Whoever is about to be declared dead by its successor's arrival is told first: it may be alive and serving.
-        for (old, by) in draft.superseded() {
+        for (old, by) in superseded {
             self.send(old, Message::Superseded { by });
         }
         let request = draft.request(self.view.table_version().clone());
@@ -143,6 +149,8 @@ impl Membership {
             (Asked::Commit(draft), TableOutcome::Committed(version)) => {
                 self.table.losses = 0;
                 self.on_committed(now, *draft, version);
+                // It was the latest view that the commit was based on.
+                self.confirm_by_table(now, sent);
             }
             (Asked::Commit(_), TableOutcome::Conflict) => self.on_conflict(now),
             (Asked::Commit(draft), TableOutcome::Unknown) if self.has(Bug::UnknownTakenForSuccess) => {
