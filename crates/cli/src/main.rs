@@ -3,6 +3,7 @@
 mod commands;
 mod config;
 mod exit;
+mod grains;
 mod logging;
 mod text;
 

@@ -1,5 +1,8 @@
 //! The commands, one module each.
 
+#[cfg(unix)]
+mod bench;
+mod child;
 mod demo;
 mod members;
 mod output;
@@ -29,6 +32,9 @@ pub(crate) enum Command {
     ///
     /// Thousands of silos in one process and no socket: the same protocol code that `emmer silo` runs.
     Sim(sim::Args),
+    /// Measure silos on real sockets and a real store
+    #[cfg(unix)]
+    Bench(bench::Args),
 }
 
 impl Command {
@@ -39,6 +45,8 @@ impl Command {
             Self::Members(args) => members::run(args, log),
             Self::Demo(args) => demo::run(&args, log),
             Self::Sim(args) => sim::run(&args),
+            #[cfg(unix)]
+            Self::Bench(args) => bench::run(&args, log),
         }
     }
 }

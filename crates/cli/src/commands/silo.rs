@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use super::{runtime, store};
 use crate::config::{ConfigArgs, Settings};
 use crate::exit::{Code, Failure, Result};
+use crate::grains::{Probe, ProbeGrain};
 use crate::logging;
 
 #[derive(clap::Args)]
@@ -77,6 +78,7 @@ async fn start(url: &str, options: emmer::SiloOptions) -> Result<Silo> {
         .store(store)
         .host::<dyn Airport, AirportGrain>()
         .host::<dyn Aircraft, AircraftGrain>()
+        .host::<dyn Probe, ProbeGrain>()
         // What to do then is decided in `serve`, which waits for it.
         .on_terminate(|_| {})
         .start()

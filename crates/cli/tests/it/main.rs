@@ -4,6 +4,9 @@
 #[cfg(test)]
 mod bad_input;
 #[cfg(test)]
+#[cfg(unix)]
+mod bench;
+#[cfg(test)]
 mod cluster;
 #[cfg(test)]
 mod demo;

@@ -2,22 +2,19 @@
 //! when its standard input ends, should the demo be killed.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, ExitStatus, Stdio};
 use std::time::Duration;
 
 use emmer::{SiloEntry, SiloStatus};
 
 use super::PATIENCE;
 use super::watch::Watcher;
+use crate::commands::child;
 use crate::exit::{Failure, Result};
 
 /// How often an ended process is looked for.
 const POLL: Duration = Duration::from_millis(20);
-
-/// How much of a log an error shows, in bytes.
-const LOG_TAIL: u64 = 2_000;
 
 /// One silo process.
 struct Silo {
@@ -40,8 +37,7 @@ impl Silo {
     }
 
     fn failure(&self, what: &str) -> Failure {
-        let said = tail(&self.log).unwrap_or_default();
-        let said = if said.is_empty() { String::new() } else { format!("; its log ends with: {said}") };
+        let said = child::said(&self.log);
         Failure::other(format!("silo {} {what}{said}", self.name))
     }
 }
@@ -72,20 +68,14 @@ impl Cluster {
             |error: std::io::Error| Failure::other(format!("silo {name} cannot be started: {error}"));
         let out = File::create(&log).map_err(failed)?;
         let errors = out.try_clone().map_err(failed)?;
-        let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-        command.args(["silo", "--until-stdin-ends", "--listen", "127.0.0.1:0", "--gateway", "127.0.0.1:0"]);
-        command.args(["--store", &self.url, "--cluster-id", self.id, "--name", &name]);
-        command.args(["--profile", &self.profile]);
-        command.args(["--log", &std::env::var("EMMER_LOG").unwrap_or_else(|_| "info".to_owned())]);
-        // What configures a silo of the user's is not for these.
-        for (variable, _) in std::env::vars_os() {
-            if variable.to_str().is_some_and(|name| name.starts_with("EMMER_")) {
-                command.env_remove(variable);
-            }
-        }
-        // Ctrl-C on the terminal is for the demo alone, which ends them.
-        #[cfg(unix)]
-        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        let settings = child::Settings {
+            store: &self.url,
+            cluster: self.id,
+            name: &name,
+            profile: &self.profile,
+            log: &std::env::var("EMMER_LOG").unwrap_or_else(|_| "info".to_owned()),
+        };
+        let mut command = child::silo(&settings).map_err(failed)?;
         command.stdin(Stdio::piped()).stdout(out).stderr(errors);
         let child = command.spawn().map_err(failed)?;
         self.silos.push(Silo { name: name.clone(), child, log });
@@ -155,16 +145,4 @@ impl Cluster {
         }
         Ok(())
     }
-}
-
-/// The last lines of a log, in one.
-fn tail(path: &Path) -> std::io::Result<String> {
-    let mut file = File::open(path)?;
-    let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL)))?;
-    let mut bytes = Vec::new();
-    file.take(LOG_TAIL).read_to_end(&mut bytes)?;
-    let text = String::from_utf8_lossy(&bytes);
-    let last: Vec<_> = text.lines().rev().take(3).collect();
-    Ok(last.into_iter().rev().collect::<Vec<_>>().join(" / "))
 }

@@ -1,0 +1,188 @@
+//! `emmer bench`: silos measured on real sockets and a real store. Timing claims are made here, not in tests.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`stage`] | what every measurement needs: a store, a cluster of its own, a folder for logs |
+//! | [`processes`] | silo processes, none of which outlives the command |
+//! | [`load`] | a client that calls grains all the while, and what it saw |
+//! | [`start`], [`kill`], [`freeze`], [`outage`] | the measurements |
+
+mod freeze;
+mod kill;
+mod load;
+mod outage;
+mod processes;
+mod stage;
+mod start;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Subcommand;
+use emmer_sim::report::Report;
+
+use self::stage::Stage;
+use super::output::{TableFormat, show};
+use super::runtime;
+use crate::config::{ConfigArgs, Settings};
+use crate::exit::{Code, Failure, Result};
+use crate::logging;
+
+#[derive(clap::Args)]
+#[command(arg_required_else_help = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    subject: Subject,
+}
+
+#[derive(Subcommand)]
+enum Subject {
+    /// How fast silos join, and how fast the cluster notices those that die
+    Membership {
+        #[command(subcommand)]
+        what: Membership,
+    },
+}
+
+#[derive(Subcommand)]
+enum Membership {
+    /// Many silos of one process start together: how long until all are Active on one version?
+    Start {
+        #[command(flatten)]
+        args: start::Args,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// One of many silo processes is killed (SIGKILL): how long until it is Dead in the table?
+    Kill {
+        #[command(flatten)]
+        args: kill::Args,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// One silo process is frozen (SIGSTOP) under load: how long until it is Dead, and what does it do when it wakes?
+    Freeze {
+        #[command(flatten)]
+        args: freeze::Args,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// The store's server goes away under load and comes back: does anybody die, does any call fail?
+    Outage {
+        #[command(flatten)]
+        args: outage::Args,
+        #[command(flatten)]
+        common: Common,
+    },
+}
+
+/// The flags of every measurement.
+#[derive(clap::Args, Clone)]
+struct Common {
+    /// The system store; the measurement takes a cluster of its own in it [default: a SQLite file in a temporary folder]
+    #[arg(long, value_name = "URL", conflicts_with = "own_postgres")]
+    store: Option<String>,
+    /// Start a PostgreSQL server for the measurement (it must be installed; needs the feature `postgres`)
+    #[arg(long)]
+    own_postgres: bool,
+    /// The silos' membership options: default, classic, fast, orleans-2026
+    #[arg(long, default_value = "default")]
+    profile: String,
+    /// What is printed
+    #[arg(long, value_enum, default_value_t = TableFormat::Table)]
+    format: TableFormat,
+    /// Where the table is written to as CSV, JSON lines and SVG
+    #[arg(long, value_name = "DIR", default_value = "target/reports")]
+    reports: PathBuf,
+    /// Keep the folder with the silos' logs; kept as well when the measurement fails
+    #[arg(long)]
+    keep: bool,
+}
+
+pub(super) fn run(args: &Args, log: Option<String>) -> Result<()> {
+    let Subject::Membership { what } = &args.subject;
+    let (Membership::Start { common, .. }
+    | Membership::Kill { common, .. }
+    | Membership::Freeze { common, .. }
+    | Membership::Outage { common, .. }) = what;
+    let flags =
+        vec![("log", log, "--log"), ("membership.profile", Some(common.profile.clone()), "--profile")];
+    let settings = Settings::load(&ConfigArgs::default(), std::env::vars_os(), flags)?;
+    logging::start(&settings)?;
+    let membership = settings.membership()?;
+    let runtime = runtime()?;
+    let measured = runtime.block_on(async {
+        let measured = async {
+            let mut stage = Stage::set(common, membership).await?;
+            let measured = match what {
+                Membership::Start { args, .. } => Box::pin(start::measure(args, &stage)).await,
+                Membership::Kill { args, .. } => Box::pin(kill::measure(args, &stage)).await,
+                Membership::Freeze { args, .. } => Box::pin(freeze::measure(args, &stage)).await,
+                Membership::Outage { args, .. } => Box::pin(outage::measure(args, &mut stage)).await,
+            };
+            if common.keep || measured.as_ref().is_err_and(|failure| failure.code != Code::Usage) {
+                eprintln!("kept {}", stage.keep().display());
+            }
+            measured
+        };
+        tokio::select! {
+            measured = measured => measured,
+            _ = tokio::signal::ctrl_c() => Err(Failure::new(Code::Interrupted, "interrupted; every silo was ended")),
+        }
+    });
+    runtime.shutdown_background();
+    publish(&measured?, common)
+}
+
+fn publish(report: &Report, common: &Common) -> Result<()> {
+    let written = report.write(&common.reports).map_err(|error| {
+        Failure::other(format!("the reports cannot be written to {}: {error}", common.reports.display()))
+    })?;
+    for path in written {
+        eprintln!("wrote {}", path.display());
+    }
+    show(report, common.format)
+}
+
+/// A duration with its unit, as in `120s`.
+fn duration(text: &str) -> std::result::Result<Duration, String> {
+    emmer::membership::humane::parse(text).map_err(|error| error.to_string())
+}
+
+/// The middle one of some times; of an even number the lower one.
+fn median(times: &[Duration]) -> Option<Duration> {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable();
+    sorted.get(sorted.len().checked_sub(1)? / 2).copied()
+}
+
+/// `median 8.1 ms (5.9 to 12.0)`.
+fn spread(times: &[Duration]) -> String {
+    let ms = |time: Duration| format!("{:.1}", time.as_secs_f64() * 1_000.0);
+    match (median(times), times.iter().min(), times.iter().max()) {
+        (Some(median), Some(min), Some(max)) => {
+            format!("median {} ms ({} to {})", ms(median), ms(*min), ms(*max))
+        }
+        _ => "nothing measured".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_one_of_the_times() {
+        let ms = |n: &[u64]| n.iter().map(|n| Duration::from_millis(*n)).collect::<Vec<_>>();
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&ms(&[9, 1, 5])), Some(Duration::from_millis(5)));
+        assert_eq!(median(&ms(&[9, 1, 5, 7])), Some(Duration::from_millis(5)));
+        assert_eq!(spread(&ms(&[3, 1, 2])), "median 2.0 ms (1.0 to 3.0)");
+    }
+
+    #[test]
+    fn durations_have_units() {
+        assert_eq!(duration("120s"), Ok(Duration::from_secs(120)));
+        assert!(duration("120").is_err() && duration("soon").is_err());
+    }
+}

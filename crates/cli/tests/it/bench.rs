@@ -1,0 +1,59 @@
+//! `emmer bench`: the measurements run from end to end, small. What they measure is not looked at here.
+
+use serde_json::Value;
+
+use crate::harness::{failure, run, store_in};
+
+/// The rows of a measurement on SQLite, which must succeed.
+fn rows(what: &[&str]) -> Vec<Value> {
+    let dir = tempfile::tempdir().unwrap();
+    let reports = dir.path().join("reports");
+    let common = ["--format", "json", "--reports", reports.to_str().unwrap()];
+    let output = run(&[&["bench", "membership"], what, &common[..]].concat());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    assert!(reports.join(format!("bench-membership-{}.csv", what[0])).is_file());
+    String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+#[test]
+fn silos_of_one_process_agree() {
+    let rows = rows(&["start", "--silos", "4", "--rounds", "2"]);
+    assert_eq!(rows.len(), 2);
+    assert!(rows.iter().all(|row| row["silos"] == 4 && row["versions"].as_u64() >= Some(1)), "{rows:?}");
+}
+
+#[test]
+fn a_killed_process_dies_in_the_table() {
+    let rows = rows(&["kill", "--silos", "3", "--rounds", "2", "--rest", "100ms"]);
+    assert_eq!(rows.len(), 2);
+    assert_ne!(rows[0]["killed"], rows[1]["killed"]);
+    assert!(rows.iter().all(|row| row["Dead after ms"].is_number()), "{rows:?}");
+}
+
+#[test]
+fn a_frozen_process_ends_itself_and_runs_nothing_after_its_death() {
+    let rows = rows(&["freeze", "--rounds", "1", "--rest", "1s", "--hold", "100ms", "--profile", "fast"]);
+    let row = &rows[0];
+    assert_eq!(
+        (row["exit code"].as_str(), row["turns after its death"].as_u64()),
+        (Some("86"), Some(0)),
+        "{row}"
+    );
+    assert_eq!(row["answered after its death"], "no", "{row}");
+    assert!(row["turns"].as_u64() > Some(0), "the log must show the turns before: {row}");
+}
+
+#[test]
+fn an_outage_needs_to_know_how_the_server_is_stopped() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store_in(dir.path());
+    let (code, said) = failure(&run(&["bench", "membership", "outage", "--store", &store]));
+    assert!(code == 2 && said.contains("--stop"), "{said}");
+    let (code, said) = failure(&run(&["bench", "membership", "kill", "--profile", "fastest"]));
+    assert!(code == 2 && said.contains("\"fastest\""), "{said}");
+}
