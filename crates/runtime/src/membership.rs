@@ -25,6 +25,9 @@ const INPUTS_MAX: usize = 16_384;
 /// So many inputs are handled before the timers are looked at.
 const INPUTS_IN_A_ROW_MAX: u32 = 64;
 
+/// A silo that has been joining for longer says in the log whom it waits for.
+const JOIN_PATIENCE_MS: u64 = 10_000;
+
 /// The machine is told of received bytes this often per peer, not for every read.
 const HEARD_EVERY: Duration = Duration::from_millis(100);
 
@@ -263,7 +266,12 @@ fn log(silo: &SiloCore, event: &Event) {
         Event::VoteCast { peer } => tracing::warn!(%me, %peer, "suspects a silo"),
         Event::DeclaredDead { peer } => tracing::warn!(%me, %peer, "declared a silo dead"),
         Event::JoinWaitsFor { peer } => {
-            tracing::warn!(%me, %peer, "cannot join yet: no connectivity to a member");
+            // While many start together this is how it goes; when it lasts, somebody has to look.
+            if silo.clock.now().as_millis() > JOIN_PATIENCE_MS {
+                tracing::warn!(%me, %peer, "cannot join yet: no connectivity to a member");
+            } else {
+                tracing::debug!(%me, %peer, "cannot join yet: no connectivity to a member");
+            }
         }
         Event::StoreUnavailable => tracing::warn!(%me, "the system store does not answer"),
         Event::StoreBack => tracing::info!(%me, "the system store answers again"),

@@ -18,6 +18,9 @@ use super::Connection;
 /// How far a peer may send ahead of what has been processed.
 const CREDIT_BYTES: u64 = 64 << 20;
 
+/// The pause before a probing dial that broke is made again; doubles each time.
+const REDIAL_PAUSE_MIN: Duration = Duration::from_millis(1);
+
 /// What both sides of a handshake know about themselves.
 #[derive(Clone, Debug)]
 pub(crate) struct Greeting {
@@ -45,6 +48,8 @@ pub(crate) enum DialError {
     Refused(std::net::SocketAddr, Refuse),
     #[error("{0} does not speak Emmer's protocol: {1}")]
     Protocol(std::net::SocketAddr, String),
+    #[error("{0} closed the connection during the handshake: {1}")]
+    Broken(std::net::SocketAddr, String),
     #[error("{0} was declared dead")]
     Dead(SiloAddress),
     #[error("too many connections are being made")]
@@ -60,14 +65,16 @@ pub(crate) async fn dial(
     let attempt = async {
         let mut stream = TcpStream::connect(endpoint).await.map_err(|e| DialError::Connect(endpoint, e))?;
         // Small frames must not wait for more to come.
-        stream.set_nodelay(true).map_err(|e| DialError::Connect(endpoint, e))?;
+        stream.set_nodelay(true).map_err(|e| DialError::Broken(endpoint, e.to_string()))?;
         let hello = Hello::new(greeting.cluster.clone(), greeting.me, expects, greeting.connection_limits());
         let mut out = BytesMut::new();
         encode_hello(&mut out, &hello);
-        stream.write_all(&out).await.map_err(|e| DialError::Connect(endpoint, e))?;
+        stream.write_all(&out).await.map_err(|e| DialError::Broken(endpoint, e.to_string()))?;
         let mut input = BytesMut::new();
-        let (kind, payload) =
-            first_frame(&mut stream, &mut input).await.map_err(|why| DialError::Protocol(endpoint, why))?;
+        let (kind, payload) = first_frame(&mut stream, &mut input).await.map_err(|bad| match bad {
+            Unread::Broken(why) => DialError::Broken(endpoint, why),
+            Unread::Garbage(why) => DialError::Protocol(endpoint, why),
+        })?;
         match kind {
             FrameKind::Welcome => {
                 let welcome =
@@ -95,9 +102,24 @@ pub(crate) async fn dial(
 }
 
 /// Asks who lives at the endpoint of `silo`, on a fresh connection, and hangs up.
+///
+/// A process that is being killed loses its connections before its listening socket: the dial that its broken
+/// connection leads to is still accepted by the operating system, and then breaks. Such a dial is made again, at
+/// growing intervals, until it is answered or refused.
 pub(crate) async fn dial_probe(silo: SiloAddress, greeting: &Greeting, timeout: Duration) -> DialOutcome {
     let greeting = Greeting { timeout, ..greeting.clone() };
-    match dial(silo.endpoint(), Some(silo), &greeting).await {
+    let attempts = async {
+        let mut pause = REDIAL_PAUSE_MIN;
+        loop {
+            match dial(silo.endpoint(), Some(silo), &greeting).await {
+                Err(DialError::Broken(..)) => tokio::time::sleep(pause).await,
+                other => return other,
+            }
+            pause *= 2;
+        }
+    };
+    let Ok(dialed) = tokio::time::timeout(timeout, attempts).await else { return DialOutcome::NoAnswer };
+    match dialed {
         Ok((_, found, _)) if found == silo => DialOutcome::Answered,
         Ok((_, found, _)) => DialOutcome::OtherEpoch(found),
         Err(DialError::Refused(_, refuse)) => match (refuse.code, refuse.silo) {
@@ -136,7 +158,7 @@ pub(crate) async fn accept(
                 Hello::decode(&payload).map_err(|e| (code_of(&e), e.to_string()))
             }
             Ok((kind, _)) => Err((RefuseCode::BadHello, format!("expected Hello, got {kind:?}"))),
-            Err(why) => Err((RefuseCode::BadHello, why)),
+            Err(Unread::Broken(why) | Unread::Garbage(why)) => Err((RefuseCode::BadHello, why)),
         };
         let verdict = match &hello {
             Ok(hello) => judge(hello),
@@ -178,20 +200,28 @@ const fn code_of(error: &HeaderError) -> RefuseCode {
     error.refuse_code()
 }
 
+/// Why there is no first frame.
+enum Unread {
+    /// The stream ended or broke.
+    Broken(String),
+    /// What came is no frame.
+    Garbage(String),
+}
+
 async fn first_frame(
     stream: &mut TcpStream,
     input: &mut BytesMut,
-) -> Result<(FrameKind, bytes::Bytes), String> {
+) -> Result<(FrameKind, bytes::Bytes), Unread> {
     loop {
         match decode_frame(input, HANDSHAKE_BYTES_MAX) {
             Ok(Some(frame)) => return Ok((frame.kind, frame.payload)),
             Ok(None) => {}
-            Err(e) => return Err(e.to_string()),
+            Err(e) => return Err(Unread::Garbage(e.to_string())),
         }
         match stream.read_buf(input).await {
-            Ok(0) => return Err("the stream ended during the handshake".to_owned()),
+            Ok(0) => return Err(Unread::Broken("the stream ended during the handshake".to_owned())),
             Ok(_) => {}
-            Err(e) => return Err(e.to_string()),
+            Err(e) => return Err(Unread::Broken(e.to_string())),
         }
     }
 }
