@@ -247,6 +247,13 @@ impl SiloCore {
         Ok(OneWayPermit(self.one_ways.clone()))
     }
 
+    /// Ends the silo as a crash would: every connection breaks without a word.
+    pub(crate) fn crash(&self) {
+        self.fenced.store(true, Ordering::Release);
+        self.pool.open().iter().for_each(|c| c.lose(Lost::Closed));
+        self.end(TerminateReason::Left);
+    }
+
     /// Ends the silo now: no turn starts any more, every connection breaks, every task ends.
     pub(crate) fn end(&self, reason: TerminateReason) {
         self.fenced.store(true, Ordering::Release);

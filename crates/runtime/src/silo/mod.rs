@@ -91,7 +91,7 @@ impl<S: StoreOpener> Silo<S> {
 
     /// Ends the silo at once, as a crash would: nothing is written, nobody is told. For tests of failure.
     pub fn abort(&self) {
-        self.core.end(TerminateReason::Left);
+        self.core.crash();
     }
 }
 
