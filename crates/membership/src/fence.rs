@@ -92,14 +92,20 @@ impl Membership {
         times.sort_unstable_by(|a, b| b.cmp(a));
         // While this silo cannot touch its row it may look stale to others, and one vote may be enough (see
         // `votes_required`).
-        let fresh = self.config.stale_after() * 2 / 3;
-        let touched = self.table.touched.is_some_and(|at| now.mono.saturating_since(at) < fresh);
+        let fresh = self.touch_lasts();
+        let touched = self.table.touched.is_some_and(|at| now.mono.saturating_since(at) < fresh)
+            && self.table.stale_until.is_none_or(|until| now.mono >= until);
         let votes = if touched { self.votes_in_full() } else { 1 };
         let votes = votes.saturating_sub(self.standing_votes(now));
         let enough = (times.len() + 1).saturating_sub(votes).max(1);
         if let Some(confirmed) = times.get(enough - 1) {
             self.confirm(now, *confirmed);
         }
+    }
+
+    /// How long after a touch nobody can have found this silo's row stale.
+    pub(crate) fn touch_lasts(&self) -> Duration {
+        self.config.stale_after() * 2 / 3
     }
 
     /// Votes against this silo that stand in the table, of silos that do not probe it any more.

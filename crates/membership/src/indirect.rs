@@ -150,6 +150,8 @@ impl Membership {
         }
         self.asked_for.remove(&seq);
         let period = self.config.probe_period;
+        // The original holds every vote back while the connection was heard from lately, also this one.
+        let heard = self.is_heard_of(now, &target);
         let Some(peer) = self.peers.get_mut(&target) else { return };
         if answered {
             // Alive, only not for this silo at this moment.
@@ -158,6 +160,7 @@ impl Membership {
             self.withdraw(&target);
         } else if self.config.indirect_probe_counts_as_vote
             && score == 0
+            && !heard
             && peer.missed_since.is_some_and(|since| since <= asked_at)
         {
             // Classic: the negative answer of a healthy intermediary leads to a vote, and is one itself.

@@ -4,6 +4,7 @@
 //! the written time with the own clock.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus, Timestamp};
 
@@ -13,8 +14,8 @@ use crate::membership::Membership;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Staleness {
     seen: BTreeMap<SiloAddress, Seen>,
-    /// The rows that are stale now.
-    stale: BTreeMap<SiloAddress, Instant>,
+    /// The rows that were stale when the table was read last, with the status they had.
+    stale: BTreeMap<SiloAddress, SiloStatus>,
     /// When the table was read last.
     read_at: Option<Instant>,
 }
@@ -22,15 +23,21 @@ pub(crate) struct Staleness {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Seen {
     value: Timestamp,
+    /// Becoming Active is a sign of life too: a joiner does not touch its row.
+    status: SiloStatus,
     /// When the value was first seen to be this.
     moved_at: Instant,
-    /// When the table was read last with this value in it.
+    /// When the last read that had this value in it was sent.
     read_at: Instant,
 }
 
+/// How old the last read of the rows may be when a commit counts votes and some rows look stale. Staleness lowers the number of
+/// votes that a death takes, so it must not outlive its evidence.
+pub(crate) const EVIDENCE_MAX: Duration = Duration::from_millis(2_500);
+
 impl Membership {
-    /// The table was read: notes which values moved.
-    pub(crate) fn observe_alive(&mut self, now: Now, rows: &[SiloEntry]) {
+    /// The table was read by a request sent at `sent`: notes which values moved.
+    pub(crate) fn observe_alive(&mut self, now: Now, sent: Instant, rows: &[SiloEntry]) {
         let me = self.me.address;
         let mut seen = BTreeMap::new();
         for row in rows.iter().filter(|row| row.status != SiloStatus::Dead && row.address != me) {
@@ -40,9 +47,11 @@ impl Membership {
             } else {
                 row.start_time.max(row.i_am_alive_time)
             };
-            let old = self.staleness.seen.get(&row.address).filter(|old| old.value == value);
+            let status = row.status;
+            let same = |old: &&Seen| old.value == value && old.status == status;
+            let old = self.staleness.seen.get(&row.address).filter(same);
             let moved_at = old.map_or(now.mono, |old| old.moved_at);
-            seen.insert(row.address, Seen { value, moved_at, read_at: now.mono });
+            seen.insert(row.address, Seen { value, status, moved_at, read_at: sent });
         }
         self.staleness.seen = seen;
         self.staleness.read_at = Some(now.mono);
@@ -60,7 +69,7 @@ impl Membership {
                 now.wall.saturating_since(seen.value) > limit
             };
             if is_stale {
-                stale.insert(*silo, seen.moved_at);
+                stale.insert(*silo, seen.status);
             }
         }
         self.staleness.stale = stale;
@@ -86,22 +95,29 @@ impl Membership {
         }
     }
 
-    /// Whether the row of `silo` is stale, as far as this silo has read the table.
+    /// Whether the rows have to be read before votes are counted: some looked stale when they were read last, and that was a while
+    /// ago.
+    pub(crate) fn staleness_is_dated(&self, now: Now) -> bool {
+        !self.staleness.stale.is_empty()
+            && self.staleness.read_at.is_none_or(|at| now.mono.saturating_since(at) > EVIDENCE_MAX)
+    }
+
+    /// Whether the row of `silo` is stale, as far as this silo has read the table. One whose status has changed since is not.
     pub(crate) fn is_stale(&self, silo: &SiloAddress) -> bool {
-        self.staleness.stale.contains_key(silo)
+        self.staleness.stale.get(silo).is_some_and(|status| self.view.status_of(silo) == Some(*status))
     }
 
     /// The stale rows of the view in force.
     pub(crate) fn stale_members(&self) -> impl Iterator<Item = SiloAddress> + '_ {
         self.staleness
             .stale
-            .keys()
-            .filter(|silo| self.view.get(silo).is_some_and(|row| row.status != SiloStatus::Dead))
-            .copied()
+            .iter()
+            .filter(|(silo, status)| self.view.status_of(silo) == Some(**status))
+            .map(|(silo, _)| *silo)
     }
 
     /// Whether the value of `silo` has stood still over reads at least `span` apart.
-    pub(crate) fn has_stood_still(&self, silo: &SiloAddress, span: std::time::Duration) -> bool {
+    pub(crate) fn has_stood_still(&self, silo: &SiloAddress, span: Duration) -> bool {
         self.staleness.seen.get(silo).is_some_and(|seen| seen.read_at.saturating_since(seen.moved_at) > span)
     }
 }

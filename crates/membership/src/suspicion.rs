@@ -74,7 +74,7 @@ impl Membership {
     }
 
     /// Whether application bytes from the suspect speak against a vote.
-    fn is_heard_of(&self, now: Now, target: &SiloAddress) -> bool {
+    pub(crate) fn is_heard_of(&self, now: Now, target: &SiloAddress) -> bool {
         if !self.config.enable_connection_liveness_check {
             return false;
         }

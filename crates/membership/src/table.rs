@@ -11,6 +11,7 @@ use crate::api::{Effect, Event, OpId, TableOutcome, TableRequest, TableSnapshot,
 use crate::membership::Membership;
 use crate::message::Message;
 use crate::planted::Bug;
+use crate::stale::EVIDENCE_MAX;
 use crate::timers::Timer;
 use crate::writer::Draft;
 
@@ -22,6 +23,8 @@ pub(crate) struct TableLane {
     touch: Option<(OpId, Instant)>,
     /// When the last touch that succeeded had been sent.
     pub(crate) touched: Option<Instant>,
+    /// Until when somebody may still count with this silo's row as stale, after a pause between two touches.
+    pub(crate) stale_until: Option<Instant>,
     /// A whole read is wanted.
     pub(crate) want_all: bool,
     /// A read of the version row is wanted.
@@ -102,6 +105,12 @@ impl Membership {
                 self.table.fresh = true;
                 self.pump_table(now);
             }
+            return;
+        }
+        // Votes are counted with staleness as it is now, not as it was when the rows were last read (I6).
+        if self.writer.has_votes() && self.staleness_is_dated(now) {
+            self.table.want_all = true;
+            self.pump_table(now);
             return;
         }
         let drafted = self.draft_commit(now);
@@ -234,7 +243,7 @@ impl Membership {
             self.table.unsettled = false;
         }
         self.know_table = true;
-        self.observe_alive(now, &snapshot.rows);
+        self.observe_alive(now, sent, &snapshot.rows);
         if self.has(Bug::TornReadInstalled) {
             let torn = self.tear(snapshot);
             self.install_read(now, &torn);
@@ -317,7 +326,13 @@ impl Membership {
 
     fn on_touched(&mut self, now: Now, outcome: &TableOutcome, sent: Instant) {
         match outcome {
-            TableOutcome::Touched => self.table.touched = Some(sent),
+            TableOutcome::Touched => {
+                if self.table.touched.is_none_or(|at| sent.saturating_since(at) >= self.touch_lasts()) {
+                    // A commit that counts this row as stale may be on its way.
+                    self.table.stale_until = Some(now.mono + EVIDENCE_MAX + self.config.table_timeout * 2);
+                }
+                self.table.touched = Some(sent);
+            }
             // The row is gone: the next full read says why, and ends this silo if it was cleaned up.
             TableOutcome::RowMissing => self.table.want_all = true,
             _ => {
