@@ -69,6 +69,8 @@ pub struct Process {
     pub faulty_at: Option<VirtualTime>,
     /// From whom it heard anything since it started, while it is joining.
     pub heard: HostSet,
+    /// When the store last answered it as if the latest commits had not happened.
+    pub misled_at: Option<VirtualTime>,
     /// When the table first said it is Active.
     pub active_at: Option<VirtualTime>,
     /// The timer was found late by this much since the last health sample.
@@ -115,6 +117,7 @@ impl Process {
             seen_itself: false,
             faulty_at: None,
             heard: HostSet::default(),
+            misled_at: None,
             active_at: None,
             stalled: Duration::ZERO,
         }

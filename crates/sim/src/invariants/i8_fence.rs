@@ -1,8 +1,9 @@
 //! I8, membership's half: a silo whose death is in the table runs no turn once its fence bound has passed, on a
 //! clock that drifts within the stated rate.
 //!
-//! The bound counts from the commit of the death: the fence timeout on the silo's own (perhaps slow) clock. Where
-//! reads may be stale nothing is promised: such a store confirms to a dead silo that it is alive.
+//! The bound counts from the commit of the death: the fence timeout on the silo's own (perhaps slow) clock. A store whose reads
+//! may be stale can confirm to a dead silo that it is alive: the bound then counts from the last answer to that silo that hid the
+//! latest version.
 
 use std::time::Duration;
 
@@ -18,8 +19,7 @@ impl FenceBound {
     pub(super) fn new(scenario: &Scenario) -> Self {
         let timeout = scenario.config.fence_timeout;
         let drift = 1.0 + f64::from(scenario.clocks.drift_ppm_max) / 1e6;
-        let promised = !timeout.is_zero() && scenario.store.stale_reads <= 0.0;
-        Self(promised.then(|| timeout.mul_f64(drift) + Duration::from_millis(1)))
+        Self((!timeout.is_zero()).then(|| timeout.mul_f64(drift) + Duration::from_millis(1)))
     }
 
     pub(super) fn due(&self, died_at: VirtualTime) -> Option<VirtualTime> {
@@ -28,9 +28,13 @@ impl FenceBound {
 }
 
 /// Looks at a silo whose bound has passed.
-pub(super) fn check(facts: &Facts<'_>, number: u32) -> Result<(), Violation> {
+pub(super) fn check(bound: &FenceBound, facts: &Facts<'_>, number: u32) -> Result<(), Violation> {
     let process = &facts.processes[number as usize];
     if process.leaving || !process.may_run_turns(facts.now) {
+        return Ok(());
+    }
+    let misled = process.misled_at.and_then(|at| bound.due(at));
+    if misled.is_some_and(|due| facts.now < due) {
         return Ok(());
     }
     let what =

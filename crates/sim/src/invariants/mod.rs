@@ -176,6 +176,6 @@ impl Checks {
     /// # Errors
     /// A violation, when it may still run turns.
     pub fn on_watch(&self, facts: &Facts<'_>, number: u32) -> Result<(), Violation> {
-        i8_fence::check(facts, number)
+        i8_fence::check(&self.fence, facts, number)
     }
 }

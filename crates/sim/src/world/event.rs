@@ -250,6 +250,14 @@ impl World {
                 if committed {
                     self.committed();
                 }
+                let shown = match &outcome {
+                    TableOutcome::Version(version) => Some(version.number),
+                    TableOutcome::Snapshot(snapshot) => Some(snapshot.version.number),
+                    _ => None,
+                };
+                if shown.is_some_and(|shown| shown < self.store.table.version().number) {
+                    self.processes[number as usize].misled_at = Some(self.now);
+                }
                 if !late {
                     let at = self.now + after;
                     self.queue.push(at, Event::Reply { process: number, op, outcome });
