@@ -2,30 +2,62 @@
 //! thousands of silos.
 //!
 //! A tuple of ten, in this order: address, status, votes, gateway port, the three names, the two zones as one pair, start
-//! time, IAmAliveTime as its distance from the start time. New fields go to the end of the pair of zones' successor, never
+//! time, IAmAliveTime as its distance from the start time (so are the times of votes). New fields go to the end of the pair of zones' successor, never
 //! between.
 
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use emmer_core::{SiloAddress, SiloEntry, SiloStatus, Timestamp, Vote};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+/// A silo's address in about 19 bytes: its IP as two numbers that are small for IPv4, port, epoch.
+#[derive(Serialize, Deserialize)]
+struct Address(u64, u64, u16, u64);
+
+/// What makes the lower half of an IPv4-mapped address small.
+const MAPPED: u64 = 0xffff_0000_0000;
+
+impl From<SiloAddress> for Address {
+    fn from(silo: SiloAddress) -> Self {
+        let ip = match silo.ip() {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+            IpAddr::V6(v6) => v6,
+        };
+        let [high, low] = halves(u128::from(ip));
+        Self(high, low ^ MAPPED, silo.port(), silo.epoch())
+    }
+}
+
+impl From<Address> for SiloAddress {
+    fn from(Address(high, low, port, epoch): Address) -> Self {
+        let ip = Ipv6Addr::from((u128::from(high) << 64) | u128::from(low ^ MAPPED));
+        Self::new(SocketAddr::new(IpAddr::V6(ip), port), epoch)
+    }
+}
+
+const fn halves(ip: u128) -> [u64; 2] {
+    let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = ip.to_be_bytes();
+    [u64::from_be_bytes([a, b, c, d, e, f, g, h]), u64::from_be_bytes([i, j, k, l, m, n, o, p])]
+}
+
 type Names = (Arc<str>, Arc<str>, Arc<str>);
 
 #[derive(Serialize, Deserialize)]
-struct Row(SiloAddress, SiloStatus, Vec<(SiloAddress, i64)>, u16, Names, (i32, i32), i64, i64);
+struct Row(Address, SiloStatus, Vec<(Address, i64)>, u16, Names, (i32, i32), i64, i64);
 
 impl From<&SiloEntry> for Row {
     fn from(row: &SiloEntry) -> Self {
+        let since_start = |at: Timestamp| at.as_millis().wrapping_sub(row.start_time.as_millis());
         Self(
-            row.address,
+            row.address.into(),
             row.status,
-            row.votes.iter().map(|v| (v.voter, v.at.as_millis())).collect(),
+            row.votes.iter().map(|v| (v.voter.into(), since_start(v.at))).collect(),
             row.proxy_port,
             (row.host_name.clone(), row.role_name.clone(), row.instance_name.clone()),
             (row.update_zone, row.fault_zone),
             row.start_time.as_millis(),
-            row.i_am_alive_time.as_millis().wrapping_sub(row.start_time.as_millis()),
+            since_start(row.i_am_alive_time),
         )
     }
 }
@@ -34,11 +66,14 @@ impl From<Row> for SiloEntry {
     fn from(row: Row) -> Self {
         let Row(address, status, votes, proxy_port, names, zones, start, alive) = row;
         Self {
-            address,
+            address: address.into(),
             status,
             votes: votes
                 .into_iter()
-                .map(|(voter, at)| Vote { voter, at: Timestamp::from_millis(at) })
+                .map(|(voter, at)| Vote {
+                    voter: voter.into(),
+                    at: Timestamp::from_millis(start.wrapping_add(at)),
+                })
                 .collect(),
             proxy_port,
             host_name: names.0,
