@@ -127,6 +127,10 @@ pub struct Config {
     /// Default 1500 ms.
     #[serde(with = "humane")]
     pub vote_hold: Duration,
+    /// How long a death by silence waits at most for each other suspicion that has votes, but not enough yet (for up to
+    /// three of them), so that silos that fail together cost few versions. Zero: never. Classic 0, default 300 ms.
+    #[serde(with = "humane")]
+    pub death_gather: Duration,
     /// How long a silo waits for the writer before the next silo in ring order is asked, and at last itself.
     /// Default 250 ms.
     #[serde(with = "humane")]
@@ -149,7 +153,7 @@ pub struct Config {
     pub expected_cluster_size: u32,
     /// EvictWhenMaxJoinAttemptTimeExceeded: whether silos that stay Joining for longer are voted dead. Default yes.
     pub evict_when_max_join_attempt_time_exceeded: bool,
-    /// How many rows a joiner reads to find a peer that hands it the rest. 0: it reads the whole table. Default 8.
+    /// How many rows a joiner reads to find a peer that hands it the rest. 0: it reads the whole table. Default 5.
     pub join_sample_rows: u32,
     /// ClusteringShutdownGracePeriod: how long the last writes of a leaving silo may take. Default 5 s.
     #[serde(with = "humane")]
@@ -229,6 +233,7 @@ impl Default for Config {
             batch_writes: true,
             batch_window: ms(5),
             vote_hold: ms(1500),
+            death_gather: ms(300),
             writer_timeout: ms(250),
             use_liveness_gossip: true,
             delta_views: true,
@@ -237,7 +242,7 @@ impl Default for Config {
             max_join_attempt_time: secs(300),
             expected_cluster_size: 20,
             evict_when_max_join_attempt_time_exceeded: true,
-            join_sample_rows: 8,
+            join_sample_rows: 5,
             shutdown_grace_period: secs(5),
             defunct_silo_expiration: secs(7 * 86_400),
             defunct_silo_cleanup_period: secs(3_600),
@@ -278,6 +283,7 @@ impl Config {
             batch_writes: false,
             batch_window: Duration::ZERO,
             vote_hold: Duration::ZERO,
+            death_gather: Duration::ZERO,
             delta_views: false,
             join_sample_rows: 0,
             max_defunct_silo_entries: 0,
@@ -288,7 +294,13 @@ impl Config {
 
     /// For networks and machines where pauses above one second do not happen: the default with half the misses.
     pub fn fast() -> Self {
-        Self { num_missed_probes_limit: 3, fence_timeout: ms(800), probe_period: ms(400), ..Self::default() }
+        Self {
+            num_missed_probes_limit: 3,
+            fence_timeout: ms(800),
+            probe_period: ms(400),
+            death_gather: ms(100),
+            ..Self::default()
+        }
     }
 
     /// The original's current parameters (main branch, August 2026), as far as one machine serves them: 10 rings,

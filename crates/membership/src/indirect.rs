@@ -165,7 +165,7 @@ impl Membership {
         {
             // Classic: the negative answer of a healthy intermediary leads to a vote, and is one itself.
             self.vote(now, target);
-            self.wish(now, Intent::Vote { target, voter: from, at: now.wall });
+            self.wish(now, Intent::Vote { target, voter: from, at: now.wall, gone: false });
         }
     }
 }

@@ -52,6 +52,9 @@ pub enum Intent {
         /// When, by the voter's wall clock: when the last evidence was gathered.
         #[serde(rename = "d")]
         at: Timestamp,
+        /// Whether the suspect's host said that the process is gone (idea 3): such a death waits for no company.
+        #[serde(rename = "g", default, skip_serializing_if = "std::ops::Not::not")]
+        gone: bool,
     },
     /// A suspicion taken back before it was written.
     #[serde(rename = "u")]
@@ -292,7 +295,7 @@ impl Membership {
             Intent::Activate { silo, .. } => {
                 self.view.get(silo).is_some_and(|row| row.status != SiloStatus::Joining)
             }
-            Intent::Vote { target, voter, at } => match self.view.get(target) {
+            Intent::Vote { target, voter, at, .. } => match self.view.get(target) {
                 Some(row) => {
                     row.status == SiloStatus::Dead
                         || row.votes.iter().any(|v| v.voter == *voter && v.at >= *at)

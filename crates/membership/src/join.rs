@@ -7,13 +7,14 @@ use std::time::Duration;
 use emmer_core::{Now, SiloAddress, SiloStatus};
 
 use crate::api::{DialId, DialOutcome, Effect, Event, TableSnapshot, TerminateReason};
+use crate::bits::Bits;
 use crate::delta::Delta;
 use crate::intent::{Intent, Key};
 use crate::membership::Membership;
 use crate::message::Message;
 use crate::planted::Bug;
 use crate::timers::Timer;
-use crate::view::is_on_rings;
+use crate::view::{View, is_on_rings};
 use crate::writer::{Draft, Verdict};
 
 /// How far the join has come.
@@ -38,16 +39,16 @@ pub(crate) enum Phase {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Join {
     phase: Phase,
-    /// The version of the view whose members are checked.
-    checked: u64,
+    /// The view whose members are checked; none before the own row is in one. The sets below are positions in it.
+    checked: Option<Arc<View>>,
     /// The version from which on a view has to be checked instead; 0 when none has to.
     recheck: u64,
     /// Its members without a round trip so far.
-    pending: BTreeSet<SiloAddress>,
+    pending: Bits,
     /// Those of them that are Active.
-    blocking: BTreeSet<SiloAddress>,
+    blocking: Bits,
     /// Members with one.
-    verified: BTreeSet<SiloAddress>,
+    verified: Bits,
     /// Members whose host refused a dial.
     refused: BTreeSet<SiloAddress>,
     dials: BTreeMap<DialId, SiloAddress>,
@@ -69,6 +70,25 @@ const MISSING_MAX: usize = 64;
 impl Join {
     pub(crate) fn is_idle(&self) -> bool {
         self.phase == Phase::Idle
+    }
+
+    /// The version of the view whose members are checked.
+    fn checked_version(&self) -> u64 {
+        self.checked.as_ref().map_or(0, |view| view.version())
+    }
+
+    fn position(&self, silo: &SiloAddress) -> Option<usize> {
+        self.checked.as_ref()?.position(silo)
+    }
+
+    /// The silos at `positions` of the view that is checked.
+    fn silos<'a>(&'a self, positions: &'a Bits) -> impl Iterator<Item = &'a SiloAddress> + 'a {
+        let members = self.checked.iter().map(|view| view.members());
+        members.flat_map(|members| positions.iter().filter_map(|at| members.get(at).map(|row| &row.address)))
+    }
+
+    fn is_verified(&self, silo: &SiloAddress) -> bool {
+        self.position(silo).is_some_and(|at| self.verified.contains(at))
     }
 }
 
@@ -194,7 +214,7 @@ impl Membership {
                 }
             }
             None => {
-                for silo in self.join.pending.clone() {
+                for silo in self.pending_silos() {
                     let status = self.view.get(&silo).map(|row| row.status);
                     self.join_row_changed(silo, status);
                 }
@@ -203,17 +223,22 @@ impl Membership {
         self.try_activate(now);
     }
 
+    fn pending_silos(&self) -> Vec<SiloAddress> {
+        self.join.silos(&self.join.pending).copied().collect()
+    }
+
     fn join_row_changed(&mut self, silo: SiloAddress, status: Option<SiloStatus>) {
+        let Some(at) = self.join.position(&silo) else { return };
         match status {
-            Some(SiloStatus::Active) if self.join.pending.contains(&silo) => {
-                self.join.blocking.insert(silo);
+            Some(SiloStatus::Active) if self.join.pending.contains(at) => {
+                self.join.blocking.insert(at);
             }
             Some(status) if is_on_rings(status) => {
-                self.join.blocking.remove(&silo);
+                self.join.blocking.remove(at);
             }
             _ => {
-                self.join.pending.remove(&silo);
-                self.join.blocking.remove(&silo);
+                self.join.pending.remove(at);
+                self.join.blocking.remove(at);
             }
         }
     }
@@ -222,26 +247,30 @@ impl Membership {
     fn check_anew(&mut self, now: Now) {
         let me = self.me.address;
         let view = self.view.clone();
-        self.join.checked = view.version();
-        self.join.recheck = 0;
-        self.join.pending.clear();
-        self.join.blocking.clear();
-        for row in view.members() {
+        let mut verified = Bits::new(view.len());
+        let mut pending = verified.clone();
+        let mut blocking = verified.clone();
+        for (at, row) in view.members().iter().enumerate() {
             let silo = row.address;
-            if is_on_rings(row.status) && !silo.same_endpoint(&me) && !self.join.verified.contains(&silo) {
-                self.join.pending.insert(silo);
+            if self.join.is_verified(&silo) {
+                verified.insert(at);
+            } else if is_on_rings(row.status) && !silo.same_endpoint(&me) {
+                pending.insert(at);
                 if row.status == SiloStatus::Active {
-                    self.join.blocking.insert(silo);
+                    blocking.insert(at);
                 }
                 self.probe_for_join(silo);
             }
         }
+        self.join.recheck = 0;
+        (self.join.pending, self.join.blocking, self.join.verified) = (pending, blocking, verified);
+        self.join.checked = Some(view);
         self.try_activate(now);
     }
 
     /// A writer could not tell whether this silo has checked enough.
     pub(crate) fn on_recheck(&mut self, now: Now, version: u64) {
-        if self.join.phase != Phase::Checking || version <= self.join.checked {
+        if self.join.phase != Phase::Checking || version <= self.join.checked_version() {
             return;
         }
         self.own.remove(&Key::Activate(self.me.address));
@@ -281,11 +310,13 @@ impl Membership {
 
     /// Somebody answered: a round trip.
     pub(crate) fn join_answered(&mut self, now: Now, from: &SiloAddress) {
-        if self.join.phase != Phase::Checking || !self.join.pending.remove(from) {
+        if self.join.phase != Phase::Checking {
             return;
         }
-        self.join.verified.insert(*from);
-        self.join.blocking.remove(from);
+        let Some(at) = self.join.position(from).filter(|at| self.join.pending.contains(*at)) else { return };
+        self.join.pending.remove(at);
+        self.join.verified.insert(at);
+        self.join.blocking.remove(at);
         if self.join.pending.is_empty() || self.join.waves > 0 {
             self.try_activate(now);
         }
@@ -301,7 +332,7 @@ impl Membership {
     }
 
     fn blockers(&self) -> Vec<SiloAddress> {
-        self.join.blocking.iter().filter(|silo| !self.is_exempt(silo)).copied().collect()
+        self.join.silos(&self.join.blocking).filter(|silo| !self.is_exempt(silo)).copied().collect()
     }
 
     /// Wishes to be Active, once every Active member has answered (stale ones excepted) and every Joining one has, or has
@@ -317,8 +348,9 @@ impl Membership {
             return;
         }
         let missing: Vec<SiloAddress> =
-            self.join.pending.iter().filter(|silo| !self.is_exempt(silo)).copied().collect();
-        self.wish(now, Intent::Activate { silo: self.me.address, checked: self.join.checked, missing });
+            self.join.silos(&self.join.pending).filter(|silo| !self.is_exempt(silo)).copied().collect();
+        let checked = self.join.checked_version();
+        self.wish(now, Intent::Activate { silo: self.me.address, checked, missing });
     }
 
     /// Some members have not answered within a wave's time: probes and dials them again, and reads the table, which may
@@ -326,7 +358,7 @@ impl Membership {
     fn next_wave(&mut self, now: Now) {
         self.timers.set(Timer::JoinStep, now.mono + self.wave_time());
         let blockers = self.blockers();
-        for silo in self.join.pending.clone() {
+        for silo in self.pending_silos() {
             self.probe_for_join(silo);
         }
         self.join.waves += 1;

@@ -1,6 +1,7 @@
 //! Cluster membership as a sans-IO state machine.
 
 pub mod api;
+mod bits;
 #[cfg(test)]
 mod chaos_tests;
 mod compact;
@@ -9,6 +10,7 @@ pub mod counters;
 pub mod delta;
 mod dice;
 mod fence;
+mod gather;
 mod health;
 mod housekeeping;
 pub mod humane;

@@ -42,7 +42,8 @@ impl Membership {
             }
         }
         if !voted {
-            self.wish(now, Intent::Vote { target, voter, at: now.wall });
+            let gone = self.peers.get(&target).is_some_and(|peer| peer.gone);
+            self.wish(now, Intent::Vote { target, voter, at: now.wall, gone });
         }
     }
 

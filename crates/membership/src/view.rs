@@ -23,8 +23,23 @@ pub struct View {
     members: Box<[Arc<SiloEntry>]>,
     digest: u64,
     active: u32,
+    shape: Arc<Shape>,
+}
+
+/// What only depends on which silos there are and which of them are on the rings: shared by views that differ in
+/// nothing else, such as before and after a Joining silo became Active.
+struct Shape {
+    /// The addresses of the members, side by side: looking one up touches little memory.
+    addresses: Box<[SiloAddress]>,
     /// Positions in `members`, ordered by the silo's hash under the ring's number. Computed when first asked for.
     rings: [OnceLock<Box<[RingPoint]>>; RINGS_MAX],
+}
+
+impl Shape {
+    fn of(members: &[Arc<SiloEntry>]) -> Arc<Self> {
+        let addresses = members.iter().map(|m| m.address).collect();
+        Arc::new(Self { addresses, rings: Default::default() })
+    }
 }
 
 /// A silo's place on a ring: its hash, then its position in the view.
@@ -55,7 +70,8 @@ impl View {
         let digest = members.iter().fold(0, |digest: u64, row| digest ^ row_digest(row));
         let active = members.iter().filter(|m| m.status == SiloStatus::Active).count();
         let active = u32::try_from(active).unwrap_or(u32::MAX);
-        Self { table, members, digest, active, rings: Default::default() }
+        let shape = Shape::of(&members);
+        Self { table, members, digest, active, shape }
     }
 
     /// The version of the table this view shows. 0: nothing was ever written.
@@ -100,8 +116,9 @@ impl View {
     /// Every row with the `ip:port` of `silo`, oldest incarnation first.
     pub fn incarnations_of(&self, silo: &SiloAddress) -> &[Arc<SiloEntry>] {
         let key = |m: &SiloAddress| (m.ip(), m.port());
-        let from = self.members.partition_point(|m| key(&m.address) < key(silo));
-        let count = self.members[from..].partition_point(|m| m.address.same_endpoint(silo));
+        let addresses = &self.shape.addresses;
+        let from = addresses.partition_point(|address| key(address) < key(silo));
+        let count = addresses[from..].partition_point(|address| address.same_endpoint(silo));
         &self.members[from..from + count]
     }
 
@@ -127,13 +144,13 @@ impl View {
 
     /// The position of `silo`'s row in [`members`](Self::members).
     pub(crate) fn position(&self, silo: &SiloAddress) -> Option<usize> {
-        self.members.binary_search_by_key(silo, |m| m.address).ok()
+        self.shape.addresses.binary_search(silo).ok()
     }
 
     /// The order of the members that can be probed on ring `number` (taken modulo [`RINGS_MAX`]).
     pub(crate) fn ring(&self, number: usize) -> &[RingPoint] {
         let number = number % RINGS_MAX;
-        self.rings[number].get_or_init(|| {
+        self.shape.rings[number].get_or_init(|| {
             let mut points: Vec<RingPoint> = (0u32..)
                 .zip(self.members.iter())
                 .filter(|(_, m)| is_on_rings(m.status))
@@ -157,20 +174,24 @@ impl View {
         let mut members = Vec::with_capacity(self.members.len() + upserts.len());
         let mut digest = self.digest;
         let mut active = self.active;
+        let mut same_shape = true;
         let tally = |row: &SiloEntry| u32::from(row.status == SiloStatus::Active);
         for old in &self.members {
             while let Some(new) = changed.next_if(|new| new.address < old.address) {
                 digest ^= row_digest(new);
                 active += tally(new);
+                same_shape = false;
                 members.push(new.clone());
             }
             if let Some(new) = changed.next_if(|new| new.address == old.address) {
                 digest ^= row_digest(old) ^ row_digest(new);
                 active = active - tally(old) + tally(new);
+                same_shape &= is_on_rings(old.status) == is_on_rings(new.status);
                 members.push(new.clone());
             } else if deletes.contains(&old.address) {
                 digest ^= row_digest(old);
                 active -= tally(old);
+                same_shape = false;
             } else {
                 members.push(old.clone());
             }
@@ -178,9 +199,11 @@ impl View {
         for new in changed {
             digest ^= row_digest(new);
             active += tally(new);
+            same_shape = false;
             members.push(new.clone());
         }
-        Self { table, members: members.into(), digest, active, rings: Default::default() }
+        let shape = if same_shape { self.shape.clone() } else { Shape::of(&members) };
+        Self { table, members: members.into(), digest, active, shape }
     }
 }
 

@@ -22,6 +22,8 @@ use crate::timers::Timer;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Writer {
     pub(crate) queue: BTreeMap<Key, Queued>,
+    /// Who has enough votes to be declared dead, and waits for others.
+    pub(crate) ripe: BTreeMap<SiloAddress, Instant>,
     /// Rows to delete with the next commit.
     pub(crate) deletes: Vec<SiloAddress>,
     /// A commit to write again as it is; always none but for a planted bug.
@@ -32,7 +34,7 @@ pub(crate) struct Writer {
 pub(crate) struct Queued {
     pub(crate) intent: Intent,
     /// When it came in.
-    since: Instant,
+    pub(crate) since: Instant,
     /// When it was last repeated by its owner.
     renewed: Instant,
 }
@@ -100,6 +102,11 @@ impl Draft {
         self.rows.get(silo).is_some_and(|row| row.status == SiloStatus::Active)
     }
 
+    /// Whether it changes nothing so far.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.deletes.is_empty()
+    }
+
     pub(crate) const fn base_number(&self) -> u64 {
         self.base
     }
@@ -112,7 +119,7 @@ impl Draft {
         }
     }
 
-    fn room(&self) -> usize {
+    pub(crate) fn room(&self) -> usize {
         MEMBERSHIP_ROWS_PER_COMMIT_MAX.saturating_sub(self.rows.len() + self.deletes.len())
     }
 
@@ -164,20 +171,15 @@ impl Membership {
             return Some(Draft { base: self.view.version(), ..draft });
         }
         let mut draft = Draft::new(self.view.version());
-        let mut next_hold: Option<Instant> = None;
         let mut dropped = Vec::new();
         let mut recheck = Vec::new();
         let keys: Vec<Key> = self.writer.queue.keys().copied().collect();
-        let mut last_target = None;
+        self.write_suspicions(now, &keys, &mut draft, &mut dropped);
         for key in keys {
             if draft.room() < 2 {
                 break;
             }
-            if let Key::Vote(target, _) = key {
-                if last_target != Some(target) {
-                    last_target = Some(target);
-                    self.write_votes(now, target, &mut draft, &mut next_hold, &mut dropped);
-                }
+            if matches!(key, Key::Vote(..)) {
                 continue;
             }
             let Some(queued) = self.writer.queue.get(&key) else { continue };
@@ -203,9 +205,6 @@ impl Membership {
         }
         for owner in recheck {
             self.ask_to_recheck(now, owner);
-        }
-        if let Some(at) = next_hold {
-            self.timers.set_no_later(Timer::Flush, at);
         }
         self.add_deletes(&mut draft);
         (!draft.rows.is_empty() || !draft.deletes.is_empty()).then_some(draft)
@@ -243,14 +242,15 @@ impl Membership {
 
     /// The time of a vote that came in just now, by a clock that cannot be far from this one's: a voter whose clock is
     /// wrong would otherwise expire everybody else's votes, or have its own expired.
-    fn sane_time(&self, now: Now, at: Timestamp) -> Timestamp {
+    pub(crate) fn sane_time(&self, now: Now, at: Timestamp) -> Timestamp {
         let tolerated = self.config.death_vote_expiration_timeout / 4;
         let off = now.wall.saturating_since(at).max(at.saturating_since(now.wall));
         if off > tolerated && !self.has(Bug::ClockJumpExpiresVotes) { now.wall } else { at }
     }
 
+    /// A little longer than it takes owners to repeat what was acknowledged.
     fn intent_lifetime(&self) -> Duration {
-        self.config.vote_hold + self.config.writer_timeout * 4
+        self.config.vote_hold + self.config.writer_timeout * 6
     }
 
     fn write_join(&self, now: Now, row: &SiloEntry, draft: &mut Draft) -> Verdict {
@@ -307,69 +307,6 @@ impl Membership {
         Verdict::Written
     }
 
-    fn write_votes(
-        &self,
-        now: Now,
-        target: SiloAddress,
-        draft: &mut Draft,
-        next_hold: &mut Option<Instant>,
-        dropped: &mut Vec<Key>,
-    ) {
-        let from = Key::Vote(target, lowest());
-        let queued: Vec<(Key, &Queued)> = self
-            .writer
-            .queue
-            .range(from..)
-            .take_while(|(key, _)| matches!(key, Key::Vote(t, _) if *t == target))
-            .map(|(key, queued)| (*key, queued))
-            .collect();
-        let row = self.drafted(draft, &target).filter(|row| row.status != SiloStatus::Dead).cloned();
-        let Some(mut row) = row else {
-            dropped.extend(queued.iter().map(|(key, _)| *key));
-            return;
-        };
-        let before = row.votes.clone();
-        // A vote from far in the future bears a wrong clock's time, and would expire all others.
-        let window = self.config.death_vote_expiration_timeout;
-        if !self.has(Bug::VoteExpiryIgnored) {
-            row.votes.retain(|vote| vote.at.saturating_since(now.wall) < window);
-        }
-        let mut waits_since: Option<Instant> = None;
-        for (key, queued) in &queued {
-            let Intent::Vote { voter, at, .. } = &queued.intent else { continue };
-            if !self.may_vote(draft, voter) || row.votes.iter().any(|v| v.voter == *voter && v.at >= *at) {
-                dropped.push(*key);
-                continue;
-            }
-            let at = if self.has(Bug::OldEvidence) { now.wall } else { self.sane_time(now, *at) };
-            if self.has(Bug::VoterCountedTwice) {
-                row.votes.push(Vote { voter: *voter, at });
-            }
-            add_vote(&mut row.votes, Vote { voter: *voter, at });
-            waits_since = Some(waits_since.map_or(queued.since, |since| since.min(queued.since)));
-        }
-        let Some(since) = waits_since else { return };
-        let counted = self.valid_votes(now, draft, &row.votes).len();
-        if self.config.liveness_enabled && counted >= self.votes_required(&target) {
-            row.status = SiloStatus::Dead;
-        } else {
-            // Not enough yet: keep them in memory for a while, so that one death costs one commit.
-            let until = since + self.config.vote_hold;
-            if now.mono < until {
-                *next_hold = Some(next_hold.map_or(until, |at| at.min(until)));
-                return;
-            }
-            // A vote already written, only renewed, is not worth a version before half its life has passed.
-            let renews_only = row.votes.iter().all(|vote| {
-                before.iter().any(|b| b.voter == vote.voter && vote.at.saturating_since(b.at) < window / 2)
-            });
-            if renews_only {
-                return;
-            }
-        }
-        draft.put(row);
-    }
-
     /// The commit happened: the draft is the next view.
     pub(crate) fn on_committed(&mut self, now: Now, draft: Draft, version: TableVersion) {
         if self.view.version() != draft.base || version.number != draft.base + 1 {
@@ -393,11 +330,6 @@ impl Membership {
         self.install(now, view, Some(&delta));
         self.broadcast(&delta);
     }
-}
-
-/// A key below every real address.
-fn lowest() -> SiloAddress {
-    SiloAddress::new(std::net::SocketAddr::from(([0, 0, 0, 0], 0)), 0)
 }
 
 /// The most votes kept in one row.

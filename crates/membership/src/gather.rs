@@ -1,0 +1,184 @@
+//! Votes on their way into a commit: which suspects die, and which wait for more votes or for company (idea 5).
+//!
+//! Silos that fail together should cost few versions. A death by silence therefore waits a little while there are
+//! suspicions of others with votes that do not suffice yet; one whose host says that the process is gone does not.
+
+use std::time::Duration;
+
+use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus, Vote};
+
+use crate::intent::{Intent, Key};
+use crate::membership::Membership;
+use crate::planted::Bug;
+use crate::timers::Timer;
+use crate::writer::{Draft, Queued, add_vote};
+
+/// For how many undecided suspects a death waits, one `death_gather` for each.
+const GATHER_TIMES_MAX: u32 = 3;
+
+/// What the queued votes against one suspect come to.
+enum Outcome {
+    /// Nothing to write: no vote is left, or none that is new.
+    Nothing,
+    /// Dead, and nobody needs to wait.
+    Gone(SiloEntry),
+    /// Dead by silence.
+    Silent(SiloEntry),
+    /// Not enough votes; the row with them, and since when the first of them waits.
+    Few(SiloEntry, Instant),
+}
+
+impl Membership {
+    /// Evaluates every queued vote of `keys`, which are in order.
+    pub(crate) fn write_suspicions(
+        &mut self,
+        now: Now,
+        keys: &[Key],
+        draft: &mut Draft,
+        dropped: &mut Vec<Key>,
+    ) {
+        let mut targets: Vec<SiloAddress> = keys
+            .iter()
+            .filter_map(|key| if let Key::Vote(target, _) = key { Some(*target) } else { None })
+            .collect();
+        targets.dedup();
+        let mut ripe = Vec::new();
+        let mut few = Vec::new();
+        for target in targets {
+            if draft.room() < 2 {
+                break;
+            }
+            match self.weigh_votes(now, target, draft, dropped) {
+                Outcome::Nothing => {}
+                Outcome::Gone(row) => draft.put(row),
+                Outcome::Silent(row) => ripe.push(row),
+                Outcome::Few(row, since) => few.push((row, since)),
+            }
+        }
+        let undecided = few.len();
+        let few = self.few_to_write(now, few);
+        self.release_ripe(now, ripe, undecided, !few.is_empty(), draft);
+        for row in few {
+            if draft.room() < 2 {
+                break;
+            }
+            draft.put(row);
+        }
+    }
+
+    /// How long to wait for the decision about `undecided` suspects: the more at once, the likelier they failed together.
+    fn gather_time(&self, undecided: usize) -> Duration {
+        let times = u32::try_from(undecided).map_or(GATHER_TIMES_MAX, |n| n.min(GATHER_TIMES_MAX));
+        self.config.death_gather * times
+    }
+
+    /// Writes deaths by silence, unless some wait for company. Once there is something to commit, or enough for a
+    /// commit, nobody waits.
+    fn release_ripe(
+        &mut self,
+        now: Now,
+        ripe: Vec<SiloEntry>,
+        undecided: usize,
+        at_once: bool,
+        draft: &mut Draft,
+    ) {
+        let mut since = std::mem::take(&mut self.writer.ripe);
+        since.retain(|silo, _| ripe.iter().any(|row| row.address == *silo));
+        for row in &ripe {
+            since.entry(row.address).or_insert(now.mono);
+        }
+        let Some(first) = since.values().min() else { return };
+        let until = *first + self.gather_time(undecided);
+        let at_once = at_once || !draft.is_empty() || ripe.len() + 1 >= draft.room();
+        if !at_once && now.mono < until {
+            self.writer.ripe = since;
+            self.timers.set_no_later(Timer::Flush, until);
+            return;
+        }
+        for row in ripe {
+            if draft.room() < 2 {
+                break;
+            }
+            // I6: whoever dies by this very commit is no voter any more.
+            let counted = self.valid_votes(now, draft, &row.votes).len();
+            if counted >= self.votes_required(&row.address) {
+                draft.put(row);
+            }
+        }
+    }
+
+    /// Which votes that do not suffice are to be written: those kept in memory for long enough, and with them those kept for half
+    /// as long. Until then one death costs one commit.
+    fn few_to_write(&mut self, now: Now, few: Vec<(SiloEntry, Instant)>) -> Vec<SiloEntry> {
+        let hold = self.config.vote_hold;
+        let mut due = false;
+        for (row, since) in &few {
+            let until = *since + hold;
+            if now.mono < until {
+                self.timers.set_no_later(Timer::Flush, until);
+            } else {
+                due |= !self.only_renews(row);
+            }
+        }
+        let old = |since: Instant| now.mono >= since + hold / 2;
+        let ready = few.into_iter().filter(|(row, since)| due && old(*since) && !self.only_renews(row));
+        ready.map(|(row, _)| row).collect()
+    }
+
+    /// A vote already written, only renewed, is not worth a version before half its life has passed.
+    fn only_renews(&self, row: &SiloEntry) -> bool {
+        let window = self.config.death_vote_expiration_timeout;
+        let Some(before) = self.view.get(&row.address) else { return false };
+        row.votes.iter().all(|vote| {
+            before.votes.iter().any(|b| b.voter == vote.voter && vote.at.saturating_since(b.at) < window / 2)
+        })
+    }
+
+    fn weigh_votes(&self, now: Now, target: SiloAddress, draft: &Draft, dropped: &mut Vec<Key>) -> Outcome {
+        let queued: Vec<(Key, &Queued)> = self
+            .writer
+            .queue
+            .range(Key::Vote(target, lowest())..)
+            .take_while(|(key, _)| matches!(key, Key::Vote(t, _) if *t == target))
+            .map(|(key, queued)| (*key, queued))
+            .collect();
+        let row = self.drafted(draft, &target).filter(|row| row.status != SiloStatus::Dead).cloned();
+        let Some(mut row) = row else {
+            dropped.extend(queued.iter().map(|(key, _)| *key));
+            return Outcome::Nothing;
+        };
+        // A vote from far in the future bears a wrong clock's time, and would expire all others.
+        let window = self.config.death_vote_expiration_timeout;
+        if !self.has(Bug::VoteExpiryIgnored) {
+            row.votes.retain(|vote| vote.at.saturating_since(now.wall) < window);
+        }
+        let mut waits_since: Option<Instant> = None;
+        let mut is_gone = false;
+        for (key, queued) in &queued {
+            let Intent::Vote { voter, at, gone, .. } = &queued.intent else { continue };
+            if !self.may_vote(draft, voter) || row.votes.iter().any(|v| v.voter == *voter && v.at >= *at) {
+                dropped.push(*key);
+                continue;
+            }
+            is_gone |= *gone;
+            let at = if self.has(Bug::OldEvidence) { now.wall } else { self.sane_time(now, *at) };
+            if self.has(Bug::VoterCountedTwice) {
+                row.votes.push(Vote { voter: *voter, at });
+            }
+            add_vote(&mut row.votes, Vote { voter: *voter, at });
+            waits_since = Some(waits_since.map_or(queued.since, |since| since.min(queued.since)));
+        }
+        let Some(since) = waits_since else { return Outcome::Nothing };
+        let counted = self.valid_votes(now, draft, &row.votes).len();
+        if !self.config.liveness_enabled || counted < self.votes_required(&target) {
+            return Outcome::Few(row, since);
+        }
+        row.status = SiloStatus::Dead;
+        if is_gone { Outcome::Gone(row) } else { Outcome::Silent(row) }
+    }
+}
+
+/// A key below every real address.
+fn lowest() -> SiloAddress {
+    SiloAddress::new(std::net::SocketAddr::from(([0, 0, 0, 0], 0)), 0)
+}
