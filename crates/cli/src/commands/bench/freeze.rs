@@ -112,6 +112,11 @@ async fn one(
     processes.wait_active().await?;
     let snapshot = load.snapshot();
     let (turns, late_turns) = turns(&process.log, dead_us)?;
+    if late_turns > 0 {
+        stage.say(&format!(
+            "{name} began {late_turns} turns after {dead_us} us, when its death had been read"
+        ));
+    }
     let answers = load.answers(&silo);
     Ok(Round {
         silo,

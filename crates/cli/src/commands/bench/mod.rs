@@ -94,7 +94,7 @@ struct Common {
     /// Where the table is written to as CSV, JSON lines and SVG
     #[arg(long, value_name = "DIR", default_value = "target/reports")]
     reports: PathBuf,
-    /// Keep the folder with the silos' logs; kept as well when the measurement fails
+    /// Keep the folder with the silos' logs; kept as well when the measurement fails or misses a goal
     #[arg(long)]
     keep: bool,
 }
@@ -120,7 +120,11 @@ pub(super) fn run(args: &Args, log: Option<String>) -> Result<()> {
                 Membership::Freeze { args, .. } => Box::pin(freeze::measure(args, &stage)).await,
                 Membership::Outage { args, .. } => Box::pin(outage::measure(args, &mut stage)).await,
             };
-            if common.keep || measured.as_ref().is_err_and(|failure| failure.code != Code::Usage) {
+            let missed = match &measured {
+                Ok(report) => report.goals.iter().any(|goal| !goal.is_met()),
+                Err(failure) => failure.code != Code::Usage,
+            };
+            if common.keep || missed {
                 eprintln!("kept {}", stage.keep().display());
             }
             measured
