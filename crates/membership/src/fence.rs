@@ -32,6 +32,8 @@ pub(crate) struct Fence {
     heard: BTreeMap<SiloAddress, Instant>,
     /// The latest moment at which this silo is known to have been alive to the cluster.
     confirmed: Instant,
+    /// When this silo first wished to be Active.
+    pub(crate) wished: Option<Instant>,
     armed: bool,
     pub(crate) closed: bool,
 }
@@ -62,14 +64,16 @@ impl Membership {
         let config = &self.config;
         let monitors =
             monitors_of(&self.view, &self.me.address, config.num_probe_rings, config.num_probed_silos);
-        // A new monitor has not had the time to probe: it starts as if it had heard this silo when it last was known alive.
-        let start = if self.fence.armed { self.fence.confirmed } else { now.mono };
-        let old = std::mem::take(&mut self.fence.heard);
-        self.fence.heard = monitors.into_iter().map(|m| (m, old.get(&m).copied().unwrap_or(start))).collect();
         let applies = self.fence_applies();
         if applies && !self.fence.armed {
-            self.fence.confirmed = self.fence.confirmed.max(now.mono);
+            // The view that says Active may be old when it comes. Certain is that the row was Joining when this silo wished for
+            // more.
+            self.fence.confirmed = self.fence.confirmed.max(self.fence.wished.unwrap_or_default());
         }
+        // A new monitor has not had the time to probe: it starts as if it had heard this silo when it last was known alive.
+        let start = self.fence.confirmed;
+        let old = std::mem::take(&mut self.fence.heard);
+        self.fence.heard = monitors.into_iter().map(|m| (m, old.get(&m).copied().unwrap_or(start))).collect();
         self.fence.armed = applies;
         self.check_fence(now);
     }

@@ -350,6 +350,7 @@ impl Membership {
         let missing: Vec<SiloAddress> =
             self.join.silos(&self.join.pending).filter(|silo| !self.is_exempt(silo)).copied().collect();
         let checked = self.join.checked_version();
+        self.fence.wished.get_or_insert(now.mono);
         self.wish(now, Intent::Activate { silo: self.me.address, checked, missing });
     }
 
