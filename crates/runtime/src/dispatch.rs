@@ -44,7 +44,7 @@ impl Handler for SiloCore {
         let deadline = self.deadline_of(&header);
         let arrived = Arrived { connection: connection.clone(), header, body, cost, deadline };
         connection.begin_serving();
-        let found = self.catalog.get(&arrived.header.target).filter(|_| !self.is_fenced());
+        let found = self.catalog.get(&arrived.header.target);
         let (Some(activation), Some(_depth)) = (found, InlineDepth::enter()) else {
             tokio::spawn(self.clone().serve(arrived, None));
             return 0;

@@ -144,7 +144,8 @@ impl<G: Grain> Activation<G> {
         self.last_used.store(self.silo.clock.now().as_wrapping_millis(), Ordering::Relaxed);
     }
 
-    /// Waits until the turn may run alone, activating the grain first if nobody has.
+    /// Waits until the turn may run alone, activating the grain first if nobody has. The fence is asked last, after
+    /// whatever the turn had to wait for: this is the only door to a grain.
     ///
     /// # Errors
     /// [`Closed`] when the grain is not here any more.
@@ -156,6 +157,7 @@ impl<G: Grain> Activation<G> {
                 self.grain.write().await
             }
         };
+        self.silo.wait_unfenced().await;
         TurnContext::begin();
         if self.phase() == Phase::New {
             self.activate(&mut lock).await?;
@@ -177,6 +179,7 @@ impl<G: Grain> Activation<G> {
                 self.grain.read().await
             }
         };
+        self.silo.wait_unfenced().await;
         TurnContext::begin();
         let lock = if self.phase() == Phase::New {
             drop(lock);

@@ -263,6 +263,13 @@ impl Handler for ClientCore {
                     self.statistics_changed.notify_waiters();
                 }
             }
+            Ok(GatewayMessage::Dead(silo)) => {
+                let gateways = self.gateways.read();
+                let gone: Vec<_> =
+                    gateways.iter().filter(|g| g.silo == silo).map(|g| g.connection.clone()).collect();
+                drop(gateways);
+                gone.iter().for_each(|connection| connection.lose(Lost::PeerDead));
+            }
             Ok(GatewayMessage::StatisticsQuery) => {}
             Err(e) => tracing::warn!(error = %e, "an unreadable gateway message"),
         }

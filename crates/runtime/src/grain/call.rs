@@ -142,7 +142,7 @@ fn first_poll<M: Method>(call: Call<M>, cx: &mut Context<'_>) -> First<M> {
     let Node::Silo(silo) = &call.target.node else {
         return First::Slow(Box::pin(invoke::through_gateway(call, caller)));
     };
-    let found = silo.catalog.get(&call.target.id).filter(|_| !silo.is_fenced());
+    let found = silo.catalog.get(&call.target.id);
     let (Some(activation), Some(_depth)) = (found, invoke::InlineDepth::enter()) else {
         return First::Slow(Box::pin(invoke::from_silo(call, caller)));
     };

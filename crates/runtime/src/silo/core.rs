@@ -141,8 +141,12 @@ impl SiloCore {
     pub(crate) fn install(self: &Arc<Self>, view: Arc<View>, status: SiloStatus) {
         tracing::debug!(me = %self.address, version = view.version(), active = view.active_count(), %status, "new view");
         let dead = |silo: &SiloAddress| view.status_of(silo) == Some(SiloStatus::Dead);
+        let before = self.view();
+        let lived = |silo: &SiloAddress| before.status_of(silo).is_some_and(|s| s != SiloStatus::Dead);
         let named = view.members().iter().map(|m| m.address);
+        let newly_dead: Vec<_> = named.clone().filter(|s| dead(s) && lived(s)).collect();
         self.pool.set_dead(named.filter(|s| dead(s)));
+        self.announce_dead(&newly_dead);
         self.outboxes.drop_dead(&view);
         self.locations.forget_silos(|silo| dead(&silo) || view.status_of(&silo).is_none());
         self.membership.retain(&view);

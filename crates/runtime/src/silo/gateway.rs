@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use emmer_core::SiloAddress;
 use emmer_wire::{PeerKind, channel, codec};
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +21,9 @@ pub(crate) enum GatewayMessage {
     /// Gateway to client: send new calls elsewhere; what is under way will still be answered.
     #[serde(rename = "s")]
     Stopping,
+    /// Gateway to client: this silo was declared dead; do not wait for it.
+    #[serde(rename = "d")]
+    Dead(SiloAddress),
     /// Client to gateway: how are you?
     #[serde(rename = "q")]
     StatisticsQuery,
@@ -46,6 +50,18 @@ impl SiloCore {
     fn clients(&self) -> Vec<Arc<Connection>> {
         let open = self.pool.open();
         open.into_iter().filter(|c| matches!(c.peer, PeerKind::Client(_))).collect()
+    }
+
+    /// Tells clients which silos are newly dead: one that is frozen keeps its connections open.
+    pub(super) fn announce_dead(&self, dead: &[SiloAddress]) {
+        if dead.is_empty() {
+            return;
+        }
+        for client in self.clients() {
+            for silo in dead {
+                let _ = client.system(channel::GATEWAY, &GatewayMessage::Dead(*silo));
+            }
+        }
     }
 
     /// Tells clients to send new calls elsewhere.
