@@ -125,6 +125,7 @@ impl Membership {
 
     /// The table showed the view in force to be the latest when it was asked at `sent`.
     pub(crate) fn confirm_by_table(&mut self, now: Now, sent: Instant) {
+        self.settle_doubts(sent);
         self.confirm(now, sent);
     }
 

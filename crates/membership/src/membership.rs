@@ -65,6 +65,9 @@ pub struct Membership {
     pub(crate) counters: Counters,
     pub(crate) join: Join,
     pub(crate) peers: BTreeMap<SiloAddress, Peer>,
+    /// Silos against whom a vote of this one may be in a commit whose end it does not know, and when that commit is over
+    /// at the latest.
+    pub(crate) doubts: BTreeMap<SiloAddress, Instant>,
     pub(crate) dials: BTreeMap<DialId, SiloAddress>,
     /// Indirect probes asked of others: suspect, intermediary, when.
     pub(crate) asked_for: BTreeMap<u64, (SiloAddress, SiloAddress, Instant)>,
@@ -123,6 +126,7 @@ impl Membership {
             counters: Counters::default(),
             join: Join::default(),
             peers: BTreeMap::new(),
+            doubts: BTreeMap::new(),
             dials: BTreeMap::new(),
             asked_for: BTreeMap::new(),
             helping: BTreeMap::new(),

@@ -86,6 +86,8 @@ impl Membership {
             let stale = self.stale_members().filter(|silo| !silo.same_endpoint(&me));
             targets.extend(stale.take(STALE_PROBED_MAX));
         }
+        let view = &self.view;
+        self.doubts.retain(|silo, _| view.get(silo).is_some_and(|row| row.status != SiloStatus::Dead));
         let gone: Vec<SiloAddress> = self.peers.keys().filter(|p| !targets.contains(*p)).copied().collect();
         for silo in gone {
             self.drop_peer(&silo);
@@ -145,6 +147,7 @@ impl Membership {
         self.next_seq += 1;
         let seq = self.next_seq;
         let witnessed = self.has_witness(&silo);
+        self.press_doubt(now, &silo);
         let confirms = self.may_confirm(now, &silo);
         let Some(peer) = self.peers.get_mut(&silo) else { return };
         peer.witnessed = witnessed;

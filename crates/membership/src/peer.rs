@@ -43,8 +43,6 @@ pub(crate) struct Peer {
     pub(crate) joining_since: Option<Instant>,
     /// It has been Joining for too long: answering does not help it.
     pub(crate) stuck: bool,
-    /// Until when its answers are not given back: a vote against it may be in a commit that nobody knows the end of.
-    pub(crate) doubt_until: Option<Instant>,
     /// The stamp of its last answer, to be given back.
     pub(crate) echo: u64,
     rtt: Rtt,
@@ -92,7 +90,6 @@ impl Peer {
             suspected: false,
             joining_since: None,
             stuck: false,
-            doubt_until: None,
             echo: 0,
             rtt: Rtt::default(),
         }
@@ -116,11 +113,6 @@ impl Peer {
             timeout = grown(timeout, config.probe_timeout_growth_percent);
         }
         timeout.saturating_mul(stretch.max(1))
-    }
-
-    /// Whether this silo must not confirm that the peer is alive.
-    pub(crate) fn is_in_doubt(&self, now: Instant) -> bool {
-        self.doubt_until.is_some_and(|until| now < until)
     }
 
     pub(crate) fn on_sent(&mut self, now: Instant, seq: u64, timeout: Duration) {

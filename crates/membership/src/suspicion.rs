@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use emmer_core::{Now, SiloAddress, SiloStatus, Timestamp, Vote};
+use emmer_core::{Instant, Now, SiloAddress, SiloStatus, Timestamp, Vote};
 
 use crate::api::{ConnectionEvent, DialId, DialOutcome, Effect};
 use crate::intent::{Intent, Key};
@@ -35,11 +35,11 @@ impl Membership {
             row.votes.iter().any(|v| v.voter == voter && off(v.at) < renew_after)
         });
         let doubt = self.config.vote_hold + self.config.table_timeout;
-        if let Some(peer) = self.peers.get_mut(&target) {
-            peer.doubt_until = Some(now.mono + doubt);
-            if !std::mem::replace(&mut peer.suspected, true) {
-                self.counters.votes_cast += 1;
-            }
+        self.doubts.insert(target, now.mono + doubt);
+        if let Some(peer) = self.peers.get_mut(&target)
+            && !std::mem::replace(&mut peer.suspected, true)
+        {
+            self.counters.votes_cast += 1;
         }
         if !voted {
             let gone = self.peers.get(&target).is_some_and(|peer| peer.gone);
@@ -63,9 +63,27 @@ impl Membership {
     /// may be on its way into the table, or stands there.
     pub(crate) fn may_confirm(&self, now: Now, silo: &SiloAddress) -> bool {
         let me = self.me.address;
-        let in_doubt = self.peers.get(silo).is_some_and(|peer| peer.is_in_doubt(now.mono));
+        let in_doubt = self.doubts.contains_key(silo);
         let stands = |vote: &Vote| vote.voter == me && self.may_still_count(now, vote);
         !in_doubt && !self.view.get(silo).is_some_and(|row| row.votes.iter().any(stands))
+    }
+
+    /// The table showed the view in force to be the latest when it was asked at `sent`: whatever a vote that was over by
+    /// then has led to, the view shows it.
+    pub(crate) fn settle_doubts(&mut self, sent: Instant) {
+        self.doubts.retain(|_, until| *until > sent);
+    }
+
+    /// A doubt whose commit is over needs the table to end it; time alone says nothing about what the commit did. At the
+    /// end of the window no vote counts any more.
+    pub(crate) fn press_doubt(&mut self, now: Now, silo: &SiloAddress) {
+        let Some(until) = self.doubts.get(silo).copied().filter(|until| now.mono >= *until) else { return };
+        let window = self.config.death_vote_expiration_timeout;
+        if now.mono >= until + window + window / 2 {
+            self.doubts.remove(silo);
+        } else {
+            self.table.want_version = true;
+        }
     }
 
     /// Whether a vote in the table may still count for some writer's clock.
