@@ -263,10 +263,14 @@ impl Handler for ClientCore {
                     self.statistics_changed.notify_waiters();
                 }
             }
+            // One that stops in good order still answers what is under way, and says goodbye itself.
             Ok(GatewayMessage::Dead(silo)) => {
                 let gateways = self.gateways.read();
-                let gone: Vec<_> =
-                    gateways.iter().filter(|g| g.silo == silo).map(|g| g.connection.clone()).collect();
+                let gone: Vec<_> = gateways
+                    .iter()
+                    .filter(|g| g.silo == silo && !g.stopping)
+                    .map(|g| g.connection.clone())
+                    .collect();
                 drop(gateways);
                 gone.iter().for_each(|connection| connection.lose(Lost::PeerDead));
             }

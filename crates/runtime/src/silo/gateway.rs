@@ -12,7 +12,7 @@ use super::SiloCore;
 use crate::metrics::SiloStatistics;
 use crate::net::Connection;
 
-/// How often the calls that still run for clients are counted while stopping.
+/// How often the calls that still run for others are counted while stopping.
 const DRAIN_CHECK: Duration = Duration::from_millis(10);
 
 /// A message between a gateway and a client.
@@ -71,10 +71,10 @@ impl SiloCore {
         }
     }
 
-    /// Waits until no call of a client is under way here, at most `grace`.
-    pub(super) async fn drain_clients(&self, grace: Duration) {
+    /// Waits until no call of a client or of another silo is under way here, at most `grace`.
+    pub(super) async fn drain_calls(&self, grace: Duration) {
         let deadline = tokio::time::Instant::now() + grace;
-        while self.clients().iter().any(|c| c.serving() > 0) && tokio::time::Instant::now() < deadline {
+        while self.pool.open().iter().any(|c| c.serving() > 0) && tokio::time::Instant::now() < deadline {
             tokio::time::sleep(DRAIN_CHECK).await;
         }
     }

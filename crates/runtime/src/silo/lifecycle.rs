@@ -52,7 +52,7 @@ async fn leave(silo: &Arc<SiloCore>) {
     let _ = tokio::time::timeout(grace, status.wait_for(|s| *s >= SiloStatus::ShuttingDown)).await;
     silo.announce_stop();
     deactivate_all(silo).await;
-    silo.drain_clients(grace).await;
+    silo.drain_calls(grace).await;
     silo.membership.send_surely(Input::FinishLeave).await;
     silo.terminated().await;
 }
