@@ -27,6 +27,12 @@ impl CoarseInstant {
         Duration::from_millis(self.0.saturating_sub(now.0))
     }
 
+    /// Time left until this instant as requests carry it: milliseconds, at least 1, because 0 says that there is no
+    /// deadline.
+    pub(crate) fn left_on_wire(self, now: Self) -> u32 {
+        u32::try_from(self.left(now).as_millis()).unwrap_or(u32::MAX).max(1)
+    }
+
     /// The low 32 bits of the milliseconds, for wrapping differences (49 days).
     #[expect(clippy::cast_possible_truncation, reason = "the low bits are what is asked for")]
     pub(crate) const fn as_wrapping_millis(self) -> u32 {
@@ -70,6 +76,14 @@ impl Clock {
     /// The tokio instant of a machine's instant.
     pub(crate) fn tokio_at(&self, at: Instant) -> tokio::time::Instant {
         self.start + Duration::from_nanos(at.as_nanos())
+    }
+
+    /// Waits until a machine's timeout; for ever when it has none.
+    pub(crate) async fn sleep_until(&self, due: Option<Instant>) {
+        match due {
+            Some(due) => tokio::time::sleep_until(self.tokio_at(due)).await,
+            None => std::future::pending().await,
+        }
     }
 
     /// The tokio instant of a coarse one.

@@ -172,16 +172,9 @@ impl DirectoryService {
             tokio::select! {
                 biased;
                 () = self.changed.notified() => {}
-                () = sleep_until(&silo, due) => self.step(&silo, Directory::handle_timeout),
+                () = silo.clock.sleep_until(due) => self.step(&silo, Directory::handle_timeout),
             }
         }
-    }
-}
-
-async fn sleep_until(silo: &SiloCore, due: Option<Instant>) {
-    match due {
-        Some(due) => tokio::time::sleep_until(silo.clock.tokio_at(due)).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -11,7 +11,7 @@ use emmer_wire::{
     encode_response,
 };
 
-use crate::activation::{BoxTurn, Input, Progress, RunActivation, Sink, StartError, TurnEnd, run_to_end};
+use crate::activation::{BoxTurn, Input, RunActivation, Sink, TurnEnd, run_to_end, until_begun};
 use crate::clock::CoarseInstant;
 use crate::grain::{CallError, Failure};
 use crate::invoke::{InlineDepth, failure_of, send_failure, unreachable_silo};
@@ -164,15 +164,7 @@ impl SiloCore {
         let header = &arrived.header;
         activation
             .start(header.method, Input::Wire(&arrived.body), Some(arrived.deadline), header.chain.clone())
-            .map_err(|e| match e {
-                StartError::NoSuchMethod => {
-                    CallError::Rejected(format!("the grain's class has no method {:08x}", header.method))
-                }
-                StartError::BadArguments(detail) => CallError::Codec { maybe_executed: false, detail },
-                StartError::Overloaded => {
-                    CallError::Overloaded("too many calls wait for this grain".to_owned())
-                }
-            })
+            .map_err(|e| e.into_failure(format_args!("{:08x}", header.method)))
     }
 
     /// Goes on with a turn that suspended in the read loop.
@@ -195,14 +187,9 @@ impl SiloCore {
         let mut sink = if correlation == 0 { Sink::Discard } else { Sink::Wire(&mut body) };
         // While it waits for admission it can still be given up; once begun it runs to its end.
         let due = tokio::time::sleep_until(self.clock.tokio_at_coarse(arrived.deadline));
-        let admitted = std::future::poll_fn(|cx| match turn.as_mut().poll_turn(cx, &mut sink) {
-            Poll::Ready(end) => Poll::Ready(Some(end)),
-            Poll::Pending if turn.progress() == Progress::Running => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        });
         let first = tokio::select! {
             biased;
-            first = admitted => first,
+            first = until_begun(&mut turn, &mut sink) => first,
             () = due => {
                 let detail = "waiting for its turn".to_owned();
                 return Err(CallError::Timeout { maybe_executed: false, detail });
@@ -307,8 +294,7 @@ impl SiloCore {
         };
         header.forwards += 1;
         header.expect_view = self.view_version();
-        let left = arrived.deadline.left(self.clock.now()).as_millis();
-        header.deadline_ms = u32::try_from(left).unwrap_or(u32::MAX).max(1);
+        header.deadline_ms = arrived.deadline.left_on_wire(self.clock.now());
         self.metrics.call_forwarded();
         let body = |out: &mut BytesMut| {
             out.put_slice(&arrived.body);

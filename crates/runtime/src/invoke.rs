@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::future::Future;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::Waker;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -12,9 +12,7 @@ use emmer_wire::{CallChain, RequestFlags, RequestHeader, codec};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::activation::{
-    BoxTurn, Input, LocalSlot, Progress, RunActivation, Sink, StartError, TurnEnd, run_to_end,
-};
+use crate::activation::{BoxTurn, Input, LocalSlot, RunActivation, Sink, TurnEnd, run_to_end, until_begun};
 use crate::clock::{Clock, CoarseInstant};
 use crate::grain::{Call, CallError, Failure, Method, NoError, Node, RawRef};
 use crate::net::{Answer, Connection, Lost, SendError, Ticket};
@@ -92,27 +90,18 @@ impl Caller {
         activation: Arc<dyn RunActivation>,
         slot: &mut LocalSlot<M>,
     ) -> Result<BoxTurn, Failure> {
-        activation.start(M::ID, Input::Local(slot), Some(self.deadline), self.chain.clone()).map_err(|e| {
-            match e {
-                StartError::NoSuchMethod => {
-                    CallError::Rejected(format!("the grain's class has no method {}", M::NAME))
-                }
-                StartError::BadArguments(detail) => CallError::Codec { maybe_executed: false, detail },
-                StartError::Overloaded => {
-                    CallError::Overloaded("too many calls wait for this grain".to_owned())
-                }
-            }
-        })
+        activation
+            .start(M::ID, Input::Local(slot), Some(self.deadline), self.chain.clone())
+            .map_err(|e| e.into_failure(M::NAME))
     }
 
     fn header<M: Method>(&self, target: &RawRef, now: CoarseInstant, view: u64) -> RequestHeader {
-        let left = self.deadline.left(now).as_millis();
         RequestHeader {
             correlation: 0,
             target: target.id.clone(),
             method: M::ID,
             flags: if M::EXCLUSIVE { RequestFlags::NONE } else { RequestFlags::READ_ONLY },
-            deadline_ms: u32::try_from(left).unwrap_or(u32::MAX).max(1),
+            deadline_ms: self.deadline.left_on_wire(now),
             forwards: 0,
             expect_view: view,
             chain: self.chain.clone(),
@@ -195,13 +184,9 @@ async fn run_local<M: Method>(
     caller: &Caller,
     cancel: Option<&CancellationToken>,
 ) -> LocalEnd<M> {
-    let admitted =
-        std::future::poll_fn(|cx| match turn.as_mut().poll_turn(cx, &mut Sink::Local(&mut slot)) {
-            Poll::Ready(end) => Poll::Ready(Some(end)),
-            Poll::Pending if turn.progress() == Progress::Running => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        });
-    match bounded(&silo.clock, caller.deadline, cancel, admitted).await {
+    let mut sink = Sink::Local(&mut slot);
+    let begun = until_begun(&mut turn, &mut sink);
+    match bounded(&silo.clock, caller.deadline, cancel, begun).await {
         Ok(Some(end)) => return local_end(end, slot),
         Ok(None) => {}
         Err(by) => return LocalEnd::Failed(interrupted(&by, false, "waiting for its turn")),

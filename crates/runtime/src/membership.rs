@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use emmer_core::{Instant, SiloAddress};
+use emmer_core::SiloAddress;
 use emmer_membership::{
     ConnectionEvent, Counters, DialId, DialOutcome, Effect, Event, HealthSample, Membership, Message, OpId,
     TableOutcome, TableRequest, TableSnapshot, TerminateReason, View,
@@ -140,7 +140,7 @@ pub(crate) async fn run(
         let input = tokio::select! {
             biased;
             input = inputs.recv() => input,
-            () = sleep_until(&silo, due) => {
+            () = silo.clock.sleep_until(due) => {
                 inputs_in_a_row = 0;
                 machine.handle_timeout(silo.clock.exact());
                 continue;
@@ -163,13 +163,6 @@ pub(crate) async fn run(
             Input::Stop => machine.stop(now),
             Input::FinishLeave => machine.finish_leave(now),
         }
-    }
-}
-
-async fn sleep_until(silo: &SiloCore, due: Option<Instant>) {
-    match due {
-        Some(due) => tokio::time::sleep_until(silo.clock.tokio_at(due)).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -17,10 +17,10 @@ use parking_lot::Mutex;
 use tokio::sync::{RwLock, RwLockMappedWriteGuard, RwLockReadGuard, RwLockWriteGuard};
 
 pub(crate) use self::class::{AnyClass, Class, MethodCollision, NumberMap};
-pub(crate) use self::turn::run_to_end;
 pub use self::turn::{BoxTurn, Input, LocalSlot, Progress, Sink, Turn, TurnEnd, TurnOutcome, boxed};
+pub(crate) use self::turn::{run_to_end, until_begun};
 use crate::clock::CoarseInstant;
-use crate::grain::{ClusterClient, DeactivationReason, Grain, TurnContext};
+use crate::grain::{CallError, ClusterClient, DeactivationReason, Failure, Grain, TurnContext};
 use crate::silo::SiloCore;
 
 /// Starts one method of a class: the arguments out of `Input`, the turn around the method.
@@ -65,6 +65,17 @@ pub(crate) enum StartError {
     BadArguments(String),
     /// Too many calls wait already.
     Overloaded,
+}
+
+impl StartError {
+    /// The failure its caller sees; `method` names the method for people.
+    pub(crate) fn into_failure(self, method: impl std::fmt::Display) -> Failure {
+        match self {
+            Self::NoSuchMethod => CallError::Rejected(format!("the grain's class has no method {method}")),
+            Self::BadArguments(detail) => CallError::Codec { maybe_executed: false, detail },
+            Self::Overloaded => CallError::Overloaded("too many calls wait for this grain".to_owned()),
+        }
+    }
 }
 
 /// Where an activation stands in its life. Only moves forward.

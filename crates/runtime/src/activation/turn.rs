@@ -200,6 +200,17 @@ pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
         .unwrap_or_else(|| "a panic without words".to_owned())
 }
 
+/// Drives a turn while it waits for admission: its end if it ends, none once it has begun and suspends. Dropping this
+/// before gives the turn up without effect.
+pub(crate) async fn until_begun(turn: &mut BoxTurn, sink: &mut Sink<'_>) -> Option<TurnEnd> {
+    std::future::poll_fn(|cx| match turn.as_mut().poll_turn(cx, sink) {
+        Poll::Ready(end) => Poll::Ready(Some(end)),
+        Poll::Pending if turn.progress() == Progress::Running => Poll::Ready(None),
+        Poll::Pending => Poll::Pending,
+    })
+    .await
+}
+
 /// Drives a turn to its end in a task of its own.
 pub(crate) async fn run_to_end(mut turn: BoxTurn, sink: &mut Sink<'_>) -> TurnEnd {
     std::future::poll_fn(|cx| turn.as_mut().poll_turn(cx, sink)).await

@@ -7,8 +7,8 @@ use emmer_core::limits::Limits;
 use emmer_core::{ClusterId, SiloAddress};
 use emmer_membership::DialOutcome;
 use emmer_wire::{
-    ConnectionLimits, FrameKind, HANDSHAKE_BYTES_MAX, HeaderError, Hello, PeerKind, Refuse, RefuseCode,
-    Welcome, decode_frame, encode_hello, encode_refuse, encode_welcome,
+    ConnectionLimits, FrameKind, HANDSHAKE_BYTES_MAX, Hello, PeerKind, Refuse, RefuseCode, Welcome,
+    decode_frame, encode_hello, encode_refuse, encode_welcome,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -155,7 +155,7 @@ pub(crate) async fn accept(
         let mut out = BytesMut::new();
         let hello = match first_frame(&mut stream, &mut input).await {
             Ok((FrameKind::Hello, payload)) => {
-                Hello::decode(&payload).map_err(|e| (code_of(&e), e.to_string()))
+                Hello::decode(&payload).map_err(|e| (e.refuse_code(), e.to_string()))
             }
             Ok((kind, _)) => Err((RefuseCode::BadHello, format!("expected Hello, got {kind:?}"))),
             Err(Unread::Broken(why) | Unread::Garbage(why)) => Err((RefuseCode::BadHello, why)),
@@ -194,10 +194,6 @@ pub(crate) async fn accept(
     tokio::time::timeout(greeting.timeout, attempt)
         .await
         .unwrap_or_else(|_| Err(format!("no Hello within {:?}", greeting.timeout)))
-}
-
-const fn code_of(error: &HeaderError) -> RefuseCode {
-    error.refuse_code()
 }
 
 /// Why there is no first frame.
