@@ -1,0 +1,1 @@
+//! The system store on Oracle Database.
