@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use emmer_core::Timestamp;
 
+use crate::examine::Examination;
 use crate::table::{Row, TableDecl, Value};
 
 /// A boxed future, as the object-safe trait returns them.
@@ -236,4 +237,13 @@ pub trait SystemStore: Send + Sync + 'static {
         column: &'static str,
         cutoff: Timestamp,
     ) -> BoxFuture<'a, Result<u64>>;
+
+    /// What the store can tell an operator about its server. It writes nothing and makes nothing; what it may not ask is
+    /// left out or is a finding. A store that knows nothing keeps this default.
+    ///
+    /// # Errors
+    /// The server cannot be reached.
+    fn examine(&self) -> BoxFuture<'_, Result<Examination>> {
+        Box::pin(async { Ok(Examination::default()) })
+    }
 }

@@ -3,6 +3,7 @@
 //! | module | subject |
 //! |---|---|
 //! | [`contract`] | the [`SystemStore`] trait and its rules |
+//! | [`examine`] | what a store can tell an operator about its server |
 //! | [`table`] | tables, columns, rows and values as data |
 //! | [`validate`] | the limits every request keeps, checked the same way by every store |
 //! | [`url`] | connection strings: scheme, rest, credentials never printed |
@@ -14,6 +15,7 @@
 
 pub mod conformance;
 pub mod contract;
+pub mod examine;
 pub mod keys;
 pub mod memory;
 mod silo_rows;
@@ -26,6 +28,7 @@ pub mod validate;
 pub use contract::{
     BoxFuture, CommitOutcome, Etag, Mutation, Result, StoreError, StoreErrorKind, StoredRow, SystemStore,
 };
+pub use examine::{ClockDifference, Examination, Finding, FindingLevel, FindingSubject};
 pub use memory::{MemoryStore, MemoryTables};
 pub use silos::{SiloCommit, SiloTable, SiloTouch};
 pub use state::{ClearOutcome, StateSlot, StateTable, StoredState, WriteOutcome};

@@ -11,6 +11,7 @@
 
 pub mod postgres;
 pub mod process;
+pub mod report;
 
 pub use postgres::PostgresServer;
 
@@ -54,4 +55,5 @@ pub fn skip(test: &str, trouble: &Trouble) {
     let missing = matches!(trouble, Trouble::Missing { .. });
     assert!(missing && !ci, "{test} cannot run: {trouble}");
     println!("SKIPPED {test}: {trouble}");
+    report::skipped(test, &trouble.to_string());
 }
