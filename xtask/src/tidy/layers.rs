@@ -24,7 +24,12 @@ pub(crate) const LAYERS: &[Layer] = &[
     Layer { package: "emmer-membership", sans_io: true, may_use: &["emmer-core"], tests_may_use: &[] },
     Layer { package: "emmer-directory", sans_io: true, may_use: &["emmer-core"], tests_may_use: &[] },
     Layer { package: "emmer-placement", sans_io: true, may_use: &["emmer-core"], tests_may_use: &[] },
-    Layer { package: "emmer-test-servers", sans_io: false, may_use: &[], tests_may_use: &[] },
+    Layer {
+        package: "emmer-test-servers",
+        sans_io: false,
+        may_use: &["emmer-core", "emmer-store"],
+        tests_may_use: &[],
+    },
     Layer {
         package: "emmer-store-relational",
         sans_io: false,

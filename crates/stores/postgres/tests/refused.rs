@@ -6,12 +6,14 @@ mod common;
 
 use std::time::Duration;
 
-use common::{NUMBERS, PATIENT, cluster, must_commit, open, row, silo};
+use common::{PATIENT, STORE, open};
 use emmer_core::Timestamp;
 use emmer_store::silos::SILO_INSTANCES;
 use emmer_store::state::GRAIN_STATE;
 use emmer_store::{Mutation, Row, SiloTable, StoreErrorKind, TableDecl, Value};
 use emmer_store_postgres::PostgresStore;
+use emmer_test_servers::suite::refused;
+use emmer_test_servers::suite::rows::{NUMBERS, cluster, must_commit, row, silo};
 use emmer_test_servers::{PostgresServer, process};
 use futures_util::FutureExt;
 
@@ -24,32 +26,22 @@ async fn bad_addresses_are_refused_with_the_store_and_without_the_password() {
     let Some(server) = PostgresServer::start_or_skip("bad_addresses") else { return };
     let port = server.port();
     let closed = process::free_port().unwrap();
-    for (url, kind, word) in [
-        (format!("postgres://postgres:s3cret@127.0.0.1:{port}/postgres"), Refused, "password authentication"),
-        (format!("postgres://nobody:s3cret@127.0.0.1:{port}/postgres"), Refused, "nobody"),
-        (format!("postgres://postgres:s3cret@127.0.0.1:{closed}/postgres"), Unavailable, "refused"),
-        ("postgres://postgres:s3cret@no-such-host.invalid/postgres".to_owned(), Unavailable, "lookup"),
-        (format!("postgres://postgres@127.0.0.1:{port}/postgres?password=s3cret"), Refused, "password"),
-        (server.url("not_there"), Refused, "not_there"),
-    ] {
-        let opened = tokio::time::timeout(FAR_TOO_LONG, PostgresStore::open(&url)).await.unwrap();
-        let error = opened.unwrap_err();
-        let text = format!("{error} {error:?}");
-        assert_eq!(error.kind, kind, "{text}");
-        assert!(text.contains(word) && text.contains("postgres://"), "{url}: {text}");
-        assert!(!text.contains("s3cret") && !text.contains("only"), "{text}");
-    }
-}
-
-#[tokio::test]
-async fn a_server_that_accepts_and_says_nothing_is_unavailable() {
-    // The kernel accepts; nobody reads.
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let url = format!("postgres://bob:s3cret@{}/db?timeout_ms=1000", listener.local_addr().unwrap());
-    let opened = tokio::time::timeout(FAR_TOO_LONG, PostgresStore::open(&url)).await.unwrap();
-    let error = opened.unwrap_err();
-    assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
-    assert!(!error.to_string().contains("s3cret"), "{error}");
+    refused::addresses(
+        STORE,
+        &[
+            (
+                format!("postgres://postgres:s3cret@127.0.0.1:{port}/postgres"),
+                Refused,
+                "password authentication",
+            ),
+            (format!("postgres://nobody:s3cret@127.0.0.1:{port}/postgres"), Refused, "nobody"),
+            (format!("postgres://postgres:s3cret@127.0.0.1:{closed}/postgres"), Unavailable, "refused"),
+            ("postgres://postgres:s3cret@no-such-host.invalid/postgres".to_owned(), Unavailable, "lookup"),
+            (format!("postgres://postgres@127.0.0.1:{port}/postgres?password=s3cret"), Refused, "password"),
+            (server.url("not_there"), Refused, "not_there"),
+        ],
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

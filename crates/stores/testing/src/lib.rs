@@ -12,6 +12,8 @@
 pub mod postgres;
 pub mod process;
 pub mod report;
+#[cfg(feature = "suite")]
+pub mod suite;
 
 pub use postgres::PostgresServer;
 

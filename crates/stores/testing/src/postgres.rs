@@ -226,3 +226,30 @@ impl Drop for PostgresServer {
         end(&mut self.child, "INT");
     }
 }
+
+#[cfg(feature = "suite")]
+impl crate::suite::TestServer for PostgresServer {
+    fn version(&self) -> String {
+        self.psql(&["-Atc", "SELECT split_part(version(), ' on ', 1)"]).unwrap_or_default().trim().to_owned()
+    }
+
+    fn port(&self) -> u16 {
+        self.port
+    }
+
+    fn url_at(&self, port: u16) -> String {
+        url(port, "postgres")
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn kill(&mut self) {
+        Self::kill(self);
+    }
+
+    fn start_again(&mut self) -> Result<(), Trouble> {
+        Self::start_again(self)
+    }
+}

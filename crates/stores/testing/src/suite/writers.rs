@@ -1,30 +1,30 @@
-//! Many writers and readers on a real server: no commit is lost, no read is torn, nobody deadlocks for good.
-
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod common;
+//! Many writers and readers: no commit is lost, no read is torn, nobody waits for ever.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{NUMBERS, PATIENT, all, cluster, must_commit, open, row, same_number, silo};
 use emmer_store::silos::SILO_INSTANCES;
 use emmer_store::{Mutation, SiloCommit, SiloTable, SystemStore};
-use emmer_test_servers::PostgresServer;
 use tokio::task::JoinSet;
+
+use super::Store;
+use super::rows::{NUMBERS, all, cluster, must_commit, number, row, same_number, silo};
 
 /// How long the writers race.
 const RACE: Duration = Duration::from_secs(3);
 const WRITERS: u64 = 20;
+/// The connections (each with a pool of its own) they share.
+const STORES: usize = 5;
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn racing_writers_move_the_version_once_per_acknowledged_commit() {
-    let Some(server) = PostgresServer::start_or_skip("racing_writers") else { return };
-    let url = format!("{}?pool_max=4&{PATIENT}", server.url("postgres"));
+/// 20 writers race for one version row: it ends exactly at the number of acknowledged commits.
+///
+/// # Panics
+/// It is otherwise.
+pub async fn race(url: &str, store: Store) {
     let mut stores = Vec::new();
-    for _ in 0..5 {
-        stores.push(open(&url).await);
+    for _ in 0..STORES {
+        stores.push(store.patient(url).await);
     }
     stores[0].ensure_tables(&[&SILO_INSTANCES]).await.unwrap();
     let acknowledged = Arc::new(AtomicU64::new(0));
@@ -60,28 +60,18 @@ async fn racing_writers_move_the_version_once_per_acknowledged_commit() {
     assert_eq!(u64::try_from(written).unwrap(), acknowledged, "rows and version change together");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ten_thousand_snapshots_under_writes_are_whole() {
+/// 10,000 snapshots beside a writer: each is one moment, and none goes back.
+///
+/// # Panics
+/// It is otherwise.
+pub async fn snapshots(url: &str, store: Store) {
     const ROWS: usize = 20;
     const READERS: usize = 4;
     const SNAPSHOTS: usize = 10_000;
-    let Some(server) = PostgresServer::start_or_skip("ten_thousand_snapshots") else { return };
-    let url = format!("{}?{PATIENT}", server.url("postgres"));
-    let store = open(&url).await;
+    let store = store.patient(url).await;
     store.ensure_tables(&[&NUMBERS]).await.unwrap();
     must_commit(&store, "p", all(ROWS, 0)).await;
-    let done = Arc::new(AtomicBool::new(false));
-    let writer = tokio::spawn({
-        let (store, done) = (store.clone(), done.clone());
-        async move {
-            let mut n = 0;
-            while !done.load(Ordering::Relaxed) {
-                n += 1;
-                must_commit(&store, "p", all(ROWS, n)).await;
-            }
-            n
-        }
-    });
+    let (writer, done) = write_on(&store, |n| all(ROWS, n));
     let mut readers = JoinSet::new();
     for _ in 0..READERS {
         let store = store.clone();
@@ -102,13 +92,67 @@ async fn ten_thousand_snapshots_under_writes_are_whole() {
     assert_eq!(same_number(&store.read_partition(&NUMBERS, "p").await.unwrap(), ROWS), written);
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fifty_connections_make_the_first_tables_at_once() {
-    let Some(server) = PostgresServer::start_or_skip("fifty_connections") else { return };
-    let url = format!("{}?pool_max=1&{PATIENT}", server.url("postgres"));
+/// Commits 1, 2, 3, ... to partition `p` until the flag is set; answers how many.
+fn write_on(
+    store: &Arc<dyn SystemStore>,
+    commit: impl Fn(i64) -> Vec<Mutation> + Send + 'static,
+) -> (tokio::task::JoinHandle<i64>, Arc<AtomicBool>) {
+    let (store, done) = (store.clone(), Arc::new(AtomicBool::new(false)));
+    let flag = done.clone();
+    let writer = tokio::spawn(async move {
+        let mut n = 0;
+        while !flag.load(Ordering::Relaxed) {
+            n += 1;
+            must_commit(&store, "p", commit(n)).await;
+        }
+        n
+    });
+    (writer, done)
+}
+
+/// 5,000 rows in one partition are read in order and as one moment, however the server pages: a writer changes rows that
+/// lie far apart in one commit meanwhile.
+///
+/// # Panics
+/// It is otherwise.
+pub async fn large_partition(url: &str, store: Store) {
+    const ROWS: usize = 5_000;
+    const APART: usize = 125;
+    const READS: usize = 30;
+    let store = store.patient(url).await;
+    store.ensure_tables(&[&NUMBERS]).await.unwrap();
+    let key = |i: usize| format!("r{i:04}");
+    for first in (0..ROWS).step_by(100) {
+        let inserts = (first..first + 100).map(|i| Mutation::Insert { row: row(key(i), 0) }).collect();
+        must_commit(&store, "p", inserts).await;
+    }
+    let changed = move |n| {
+        let far_apart = (0..ROWS).step_by(APART);
+        far_apart.map(|i| Mutation::Upsert { row: row(key(i), n) }).collect::<Vec<_>>()
+    };
+    let (writer, done) = write_on(&store, changed);
+    for _ in 0..READS {
+        let rows = store.read_partition(&NUMBERS, "p").await.unwrap();
+        assert_eq!(rows.len(), ROWS);
+        assert!(rows.iter().enumerate().all(|(i, row)| row.row.key() == key(i)), "out of order");
+        let (one_moment, others): (Vec<_>, Vec<_>) =
+            rows.iter().enumerate().partition(|(i, _)| i % APART == 0);
+        let numbers: Vec<i64> = one_moment.iter().map(|(_, row)| number(row)).collect();
+        assert!(numbers.iter().all(|n| *n == numbers[0]), "torn: {numbers:?}");
+        assert!(others.iter().all(|(_, row)| number(row) == 0));
+    }
+    done.store(true, Ordering::Relaxed);
+    println!("{READS} reads of {ROWS} rows under {} commits", writer.await.unwrap());
+}
+
+/// Fifty silos start at once on an empty database.
+///
+/// # Panics
+/// One of them cannot make or use its tables.
+pub async fn first_tables(url: &str, store: Store) {
     let mut stores = Vec::new();
     for _ in 0..50 {
-        stores.push(open(&url).await);
+        stores.push(store.patient(url).await);
     }
     let mut makers = JoinSet::new();
     for store in stores {
@@ -121,17 +165,16 @@ async fn fifty_connections_make_the_first_tables_at_once() {
     makers.join_all().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn commits_that_lock_crosswise_both_happen() {
-    let Some(server) = PostgresServer::start_or_skip("commits_that_lock_crosswise") else { return };
-    // A deadlock is found after a second by default; tests need not wait for it.
-    let options = "options=-c%20deadlock_timeout%3D20ms";
-    let url = format!("{}?{options}&{PATIENT}", server.url("postgres"));
-    let store = open(&url).await;
+/// Commits of the same rows in different orders all happen.
+///
+/// # Panics
+/// One does not.
+pub async fn crosswise(url: &str, store: Store) {
+    let store = store.patient(url).await;
     store.ensure_tables(&[&NUMBERS]).await.unwrap();
     let mut writers = JoinSet::new();
     for keys in [["a", "b", "c"], ["b", "c", "a"], ["c", "a", "b"], ["b", "a", "c"]] {
-        let store: Arc<dyn SystemStore> = store.clone();
+        let store = store.clone();
         writers.spawn(async move {
             for n in 0..50 {
                 let upserts = keys.iter().map(|key| Mutation::Upsert { row: row(*key, n) }).collect();
@@ -141,6 +184,4 @@ async fn commits_that_lock_crosswise_both_happen() {
     }
     writers.join_all().await;
     assert_eq!(same_number(&store.read_partition(&NUMBERS, "p").await.unwrap(), 3), 49);
-    let victims = "SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'";
-    println!("deadlocks: {}", server.psql(&["-Atc", victims]).unwrap().trim());
 }

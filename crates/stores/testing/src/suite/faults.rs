@@ -1,0 +1,207 @@
+//! The server or the connection dies: what was acknowledged is there, what is not known is called unknown.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+use emmer_store::{CommitOutcome, Mutation, StoreErrorKind, SystemStore};
+
+use super::proxy::{Cut, Proxy};
+use super::rows::{NUMBERS, all, must_commit, number_of, row, same_number};
+use super::{Store, TestServer};
+use crate::process::signal;
+
+/// The rows one commit of the crash test writes.
+const ROWS: usize = 40;
+const WRITERS: usize = 4;
+const CRASHES: i64 = 4;
+/// More messages than any commit needs.
+const MESSAGES_MAX: usize = 40;
+
+/// What one writer did so far.
+#[derive(Default)]
+struct Progress {
+    tried: AtomicI64,
+    acknowledged: AtomicI64,
+}
+
+async fn write_until(
+    store: Arc<dyn SystemStore>,
+    partition: String,
+    progress: Arc<Progress>,
+    done: Arc<AtomicBool>,
+) {
+    let mut n = 0;
+    while !done.load(Ordering::SeqCst) {
+        n += 1;
+        progress.tried.store(n, Ordering::SeqCst);
+        match store.commit(&NUMBERS, &partition, all(ROWS, n)).await {
+            Ok(CommitOutcome::Committed(_)) => progress.acknowledged.store(n, Ordering::SeqCst),
+            Ok(CommitOutcome::Unknown(error)) | Err(error) => {
+                assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
+            }
+            Ok(conflict) => panic!("{conflict:?}"),
+        }
+    }
+}
+
+/// The server is killed during commits and started again, several times: every acknowledged commit is there, and none is
+/// there in part.
+///
+/// # Panics
+/// It is otherwise.
+pub async fn killed(mut server: impl TestServer, store: Store) {
+    let store = store.patient(&server.url()).await;
+    store.ensure_tables(&[&NUMBERS]).await.unwrap();
+    let done = Arc::new(AtomicBool::new(false));
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|w| {
+            let progress = Arc::new(Progress::default());
+            let task = write_until(store.clone(), format!("p{w}"), progress.clone(), done.clone());
+            (progress, tokio::spawn(task))
+        })
+        .collect();
+    for crash in 1..=CRASHES {
+        // Different crashes come at different points of the work: after more and more commits.
+        for (progress, task) in &writers {
+            let wanted = progress.acknowledged.load(Ordering::SeqCst) + crash * 3;
+            while progress.acknowledged.load(Ordering::SeqCst) < wanted {
+                assert!(!task.is_finished(), "a writer ended");
+                tokio::task::yield_now().await;
+            }
+        }
+        let server_ref = &mut server;
+        tokio::task::block_in_place(move || {
+            server_ref.kill();
+            server_ref.start_again().unwrap();
+        });
+        for (w, (progress, _)) in writers.iter().enumerate() {
+            let acknowledged = progress.acknowledged.load(Ordering::SeqCst);
+            let rows = store.read_partition(&NUMBERS, &format!("p{w}")).await.unwrap();
+            let found = same_number(&rows, ROWS);
+            let tried = progress.tried.load(Ordering::SeqCst);
+            assert!(
+                (acknowledged..=tried).contains(&found),
+                "{acknowledged} acknowledged, {tried} tried, {found} found"
+            );
+        }
+    }
+    done.store(true, Ordering::SeqCst);
+    for (progress, task) in writers {
+        task.await.unwrap();
+        println!("{} acknowledged", progress.acknowledged.load(Ordering::SeqCst));
+    }
+}
+
+/// The server is frozen, then gone, then back: `Unavailable` while it is not there, nothing changed by what was refused,
+/// and the same store finds it again by itself.
+///
+/// # Panics
+/// It is otherwise.
+pub async fn away(mut server: impl TestServer, opener: Store) {
+    let store = opener.hasty(&server.url()).await;
+    store.ensure_tables(&[&NUMBERS]).await.unwrap();
+    must_commit(&store, "p", all(1, 1)).await;
+    // It is there and says nothing.
+    signal(server.pid(), "STOP").unwrap();
+    let silent = store.read_partition(&NUMBERS, "p").await;
+    signal(server.pid(), "CONT").unwrap();
+    // Another process of the same server may have answered.
+    if let Err(error) = silent {
+        assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
+    }
+    tokio::task::block_in_place(|| server.kill());
+    // Its other processes die with the main one, but not at the same moment.
+    while store.read_partition(&NUMBERS, "p").await.is_ok() {}
+    let error = store.read_partition(&NUMBERS, "p").await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
+    assert_eq!(error.store, store.describe());
+    match store.commit(&NUMBERS, "p", all(1, 2)).await {
+        // No connection: it was not sent.
+        Err(error) => assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}"),
+        Ok(outcome) => panic!("{outcome:?}"),
+    }
+    tokio::task::block_in_place(|| server.start_again().unwrap());
+    let patient = opener.patient(&server.url()).await;
+    assert_eq!(same_number(&patient.read_partition(&NUMBERS, "p").await.unwrap(), 1), 1);
+    // The store that saw it go finds it again by itself.
+    while store.read_partition(&NUMBERS, "p").await.is_err() {}
+    must_commit(&patient, "p", all(1, 3)).await;
+}
+
+/// The connection is cut before and after every single message of a commit. An error means that nothing happened, an
+/// acknowledgement that it did, everything else is `Unknown`; and whoever then tries again applies nothing twice.
+///
+/// # Panics
+/// It is otherwise.
+pub async fn cut(server: &impl TestServer, opener: Store) {
+    let proxy = Proxy::start(server.port()).await;
+    let store = opener.patient(&server.url_at(proxy.port())).await;
+    store.ensure_tables(&[&NUMBERS]).await.unwrap();
+    must_commit(&store, "p", vec![Mutation::Upsert { row: row("r", 0) }]).await;
+    let (mut n, mut unknown, mut unknown_and_done) = (0, 0, 0);
+    for side in [Cut::Answer, Cut::Request] {
+        for skip in 0..MESSAGES_MAX {
+            n += 1;
+            let (outcome, found, was_cut) = cut_commit(&store, &proxy, side, skip, n).await;
+            match outcome {
+                Ok(CommitOutcome::Unknown(error)) => {
+                    assert_eq!(error.store, store.describe());
+                    unknown += 1;
+                    unknown_and_done += i64::from(found == n);
+                }
+                Ok(CommitOutcome::Committed(_)) => assert_eq!(found, n, "acknowledged and not there"),
+                Ok(CommitOutcome::Conflict(at)) => {
+                    panic!("{side:?} {skip}: nobody else wrote, conflict at {at}")
+                }
+                Err(error) => {
+                    assert_eq!(error.kind, StoreErrorKind::Unavailable, "{side:?} {skip}: {error}");
+                    assert_ne!(found, n, "{side:?} {skip}: an error, and it is there");
+                }
+            }
+            if !was_cut {
+                break;
+            }
+        }
+    }
+    println!("{n} commits, {unknown} of them unknown, {unknown_and_done} of these done");
+    assert!(unknown_and_done > 0, "a lost acknowledgement must be met");
+    // What may be repeated is repeated, or Unavailable.
+    for side in [Cut::Answer, Cut::Request] {
+        proxy.arm(side, 0);
+        match store.read_row(&NUMBERS, "p", "r").await {
+            Ok(found) => assert!(found.is_some()),
+            Err(error) => assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}"),
+        }
+        proxy.disarm();
+    }
+    assert_eq!(number_of(&store, "r").await, n);
+}
+
+/// One commit of number `n` whose connection is cut: what the store said, which number is there, and whether anything
+/// was cut.
+async fn cut_commit(
+    store: &Arc<dyn SystemStore>,
+    proxy: &Proxy,
+    side: Cut,
+    skip: usize,
+    n: i64,
+) -> (emmer_store::Result<CommitOutcome>, i64, bool) {
+    let before = store.read_row(&NUMBERS, "p", "r").await.unwrap().unwrap();
+    let replace = || vec![Mutation::Replace { row: row("r", n), etag: before.etag.clone() }];
+    // What is prepared once per connection is prepared now, so that the messages counted are those of the commit.
+    let stale = Mutation::Replace { row: row("r", 0), etag: "1".into() };
+    assert_eq!(store.commit(&NUMBERS, "p", vec![stale]).await.unwrap(), CommitOutcome::Conflict(0));
+    proxy.arm(side, skip);
+    let outcome = store.commit(&NUMBERS, "p", replace()).await;
+    let was_cut = proxy.disarm();
+    let found = number_of(store, "r").await;
+    // A writer that tries again with what it read before.
+    let again = store.commit(&NUMBERS, "p", replace()).await.unwrap();
+    match again {
+        CommitOutcome::Conflict(0) => {}
+        CommitOutcome::Committed(_) => assert_ne!(found, n, "applied twice"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(number_of(store, "r").await, n);
+    (outcome, found, was_cut)
+}
