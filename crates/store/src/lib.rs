@@ -6,6 +6,7 @@
 //! | [`examine`] | what a store can tell an operator about its server |
 //! | [`table`] | tables, columns, rows and values as data |
 //! | [`validate`] | the limits every request keeps, checked the same way by every store |
+//! | [`document`] | rows as JSON, for servers that keep documents |
 //! | [`url`] | connection strings: scheme, rest, credentials never printed |
 //! | [`silos`] | the silo instances table (seed 001) with its version row |
 //! | [`state`] | the grain state table |
@@ -15,6 +16,7 @@
 
 pub mod conformance;
 pub mod contract;
+pub mod document;
 pub mod examine;
 pub mod keys;
 pub mod memory;
