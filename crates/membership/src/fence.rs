@@ -161,6 +161,13 @@ impl Membership {
         self.timers.set(Timer::Fence, next);
     }
 
+    /// Closes the fence for good: this silo is about to end.
+    pub(crate) fn close_fence(&mut self) {
+        if self.fence.armed {
+            self.set_fence(true);
+        }
+    }
+
     fn set_fence(&mut self, closed: bool) {
         if self.fence.closed != closed {
             self.fence.closed = closed;

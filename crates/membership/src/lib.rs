@@ -26,6 +26,9 @@ pub mod planted;
 #[cfg(test)]
 mod scale_tests;
 mod stale;
+mod supersede;
+#[cfg(test)]
+mod supersede_tests;
 mod suspicion;
 mod table;
 mod timers;

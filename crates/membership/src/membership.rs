@@ -21,6 +21,7 @@ use crate::leave::Leave;
 use crate::message::Message;
 use crate::peer::Peer;
 use crate::stale::Staleness;
+use crate::supersede::Evictions;
 use crate::table::TableLane;
 use crate::timers::{Timer, Timers};
 use crate::view::View;
@@ -75,6 +76,7 @@ pub struct Membership {
     pub(crate) helping: BTreeMap<u64, Help>,
     pub(crate) own: BTreeMap<Key, Own>,
     pub(crate) writer: Writer,
+    pub(crate) evictions: Evictions,
     pub(crate) table: TableLane,
     pub(crate) gossip: Dissemination,
     pub(crate) staleness: Staleness,
@@ -132,6 +134,7 @@ impl Membership {
             helping: BTreeMap::new(),
             own: BTreeMap::new(),
             writer: Writer::default(),
+            evictions: Evictions::default(),
             table: TableLane::default(),
             gossip: Dissemination::default(),
             staleness: Staleness::default(),
@@ -244,11 +247,10 @@ impl Membership {
                 self.note_version(now, from, version);
             }
             Message::Seen { stamp } => self.fence_heard(now, &from, 0, stamp),
-            Message::Superseded { by } => {
-                if self.me.address.is_succeeded_by(&by) {
-                    self.terminate(TerminateReason::Superseded(by));
-                }
-            }
+            Message::Superseded { by } => self.on_superseded(from, by),
+            Message::Yielded => self.on_yielded(now, from),
+            Message::Hush { target, by, stamp } => self.on_hush(now, from, target, by, stamp),
+            Message::Hushed { target, stamp } => self.on_hushed(now, from, target, stamp),
             Message::ProbeFor { seq, target, wait_ms } => {
                 self.on_probe_for(now, from, seq, target, Duration::from_millis(wait_ms));
             }
@@ -411,6 +413,7 @@ impl Membership {
         self.helping.clear();
         self.own.clear();
         self.writer = Writer::default();
+        self.evictions = Evictions::default();
         self.next_probe = None;
         self.effects.push_back(Effect::Terminate(reason));
     }

@@ -58,6 +58,33 @@ pub enum Message {
         #[serde(rename = "b")]
         by: SiloAddress,
     },
+    /// "I have ended": the answer to [`Superseded`](Self::Superseded). The sender's fence is closed.
+    #[serde(rename = "y")]
+    Yielded,
+    /// "Confirm `target` no longer": a later incarnation of its `ip:port` is about to be written. Answered with
+    /// [`Hushed`](Self::Hushed).
+    #[serde(rename = "u")]
+    Hush {
+        /// Whom.
+        #[serde(rename = "t")]
+        target: SiloAddress,
+        /// Its successor.
+        #[serde(rename = "b")]
+        by: SiloAddress,
+        /// The sender's own clock, to be given back.
+        #[serde(rename = "s")]
+        stamp: u64,
+    },
+    /// "I confirm `target` no longer", until a read of the table says that it lives after all.
+    #[serde(rename = "z")]
+    Hushed {
+        /// Whom.
+        #[serde(rename = "t")]
+        target: SiloAddress,
+        /// The stamp of the request.
+        #[serde(rename = "s")]
+        stamp: u64,
+    },
     /// "Probe `target` for me" (indirect probe).
     #[serde(rename = "i")]
     ProbeFor {

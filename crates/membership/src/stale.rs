@@ -87,10 +87,15 @@ impl Membership {
 
     /// Reads the table now and then while votes do not suffice: perhaps those who could vote are stale.
     pub(crate) fn look_for_staleness(&mut self, now: Now) {
-        let unresolved = self.peers.values().any(|peer| peer.suspected) || self.writer.has_votes();
+        if self.peers.values().any(|peer| peer.suspected) || self.writer.has_votes() {
+            self.read_for_staleness(now);
+        }
+    }
+
+    /// Has the rows read, unless they were lately.
+    pub(crate) fn read_for_staleness(&mut self, now: Now) {
         let period = self.config.i_am_alive_table_publish_timeout;
-        let due = self.staleness.read_at.is_none_or(|at| now.mono.saturating_since(at) >= period);
-        if unresolved && due {
+        if self.staleness.read_at.is_none_or(|at| now.mono.saturating_since(at) >= period) {
             self.table.want_all = true;
         }
     }

@@ -167,6 +167,7 @@ impl Membership {
     /// Evaluates every queued intent and drops those that are done; none when nothing is to be written.
     pub(crate) fn draft_commit(&mut self, now: Now) -> Option<Draft> {
         self.forget_stale_intents(now);
+        self.press_evictions(now);
         if let Some(draft) = self.writer.redo.take() {
             return Some(Draft { base: self.view.version(), ..draft });
         }
@@ -280,7 +281,12 @@ impl Membership {
         if self.has(Bug::PredecessorNotKilled) {
             earlier.clear();
         }
-        for mut old in earlier.into_values().filter(|old| old.status != SiloStatus::Dead) {
+        earlier.retain(|_, old| old.status != SiloStatus::Dead);
+        // I8: one that may still run must not be confirmed any more.
+        if !earlier.keys().all(|old| self.may_supersede(now, old)) {
+            return Verdict::Wait;
+        }
+        for mut old in earlier.into_values() {
             old.status = SiloStatus::Dead;
             add_vote(&mut old.votes, Vote { voter: row.address, at: now.wall });
             draft.put(old);

@@ -73,6 +73,10 @@ pub struct Process {
     pub misled_at: Option<VirtualTime>,
     /// When the table first said it is Active.
     pub active_at: Option<VirtualTime>,
+    /// When the table first said it is Dead.
+    pub dead_at: Option<VirtualTime>,
+    /// Whether the table knew of no other living silo then: its fence stays open for longer.
+    pub died_alone: bool,
     /// The timer was found late by this much since the last health sample.
     pub stalled: Duration,
 }
@@ -119,6 +123,8 @@ impl Process {
             heard: HostSet::default(),
             misled_at: None,
             active_at: None,
+            dead_at: None,
+            died_alone: false,
             stalled: Duration::ZERO,
         }
     }

@@ -6,7 +6,7 @@ use emmer_core::rng::SeededRng;
 use emmer_membership::{TableOutcome, TableRequest};
 
 use crate::net::{HostSet, Latency};
-use crate::table::{Refused, Table};
+use crate::table::{Author, Refused, Table};
 use crate::time::VirtualTime;
 
 /// How long a client waits for a store that does not answer, at most.
@@ -181,12 +181,12 @@ impl Store {
         };
     }
 
-    /// Serves `request` of the process `writer` on `host`, which arrived at `at`. `late` requests were already
+    /// Serves `request` of `author` on `host`, which arrived at `at`. `late` requests were already
     /// answered with `Unknown`: they only take effect.
     pub fn serve(
         &mut self,
         at: VirtualTime,
-        writer: u32,
+        author: Author,
         host: u32,
         request: &TableRequest,
         late: bool,
@@ -199,7 +199,7 @@ impl Store {
         }
         let answer_lost =
             matches!(request, TableRequest::Commit { .. }) && self.rng.chance(self.model.unknown_applied);
-        let outcome = match self.perform(at, writer, request) {
+        let outcome = match self.perform(at, author, request) {
             Ok(outcome) => outcome,
             Err(malformed) => return malformed,
         };
@@ -214,7 +214,7 @@ impl Store {
     fn perform(
         &mut self,
         at: VirtualTime,
-        writer: u32,
+        author: Author,
         request: &TableRequest,
     ) -> Result<TableOutcome, Answer> {
         Ok(match request {
@@ -246,7 +246,7 @@ impl Store {
             }
             TableRequest::Commit { base, rows, deletes } => {
                 self.stats.commits_tried += 1;
-                match self.table.commit(at, writer, base, rows, deletes) {
+                match self.table.commit(at, author, base, rows, deletes) {
                     Ok(_) => {
                         self.stats.commits += 1;
                         TableOutcome::Committed(self.table.version().clone())
@@ -317,6 +317,8 @@ mod tests {
 
     use super::*;
 
+    const AUTHOR: Author = Author { process: 0, wall: Timestamp::from_millis(0) };
+
     fn commit() -> TableRequest {
         let address = SiloAddress::new(([10, 0, 0, 1], 1).into(), 1);
         let row = SiloEntry::new(address, SiloStatus::Joining, Timestamp::from_millis(5));
@@ -325,7 +327,7 @@ mod tests {
 
     fn serve(model: StoreModel) -> (TableOutcome, u64) {
         let mut store = Store::new(model, 1);
-        match store.serve(VirtualTime::ZERO, 0, 0, &commit(), false) {
+        match store.serve(VirtualTime::ZERO, AUTHOR, 0, &commit(), false) {
             Answer::Reply { outcome, .. } => (outcome, store.table.version().number),
             other => panic!("{other:?}"),
         }
@@ -345,7 +347,7 @@ mod tests {
         store.fail();
         for _ in 0..20 {
             let Answer::Reply { outcome, committed, .. } =
-                store.serve(VirtualTime::ZERO, 0, 0, &commit(), false)
+                store.serve(VirtualTime::ZERO, AUTHOR, 0, &commit(), false)
             else {
                 panic!("malformed")
             };

@@ -16,6 +16,15 @@ use emmer_membership::TableSnapshot;
 use crate::time::VirtualTime;
 use crate::trace::mix;
 
+/// Who asks for a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Author {
+    /// Which process (index in the world).
+    pub process: u32,
+    /// What its wall clock showed when it sent the request: a commit is judged by what its writer could know.
+    pub wall: Timestamp,
+}
+
 /// One row's change in one commit.
 #[derive(Clone, Debug)]
 pub struct Change {
@@ -34,10 +43,22 @@ pub struct Record {
     pub at: VirtualTime,
     /// Which process (index in the world) asked for it.
     pub writer: u32,
+    /// What its wall clock showed when it asked.
+    pub asked: Timestamp,
     /// The content hash of all rows after it.
     pub content: u64,
     /// What it changed.
     pub changes: Vec<Change>,
+}
+
+impl Record {
+    /// Whether before this commit, the newest one of `table`, no silo but `silo` was in the table and not Dead.
+    pub fn was_alone(&self, table: &Table, silo: &SiloAddress) -> bool {
+        let lived = |row: &SiloEntry| row.address != *silo && row.status != SiloStatus::Dead;
+        let changed = |row: &SiloEntry| self.changes.iter().any(|change| change.address == row.address);
+        !self.changes.iter().filter_map(|change| change.before.as_ref()).any(lived)
+            && !table.rows().filter(|row| !changed(row)).any(lived)
+    }
 }
 
 /// Why a commit was not applied.
@@ -176,7 +197,7 @@ impl Table {
     pub fn commit(
         &mut self,
         at: VirtualTime,
-        writer: u32,
+        author: Author,
         base: &TableVersion,
         rows: &[SiloEntry],
         deletes: &[SiloAddress],
@@ -199,7 +220,13 @@ impl Table {
             let before = self.write(at, row);
             changes.push(Change { address: row.address, before, after: Some(row.clone()) });
         }
-        self.history.push(Record { at, writer, content: self.content, changes });
+        self.history.push(Record {
+            at,
+            writer: author.process,
+            asked: author.wall,
+            content: self.content,
+            changes,
+        });
         self.version = version_of(self.history.len());
         Ok(&self.history[self.history.len() - 1])
     }
@@ -300,6 +327,10 @@ mod tests {
         SiloEntry::new(address, SiloStatus::Joining, Timestamp::from_millis(5))
     }
 
+    fn author(process: u32) -> Author {
+        Author { process, wall: Timestamp::default() }
+    }
+
     fn content(rows: &[SiloEntry]) -> u64 {
         rows.iter().fold(0u64, |sum, row| sum.wrapping_add(row_hash(row)))
     }
@@ -308,13 +339,13 @@ mod tests {
     fn a_commit_needs_the_current_etag_and_a_refused_one_changes_nothing() {
         let mut table = Table::default();
         let v0 = table.version().clone();
-        table.commit(VirtualTime::ZERO, 0, &v0, &[silo(1)], &[]).unwrap();
-        let lost = table.commit(VirtualTime::ZERO, 1, &v0, &[silo(2)], &[]);
+        table.commit(VirtualTime::ZERO, author(0), &v0, &[silo(1)], &[]).unwrap();
+        let lost = table.commit(VirtualTime::ZERO, author(1), &v0, &[silo(2)], &[]);
         assert_eq!(lost.map(|_| ()), Err(Refused::Conflict));
         let v1 = table.version().clone();
         assert_eq!((v1.number, table.len()), (1, 1));
         assert_eq!(
-            table.commit(VirtualTime::ZERO, 1, &v1, &[], &[]).map(|_| ()),
+            table.commit(VirtualTime::ZERO, author(1), &v1, &[], &[]).map(|_| ()),
             Err(Refused::Malformed),
             "an empty commit"
         );
@@ -329,7 +360,7 @@ mod tests {
             let mut row = silo(n / 2);
             row.status = if n % 2 == 0 { SiloStatus::Joining } else { SiloStatus::Active };
             let deletes = if n == 11 { vec![silo(0).address] } else { vec![] };
-            table.commit(VirtualTime::ZERO, 0, &base, &[row], &deletes).unwrap();
+            table.commit(VirtualTime::ZERO, author(0), &base, &[row], &deletes).unwrap();
             expected.push(table.snapshot());
         }
         for (number, snapshot) in expected.iter().enumerate() {
@@ -343,13 +374,13 @@ mod tests {
     fn a_touch_moves_no_version_and_a_commit_does_not_undo_it() {
         let mut table = Table::default();
         let v0 = table.version().clone();
-        table.commit(VirtualTime::ZERO, 0, &v0, &[silo(1)], &[]).unwrap();
+        table.commit(VirtualTime::ZERO, author(0), &v0, &[silo(1)], &[]).unwrap();
         let before = (table.version().clone(), table.content_at(1));
         assert!(table.touch(VirtualTime::from_secs(9), &silo(1).address, Timestamp::from_millis(77)));
         assert!(!table.touch(VirtualTime::from_secs(9), &silo(2).address, Timestamp::from_millis(77)));
         assert_eq!((table.version().clone(), table.content_at(1)), before);
         let v1 = table.version().clone();
-        table.commit(VirtualTime::ZERO, 0, &v1, &[silo(1)], &[]).unwrap();
+        table.commit(VirtualTime::ZERO, author(0), &v1, &[silo(1)], &[]).unwrap();
         assert_eq!(table.row(&silo(1).address).unwrap().i_am_alive_time, Timestamp::from_millis(77));
         assert_eq!(table.alive_at(&silo(1).address), Some(VirtualTime::from_secs(9)));
     }

@@ -72,9 +72,10 @@ fn stuck(facts: &Facts<'_>, before: &SiloEntry) -> bool {
 }
 
 /// The distinct voters whose votes count: Active before this commit, and voted within the window that ends with
-/// the row's newest vote (or the writer's clock).
+/// the row's newest vote or with what the writer's clock showed when it asked. The clock may step, and the votes grow old, while
+/// the request is on its way: a writer is judged by what it could know.
 fn valid_votes(facts: &Facts<'_>, record: &Record, after: &SiloEntry) -> BTreeSet<SiloAddress> {
-    let wall = facts.processes[record.writer as usize].now(facts.now).wall;
+    let wall = record.asked;
     let slack = std::time::Duration::from_secs(15);
     let end = after.votes.iter().map(|vote| vote.at).max().map_or(wall, |at| at.max(wall));
     after

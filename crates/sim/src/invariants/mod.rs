@@ -166,9 +166,10 @@ impl Checks {
         self.own_death.check(facts, number)
     }
 
-    /// When the fence of a silo that was declared dead at `at` must have closed; none when nothing is promised.
-    pub fn fence_due(&self, at: VirtualTime) -> Option<VirtualTime> {
-        self.fence.due(at)
+    /// When the fence of a silo that was declared dead at `at` must have closed; none when nothing is promised. One that was
+    /// `alone` may take longer.
+    pub fn fence_due(&self, at: VirtualTime, alone: bool) -> Option<VirtualTime> {
+        self.fence.due(at, alone)
     }
 
     /// The fence bound of the dead process `number` has passed.

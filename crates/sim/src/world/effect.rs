@@ -12,6 +12,7 @@ use super::World;
 use super::event::Event;
 use crate::net::Verdict;
 use crate::process::Life;
+use crate::table::Author;
 use crate::trace::mix;
 
 impl World {
@@ -53,9 +54,10 @@ impl World {
         if self.trace.keeps_lines() {
             self.trace.line(self.now, format_args!("{number:>4} => {request:?}"));
         }
-        let ready = self.processes[number as usize].io_at(self.now);
-        let at = ready + self.store.travel();
-        self.queue.push(at, Event::Request { process: number, op, request, late: false });
+        let process = &self.processes[number as usize];
+        let author = Author { process: number, wall: process.now(self.now).wall };
+        let at = process.io_at(self.now) + self.store.travel();
+        self.queue.push(at, Event::Request { author, op, request, late: false });
     }
 
     fn dial(&mut self, number: u32, dial: DialId, to: SiloAddress, timeout: Duration) {
@@ -134,9 +136,17 @@ impl World {
             .filter_map(|change| self.process_of(&change.address))
             .filter(|victim| self.processes[*victim as usize].is_running())
             .collect();
+        let alone: Vec<bool> = watch
+            .iter()
+            .map(|victim| record.was_alone(&self.store.table, &self.processes[*victim as usize].address))
+            .collect();
         self.check(|checks, facts| checks.on_commit(facts));
-        for victim in watch {
-            if let Some(at) = self.checks.fence_due(self.now) {
+        for (victim, alone) in watch.into_iter().zip(alone) {
+            let process = &mut self.processes[victim as usize];
+            if process.dead_at.is_none() {
+                (process.dead_at, process.died_alone) = (Some(self.now), alone);
+            }
+            if let Some(at) = self.checks.fence_due(self.now, process.died_alone) {
                 self.queue.push(at, Event::Watch { process: victim });
             }
         }

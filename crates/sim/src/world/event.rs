@@ -12,6 +12,7 @@ use crate::invariants::Violation;
 use crate::net::{RETRANSMIT_FIRST, RETRANSMITS_MAX, Transport, Verdict};
 use crate::process::Life;
 use crate::store::Answer;
+use crate::table::Author;
 use crate::time::VirtualTime;
 
 /// How often a machine may ask to be woken again at the same moment before that counts as spinning.
@@ -37,7 +38,7 @@ pub(super) enum Event {
     /// A message arrives.
     Deliver { from: u32, to: u32, message: Message },
     /// A request arrives at the store.
-    Request { process: u32, op: OpId, request: TableRequest, late: bool },
+    Request { author: Author, op: OpId, request: TableRequest, late: bool },
     /// The store's answer arrives.
     Reply { process: u32, op: OpId, outcome: TableOutcome },
     /// A connection attempt arrives at the host of `to`.
@@ -67,7 +68,7 @@ impl World {
             Event::Timer { process } => self.timer(process),
             Event::Transmit { from, to, tries, message } => self.transmit(from, to, tries, message),
             Event::Deliver { from, to, message } => self.deliver(from, to, message),
-            Event::Request { process, op, request, late } => self.request(process, op, &request, late),
+            Event::Request { author, op, request, late } => self.request(author, op, &request, late),
             Event::Reply { process, op, outcome } => self.reply(process, op, outcome),
             Event::Dialled { process, dial, to, host, deadline } => {
                 self.dialled(process, dial, to, host, deadline);
@@ -242,10 +243,11 @@ impl World {
         self.queue.push(self.now + delay, Event::Noticed { process, peer, event });
     }
 
-    fn request(&mut self, number: u32, op: OpId, request: &TableRequest, late: bool) {
+    fn request(&mut self, author: Author, op: OpId, request: &TableRequest, late: bool) {
+        let number = author.process;
         self.trace.event(self.now, 3, u64::from(number), op.0);
         let host = self.processes[number as usize].host;
-        match self.store.serve(self.now, number, host, request, late) {
+        match self.store.serve(self.now, author, host, request, late) {
             Answer::Reply { outcome, after, committed } => {
                 if committed {
                     self.committed();
@@ -266,7 +268,7 @@ impl World {
             Answer::Late { report_after, arrive_after, request } => {
                 let (report, arrive) = (self.now + report_after, self.now + arrive_after);
                 self.queue.push(report, Event::Reply { process: number, op, outcome: TableOutcome::Unknown });
-                self.queue.push(arrive, Event::Request { process: number, op, request, late: true });
+                self.queue.push(arrive, Event::Request { author, op, request, late: true });
             }
             Answer::Malformed => {
                 let writer = self.processes[number as usize].address;

@@ -1,0 +1,96 @@
+//! Joins of silos whose predecessors on the same `ip:port` may still run.
+
+use std::time::Duration;
+
+use emmer_core::{Now, SiloStatus, Timestamp};
+
+use crate::world::{World, address};
+use crate::{Config, Message, TerminateReason};
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+#[test]
+fn a_restart_after_a_crash_takes_milliseconds() {
+    for crashed in [vec![1], vec![1, 2], vec![0, 1, 2]] {
+        let mut world = World::cluster(&Config::default(), 4);
+        for i in &crashed {
+            world.kill(*i);
+        }
+        let mut news = Vec::new();
+        for i in &crashed {
+            let new = address(1_000 + u16::try_from(*i).unwrap(), 2);
+            world.start(&Config::default(), new, 77 + *i as u64);
+            news.push(new);
+        }
+        let took = world.until(ms(2_500), |w| news.iter().all(|new| w.status(new).is_some()));
+        assert!(took <= ms(if crashed.len() == 1 { 200 } else { 1_500 }), "{crashed:?}: {took:?}");
+    }
+}
+
+#[test]
+fn a_lone_silo_restarts_within_a_second() {
+    let mut world = World::cluster(&Config::default(), 1);
+    world.kill(0);
+    let new = address(1_000, 2);
+    world.start(&Config::default(), new, 77);
+    let took = world.until(ms(5_000), |w| w.status(&new) == Some(SiloStatus::Active));
+    assert!(took < ms(1_200), "{took:?}");
+    assert_eq!(world.status(&address(1_000, 1)), Some(SiloStatus::Dead));
+}
+
+#[test]
+fn a_predecessor_that_runs_says_so_and_ends_before_its_death_is_written() {
+    let mut world = World::cluster(&Config::default(), 4);
+    let (old, new) = (address(1_001, 1), address(1_001, 2));
+    world.start(&Config::default(), new, 77);
+    world.until(ms(1_000), |w| w.silos[1].ended.is_some());
+    assert_eq!(world.silos[1].ended, Some(TerminateReason::Superseded(new)));
+    assert_eq!(world.silos[1].fences.last(), Some(&true));
+    assert_eq!(world.status(&old), Some(SiloStatus::Active), "not written yet");
+    world.until(ms(1_000), |w| w.status(&new).is_some());
+    assert_eq!(world.status(&old), Some(SiloStatus::Dead));
+}
+
+#[test]
+fn without_a_word_from_anybody_the_successor_waits() {
+    let mut world = World::cluster(&Config::default(), 4);
+    let (old, new) = (address(1_001, 1), address(1_001, 2));
+    // Its host does not answer at all: neither it nor anybody else can say whether it runs.
+    world.silos[1].silent = true;
+    let lost_at = world.now;
+    world.start(&Config::default(), new, 77);
+    world.until(ms(20_000), |w| w.status(&new).is_some());
+    assert_eq!(world.status(&old), Some(SiloStatus::Dead));
+    let waited = world.died_at[&old].saturating_since(lost_at);
+    assert!(waited >= Config::default().fence_timeout, "{waited:?}");
+    // It still has the table, and finds itself there.
+    world.run(Config::default().fence_timeout);
+    assert!(!world.silos[1].up || world.silos[1].machine.is_fenced());
+}
+
+#[test]
+fn a_monitor_that_gave_its_word_confirms_again_only_after_a_read_of_the_table() {
+    let mut world = World::cluster(&Config::default(), 3);
+    let (target, by, writer) = (address(1_001, 1), address(1_001, 2), address(1_002, 1));
+    let now = |w: &World| Now { mono: w.now, wall: Timestamp::default() };
+    assert!(world.silos[0].machine.may_confirm(now(&world), &target));
+    let hush = Message::Hush { target, by, stamp: 5 };
+    world.call(0, |machine, now| machine.handle_message(now, writer, hush));
+    let word_given = world.now;
+    assert!(!world.silos[0].machine.may_confirm(now(&world), &target));
+    let again = world.until(ms(30_000), |w| {
+        w.silos[0].machine.may_confirm(Now { mono: w.now, wall: Timestamp::default() }, &target)
+    });
+    assert!(again > Config::default().table_timeout, "a commit may be on its way for that long: {again:?}");
+    assert!(
+        world.silos[0]
+            .machine
+            .table
+            .answered
+            .is_some_and(|sent| sent > word_given + Config::default().table_timeout)
+    );
+    // The predecessor was confirmed by the table meanwhile.
+    assert!(world.silos[1].fences.is_empty() && world.silos[1].up);
+}
