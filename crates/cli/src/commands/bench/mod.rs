@@ -5,17 +5,19 @@
 //! | [`stage`] | what every measurement needs: a store, a cluster of its own, a folder for logs |
 //! | [`processes`] | silo processes, none of which outlives the command |
 //! | [`load`] | a client that calls grains all the while, and what it saw |
-//! | [`start`], [`kill`], [`freeze`], [`outage`] | the measurements |
+//! | [`start`], [`kill`], [`freeze`], [`outage`] | the measurements of membership |
+//! | [`speed`] | what calls, activations and idle grains cost |
 
 mod freeze;
 mod kill;
 mod load;
 mod outage;
 mod processes;
+mod speed;
 mod stage;
 mod start;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Subcommand;
@@ -42,6 +44,8 @@ enum Subject {
         #[command(subcommand)]
         what: Membership,
     },
+    #[command(flatten)]
+    Speed(speed::Scenario),
 }
 
 #[derive(Subcommand)]
@@ -100,7 +104,17 @@ struct Common {
 }
 
 pub(super) fn run(args: &Args, log: Option<String>) -> Result<()> {
-    let Subject::Membership { what } = &args.subject;
+    match &args.subject {
+        Subject::Membership { what } => membership(what, log),
+        Subject::Speed(scenario) => {
+            let flags = vec![("log", log, "--log")];
+            logging::start(&Settings::load(&ConfigArgs::default(), std::env::vars_os(), flags)?)?;
+            speed::run(scenario)
+        }
+    }
+}
+
+fn membership(what: &Membership, log: Option<String>) -> Result<()> {
     let (Membership::Start { common, .. }
     | Membership::Kill { common, .. }
     | Membership::Freeze { common, .. }
@@ -135,17 +149,17 @@ pub(super) fn run(args: &Args, log: Option<String>) -> Result<()> {
         }
     });
     runtime.shutdown_background();
-    publish(&measured?, common)
+    publish(&measured?, &common.reports, common.format)
 }
 
-fn publish(report: &Report, common: &Common) -> Result<()> {
-    let written = report.write(&common.reports).map_err(|error| {
-        Failure::other(format!("the reports cannot be written to {}: {error}", common.reports.display()))
+fn publish(report: &Report, folder: &Path, format: TableFormat) -> Result<()> {
+    let written = report.write(folder).map_err(|error| {
+        Failure::other(format!("the reports cannot be written to {}: {error}", folder.display()))
     })?;
     for path in written {
         eprintln!("wrote {}", path.display());
     }
-    show(report, common.format)
+    show(report, format)
 }
 
 /// A duration with its unit, as in `120s`.

@@ -1,0 +1,84 @@
+//! The grains that are called.
+
+use bytes::Bytes;
+use emmer::{Ctx, Grain, Persistent, grain, grain_interface};
+
+/// A grain with 16 bytes of state in memory.
+#[grain_interface(key = u64, grain = "bench-cell")]
+pub trait Cell {
+    /// Counts a turn, and answers with one more than `n`.
+    async fn bump(&mut self, n: u64) -> u64;
+    /// How many turns were counted.
+    async fn turns(&self) -> u64;
+}
+
+/// See [`Cell`].
+#[derive(Grain, Debug)]
+pub struct CellGrain {
+    turns: u64,
+    last: u64,
+}
+
+#[grain]
+impl Cell for CellGrain {
+    async fn bump(&mut self, n: u64) -> u64 {
+        self.turns += 1;
+        self.last = n;
+        self.last + 1
+    }
+
+    async fn turns(&self) -> u64 {
+        self.turns
+    }
+}
+
+/// A grain whose 16 bytes of state are read from the system store when it is activated.
+#[grain_interface(key = u64, grain = "bench-stored-cell")]
+pub trait StoredCell {
+    /// As [`Cell::bump`]; in memory only.
+    async fn bump(&mut self, n: u64) -> u64;
+}
+
+/// See [`StoredCell`].
+#[derive(Grain)]
+pub struct StoredCellGrain {
+    #[state("cell")]
+    cell: Persistent<[u64; 2]>,
+}
+
+#[grain]
+impl StoredCell for StoredCellGrain {
+    async fn bump(&mut self, n: u64) -> u64 {
+        self.cell.modify(|cell| *cell = [cell[0] + 1, n]);
+        n + 1
+    }
+}
+
+/// A grain that answers with what it is sent.
+#[grain_interface(key = u64, grain = "bench-echo")]
+pub trait Echo {
+    /// The body.
+    async fn echo(&mut self, body: Bytes) -> Bytes;
+    /// The silo it is on.
+    async fn place(&self) -> String;
+}
+
+/// See [`Echo`].
+#[derive(Grain)]
+pub struct EchoGrain {
+    #[context]
+    ctx: Ctx,
+    turns: u64,
+}
+
+#[grain]
+impl Echo for EchoGrain {
+    async fn echo(&mut self, body: Bytes) -> Bytes {
+        self.turns += 1;
+        body
+    }
+
+    async fn place(&self) -> String {
+        self.ctx.silo().map(|silo| silo.to_string()).unwrap_or_default()
+    }
+}

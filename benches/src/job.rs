@@ -1,0 +1,269 @@
+//! One contender's run as a value, and the processes that run it.
+//!
+//! A [`Job`] travels as JSON in a command line; what it measured comes back as JSON lines on standard output. A
+//! serving process says `READY` and its address, then answers each line on its standard input with its processor time,
+//! and ends when its standard input ends, so that it never outlives whoever started it.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+
+use crate::sample::{Sample, nanos};
+use crate::{Result, activate, local, memory, meter, remote};
+
+/// The longest a job may take in a process of its own before it ends itself: it hangs.
+const LIMIT: Duration = Duration::from_secs(30 * 60);
+
+/// What a process does.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Job {
+    /// See [`local`].
+    Local(local::Plan),
+    /// See [`activate`].
+    Activate(activate::Plan),
+    /// See [`memory`].
+    Memory(memory::Plan),
+    /// See [`remote`].
+    Remote(remote::Plan),
+    /// Serves a scenario between processes.
+    Serve(Serve),
+}
+
+/// What a serving process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Served {
+    /// A floor that echoes from its read loop.
+    Echo,
+    /// A floor that runs a turn of a grain in its read loop.
+    Turns,
+    /// A floor that hands each call to an actor.
+    Actors,
+}
+
+/// A serving process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Serve {
+    /// Threads of its runtime.
+    pub threads: usize,
+    /// What it serves.
+    pub what: What,
+}
+
+/// What a process serves.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum What {
+    /// A floor on a free port.
+    Floor(Served),
+    /// A silo with a gateway and every grain of [`crate::grains`], in the cluster of this store.
+    Silo(String),
+}
+
+/// A runtime with so many threads; with one, it has no other thread than the caller's.
+///
+/// # Errors
+/// What the operating system says.
+pub fn runtime(threads: usize) -> Result<Runtime> {
+    let mut builder = if threads <= 1 {
+        tokio::runtime::Builder::new_current_thread()
+    } else {
+        tokio::runtime::Builder::new_multi_thread()
+    };
+    Ok(builder.worker_threads(threads.max(1)).enable_all().build()?)
+}
+
+impl Job {
+    /// Runs it here; what it measured.
+    ///
+    /// # Errors
+    /// What went wrong first.
+    pub fn run(&self, launcher: &Launcher) -> Result<Vec<Sample>> {
+        match self {
+            Self::Local(plan) => local::run(plan),
+            Self::Activate(plan) => activate::run(plan),
+            Self::Memory(plan) => memory::run(plan).map(|sample| vec![sample]),
+            Self::Remote(plan) => remote::run(plan, launcher),
+            Self::Serve(_) => Err("a serving process measures nothing".into()),
+        }
+    }
+}
+
+/// What a process started with a job does: runs it, and prints what it measured.
+///
+/// # Errors
+/// A job that cannot be read, or what went wrong in it.
+pub fn main(job: &str, launcher: &Launcher) -> Result<()> {
+    let job: Job = serde_json::from_str(job)?;
+    std::thread::spawn(|| {
+        std::thread::sleep(LIMIT);
+        eprintln!("a job took longer than {} s", LIMIT.as_secs());
+        std::process::exit(1);
+    });
+    if let Job::Serve(serve) = &job {
+        return serve_on_standard_streams(serve);
+    }
+    let samples = job.run(launcher)?;
+    let mut out = std::io::stdout().lock();
+    for sample in samples {
+        writeln!(out, "{}", serde_json::to_string(&sample)?)?;
+    }
+    out.flush()?;
+    // What the runtimes still hold need not be taken apart.
+    std::process::exit(0)
+}
+
+fn serve_on_standard_streams(serve: &Serve) -> Result<()> {
+    let ready = |address: String| {
+        println!("READY {address}");
+        // A thread of its own: the runtime may have none to spare for blocking reads.
+        std::thread::spawn(|| {
+            for _ in std::io::stdin().lock().lines().map_while(std::io::Result::ok) {
+                println!("CPU {}", nanos(meter::cpu()));
+            }
+            std::process::exit(0);
+        });
+    };
+    // Never sent: the thread ends the process.
+    let (_never, stop) = oneshot::channel();
+    remote::serve(serve, ready, stop)
+}
+
+/// How jobs and servers are started.
+#[derive(Clone, Debug)]
+pub enum Launcher {
+    /// This program with these arguments and the job after them.
+    Program {
+        /// The program.
+        path: PathBuf,
+        /// The arguments before the job.
+        arguments: Vec<String>,
+    },
+    /// Threads of this process: for tests, which have no program.
+    Threads,
+}
+
+impl Launcher {
+    /// The running program with `arguments` before the job.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn this_program(arguments: &[&str]) -> Result<Self> {
+        let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+        Ok(Self::Program { path: std::env::current_exe()?, arguments })
+    }
+
+    /// Runs a job to its end.
+    ///
+    /// # Errors
+    /// What went wrong in it.
+    pub fn measure(&self, job: &Job) -> Result<Vec<Sample>> {
+        let Self::Program { path, arguments } = self else { return job.run(self) };
+        let mut command = Command::new(path);
+        command.args(arguments).arg(serde_json::to_string(job)?).stdin(Stdio::null());
+        let output = command.stderr(Stdio::inherit()).output()?;
+        if !output.status.success() {
+            return Err(format!("the job {job:?} failed ({})", output.status).into());
+        }
+        let text = String::from_utf8(output.stdout)?;
+        text.lines().map(|line| Ok(serde_json::from_str(line)?)).collect()
+    }
+
+    /// Starts a serving process.
+    ///
+    /// # Errors
+    /// What went wrong in it.
+    pub fn serve(&self, serve: Serve) -> Result<Server> {
+        match self {
+            Self::Program { path, arguments } => {
+                let mut command = Command::new(path);
+                command.args(arguments).arg(serde_json::to_string(&Job::Serve(serve))?);
+                command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+                Server::of_process(command.spawn()?)
+            }
+            Self::Threads => Server::of_thread(serve),
+        }
+    }
+}
+
+/// A running server; ends when it is dropped.
+#[derive(Debug)]
+pub struct Server {
+    /// Where it listens.
+    pub address: String,
+    host: Host,
+}
+
+#[derive(Debug)]
+enum Host {
+    Process { child: Child, orders: Option<ChildStdin>, says: BufReader<ChildStdout> },
+    Thread(Option<oneshot::Sender<()>>),
+}
+
+impl Server {
+    fn of_process(mut child: Child) -> Result<Self> {
+        let says = child.stdout.take().ok_or("a server without output")?;
+        let orders = child.stdin.take();
+        let host = Host::Process { child, orders, says: BufReader::new(says) };
+        let mut server = Self { address: String::new(), host };
+        server.address = server.line("READY ")?;
+        Ok(server)
+    }
+
+    fn of_thread(serve: Serve) -> Result<Self> {
+        let (ready, address) = sync_channel(1);
+        let (stop, stopped) = oneshot::channel();
+        std::thread::spawn(move || {
+            let told = ready.clone();
+            let ended = remote::serve(&serve, move |address| drop(told.send(Ok(address))), stopped);
+            if let Err(error) = ended {
+                let _ = ready.send(Err(error));
+            }
+        });
+        let address = address.recv()??;
+        Ok(Self { address, host: Host::Thread(Some(stop)) })
+    }
+
+    /// The rest of the next line that begins with `word`.
+    fn line(&mut self, word: &str) -> Result<String> {
+        let Host::Process { says, .. } = &mut self.host else { return Err("no process".into()) };
+        let mut line = String::new();
+        while says.read_line(&mut line)? > 0 {
+            if let Some(rest) = line.strip_prefix(word) {
+                return Ok(rest.trim().to_owned());
+            }
+            line.clear();
+        }
+        Err("the server ended".into())
+    }
+
+    /// Its processor time so far; nothing when it is a thread of this process, whose time is counted anyway.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub fn cpu(&mut self) -> Result<Duration> {
+        let Host::Process { orders: Some(orders), .. } = &mut self.host else { return Ok(Duration::ZERO) };
+        orders.write_all(b"cpu\n")?;
+        orders.flush()?;
+        Ok(Duration::from_nanos(self.line("CPU ")?.parse()?))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        match &mut self.host {
+            Host::Process { child, orders, .. } => {
+                *orders = None;
+                // Fails only for a process that has ended, which is as good.
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+            // A thread that has ended needs no word.
+            Host::Thread(stop) => drop(stop.take().map(|stop| stop.send(()))),
+        }
+    }
+}

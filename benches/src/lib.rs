@@ -1,0 +1,62 @@
+//! Emmer measured beside the floors: what a call, an activation and an idle grain cost.
+//!
+//! A *contender* is Emmer or a *floor*: the least that could do the same work, written by hand. Every contender runs
+//! in a process of its own, one after the other, in several rounds, so that all of them meet the same machine in the
+//! same minutes. What is compared is processor time for each operation, user and system time of all processes
+//! together: wall time on a shared machine says more about the neighbours.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`job`] | one contender's run as a value, and the processes that run it |
+//! | [`sample`] | what a run measured |
+//! | [`report`] | samples of several rounds as a table with ratios |
+//! | [`floors`] | the floors |
+//! | [`grains`] | the grains that are called |
+//! | [`local`], [`activate`], [`memory`], [`remote`] | the scenarios |
+//! | [`meter`], [`histogram`] | processor time, resident memory, latencies |
+
+pub mod activate;
+pub mod drive;
+pub mod floors;
+pub mod grains;
+pub mod histogram;
+pub mod job;
+pub mod local;
+pub mod memory;
+pub mod meter;
+pub mod remote;
+pub mod report;
+pub mod sample;
+pub mod silos;
+
+pub use emmer::{Error, Result};
+
+/// How a scenario is run.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How often every contender runs.
+    pub rounds: usize,
+    /// How much work, as a share of the usual: tests take very little.
+    pub scale: f64,
+    /// On how many threads the runtimes run; 1 means a runtime that has no other threads.
+    pub threads: Vec<usize>,
+}
+
+impl Settings {
+    /// `usual`, scaled, and never less than `least`.
+    pub(crate) fn scaled(&self, usual: u64, least: u64) -> u64 {
+        #[expect(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "counts far below 2^52, and a share of one is no exact number"
+        )]
+        let scaled = (usual as f64 * self.scale) as u64;
+        scaled.max(least)
+    }
+}
+
+/// Takes a mutex; a floor whose holder panicked has failed the run anyway.
+pub(crate) fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

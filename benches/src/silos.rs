@@ -1,0 +1,50 @@
+//! Silos and clients for the scenarios, with default options.
+
+use std::sync::Arc;
+
+use emmer::store::{MemoryStore, SystemStore};
+use emmer::{Client, ClusterId, Silo, SiloBuilder, StoreSource};
+
+use crate::grains::{Cell, CellGrain, Echo, EchoGrain, StoredCell, StoredCellGrain};
+
+/// The cluster that all scenarios use, each in a store of its own.
+///
+/// # Errors
+/// Never: the name is a valid one.
+pub fn cluster_id() -> crate::Result<ClusterId> {
+    Ok(ClusterId::new("bench")?)
+}
+
+/// A silo that hosts no grain yet.
+///
+/// # Errors
+/// As [`cluster_id`].
+pub fn builder(store: impl Into<StoreSource>) -> crate::Result<SiloBuilder> {
+    Ok(Silo::builder().store(store).cluster_id(cluster_id()?))
+}
+
+/// A silo alone in its cluster, on a store in memory, that hosts every grain of [`crate::grains`].
+///
+/// # Errors
+/// What the start says.
+pub async fn alone() -> crate::Result<Silo> {
+    let store: Arc<dyn SystemStore> = Arc::new(MemoryStore::new());
+    let builder = builder(StoreSource::Opened(store))?;
+    Ok(hosting(builder).start().await?)
+}
+
+/// With every grain of [`crate::grains`].
+pub fn hosting(builder: SiloBuilder) -> SiloBuilder {
+    builder
+        .host::<dyn Cell, CellGrain>()
+        .host::<dyn StoredCell, StoredCellGrain>()
+        .host::<dyn Echo, EchoGrain>()
+}
+
+/// A client of the cluster in `store`.
+///
+/// # Errors
+/// What the connecting says.
+pub async fn client(store: impl Into<StoreSource>) -> crate::Result<Client> {
+    Ok(Client::builder().store(store).cluster_id(cluster_id()?).connect().await?)
+}
