@@ -164,7 +164,8 @@ pub trait SystemStore: Send + Sync + 'static {
     /// Creates what is missing of `tables`, idempotently, also when several processes start at once.
     ///
     /// # Errors
-    /// `Corrupt` when a table exists with another shape.
+    /// `Corrupt` when a table exists with another shape or a newer schema version. One with an older version is brought
+    /// forward where the store can add columns, else it is `Corrupt` too.
     fn ensure_tables<'a>(&'a self, tables: &'a [&'static TableDecl]) -> BoxFuture<'a, Result<()>>;
 
     /// All rows of a partition as one consistent snapshot, ordered by row key; empty when there are none.

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use emmer_store::StoreErrorKind;
+use emmer_store_relational::{Failure, Fault};
 use futures_util::TryStreamExt;
 use tokio::task::JoinHandle;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, NoTls, Row, SimpleQueryMessage, Statement};
 
-use crate::fault::{Failure, Fault};
+use crate::fault;
 use crate::place::Place;
 use crate::sql::Query;
 
@@ -50,13 +51,13 @@ impl Drop for Connection {
 impl Connection {
     /// Connects and makes the session ours.
     pub(crate) async fn open(place: &Place) -> Result<Self, Fault> {
-        let (client, connection) = place.config.connect(NoTls).await?;
+        let (client, connection) = place.config.connect(NoTls).await.map_err(|e| fault::fault(&e))?;
         let driver = tokio::spawn(async move {
             // What ends a connection is told to whoever waits for an answer on it.
             let _ = connection.await;
         });
         let mut opened = Self { client, statements: BTreeMap::new(), driver, in_flight: true };
-        opened.set_up(place.statement_timeout().as_millis()).await?;
+        opened.set_up(place.limits.statement_timeout().as_millis()).await?;
         opened.in_flight = false;
         Ok(opened)
     }
@@ -71,7 +72,7 @@ impl Connection {
              SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
              SELECT current_setting('server_version_num'), current_setting('server_encoding'), pg_is_in_recovery()"
         );
-        let answer = self.client.simple_query(&settings).await?;
+        let answer = self.client.simple_query(&settings).await.map_err(|e| fault::fault(&e))?;
         let last = answer.iter().rev().find_map(|message| match message {
             SimpleQueryMessage::Row(row) => Some(row),
             _ => None,
@@ -126,7 +127,7 @@ impl Connection {
     ) -> Result<Answer, Failure> {
         let statement = self.prepared(query).await?;
         *sent = true;
-        let failed = |error: tokio_postgres::Error| Failure::of(&error);
+        let failed = |error: tokio_postgres::Error| fault::failure(&error);
         let answer = self.client.query_raw(&statement, parameters.iter().copied()).await.map_err(failed)?;
         let mut answer = std::pin::pin!(answer);
         let mut rows = Vec::new();
@@ -141,7 +142,7 @@ impl Connection {
         if let Some(statement) = self.statements.get(&query.text) {
             return Ok(statement.clone());
         }
-        let statement = self.client.prepare(&query.text).await.map_err(|error| Failure::of(&error))?;
+        let statement = self.client.prepare(&query.text).await.map_err(|error| fault::failure(&error))?;
         if let Some(wanted) = &query.answers {
             let found: Vec<&Type> = statement.columns().iter().map(|column| column.type_()).collect();
             if found != wanted.iter().collect::<Vec<_>>() {

@@ -2,71 +2,31 @@
 
 use std::error::Error as _;
 
-use emmer_store::{StoreError, StoreErrorKind};
+use emmer_store::StoreErrorKind;
+use emmer_store_relational::{Failure, Fault};
 use tokio_postgres::error::{DbError, Severity, SqlState};
 
-/// A failure without its store and operation, which the caller adds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
-    pub(crate) kind: StoreErrorKind,
-    pub(crate) detail: String,
-}
-
-impl Fault {
-    pub(crate) fn new(kind: StoreErrorKind, detail: impl Into<String>) -> Self {
-        Self { kind, detail: detail.into() }
+/// What the driver's error of a statement that was sent says about it.
+pub(crate) fn failure(error: &tokio_postgres::Error) -> Failure {
+    let fault = fault(error);
+    let Some(db) = error.as_db_error() else {
+        return if before_sending(error) { Failure::Nothing(fault) } else { Failure::Broken(fault) };
+    };
+    // FATAL and PANIC end the session, perhaps between the commit and its acknowledgement.
+    if db.parsed_severity() != Some(Severity::Error) {
+        return Failure::Broken(fault);
     }
-
-    pub(crate) fn unavailable(detail: impl Into<String>) -> Self {
-        Self::new(StoreErrorKind::Unavailable, detail)
-    }
-
-    /// The failure as the contract reports it.
-    pub(crate) fn at(self, store: &str, operation: String) -> StoreError {
-        StoreError::new(self.kind, store, operation, self.detail)
-    }
-}
-
-/// How a statement failed.
-#[derive(Debug)]
-pub(crate) enum Failure {
-    /// The server refused it or rolled it back: nothing was changed.
-    Nothing(Fault),
-    /// The same, and the same statement may succeed now: it was the victim of others, or its plan was out of date.
-    Again(Fault),
-    /// The connection or the session ended: the statement was done or not.
-    Broken(Fault),
-}
-
-impl Failure {
-    /// Reads the driver's error of a statement that was sent.
-    pub(crate) fn of(error: &tokio_postgres::Error) -> Self {
-        let fault = Fault::from(error);
-        let Some(db) = error.as_db_error() else {
-            return if before_sending(error) { Self::Nothing(fault) } else { Self::Broken(fault) };
-        };
-        // FATAL and PANIC end the session, perhaps between the commit and its acknowledgement.
-        if db.parsed_severity() != Some(Severity::Error) {
-            return Self::Broken(fault);
-        }
-        let again = [
-            SqlState::T_R_SERIALIZATION_FAILURE,
-            SqlState::T_R_DEADLOCK_DETECTED,
-            // A row was missing when the statement looked and there when it wrote.
-            SqlState::UNIQUE_VIOLATION,
-            // "cached plan must not change result type": the table was made anew.
-            SqlState::FEATURE_NOT_SUPPORTED,
-            // Somebody deallocated our prepared statements.
-            SqlState::INVALID_SQL_STATEMENT_NAME,
-        ];
-        if again.contains(db.code()) { Self::Again(fault) } else { Self::Nothing(fault) }
-    }
-
-    pub(crate) fn fault(self) -> Fault {
-        match self {
-            Self::Nothing(fault) | Self::Again(fault) | Self::Broken(fault) => fault,
-        }
-    }
+    let again = [
+        SqlState::T_R_SERIALIZATION_FAILURE,
+        SqlState::T_R_DEADLOCK_DETECTED,
+        // A row was missing when the statement looked and there when it wrote.
+        SqlState::UNIQUE_VIOLATION,
+        // "cached plan must not change result type": the table was made anew.
+        SqlState::FEATURE_NOT_SUPPORTED,
+        // Somebody deallocated our prepared statements.
+        SqlState::INVALID_SQL_STATEMENT_NAME,
+    ];
+    if again.contains(db.code()) { Failure::Again(fault) } else { Failure::Nothing(fault) }
 }
 
 /// The driver tells its kinds of errors apart by their words only.
@@ -80,32 +40,25 @@ fn before_sending(error: &tokio_postgres::Error) -> bool {
     said(error, &["error serializing", "error encoding", "expected "])
 }
 
-impl From<&tokio_postgres::Error> for Fault {
-    fn from(error: &tokio_postgres::Error) -> Self {
-        if let Some(db) = error.as_db_error() {
-            return Self::new(kind(db.code()), words(db));
-        }
-        let kind = if before_sending(error) {
-            StoreErrorKind::Invalid
-        } else if said(error, &["authentication", "invalid configuration", "error performing TLS"]) {
-            StoreErrorKind::Refused
-        } else {
-            StoreErrorKind::Unavailable
-        };
-        let mut detail = error.to_string();
-        let mut cause = error.source();
-        while let Some(inner) = cause {
-            detail = format!("{detail}: {inner}");
-            cause = inner.source();
-        }
-        Self::new(kind, detail)
+/// The driver's error in the contract's kinds.
+pub(crate) fn fault(error: &tokio_postgres::Error) -> Fault {
+    if let Some(db) = error.as_db_error() {
+        return Fault::new(kind(db.code()), words(db));
     }
-}
-
-impl From<tokio_postgres::Error> for Fault {
-    fn from(error: tokio_postgres::Error) -> Self {
-        Self::from(&error)
+    let kind = if before_sending(error) {
+        StoreErrorKind::Invalid
+    } else if said(error, &["authentication", "invalid configuration", "error performing TLS"]) {
+        StoreErrorKind::Refused
+    } else {
+        StoreErrorKind::Unavailable
+    };
+    let mut detail = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        detail = format!("{detail}: {inner}");
+        cause = inner.source();
     }
+    Fault::new(kind, detail)
 }
 
 fn words(db: &DbError) -> String {

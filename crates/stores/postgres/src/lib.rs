@@ -13,9 +13,9 @@
 
 mod connection;
 mod dialect;
+mod driver;
 mod fault;
 mod place;
-mod pool;
 mod sql;
 mod store;
 mod tables;

@@ -1,21 +1,12 @@
 //! Where the server is: `postgres://user:password@host:port/database?parameters`.
 
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use emmer_store::{Result, StoreError, StoreErrorKind, StoreUrl};
+use emmer_store_relational::Limits;
 use tokio_postgres::Config;
 use tokio_postgres::config::SslMode;
 
-/// The connections a store opens at most, when the URL does not say (`pool_max=`).
-const POOL_MAX: usize = 8;
-/// The most an operator may ask for.
-const POOL_MAX_LIMIT: usize = 64;
-/// How long an operation takes at most, connecting and waiting for locks included, when the URL does not say
-/// (`timeout_ms=`).
-const OPERATION_TIMEOUT: Duration = Duration::from_millis(4_800);
-/// What an operator may ask for.
-const OPERATION_TIMEOUT_MS: RangeInclusive<u64> = 1_000..=60_000;
 /// When the kernel gives up on a peer that acknowledges nothing.
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(10);
 /// When the kernel asks a silent peer whether it is there.
@@ -28,10 +19,8 @@ pub(crate) struct Place {
     pub(crate) name: String,
     /// What the driver connects with.
     pub(crate) config: Config,
-    /// The most connections at once.
-    pub(crate) pool_max: usize,
-    /// How long an operation takes at most.
-    pub(crate) operation_timeout: Duration,
+    /// How much the store takes.
+    pub(crate) limits: Limits,
 }
 
 impl Place {
@@ -45,20 +34,11 @@ impl Place {
         if url.scheme() != "postgres" {
             return Err(error(&name, "this is no postgres:// URL"));
         }
-        let mut pool_max = POOL_MAX;
-        let mut operation_timeout = OPERATION_TIMEOUT;
+        let mut limits = Limits::default();
         let mut driver_url = format!("postgres://{}", url.place());
         let mut separator = '?';
         for (key, value) in url.parameters() {
-            if key == "pool_max" {
-                let parsed = value.parse().ok().filter(|n| (1..=POOL_MAX_LIMIT).contains(n));
-                pool_max = parsed.ok_or_else(|| error(&name, "pool_max is not a number from 1 to 64"))?;
-            } else if key == "timeout_ms" {
-                let parsed = value.parse().ok().filter(|ms| OPERATION_TIMEOUT_MS.contains(ms));
-                let parsed =
-                    parsed.ok_or_else(|| error(&name, "timeout_ms is not a number from 1000 to 60000"))?;
-                operation_timeout = Duration::from_millis(parsed);
-            } else {
+            if !limits.take(key, value).map_err(|detail| error(&name, detail))? {
                 driver_url += &format!("{separator}{key}={value}");
                 separator = '&';
             }
@@ -86,16 +66,10 @@ impl Place {
         }
         if config.get_connect_timeout().is_none() {
             // For each of several hosts.
-            config.connect_timeout(operation_timeout * 5 / 6);
+            config.connect_timeout(limits.statement_timeout());
         }
         config.tcp_user_timeout(TCP_USER_TIMEOUT).keepalives_idle(KEEPALIVE_IDLE);
-        Ok(Self { name, config, pool_max, operation_timeout })
-    }
-
-    /// How long the server works on one statement, waiting for locks included. Shorter than an operation may take, so
-    /// that it is the server that ends it, which tells that nothing was changed.
-    pub(crate) fn statement_timeout(&self) -> Duration {
-        self.operation_timeout * 5 / 6
+        Ok(Self { name, config, limits })
     }
 }
 
@@ -108,7 +82,7 @@ mod tests {
         let place =
             Place::parse("postgres://bob:s3cret@db:5433/emmer?pool_max=3&sslmode=disable", None).unwrap();
         assert_eq!(place.name, "postgres://bob:***@db:5433/emmer?pool_max=3&sslmode=disable");
-        assert_eq!((place.pool_max, place.config.get_ports()), (3, [5433].as_slice()));
+        assert_eq!((place.limits.pool_max, place.config.get_ports()), (3, [5433].as_slice()));
         assert_eq!(place.config.get_password(), Some(b"s3cret".as_slice()));
         let place = Place::parse("postgres://bob@db/emmer", Some("from the environment")).unwrap();
         assert_eq!(place.config.get_password(), Some(b"from the environment".as_slice()));

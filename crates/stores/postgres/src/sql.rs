@@ -7,7 +7,7 @@ use emmer_store_relational::{Names, Statements, etags};
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::dialect::Postgres;
-use crate::values::{Parameter, array_name, size, type_of};
+use crate::values::{Parameter, array_name, type_of};
 
 /// A statement.
 #[derive(Clone, Debug)]
@@ -153,19 +153,17 @@ fn append(decl: &TableDecl) -> String {
 /// Rows, column by column.
 pub(crate) struct Columns<'a> {
     arrays: Vec<Vec<Parameter<'a>>>,
-    bytes: usize,
 }
 
 impl<'a> Columns<'a> {
     fn new(decl: &TableDecl, rows: usize) -> Self {
-        Self { arrays: decl.columns.iter().map(|_| Vec::with_capacity(rows)).collect(), bytes: 0 }
+        Self { arrays: decl.columns.iter().map(|_| Vec::with_capacity(rows)).collect() }
     }
 
     /// Adds a row, or one of nulls.
     fn push(&mut self, decl: &TableDecl, row: Option<&'a Row>) {
         for (array, column) in self.arrays.iter_mut().zip(decl.columns) {
             let value = row.and_then(|row| row.get(column.name));
-            self.bytes += value.map_or(4, size);
             array.push(Parameter(value));
         }
     }
@@ -223,11 +221,6 @@ impl<'a> CommitParameters<'a> {
         made
     }
 
-    /// The bytes of all values.
-    pub(crate) const fn bytes(&self) -> usize {
-        self.columns.bytes
-    }
-
     pub(crate) fn parameters(&self) -> Vec<&(dyn ToSql + Sync)> {
         let first: [&(dyn ToSql + Sync); FIRST_COLUMN - 1] =
             [&self.partition, &self.etag, &self.at, &self.op, &self.key, &self.expected];
@@ -252,11 +245,6 @@ impl<'a> AppendParameters<'a> {
         let mut columns = Columns::new(decl, rows.len());
         order.iter().for_each(|row| columns.push(decl, Some(row)));
         Self { partition, etag, key: order.iter().map(|row| row.key()).collect(), columns }
-    }
-
-    /// The bytes of all values.
-    pub(crate) const fn bytes(&self) -> usize {
-        self.columns.bytes
     }
 
     pub(crate) fn parameters(&self) -> Vec<&(dyn ToSql + Sync)> {

@@ -1,13 +1,13 @@
 //! Making tables, and finding out whether what is there is what is declared.
 
 use emmer_store::{StoreErrorKind, TableDecl};
-use emmer_store_relational::schema::{self, Found};
-use emmer_store_relational::{Dialect, names};
+use emmer_store_relational::schema::{self, Found, FoundTable};
+use emmer_store_relational::{Dialect, Fault, names};
 use tokio_postgres::Client;
 
 use crate::connection::Connection;
 use crate::dialect::Postgres;
-use crate::fault::Fault;
+use crate::fault;
 
 /// The advisory lock that those who make tables take, one at a time per database: the letters "emmer" and 1.
 const MAKING_LOCK: i64 = 0x65_6d_6d_65_72_01;
@@ -27,64 +27,70 @@ pub(crate) async fn ensure(connection: &mut Connection, tables: &[&'static Table
 
 /// `CREATE TABLE IF NOT EXISTS` of two sessions at once can fail; one after the other cannot.
 async fn make(client: &Client, tables: &[&'static TableDecl]) -> Result<(), Fault> {
-    client.batch_execute(&format!("BEGIN; SELECT pg_advisory_xact_lock({MAKING_LOCK})")).await?;
-    let missing = missing(client, tables).await?;
-    let mut script = Vec::new();
-    if !missing.is_empty() && read_meta(client).await?.is_none() {
-        script.push(schema::create_meta(&Postgres));
-        script.push(schema::record(&Postgres, schema::LAYOUT_NAME, schema::LAYOUT));
-    }
-    for decl in missing {
-        script.extend(schema::create(&Postgres, decl));
-        let name = schema::version_name(decl);
-        script.push(schema::forget(&Postgres, &name));
-        script.push(schema::record(&Postgres, &name, decl.schema_version.into()));
-    }
+    let lock = format!("BEGIN; SELECT pg_advisory_xact_lock({MAKING_LOCK})");
+    client.batch_execute(&lock).await.map_err(refused)?;
+    let mut script = missing(client, tables).await?;
     script.push("COMMIT".to_owned());
     client.batch_execute(&script.join(";\n")).await.map_err(with_hint)
 }
 
-async fn missing(client: &Client, tables: &[&'static TableDecl]) -> Result<Vec<&'static TableDecl>, Fault> {
-    // Shapes first: what is seen here was recorded before.
-    let shapes = read_shapes(client, tables).await?;
-    let found = Found { meta: read_meta(client).await?, shapes };
-    schema::missing(&Postgres, tables, &found).map_err(|detail| Fault::new(StoreErrorKind::Corrupt, detail))
+async fn missing(client: &Client, tables: &[&'static TableDecl]) -> Result<Vec<String>, Fault> {
+    // Tables first: what is seen here was recorded before.
+    let tables_found = read_tables(client, tables).await.map_err(refused)?;
+    let found = Found { meta: read_meta(client).await?, tables: tables_found };
+    schema::missing(&Postgres, tables, &found).map_err(Fault::corrupt)
 }
 
-async fn read_shapes(
+async fn read_tables(
     client: &Client,
     tables: &[&'static TableDecl],
-) -> Result<Vec<Vec<(String, String)>>, Fault> {
+) -> Result<Vec<FoundTable>, tokio_postgres::Error> {
     let quoted: Vec<String> = tables.iter().map(|decl| names::quoted(&Postgres, decl.name)).collect();
-    let sql = "SELECT (t.at - 1)::int, a.attname::text, format_type(a.atttypid, a.atttypmod)
-               FROM unnest($1::text[]) WITH ORDINALITY AS t(name, at)
-               JOIN pg_attribute a ON a.attrelid = to_regclass(t.name)
-               WHERE a.attnum > 0 AND NOT a.attisdropped ORDER BY t.at, a.attnum";
-    let mut shapes = vec![Vec::new(); tables.len()];
-    for row in client.query(sql, &[&quoted]).await? {
-        let (at, name, type_name): (i32, String, String) =
-            (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-        if let Some(shape) = usize::try_from(at).ok().and_then(|at| shapes.get_mut(at)) {
-            shape.push((name, type_name));
+    let columns = "SELECT (t.at - 1)::int, a.attname::text, format_type(a.atttypid, a.atttypmod)
+                   FROM unnest($1::text[]) WITH ORDINALITY AS t(name, at)
+                   JOIN pg_attribute a ON a.attrelid = to_regclass(t.name)
+                   WHERE a.attnum > 0 AND NOT a.attisdropped ORDER BY t.at, a.attnum";
+    let indexes = "SELECT (t.at - 1)::int, c.relname::text
+                   FROM unnest($1::text[]) WITH ORDINALITY AS t(name, at)
+                   JOIN pg_index i ON i.indrelid = to_regclass(t.name) JOIN pg_class c ON c.oid = i.indexrelid";
+    let mut found = vec![FoundTable::default(); tables.len()];
+    let table = |at: i32| usize::try_from(at).ok();
+    for row in client.query(columns, &[&quoted]).await? {
+        if let Some(table) = table(row.try_get(0)?).and_then(|at| found.get_mut(at)) {
+            table.columns.push((row.try_get(1)?, row.try_get(2)?));
         }
     }
-    Ok(shapes)
+    for row in client.query(indexes, &[&quoted]).await? {
+        if let Some(table) = table(row.try_get(0)?).and_then(|at| found.get_mut(at)) {
+            table.indexes.push(row.try_get(1)?);
+        }
+    }
+    Ok(found)
 }
 
 async fn read_meta(client: &Client) -> Result<Option<Vec<(String, i64)>>, Fault> {
     let name = names::quoted(&Postgres, schema::META);
-    let there: bool = client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&name]).await?.try_get(0)?;
+    let there: bool = client
+        .query_one("SELECT to_regclass($1) IS NOT NULL", &[&name])
+        .await
+        .and_then(|row| row.try_get(0))
+        .map_err(refused)?;
     if !there {
         return Ok(None);
     }
-    let rows = client.query(&schema::read_meta(&Postgres), &[]).await?;
+    let rows = client.query(&schema::read_meta(&Postgres), &[]).await.map_err(refused)?;
     let recorded = rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?)));
-    recorded.collect::<Result<_, tokio_postgres::Error>>().map(Some).map_err(Fault::from)
+    recorded.collect::<Result<_, tokio_postgres::Error>>().map(Some).map_err(refused)
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "as map_err hands it over")]
+fn refused(error: tokio_postgres::Error) -> Fault {
+    fault::fault(&error)
 }
 
 /// An administrator who lets no application make tables is told what to do.
 fn with_hint(error: tokio_postgres::Error) -> Fault {
-    let mut fault = Fault::from(error);
+    let mut fault = refused(error);
     if fault.kind == StoreErrorKind::Refused {
         fault.detail +=
             "; either GRANT CREATE ON SCHEMA to this user, or make the tables by the script in docs/store.md";

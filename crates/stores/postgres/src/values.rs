@@ -65,16 +65,6 @@ impl ToSql for Parameter<'_> {
     to_sql_checked!();
 }
 
-/// The bytes a value takes, roughly.
-pub(crate) fn size(value: &Value) -> usize {
-    match value {
-        Value::Text(text) => text.len(),
-        Value::Bytes(bytes) => bytes.len(),
-        Value::List(items) => items.iter().map(|item| item.len() + 3).sum(),
-        Value::Int(_) | Value::Time(_) => 8,
-    }
-}
-
 /// Milliseconds since 1970 as PostgreSQL keeps them.
 pub(crate) fn microseconds(ms: i64) -> Option<i64> {
     ms.checked_sub(EPOCH_MS)?.checked_mul(1_000)

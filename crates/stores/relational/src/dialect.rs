@@ -35,6 +35,11 @@ pub trait Dialect {
     /// [`declared_type`](Self::declared_type).
     fn reported_type(&self, sql_type: SqlType) -> String;
 
+    /// What stands behind the closing parenthesis of a `CREATE TABLE`, with the space before it.
+    fn table_options(&self) -> String {
+        String::new()
+    }
+
     /// The clause behind `ORDER BY` that takes at most as many rows as a parameter says.
     fn at_most(&self, parameter: &str) -> String;
 }

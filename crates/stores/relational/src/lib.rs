@@ -2,30 +2,57 @@
 //!
 //! A [`TableDecl`](emmer_store::TableDecl) becomes a real table with one column for each declared column, an `etag`
 //! column and a primary key over both key columns. The servers differ in how they quote names, number parameters and
-//! call types: that is a [`Dialect`]. Everything else is written once, here:
+//! call types: that is a [`Dialect`]; and in how they are talked to: that is a [`Driver`]. Everything else is written once,
+//! here:
 //!
 //! | module | subject |
 //! |---|---|
 //! | [`dialect`] | what one server's SQL does its own way |
 //! | [`names`] | tables, columns and indexes as the server spells them |
-//! | [`schema`] | `CREATE` scripts, the recorded schema version, and whether what is found is what is declared |
+//! | [`schema`] | `CREATE` scripts, the recorded schema version, what is missing in what is found |
 //! | [`statements`] | reads, scans, touches, clean-up, as text |
 //! | [`rows`] | rows of an answer as rows of the contract |
 //! | [`etags`] | etags that never come back |
+//! | [`calendar`] | times as dates, for servers that keep these |
+//! | [`driver`] | what a server's own crate does |
+//! | [`limits`] | connections and times, as a URL sets them |
+//! | [`fault`] | failures, and what they say about the statement that was sent |
+//! | [`store`] | the store: checks, queues, retries, outcomes |
 //!
-//! A commit is not here: how a server changes up to a hundred rows in one round trip, and locks them in an order that
-//! makes writers queue, is what its own crate is for. The crates agree on the order: the first mutation's row (the
-//! version row, in a membership commit) is locked first, the others by key.
+//! How a server changes up to a hundred rows in one round trip, and locks them in an order that makes writers queue, is
+//! what its own crate is for. The crates agree on the order: the first mutation's row (the version row, in a membership
+//! commit) is locked first, the others by key.
 
+pub mod calendar;
+mod crowd;
 pub mod dialect;
+pub mod driver;
 pub mod etags;
+pub mod fault;
+pub mod limits;
 pub mod names;
+mod pool;
 pub mod rows;
 pub mod schema;
 pub mod statements;
+pub mod store;
 
+pub use calendar::Date;
 pub use dialect::{Dialect, SqlType};
+pub use driver::{Answer, Driver, Request};
 pub use etags::Etags;
+pub use fault::{Failure, Fault};
+pub use limits::Limits;
 pub use names::Names;
 pub use rows::{Cells, stored_row};
 pub use statements::Statements;
+pub use store::Relational;
+
+/// What [`relational_store`] names.
+#[doc(hidden)]
+pub mod __store {
+    pub use emmer_core::Timestamp;
+    pub use emmer_store::{
+        BoxFuture, CommitOutcome, Mutation, Result, Row, StoredRow, SystemStore, TableDecl, Value,
+    };
+}

@@ -1,10 +1,11 @@
 //! Making tables, and whether what is found is what is declared.
 //!
 //! The table `emmer_meta` (columns `name`, `value`) records the layout number of this crate and the schema version of
-//! each table. A database with other numbers was made by another version and is refused rather than guessed at.
+//! each table. A table of an older version is brought forward by adding what it lacks; a database with a newer number, or a
+//! table nobody recorded, was made by another program and is refused rather than guessed at.
 
-use emmer_store::TableDecl;
 use emmer_store::validate::{PARTITION_KEY_BYTES_MAX, ROW_KEY_BYTES_MAX};
+use emmer_store::{Column, TableDecl};
 
 use crate::dialect::{Dialect, SqlType};
 use crate::names::{ETAG, Names, index, quoted};
@@ -31,7 +32,10 @@ pub fn create_meta(dialect: &dyn Dialect) -> String {
     let [meta, name, value] = [META, "name", "value"].map(|n| quoted(dialect, n));
     let key = dialect.declared_type(SqlType::Key(META_NAME_BYTES_MAX));
     let number = dialect.declared_type(SqlType::Etag);
-    format!("CREATE TABLE {meta} ({name} {key} NOT NULL, {value} {number} NOT NULL, PRIMARY KEY ({name}))")
+    let options = dialect.table_options();
+    format!(
+        "CREATE TABLE {meta} ({name} {key} NOT NULL, {value} {number} NOT NULL, PRIMARY KEY ({name})){options}"
+    )
 }
 
 /// The statement that records `value` under `name`, which must be one of this module's names.
@@ -62,12 +66,15 @@ pub fn create(dialect: &dyn Dialect, decl: &TableDecl) -> Vec<String> {
             format!("{} {}{not_null}, ", quoted(dialect, name), dialect.declared_type(sql_type))
         })
         .collect();
-    let create = format!("CREATE TABLE {table} ({columns}PRIMARY KEY ({partition}, {row}))");
-    let indexed = decl.columns.iter().filter(|c| c.indexed).map(|column| {
-        let index = dialect.quote(&index(dialect, decl, column.name));
-        format!("CREATE INDEX {index} ON {table} ({})", quoted(dialect, column.name))
-    });
+    let options = dialect.table_options();
+    let create = format!("CREATE TABLE {table} ({columns}PRIMARY KEY ({partition}, {row})){options}");
+    let indexed = decl.columns.iter().filter(|c| c.indexed).map(|c| create_index(dialect, decl, c));
     std::iter::once(create).chain(indexed).collect()
+}
+
+fn create_index(dialect: &dyn Dialect, decl: &TableDecl, column: &Column) -> String {
+    let index = dialect.quote(&index(dialect, decl, column.name));
+    format!("CREATE INDEX {index} ON {} ({})", quoted(dialect, decl.name), quoted(dialect, column.name))
 }
 
 /// Everything [`create`] and its records need, as a script for an administrator who lets no application make tables.
@@ -100,44 +107,101 @@ pub fn shape(dialect: &dyn Dialect, decl: &TableDecl) -> Vec<(String, String)> {
 pub struct Found {
     /// Name and value of every row of [`META`]; none when there is no such table.
     pub meta: Option<Vec<(String, i64)>>,
-    /// The columns of each table asked for, in the same order: folded names and reported types. Empty when there is no
-    /// such table.
-    pub shapes: Vec<Vec<(String, String)>>,
+    /// Each table asked for, in the same order.
+    pub tables: Vec<FoundTable>,
 }
 
-/// Which of `tables` are missing. [`META`] is too when nothing is recorded.
+/// A table as the catalogue tells; without columns when there is no such table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FoundTable {
+    /// Folded names and reported types of the columns.
+    pub columns: Vec<(String, String)>,
+    /// Folded names of the indexes, at least of those made by [`create`].
+    pub indexes: Vec<String>,
+}
+
+/// The statements that make what is missing of `tables`, or bring it forward to the declared schema version: missing
+/// tables, columns and indexes are added, nothing is taken away. None when all is there.
+///
+/// In this order a process that dies half-way, on a server whose `CREATE` cannot be rolled back, leaves what the next one
+/// completes: a new table is recorded before it is made, a new version after its columns are there.
 ///
 /// # Errors
-/// In words: the database or one of the tables has another shape or version.
+/// In words: the database or one of the tables has another shape, or a version newer than this program knows.
 pub fn missing(
     dialect: &dyn Dialect,
     tables: &[&'static TableDecl],
     found: &Found,
-) -> Result<Vec<&'static TableDecl>, String> {
+) -> Result<Vec<String>, String> {
     let recorded = |name: &str| {
         let meta = found.meta.as_deref().unwrap_or_default();
         meta.iter().find(|(n, _)| n == name).map(|(_, value)| *value)
     };
-    if found.meta.is_some() && recorded(LAYOUT_NAME) != Some(LAYOUT) {
-        let layout = recorded(LAYOUT_NAME);
-        return Err(format!("the database has layout {layout:?}, this version knows {LAYOUT}"));
+    let mut script = Vec::new();
+    match (&found.meta, recorded(LAYOUT_NAME)) {
+        (Some(_), Some(LAYOUT)) => {}
+        // Made a moment ago by somebody who died.
+        (Some(meta), None) if meta.is_empty() => script.push(record(dialect, LAYOUT_NAME, LAYOUT)),
+        (Some(_), layout) => {
+            return Err(format!("the database has layout {layout:?}, this version knows {LAYOUT}"));
+        }
+        (None, _) => script.extend([create_meta(dialect), record(dialect, LAYOUT_NAME, LAYOUT)]),
     }
-    let mut missing = Vec::new();
-    for (decl, shape) in tables.iter().zip(&found.shapes) {
-        if shape.is_empty() {
-            missing.push(*decl);
+    for (decl, table) in tables.iter().zip(&found.tables) {
+        let name = version_name(decl);
+        if table.columns.is_empty() {
+            script.extend([forget(dialect, &name), record(dialect, &name, decl.schema_version.into())]);
+            script.extend(create(dialect, decl));
             continue;
         }
-        let version = recorded(&version_name(decl));
-        if version != Some(decl.schema_version.into()) {
-            return Err(format!(
-                "table {} is there with schema version {version:?}, this version knows {}",
-                decl.name, decl.schema_version
-            ));
-        }
-        if *shape != self::shape(dialect, decl) {
-            return Err(format!("table {} has other columns than declared: {shape:?}", decl.name));
+        let (version, known) = (recorded(&name), i64::from(decl.schema_version));
+        match version {
+            Some(version) if version <= known => {
+                script.extend(forward(dialect, decl, table, version < known)?);
+            }
+            _ => {
+                return Err(format!(
+                    "table {} is there with schema version {version:?}, this version knows {known}",
+                    decl.name
+                ));
+            }
         }
     }
-    Ok(missing)
+    Ok(script)
+}
+
+/// The statements that bring a table that is there to its declaration; none are needed, or it is an error, unless its
+/// version `is_older`.
+fn forward(
+    dialect: &dyn Dialect,
+    decl: &TableDecl,
+    found: &FoundTable,
+    is_older: bool,
+) -> Result<Vec<String>, String> {
+    let wanted = shape(dialect, decl);
+    let table = quoted(dialect, decl.name);
+    let other = || Err(format!("table {} has other columns than declared: {:?}", decl.name, found.columns));
+    if found.columns.iter().any(|column| !wanted.contains(column)) {
+        return other();
+    }
+    let mut statements = Vec::new();
+    for ((name, sql_type), folded) in columns(decl).zip(&wanted) {
+        if found.columns.contains(folded) {
+            continue;
+        }
+        // Keys and etags are there from the first version on.
+        if !is_older || !matches!(sql_type, SqlType::Column(_)) {
+            return other();
+        }
+        let declared = dialect.declared_type(sql_type);
+        statements.push(format!("ALTER TABLE {table} ADD {} {declared}", quoted(dialect, name)));
+    }
+    if is_older {
+        let is_there = |column: &&Column| found.indexes.contains(&index(dialect, decl, column.name));
+        let indexed = decl.columns.iter().filter(|c| c.indexed);
+        statements.extend(indexed.filter(|c| !is_there(c)).map(|c| create_index(dialect, decl, c)));
+        let name = version_name(decl);
+        statements.extend([forget(dialect, &name), record(dialect, &name, decl.schema_version.into())]);
+    }
+    Ok(statements)
 }

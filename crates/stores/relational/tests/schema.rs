@@ -4,7 +4,7 @@
 
 use emmer_store::silos::SILO_INSTANCES;
 use emmer_store::{Column, ColumnType, TableDecl};
-use emmer_store_relational::schema::{self, Found};
+use emmer_store_relational::schema::{self, Found, FoundTable};
 use emmer_store_relational::{Dialect, Names, SqlType, Statements, names, statements};
 
 /// Upper case, brackets, numbered parameters with a letter, types reported otherwise than declared.
@@ -110,26 +110,76 @@ fn statements_speak_the_dialect() {
 
 fn found(version: i64) -> Found {
     let meta = vec![("layout".to_owned(), schema::LAYOUT), ("schema things".to_owned(), version)];
-    Found { meta: Some(meta), shapes: vec![schema::shape(&Loud, &DECL)] }
+    let table = FoundTable {
+        columns: schema::shape(&Loud, &DECL),
+        indexes: vec!["THINGS_BY_NUMBER".to_owned(), "PK".to_owned()],
+    };
+    Found { meta: Some(meta), tables: vec![table] }
+}
+
+fn missing(found: &Found) -> Result<Vec<String>, String> {
+    schema::missing(&Loud, &[&DECL], found)
 }
 
 #[test]
-fn what_is_found_is_compared_with_what_is_declared() {
-    let missing = |found: &Found| schema::missing(&Loud, &[&DECL], found);
+fn what_is_not_there_is_made() {
     assert_eq!(missing(&found(3)), Ok(vec![]));
-    // Nothing there, or the table dropped by hand.
-    assert_eq!(missing(&Found { meta: None, shapes: vec![vec![]] }), Ok(vec![&DECL]));
-    assert_eq!(missing(&Found { shapes: vec![vec![]], ..found(3) }), Ok(vec![&DECL]));
-    // Another version, a table nobody recorded, another layout, another column, another type.
+    let nothing = missing(&Found { meta: None, tables: vec![FoundTable::default()] }).unwrap();
+    let begins =
+        ["CREATE TABLE [EMMER_META]", "INSERT", "DELETE", "INSERT", "CREATE TABLE [THINGS]", "CREATE INDEX"];
+    assert_eq!(nothing.len(), begins.len(), "{nothing:?}");
+    assert!(nothing.iter().zip(begins).all(|(statement, begin)| statement.starts_with(begin)), "{nothing:?}");
+    // Dropped by hand, or died in between: recorded before it is made.
+    let dropped = missing(&Found { tables: vec![FoundTable::default()], ..found(3) }).unwrap();
+    assert_eq!(dropped, nothing[2..]);
+    let no_layout = missing(&Found { meta: Some(vec![]), tables: vec![] }).unwrap();
+    assert_eq!(no_layout, ["INSERT INTO [EMMER_META] ([NAME], [VALUE]) VALUES ('layout', 1)"]);
+}
+
+#[test]
+fn an_older_table_is_brought_forward() {
+    let mut old = found(2);
+    old.tables[0].columns.retain(|(name, _)| name != "NUMBER" && name != "AT");
+    old.tables[0].indexes.clear();
+    assert_eq!(
+        missing(&old).unwrap(),
+        [
+            "ALTER TABLE [THINGS] ADD [NUMBER] INT",
+            "ALTER TABLE [THINGS] ADD [AT] TIME",
+            "CREATE INDEX [THINGS_BY_NUMBER] ON [THINGS] ([NUMBER])",
+            "DELETE FROM [EMMER_META] WHERE [NAME] = 'schema things'",
+            "INSERT INTO [EMMER_META] ([NAME], [VALUE]) VALUES ('schema things', 3)",
+        ]
+    );
+    // Who died before the version was recorded: the rest.
+    old.tables = found(3).tables;
+    assert_eq!(missing(&old).unwrap().len(), 2);
+    // Columns stand in another order then.
+    let mut later = found(3);
+    later.tables[0].columns.reverse();
+    assert_eq!(missing(&later), Ok(vec![]));
+    let mut keyless = found(2);
+    keyless.tables[0].columns.retain(|(name, _)| name != "ETAG");
+    assert!(missing(&keyless).unwrap_err().contains("other columns"));
+}
+
+#[test]
+fn what_others_made_is_refused() {
+    // A newer version, a table nobody recorded, another layout, another column, another type, a missing column.
     assert!(missing(&found(4)).unwrap_err().contains("version Some(4), this version knows 3"));
     assert!(missing(&Found { meta: None, ..found(3) }).unwrap_err().contains("version None"));
     let mut other = found(3);
     other.meta.as_mut().unwrap()[0].1 = 9;
     assert!(missing(&other).unwrap_err().contains("layout Some(9)"));
+    for version in [2, 3] {
+        let mut other = found(version);
+        other.tables[0].columns.push(("EXTRA".to_owned(), "TEXT".to_owned()));
+        assert!(missing(&other).unwrap_err().contains("EXTRA"));
+        let mut other = found(version);
+        other.tables[0].columns[3].1 = "INT".to_owned();
+        assert!(missing(&other).is_err());
+    }
     let mut other = found(3);
-    other.shapes[0].push(("EXTRA".to_owned(), "TEXT".to_owned()));
-    assert!(missing(&other).unwrap_err().contains("EXTRA"));
-    let mut other = found(3);
-    other.shapes[0][3].1 = "INT".to_owned();
+    other.tables[0].columns.pop();
     assert!(missing(&other).is_err());
 }

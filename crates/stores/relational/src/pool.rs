@@ -1,42 +1,41 @@
 //! The connections of one store: a few, opened when they are needed, reopened with growing waits.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use emmer_store::StoreErrorKind;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use crate::connection::Connection;
+use crate::driver::Driver;
 use crate::fault::Fault;
-use crate::place::Place;
 
 /// The wait after the first failed attempt to connect; it doubles with every further one.
 const BACKOFF_FIRST: Duration = Duration::from_millis(50);
 /// The longest wait between two attempts.
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
-/// Connections, at most [`Place::pool_max`].
-pub(crate) struct Pool {
-    place: Place,
+/// Connections, at most [`Limits::pool_max`](crate::Limits::pool_max).
+pub(crate) struct Pool<D: Driver> {
+    driver: Arc<D>,
     permits: Semaphore,
-    shared: Mutex<Shared>,
+    shared: Mutex<Shared<D::Connection>>,
 }
 
-#[derive(Default)]
-struct Shared {
+struct Shared<C> {
     /// Connections nobody uses, the one used last on top.
-    idle: Vec<Connection>,
+    idle: Vec<C>,
     /// Attempts to connect that failed since one succeeded.
     failures: u32,
     /// No attempt before this moment.
     not_before: Option<Instant>,
 }
 
-impl Pool {
-    pub(crate) fn new(place: Place) -> Self {
-        let permits = Semaphore::new(place.pool_max);
-        Self { place, permits, shared: Mutex::default() }
+impl<D: Driver> Pool<D> {
+    pub(crate) fn new(driver: Arc<D>) -> Self {
+        let permits = Semaphore::new(driver.limits().pool_max);
+        let shared = Shared { idle: Vec::new(), failures: 0, not_before: None };
+        Self { driver, permits, shared: Mutex::new(shared) }
     }
 
     /// Connects once, for an operator who waits: no second attempt.
@@ -47,13 +46,13 @@ impl Pool {
     }
 
     /// A connection for one operation, waiting for a free one and for a server that is away until `deadline`.
-    pub(crate) async fn acquire(&self, deadline: Instant) -> Result<Lease<'_>, Fault> {
-        let busy =
-            || Fault::unavailable(format!("all {} connections are busy (pool_max)", self.place.pool_max));
+    pub(crate) async fn acquire(&self, deadline: Instant) -> Result<Lease<'_, D>, Fault> {
+        let pool_max = self.driver.limits().pool_max;
+        let busy = || Fault::unavailable(format!("all {pool_max} connections are busy (pool_max)"));
         let permit = timeout_at(deadline, self.permits.acquire()).await.map_err(|_| busy())?;
         let permit = permit.map_err(|_| busy())?;
         while let Some(connection) = self.pop() {
-            if connection.is_usable() {
+            if self.driver.is_usable(&connection) {
                 return Ok(Lease { pool: self, connection: Some(connection), permit });
             }
         }
@@ -62,7 +61,7 @@ impl Pool {
     }
 
     /// Connects, again and again until `deadline` while the server is away.
-    async fn connect(&self, deadline: Instant) -> Result<Connection, Fault> {
+    async fn connect(&self, deadline: Instant) -> Result<D::Connection, Fault> {
         loop {
             let not_before = self.lock().not_before;
             if let Some(moment) = not_before {
@@ -80,8 +79,8 @@ impl Pool {
         }
     }
 
-    async fn attempt(&self, deadline: Instant) -> Result<Connection, Fault> {
-        let opened = timeout_at(deadline, Connection::open(&self.place)).await;
+    async fn attempt(&self, deadline: Instant) -> Result<D::Connection, Fault> {
+        let opened = timeout_at(deadline, self.driver.open()).await;
         let opened = opened.unwrap_or_else(|_| Err(Fault::unavailable("the server does not answer")))?;
         let mut shared = self.lock();
         (shared.failures, shared.not_before) = (0, None);
@@ -98,34 +97,34 @@ impl Pool {
         next
     }
 
-    fn pop(&self) -> Option<Connection> {
+    fn pop(&self) -> Option<D::Connection> {
         self.lock().idle.pop()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shared> {
+    fn lock(&self) -> MutexGuard<'_, Shared<D::Connection>> {
         // Nothing here panics half-way.
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The use of one connection. Dropped, it gives it back, unless an operation was left in the middle: then the connection
-/// is closed.
-pub(crate) struct Lease<'a> {
-    pool: &'a Pool,
-    connection: Option<Connection>,
+/// The use of one connection. Dropped, it gives it back, unless a request was left in the middle: then the connection is
+/// closed.
+pub(crate) struct Lease<'a, D: Driver> {
+    pool: &'a Pool<D>,
+    connection: Option<D::Connection>,
     #[allow(dead_code, reason = "held until the connection is back, so that there are never more")]
     permit: SemaphorePermit<'a>,
 }
 
-impl Lease<'_> {
-    pub(crate) fn connection(&mut self) -> Result<&mut Connection, Fault> {
+impl<D: Driver> Lease<'_, D> {
+    pub(crate) fn connection(&mut self) -> Result<&mut D::Connection, Fault> {
         self.connection.as_mut().ok_or_else(|| Fault::unavailable("the connection is gone"))
     }
 }
 
-impl Drop for Lease<'_> {
+impl<D: Driver> Drop for Lease<'_, D> {
     fn drop(&mut self) {
-        if let Some(connection) = self.connection.take().filter(Connection::is_usable) {
+        if let Some(connection) = self.connection.take().filter(|c| self.pool.driver.is_usable(c)) {
             self.pool.lock().idle.push(connection);
         }
     }

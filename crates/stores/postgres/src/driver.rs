@@ -1,0 +1,154 @@
+//! Requests into statements, answers out.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use emmer_store::{StoreErrorKind, StoredRow, TableDecl, Value};
+use emmer_store_relational::{Answer, Driver, Failure, Fault, Limits, Request, statements, stored_row};
+
+use crate::connection::{self, Connection, Parameters};
+use crate::dialect::Postgres;
+use crate::place::Place;
+use crate::sql::{AppendParameters, CommitParameters, Query, TableSql};
+use crate::tables;
+use crate::values::{Parameter, microseconds};
+
+/// The most bytes of values in one commit or append; the server ends a session that sends a gigabyte at once.
+const REQUEST_BYTES_MAX: usize = 256 << 20;
+
+type Known = BTreeMap<&'static str, (&'static TableDecl, Arc<TableSql>)>;
+
+/// What [`Relational`](emmer_store_relational::Relational) asks.
+pub(crate) struct PostgresDriver {
+    place: Place,
+    known: Mutex<Known>,
+}
+
+impl PostgresDriver {
+    pub(crate) fn new(place: Place) -> Self {
+        Self { place, known: Mutex::default() }
+    }
+
+    fn sql(&self, decl: &'static TableDecl) -> Arc<TableSql> {
+        // A panic in between leaves the map as it was.
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        match known.get(decl.name) {
+            Some((found, sql)) if *found == decl => sql.clone(),
+            _ => {
+                let sql = Arc::new(TableSql::new(decl));
+                known.insert(decl.name, (decl, sql.clone()));
+                sql
+            }
+        }
+    }
+}
+
+impl Driver for PostgresDriver {
+    type Connection = Connection;
+
+    fn limits(&self) -> Limits {
+        self.place.limits
+    }
+
+    fn request_bytes_max(&self) -> usize {
+        REQUEST_BYTES_MAX
+    }
+
+    async fn open(&self) -> Result<Connection, Fault> {
+        Connection::open(&self.place).await
+    }
+
+    fn is_usable(&self, connection: &Connection) -> bool {
+        connection.is_usable()
+    }
+
+    fn forget_prepared(&self, connection: &mut Connection) {
+        connection.forget_statements();
+    }
+
+    async fn run(
+        &self,
+        connection: &mut Connection,
+        table: &'static TableDecl,
+        request: &Request<'_>,
+        sent: &mut bool,
+    ) -> Result<Answer, Failure> {
+        let sql = self.sql(table);
+        let mut run = Run { connection, table, sent };
+        match *request {
+            Request::ReadPartition { partition } => run.rows(&sql.read_partition, &[&partition]).await,
+            Request::ReadRow { partition, row_key } => run.rows(&sql.read_row, &[&partition, &row_key]).await,
+            Request::Scan { column, start, end, at_most } => {
+                run.rows(&sql.scan(table, column, start > end), &[&start, &end, &at_most]).await
+            }
+            Request::Commit { partition, mutations, etag } => {
+                let values = CommitParameters::new(table, partition, etag, mutations);
+                let answer = run.send(&sql.commit, &values.parameters()).await?;
+                // Nothing of it is known if its answer cannot be read.
+                verdict(&answer).map(Answer::Verdict).map_err(Failure::Broken)
+            }
+            Request::Touch { partition, row_key, column, value } => {
+                let query = Query::new(statements::touch(&Postgres, table, column));
+                run.changed(&query, &[&partition, &row_key, &Parameter(Some(value))]).await
+            }
+            Request::Append { partition, rows, etag } => {
+                let values = AppendParameters::new(table, partition, etag, rows);
+                run.changed(&sql.append, &values.parameters()).await
+            }
+            Request::DeleteOlderThan { partition, column, cutoff, at_most } => {
+                in_range(cutoff).map_err(Failure::Nothing)?;
+                let query = Query::new(statements::delete_older_than(&Postgres, table, column));
+                run.changed(&query, &[&partition, &Parameter(Some(cutoff)), &at_most]).await
+            }
+        }
+    }
+
+    async fn ensure(&self, connection: &mut Connection, tables: &[&'static TableDecl]) -> Result<(), Fault> {
+        tables::ensure(connection, tables).await
+    }
+}
+
+/// One request on one connection.
+struct Run<'a> {
+    connection: &'a mut Connection,
+    table: &'static TableDecl,
+    sent: &'a mut bool,
+}
+
+impl Run<'_> {
+    async fn send(
+        &mut self,
+        query: &Query,
+        parameters: &Parameters<'_>,
+    ) -> Result<connection::Answer, Failure> {
+        self.connection.run(query, parameters, self.sent).await
+    }
+
+    async fn rows(&mut self, query: &Query, parameters: &Parameters<'_>) -> Result<Answer, Failure> {
+        let answer = self.send(query, parameters).await?;
+        let rows: Result<Vec<StoredRow>, String> =
+            answer.rows.iter().map(|row| stored_row(self.table, &crate::values::RowCells(row))).collect();
+        rows.map(Answer::Rows).map_err(|detail| Failure::Nothing(Fault::corrupt(detail)))
+    }
+
+    async fn changed(&mut self, query: &Query, parameters: &Parameters<'_>) -> Result<Answer, Failure> {
+        Ok(Answer::Changed(self.send(query, parameters).await?.affected))
+    }
+}
+
+fn in_range(time: &Value) -> Result<(), Fault> {
+    match time {
+        Value::Time(at) if microseconds(at.as_millis()).is_none() => {
+            Err(Fault::new(StoreErrorKind::Invalid, "a cutoff out of range"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The answer of the commit statement: the position of the first condition that did not hold.
+fn verdict(answer: &connection::Answer) -> Result<Option<usize>, Fault> {
+    let strange = || Fault::corrupt("the server answered a commit with something else");
+    let row = answer.rows.first().ok_or_else(strange)?;
+    let at: Option<i32> = row.try_get(0).map_err(|_| strange())?;
+    at.map(|at| usize::try_from(at).map_err(|_| strange())).transpose()
+}

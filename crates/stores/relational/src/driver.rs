@@ -1,0 +1,127 @@
+//! What a server's own crate does: open connections, and run one request on one of them.
+
+use std::future::Future;
+
+use emmer_store::{Mutation, Row, StoredRow, TableDecl, Value};
+
+use crate::fault::{Failure, Fault};
+use crate::limits::Limits;
+
+/// A request that was checked.
+#[derive(Clone, Copy, Debug)]
+pub enum Request<'a> {
+    /// All rows of a partition, ordered by row key, as one snapshot. Answered by [`Answer::Rows`].
+    ReadPartition {
+        /// The partition.
+        partition: &'a str,
+    },
+    /// One row. Answered by [`Answer::Rows`].
+    ReadRow {
+        /// The partition.
+        partition: &'a str,
+        /// The row key.
+        row_key: &'a str,
+    },
+    /// The rows of all partitions whose `column` is from `start` to `end`, or outside when `start` is above `end`.
+    /// Answered by [`Answer::Rows`].
+    Scan {
+        /// An indexed integer column.
+        column: &'a str,
+        /// The first number.
+        start: i64,
+        /// The last number.
+        end: i64,
+        /// The most rows.
+        at_most: i64,
+    },
+    /// All of `mutations` (at least one) or none. Answered by [`Answer::Verdict`].
+    Commit {
+        /// The partition.
+        partition: &'a str,
+        /// The mutations.
+        mutations: &'a [Mutation],
+        /// The etag of every row written.
+        etag: i64,
+    },
+    /// One column of one row. Answered by [`Answer::Changed`].
+    Touch {
+        /// The partition.
+        partition: &'a str,
+        /// The row key.
+        row_key: &'a str,
+        /// A volatile column.
+        column: &'a str,
+        /// Its new value.
+        value: &'a Value,
+    },
+    /// Rows that are kept if they exist. Answered by [`Answer::Changed`].
+    Append {
+        /// The partition.
+        partition: &'a str,
+        /// The rows.
+        rows: &'a [Row],
+        /// The etag of every row added.
+        etag: i64,
+    },
+    /// At most `at_most` rows of a partition whose time `column` is before `cutoff` are deleted. Answered by
+    /// [`Answer::Changed`].
+    DeleteOlderThan {
+        /// The partition.
+        partition: &'a str,
+        /// A time column.
+        column: &'a str,
+        /// The time, as a value.
+        cutoff: &'a Value,
+        /// The most rows.
+        at_most: i64,
+    },
+}
+
+/// What a server answered.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// Rows.
+    Rows(Vec<StoredRow>),
+    /// The position of the first mutation whose condition does not hold; none when the commit happened.
+    Verdict(Option<usize>),
+    /// How many rows there were to change.
+    Changed(u64),
+}
+
+/// One server's driver. [`Relational`](crate::Relational) makes a system store of it.
+pub trait Driver: Send + Sync + 'static {
+    /// A session on the server. Used by one request at a time.
+    type Connection: Send + 'static;
+
+    /// How much the store takes.
+    fn limits(&self) -> Limits;
+
+    /// The most bytes of values in one commit or append.
+    fn request_bytes_max(&self) -> usize;
+
+    /// Connects and makes the session ours.
+    fn open(&self) -> impl Future<Output = Result<Self::Connection, Fault>> + Send;
+
+    /// Whether a connection can take a request, as far as is known here. One whose request was left in the middle
+    /// cannot.
+    fn is_usable(&self, connection: &Self::Connection) -> bool;
+
+    /// Forgets what was prepared: the last request failed with [`Failure::Again`].
+    fn forget_prepared(&self, connection: &mut Self::Connection);
+
+    /// Runs a request. `sent` becomes true when the server may have what changes something.
+    fn run(
+        &self,
+        connection: &mut Self::Connection,
+        table: &'static TableDecl,
+        request: &Request<'_>,
+        sent: &mut bool,
+    ) -> impl Future<Output = Result<Answer, Failure>> + Send;
+
+    /// Makes what is missing of `tables`, safely beside others who do the same.
+    fn ensure(
+        &self,
+        connection: &mut Self::Connection,
+        tables: &[&'static TableDecl],
+    ) -> impl Future<Output = Result<(), Fault>> + Send;
+}
