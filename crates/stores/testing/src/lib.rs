@@ -9,13 +9,23 @@
 //! }
 //! ```
 
+mod ask;
+pub mod consul;
+pub mod etcd;
+mod local;
 pub mod postgres;
 pub mod process;
+pub mod redis;
 pub mod report;
 #[cfg(feature = "suite")]
 pub mod suite;
+pub mod zookeeper;
 
+pub use consul::ConsulServer;
+pub use etcd::EtcdServer;
 pub use postgres::PostgresServer;
+pub use redis::RedisServer;
+pub use zookeeper::ZooKeeperServer;
 
 use std::fmt;
 

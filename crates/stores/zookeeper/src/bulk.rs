@@ -1,0 +1,212 @@
+//! What works on many rows: appends, clean-ups, scans.
+
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+
+use emmer_core::Timestamp;
+use emmer_core::limits::COMMIT_MUTATIONS_MAX;
+use emmer_store::{Mutation, Row, StoreErrorKind, StoredRow, TableDecl, Value};
+use futures_util::future::join;
+use tokio::time::Instant;
+use zookeeper_client::{Acls, Client, Error, MultiWriteError};
+
+use crate::commit::{Committer, Ended, Memory};
+use crate::fault::Fault;
+use crate::paths::{self, PartitionPaths, TablePaths};
+use crate::plan::{Known, Plan, REQUEST_BYTES_MAX, Request};
+use crate::rows::{Written, volatile_columns};
+use crate::snapshot::{self, Lists};
+use crate::tables;
+
+/// How often an append or a clean-up begins again because others changed the same rows.
+const ATTEMPTS_MAX: u32 = 64;
+
+/// A session and what goes with it.
+pub(crate) struct Bulk<'s> {
+    pub(crate) client: &'s Client,
+    pub(crate) memory: &'s Memory,
+    pub(crate) lists: &'s Lists,
+    pub(crate) acls: Acls<'s>,
+    pub(crate) deadline: Instant,
+}
+
+impl Bulk<'_> {
+    /// Adds the rows that are not there. May be repeated at will.
+    pub(crate) async fn append(
+        &self,
+        decl: &'static TableDecl,
+        partition: &str,
+        nodes: &PartitionPaths,
+        rows: &[Row],
+    ) -> Result<(), Fault> {
+        // The first of two rows with one key is kept.
+        let mut seen = BTreeSet::new();
+        let mut left: Vec<&Row> = rows.iter().filter(|row| seen.insert(row.key())).collect();
+        for _ in 0..ATTEMPTS_MAX {
+            let Some(there) = self.names(nodes).await? else {
+                tables::make_partition(self.client, nodes, self.acls).await?;
+                continue;
+            };
+            left.retain(|row| !there.contains(&paths::escape(row.key())));
+            match self.add(decl, partition, nodes, &left).await? {
+                0 => return Ok(()),
+                // Somebody added one of them meanwhile.
+                more => drop(left.drain(..left.len().saturating_sub(more))),
+            }
+        }
+        Err(Fault::unavailable("others add the same rows faster than this append can"))
+    }
+
+    /// Adds rows in as few requests as they fit into. How many of them, the last ones, are left because one of theirs is
+    /// there already.
+    async fn add(
+        &self,
+        decl: &'static TableDecl,
+        partition: &str,
+        nodes: &PartitionPaths,
+        rows: &[&Row],
+    ) -> Result<usize, Fault> {
+        let mut left = rows;
+        while !left.is_empty() {
+            let (plan, taken) = largest_plan(decl, partition, nodes, left)?;
+            match plan.writer(self.client, self.acls)?.commit().await {
+                Ok(_) => left = left.get(taken..).unwrap_or_default(),
+                Err(MultiWriteError::OperationFailed { source: Error::NodeExists, .. }) => {
+                    return Ok(left.len());
+                }
+                Err(error) => return Err(Error::from(error).into()),
+            }
+        }
+        Ok(0)
+    }
+
+    /// The names of a partition's rows; none when it was never written.
+    async fn names(&self, nodes: &PartitionPaths) -> Result<Option<BTreeSet<String>>, Fault> {
+        let synced = self.client.sync(&nodes.table);
+        let (synced, names) = join(synced, self.client.list_children(&nodes.partition)).await;
+        synced?;
+        match names {
+            Ok(names) => Ok(Some(names.into_iter().collect())),
+            Err(Error::NoNode) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Deletes the rows whose `column` is before `cutoff`, each only if it still is what was read.
+    pub(crate) async fn delete_older_than(
+        &self,
+        decl: &'static TableDecl,
+        partition: &str,
+        nodes: &PartitionPaths,
+        column: &'static str,
+        cutoff: Timestamp,
+    ) -> Result<u64, Fault> {
+        let committer =
+            Committer { client: self.client, memory: self.memory, acls: self.acls, deadline: self.deadline };
+        let volatile_at = volatile_columns(decl).position(|volatile| volatile.name == column);
+        let mut deleted = 0;
+        for _ in 0..ATTEMPTS_MAX {
+            let found = snapshot::partition(self.client, decl, nodes, self.lists, self.deadline).await;
+            // Asked again from the beginning, it would not count what is deleted already.
+            let found = found.map_err(|fault| Fault { lost: fault.lost && deleted == 0, ..fault })?;
+            let mut old = Vec::new();
+            for row in found {
+                let key = row.row_key.clone();
+                // A touch between this read and the deletion keeps the row.
+                let guard = volatile_at
+                    .and_then(|at| row.volatile.get(at))
+                    .map(|(_, stat)| (format!("{}/{column}", nodes.row(&key)), stat.version));
+                let etag = Written::of(&row.stat).etag();
+                let stored = row.into_stored(decl)?;
+                if matches!(stored.row.get(column), Some(Value::Time(at)) if *at < cutoff) {
+                    old.push((Mutation::Delete { row_key: key, etag: Some(etag) }, guard));
+                }
+            }
+            let mut lost = false;
+            for some in old.chunks(COMMIT_MUTATIONS_MAX) {
+                let (mutations, guards): (Vec<_>, Vec<_>) = some.iter().cloned().unzip();
+                let guards: Vec<_> = guards.into_iter().flatten().collect();
+                let request = Request { decl, partition, nodes, mutations: &mutations, guards: &guards };
+                match committer.commit(&request).await {
+                    Ended::Committed(_) => deleted += mutations.len() as u64,
+                    Ended::Conflict(_) => lost = true,
+                    // Whether these were deleted is not known, so their number is not either: whoever asks again deletes
+                    // what is left.
+                    Ended::Failed(fault) | Ended::Unknown(fault) => {
+                        return Err(Fault { lost: false, ..fault });
+                    }
+                }
+            }
+            if !lost {
+                return Ok(deleted);
+            }
+        }
+        Err(Fault::unavailable("the rows change faster than they can be deleted"))
+    }
+
+    /// Reads every partition of the table, one after the other, until `limit` rows are found: ZooKeeper has no index.
+    pub(crate) async fn scan(
+        &self,
+        decl: &'static TableDecl,
+        nodes: &TablePaths,
+        column: &str,
+        range: &RangeInclusive<i64>,
+        limit: usize,
+    ) -> Result<Vec<StoredRow>, Fault> {
+        let (start, end) = (*range.start(), *range.end());
+        let inside = |n: i64| if start <= end { range.contains(&n) } else { n >= start || n <= end };
+        let (synced, names) =
+            join(self.client.sync(&nodes.table), self.client.list_children(&nodes.table)).await;
+        synced?;
+        let names = names.map_err(|error| match error {
+            Error::NoNode => Fault::no_table(),
+            error => error.into(),
+        })?;
+        let foreign = || Fault::corrupt("the table has a partition whose name is none of ours");
+        let mut partitions: Vec<String> =
+            names.iter().map(|name| paths::unescape(name).ok_or_else(foreign)).collect::<Result<_, _>>()?;
+        partitions.sort_unstable();
+        let mut rows = Vec::new();
+        for partition in partitions {
+            if rows.len() >= limit {
+                break;
+            }
+            let nodes = nodes.partition(&partition);
+            for row in snapshot::partition(self.client, decl, &nodes, self.lists, self.deadline).await? {
+                let stored = row.into_stored(decl)?;
+                if matches!(stored.row.get(column), Some(Value::Int(n)) if inside(*n)) {
+                    rows.push(stored);
+                }
+            }
+        }
+        rows.truncate(limit);
+        Ok(rows)
+    }
+}
+
+/// The insertion of as many of the first rows as fit into one request, and how many these are.
+fn largest_plan(
+    decl: &'static TableDecl,
+    partition: &str,
+    nodes: &PartitionPaths,
+    rows: &[&Row],
+) -> Result<(Plan, usize), Fault> {
+    let mut count = rows.len().min(COMMIT_MUTATIONS_MAX);
+    loop {
+        let some = rows.get(..count).unwrap_or_default();
+        let mutations: Vec<_> = some.iter().map(|row| Mutation::Insert { row: (*row).clone() }).collect();
+        let request = Request { decl, partition, nodes, mutations: &mutations, guards: &[] };
+        let plan = request.plan(&Known::default(), |_| false);
+        if plan.bytes() <= REQUEST_BYTES_MAX {
+            return Ok((plan, count));
+        }
+        if count <= 1 {
+            let detail = format!(
+                "a row of {} bytes, at most {REQUEST_BYTES_MAX} fit into one request (ZooKeeper's jute.maxbuffer)",
+                plan.bytes()
+            );
+            return Err(Fault::new(StoreErrorKind::Invalid, detail));
+        }
+        count /= 2;
+    }
+}

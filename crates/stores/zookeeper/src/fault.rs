@@ -1,0 +1,122 @@
+//! What went wrong, in the contract's kinds, and what it says about the request that was sent.
+
+use emmer_store::{StoreError, StoreErrorKind};
+use zookeeper_client::Error;
+
+/// A failure without its store and operation, which the caller adds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fault {
+    pub(crate) kind: StoreErrorKind,
+    pub(crate) detail: String,
+    /// Whether the connection was lost, so that the same request may be answered over another.
+    pub(crate) lost: bool,
+}
+
+impl Fault {
+    pub(crate) fn new(kind: StoreErrorKind, detail: impl Into<String>) -> Self {
+        Self { kind, detail: detail.into(), lost: false }
+    }
+
+    pub(crate) fn unavailable(detail: impl Into<String>) -> Self {
+        Self::new(StoreErrorKind::Unavailable, detail)
+    }
+
+    pub(crate) fn corrupt(detail: impl Into<String>) -> Self {
+        Self::new(StoreErrorKind::Corrupt, detail)
+    }
+
+    /// The table was never made, or somebody removed it.
+    pub(crate) fn no_table() -> Self {
+        Self::new(StoreErrorKind::NotFound, "the table is not there: ensure it first")
+    }
+
+    /// The server took too long.
+    pub(crate) fn too_late() -> Self {
+        Self::unavailable("the server does not answer in time")
+    }
+
+    /// The failure as the contract reports it.
+    pub(crate) fn at(self, store: &str, operation: String) -> StoreError {
+        StoreError::new(self.kind, store, operation, self.detail)
+    }
+}
+
+impl From<&Error> for Fault {
+    fn from(error: &Error) -> Self {
+        use StoreErrorKind::{Corrupt, Invalid, NotFound, Refused, Unavailable};
+        let kind = match error {
+            Error::NoNode => NotFound,
+            Error::NoAuth
+            | Error::AuthFailed
+            | Error::InvalidAcl
+            | Error::NotReadOnly
+            | Error::QuotaExceeded
+            | Error::Unimplemented => Refused,
+            Error::BadArguments(_) => Invalid,
+            Error::NodeExists
+            | Error::NotEmpty
+            | Error::BadVersion
+            | Error::NoChildrenForEphemerals
+            | Error::UnmarshalError { .. } => Corrupt,
+            _ => Unavailable,
+        };
+        let hint = match error {
+            Error::NoAuth => ": name the user who made the nodes, as in zookeeper://user:password@host",
+            Error::Unimplemented => ": this store needs ZooKeeper 3.6",
+            Error::NoHosts => ": none of the hosts lets a session be opened",
+            _ => "",
+        };
+        // Only what the server itself answered is an answer.
+        let lost = kind == Unavailable && !matches!(error, Error::Throttled);
+        Self { lost, ..Self::new(kind, format!("{error}{hint}")) }
+    }
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Self {
+        Self::from(&error)
+    }
+}
+
+/// Whether `error`, given for a whole request, says for certain that the request did nothing. Only what a server says
+/// before it gives a request to the others does; anything else may have come after it was done.
+pub(crate) fn did_nothing(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::NoAuth
+            | Error::BadArguments(_)
+            | Error::InvalidAcl
+            | Error::NotReadOnly
+            | Error::QuotaExceeded
+            | Error::Throttled
+            | Error::Unimplemented
+            | Error::NoNode
+            | Error::NodeExists
+            | Error::BadVersion
+            | Error::NotEmpty
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_have_happened_is_never_certain() {
+        for error in [
+            Error::ConnectionLoss,
+            Error::SessionExpired,
+            Error::SessionMoved,
+            Error::ClientClosed,
+            Error::Timeout,
+            Error::MarshallingError,
+            Error::UnexpectedError("?".to_owned()),
+        ] {
+            let fault = Fault::from(&error);
+            assert!(!did_nothing(&error) && fault.lost, "{error}");
+            assert_eq!(fault.kind, StoreErrorKind::Unavailable, "{error}");
+        }
+        assert!(did_nothing(&Error::BadVersion) && !Fault::from(&Error::BadVersion).lost);
+        assert_eq!(Fault::from(&Error::NoAuth).kind, StoreErrorKind::Refused);
+    }
+}

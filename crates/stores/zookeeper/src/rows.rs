@@ -1,0 +1,93 @@
+//! Rows as nodes: what a row's node and those of its volatile columns hold, and its etag.
+
+use emmer_store::document;
+use emmer_store::{Column, Etag, Row, StoredRow, TableDecl, Value};
+use serde_json::Value as Json;
+use zookeeper_client::Stat;
+
+use crate::fault::Fault;
+
+/// An etag taken apart: the commit (zxid) that wrote the row, and the version of its node then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Written {
+    pub(crate) zxid: i64,
+    pub(crate) version: i32,
+}
+
+impl Written {
+    pub(crate) const fn of(stat: &Stat) -> Self {
+        Self { zxid: stat.mzxid, version: stat.version }
+    }
+
+    pub(crate) fn etag(self) -> Etag {
+        format!("{:x}-{}", self.zxid, self.version).into()
+    }
+
+    /// None for a text that is no etag of this store's: no row has it.
+    pub(crate) fn parse(etag: &str) -> Option<Self> {
+        let (zxid, version) = etag.split_once('-')?;
+        let found = Self { zxid: i64::from_str_radix(zxid, 16).ok()?, version: version.parse().ok()? };
+        // A version below 0 means "any" to the server.
+        (found.version >= 0 && found.etag().as_ref() == etag).then_some(found)
+    }
+}
+
+/// The volatile columns of a table, each a node of its own under every row.
+pub(crate) fn volatile_columns(decl: &TableDecl) -> impl Iterator<Item = &'static Column> {
+    decl.columns.iter().filter(|column| column.volatile)
+}
+
+/// The content of a row's node.
+pub(crate) fn encode(decl: &TableDecl, partition: &str, row: &Row) -> Vec<u8> {
+    document::encode(decl, partition, row, |column| !column.volatile).into_bytes()
+}
+
+/// The content of a volatile column's node. A null is written too: a touch finds the node then.
+pub(crate) fn encode_volatile(value: Option<&Value>) -> Vec<u8> {
+    value.map_or(Json::Null, document::encode_value).to_string().into_bytes()
+}
+
+/// A row as it was read: its node, and those of its volatile columns in their declared order.
+pub(crate) struct FoundRow {
+    pub(crate) row_key: String,
+    pub(crate) data: Vec<u8>,
+    pub(crate) stat: Stat,
+    pub(crate) volatile: Vec<(Vec<u8>, Stat)>,
+}
+
+impl FoundRow {
+    /// Whether all nodes were made by one commit. Otherwise the row was deleted and made again in between.
+    pub(crate) fn is_one_row(&self) -> bool {
+        self.volatile.iter().all(|(_, stat)| stat.czxid == self.stat.czxid)
+    }
+
+    pub(crate) fn into_stored(self, decl: &TableDecl) -> Result<StoredRow, Fault> {
+        let mut row = document::decode(decl, &self.row_key, &self.data).map_err(Fault::corrupt)?;
+        for (column, (data, _)) in volatile_columns(decl).zip(&self.volatile) {
+            let corrupt = |why: String| Fault::corrupt(format!("row {:?}: {why}", self.row_key));
+            let json: Json = serde_json::from_slice(data)
+                .map_err(|error| corrupt(format!("{} is no JSON: {error}", column.name)))?;
+            if let Some(value) = document::decode_value(column, &json).map_err(corrupt)? {
+                row.set(column.name, value);
+            }
+        }
+        Ok(StoredRow { row, etag: Written::of(&self.stat).etag() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_own_etags_are_understood() {
+        let written = Written { zxid: 0x1_0000_002a, version: 3 };
+        assert_eq!(written.etag().as_ref(), "10000002a-3");
+        assert_eq!(Written::parse("10000002a-3"), Some(written));
+        for other in
+            ["", "x", "1", "no etag at all", "10000002A-3", "+1-3", "1-03", "1--1", "1-3 ", "1-99999999999"]
+        {
+            assert_eq!(Written::parse(other), None, "{other:?}");
+        }
+    }
+}
