@@ -14,6 +14,8 @@ use crate::Trouble;
 const END_LIMIT: Duration = Duration::from_secs(10);
 /// How often something that takes a moment is asked for.
 pub(crate) const POLL: Duration = Duration::from_millis(20);
+/// How long a server is given to be ready, after a crash too.
+pub(crate) const READY_LIMIT: Duration = Duration::from_secs(60);
 /// How much of a log an error repeats, in bytes.
 const LOG_TAIL_BYTES: u64 = 2_000;
 

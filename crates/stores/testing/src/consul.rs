@@ -1,0 +1,319 @@
+//! Consul: one server, its own folder, its own ports.
+//!
+//! Debian has it in bullseye only. Where there is no `consul` on the `PATH`, its package is fetched once from the mirror
+//! the system itself uses, and unpacked beside, not installed: into a folder of this user's below the temporary folder.
+
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::{Mutex, PoisonError};
+
+use tempfile::TempDir;
+
+use crate::local::{Local, Starter, kept_port, log_to, output_of};
+use crate::process::{READY_LIMIT, find, run, wait_until};
+use crate::{Trouble, ask, skip};
+
+/// Debian's package, of bullseye.
+pub const PACKAGE: &str = "consul (of Debian 11, bullseye)";
+/// The suite of Debian that has it.
+const SUITE: &str = "bullseye";
+/// The administrator's token of a server that asks for one.
+pub const TOKEN: &str = "only4e57-0000-4000-8000-000000000001";
+
+/// The programs of a Consul.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    consul: PathBuf,
+    settings: Vec<String>,
+}
+
+impl Programs {
+    /// Looks on the `PATH`, then where it was unpacked before; otherwise fetches Debian's package.
+    ///
+    /// # Errors
+    /// [`Trouble::Missing`], also when the mirror does not have it or cannot be reached.
+    pub fn find() -> Result<Self, Trouble> {
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let consul = match find("consul", &[]) {
+            Some(program) => program,
+            None => fetched()?,
+        };
+        Ok(Self { consul, settings: Vec::new() })
+    }
+
+    /// The same with more arguments.
+    #[must_use]
+    pub fn with(mut self, settings: &[&str]) -> Self {
+        self.settings = settings.iter().map(|&setting| setting.to_owned()).collect();
+        self
+    }
+
+    /// The server on a folder, empty or of last time; it writes to `log` there.
+    ///
+    /// # Errors
+    /// The log cannot be written, or there is no free port.
+    pub fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
+        let mut command = Command::new(&self.consul);
+        command.args(["agent", "-server", "-bootstrap-expect=1", "-client=127.0.0.1", "-bind=127.0.0.1"]);
+        command.args(["-node=test", "-dns-port=-1", "-grpc-port=-1", "-serf-wan-port=-1", "-log-level=warn"]);
+        command.arg(format!("-data-dir={}", folder.join("data").display())).arg(format!("-http-port={port}"));
+        command.arg(format!("-server-port={}", kept_port(folder, "server-port")?));
+        command.arg(format!("-serf-lan-port={}", kept_port(folder, "serf-port")?));
+        command.args(["-hcl", "performance { raft_multiplier = 1 } disable_update_check = true"]);
+        command.args(&self.settings);
+        log_to(&mut command, folder)?;
+        Ok(command)
+    }
+
+    /// Waits until a server serves and is its own leader.
+    ///
+    /// # Errors
+    /// It ends or takes longer than a minute; the end of its log.
+    pub fn wait_until_ready(&self, child: &mut Child, folder: &Path, port: u16) -> Result<(), Trouble> {
+        wait_until(child, &folder.join("log"), READY_LIMIT, || self.is_ready(port))
+    }
+
+    /// Whether a server on `port` has a leader that answers.
+    pub fn is_ready(&self, port: u16) -> bool {
+        // A key that is not there; where tokens are asked for, the leader has made them once it knows this one.
+        let path = format!("/v1/kv/emmer-ready?consistent&token={TOKEN}");
+        ask::get(port, &path).is_some_and(|(status, _)| matches!(status, 200 | 404))
+    }
+
+    /// The name and version of the server.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn version(&self) -> Result<String, Trouble> {
+        let said = output_of(Command::new(&self.consul).arg("version"))?;
+        Ok(said.lines().next().unwrap_or_default().replace(" v", " "))
+    }
+}
+
+/// The program of an earlier fetch, or of this one.
+fn fetched() -> Result<PathBuf, Trouble> {
+    let failed = |e: std::io::Error| Trouble::Failed(e.to_string());
+    let me = fs::metadata("/proc/self").map_err(failed)?.uid();
+    let folder = std::env::temp_dir().join(format!("emmer-test-programs-{me}"));
+    // Nobody else may have put a program there.
+    let made = fs::DirBuilder::new().mode(0o700).create(&folder);
+    let found = fs::symlink_metadata(&folder).map_err(failed)?;
+    if made.is_err() && (!found.is_dir() || found.uid() != me || found.mode() & 0o022 != 0) {
+        return Err(Trouble::Failed(format!("{} belongs to somebody else", folder.display())));
+    }
+    let unpacked = folder.join("consul");
+    let program = unpacked.join("usr/bin/consul");
+    if program.is_file() {
+        return Ok(program);
+    }
+    println!("fetching Debian's package of Consul, once");
+    let work = TempDir::new_in(&folder).map_err(failed)?;
+    if let Err(trouble) = fetch(work.path()) {
+        println!("Consul cannot be fetched: {trouble}");
+        return Err(Trouble::Missing { program: "Consul".to_owned(), package: PACKAGE });
+    }
+    // Whoever is second finds the first one's, which is as good.
+    let _ = fs::rename(work.path().join("root"), &unpacked);
+    if program.is_file() {
+        Ok(program)
+    } else {
+        Err(Trouble::Failed("Debian's package has no consul".to_owned()))
+    }
+}
+
+/// Fetches the package and unpacks it to `root` in `folder`, without the system's lists of packages.
+fn fetch(folder: &Path) -> Result<(), Trouble> {
+    let failed = |e: std::io::Error| Trouble::Failed(e.to_string());
+    let (mirror, keyring) =
+        mirror().ok_or_else(|| Trouble::Failed("no Debian mirror is configured".to_owned()))?;
+    let source = folder.join("sources.list");
+    fs::write(&source, format!("deb [signed-by={keyring}] {mirror} {SUITE} main\n")).map_err(failed)?;
+    for name in ["lists/partial", "cache/archives/partial"] {
+        fs::create_dir_all(folder.join(name)).map_err(failed)?;
+    }
+    let apt = || {
+        let mut apt = Command::new("apt-get");
+        let set = |name: &str, path: PathBuf| format!("{name}={}", path.display());
+        for option in [
+            set("Dir::Etc::sourcelist", source.clone()),
+            "Dir::Etc::sourceparts=-".to_owned(),
+            set("Dir::State::lists", folder.join("lists")),
+            set("Dir::Cache", folder.join("cache")),
+            "APT::Sandbox::User=".to_owned() + if crate::process::is_root() { "root" } else { "" },
+            "Acquire::Check-Valid-Until=false".to_owned(),
+        ] {
+            apt.arg("-o").arg(option);
+        }
+        apt.current_dir(folder);
+        apt
+    };
+    run(apt().arg("update"))?;
+    run(apt().args(["download", "consul"]))?;
+    let packages = fs::read_dir(folder).map_err(failed)?.flatten().map(|entry| entry.path());
+    let package = packages.into_iter().find(|path| path.extension().is_some_and(|ending| ending == "deb"));
+    let package = package.ok_or_else(|| Trouble::Failed("apt-get fetched no package".to_owned()))?;
+    run(Command::new("dpkg").arg("-x").arg(package).arg(folder.join("root")))
+}
+
+/// The mirror that the system's own list of sources names first, and the keys it trusts for it.
+fn mirror() -> Option<(String, String)> {
+    let files = fs::read_dir("/etc/apt/sources.list.d").into_iter().flatten().flatten();
+    let files =
+        files.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "sources"));
+    files.filter_map(|path| fs::read_to_string(path).ok()).find_map(|text| mirror_of(&text))
+}
+
+/// The mirror of a list of sources.
+fn mirror_of(sources: &str) -> Option<(String, String)> {
+    sources.split("\n\n").find_map(|source| {
+        let field = |name: &str| {
+            source.lines().find_map(|line| line.strip_prefix(name)).and_then(|v| v.split_whitespace().next())
+        };
+        // Security updates are elsewhere.
+        let is_main = field("Suites:").is_some_and(|suite| !suite.contains("security"));
+        let (uri, keyring) = (field("URIs:")?, field("Signed-By:")?);
+        is_main.then(|| (uri.to_owned(), keyring.to_owned()))
+    })
+}
+
+impl Starter for Programs {
+    fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
+        Self::server(self, folder, port)
+    }
+
+    fn wait_until_ready(&self, child: &mut Child, folder: &Path, port: u16) -> Result<(), Trouble> {
+        Self::wait_until_ready(self, child, folder, port)
+    }
+}
+
+/// The address for `emmer_store_consul`.
+pub fn url(port: u16) -> String {
+    format!("consul://127.0.0.1:{port}")
+}
+
+/// A server for one test. Dropped, it ends and its folder is removed.
+#[derive(Debug)]
+pub struct ConsulServer(Local<Programs>);
+
+impl ConsulServer {
+    /// Starts a server.
+    ///
+    /// # Errors
+    /// Consul cannot be had or does not start.
+    pub fn start() -> Result<Self, Trouble> {
+        Self::start_with(&[])
+    }
+
+    /// The same with more arguments.
+    ///
+    /// # Errors
+    /// Consul cannot be had or does not start.
+    pub fn start_with(settings: &[&str]) -> Result<Self, Trouble> {
+        Local::start(Programs::find()?.with(settings), "consul").map(Self)
+    }
+
+    /// A server that lets nobody do anything without a token; [`TOKEN`] may do everything.
+    ///
+    /// # Errors
+    /// Consul cannot be had or does not start.
+    pub fn start_with_tokens() -> Result<Self, Trouble> {
+        let acl =
+            format!("acl {{ enabled = true default_policy = \"deny\" tokens {{ master = \"{TOKEN}\" }} }}");
+        Self::start_with(&["-hcl", &acl])
+    }
+
+    /// The same as [`start`](Self::start) for a test that is skipped, loudly, where Consul cannot be had.
+    ///
+    /// # Panics
+    /// In CI when Consul cannot be had, and everywhere when it can but does not start.
+    pub fn start_or_skip(test: &str) -> Option<Self> {
+        Self::start().map_err(|trouble| skip(test, &trouble)).ok()
+    }
+
+    /// The address of it.
+    pub fn url(&self) -> String {
+        url(self.0.port)
+    }
+
+    /// The port it listens on, at 127.0.0.1.
+    pub const fn port(&self) -> u16 {
+        self.0.port
+    }
+
+    /// What `consul` prints.
+    ///
+    /// # Errors
+    /// What it says.
+    pub fn cli(&self, arguments: &[&str]) -> Result<String, Trouble> {
+        let mut command = Command::new(&self.0.starter.consul);
+        command.env("CONSUL_HTTP_ADDR", format!("127.0.0.1:{}", self.0.port)).env("CONSUL_HTTP_TOKEN", TOKEN);
+        output_of(command.args(arguments))
+    }
+
+    /// Sends it a signal (`STOP`, `CONT`, ...).
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn signal(&self, name: &str) -> Result<(), Trouble> {
+        self.0.signal(name)
+    }
+
+    /// Kills it as a crash would.
+    pub fn kill(&mut self) {
+        self.0.kill();
+    }
+
+    /// Starts it again on the same data and port after [`kill`](Self::kill).
+    ///
+    /// # Errors
+    /// It does not start within a minute.
+    pub fn start_again(&mut self) -> Result<(), Trouble> {
+        self.0.start_again()
+    }
+}
+
+#[cfg(feature = "suite")]
+impl crate::suite::TestServer for ConsulServer {
+    fn version(&self) -> String {
+        self.0.starter.version().unwrap_or_default()
+    }
+
+    fn port(&self) -> u16 {
+        self.0.port
+    }
+
+    fn url_at(&self, port: u16) -> String {
+        url(port)
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.pid()
+    }
+
+    fn kill(&mut self) {
+        Self::kill(self);
+    }
+
+    fn start_again(&mut self) -> Result<(), Trouble> {
+        Self::start_again(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mirror_is_the_systems_own() {
+        let sources = "Types: deb\n# http://old.example\nURIs: http://mirror.example/debian\nSuites: s s-updates\n\
+                       Components: main\nSigned-By: /k.gpg\n\nTypes: deb\nURIs: http://x\nSuites: s-security\n";
+        assert_eq!(
+            mirror_of(sources),
+            Some(("http://mirror.example/debian".to_owned(), "/k.gpg".to_owned()))
+        );
+        assert_eq!(mirror_of("Types: deb\nURIs: http://x\nSuites: s-security\nSigned-By: /k.gpg\n"), None);
+    }
+}

@@ -1,0 +1,194 @@
+//! etcd: one member, its own folder, its own ports.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+use crate::local::{Local, Starter, kept_port, log_to, output_of};
+use crate::process::{READY_LIMIT, find, wait_until};
+use crate::{Trouble, ask, skip};
+
+/// Debian's package.
+pub const PACKAGE: &str = "etcd-server";
+/// Debian's package of `etcdctl`.
+pub const CLIENT_PACKAGE: &str = "etcd-client";
+
+/// The programs of an installed etcd.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    server: PathBuf,
+    settings: Vec<String>,
+}
+
+impl Programs {
+    /// Looks on the `PATH`.
+    ///
+    /// # Errors
+    /// [`Trouble::Missing`].
+    pub fn find() -> Result<Self, Trouble> {
+        let missing = || Trouble::Missing { program: "etcd".to_owned(), package: PACKAGE };
+        Ok(Self { server: find("etcd", &[]).ok_or_else(missing)?, settings: Vec::new() })
+    }
+
+    /// The same with more arguments.
+    #[must_use]
+    pub fn with(mut self, settings: &[&str]) -> Self {
+        self.settings = settings.iter().map(|&setting| setting.to_owned()).collect();
+        self
+    }
+
+    /// The server on a folder, empty or of last time; it writes to `log` there.
+    ///
+    /// # Errors
+    /// The log cannot be written, or there is no free port.
+    pub fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
+        let peers = format!("http://127.0.0.1:{}", kept_port(folder, "peer-port")?);
+        let clients = format!("http://127.0.0.1:{port}");
+        let mut command = Command::new(&self.server);
+        command.arg("--data-dir").arg(folder.join("data"));
+        command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
+        command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
+        command.args(["--initial-cluster", &format!("default={peers}"), "--logger", "zap"]);
+        // What a killed server has written the kernel still writes; only a host that dies would lose it. Waiting for a
+        // disk that others keep busy would say nothing about the store.
+        command.arg("--unsafe-no-fsync").args(&self.settings);
+        log_to(&mut command, folder)?;
+        Ok(command)
+    }
+
+    /// Waits until a server serves.
+    ///
+    /// # Errors
+    /// It ends or takes longer than a minute; the end of its log.
+    pub fn wait_until_ready(&self, child: &mut Child, folder: &Path, port: u16) -> Result<(), Trouble> {
+        wait_until(child, &folder.join("log"), READY_LIMIT, || self.is_ready(port))
+    }
+
+    /// Whether a server on `port` serves and has a leader.
+    pub fn is_ready(&self, port: u16) -> bool {
+        ask::get(port, "/health").is_some_and(|(status, body)| status == 200 && body.contains("true"))
+    }
+
+    /// The name and version of the server.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn version(&self) -> Result<String, Trouble> {
+        let said = output_of(Command::new(&self.server).arg("--version"))?;
+        let version = said.lines().find_map(|line| line.strip_prefix("etcd Version: "));
+        Ok(format!("etcd {}", version.unwrap_or_default()))
+    }
+}
+
+impl Starter for Programs {
+    fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
+        Self::server(self, folder, port)
+    }
+
+    fn wait_until_ready(&self, child: &mut Child, folder: &Path, port: u16) -> Result<(), Trouble> {
+        Self::wait_until_ready(self, child, folder, port)
+    }
+}
+
+/// The address for `emmer_store_etcd`.
+pub fn url(port: u16) -> String {
+    format!("etcd://127.0.0.1:{port}")
+}
+
+/// A server for one test. Dropped, it ends and its folder is removed.
+#[derive(Debug)]
+pub struct EtcdServer(Local<Programs>);
+
+impl EtcdServer {
+    /// Starts a server.
+    ///
+    /// # Errors
+    /// etcd is not installed or does not start.
+    pub fn start() -> Result<Self, Trouble> {
+        Self::start_with(&[])
+    }
+
+    /// The same with more arguments.
+    ///
+    /// # Errors
+    /// etcd is not installed or does not start.
+    pub fn start_with(settings: &[&str]) -> Result<Self, Trouble> {
+        Local::start(Programs::find()?.with(settings), "etcd").map(Self)
+    }
+
+    /// The same as [`start`](Self::start) for a test that is skipped, loudly, where etcd is not installed.
+    ///
+    /// # Panics
+    /// In CI when etcd is not installed, and everywhere when it is but does not start.
+    pub fn start_or_skip(test: &str) -> Option<Self> {
+        Self::start().map_err(|trouble| skip(test, &trouble)).ok()
+    }
+
+    /// The address of it.
+    pub fn url(&self) -> String {
+        url(self.0.port)
+    }
+
+    /// The port it listens on, at 127.0.0.1.
+    pub const fn port(&self) -> u16 {
+        self.0.port
+    }
+
+    /// What `etcdctl` prints.
+    ///
+    /// # Errors
+    /// It is not installed; what it says.
+    pub fn ctl(&self, arguments: &[&str]) -> Result<String, Trouble> {
+        let missing = || Trouble::Missing { program: "etcdctl".to_owned(), package: CLIENT_PACKAGE };
+        let mut command = Command::new(find("etcdctl", &[]).ok_or_else(missing)?);
+        command.env("ETCDCTL_API", "3").arg(format!("--endpoints=http://127.0.0.1:{}", self.0.port));
+        output_of(command.args(arguments))
+    }
+
+    /// Sends it a signal (`STOP`, `CONT`, ...).
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn signal(&self, name: &str) -> Result<(), Trouble> {
+        self.0.signal(name)
+    }
+
+    /// Kills it as a crash would.
+    pub fn kill(&mut self) {
+        self.0.kill();
+    }
+
+    /// Starts it again on the same data and port after [`kill`](Self::kill).
+    ///
+    /// # Errors
+    /// It does not start within a minute.
+    pub fn start_again(&mut self) -> Result<(), Trouble> {
+        self.0.start_again()
+    }
+}
+
+#[cfg(feature = "suite")]
+impl crate::suite::TestServer for EtcdServer {
+    fn version(&self) -> String {
+        self.0.starter.version().unwrap_or_default()
+    }
+
+    fn port(&self) -> u16 {
+        self.0.port
+    }
+
+    fn url_at(&self, port: u16) -> String {
+        url(port)
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.pid()
+    }
+
+    fn kill(&mut self) {
+        Self::kill(self);
+    }
+
+    fn start_again(&mut self) -> Result<(), Trouble> {
+        Self::start_again(self)
+    }
+}

@@ -1,0 +1,202 @@
+//! Redis: its own folder, its own port, a password, and every write on disk before it is answered.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+use crate::local::{Local, Starter, log_to, output_of};
+use crate::process::{READY_LIMIT, find, wait_until};
+use crate::{Trouble, skip};
+
+/// The password of every server made here. It holds characters that a URL must escape.
+pub const PASSWORD: &str = "only/for:tests";
+/// The same in a URL.
+const PASSWORD_ESCAPED: &str = "only%2Ffor%3Atests";
+/// Debian's package.
+pub const PACKAGE: &str = "redis-server";
+
+/// The programs of an installed Redis.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    server: PathBuf,
+    cli: PathBuf,
+    settings: Vec<String>,
+}
+
+impl Programs {
+    /// Looks on the `PATH`.
+    ///
+    /// # Errors
+    /// [`Trouble::Missing`].
+    pub fn find() -> Result<Self, Trouble> {
+        let missing =
+            |program: &str| Trouble::Missing { program: format!("Redis ({program})"), package: PACKAGE };
+        let found = |program: &str| find(program, &[]).ok_or_else(|| missing(program));
+        Ok(Self { server: found("redis-server")?, cli: found("redis-cli")?, settings: Vec::new() })
+    }
+
+    /// The same with more settings, as `redis-server` takes them on its command line: the last of a name counts.
+    #[must_use]
+    pub fn with(mut self, settings: &[&str]) -> Self {
+        self.settings = settings.iter().map(|&setting| setting.to_owned()).collect();
+        self
+    }
+
+    /// The server on a folder, empty or of last time; it writes to `log` there.
+    ///
+    /// # Errors
+    /// The log cannot be written.
+    pub fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
+        let mut command = Command::new(&self.server);
+        // Its title keeps the command line, which names the folder.
+        command.args(["--set-proc-title", "no", "--daemonize", "no", "--bind", "127.0.0.1", "--save", ""]);
+        command.args(["--appendonly", "yes", "--appendfsync", "always", "--requirepass", PASSWORD]);
+        command.arg("--port").arg(port.to_string()).arg("--dir").arg(folder).args(&self.settings);
+        log_to(&mut command, folder)?;
+        Ok(command)
+    }
+
+    /// Waits until a server serves, its data loaded.
+    ///
+    /// # Errors
+    /// It ends or takes longer than a minute; the end of its log.
+    pub fn wait_until_ready(&self, child: &mut Child, folder: &Path, port: u16) -> Result<(), Trouble> {
+        wait_until(child, &folder.join("log"), READY_LIMIT, || self.is_ready(port))
+    }
+
+    /// Whether a server on `port` serves.
+    pub fn is_ready(&self, port: u16) -> bool {
+        self.cli(port, &["PING"]).is_ok_and(|answer| answer.trim() == "PONG")
+    }
+
+    /// What `redis-cli` prints at a server made here.
+    ///
+    /// # Errors
+    /// What it says.
+    pub fn cli(&self, port: u16, arguments: &[&str]) -> Result<String, Trouble> {
+        let mut command = Command::new(&self.cli);
+        // Not on the command line, where everybody sees it.
+        command.env("REDISCLI_AUTH", PASSWORD).args(["-h", "127.0.0.1", "-p"]).arg(port.to_string());
+        output_of(command.args(arguments))
+    }
+
+    /// The name and version of the server.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn version(&self) -> Result<String, Trouble> {
+        let said = output_of(Command::new(&self.server).arg("--version"))?;
+        let version = said.split_whitespace().find_map(|word| word.strip_prefix("v="));
+        Ok(format!("Redis {}", version.unwrap_or_default()))
+    }
+}
+
+impl Starter for Programs {
+    fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
+        Self::server(self, folder, port)
+    }
+
+    fn wait_until_ready(&self, child: &mut Child, folder: &Path, port: u16) -> Result<(), Trouble> {
+        Self::wait_until_ready(self, child, folder, port)
+    }
+}
+
+/// The address of database 0 for `emmer_store_redis`.
+pub fn url(port: u16) -> String {
+    format!("redis://:{PASSWORD_ESCAPED}@127.0.0.1:{port}/0")
+}
+
+/// A server for one test. Dropped, it ends and its folder is removed.
+#[derive(Debug)]
+pub struct RedisServer(Local<Programs>);
+
+impl RedisServer {
+    /// Starts a server that writes everything to disk before it answers.
+    ///
+    /// # Errors
+    /// Redis is not installed or does not start.
+    pub fn start() -> Result<Self, Trouble> {
+        Self::start_with(&[])
+    }
+
+    /// The same with other settings.
+    ///
+    /// # Errors
+    /// Redis is not installed or does not start.
+    pub fn start_with(settings: &[&str]) -> Result<Self, Trouble> {
+        Local::start(Programs::find()?.with(settings), "redis").map(Self)
+    }
+
+    /// The same as [`start`](Self::start) for a test that is skipped, loudly, where Redis is not installed.
+    ///
+    /// # Panics
+    /// In CI when Redis is not installed, and everywhere when it is but does not start.
+    pub fn start_or_skip(test: &str) -> Option<Self> {
+        Self::start().map_err(|trouble| skip(test, &trouble)).ok()
+    }
+
+    /// The address of database 0 on it.
+    pub fn url(&self) -> String {
+        url(self.0.port)
+    }
+
+    /// The port it listens on, at 127.0.0.1.
+    pub const fn port(&self) -> u16 {
+        self.0.port
+    }
+
+    /// What `redis-cli` prints.
+    ///
+    /// # Errors
+    /// What it says.
+    pub fn cli(&self, arguments: &[&str]) -> Result<String, Trouble> {
+        self.0.starter.cli(self.0.port, arguments)
+    }
+
+    /// Sends it a signal (`STOP`, `CONT`, ...).
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn signal(&self, name: &str) -> Result<(), Trouble> {
+        self.0.signal(name)
+    }
+
+    /// Kills it as a crash would.
+    pub fn kill(&mut self) {
+        self.0.kill();
+    }
+
+    /// Starts it again on the same data and port after [`kill`](Self::kill).
+    ///
+    /// # Errors
+    /// It does not start within a minute.
+    pub fn start_again(&mut self) -> Result<(), Trouble> {
+        self.0.start_again()
+    }
+}
+
+#[cfg(feature = "suite")]
+impl crate::suite::TestServer for RedisServer {
+    fn version(&self) -> String {
+        self.0.starter.version().unwrap_or_default()
+    }
+
+    fn port(&self) -> u16 {
+        self.0.port
+    }
+
+    fn url_at(&self, port: u16) -> String {
+        url(port)
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.pid()
+    }
+
+    fn kill(&mut self) {
+        Self::kill(self);
+    }
+
+    fn start_again(&mut self) -> Result<(), Trouble> {
+        Self::start_again(self)
+    }
+}
