@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// Every scheme that names a system store.
-pub const SCHEMES: [&str; 15] = [
+pub const SCHEMES: [&str; 16] = [
     "memory",
     "sqlite",
     "postgres",
@@ -12,6 +12,7 @@ pub const SCHEMES: [&str; 15] = [
     "sqlserver",
     "oracle",
     "redis",
+    "rediss",
     "zookeeper",
     "consul",
     "etcd",

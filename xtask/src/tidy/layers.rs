@@ -37,9 +37,15 @@ pub(crate) const LAYERS: &[Layer] = &[
         tests_may_use: &[],
     },
     Layer {
+        package: "emmer-store-keyvalue",
+        sans_io: false,
+        may_use: &["emmer-core", "emmer-store"],
+        tests_may_use: &[],
+    },
+    Layer {
         package: "emmer-store-*",
         sans_io: false,
-        may_use: &["emmer-core", "emmer-store", "emmer-store-relational"],
+        may_use: &["emmer-core", "emmer-store", "emmer-store-relational", "emmer-store-keyvalue"],
         tests_may_use: &["emmer-test-servers"],
     },
     Layer {

@@ -1,0 +1,59 @@
+//! Failures without their store and operation, and whether they leave the outcome unknown.
+
+use emmer_store::{StoreError, StoreErrorKind};
+
+/// A failure without its store and operation, which the caller adds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The kind, for a program.
+    pub kind: StoreErrorKind,
+    /// What went wrong, without credentials.
+    pub detail: String,
+}
+
+impl Fault {
+    /// A failure of `kind`.
+    pub fn new(kind: StoreErrorKind, detail: impl Into<String>) -> Self {
+        Self { kind, detail: detail.into() }
+    }
+
+    /// The server cannot be reached or does not answer.
+    pub fn unavailable(detail: impl Into<String>) -> Self {
+        Self::new(StoreErrorKind::Unavailable, detail)
+    }
+
+    /// What is stored, or what the server answered, cannot be understood.
+    pub fn corrupt(detail: impl Into<String>) -> Self {
+        Self::new(StoreErrorKind::Corrupt, detail)
+    }
+
+    /// The failure as the contract reports it.
+    pub fn at(self, store: &str, operation: impl Into<String>) -> StoreError {
+        StoreError::new(self.kind, store, operation, self.detail)
+    }
+}
+
+/// How a request failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// It did nothing: it was not sent, or the server refused it.
+    Nothing(Fault),
+    /// It was done or not: the connection ended, or the server does not know itself.
+    Broken(Fault),
+}
+
+impl Failure {
+    /// What went wrong, for a request whose repetition does no harm.
+    pub fn fault(self) -> Fault {
+        match self {
+            Self::Nothing(fault) | Self::Broken(fault) => fault,
+        }
+    }
+}
+
+impl From<Fault> for Failure {
+    /// A failure that did nothing.
+    fn from(fault: Fault) -> Self {
+        Self::Nothing(fault)
+    }
+}

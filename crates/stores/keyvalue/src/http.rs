@@ -1,0 +1,198 @@
+//! Requests to one of several servers that speak HTTP, with a deadline.
+
+use std::error::Error as _;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::{Bytes, BytesMut};
+use emmer_store::StoreErrorKind;
+use reqwest::{Certificate, Client, Method};
+use tokio::time::{Instant, timeout_at};
+
+use crate::fault::{Failure, Fault};
+use crate::place::Place;
+use crate::tls;
+
+/// How often a request that may be repeated is sent after its connection broke.
+const REPEATS_MAX: usize = 2;
+/// The most idle connections kept to one server.
+const IDLE_CONNECTIONS_MAX: usize = 32;
+/// The largest answer that is read, in bytes.
+const ANSWER_BYTES_MAX: usize = 256 << 20;
+
+/// A request.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The method.
+    pub method: Method,
+    /// Path and query, beginning with a slash.
+    pub path: String,
+    /// The body, JSON.
+    pub body: Bytes,
+    /// A header that names who asks, and its secret value.
+    pub token: Option<(&'static str, String)>,
+}
+
+impl Request {
+    /// A request with a JSON body and no token.
+    pub fn new(method: Method, path: impl Into<String>, body: impl Into<Bytes>) -> Self {
+        Self { method, path: path.into(), body: body.into(), token: None }
+    }
+}
+
+/// An answer, whatever its status.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The status code.
+    pub status: u16,
+    /// The body.
+    pub body: Bytes,
+}
+
+impl Answer {
+    /// The beginning of the body as text, for messages.
+    pub fn words(&self) -> String {
+        let text: String = String::from_utf8_lossy(&self.body).trim().chars().take(300).collect();
+        format!("HTTP {}: {text}", self.status)
+    }
+}
+
+/// Clients of one or more servers that are one store. Connections are made when they are needed and kept.
+pub struct Http {
+    client: Client,
+    bases: Vec<String>,
+    /// The server that answered last.
+    preferred: AtomicUsize,
+}
+
+impl fmt::Debug for Http {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Http").field(&self.bases).finish()
+    }
+}
+
+impl Http {
+    /// A client of the hosts of `place`; over TLS when `tls` says so, trusting `ca_file` when one is named and what the
+    /// system trusts otherwise. Proxies of the environment are not used.
+    ///
+    /// # Errors
+    /// `Invalid`: the certificates cannot be read.
+    pub fn new(place: &Place, tls: bool, ca_file: Option<&str>) -> Result<Self, Fault> {
+        tls::install_provider();
+        let mut builder = Client::builder()
+            .no_proxy()
+            .http1_only()
+            .tcp_nodelay(true)
+            // Redirects would repeat a commit that may have happened.
+            .redirect(reqwest::redirect::Policy::none())
+            .retry(reqwest::retry::never())
+            .connect_timeout(place.timeout * 5 / 6)
+            .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX);
+        if let Some(file) = ca_file {
+            let invalid = |e: reqwest::Error| {
+                Fault::new(StoreErrorKind::Invalid, format!("ca_file {file}: {}", words(&e)))
+            };
+            let pem = tls::read_certificates(file)?;
+            builder = builder.tls_certs_only(Certificate::from_pem_bundle(&pem).map_err(invalid)?);
+        }
+        let client = builder
+            .build()
+            .map_err(|e| Fault::new(StoreErrorKind::Invalid, format!("TLS: {}", words(&e))))?;
+        let scheme = if tls { "https" } else { "http" };
+        let bases = place.hosts.iter().map(|(host, port)| format!("{scheme}://{host}:{port}")).collect();
+        Ok(Self { client, bases, preferred: AtomicUsize::new(0) })
+    }
+
+    /// Sends a request to the server that answered last, and to the others in turn while none is reached. A
+    /// `repeatable` one is sent again when its connection broke.
+    ///
+    /// # Errors
+    /// `Unavailable`; `Broken` when a server may have got the request.
+    pub async fn send(
+        &self,
+        request: &Request,
+        deadline: Instant,
+        repeatable: bool,
+    ) -> Result<Answer, Failure> {
+        let first = self.preferred.load(Ordering::Relaxed);
+        let (mut unreached, mut repeats) = (0, 0);
+        let mut at = first;
+        loop {
+            let Some(base) = self.bases.get(at % self.bases.len().max(1)) else {
+                return Err(Failure::Nothing(Fault::unavailable("no server is named")));
+            };
+            let failure = match timeout_at(deadline, self.send_to(base, request)).await {
+                Ok(Ok(answer)) => {
+                    self.preferred.store(at, Ordering::Relaxed);
+                    return Ok(answer);
+                }
+                Ok(Err(failure)) => failure,
+                Err(_) => {
+                    return Err(Failure::Broken(Fault::unavailable("the server does not answer in time")));
+                }
+            };
+            match &failure {
+                Failure::Nothing(fault) if fault.kind == StoreErrorKind::Unavailable => {
+                    unreached += 1;
+                    if unreached >= self.bases.len() {
+                        return Err(failure);
+                    }
+                }
+                Failure::Broken(_) if repeatable && repeats < REPEATS_MAX => repeats += 1,
+                _ => return Err(failure),
+            }
+            at = at.wrapping_add(1);
+        }
+    }
+
+    async fn send_to(&self, base: &str, request: &Request) -> Result<Answer, Failure> {
+        let mut builder = self
+            .client
+            .request(request.method.clone(), format!("{base}{}", request.path))
+            .header("content-type", "application/json")
+            .body(request.body.clone());
+        if let Some((name, value)) = &request.token {
+            builder = builder.header(*name, value);
+        }
+        let mut response = builder.send().await.map_err(|e| failure(&e))?;
+        let status = response.status().as_u16();
+        let mut body = BytesMut::new();
+        while let Some(chunk) = response.chunk().await.map_err(|e| failure(&e))? {
+            if body.len() + chunk.len() > ANSWER_BYTES_MAX {
+                let detail = format!("the answer is larger than {ANSWER_BYTES_MAX} bytes");
+                return Err(Failure::Broken(Fault::new(StoreErrorKind::Refused, detail)));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(Answer { status, body: body.freeze() })
+    }
+}
+
+fn failure(error: &reqwest::Error) -> Failure {
+    let words = words(error);
+    if error.is_builder() {
+        return Failure::Nothing(Fault::new(StoreErrorKind::Invalid, words));
+    }
+    if !error.is_connect() {
+        return Failure::Broken(Fault::unavailable(words));
+    }
+    // The connection was never made: nothing was sent.
+    let lower = words.to_ascii_lowercase();
+    let tls = ["certificate", "tls", "handshake", "corrupt message"].iter().any(|word| lower.contains(word));
+    let kind = if tls { StoreErrorKind::Refused } else { StoreErrorKind::Unavailable };
+    Failure::Nothing(Fault::new(kind, words))
+}
+
+/// The causes of an error, outermost first, each once; without the URL.
+fn words(error: &reqwest::Error) -> String {
+    let mut words = String::new();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let text = inner.to_string();
+        if !words.ends_with(&text) {
+            words = if words.is_empty() { text } else { format!("{words}: {text}") };
+        }
+        cause = inner.source();
+    }
+    if words.is_empty() { "the request failed".to_owned() } else { words }
+}

@@ -1,0 +1,163 @@
+//! What the server would lose, and what else an operator should know.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, SystemTime};
+
+use emmer_core::Timestamp;
+use emmer_store::examine::{ClockDifference, Examination, FindingLevel, FindingSubject};
+
+/// What the server says about itself: `INFO`, and `CONFIG GET` where this user may ask.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Server {
+    facts: BTreeMap<String, String>,
+}
+
+impl Server {
+    /// Reads `INFO`: lines of `name:value`.
+    pub(crate) fn of_info(info: &str) -> Self {
+        let pairs = info.lines().filter_map(|line| line.trim_end().split_once(':'));
+        Self { facts: pairs.map(|(k, v)| (k.to_owned(), v.to_owned())).collect() }
+    }
+
+    /// Adds what `CONFIG GET` says: names and values in turn.
+    pub(crate) fn with_config(mut self, settings: &[String]) -> Self {
+        for pair in settings.chunks_exact(2) {
+            if let [name, value] = pair {
+                self.facts.insert(format!("config {name}"), value.clone());
+            }
+        }
+        self
+    }
+
+    fn fact(&self, name: &str) -> &str {
+        self.facts.get(name).map_or("", String::as_str)
+    }
+
+    /// The product and its version.
+    pub(crate) fn name(&self) -> (&'static str, &str) {
+        match self.fact("valkey_version") {
+            "" => ("Redis", self.fact("redis_version")),
+            version => ("Valkey", version),
+        }
+    }
+
+    /// Why acknowledged writes may be lost, each with what to do about it. Empty: a crash loses none.
+    pub(crate) fn losses(&self) -> Vec<String> {
+        let mut losses = Vec::new();
+        if self.fact("aof_enabled") == "1" {
+            match self.fact("config appendfsync") {
+                "always" => {}
+                "" => losses.push(
+                    "appendfsync may not be asked for (CONFIG is not allowed): unless it is always, a crash loses the \
+                     commits of about a second that were answered; set appendfsync always"
+                        .to_owned(),
+                ),
+                other => losses.push(format!(
+                    "appendfsync is {other}: a crash loses the commits of about a second that were answered; set \
+                     appendfsync always"
+                )),
+            }
+        } else {
+            let kept = match self.fact("config save") {
+                "" => "nothing is kept on disk, as far as is known",
+                _ => "only snapshots are kept on disk",
+            };
+            losses.push(format!(
+                "appendonly is off and {kept}: a crash loses the commits since then that were answered; set appendonly \
+                 yes and appendfsync always"
+            ));
+        }
+        let (policy, max) = (self.fact("maxmemory_policy"), self.fact("maxmemory"));
+        if !policy.is_empty() && policy != "noeviction" && max != "0" {
+            losses.push(format!(
+                "maxmemory-policy is {policy}: the server deletes the cluster's tables when its memory is full; set \
+                 maxmemory-policy noeviction"
+            ));
+        }
+        losses
+    }
+
+    /// The whole report.
+    pub(crate) fn examination(&self, wait_replicas: u32, tls: bool, password: bool) -> Examination {
+        let (product, version) = self.name();
+        let mut found = Examination::of(product, version);
+        for loss in self.losses() {
+            found.may_lose_writes(loss);
+        }
+        let replicas = self.fact("connected_slaves");
+        if wait_replicas == 0 && !matches!(replicas, "" | "0") {
+            found.may_lose_writes(format!(
+                "{replicas} replicas follow asynchronously: a failover loses the newest commits that were answered; add \
+                 ?wait_replicas=1 to the URL"
+            ));
+        }
+        if self.fact("role") == "slave" {
+            let text = "the server is a replica and takes no writes; name the primary";
+            found.add(FindingLevel::Problem, FindingSubject::Setup, text);
+        }
+        if self.fact("cluster_enabled") == "1" {
+            let text =
+                "the server is a node of a cluster: this store works only while the node has all slots";
+            found.add(FindingLevel::Warning, FindingSubject::Setup, text);
+        }
+        if !password {
+            let text = "the URL names no password: whoever reaches the server may read and change the cluster's tables";
+            found.add(FindingLevel::Note, FindingSubject::Security, text);
+        }
+        if !tls {
+            let text = "the connection is not encrypted: use rediss:// where the network is not private";
+            found.add(FindingLevel::Note, FindingSubject::Security, text);
+        }
+        found
+    }
+}
+
+/// The answer of `TIME`, seconds and microseconds, as a clock difference.
+pub(crate) fn clock(asked: SystemTime, time: &[String], answered: SystemTime) -> Option<ClockDifference> {
+    let [seconds, micros] = time else { return None };
+    let ms =
+        seconds.parse::<i64>().ok()?.checked_mul(1_000)?.checked_add(micros.parse::<i64>().ok()? / 1_000)?;
+    Some(ClockDifference::measured(asked, Timestamp::from_millis(ms), answered, Duration::from_millis(1)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn server(aof: &str, fsync: &str, policy: &str) -> Server {
+        let info = format!(
+            "# Server\r\nredis_version:7.0.15\r\naof_enabled:{aof}\r\nmaxmemory_policy:{policy}\r\nmaxmemory:100\r\n"
+        );
+        let config =
+            if fsync.is_empty() { vec![] } else { ["appendfsync", fsync].map(str::to_owned).to_vec() };
+        Server::of_info(&info).with_config(&config)
+    }
+
+    #[test]
+    fn only_a_server_that_syncs_every_write_and_evicts_nothing_loses_none() {
+        assert!(server("1", "always", "noeviction").losses().is_empty());
+        for (aof, fsync, policy, word) in [
+            ("1", "everysec", "noeviction", "appendfsync is everysec"),
+            ("1", "", "noeviction", "may not be asked"),
+            ("0", "always", "noeviction", "appendonly is off"),
+            ("1", "always", "allkeys-lru", "allkeys-lru"),
+        ] {
+            let losses = server(aof, fsync, policy).losses();
+            assert!(losses.len() == 1 && losses[0].contains(word), "{losses:?}");
+            assert!(server(aof, fsync, policy).examination(0, true, true).warns_of_lost_writes());
+        }
+    }
+
+    #[test]
+    fn a_replica_is_a_problem_and_a_primary_with_replicas_a_risk() {
+        let of = |info: &str| {
+            Server::of_info(&format!("aof_enabled:1\nredis_version:7\n{info}"))
+                .with_config(&["appendfsync", "always"].map(str::to_owned))
+        };
+        let replica = of("role:slave").examination(0, true, true);
+        assert_eq!(replica.findings[0].level, FindingLevel::Problem);
+        assert!(of("connected_slaves:2").examination(0, true, true).warns_of_lost_writes());
+        assert!(!of("connected_slaves:2").examination(1, true, true).warns_of_lost_writes());
+        assert_eq!(of("valkey_version:8.1").name(), ("Valkey", "8.1"));
+    }
+}

@@ -1,0 +1,92 @@
+//! The driver's errors as the contract's.
+
+use emmer_store::StoreErrorKind;
+use emmer_store_keyvalue::{Failure, Fault};
+use redis::{ErrorKind, RedisError};
+
+/// An error of a request that was sent.
+pub(crate) fn failure(error: &RedisError) -> Failure {
+    match error.code() {
+        // The server's own answer: it did nothing. (Scripts here check everything before they write.)
+        Some(code) => Failure::Nothing(Fault::new(kind(code), words(error))),
+        None => Failure::Broken(Fault::unavailable(words(error))),
+    }
+}
+
+/// An error while connecting.
+pub(crate) fn connecting(error: &RedisError) -> Fault {
+    let words = words(error);
+    let lower = words.to_ascii_lowercase();
+    let kind = match error.code() {
+        Some(code) => match kind(code) {
+            // A database number, a user: what the handshake asks for is not there.
+            StoreErrorKind::Corrupt => StoreErrorKind::Refused,
+            kind => kind,
+        },
+        None if error.kind() == ErrorKind::AuthenticationFailed => StoreErrorKind::Refused,
+        None if lower.contains("certificate")
+            || lower.contains("tls")
+            || lower.contains("corrupt message") =>
+        {
+            StoreErrorKind::Refused
+        }
+        None => StoreErrorKind::Unavailable,
+    };
+    Fault::new(kind, words)
+}
+
+/// Whether the connection is of no more use after this error.
+pub(crate) fn ends_connection(error: &RedisError) -> bool {
+    error.code().is_none()
+}
+
+/// Whether the server does not know the script, and so did not run it.
+pub(crate) fn is_unknown_script(error: &RedisError) -> bool {
+    error.code() == Some("NOSCRIPT")
+}
+
+fn words(error: &RedisError) -> String {
+    let text = error.to_string();
+    match error.code() {
+        Some("MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN") => {
+            format!("{text}; this store needs one server that has all keys, not a node of a cluster")
+        }
+        Some("READONLY") => format!("{text}; name the primary"),
+        Some("OOM") => format!("{text}; raise maxmemory"),
+        _ => text,
+    }
+}
+
+fn kind(code: &str) -> StoreErrorKind {
+    use StoreErrorKind::{Corrupt, Refused, Unavailable};
+    match code {
+        "WRONGPASS" | "NOAUTH" | "NOPERM" | "DENIED" | "READONLY" | "MOVED" | "ASK" | "CROSSSLOT" => Refused,
+        "LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN" | "CLUSTERDOWN" | "OOM" | "MISCONF" | "NOREPLICAS"
+        | "UNKILLABLE" | "NOTREADY" => Unavailable,
+        // A key of another type, a script that found what it cannot understand.
+        _ => Corrupt,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_become_kinds() {
+        use StoreErrorKind::{Corrupt, Refused, Unavailable};
+        for (code, wanted) in [
+            ("WRONGPASS", Refused),
+            ("NOPERM", Refused),
+            ("MOVED", Refused),
+            ("READONLY", Refused),
+            ("LOADING", Unavailable),
+            ("OOM", Unavailable),
+            ("MISCONF", Unavailable),
+            ("WRONGTYPE", Corrupt),
+            ("ERR", Corrupt),
+        ] {
+            assert_eq!(kind(code), wanted, "{code}");
+        }
+    }
+}

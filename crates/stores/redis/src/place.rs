@@ -1,0 +1,116 @@
+//! Where the server is: `redis://user:password@host:port/database?parameters`.
+
+use emmer_store::{Result, StoreErrorKind};
+use emmer_store_keyvalue::tls;
+use emmer_store_keyvalue::{Fault, Place};
+use redis::{
+    Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, TlsCertificates,
+};
+
+/// What a URL looks like.
+const EXPECTED: &str = "redis://user:password@host:port/database (or rediss:// for TLS) with the parameters wait_replicas, \
+                        ca_file, prefix and timeout_ms";
+/// The most replicas an operator may wait for.
+const WAIT_REPLICAS_MAX: u32 = 16;
+
+/// A server and how to talk to it.
+pub(crate) struct Address {
+    pub(crate) place: Place,
+    pub(crate) client: Client,
+    /// How many replicas must have a commit before it is acknowledged.
+    pub(crate) wait_replicas: u32,
+    /// Whether the connection is encrypted.
+    pub(crate) tls: bool,
+}
+
+impl Address {
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        let place = Place::parse(text, &["redis", "rediss"], 6379, &["wait_replicas", "ca_file"], EXPECTED)?;
+        let (host, port) = match place.hosts.as_slice() {
+            [(host, port)] => (host.trim_matches(['[', ']']).to_owned(), *port),
+            _ => return Err(place.invalid("several hosts: this store talks to one server")),
+        };
+        let wait_replicas = match place.parameter("wait_replicas").map(str::parse) {
+            None => 0,
+            Some(Ok(n)) if n <= WAIT_REPLICAS_MAX => n,
+            _ => return Err(place.invalid("wait_replicas is not a number from 0 to 16")),
+        };
+        let database: i64 = match place.path.as_str() {
+            "" => 0,
+            path => {
+                path.parse().map_err(|_| place.invalid("the database is not a number: redis://host/0"))?
+            }
+        };
+        let tls = place.scheme == "rediss";
+        if !tls && place.parameter("ca_file").is_some() {
+            return Err(place.invalid("ca_file is for rediss:// only"));
+        }
+        let addr = if tls {
+            ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
+        } else {
+            ConnectionAddr::Tcp(host, port)
+        };
+        let client = client(&place, addr, database, tls).map_err(|fault| fault.at(&place.name, "open"))?;
+        Ok(Self { place, client, wait_replicas, tls })
+    }
+}
+
+fn client(
+    place: &Place,
+    addr: ConnectionAddr,
+    database: i64,
+    tls: bool,
+) -> std::result::Result<Client, Fault> {
+    let mut settings =
+        RedisConnectionInfo::default().set_db(database).set_lib_name("emmer", env!("CARGO_PKG_VERSION"));
+    if let Some(user) = &place.user {
+        settings = settings.set_username(user);
+    }
+    if let Some(password) = &place.password {
+        settings = settings.set_password(password);
+    }
+    let invalid = |e: redis::RedisError| Fault::new(StoreErrorKind::Invalid, e.to_string());
+    let info: ConnectionInfo = addr.into_connection_info().map_err(invalid)?.set_redis_settings(settings);
+    if !tls {
+        return Client::open(info).map_err(invalid);
+    }
+    tls::install_provider();
+    let root_cert = place.parameter("ca_file").map(tls::read_certificates).transpose()?;
+    Client::build_with_tls(info, TlsCertificates { client_tls: None, root_cert }).map_err(invalid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_read() {
+        let address = Address::parse("redis://bob:s3cret@db:7000/2?wait_replicas=1").unwrap();
+        let info = address.client.get_connection_info();
+        assert_eq!(info.addr(), &ConnectionAddr::Tcp("db".into(), 7000));
+        assert_eq!(info.redis_settings().db(), 2);
+        assert_eq!(info.redis_settings().password(), Some("s3cret"));
+        assert_eq!(address.place.name, "redis://bob:***@db:7000/2?wait_replicas=1");
+        assert_eq!((address.wait_replicas, address.tls), (1, false));
+        let v6 = Address::parse("rediss://[::1]").unwrap();
+        let shown = v6.client.get_connection_info().addr().to_string();
+        assert!(v6.tls && shown.contains("::1:6379"), "{shown}");
+    }
+
+    #[test]
+    fn mistakes_are_named_without_the_password() {
+        for (url, word) in [
+            ("redis://bob:s3cret@db/x", "database"),
+            ("redis://bob:s3cret@db?wait_replicas=17", "wait_replicas"),
+            ("redis://bob:s3cret@a,b", "several hosts"),
+            ("redis://bob:s3cret@db?ca_file=/x", "rediss://"),
+            ("rediss://bob:s3cret@db?ca_file=/not/there", "ca_file"),
+            ("redis://bob:s3cret@db?colour=red", "colour"),
+        ] {
+            let error = Address::parse(url).map(|a| a.tls).unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains(word) && !text.contains("s3cret"), "{url}: {text}");
+            assert_eq!(error.kind, StoreErrorKind::Invalid);
+        }
+    }
+}
