@@ -27,11 +27,13 @@ pub const SCHEMES: &[&str] = &[
     "postgres",
     #[cfg(feature = "sqlite")]
     "sqlite",
+    #[cfg(feature = "zookeeper")]
+    "zookeeper",
 ];
 
 /// Opens a system store: `sqlite://relative.db`, `sqlite:///absolute.db`, `memory://name` (inside this process:
-/// the same name is the same store as long as somebody holds it), or `postgres://user:password@host/database` (feature
-/// `postgres`).
+/// the same name is the same store as long as somebody holds it), and a scheme for each feature that brings a store, as in
+/// `postgres://user:password@host/database` (`docs/store.md` has them all).
 ///
 /// # Errors
 /// An unknown scheme, naming the known ones; or what the store says, naming the store and never a password.
@@ -62,6 +64,8 @@ pub async fn open(url: &str) -> Result<Arc<dyn SystemStore>, StoreError> {
             let store = opened.map_err(|e| invalid(parsed.to_string(), e.to_string()))??;
             Ok(Arc::new(store))
         }
+        #[cfg(feature = "zookeeper")]
+        "zookeeper" => Ok(Arc::new(emmer_store_zookeeper::ZooKeeperStore::open(url).await?)),
         other => Err(invalid(parsed.to_string(), unknown(other))),
     }
 }

@@ -164,7 +164,9 @@ impl Request<'_> {
         plan.mark_write(at);
         let data = encode(self.decl, self.partition, row);
         let columns: Vec<_> = volatile_columns(self.decl)
-            .map(|column| (paths::volatile(&path, column), encode_volatile(row.get(column.name))))
+            .map(|column| {
+                (paths::volatile(&path, column), encode_volatile(self.decl, self.partition, row, column))
+            })
             .collect();
         plan.push(Some(at), Operation::Create { path, data });
         for (path, data) in columns {

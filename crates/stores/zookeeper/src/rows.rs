@@ -1,8 +1,7 @@
 //! Rows as nodes: what a row's node and those of its volatile columns hold, and its etag.
 
 use emmer_store::document;
-use emmer_store::{Column, Etag, Row, StoredRow, TableDecl, Value};
-use serde_json::Value as Json;
+use emmer_store::{Column, Etag, Row, StoredRow, TableDecl};
 use zookeeper_client::Stat;
 
 use crate::fault::Fault;
@@ -42,9 +41,10 @@ pub(crate) fn encode(decl: &TableDecl, partition: &str, row: &Row) -> Vec<u8> {
     document::encode(decl, partition, row, |column| !column.volatile).into_bytes()
 }
 
-/// The content of a volatile column's node. A null is written too: a touch finds the node then.
-pub(crate) fn encode_volatile(value: Option<&Value>) -> Vec<u8> {
-    value.map_or(Json::Null, document::encode_value).to_string().into_bytes()
+/// The content of a volatile column's node: the row's keys and this column, so that it says by itself what it is. A null
+/// is a node too: a touch finds it.
+pub(crate) fn encode_volatile(decl: &TableDecl, partition: &str, row: &Row, column: &Column) -> Vec<u8> {
+    document::encode(decl, partition, row, |other| other.name == column.name).into_bytes()
 }
 
 /// A row as it was read: its node, and those of its volatile columns in their declared order.
@@ -64,11 +64,10 @@ impl FoundRow {
     pub(crate) fn into_stored(self, decl: &TableDecl) -> Result<StoredRow, Fault> {
         let mut row = document::decode(decl, &self.row_key, &self.data).map_err(Fault::corrupt)?;
         for (column, (data, _)) in volatile_columns(decl).zip(&self.volatile) {
-            let corrupt = |why: String| Fault::corrupt(format!("row {:?}: {why}", self.row_key));
-            let json: Json = serde_json::from_slice(data)
-                .map_err(|error| corrupt(format!("{} is no JSON: {error}", column.name)))?;
-            if let Some(value) = document::decode_value(column, &json).map_err(corrupt)? {
-                row.set(column.name, value);
+            let own = document::decode(decl, &self.row_key, data)
+                .map_err(|why| Fault::corrupt(format!("{}: {why}", column.name)))?;
+            if let Some(value) = own.get(column.name) {
+                row.set(column.name, value.clone());
             }
         }
         Ok(StoredRow { row, etag: Written::of(&self.stat).etag() })

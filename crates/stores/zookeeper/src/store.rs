@@ -229,11 +229,13 @@ impl SystemStore for ZooKeeperStore {
         Box::pin(async move {
             let operation = || format!("touch {column} of {}/{partition}/{row_key}", table.name);
             self.checked(validate::touch(table, partition, row_key, column, &value), operation)?;
-            let row = self.nodes(table, partition).row(row_key);
+            let node = self.nodes(table, partition).row(row_key);
+            let row = Row::new(row_key).with(column, value);
             let Some((_, column)) = table.column(column) else {
                 return Err(self.error(StoreErrorKind::Invalid, operation(), "there is no such column"));
             };
-            let (path, data) = (paths::volatile(&row, column), encode_volatile(Some(&value)));
+            let path = paths::volatile(&node, column);
+            let data = encode_volatile(table, partition, &row, column);
             let (path, data) = (&path, &data);
             let touched = self.sessions.ask(self.deadline(), |client| async move {
                 match client.set_data(path, data, None).await {

@@ -112,6 +112,10 @@ pub async fn conforms(url: &str, store: Store) {
     let report = conformance::run(&|| (store.open)(url.clone()), &mut |line| println!("{line}")).await;
     println!("{report}");
     assert!(report.is_success(), "{report}");
+    let found = (store.open)(url.clone()).await.unwrap().examine().await.unwrap();
+    let scheme = url.split("://").next().unwrap_or_default();
+    let version = format!("{} {}", found.server, found.version);
+    crate::report::conformed(scheme, version.trim(), report.passed.len());
 }
 
 /// Makes one test for each part of [`suite`](crate::suite). `$start` is `fn(test: &str) -> Option<impl TestServer>`, with
