@@ -28,8 +28,8 @@ pub trait Tell: Clone + Send + Sync + 'static {
 
 /// Something in another process that sends back what it is sent.
 pub trait Exchange: Clone + Send + Sync + 'static {
-    /// The length of what came back.
-    fn exchange(&self, body: &Bytes) -> impl Future<Output = Result<usize>> + Send;
+    /// The length of what came back. `call` is a number of this call, for those that choose whom to ask.
+    fn exchange(&self, body: &Bytes, call: u64) -> impl Future<Output = Result<usize>> + Send;
 }
 
 /// A small generator of numbers, the same for every contender: xorshift.
@@ -122,13 +122,16 @@ impl Exchanging {
         let (stop, recording) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let body = Bytes::from(vec![7u8; body_bytes]);
         let mut callers = JoinSet::new();
-        for target in targets {
+        for (caller, target) in targets.into_iter().enumerate() {
             let (stop, recording, body) = (stop.clone(), recording.clone(), body.clone());
             callers.spawn(async move {
                 let mut latency = Histogram::default();
+                // Callers begin far apart, so that they do not choose alike.
+                let mut call = (caller as u64) << 32;
                 while !stop.load(Ordering::Relaxed) {
+                    call += 1;
                     let begun = Instant::now();
-                    if target.exchange(&body).await? != body.len() {
+                    if target.exchange(&body, call).await? != body.len() {
                         return Err("a wrong answer".into());
                     }
                     if recording.load(Ordering::Relaxed) {

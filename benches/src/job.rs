@@ -1,8 +1,8 @@
 //! One contender's run as a value, and the processes that run it.
 //!
 //! A [`Job`] travels as JSON in a command line; what it measured comes back as JSON lines on standard output. A
-//! serving process says `READY` and its address, then answers each line on its standard input with its processor time,
-//! and ends when its standard input ends, so that it never outlives whoever started it.
+//! serving process says `READY` and its address, then answers each line on its standard input with its processor time
+//! and its resident memory, and ends when its standard input ends, so that it never outlives whoever started it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
 use crate::sample::{Sample, nanos};
-use crate::{Result, activate, local, memory, meter, remote};
+use crate::{Result, activate, cluster, directory, local, memory, meter, remote, ring, storm};
 
 /// The longest a job may take in a process of its own before it ends itself: it hangs.
 const LIMIT: Duration = Duration::from_secs(30 * 60);
@@ -31,6 +31,14 @@ pub enum Job {
     Memory(memory::Plan),
     /// See [`remote`].
     Remote(remote::Plan),
+    /// See [`cluster`].
+    Cluster(cluster::Plan),
+    /// See [`storm`].
+    Storm(storm::Plan),
+    /// See [`directory`].
+    Directory(directory::Plan),
+    /// See [`ring`].
+    Ring(ring::Plan),
     /// Serves a scenario between processes.
     Serve(Serve),
 }
@@ -88,6 +96,10 @@ impl Job {
             Self::Activate(plan) => activate::run(plan),
             Self::Memory(plan) => memory::run(plan).map(|sample| vec![sample]),
             Self::Remote(plan) => remote::run(plan, launcher),
+            Self::Cluster(plan) => cluster::run(plan, launcher),
+            Self::Storm(plan) => storm::run(plan, launcher),
+            Self::Directory(plan) => directory::run(plan, launcher),
+            Self::Ring(plan) => ring::run(plan),
             Self::Serve(_) => Err("a serving process measures nothing".into()),
         }
     }
@@ -123,7 +135,7 @@ fn serve_on_standard_streams(serve: &Serve) -> Result<()> {
         // A thread of its own: the runtime may have none to spare for blocking reads.
         std::thread::spawn(|| {
             for _ in std::io::stdin().lock().lines().map_while(std::io::Result::ok) {
-                println!("CPU {}", nanos(meter::cpu()));
+                println!("USED {} {}", nanos(meter::cpu()), meter::resident().unwrap_or(0));
             }
             std::process::exit(0);
         });
@@ -190,6 +202,15 @@ impl Launcher {
     }
 }
 
+/// What a serving process has used.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Usage {
+    /// Processor time, user and system.
+    pub cpu: Duration,
+    /// Bytes in memory now.
+    pub resident: u64,
+}
+
 /// A running server; ends when it is dropped.
 #[derive(Debug)]
 pub struct Server {
@@ -241,15 +262,17 @@ impl Server {
         Err("the server ended".into())
     }
 
-    /// Its processor time so far; nothing when it is a thread of this process, whose time is counted anyway.
+    /// What it has used so far; nothing when it is a thread of this process, whose own is counted anyway.
     ///
     /// # Errors
     /// When it has ended.
-    pub fn cpu(&mut self) -> Result<Duration> {
-        let Host::Process { orders: Some(orders), .. } = &mut self.host else { return Ok(Duration::ZERO) };
-        orders.write_all(b"cpu\n")?;
+    pub fn usage(&mut self) -> Result<Usage> {
+        let Host::Process { orders: Some(orders), .. } = &mut self.host else { return Ok(Usage::default()) };
+        orders.write_all(b"used\n")?;
         orders.flush()?;
-        Ok(Duration::from_nanos(self.line("CPU ")?.parse()?))
+        let line = self.line("USED ")?;
+        let (cpu, resident) = line.split_once(' ').ok_or("half an answer")?;
+        Ok(Usage { cpu: Duration::from_nanos(cpu.parse()?), resident: resident.parse()? })
     }
 }
 

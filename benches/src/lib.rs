@@ -12,10 +12,14 @@
 //! | [`report`] | samples of several rounds as a table with ratios |
 //! | [`floors`] | the floors |
 //! | [`grains`] | the grains that are called |
-//! | [`local`], [`activate`], [`memory`], [`remote`] | the scenarios |
+//! | [`local`], [`activate`], [`memory`], [`remote`], [`cluster`], [`storm`], [`directory`], [`ring`], [`soak`] | the scenarios |
+//! | [`counting`] | a store that counts its operations |
 //! | [`meter`], [`histogram`] | processor time, resident memory, latencies |
 
 pub mod activate;
+pub mod cluster;
+pub mod counting;
+pub mod directory;
 pub mod drive;
 pub mod floors;
 pub mod grains;
@@ -26,8 +30,11 @@ pub mod memory;
 pub mod meter;
 pub mod remote;
 pub mod report;
+pub mod ring;
 pub mod sample;
 pub mod silos;
+pub mod soak;
+pub mod storm;
 
 pub use emmer::{Error, Result};
 

@@ -89,6 +89,13 @@ pub struct Plan {
     pub time: Duration,
 }
 
+impl Plan {
+    /// For callers that are measured like those of this scenario.
+    pub(crate) const fn quiet(threads: usize, time: Duration) -> Self {
+        Self { contender: Contender::EmmerSilo, threads, callers: Vec::new(), time }
+    }
+}
+
 /// Serves until `stop` fires.
 ///
 /// # Errors
@@ -117,7 +124,7 @@ pub fn serve(serve: &Serve, ready: impl FnOnce(String), stop: oneshot::Receiver<
 }
 
 impl Exchange for EchoRef {
-    async fn exchange(&self, body: &Bytes) -> Result<usize> {
+    async fn exchange(&self, body: &Bytes, _: u64) -> Result<usize> {
         Ok(self.echo(body.clone()).await?.len())
     }
 }
@@ -130,42 +137,42 @@ pub fn run(plan: &Plan, launcher: &Launcher) -> Result<Vec<Sample>> {
     let folder = tempfile::tempdir()?;
     let store = format!("sqlite://{}", folder.path().join("cluster.db").display());
     let what = plan.contender.served(&store);
-    let mut server = launcher.serve(Serve { threads: plan.threads, what })?;
+    let server = launcher.serve(Serve { threads: plan.threads, what })?;
     let runtime = runtime(plan.threads)?;
-    runtime.block_on(with_callers(plan, &mut server, &store))
+    runtime.block_on(with_callers(plan, &mut [server], &store))
 }
 
-async fn with_callers(plan: &Plan, server: &mut Server, store: &str) -> Result<Vec<Sample>> {
-    let address = server.address.clone();
+async fn with_callers(plan: &Plan, servers: &mut [Server; 1], store: &str) -> Result<Vec<Sample>> {
+    let (address, name) = (servers[0].address.clone(), plan.contender.name());
     let mut samples = Vec::new();
     match plan.contender {
         Contender::Mux | Contender::MuxActor => {
             for callers in &plan.callers {
                 let mux = Mux::connect(&address).await?;
-                samples.push(exchange(plan, vec![mux; *callers], server).await?);
+                samples.push(exchange(plan, name, vec![mux; *callers], servers).await?);
             }
         }
         Contender::Tight | Contender::Turn => {
             for callers in &plan.callers {
                 let tight = Tight::connect(&address).await?;
-                samples.push(exchange(plan, vec![tight; *callers], server).await?);
+                samples.push(exchange(plan, name, vec![tight; *callers], servers).await?);
             }
         }
         Contender::EmmerClient => {
             let client = silos::client(store).await?;
             for callers in &plan.callers {
                 let refs = (0..*callers as u64).map(|caller| client.grain::<dyn Echo>(caller % GRAINS));
-                samples.push(exchange(plan, refs.collect(), server).await?);
+                samples.push(exchange(plan, name, refs.collect(), servers).await?);
             }
             client.close().await;
         }
         Contender::EmmerSilo => {
             let silo = silos::hosting(silos::builder(store)?).start().await?;
-            until_both_know(&silo).await?;
+            until_known(&silo, 2).await?;
             let there = grains_of(&silo, &address).await?;
             for callers in &plan.callers {
                 let refs = (0..*callers).map(|caller| there[caller % there.len()].clone());
-                samples.push(exchange(plan, refs.collect(), server).await?);
+                samples.push(exchange(plan, name, refs.collect(), servers).await?);
             }
             silo.abort();
         }
@@ -174,7 +181,7 @@ async fn with_callers(plan: &Plan, server: &mut Server, store: &str) -> Result<V
 }
 
 /// Some grains that were placed on the silo at `address`, by calling one after the other.
-async fn grains_of(silo: &emmer::Silo, address: &str) -> Result<Vec<EchoRef>> {
+pub(crate) async fn grains_of(silo: &emmer::Silo, address: &str) -> Result<Vec<EchoRef>> {
     let mut there = Vec::new();
     for key in 0..GRAINS * 100 {
         let grain = silo.client().grain::<dyn Echo>(key);
@@ -188,10 +195,10 @@ async fn grains_of(silo: &emmer::Silo, address: &str) -> Result<Vec<EchoRef>> {
     Err(format!("silo {address} is given no grains").into())
 }
 
-/// Waits until the calling silo sees the other one.
-async fn until_both_know(silo: &emmer::Silo) -> Result<()> {
+/// Waits until the silo sees a cluster of `silos`.
+pub(crate) async fn until_known(silo: &emmer::Silo, silos: usize) -> Result<()> {
     let begun = Instant::now();
-    while silo.view().active_count() < 2 {
+    while silo.view().active_count() < silos {
         if begun.elapsed() > PATIENCE {
             return Err("the silos do not find each other".into());
         }
@@ -200,32 +207,43 @@ async fn until_both_know(silo: &emmer::Silo) -> Result<()> {
     Ok(())
 }
 
-async fn exchange<E: Exchange>(plan: &Plan, targets: Vec<E>, server: &mut Server) -> Result<Sample> {
+/// Lets the callers run, one on each of `targets`, and measures them and the servers.
+pub(crate) async fn exchange<E: Exchange>(
+    plan: &Plan,
+    name: &str,
+    targets: Vec<E>,
+    servers: &mut [Server],
+) -> Result<Sample> {
     let callers = targets.len();
     let body = Bytes::from(vec![7u8; BODY]);
     // Whatever is made on the first call is made before the callers start together.
     for target in targets.iter().take(usize::try_from(GRAINS)?) {
-        target.exchange(&body).await?;
+        target.exchange(&body, 0).await?;
     }
     let exchanging = Exchanging::start(targets, BODY);
     tokio::time::sleep(WARM.min(plan.time)).await;
-    let (served, meter) = (server.cpu()?, Meter::start());
+    let (served, meter) = (cpu_of(servers)?, Meter::start());
     exchanging.record(true);
     tokio::time::sleep(plan.time).await;
     exchanging.record(false);
     let (wall, cpu) = meter.read();
-    let served = server.cpu()?.saturating_sub(served);
+    let served = cpu_of(servers)?.saturating_sub(served);
     let latency = exchanging.stop().await?;
     let what = match callers {
         1 => "1 caller".to_owned(),
         1_024 => "1,024 callers".to_owned(),
         other => format!("{other} callers"),
     };
-    let mut sample = Sample::new(&what, plan.contender.name(), plan.threads, latency.count());
+    let mut sample = Sample::new(&what, name, plan.threads, latency.count());
     sample = sample.taking((wall, cpu + served));
     sample.server_cpu_ns = nanos(served);
     sample.latency = latency.quantiles();
     Ok(sample)
+}
+
+/// The processor time of all of them so far.
+pub(crate) fn cpu_of(servers: &mut [Server]) -> Result<Duration> {
+    servers.iter_mut().map(|server| Ok(server.usage()?.cpu)).sum()
 }
 
 /// Runs every contender in every round.

@@ -3,7 +3,12 @@
 use emmer_sim::report::{Cell, Chart, Goal, Report};
 
 use crate::Result;
+use crate::memory::BYTES_EACH;
 use crate::sample::{Sample, Spread};
+use crate::storm::REFUSED;
+
+/// The columns for numbers that only some scenarios have: their names in [`Sample::more`].
+const MORE: [&str; 2] = [BYTES_EACH, REFUSED];
 
 /// Gathers what the contenders measured, round by round.
 pub struct Rounds<'a> {
@@ -116,7 +121,7 @@ impl Compared {
 
     /// The table.
     pub fn report(&self, name: &str, title: &str) -> Report {
-        let columns: [&'static str; 13] = [
+        let columns = [
             "what",
             "threads",
             "contender",
@@ -129,7 +134,8 @@ impl Compared {
             "p50 us",
             "p99 us",
             "p99.9 us",
-            "bytes each",
+            MORE[0],
+            MORE[1],
         ];
         let [first, second] = self.floors;
         let title = format!(
@@ -161,7 +167,7 @@ impl Compared {
         let us = |of: fn(&Sample) -> Option<u64>| {
             number(self.latency(what, *threads, contender, of).map(|ns| ns / 1e3), 2)
         };
-        let bytes = Spread::of(self.of(line).filter_map(|s| s.more.get("bytes each").copied()));
+        let more = |name: &str| Spread::of(self.of(line).filter_map(|s| s.more.get(name).copied()));
         vec![
             what.clone().into(),
             (*threads).into(),
@@ -175,7 +181,8 @@ impl Compared {
             us(|s| s.latency.map(|l| l.p50)),
             us(|s| s.latency.map(|l| l.p99)),
             us(|s| s.latency.map(|l| l.p999)),
-            number(bytes.map(|s| s.median), 0),
+            number(more(MORE[0]).map(|s| s.median), 0),
+            number(more(MORE[1]).map(|s| s.median), 0),
         ]
     }
 

@@ -28,7 +28,14 @@ pub fn builder(store: impl Into<StoreSource>) -> crate::Result<SiloBuilder> {
 /// # Errors
 /// What the start says.
 pub async fn alone() -> crate::Result<Silo> {
-    let store: Arc<dyn SystemStore> = Arc::new(MemoryStore::new());
+    alone_on(Arc::new(MemoryStore::new())).await
+}
+
+/// The same on this store.
+///
+/// # Errors
+/// What the start says.
+pub async fn alone_on(store: Arc<dyn SystemStore>) -> crate::Result<Silo> {
     let builder = builder(StoreSource::Opened(store))?;
     Ok(hosting(builder).start().await?)
 }

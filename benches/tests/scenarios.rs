@@ -1,8 +1,10 @@
 //! Every scenario runs, every contender is measured, and the counts are right. How fast it was is no test's business.
 
+use std::time::Duration;
+
 use emmer_benches::job::Launcher;
 use emmer_benches::report::Compared;
-use emmer_benches::{Settings, activate, local, memory, remote};
+use emmer_benches::{Settings, activate, cluster, directory, local, memory, remote, ring, soak, storm};
 
 fn tiny() -> Settings {
     Settings { rounds: 1, scale: 1e-6, threads: vec![1, 2] }
@@ -62,4 +64,44 @@ fn calls_between_two_runtimes_are_answered() {
     for sample in compared.rounds.iter().flatten() {
         assert!(sample.operations > 0 && sample.latency.is_some(), "{sample:?}");
     }
+}
+
+#[test]
+fn three_silos_answer_a_client_and_each_other() {
+    let settings = Settings { threads: vec![2], ..tiny() };
+    let compared = cluster::measure(&settings, &Launcher::Threads, &silent).unwrap();
+    assert_eq!(compared.lines().len(), 2 * 6);
+    assert!(compared.rounds.iter().flatten().all(|sample| sample.operations > 0));
+    assert_eq!(cluster::report(&compared).rows.len(), 12);
+}
+
+#[test]
+fn every_grain_of_a_storm_answers() {
+    let settings = Settings { threads: vec![2], ..tiny() };
+    let compared = storm::measure(&settings, &Launcher::Threads, &silent).unwrap();
+    assert_eq!(contenders(&compared), ["emmer, 1 silo", "emmer, 3 silos"]);
+    assert!(compared.rounds.iter().flatten().all(|sample| sample.operations == 100));
+}
+
+#[test]
+fn the_directory_knows_every_grain() {
+    let compared = directory::measure(&tiny(), &Launcher::Threads, &silent).unwrap();
+    assert_eq!(contenders(&compared), ["directory", "emmer, 2 silos", "map"]);
+    assert_eq!(directory::report(&compared).rows.len(), 3 + 3 + 2);
+}
+
+#[test]
+fn views_and_rings_of_every_size_are_made() {
+    let compared = ring::measure(&tiny(), &Launcher::Threads, &silent).unwrap();
+    assert_eq!(ring::report(&compared).rows.len(), 4 * ring::SIZES.len());
+}
+
+#[test]
+fn a_soak_makes_its_calls_and_reads_the_memory() {
+    let time = Duration::from_millis(100);
+    let plan = soak::Plan { rate: 1_000, time, every: time / 2, threads: 2 };
+    let intervals = soak::run(&plan, &Launcher::Threads, &silent).unwrap();
+    assert!(intervals.iter().map(|one| one.latency.count()).sum::<u64>() > 0);
+    assert!(intervals.iter().all(|one| one.resident[0] > 0 && one.failed == 0));
+    assert_eq!(soak::report(&plan, &intervals).rows.len(), intervals.len());
 }

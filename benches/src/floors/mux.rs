@@ -44,7 +44,7 @@ impl Mux {
 }
 
 impl Exchange for Arc<Mux> {
-    async fn exchange(&self, body: &Bytes) -> crate::Result<usize> {
+    async fn exchange(&self, body: &Bytes, _: u64) -> crate::Result<usize> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (answer, wait) = oneshot::channel();
         lock(&self.waiting).insert(number, answer);

@@ -92,7 +92,7 @@ impl Tight {
 }
 
 impl Exchange for Arc<Tight> {
-    async fn exchange(&self, body: &Bytes) -> crate::Result<usize> {
+    async fn exchange(&self, body: &Bytes, _: u64) -> crate::Result<usize> {
         Ok(Call { tight: self, body: Some(body), at: 0 }.await.len())
     }
 }

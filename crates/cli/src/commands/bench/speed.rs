@@ -1,15 +1,16 @@
 //! What calls, activations and idle grains cost, beside the floors. The scenarios are in the package `emmer-benches`.
 
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Subcommand};
 use emmer_benches::job::{self, Launcher};
-use emmer_benches::{Settings, activate, local, memory, remote};
-use emmer_sim::report::Report;
+use emmer_benches::report::Compared;
+use emmer_benches::{Settings, activate, cluster, directory, local, memory, remote, ring, soak, storm};
+use emmer_sim::report::{Cell, Report};
 
-use super::publish;
+use super::{duration, publish};
 use crate::commands::output::TableFormat;
 use crate::exit::{Failure, Result};
 
@@ -19,6 +20,8 @@ const JOB: [&str; 2] = ["bench", "job"];
 /// What is measured.
 #[derive(Subcommand)]
 pub(super) enum Scenario {
+    /// Everything below but `soak`, one after the other, and the goals in one table
+    All(Flags),
     /// Calls within one process: one caller, 64 callers, one way
     Local(Flags),
     /// The first call to grains that nobody called before, with and without state
@@ -27,6 +30,16 @@ pub(super) enum Scenario {
     Memory(Flags),
     /// Calls between two processes on loopback: 1, 64 and 1,024 callers
     Remote(Flags),
+    /// Calls in a cluster of three silo processes, by a client through gateways and by a silo
+    Cluster(Flags),
+    /// 300,000 grains called for the first time, all at once
+    Storm(Flags),
+    /// Look-ups and registrations, and calls by a silo that does not know where a grain is
+    Directory(Flags),
+    /// Changes of view and look-ups on the ring, by the size of the cluster
+    Ring(Flags),
+    /// Calls from silo to silo at a steady rate for minutes: memory and slow calls
+    Soak(SoakFlags),
     /// One contender's run, started by the others
     #[command(hide = true)]
     Job {
@@ -48,6 +61,32 @@ pub(super) struct Flags {
     /// between processes]
     #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = RangedU64ValueParser::<usize>::new().range(1..=256))]
     threads: Vec<usize>,
+    #[command(flatten)]
+    out: Out,
+}
+
+/// How a soak is run.
+#[derive(Args, Clone)]
+pub(super) struct SoakFlags {
+    /// Calls in each second
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = RangedU64ValueParser::<u64>::new().range(1..=10_000_000))]
+    rate: u64,
+    /// How long
+    #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = duration)]
+    time: Duration,
+    /// How often a row is written
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration)]
+    every: Duration,
+    /// On how many threads either process runs
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = RangedU64ValueParser::<usize>::new().range(1..=256))]
+    threads: usize,
+    #[command(flatten)]
+    out: Out,
+}
+
+/// Where results go.
+#[derive(Args, Clone)]
+struct Out {
     /// What is printed
     #[arg(long, value_enum, default_value_t = TableFormat::Table)]
     format: TableFormat,
@@ -66,38 +105,89 @@ impl Flags {
     }
 }
 
+type Measure = fn(&Settings, &Launcher, &dyn Fn(&str)) -> emmer_benches::Result<Compared>;
+
+/// How one scenario is measured and shown.
+struct Kind {
+    name: &'static str,
+    usual_threads: &'static [usize],
+    measure: Measure,
+    report: fn(&Compared) -> Report,
+}
+
+macro_rules! kind {
+    ($scenario:ident, $threads:expr) => {
+        Kind {
+            name: stringify!($scenario),
+            usual_threads: $threads,
+            measure: $scenario::measure,
+            report: $scenario::report,
+        }
+    };
+}
+
+const LOCAL: Kind = kind!(local, &[1, 2]);
+const ACTIVATE: Kind = kind!(activate, &[1, 2]);
+const MEMORY: Kind = kind!(memory, &[2]);
+const REMOTE: Kind = kind!(remote, &[2]);
+const CLUSTER: Kind = kind!(cluster, &[2]);
+const STORM: Kind = kind!(storm, &[2]);
+const DIRECTORY: Kind = kind!(directory, &[2]);
+const RING: Kind = kind!(ring, &[1]);
+
 /// Runs it.
 pub(super) fn run(scenario: &Scenario) -> Result<()> {
     let launcher = Launcher::this_program(&JOB).map_err(Failure::other)?;
-    let (report, flags) = match scenario {
-        Scenario::Job { job } => return job::main(job, &launcher).map_err(Failure::other),
-        Scenario::Local(flags) => {
-            (measured(flags, &[1, 2], &launcher, local::measure, local::report)?, flags)
-        }
-        Scenario::Activate(flags) => {
-            (measured(flags, &[1, 2], &launcher, activate::measure, activate::report)?, flags)
-        }
-        Scenario::Memory(flags) => {
-            (measured(flags, &[2], &launcher, memory::measure, memory::report)?, flags)
-        }
-        Scenario::Remote(flags) => {
-            (measured(flags, &[2], &launcher, remote::measure, remote::report)?, flags)
-        }
-    };
-    publish(&report, &flags.reports, flags.format)
+    match scenario {
+        Scenario::Job { job } => job::main(job, &launcher).map_err(Failure::other),
+        Scenario::All(flags) => all(flags, &launcher),
+        Scenario::Local(flags) => one(&LOCAL, flags, &launcher),
+        Scenario::Activate(flags) => one(&ACTIVATE, flags, &launcher),
+        Scenario::Memory(flags) => one(&MEMORY, flags, &launcher),
+        Scenario::Remote(flags) => one(&REMOTE, flags, &launcher),
+        Scenario::Cluster(flags) => one(&CLUSTER, flags, &launcher),
+        Scenario::Storm(flags) => one(&STORM, flags, &launcher),
+        Scenario::Directory(flags) => one(&DIRECTORY, flags, &launcher),
+        Scenario::Ring(flags) => one(&RING, flags, &launcher),
+        Scenario::Soak(flags) => soak(flags, &launcher),
+    }
 }
 
-type Measure<T> = fn(&Settings, &Launcher, &dyn Fn(&str)) -> emmer_benches::Result<T>;
+/// Runs one scenario and shows its table.
+fn one(kind: &Kind, flags: &Flags, launcher: &Launcher) -> Result<()> {
+    let report = measured(kind, flags, launcher, Instant::now())?;
+    publish(&report, &flags.out.reports, flags.out.format)
+}
 
-fn measured<T>(
-    flags: &Flags,
-    usual_threads: &[usize],
-    launcher: &Launcher,
-    measure: Measure<T>,
-    report: fn(&T) -> Report,
-) -> Result<Report> {
+fn measured(kind: &Kind, flags: &Flags, launcher: &Launcher, begun: Instant) -> Result<Report> {
+    let say = |line: &str| eprintln!("{:>6.1}s  {}: {line}", begun.elapsed().as_secs_f64(), kind.name);
+    let compared = (kind.measure)(&flags.settings(kind.usual_threads)?, launcher, &say);
+    Ok((kind.report)(&compared.map_err(Failure::other)?))
+}
+
+/// Runs every scenario, then shows all goals in one table.
+fn all(flags: &Flags, launcher: &Launcher) -> Result<()> {
     let begun = Instant::now();
-    let say = |line: &str| eprintln!("{:>6.1}s  {line}", begun.elapsed().as_secs_f64());
-    let measured = measure(&flags.settings(usual_threads)?, launcher, &say).map_err(Failure::other)?;
-    Ok(report(&measured))
+    let columns = ["goal", "reached", "at most", "verdict"];
+    let mut goals = Report::new("bench-all", String::new(), &columns);
+    for kind in [&LOCAL, &ACTIVATE, &MEMORY, &REMOTE, &CLUSTER, &STORM, &DIRECTORY, &RING] {
+        let report = measured(kind, flags, launcher, begun)?;
+        publish(&report, &flags.out.reports, flags.out.format)?;
+        for goal in &report.goals {
+            goals.push(vec![
+                goal.what.clone().into(),
+                Cell::number(goal.reached),
+                Cell::number(goal.at_most),
+                if goal.is_met() { "reached".into() } else { "MISSED".into() },
+            ]);
+        }
+    }
+    goals.title = format!("Every goal (emmer bench all), {} s", begun.elapsed().as_secs());
+    publish(&goals, &flags.out.reports, flags.out.format)
+}
+
+fn soak(flags: &SoakFlags, launcher: &Launcher) -> Result<()> {
+    let plan = soak::Plan { rate: flags.rate, time: flags.time, every: flags.every, threads: flags.threads };
+    let intervals = soak::run(&plan, launcher, &|line| eprintln!("{line}")).map_err(Failure::other)?;
+    publish(&soak::report(&plan, &intervals), &flags.out.reports, flags.out.format)
 }
