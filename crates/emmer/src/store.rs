@@ -23,6 +23,10 @@ impl StoreOpener for Stores {
 /// The URL schemes that can be opened.
 pub const SCHEMES: &[&str] = &[
     "memory",
+    #[cfg(feature = "mysql")]
+    "mariadb",
+    #[cfg(feature = "mysql")]
+    "mysql",
     #[cfg(feature = "postgres")]
     "postgres",
     #[cfg(feature = "sqlite")]
@@ -53,6 +57,8 @@ pub async fn open(url: &str) -> Result<Arc<dyn SystemStore>, StoreError> {
     })?;
     match parsed.scheme() {
         "memory" => Ok(memory(parsed.place())),
+        #[cfg(feature = "mysql")]
+        "mariadb" | "mysql" => Ok(Arc::new(emmer_store_mysql::MysqlStore::open(url).await?)),
         #[cfg(feature = "postgres")]
         "postgres" => Ok(Arc::new(emmer_store_postgres::PostgresStore::open(url).await?)),
         #[cfg(feature = "sqlite")]

@@ -4,11 +4,13 @@ use std::fmt;
 use std::str::FromStr;
 
 /// Every scheme that names a system store.
-pub const SCHEMES: [&str; 16] = [
+pub const SCHEMES: [&str; 18] = [
     "memory",
     "sqlite",
     "postgres",
     "mysql",
+    "mariadb",
+    "mssql",
     "sqlserver",
     "oracle",
     "redis",

@@ -13,6 +13,7 @@
 //! | [`statements`] | reads, scans, touches, clean-up, as text |
 //! | [`rows`] | rows of an answer as rows of the contract |
 //! | [`etags`] | etags that never come back |
+//! | [`address`] | user, password, host, port and database of a URL |
 //! | [`calendar`] | times as dates, for servers that keep these |
 //! | [`driver`] | what a server's own crate does |
 //! | [`limits`] | connections and times, as a URL sets them |
@@ -23,6 +24,7 @@
 //! what its own crate is for. The crates agree on the order: the first mutation's row (the version row, in a membership
 //! commit) is locked first, the others by key.
 
+pub mod address;
 pub mod calendar;
 mod crowd;
 pub mod dialect;
@@ -37,6 +39,7 @@ pub mod schema;
 pub mod statements;
 pub mod store;
 
+pub use address::{Address, TlsMode};
 pub use calendar::Date;
 pub use dialect::{Dialect, SqlType};
 pub use driver::{Answer, Driver, Request};

@@ -13,6 +13,7 @@ mod ask;
 pub mod consul;
 pub mod etcd;
 mod local;
+pub mod mariadb;
 pub mod postgres;
 pub mod process;
 pub mod redis;
@@ -23,6 +24,7 @@ pub mod zookeeper;
 
 pub use consul::ConsulServer;
 pub use etcd::EtcdServer;
+pub use mariadb::MariadbServer;
 pub use postgres::PostgresServer;
 pub use redis::RedisServer;
 pub use zookeeper::ZooKeeperServer;

@@ -1,0 +1,302 @@
+//! A commit as one text: statements that travel together, each after the condition of all.
+
+use emmer_store::{Etag, Mutation, Row, StoreErrorKind, TableDecl};
+use emmer_store_relational::{Fault, Names, etags};
+
+use crate::sql::TableSql;
+use crate::values::{integer, literal, text_literal};
+
+/// How the end of a commit tells whether it happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Judge {
+    /// It did.
+    Always,
+    /// One statement, which found its row or did not.
+    Found,
+    /// One insert, which found its key taken or did not.
+    Inserted,
+    /// The text answers, before its `COMMIT`, with the position of the first condition that does not hold, or -1.
+    Answered,
+}
+
+/// The texts of a commit, each to be sent when the one before was answered. Most commits are one text.
+#[derive(Debug)]
+pub(crate) struct Script {
+    pub(crate) texts: Vec<Vec<u8>>,
+    pub(crate) judge: Judge,
+}
+
+/// What all parts of a commit share.
+pub(crate) struct Commit<'a> {
+    pub(crate) sql: &'a TableSql,
+    pub(crate) decl: &'a TableDecl,
+    pub(crate) partition: &'a str,
+    pub(crate) etag: i64,
+    /// The most bytes the server takes at once.
+    pub(crate) packet_max: usize,
+}
+
+/// A session's variable that holds the verdict; and the ones, numbered, that hold the etags found.
+const VERDICT: &str = "@emmer_verdict";
+const FOUND: &str = "@emmer_found";
+
+/// What a text needs besides its statements.
+const PACKET_SLACK: usize = 1_024;
+
+type Statement = Vec<u8>;
+
+impl Commit<'_> {
+    pub(crate) fn script(&self, mutations: &[Mutation]) -> Result<Script, Fault> {
+        if let [mutation] = mutations {
+            let (judge, statement) = self.alone(mutation)?;
+            return Ok(Script { texts: self.packed(vec![statement])?, judge });
+        }
+        // The first mutation stays the first, whose row every commit of its kind locks first; the others go by key, so
+        // that two commits that meet on several rows wait for each other instead of each for the other.
+        let mut order: Vec<(usize, &Mutation)> = mutations.iter().enumerate().collect();
+        if let Some((_, others)) = order.split_first_mut() {
+            others.sort_by_key(|(_, mutation)| mutation.row_key());
+        }
+        let is_free = |m: &Mutation| matches!(m, Mutation::Upsert { .. });
+        let mut statements = vec![b"BEGIN".to_vec()];
+        let judge = match order.as_slice() {
+            all if all.iter().all(|(_, m)| is_free(m)) => {
+                for (_, mutation) in all {
+                    statements.push(self.write(mutation, false)?);
+                }
+                Judge::Always
+            }
+            // A membership commit: the update that locks the version row tells whether its condition held.
+            [(0, first @ Mutation::Replace { .. }), others @ ..]
+                if others.iter().all(|(_, m)| is_free(m)) =>
+            {
+                statements.push(self.alone(first)?.1);
+                statements.push(format!("SET {VERDICT} = IF(ROW_COUNT() = 1, -1, 0)").into_bytes());
+                for (_, mutation) in others {
+                    statements.push(self.write(mutation, true)?);
+                }
+                Judge::Answered
+            }
+            all => {
+                statements.extend(self.look(all));
+                statements.push(verdict(mutations));
+                for (_, mutation) in all {
+                    if !matches!(mutation, Mutation::Check { .. }) {
+                        statements.push(self.write(mutation, true)?);
+                    }
+                }
+                Judge::Answered
+            }
+        };
+        if judge == Judge::Answered {
+            statements.push(format!("SELECT {VERDICT}").into_bytes());
+        }
+        statements.push(b"COMMIT".to_vec());
+        Ok(Script { texts: self.packed(statements)?, judge })
+    }
+
+    /// A commit of one mutation: one statement, which is a transaction.
+    fn alone(&self, mutation: &Mutation) -> Result<(Judge, Statement), Fault> {
+        let Names { table, etag: etag_column, .. } = &self.sql.names;
+        Ok(match mutation {
+            Mutation::Insert { row } => (Judge::Inserted, self.insert(row, "VALUES (", ")")?),
+            Mutation::Upsert { .. } => (Judge::Always, self.write(mutation, false)?),
+            Mutation::Replace { row, etag } => {
+                let mut out = self.update(row)?;
+                self.and_etag(&mut out, etag);
+                (Judge::Found, out)
+            }
+            Mutation::Delete { row_key, etag } => {
+                let mut out = format!("DELETE FROM {table}").into_bytes();
+                self.at(&mut out, row_key);
+                if let Some(etag) = etag {
+                    self.and_etag(&mut out, etag);
+                }
+                (Judge::Found, out)
+            }
+            // Answered by a row as a verdict is.
+            Mutation::Check { row_key, etag } => {
+                let mut out = format!("SELECT IF(EXISTS(SELECT {etag_column} FROM {table}").into_bytes();
+                self.at(&mut out, row_key);
+                self.and_etag(&mut out, etag);
+                out.extend_from_slice(b"), -1, 0)");
+                (Judge::Answered, out)
+            }
+        })
+    }
+
+    /// Locks the row of each mutation and keeps its etag in a variable.
+    fn look(&self, order: &[(usize, &Mutation)]) -> Vec<Statement> {
+        let Names { table, etag, .. } = &self.sql.names;
+        // A row that is not there leaves its variable as it is.
+        let nulls: Vec<String> = order.iter().map(|(at, _)| format!("{FOUND}{at} = NULL")).collect();
+        let reset = format!("SET {}", nulls.join(", ")).into_bytes();
+        let locks = order.iter().map(|(at, mutation)| {
+            let mut out = format!("SELECT {etag} INTO {FOUND}{at} FROM {table}").into_bytes();
+            self.at(&mut out, mutation.row_key());
+            out.extend_from_slice(b" FOR UPDATE");
+            out
+        });
+        std::iter::once(reset).chain(locks).collect()
+    }
+
+    /// What a mutation writes, whatever the row's etag; if the verdict allows.
+    fn write(&self, mutation: &Mutation, judged: bool) -> Result<Statement, Fault> {
+        let (before, after) = match judged {
+            true => ("SELECT ", format!(" FROM DUAL WHERE {VERDICT} < 0")),
+            false => ("VALUES (", ")".to_owned()),
+        };
+        Ok(match mutation {
+            Mutation::Insert { row } => self.insert(row, before, &after)?,
+            Mutation::Upsert { row } => {
+                let mut out = self.insert(row, before, &after)?;
+                out.extend_from_slice(self.sql.or_update.as_bytes());
+                out
+            }
+            Mutation::Replace { row, .. } => {
+                let mut out = self.update(row)?;
+                out.extend_from_slice(format!(" AND {VERDICT} < 0").as_bytes());
+                out
+            }
+            Mutation::Delete { row_key, .. } => {
+                let mut out = format!("DELETE FROM {}", self.sql.names.table).into_bytes();
+                self.at(&mut out, row_key);
+                out.extend_from_slice(format!(" AND {VERDICT} < 0").as_bytes());
+                out
+            }
+            Mutation::Check { .. } => Vec::new(),
+        })
+    }
+
+    fn insert(&self, row: &Row, before: &str, after: &str) -> Result<Statement, Fault> {
+        let mut out = self.sql.insert.clone().into_bytes();
+        out.extend_from_slice(before.as_bytes());
+        self.values(&mut out, row)?;
+        out.extend_from_slice(after.as_bytes());
+        Ok(out)
+    }
+
+    /// Keys, etag and every column, with commas between.
+    fn values(&self, out: &mut Vec<u8>, row: &Row) -> Result<(), Fault> {
+        text_literal(out, self.partition.as_bytes());
+        out.push(b',');
+        text_literal(out, row.key().as_bytes());
+        out.push(b',');
+        integer(out, self.etag);
+        for column in self.decl.columns {
+            out.push(b',');
+            literal(out, row.get(column.name))?;
+        }
+        Ok(())
+    }
+
+    /// `UPDATE t SET ... WHERE` the row's key: every column but the volatile ones.
+    fn update(&self, row: &Row) -> Result<Statement, Fault> {
+        let Names { table, etag, columns, .. } = &self.sql.names;
+        let mut out = format!("UPDATE {table} SET {etag} = ").into_bytes();
+        integer(&mut out, self.etag);
+        for (name, column) in columns.iter().zip(self.decl.columns).filter(|(_, c)| !c.volatile) {
+            out.extend_from_slice(format!(", {name} = ").as_bytes());
+            literal(&mut out, row.get(column.name))?;
+        }
+        self.at(&mut out, row.key());
+        Ok(out)
+    }
+
+    /// ` WHERE` the row's key.
+    fn at(&self, out: &mut Vec<u8>, row_key: &str) {
+        let Names { partition, row, .. } = &self.sql.names;
+        out.extend_from_slice(format!(" WHERE {partition} = ").as_bytes());
+        text_literal(out, self.partition.as_bytes());
+        out.extend_from_slice(format!(" AND {row} = ").as_bytes());
+        text_literal(out, row_key.as_bytes());
+    }
+
+    /// An etag that is none of this store's is no row's.
+    fn and_etag(&self, out: &mut Vec<u8>, etag: &Etag) {
+        let condition = match etags::number(etag) {
+            Some(number) => format!(" AND {} = {number}", self.sql.names.etag),
+            None => " AND FALSE".to_owned(),
+        };
+        out.extend_from_slice(condition.as_bytes());
+    }
+
+    /// The rows of an append, in as many texts as needed.
+    pub(crate) fn append(&self, rows: &[Row]) -> Result<Vec<Vec<u8>>, Fault> {
+        // By key, so that two appends of the same rows wait for each other in one order; of rows with one key the first
+        // stays the first.
+        let mut order: Vec<&Row> = rows.iter().collect();
+        order.sort_by_key(|row| row.key());
+        let mut texts = Vec::new();
+        let mut text = Vec::new();
+        for row in order {
+            let mut values = vec![b'('];
+            self.values(&mut values, row)?;
+            values.push(b')');
+            if !text.is_empty() && text.len() + values.len() + PACKET_SLACK > self.packet_max {
+                texts.push(self.keeping(std::mem::take(&mut text)));
+            }
+            if text.is_empty() {
+                text = format!("{}VALUES ", self.sql.insert).into_bytes();
+            } else {
+                text.push(b',');
+            }
+            text.extend_from_slice(&values);
+        }
+        texts.push(self.keeping(text));
+        texts.iter().try_for_each(|text| self.fits(text))?;
+        Ok(texts)
+    }
+
+    fn keeping(&self, mut text: Vec<u8>) -> Vec<u8> {
+        text.extend_from_slice(self.sql.or_keep.as_bytes());
+        text
+    }
+
+    fn fits(&self, text: &[u8]) -> Result<(), Fault> {
+        if text.len() < self.packet_max {
+            return Ok(());
+        }
+        let (bytes, most) = (text.len(), self.packet_max);
+        let detail =
+            format!("a row of {bytes} bytes, the server takes {most} at once: raise max_allowed_packet");
+        Err(Fault::new(StoreErrorKind::Invalid, detail))
+    }
+
+    /// Statements as texts, as few as the server takes.
+    fn packed(&self, statements: Vec<Statement>) -> Result<Vec<Vec<u8>>, Fault> {
+        let mut texts: Vec<Vec<u8>> = Vec::new();
+        for statement in statements {
+            self.fits(&statement)?;
+            match texts.last_mut() {
+                Some(text) if text.len() + statement.len() + PACKET_SLACK < self.packet_max => {
+                    text.extend_from_slice(b"; ");
+                    text.extend_from_slice(&statement);
+                }
+                _ => texts.push(statement),
+            }
+        }
+        Ok(texts)
+    }
+}
+
+/// The position of the first condition that does not hold, or -1, from what [`Commit::look`] found.
+fn verdict(mutations: &[Mutation]) -> Statement {
+    let fails = |(at, mutation): (usize, &Mutation)| {
+        let found = format!("{FOUND}{at}");
+        let condition = match mutation {
+            Mutation::Upsert { .. } => return None,
+            Mutation::Insert { .. } => format!("{found} IS NOT NULL"),
+            Mutation::Delete { etag: None, .. } => format!("{found} IS NULL"),
+            Mutation::Replace { etag, .. }
+            | Mutation::Delete { etag: Some(etag), .. }
+            | Mutation::Check { etag, .. } => match etags::number(etag) {
+                Some(number) => format!("NOT ({found} <=> {number})"),
+                None => "TRUE".to_owned(),
+            },
+        };
+        Some(format!(" WHEN {condition} THEN {at}"))
+    };
+    let cases: String = mutations.iter().enumerate().filter_map(fails).collect();
+    format!("SET {VERDICT} = CASE{cases} ELSE -1 END").into_bytes()
+}

@@ -1,0 +1,212 @@
+//! Requests into statements, answers out.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use emmer_store::{Mutation, StoredRow, TableDecl};
+use emmer_store_relational::{Answer, Driver, Failure, Fault, Limits, Request, stored_row};
+use mysql_async::{Error, Value};
+
+use crate::commit::{Commit, Judge, Script};
+use crate::connection::{Connection, Cut};
+use crate::fault;
+use crate::place::Place;
+use crate::sql::TableSql;
+use crate::tables;
+use crate::values::{RowCells, parameter};
+
+/// The most bytes of values in one commit or append: the server keeps them all until the commit.
+const REQUEST_BYTES_MAX: usize = 256 << 20;
+
+type Known = BTreeMap<&'static str, (&'static TableDecl, Arc<TableSql>)>;
+
+/// What [`Relational`](emmer_store_relational::Relational) asks.
+pub(crate) struct MysqlDriver {
+    place: Place,
+    known: Mutex<Known>,
+}
+
+impl MysqlDriver {
+    pub(crate) fn new(place: Place) -> Self {
+        Self { place, known: Mutex::default() }
+    }
+
+    fn sql(&self, decl: &'static TableDecl) -> Arc<TableSql> {
+        // A panic in between leaves the map as it was.
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        match known.get(decl.name) {
+            Some((found, sql)) if *found == decl => sql.clone(),
+            _ => {
+                let sql = Arc::new(TableSql::new(decl));
+                known.insert(decl.name, (decl, sql.clone()));
+                sql
+            }
+        }
+    }
+}
+
+impl Driver for MysqlDriver {
+    type Connection = Connection;
+
+    fn limits(&self) -> Limits {
+        self.place.limits
+    }
+
+    fn request_bytes_max(&self) -> usize {
+        REQUEST_BYTES_MAX
+    }
+
+    async fn open(&self) -> Result<Connection, Fault> {
+        Connection::open(&self.place).await
+    }
+
+    fn is_usable(&self, connection: &Connection) -> bool {
+        connection.is_usable()
+    }
+
+    fn forget_prepared(&self, _: &mut Connection) {
+        // The server prepares anew by itself.
+    }
+
+    async fn run(
+        &self,
+        connection: &mut Connection,
+        table: &'static TableDecl,
+        request: &Request<'_>,
+        sent: &mut bool,
+    ) -> Result<Answer, Failure> {
+        let sql = self.sql(table);
+        let text = |text: &str| Value::Bytes(text.as_bytes().to_vec());
+        let is_read =
+            matches!(request, Request::ReadPartition { .. } | Request::ReadRow { .. } | Request::Scan { .. });
+        if !is_read {
+            connection.wake().await?;
+        }
+        match *request {
+            Request::ReadPartition { partition } => {
+                rows(connection, table, &sql.read_partition, vec![text(partition)]).await
+            }
+            Request::ReadRow { partition, row_key } => {
+                rows(connection, table, &sql.read_row, vec![text(partition), text(row_key)]).await
+            }
+            Request::Scan { column, start, end, at_most } => {
+                let parameters = [start, end, at_most].map(Value::Int).to_vec();
+                rows(connection, table, &sql.scan(column, start > end), parameters).await
+            }
+            Request::Commit { partition, mutations, etag } => {
+                let commit =
+                    Commit { sql: &sql, decl: table, partition, etag, packet_max: connection.packet_max };
+                let script = commit.script(mutations).map_err(Failure::Nothing)?;
+                commit_all(connection, &script, mutations, sent).await.map(Answer::Verdict)
+            }
+            Request::Touch { partition, row_key, column, value } => {
+                let value = parameter(value).map_err(Failure::Nothing)?;
+                *sent = true;
+                let ended =
+                    connection.run(&sql.touch(column), vec![value, text(partition), text(row_key)]).await;
+                ended.map(|(_, changed)| Answer::Changed(changed))
+            }
+            Request::Append { partition, rows, etag } => {
+                let commit =
+                    Commit { sql: &sql, decl: table, partition, etag, packet_max: connection.packet_max };
+                let texts = commit.append(rows).map_err(Failure::Nothing)?;
+                *sent = true;
+                for text in texts {
+                    say(connection, &text).await?;
+                }
+                Ok(Answer::Changed(0))
+            }
+            Request::DeleteOlderThan { partition, column, cutoff, at_most } => {
+                let cutoff = parameter(cutoff).map_err(Failure::Nothing)?;
+                *sent = true;
+                let parameters = vec![text(partition), cutoff, Value::Int(at_most)];
+                let ended = connection.run(&sql.delete_older_than(column), parameters).await;
+                ended.map(|(_, changed)| Answer::Changed(changed))
+            }
+        }
+    }
+
+    async fn ensure(&self, connection: &mut Connection, tables: &[&'static TableDecl]) -> Result<(), Fault> {
+        tables::ensure(connection, tables).await
+    }
+}
+
+async fn rows(
+    connection: &mut Connection,
+    table: &'static TableDecl,
+    text: &str,
+    parameters: Vec<Value>,
+) -> Result<Answer, Failure> {
+    let (rows, _) = connection.run(text, parameters).await?;
+    let rows: Result<Vec<StoredRow>, String> =
+        rows.iter().map(|row| stored_row(table, &RowCells(row))).collect();
+    rows.map(Answer::Rows).map_err(|detail| Failure::Nothing(Fault::corrupt(detail)))
+}
+
+/// Sends one text whose repetition does no harm.
+async fn say(connection: &mut Connection, text: &[u8]) -> Result<(), Failure> {
+    match connection.say(text).await {
+        Ok(_) => Ok(()),
+        Err(Cut { error, .. }) => {
+            let failure = fault::failure(&error);
+            connection.settle(&failure).await;
+            Err(failure)
+        }
+    }
+}
+
+/// Sends the texts of a commit, and reads its verdict.
+async fn commit_all(
+    connection: &mut Connection,
+    script: &Script,
+    mutations: &[Mutation],
+    sent: &mut bool,
+) -> Result<Option<usize>, Failure> {
+    let count = script.texts.len();
+    let mut cell = None;
+    let mut affected = 0;
+    for (number, text) in (1..).zip(&script.texts) {
+        // The `COMMIT` is in the last one.
+        *sent = number == count;
+        match connection.say(text).await {
+            Ok(said) => {
+                cell = cell.or(said.cell);
+                affected = said.affected;
+            }
+            Err(cut) => return failed(connection, script.judge, cut).await,
+        }
+    }
+    let strange = || Failure::Broken(Fault::corrupt("the server answered a commit with something else"));
+    match (script.judge, cell) {
+        (Judge::Always | Judge::Inserted, _) => Ok(None),
+        (Judge::Found, _) => Ok((affected == 0).then_some(0)),
+        (Judge::Answered, Some(cell)) => match position(&cell) {
+            Some(-1) => Ok(None),
+            Some(at) => {
+                usize::try_from(at).ok().filter(|at| *at < mutations.len()).map(Some).ok_or_else(strange)
+            }
+            None => Err(strange()),
+        },
+        (Judge::Answered, None) => Err(strange()),
+    }
+}
+
+/// Texts are answered with texts.
+fn position(cell: &Value) -> Option<i64> {
+    match cell {
+        Value::Int(n) => Some(*n),
+        Value::Bytes(digits) => str::from_utf8(digits).ok()?.parse().ok(),
+        _ => None,
+    }
+}
+
+async fn failed(connection: &mut Connection, judge: Judge, cut: Cut) -> Result<Option<usize>, Failure> {
+    let is_taken = matches!(&cut.error, Error::Server(error) if error.code == fault::DUPLICATE);
+    let failure = match fault::failure(&cut.error) {
+        // The verdict was answered: what failed is the `COMMIT`, and of its errors only a victim's says that it is undone.
+        Failure::Nothing(fault) if cut.answered => Failure::Broken(fault),
+        failure => failure,
+    };
+    connection.settle(&failure).await;
+    if judge == Judge::Inserted && is_taken { Ok(Some(0)) } else { Err(failure) }
+}

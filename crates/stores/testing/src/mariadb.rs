@@ -1,0 +1,307 @@
+//! MariaDB: its own data folder, its own port, one user with a password.
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::process::{command_as, end, find, free_port, give_to, run, signal, wait_until};
+use crate::{Trouble, skip};
+
+/// The system's user it runs as, when this process is root.
+pub const SYSTEM_USER: &str = "mysql";
+/// The user of every server made here, who may do everything.
+pub const USER: &str = "emmer";
+/// Its password. It holds characters that a URL must escape.
+pub const PASSWORD: &str = "only/for:tests";
+/// The same in a URL.
+const PASSWORD_ESCAPED: &str = "only%2Ffor%3Atests";
+/// The database of every server made here.
+pub const DATABASE: &str = "emmer";
+/// Debian's package.
+pub const PACKAGE: &str = "mariadb-server";
+/// Small, for many servers on one disk.
+const LOG_SIZE: &str = "--innodb-log-file-size=16M";
+/// How long a server is given to accept connections, after a crash too.
+const READY_LIMIT: Duration = Duration::from_secs(60);
+
+/// The programs of an installed MariaDB.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    server: PathBuf,
+    install: PathBuf,
+    admin: PathBuf,
+    client: PathBuf,
+}
+
+impl Programs {
+    /// Looks on the `PATH` and where Debian puts them.
+    ///
+    /// # Errors
+    /// [`Trouble::Missing`].
+    pub fn find() -> Result<Self, Trouble> {
+        let folders = [PathBuf::from("/usr/sbin"), PathBuf::from("/usr/bin")];
+        let program = |name: &str| {
+            let missing = || Trouble::Missing { program: format!("MariaDB ({name})"), package: PACKAGE };
+            find(name, &folders).ok_or_else(missing)
+        };
+        Ok(Self {
+            server: program("mariadbd")?,
+            install: program("mariadb-install-db")?,
+            admin: program("mariadb-admin")?,
+            client: program("mariadb")?,
+        })
+    }
+
+    /// Makes an empty data folder, `data`, in `folder`.
+    ///
+    /// # Errors
+    /// What the programs say.
+    pub fn initialize(&self, folder: &Path) -> Result<(), Trouble> {
+        give_to(SYSTEM_USER, folder)?;
+        let mut install = Command::new(&self.install);
+        install.arg("--no-defaults").arg(format!("--datadir={}", folder.join("data").display()));
+        install.args(["--auth-root-authentication-method=normal", "--skip-test-db", LOG_SIZE]);
+        if crate::process::is_root() {
+            install.arg(format!("--user={SYSTEM_USER}"));
+        }
+        run(install.current_dir(folder))
+    }
+
+    /// The server on an initialized folder; it writes to `log` there. Its start makes the user and the database.
+    ///
+    /// # Errors
+    /// The log cannot be written.
+    pub fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
+        let failed = |e: std::io::Error| Trouble::Failed(format!("{}: {e}", folder.display()));
+        let log = File::options().create(true).append(true).open(folder.join("log")).map_err(failed)?;
+        let init = folder.join("init.sql");
+        let script = format!(
+            "CREATE USER IF NOT EXISTS '{USER}'@'%' IDENTIFIED BY '{PASSWORD}';\n\
+             GRANT ALL ON *.* TO '{USER}'@'%' WITH GRANT OPTION;\n\
+             CREATE DATABASE IF NOT EXISTS {DATABASE} CHARACTER SET latin1;\n"
+        );
+        fs::write(&init, script).map_err(failed)?;
+        let mut command = command_as(SYSTEM_USER, &self.server);
+        command.arg("--no-defaults").current_dir(folder);
+        for setting in [
+            format!("--datadir={}", folder.join("data").display()),
+            format!("--socket={}", folder.join("s.sock").display()),
+            format!("--pid-file={}", folder.join("pid").display()),
+            format!("--init-file={}", init.display()),
+            format!("--port={port}"),
+            "--bind-address=127.0.0.1".to_owned(),
+            "--skip-name-resolve".to_owned(),
+            "--max-connections=500".to_owned(),
+            "--innodb-buffer-pool-size=32M".to_owned(),
+            LOG_SIZE.to_owned(),
+            // What a killed server has written the kernel still writes; only a host that dies would lose it. Waiting
+            // for a disk that others keep busy would say nothing about the store.
+            "--innodb-flush-log-at-trx-commit=2".to_owned(),
+        ] {
+            command.arg(setting);
+        }
+        command.stdin(Stdio::null()).stdout(log.try_clone().map_err(failed)?).stderr(log);
+        Ok(command)
+    }
+
+    /// Waits until a server accepts connections and knows the user.
+    ///
+    /// # Errors
+    /// It ends or takes longer than a minute; the end of its log.
+    pub fn wait_until_ready(&self, child: &mut Child, folder: &Path, port: u16) -> Result<(), Trouble> {
+        let asks = || self.is_ready(port);
+        wait_until(child, &folder.join("log"), READY_LIMIT, asks)
+    }
+
+    /// Whether a server on `port` accepts connections of the user.
+    pub fn is_ready(&self, port: u16) -> bool {
+        // `ping` is content with a refusal; `status` is not.
+        let mut ask = Command::new(&self.admin);
+        connect(&mut ask, port).arg("status");
+        run(&mut ask).is_ok()
+    }
+
+    /// The command line client.
+    pub fn client(&self) -> &Path {
+        &self.client
+    }
+}
+
+/// How a program connects.
+fn connect(command: &mut Command, port: u16) -> &mut Command {
+    command.arg("--no-defaults").args(["--protocol=tcp", "-h", "127.0.0.1", "-u", USER]);
+    command.arg(format!("--port={port}")).env("MYSQL_PWD", PASSWORD)
+}
+
+/// The address of a database for `emmer_store_mysql`.
+pub fn url(port: u16, database: &str) -> String {
+    format!("mariadb://{USER}:{PASSWORD_ESCAPED}@127.0.0.1:{port}/{database}")
+}
+
+/// A server for one test. Dropped, it ends and its folder is removed.
+#[derive(Debug)]
+pub struct MariadbServer {
+    programs: Programs,
+    child: Child,
+    folder: TempDir,
+    port: u16,
+    /// More of the server's options.
+    options: Vec<String>,
+}
+
+impl MariadbServer {
+    /// Makes a data folder and starts a server on it.
+    ///
+    /// # Errors
+    /// MariaDB is not installed or does not start.
+    pub fn start() -> Result<Self, Trouble> {
+        Self::start_with(&[])
+    }
+
+    /// The same with more of the server's options (`--name=value`).
+    ///
+    /// # Errors
+    /// MariaDB is not installed or does not start.
+    pub fn start_with(options: &[&str]) -> Result<Self, Trouble> {
+        let programs = Programs::find()?;
+        let folder = TempDir::with_prefix("emmer-mariadb-").map_err(|e| Trouble::Failed(e.to_string()))?;
+        copy_template(&programs, folder.path())?;
+        let port = free_port()?;
+        let options: Vec<String> = options.iter().map(|&o| o.to_owned()).collect();
+        let child = launch(&programs, folder.path(), port, &options)?;
+        Ok(Self { programs, child, folder, port, options })
+    }
+
+    /// The same for a test that is skipped, loudly, where MariaDB is not installed.
+    ///
+    /// # Panics
+    /// In CI when MariaDB is not installed, and everywhere when it is but does not start.
+    pub fn start_or_skip(test: &str) -> Option<Self> {
+        Self::start().map_err(|trouble| skip(test, &trouble)).ok()
+    }
+
+    /// The address of a database on it.
+    pub fn url(&self, database: &str) -> String {
+        url(self.port, database)
+    }
+
+    /// The port it listens on, at 127.0.0.1.
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// What the command line client prints for `sql` in the database [`DATABASE`], one line a row, tabs between columns.
+    ///
+    /// # Errors
+    /// What the client says.
+    pub fn sql(&self, sql: &str) -> Result<String, Trouble> {
+        let failed = |words: String| Trouble::Failed(format!("mariadb: {words}"));
+        let mut client = Command::new(self.programs.client());
+        connect(&mut client, self.port).args([
+            "--batch",
+            "--default-character-set=utf8mb4",
+            "-e",
+            sql,
+            DATABASE,
+        ]);
+        let ended = client.output().map_err(|e| failed(e.to_string()))?;
+        if !ended.status.success() {
+            return Err(failed(String::from_utf8_lossy(&ended.stderr).into_owned()));
+        }
+        Ok(String::from_utf8_lossy(&ended.stdout).into_owned())
+    }
+
+    /// Kills it as a crash would.
+    pub fn kill(&mut self) {
+        // It may have died by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Starts it again on the same data and port after [`kill`](Self::kill).
+    ///
+    /// # Errors
+    /// It does not start within a minute.
+    pub fn start_again(&mut self) -> Result<(), Trouble> {
+        self.child = launch(&self.programs, self.folder.path(), self.port, &self.options)?;
+        Ok(())
+    }
+
+    /// Sends it a signal (`STOP`, `CONT`, ...).
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn signal(&self, name: &str) -> Result<(), Trouble> {
+        signal(self.child.id(), name)
+    }
+}
+
+/// Copies an empty data folder that is made once on this machine, in the system's temporary folder: making one takes
+/// seconds.
+fn copy_template(programs: &Programs, folder: &Path) -> Result<(), Trouble> {
+    let failed = |e: std::io::Error| Trouble::Failed(e.to_string());
+    let about = fs::metadata(&programs.server).map_err(failed)?;
+    // One for each version of the server and each user.
+    let who = if crate::process::is_root() { "root" } else { "user" };
+    let name = format!("emmer-mariadb-empty-{who}-{}-{}", about.len(), about.mtime());
+    let template = std::env::temp_dir().join(name);
+    if !template.is_dir() {
+        let made = TempDir::with_prefix("emmer-mariadb-").map_err(failed)?;
+        programs.initialize(made.path())?;
+        // Somebody else may be faster.
+        if fs::rename(made.path(), &template).is_ok() {
+            let _ = made.keep();
+        }
+    }
+    run(Command::new("cp").arg("-a").arg(template.join("data")).arg(folder))?;
+    give_to(SYSTEM_USER, folder)
+}
+
+fn launch(programs: &Programs, folder: &Path, port: u16, options: &[String]) -> Result<Child, Trouble> {
+    let mut command = programs.server(folder, port)?;
+    let mut child = command.args(options).spawn().map_err(|e| Trouble::Failed(e.to_string()))?;
+    if let Err(trouble) = programs.wait_until_ready(&mut child, folder, port) {
+        end(&mut child, "KILL");
+        return Err(trouble);
+    }
+    Ok(child)
+}
+
+impl Drop for MariadbServer {
+    fn drop(&mut self) {
+        // Its data go with it: nothing to put in order first.
+        end(&mut self.child, "KILL");
+    }
+}
+
+#[cfg(feature = "suite")]
+impl crate::suite::TestServer for MariadbServer {
+    fn version(&self) -> String {
+        let version = self.sql("SELECT VERSION()").unwrap_or_default();
+        format!("MariaDB {}", version.lines().nth(1).unwrap_or_default())
+    }
+
+    fn port(&self) -> u16 {
+        self.port
+    }
+
+    fn url_at(&self, port: u16) -> String {
+        url(port, DATABASE)
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn kill(&mut self) {
+        Self::kill(self);
+    }
+
+    fn start_again(&mut self) -> Result<(), Trouble> {
+        Self::start_again(self)
+    }
+}
