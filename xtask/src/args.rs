@@ -1,6 +1,7 @@
 //! The command line.
 
 use crate::services::{self, Action};
+use crate::stores::STORES;
 
 /// What to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +27,8 @@ pub(crate) struct Options {
     pub(crate) packages: Vec<String>,
     /// Check the advisory database too; it is fetched from the network.
     pub(crate) advisories: bool,
+    /// Everything for this system store, and nothing else.
+    pub(crate) store: Option<String>,
 }
 
 /// The steps of `test`, in the order they run.
@@ -40,13 +43,18 @@ Project tasks. Usage: cargo xtask TASK [OPTIONS]
              --only A,B     run these steps only: fmt, tidy, clippy, test, doc, deny
              --package NAME compile and test this package only (may be given more than once)
              --advisories   let deny fetch and check the advisory database too
+             --store NAME   everything for one system store, against its real server: its tests,
+                            the demo, and a cluster that outlives a restart of the server
+                            (sqlite, postgres, mariadb, redis, zookeeper, consul, etcd, and
+                            sqlserver and oracle where TEST_MSSQL_URL and TEST_ORACLE_URL are set)
   ci       the same as the build machine runs it: Cargo.lock is binding, and cargo-deny
            is compiled into target/tools when it is missing (takes minutes, once)
   tidy     check the house rules: layers, sans-IO purity, file size, words, documents
   layers   print the table of layers as ARCHITECTURE.md shows it
   services up|down|status|install [NAME]
-           real servers to try things with (postgres), on private ports and in temporary
-           folders; install uses apt-get for what is missing; tests start their own
+           real servers to try things with (postgres, mariadb, redis, zookeeper, consul, etcd),
+           on private ports and in temporary folders; up and install use apt-get for what is
+           missing; tests start servers of their own
   help     print this
 
 `test` behaves as `ci` where the environment says CI=true. Where EMMER_TOOLS names a folder,
@@ -88,10 +96,9 @@ fn services_task(args: &[String]) -> Result<Task, String> {
         "install" => Action::Install,
         other => return Err(format!("`services` can up, down, status and install, not `{other}`")),
     };
-    match names.iter().find(|name| !services::NAMES.contains(&name.as_str())) {
-        Some(unknown) => {
-            Err(format!("there is no server `{unknown}`; there is {}", services::NAMES.join(", ")))
-        }
+    let known = services::names();
+    match names.iter().find(|name| !known.contains(&name.as_str())) {
+        Some(unknown) => Err(format!("there is no server `{unknown}`; there are {}", known.join(", "))),
         None => Ok(Task::Services(action, names.to_vec())),
     }
 }
@@ -110,6 +117,7 @@ fn options(args: &[String], ci: bool) -> Result<Options, String> {
             "--package" | "-p" => {
                 options.packages.push(args.next().ok_or("`--package` needs a name")?.to_owned());
             }
+            "--store" => options.store = Some(store(args.next())?),
             other => return Err(format!("there is no option `{other}`; see `cargo xtask help`")),
         }
     }
@@ -117,6 +125,15 @@ fn options(args: &[String], ci: bool) -> Result<Options, String> {
         return Err(format!("there is no step `{unknown}`; the steps are {}", STEPS.join(", ")));
     }
     Ok(options)
+}
+
+fn store(name: Option<&String>) -> Result<String, String> {
+    let known: Vec<&str> = STORES.iter().map(|store| store.name).collect();
+    match name {
+        Some(name) if known.contains(&name.as_str()) => Ok(name.clone()),
+        Some(name) => Err(format!("there is no store `{name}`; there are {}", known.join(", "))),
+        None => Err("`--store` needs the name of a store".to_owned()),
+    }
 }
 
 #[cfg(test)]
@@ -149,6 +166,9 @@ mod tests {
         assert!(parse_words("test --package").is_err());
         assert!(parse_words("tidy now").is_err());
         assert!(parse_words("services").is_err() && parse_words("services up oracle").is_err());
+        assert!(parse_words("test --store redit").unwrap_err().contains("zookeeper"));
+        let expected = Options { store: Some("redis".to_owned()), ..Options::default() };
+        assert_eq!(parse_words("test --store redis"), Ok(Task::Test(expected)));
         assert_eq!(parse_words("services up"), Ok(Task::Services(Action::Up, vec![])));
     }
 

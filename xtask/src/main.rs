@@ -4,11 +4,13 @@ mod args;
 mod deny;
 mod excerpt;
 mod libtest;
+mod live;
 mod lock;
 mod report;
 mod run;
 mod services;
 mod steps;
+mod stores;
 mod tidy;
 mod workspace;
 

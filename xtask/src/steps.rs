@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::args::{Options, STEPS};
 use crate::report::{Counts, Row, Verdict};
 use crate::run::{self, Job, Ran};
-use crate::{deny, libtest, lock, services, tidy, workspace};
+use crate::{deny, libtest, live, lock, services, stores, tidy, workspace};
 
 /// The longest a step may take, compiling included, before it counts as hanging. The limits of all steps together
 /// stay below the 90 minutes that the build machine grants.
@@ -22,8 +22,8 @@ const TEST_LIMIT: Duration = Duration::from_secs(40 * 60);
 const PATIENCE: u32 = 4;
 
 /// What every step needs to know.
-struct Context {
-    root: PathBuf,
+pub(crate) struct Context {
+    pub(crate) root: PathBuf,
     logs: PathBuf,
     options: Options,
 }
@@ -34,7 +34,17 @@ pub(crate) fn run(mut options: Options) -> Result<Vec<Row>, String> {
     let root = workspace::root()?;
     let logs = root.join("target").join("xtask");
     std::fs::create_dir_all(&logs).map_err(|e| format!("{}: {e}", logs.display()))?;
+    let store = options.store.as_deref().and_then(stores::named);
+    if let Some(store) = store {
+        options.packages = vec![store.package.to_owned()];
+        options.only = vec!["test".to_owned()];
+    }
     let context = Context { root, logs, options };
+    if let Some(store) = store {
+        let mut rows = tests(&context)?;
+        rows.extend(live::rows(&context, store)?);
+        return Ok(rows);
+    }
     let mut rows = vec![toolchain(&context), lock::check(&context.root)];
     for step in STEPS {
         match left_out(&context.options, step) {
@@ -99,7 +109,7 @@ fn toolchain(context: &Context) -> Row {
 }
 
 /// A command that passes or fails as a whole.
-fn check(context: &Context, name: &str, command: Command) -> Result<Vec<Row>, String> {
+pub(crate) fn check(context: &Context, name: &str, command: Command) -> Result<Vec<Row>, String> {
     let ran = run_job(context, name, command, STEP_LIMIT, &mut |_| {})?;
     show_failure(context, name, &ran);
     Ok(vec![Row::check(name, verdict(&ran), ran.took)])
@@ -189,7 +199,14 @@ fn tests(context: &Context) -> Result<Vec<Row>, String> {
         services::run(&services::Action::Install, &[])?;
     }
     let mut command = cargo(context, "test", &["--no-fail-fast"]);
-    command.env("RUST_BACKTRACE", "1");
+    // Tests of stores tell here which server they ran against. A file of last time tells of last time.
+    let told = context.logs.join("stores.txt");
+    if let Err(error) = std::fs::remove_file(&told)
+        && error.kind() != std::io::ErrorKind::NotFound
+    {
+        return Err(format!("{}: {error}", told.display()));
+    }
+    command.env("RUST_BACKTRACE", "1").env(emmer_test_servers::report::VARIABLE, &told);
     let mut reader = libtest::Reader::default();
     let ran = run_job(context, "test", command, TEST_LIMIT, &mut |line| reader.line(line))?;
     if !ran.success {
@@ -199,9 +216,15 @@ fn tests(context: &Context) -> Result<Vec<Row>, String> {
     for test in &reader.ignored {
         println!("    ignored: {test}");
     }
-    let groups: Vec<_> = reader.groups().map(group_row).collect();
-    let mut rows = vec![test_row(&ran, &reader.failed, &groups)];
-    rows.extend(groups);
+    let told = stores::Told::read(&told);
+    for (test, why) in &told.skipped {
+        println!("    skipped: {test}: {why}");
+    }
+    let groups: Vec<libtest::Group> = reader.groups().cloned().collect();
+    let group_rows: Vec<_> = groups.iter().map(group_row).collect();
+    let mut rows = vec![test_row(&ran, &reader.failed, &group_rows)];
+    rows.extend(group_rows);
+    rows.extend(stores::rows(&told, &groups, context.options.ci));
     Ok(rows)
 }
 

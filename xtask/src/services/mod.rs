@@ -1,20 +1,20 @@
 //! `cargo xtask services`: real servers for trying things by hand, as child processes on private ports and in folders of
 //! their own. A server this task did not start is never touched.
 
-mod postgres;
+mod install;
+mod servers;
 mod state;
-
-use std::process::Command;
 
 use emmer_test_servers::{Trouble, process};
 
 use crate::workspace;
+use servers::{SERVERS, Server};
 use state::State;
 
 /// What to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Start servers that do not run.
+    /// Start servers that do not run, installing what is missing.
     Up,
     /// End servers this task started.
     Down,
@@ -24,26 +24,33 @@ pub(crate) enum Action {
     Install,
 }
 
-/// The servers there are.
-pub(crate) const NAMES: &[&str] = &["postgres"];
+/// The names of the servers there are.
+pub(crate) fn names() -> Vec<&'static str> {
+    SERVERS.iter().map(|server| server.name).collect()
+}
 
 /// Does it for the servers named, or for all. Whether every one is as asked.
 pub(crate) fn run(action: &Action, names: &[String]) -> Result<bool, String> {
     let root = workspace::root()?;
-    let chosen = NAMES.iter().filter(|name| names.is_empty() || names.iter().any(|n| n == *name));
+    let chosen: Vec<&Server> = SERVERS
+        .iter()
+        .filter(|server| names.is_empty() || names.iter().any(|name| name == server.name))
+        .collect();
+    if *action == Action::Install {
+        return install::install(&chosen);
+    }
     let mut fine = true;
-    for name in chosen {
-        let state = State::of(&root, name);
+    for server in chosen {
+        let state = State::of(&root, server.name);
         let line = match action {
-            Action::Up => up(name, &state),
-            Action::Down => down(name, &state),
-            Action::Status => Ok(status(name, &state)),
-            Action::Install => install(name),
+            Action::Down => down(server, &state),
+            Action::Status => Ok(status(server, &state)),
+            Action::Up | Action::Install => up(server, &state).map(|url| format!("{}: {url}", server.name)),
         };
         match line {
             Ok(line) => println!("{line}"),
             Err(trouble) => {
-                println!("{name}: {trouble}");
+                println!("{}: {trouble}", server.name);
                 fine = false;
             }
         }
@@ -51,46 +58,39 @@ pub(crate) fn run(action: &Action, names: &[String]) -> Result<bool, String> {
     Ok(fine)
 }
 
-fn up(name: &str, state: &State) -> Result<String, Trouble> {
-    if let Some(running) = state.running() {
-        return Ok(format!("{name}: already running at {}", running.url));
-    }
-    println!("{name}: starting...");
-    let started = match name {
-        "postgres" => postgres::start(state.folder())?,
-        other => return Err(Trouble::Failed(format!("there is no server {other}"))),
-    };
-    state.write(&started)?;
-    Ok(format!("{name}: {}", started.url))
+/// The address of a server that was started, or ran already.
+pub(crate) fn started(name: &str) -> Result<String, String> {
+    let root = workspace::root()?;
+    let server = SERVERS.iter().find(|server| server.name == name);
+    let server = server.ok_or_else(|| format!("there is no server {name}"))?;
+    up(server, &State::of(&root, name)).map_err(|trouble| trouble.to_string())
 }
 
-fn down(name: &str, state: &State) -> Result<String, Trouble> {
+fn up(server: &Server, state: &State) -> Result<String, Trouble> {
+    if let Some(running) = state.running() {
+        return Ok(running.url);
+    }
+    if (server.find)().is_err() {
+        install::install(&[server]).map_err(Trouble::Failed)?;
+        // What is still missing is named by the start.
+    }
+    println!("{}: starting...", server.name);
+    let started = server.start(state.folder())?;
+    state.write(&started)?;
+    Ok(started.url)
+}
+
+fn down(server: &Server, state: &State) -> Result<String, Trouble> {
+    let name = server.name;
     let Some(running) = state.running() else { return Ok(format!("{name}: not running")) };
-    process::signal(running.pid, "INT")?;
+    process::signal(running.pid, server.end_signal)?;
     state.wait_until_gone(&running)?;
     Ok(format!("{name}: ended"))
 }
 
-fn status(name: &str, state: &State) -> String {
+fn status(server: &Server, state: &State) -> String {
     match state.running() {
-        Some(running) => format!("{name}: {} (process {})", running.url, running.pid),
-        None => format!("{name}: not running"),
+        Some(running) => format!("{}: {} (process {})", server.name, running.url, running.pid),
+        None => format!("{}: not running", server.name),
     }
-}
-
-/// Installs a server's package where its programs are missing. Needs root, as the package manager does.
-fn install(name: &str) -> Result<String, Trouble> {
-    let Some(package) = postgres::missing() else { return Ok(format!("{name}: installed")) };
-    println!("{name}: installing {package} (apt-get)...");
-    let apt = |arguments: &[&str]| {
-        process::run(Command::new("apt-get").args(arguments).env("DEBIAN_FRONTEND", "noninteractive"))
-    };
-    // An index out of date or a network that is away shows in the second step, with the package's name.
-    let updated = apt(&["update", "-q"]);
-    let installed = apt(&["install", "-y", "-q", "--no-install-recommends", package]);
-    installed.map_err(|trouble| match updated {
-        Err(first) => Trouble::Failed(format!("{package} cannot be installed: {first}; {trouble}")),
-        Ok(()) => Trouble::Failed(format!("{package} cannot be installed: {trouble}")),
-    })?;
-    Ok(format!("{name}: installed"))
 }

@@ -40,6 +40,7 @@ impl<S: Starter> Local<S> {
         Ok(Self { starter, child, folder, port })
     }
 
+    #[cfg(feature = "suite")]
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
