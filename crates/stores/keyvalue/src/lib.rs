@@ -8,6 +8,7 @@
 //! | [`fault`] | failures, and whether they leave the outcome unknown |
 //! | [`known`] | the tables a store has seen on its server |
 //! | [`marks`] | texts that never come back |
+//! | [`revisions`] | the server's own revision of a key as an etag |
 //! | [`tls`] | certificates |
 //! | `http` | requests to one of several servers, with a deadline (feature `http`) |
 //!
@@ -22,6 +23,7 @@ pub mod known;
 pub mod layout;
 pub mod marks;
 pub mod place;
+pub mod revisions;
 pub mod tls;
 
 pub use fault::{Failure, Fault};

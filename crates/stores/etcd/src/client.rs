@@ -1,0 +1,150 @@
+//! The gateway: requests with a token, answers or failures.
+
+use std::sync::{Mutex, PoisonError};
+
+use emmer_store::{Result, StoreErrorKind};
+use emmer_store_keyvalue::http::{Answer, Http, Request};
+use emmer_store_keyvalue::{Failure, Fault, Place};
+use reqwest::Method;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value as Json, json};
+use tokio::time::Instant;
+
+use crate::fault::{Refused, refused};
+use crate::wire::Txn;
+
+/// What a URL looks like.
+const EXPECTED: &str =
+    "etcd://user:password@host:port,host:port with the parameters tls, ca_file, prefix and timeout_ms";
+
+/// A client of one etcd cluster.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) place: Place,
+    pub(crate) tls: bool,
+    http: Http,
+    /// Who we are, to servers that ask.
+    token: Mutex<Option<String>>,
+}
+
+impl Client {
+    /// Reads a URL; nothing is sent yet.
+    pub(crate) fn new(url: &str) -> Result<Self> {
+        let place = Place::parse(url, &["etcd"], 2379, &["tls", "ca_file"], EXPECTED)?;
+        if !place.path.is_empty() {
+            return Err(place.invalid("a path behind the hosts: etcd has no databases, use ?prefix="));
+        }
+        if place.user.is_none() && place.password.is_some() {
+            return Err(place.invalid("a password without a user"));
+        }
+        let ca_file = place.parameter("ca_file");
+        let tls = place.flag("tls")? || ca_file.is_some();
+        let http = Http::new(&place, tls, ca_file).map_err(|fault| fault.at(&place.name, "open"))?;
+        Ok(Self { place, tls, http, token: Mutex::default() })
+    }
+
+    /// When an operation that begins now must end.
+    pub(crate) fn deadline(&self) -> Instant {
+        Instant::now() + self.place.timeout
+    }
+
+    fn token(&self) -> std::sync::MutexGuard<'_, Option<String>> {
+        self.token.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks for a token, if the URL names a user.
+    pub(crate) async fn authenticate(&self, deadline: Instant) -> std::result::Result<(), Fault> {
+        #[derive(Deserialize)]
+        struct Authenticated {
+            token: String,
+        }
+        let Some(user) = &self.place.user else { return Ok(()) };
+        let password = self.place.password.as_deref().unwrap_or_default();
+        let body = json!({"name": user, "password": password}).to_string();
+        let request = Request::new(Method::POST, "/v3/auth/authenticate", body);
+        let answer = self.http.send(&request, deadline, true).await.map_err(Failure::fault)?;
+        if answer.status != 200 {
+            let fault = refused(&answer).failure().fault();
+            // A server that asks nobody for a name does not mind being told one.
+            return if fault.detail.contains("authentication is not enabled") { Ok(()) } else { Err(fault) };
+        }
+        let found: Authenticated = understood(&answer).map_err(Failure::fault)?;
+        *self.token() = Some(found.token);
+        Ok(())
+    }
+
+    /// Sends a request; what is not 200 comes back as why.
+    async fn once(
+        &self,
+        path: &str,
+        body: &Json,
+        deadline: Instant,
+        repeatable: bool,
+    ) -> std::result::Result<Answer, Refused> {
+        let mut request = Request::new(Method::POST, path, body.to_string());
+        request.token = self.token().clone().map(|token| ("authorization", token));
+        let answer = self.http.send(&request, deadline, repeatable).await.map_err(Refused::Otherwise)?;
+        if answer.status == 200 { Ok(answer) } else { Err(refused(&answer)) }
+    }
+
+    /// Sends a request, again with a new token when the old one is not valid any more.
+    pub(crate) async fn ask<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &Json,
+        deadline: Instant,
+        repeatable: bool,
+    ) -> std::result::Result<T, Refused> {
+        let answer = match self.once(path, body, deadline, repeatable).await {
+            Err(Refused::Token(_)) if self.place.user.is_some() => {
+                let renewed = self.authenticate(deadline).await;
+                renewed.map_err(|fault| Refused::Otherwise(Failure::Nothing(fault)))?;
+                self.once(path, body, deadline, repeatable).await?
+            }
+            answered => answered?,
+        };
+        understood(&answer).map_err(Refused::Otherwise)
+    }
+
+    /// Runs a transaction.
+    pub(crate) async fn txn(
+        &self,
+        body: &Json,
+        deadline: Instant,
+        repeatable: bool,
+    ) -> std::result::Result<Txn, Failure> {
+        self.ask("/v3/kv/txn", body, deadline, repeatable).await.map_err(Refused::failure)
+    }
+}
+
+/// An answer as what it should be. One that cannot be understood leaves everything open.
+fn understood<T: DeserializeOwned>(answer: &Answer) -> std::result::Result<T, Failure> {
+    serde_json::from_slice(&answer.body).map_err(|e| {
+        let detail = format!("the server answered something else: {e}: {}", answer.words());
+        Failure::Broken(Fault::new(StoreErrorKind::Corrupt, detail))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistakes_are_named_without_the_password() {
+        for (url, word) in [
+            ("etcd://bob:s3cret@h/db", "path"),
+            ("etcd://:s3cret@h", "without a user"),
+            ("etcd://bob:s3cret@h?tls=perhaps", "tls"),
+            ("etcd://bob:s3cret@h?ca_file=/not/there", "ca_file"),
+            ("etcd://bob:s3cret@h?lease=1", "lease"),
+        ] {
+            let error = Client::new(url).map(|c| c.tls).unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains(word) && !text.contains("s3cret"), "{url}: {text}");
+            assert_eq!(error.kind, StoreErrorKind::Invalid);
+        }
+        let client = Client::new("etcd://bob:s3cret@h").unwrap();
+        assert!(!format!("{client:?}").contains("s3cret"), "{client:?}");
+    }
+}

@@ -1,0 +1,85 @@
+//! Keys and values as rows.
+
+use std::collections::BTreeMap;
+
+use emmer_store::{StoredRow, TableDecl};
+use emmer_store_keyvalue::document;
+use emmer_store_keyvalue::layout::{Parts, parts, unescape};
+use emmer_store_keyvalue::revisions::etag_of;
+
+use crate::wire::KeyValue;
+
+/// What follows `prefix` in a key.
+pub(crate) fn rest<'a>(kv: &'a KeyValue, prefix: &str) -> Result<&'a str, String> {
+    let key = std::str::from_utf8(&kv.key).ok();
+    let rest = key.and_then(|key| key.strip_prefix(prefix));
+    rest.ok_or_else(|| format!("a key under {prefix} that is no text: a foreign writer was here"))
+}
+
+/// The row under an escaped row key.
+pub(crate) fn stored_row(decl: &TableDecl, escaped: &str, kv: &KeyValue) -> Result<StoredRow, String> {
+    let row_key = unescape(escaped).ok_or_else(|| format!("key {escaped:?} is no row key"))?;
+    let row = document::decode(decl, &row_key, &kv.value)?;
+    Ok(StoredRow { row, etag: etag_of(kv.mod_revision) })
+}
+
+/// All keys of a partition, in their order, as its rows, ordered by row key.
+pub(crate) fn partition(decl: &TableDecl, prefix: &str, kvs: &[KeyValue]) -> Result<Vec<StoredRow>, String> {
+    // A row's key is the beginning of its columns' keys, so it comes first.
+    let mut rows: BTreeMap<&str, StoredRow> = BTreeMap::new();
+    for kv in kvs {
+        match parts(rest(kv, prefix)?) {
+            Parts { row, column: None } => {
+                rows.insert(row, stored_row(decl, row, kv)?);
+            }
+            Parts { row, column: Some(column) } => {
+                // A column without its row is a foreign writer's: nothing to set it in.
+                if let Some(found) = rows.get_mut(row) {
+                    document::set_volatile(decl, &mut found.row, column, &kv.value)?;
+                }
+            }
+        }
+    }
+    let mut rows: Vec<StoredRow> = rows.into_values().collect();
+    // By the keys themselves: escaped they may have another order.
+    rows.sort_unstable_by(|a, b| a.row.key().cmp(b.row.key()));
+    Ok(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use emmer_core::Timestamp;
+    use emmer_store::{Column, ColumnType, Row, Value};
+
+    use super::*;
+
+    static DECL: TableDecl = TableDecl {
+        name: "t",
+        partition_key: "P",
+        row_key: "R",
+        columns: &[Column::new("N", ColumnType::Int), Column::new("At", ColumnType::Time).volatile()],
+        schema_version: 1,
+    };
+
+    fn kv(key: &str, value: &str, mod_revision: i64) -> KeyValue {
+        KeyValue { key: key.into(), value: value.into(), mod_revision }
+    }
+
+    #[test]
+    fn keys_become_rows_in_order() {
+        let kvs = [
+            kv("p/a", r#"{"P":"p","R":"a","N":1}"#, 3),
+            kv("p/a!", r#"{"P":"p","R":"a!"}"#, 4),
+            kv("p/a/At", "\"1970-01-01T00:00:00.007Z\"", 9),
+            kv("p/gone/At", "1", 9),
+        ];
+        let at = Value::Time(Timestamp::from_millis(7));
+        let wanted = [
+            StoredRow { row: Row::new("a").with("N", Value::Int(1)).with("At", at), etag: "3".into() },
+            StoredRow { row: Row::new("a!"), etag: "4".into() },
+        ];
+        assert_eq!(partition(&DECL, "p/", &kvs).unwrap(), wanted);
+        assert!(partition(&DECL, "q/", &kvs).is_err());
+        assert!(partition(&DECL, "p/", &[kv("p/a", "x", 1)]).unwrap_err().contains("JSON"));
+    }
+}

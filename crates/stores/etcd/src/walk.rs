@@ -1,0 +1,206 @@
+//! Reads of many keys, page by page at one revision; scans and clean-ups on them.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+use emmer_core::Timestamp;
+use emmer_store::{Row, StoredRow, TableDecl, Value};
+use emmer_store_keyvalue::layout::{Parts, parts, unescape};
+use emmer_store_keyvalue::{Failure, Fault, document};
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::fault::Refused;
+use crate::requests::remove_unchanged;
+use crate::rows::{rest, stored_row};
+use crate::store::EtcdStore;
+use crate::wire::{KeyValue, Range, encode, range_end, txn};
+
+/// The keys of one page.
+const PAGE_KEYS: u32 = 1_000;
+/// How often a read begins again because its revision was compacted.
+const COMPACTED_MAX: u32 = 5;
+/// The rows a clean-up deletes in one transaction.
+const CLEAN_UP_ROWS: usize = 100;
+
+impl EtcdStore {
+    /// Gives all keys that begin with `prefix` to `each`, in their order, as they were at one revision. `each` is given
+    /// none before a page that begins the read again.
+    pub(crate) async fn walk(
+        &self,
+        prefix: &str,
+        deadline: Instant,
+        each: &mut (dyn FnMut(Option<Vec<KeyValue>>) -> Result<(), String> + Send),
+    ) -> Result<(), Fault> {
+        let end = encode(range_end(prefix));
+        let mut compacted = 0;
+        'again: loop {
+            let (mut from, mut revision) = (prefix.as_bytes().to_vec(), 0);
+            loop {
+                let body = json!({
+                    "key": encode(&from), "range_end": end, "limit": PAGE_KEYS, "revision": revision.to_string()
+                });
+                let page: Range = match self.client().ask("/v3/kv/range", &body, deadline, true).await {
+                    Ok(page) => page,
+                    Err(Refused::Compacted(fault)) => {
+                        compacted += 1;
+                        if compacted > COMPACTED_MAX {
+                            return Err(fault);
+                        }
+                        each(None).map_err(Fault::corrupt)?;
+                        continue 'again;
+                    }
+                    Err(refused) => return Err(refused.failure().fault()),
+                };
+                let (more, last) = (page.more, page.kvs.last().map(|kv| kv.key.clone()));
+                if revision == 0 {
+                    revision = page.header.revision;
+                }
+                each(Some(page.kvs)).map_err(Fault::corrupt)?;
+                match last {
+                    Some(last) if more => {
+                        from = last;
+                        // The smallest key behind it.
+                        from.push(0);
+                    }
+                    _ => return Ok(()),
+                }
+            }
+        }
+    }
+
+    /// All keys of a partition.
+    pub(crate) async fn read_keys(&self, prefix: &str, deadline: Instant) -> Result<Vec<KeyValue>, Fault> {
+        let mut all: Vec<KeyValue> = Vec::new();
+        self.walk(prefix, deadline, &mut |page| {
+            match page {
+                Some(page) if all.is_empty() => all = page,
+                Some(page) => all.extend(page),
+                None => all.clear(),
+            }
+            Ok(())
+        })
+        .await?;
+        Ok(all)
+    }
+
+    pub(crate) async fn scan_all(
+        &self,
+        decl: &'static TableDecl,
+        column: &'static str,
+        range: RangeInclusive<i64>,
+        limit: usize,
+    ) -> Result<Vec<StoredRow>, Fault> {
+        let deadline = self.client().deadline();
+        self.must_know(decl, deadline).await?;
+        let prefix = self.client().place.layout.table(decl);
+        let mut found = Scan { decl, column, range, limit, rows: BTreeMap::new() };
+        self.walk(&prefix, deadline, &mut |page| match page {
+            Some(page) => page.iter().try_for_each(|kv| found.add(&prefix, kv)),
+            None => {
+                found.rows.clear();
+                Ok(())
+            }
+        })
+        .await?;
+        Ok(found.end())
+    }
+
+    pub(crate) async fn clean_up(
+        &self,
+        decl: &'static TableDecl,
+        partition: &str,
+        column: &'static str,
+        cutoff: Timestamp,
+    ) -> Result<u64, Fault> {
+        let deadline = self.client().deadline();
+        self.must_know(decl, deadline).await?;
+        let prefix = self.client().place.layout.partition(decl, partition);
+        let is_volatile = decl.column(column).is_some_and(|(_, c)| c.volatile);
+        let mut old = Vec::new();
+        for kv in self.read_keys(&prefix, deadline).await? {
+            let escaped = rest(&kv, &prefix).map_err(Fault::corrupt)?;
+            let Parts { row, column: found } = parts(escaped);
+            let at = match found {
+                None if !is_volatile => stored_row(decl, row, &kv).map_err(Fault::corrupt)?.row,
+                Some(name) if is_volatile && name == column => {
+                    let mut row = Row::new(row);
+                    document::set_volatile(decl, &mut row, name, &kv.value).map_err(Fault::corrupt)?;
+                    row
+                }
+                _ => continue,
+            };
+            if matches!(at.get(column), Some(Value::Time(at)) if *at < cutoff) {
+                let key = format!("{prefix}{row}");
+                old.push(remove_unchanged(decl, &key, &format!("{prefix}{escaped}"), kv.mod_revision));
+            }
+        }
+        let mut deleted = 0;
+        for part in old.chunks(CLEAN_UP_ROWS) {
+            // Repeated, it finds nothing to delete any more, and the count would be too small: that does no harm.
+            let body = txn(&[], part, &[]);
+            let answer = self.client().txn(&body, self.client().deadline(), true).await;
+            let answer = answer.map_err(Failure::fault)?;
+            let done = answer.responses.iter().filter_map(|r| r.response_txn.as_ref());
+            deleted += done.filter(|inner| inner.succeeded).count() as u64;
+        }
+        Ok(deleted)
+    }
+}
+
+/// The rows a scan has found so far, the first ones only.
+struct Scan {
+    decl: &'static TableDecl,
+    column: &'static str,
+    range: RangeInclusive<i64>,
+    limit: usize,
+    rows: BTreeMap<(String, String), StoredRow>,
+}
+
+impl Scan {
+    fn inside(&self, row: &Row) -> bool {
+        let (start, end) = (*self.range.start(), *self.range.end());
+        let inside = |n: i64| if start <= end { self.range.contains(&n) } else { n >= start || n <= end };
+        matches!(row.get(self.column), Some(Value::Int(n)) if inside(*n))
+    }
+
+    fn is_volatile(&self) -> bool {
+        self.decl.column(self.column).is_some_and(|(_, c)| c.volatile)
+    }
+
+    fn add(&mut self, prefix: &str, kv: &KeyValue) -> Result<(), String> {
+        let (partition, rest) = rest(kv, prefix)?.split_once('/').ok_or("a key without a row")?;
+        let Parts { row, column } = parts(rest);
+        let unescaped =
+            |text: &str| unescape(text).ok_or_else(|| format!("key {text:?} is not escaped as it should be"));
+        let key = (unescaped(partition)?, unescaped(row)?);
+        match column {
+            // Its key is the beginning of its columns' keys, so it came before them, if it is wanted.
+            Some(column) => {
+                if let Some(found) = self.rows.get_mut(&key) {
+                    document::set_volatile(self.decl, &mut found.row, column, &kv.value)?;
+                }
+            }
+            None => {
+                let found = stored_row(self.decl, row, kv)?;
+                if self.is_volatile() {
+                    // Whether it is wanted, its column will say.
+                    self.rows.insert(key, found);
+                } else if self.inside(&found.row) {
+                    self.rows.insert(key, found);
+                    if self.rows.len() > self.limit {
+                        self.rows.pop_last();
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn end(self) -> Vec<StoredRow> {
+        let (is_volatile, limit) = (self.is_volatile(), self.limit);
+        let wanted: Vec<bool> = self.rows.values().map(|r| !is_volatile || self.inside(&r.row)).collect();
+        let rows = self.rows.into_values().zip(wanted).filter(|(_, wanted)| *wanted);
+        rows.map(|(row, _)| row).take(limit).collect()
+    }
+}
