@@ -58,8 +58,10 @@ pub async fn dropped(url: &str, store: Store) {
     for read in futures_util::future::join_all(requests).await {
         read.unwrap();
     }
-    // One caller that gives up.
-    assert!(store.read_partition(&NUMBERS, "p").now_or_never().is_none());
+    // One caller that gives up, most likely in the middle: a server this near may have answered already.
+    if let Some(read) = store.read_partition(&NUMBERS, "p").now_or_never() {
+        read.unwrap();
+    }
     drop(store);
     let wait = async {
         while alive() > before {

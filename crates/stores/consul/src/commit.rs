@@ -1,0 +1,286 @@
+//! Commits, small and large; touches, appends and clean-ups, which are small commits of their own.
+
+use emmer_core::Timestamp;
+use emmer_store::{CommitOutcome, Mutation, Row, StoreErrorKind, StoredRow, TableDecl, Value};
+use emmer_store_keyvalue::revisions::revision_of;
+use emmer_store_keyvalue::{Failure, Fault, document};
+use tokio::time::Instant;
+
+use crate::client::words;
+use crate::fence::{FENCE, Fence};
+use crate::plan::{Plan, etags, first_conflict, index_of, record};
+use crate::rows;
+use crate::store::ConsulStore;
+use crate::wire::{OPERATIONS_MAX, Operation, TRANSACTION_BYTES_MAX};
+
+/// How often a commit begins again because others were faster, or a guess was wrong.
+const ATTEMPTS_MAX: u32 = 100;
+/// The rows of one transaction of an append, at least one operation each.
+const APPEND_ROWS: usize = 30;
+
+fn too_large(bytes: usize) -> Failure {
+    let detail = format!(
+        "a commit of {bytes} bytes as it is sent: Consul takes {TRANSACTION_BYTES_MAX} in one transaction (512 KiB, \
+         txn_max_req_len)"
+    );
+    Failure::Nothing(Fault::new(StoreErrorKind::Invalid, detail))
+}
+
+fn busy() -> Fault {
+    Fault::unavailable("others commit all the time")
+}
+
+impl ConsulStore {
+    pub(crate) async fn run_commit(
+        &self,
+        decl: &'static TableDecl,
+        partition: &str,
+        mutations: &[Mutation],
+    ) -> Result<CommitOutcome, Failure> {
+        let deadline = self.client().deadline();
+        self.must_know(decl, deadline).await?;
+        let prefix = self.partition(decl, partition);
+        for _ in 0..ATTEMPTS_MAX {
+            let guess = self.guesses().about(&prefix, mutations.iter().map(Mutation::row_key));
+            let plan = Plan::new(decl, partition, &prefix, mutations, &guess, &self.mark());
+            if plan.operations.len() > OPERATIONS_MAX {
+                return self.run_large(decl, partition, &prefix, mutations, deadline).await;
+            }
+            if plan.bytes() > TRANSACTION_BYTES_MAX {
+                return Err(too_large(plan.bytes()));
+            }
+            let errors = match self.client().txn(&plan.operations, deadline, false).await? {
+                Ok(answer) => {
+                    let index = index_of(&answer);
+                    self.learn_commit(&prefix, mutations, |_| index);
+                    return Ok(CommitOutcome::Committed(etags(mutations, |_| index)));
+                }
+                Err(errors) => errors,
+            };
+            if let Some(at) = plan.conflict(&errors) {
+                return Ok(CommitOutcome::Conflict(at));
+            }
+            if let Some(at) = self.look_again(&prefix, mutations, deadline).await? {
+                return Ok(CommitOutcome::Conflict(at));
+            }
+            if Instant::now() >= deadline {
+                break;
+            }
+        }
+        Err(Failure::Nothing(busy()))
+    }
+
+    /// After a refusal that says nothing certain: reads the rows of a commit once the fence is idle, and corrects the
+    /// guesses. The first condition that does not hold.
+    async fn look_again(
+        &self,
+        prefix: &str,
+        mutations: &[Mutation],
+        deadline: Instant,
+    ) -> Result<Option<usize>, Fault> {
+        let trees: Vec<String> = mutations.iter().map(|m| rows::column_key(m.row_key(), "")).collect();
+        let found = self.idle_snapshot(prefix, &trees, deadline).await?;
+        let indexes = found.indexes(prefix);
+        let rows = mutations.iter().map(|m| (m.row_key(), indexes.get(m.row_key()).copied().unwrap_or(0)));
+        self.guesses().learn(prefix, rows.collect::<Vec<_>>().into_iter());
+        Ok(first_conflict(mutations, &indexes))
+    }
+
+    /// Remembers what a commit did to the rows it did not have an etag for.
+    fn learn_commit(&self, prefix: &str, mutations: &[Mutation], index_of: impl Fn(&str) -> Option<i64>) {
+        let rows = mutations.iter().filter_map(|mutation| match mutation {
+            Mutation::Upsert { row } => Some((row.key(), index_of(row.key()).unwrap_or(0))),
+            Mutation::Delete { row_key, .. } => Some((row_key.as_str(), 0)),
+            _ => None,
+        });
+        self.guesses().learn(prefix, rows.collect::<Vec<_>>().into_iter());
+    }
+
+    /// A commit that needs more operations than one transaction takes: see the crate's documentation.
+    async fn run_large(
+        &self,
+        decl: &'static TableDecl,
+        partition: &str,
+        prefix: &str,
+        mutations: &[Mutation],
+        deadline: Instant,
+    ) -> Result<CommitOutcome, Failure> {
+        for _ in 0..ATTEMPTS_MAX {
+            if Instant::now() >= deadline {
+                break;
+            }
+            let mark = self.mark();
+            let Some(closed) = self.close_fence(prefix, &mark, deadline).await? else { continue };
+            let found = self.snapshot(prefix, &[], deadline).await?;
+            if found.fence.index != closed {
+                continue;
+            }
+            let indexes = found.indexes(prefix);
+            if let Some(at) = first_conflict(mutations, &indexes) {
+                // Others would open it too, later.
+                let _ = self.open_fence(prefix, closed, deadline).await;
+                return Ok(CommitOutcome::Conflict(at));
+            }
+            let record = record(decl, partition, mutations, &indexes, &mark);
+            let committing = Fence::Committing(record.clone()).encode(&mark)?;
+            let commit = Operation::cas(&format!("{prefix}{FENCE}"), &committing, closed);
+            if commit.bytes() > TRANSACTION_BYTES_MAX {
+                let _ = self.open_fence(prefix, closed, deadline).await;
+                return Err(too_large(commit.bytes()));
+            }
+            // This is the commit.
+            let Ok(answer) = self.client().txn(&[commit], deadline, false).await? else { continue };
+            // From here on it has happened; only its etags may stay unknown.
+            let index = index_of(&answer).unwrap_or(0);
+            let written = async {
+                self.write_out(prefix, &record, index, deadline).await?;
+                self.snapshot(prefix, &[], deadline).await
+            };
+            let found = written.await.map_err(Failure::Broken)?;
+            let ours = |row_key: &str| {
+                let key = format!("{prefix}{}", rows::key(row_key));
+                let kv = found.kvs.iter().find(|kv| kv.key == key)?;
+                let begin = format!("{{\"{}\":\"{mark}\"", rows::COMMIT);
+                kv.value.starts_with(begin.as_bytes()).then_some(kv.modify_index)
+            };
+            self.learn_commit(prefix, mutations, ours);
+            return Ok(CommitOutcome::Committed(etags(mutations, ours)));
+        }
+        Err(Failure::Nothing(busy()))
+    }
+
+    /// Turns the fence from idle to closing; when it was written, or none when others were faster.
+    async fn close_fence(&self, prefix: &str, mark: &str, deadline: Instant) -> Result<Option<i64>, Failure> {
+        let idle = self.idle_snapshot(prefix, &[FENCE.to_owned()], deadline).await?;
+        let closing = Fence::Closing { by: mark.to_owned() }.encode(mark)?;
+        let close = Operation::cas(&format!("{prefix}{FENCE}"), &closing, idle.fence.index);
+        match self.client().txn(&[close], deadline, false).await {
+            Ok(Ok(answer)) => Ok(index_of(&answer)),
+            Ok(Err(_)) => Ok(None),
+            // Whether it is closed or not, nothing of the commit has happened, nor will.
+            Err(failure) => Err(Failure::Nothing(failure.fault())),
+        }
+    }
+
+    /// Sets a volatile column, if the row is there and no commit is half written.
+    pub(crate) async fn touch_one(
+        &self,
+        decl: &'static TableDecl,
+        partition: &str,
+        row_key: &str,
+        column: &str,
+        value: &Value,
+    ) -> Result<(), Fault> {
+        let deadline = self.client().deadline();
+        self.must_know(decl, deadline).await?;
+        let prefix = self.partition(decl, partition);
+        let own = format!("{prefix}{}", rows::key(row_key));
+        let target = format!("{prefix}{}", rows::column_key(row_key, column));
+        let text = document::encode_value(value);
+        for _ in 0..ATTEMPTS_MAX {
+            let guess = self.guesses().about(&prefix, std::iter::empty());
+            let fence = Operation::check(&format!("{prefix}{FENCE}"), guess.fence);
+            let set = [fence, Operation::get(&own), Operation::set(&target, &text)];
+            match self.client().txn(&set, deadline, true).await.map_err(Failure::fault)? {
+                Ok(_) => return Ok(()),
+                Err(errors) if errors.iter().any(|error| error.op_index == 0) => {
+                    self.idle_snapshot(&prefix, &[FENCE.to_owned()], deadline).await?;
+                }
+                Err(_) => return Err(Fault::new(StoreErrorKind::NotFound, "the row is not there")),
+            }
+        }
+        Err(busy())
+    }
+
+    /// Adds the rows that are not there.
+    pub(crate) async fn append_all(
+        &self,
+        decl: &'static TableDecl,
+        partition: &str,
+        rows: Vec<Row>,
+    ) -> Result<(), Failure> {
+        let mut left: Vec<Mutation> = rows.into_iter().map(|row| Mutation::Insert { row }).collect();
+        while !left.is_empty() {
+            let mut part = left.split_off(left.len().saturating_sub(APPEND_ROWS));
+            // Each round adds all that is left of the part, or finds one that is there already.
+            while !part.is_empty() {
+                match self.run_commit(decl, partition, &part).await? {
+                    CommitOutcome::Conflict(at) if at < part.len() => {
+                        part.remove(at);
+                    }
+                    _ => break,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn clean_up(
+        &self,
+        decl: &'static TableDecl,
+        partition: &str,
+        column: &'static str,
+        cutoff: Timestamp,
+    ) -> Result<u64, Fault> {
+        let is_old = |row: &StoredRow| matches!(row.row.get(column), Some(Value::Time(at)) if *at < cutoff);
+        let prefix = self.partition(decl, partition);
+        let mut deleted = 0;
+        for _ in 0..ATTEMPTS_MAX {
+            let deadline = self.client().deadline();
+            self.must_know(decl, deadline).await?;
+            let found = self.idle_snapshot(&prefix, &[], deadline).await?;
+            let mut old = rows::partition(decl, &prefix, &found.kvs).map_err(Fault::corrupt)?;
+            old.retain(is_old);
+            let column_index = |row_key: &str| {
+                let key = format!("{prefix}{}", rows::column_key(row_key, column));
+                found.kvs.iter().find(|kv| kv.key == key).map(|kv| kv.modify_index)
+            };
+            let is_volatile = decl.column(column).is_some_and(|(_, c)| c.volatile);
+            let each = 3 + document::volatile_names(decl).count();
+            let mut again = false;
+            for part in old.chunks((OPERATIONS_MAX - 1) / each.min(OPERATIONS_MAX - 1)) {
+                let mut all = vec![Operation::check(&format!("{prefix}{FENCE}"), found.fence.index)];
+                for row in part {
+                    let key = row.row.key();
+                    if let Some(index) = column_index(key).filter(|_| is_volatile) {
+                        all.push(Operation::check(
+                            &format!("{prefix}{}", rows::column_key(key, column)),
+                            index,
+                        ));
+                    }
+                    let index = revision_of(&row.etag).unwrap_or(0);
+                    let own = format!("{prefix}{}", rows::key(key));
+                    // Not `delete-cas`: to delete what is not there is no failure to Consul.
+                    all.extend([Operation::check(&own, index), Operation::delete(&own)]);
+                    let names = document::volatile_names(decl);
+                    all.extend(
+                        names.map(|n| Operation::delete(&format!("{prefix}{}", rows::column_key(key, n)))),
+                    );
+                }
+                // Repeated, it finds a row gone: that is read again, and the count may be too small, which does no harm.
+                match self.client().txn(&all, self.client().deadline(), true).await.map_err(Failure::fault)? {
+                    Ok(_) => deleted += part.len() as u64,
+                    Err(_) => again = true,
+                }
+            }
+            if !again {
+                return Ok(deleted);
+            }
+        }
+        Err(busy())
+    }
+
+    /// Makes a table, or finds it made.
+    pub(crate) async fn ensure(&self, decl: &'static TableDecl) -> Result<(), Fault> {
+        let deadline = self.client().deadline();
+        let shape = emmer_store::document::declaration(decl);
+        let make = Operation::cas(&self.client().place.layout.shape(decl), &shape, 0);
+        match self.client().txn(&[make], deadline, true).await.map_err(Failure::fault)? {
+            Ok(_) => {}
+            // There already, most likely; the look says what.
+            Err(errors) if errors.iter().all(|error| error.what.contains("stale")) => {}
+            Err(errors) => return Err(Fault::corrupt(words(&errors))),
+        }
+        self.look(decl, deadline).await
+    }
+}

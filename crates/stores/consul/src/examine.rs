@@ -1,0 +1,67 @@
+//! What Consul says about itself.
+
+use emmer_store::examine::{Examination, FindingLevel, FindingSubject};
+use emmer_store_keyvalue::Fault;
+use serde::Deserialize;
+
+use crate::client::Client;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+struct Agent {
+    config: Config,
+    debug_config: DebugConfig,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+struct Config {
+    version: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "PascalCase")]
+struct DebugConfig {
+    dev_mode: bool,
+}
+
+/// The whole report. What this token may not ask is left out.
+pub(crate) async fn examine(client: &Client) -> Result<Examination, Fault> {
+    let deadline = client.deadline();
+    // Something everybody may ask: whether anybody is there.
+    let peers: Vec<String> = client.get("/v1/status/peers", deadline).await?;
+    let mut found = Examination::of("Consul", "");
+    match client.get::<Agent>("/v1/agent/self", deadline).await {
+        Ok(agent) => {
+            found.version = agent.config.version;
+            if agent.debug_config.dev_mode {
+                found.may_lose_writes(
+                    "the agent runs in -dev mode and keeps everything in memory: a restart loses all commits; run a server \
+                     with -data-dir",
+                );
+            }
+        }
+        Err(fault) => found.add(
+            FindingLevel::Note,
+            FindingSubject::Permission,
+            format!(
+                "the agent does not say what it is ({}): version and -dev mode are unknown",
+                fault.detail
+            ),
+        ),
+    }
+    if peers.len() == 1 {
+        let text = "Consul has one server: its disk is the only copy of the cluster's tables";
+        found.add(FindingLevel::Note, FindingSubject::Durability, text);
+    }
+    if !client.has_token() {
+        let text =
+            "the URL names no token: whoever reaches the server may read and change the cluster's tables";
+        found.add(FindingLevel::Note, FindingSubject::Security, text);
+    }
+    if !client.tls {
+        let text = "the connection is not encrypted: add ?tls=true where the network is not private";
+        found.add(FindingLevel::Note, FindingSubject::Security, text);
+    }
+    Ok(found)
+}

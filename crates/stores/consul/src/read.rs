@@ -1,0 +1,193 @@
+//! Reads, and what must be done before them: nobody reads or writes past a commit that has happened and is not written out.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use emmer_store::{Row, StoredRow, TableDecl, Value};
+use emmer_store_keyvalue::layout::unescape;
+use emmer_store_keyvalue::{Failure, Fault};
+use tokio::time::{Instant, sleep};
+
+use crate::fence::{FENCE, Fence, Record, Seen};
+use crate::rows::{self, ROW};
+use crate::store::ConsulStore;
+use crate::wire::{KeyValue, Operation};
+
+/// How often a reader writes out commits it meets before it gives up.
+const SETTLE_MAX: u32 = 64;
+/// How often a writer looks at a closing fence before it opens it.
+const CLOSING_LOOKS: u32 = 10;
+/// How long it waits in between.
+const CLOSING_WAIT: Duration = Duration::from_millis(20);
+
+/// Keys of one partition at one moment, at which no commit was half written.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) fence: Seen,
+    pub(crate) kvs: Vec<KeyValue>,
+}
+
+impl Snapshot {
+    /// When each row was written, by row key.
+    pub(crate) fn indexes(&self, prefix: &str) -> BTreeMap<String, i64> {
+        let row = |kv: &KeyValue| {
+            let (row, name) = kv.key.strip_prefix(prefix)?.split_once('/')?;
+            (name == ROW).then(|| unescape(row)).flatten()
+        };
+        self.kvs.iter().filter_map(|kv| row(kv).map(|key| (key, kv.modify_index))).collect()
+    }
+}
+
+impl ConsulStore {
+    /// The keys under `trees` (which follow the partition's prefix; all when there are none), once no commit is
+    /// half written.
+    pub(crate) async fn snapshot(
+        &self,
+        prefix: &str,
+        trees: &[String],
+        deadline: Instant,
+    ) -> Result<Snapshot, Fault> {
+        let mut prefixes: Vec<String> = trees.iter().map(|tree| format!("{prefix}{tree}")).collect();
+        prefixes.push(if trees.is_empty() { prefix.to_owned() } else { format!("{prefix}{FENCE}") });
+        let prefixes: Vec<&str> = prefixes.iter().map(String::as_str).collect();
+        for _ in 0..SETTLE_MAX {
+            let kvs = self.client().read(&prefixes, deadline).await?;
+            let fence = rows::fence(prefix, &kvs).map_or_else(|| Ok(Seen::default()), Seen::of)?;
+            self.guesses().learn_fence(prefix, fence.index);
+            match &fence.fence {
+                Fence::Committing(record) => self.write_out(prefix, record, fence.index, deadline).await?,
+                Fence::Idle | Fence::Closing { .. } => return Ok(Snapshot { fence, kvs }),
+            }
+        }
+        Err(Fault::unavailable("others commit all the time"))
+    }
+
+    /// Writes out a commit that has happened, and opens the fence. Somebody else may have done so: as good.
+    pub(crate) async fn write_out(
+        &self,
+        prefix: &str,
+        record: &Record,
+        index: i64,
+        deadline: Instant,
+    ) -> Result<(), Fault> {
+        let idle = Fence::Idle.encode(&self.mark())?;
+        for part in record.transactions(prefix, index, &idle) {
+            // Repeated, it writes the same, or finds the fence changed.
+            match self.client().txn(&part, deadline, true).await.map_err(Failure::fault)? {
+                Ok(_) => {}
+                Err(_) => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the fence is idle, and opens one whose owner takes too long.
+    pub(crate) async fn idle_snapshot(
+        &self,
+        prefix: &str,
+        trees: &[String],
+        deadline: Instant,
+    ) -> Result<Snapshot, Fault> {
+        let (mut looks, mut closing) = (0, 0);
+        loop {
+            let found = self.snapshot(prefix, trees, deadline).await?;
+            if found.fence.fence == Fence::Idle {
+                return Ok(found);
+            }
+            if found.fence.index != closing {
+                (looks, closing) = (0, found.fence.index);
+            }
+            looks += 1;
+            if looks > CLOSING_LOOKS {
+                self.open_fence(prefix, closing, deadline).await?;
+            } else if Instant::now() >= deadline {
+                return Err(Fault::unavailable("others commit all the time"));
+            } else {
+                sleep(CLOSING_WAIT).await;
+            }
+        }
+    }
+
+    /// Turns the fence of `index` back to idle; when it is another by now, nothing.
+    pub(crate) async fn open_fence(&self, prefix: &str, index: i64, deadline: Instant) -> Result<(), Fault> {
+        let idle = Fence::Idle.encode(&self.mark())?;
+        let open = Operation::cas(&format!("{prefix}{FENCE}"), &idle, index);
+        self.client().txn(&[open], deadline, true).await.map_err(Failure::fault)?.map_or(Ok(()), |_| Ok(()))
+    }
+
+    pub(crate) async fn read_all(
+        &self,
+        decl: &'static TableDecl,
+        partition: &str,
+    ) -> Result<Vec<StoredRow>, Fault> {
+        let deadline = self.client().deadline();
+        self.must_know(decl, deadline).await?;
+        let prefix = self.partition(decl, partition);
+        let found = self.snapshot(&prefix, &[], deadline).await?;
+        let rows = rows::partition(decl, &prefix, &found.kvs).map_err(Fault::corrupt)?;
+        if rows.is_empty() {
+            // A server that lost its data must not look like an empty table.
+            self.look(decl, deadline).await?;
+        }
+        let indexes = found.indexes(&prefix);
+        self.guesses().learn(&prefix, indexes.iter().map(|(key, index)| (key.as_str(), *index)));
+        Ok(rows)
+    }
+
+    pub(crate) async fn read_one(
+        &self,
+        decl: &'static TableDecl,
+        partition: &str,
+        row_key: &str,
+    ) -> Result<Option<StoredRow>, Fault> {
+        let deadline = self.client().deadline();
+        self.must_know(decl, deadline).await?;
+        let prefix = self.partition(decl, partition);
+        let found = self.snapshot(&prefix, &[rows::column_key(row_key, "")], deadline).await?;
+        let rows = rows::partition(decl, &prefix, &found.kvs).map_err(Fault::corrupt)?;
+        if rows.is_empty() {
+            self.look(decl, deadline).await?;
+        }
+        Ok(rows.into_iter().next())
+    }
+
+    pub(crate) async fn scan_all(
+        &self,
+        decl: &'static TableDecl,
+        column: &'static str,
+        range: RangeInclusive<i64>,
+        limit: usize,
+    ) -> Result<Vec<StoredRow>, Fault> {
+        let deadline = self.client().deadline();
+        self.must_know(decl, deadline).await?;
+        let table = self.client().place.layout.table(decl);
+        let (start, end) = (*range.start(), *range.end());
+        let inside = |n: i64| if start <= end { range.contains(&n) } else { n >= start || n <= end };
+        let wanted = |row: &Row| matches!(row.get(column), Some(Value::Int(n)) if inside(*n));
+        let all = self.client().read(&[&table], deadline).await?;
+        // By partition: each is read again by itself when a commit is half written in it.
+        let mut partitions: BTreeMap<String, (String, Vec<KeyValue>)> = BTreeMap::new();
+        for kv in all {
+            let escaped =
+                kv.key.strip_prefix(&table).and_then(|rest| rest.split_once('/')).map(|(p, _)| p.to_owned());
+            let Some(escaped) = escaped else { continue };
+            let Some(partition) = unescape(&escaped) else { continue };
+            let prefix = format!("{table}{escaped}/");
+            partitions.entry(partition).or_insert_with(|| (prefix, Vec::new())).1.push(kv);
+        }
+        let mut found = Vec::new();
+        for (prefix, mut kvs) in partitions.into_values() {
+            let fence = rows::fence(&prefix, &kvs).map_or_else(|| Ok(Seen::default()), Seen::of)?;
+            if let Fence::Committing(_) = fence.fence {
+                kvs = self.snapshot(&prefix, &[], deadline).await?.kvs;
+            }
+            let rows = rows::partition(decl, &prefix, &kvs).map_err(Fault::corrupt)?;
+            found.extend(rows.into_iter().filter(|row| wanted(&row.row)).take(limit - found.len()));
+            if found.len() >= limit {
+                break;
+            }
+        }
+        Ok(found)
+    }
+}
