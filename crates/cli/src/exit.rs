@@ -23,6 +23,8 @@ pub(crate) enum Code {
     Input = 7,
     /// A simulated run violated an invariant.
     Violated = 8,
+    /// The doctor found a store that is not fit for a cluster.
+    Unfit = 9,
     /// The cluster declared this silo dead; it stopped itself. The same number as
     /// [`emmer::EXIT_CODE_TERMINATED`], which an application's own silos end with.
     DeclaredDead = 86,
@@ -42,6 +44,7 @@ Exit codes:
     6  the demo's totals differ from the file's
     7  an input file cannot be read or is malformed
     8  a simulated run violated an invariant
+    9  the doctor found a store that is not fit for a cluster
    86  the cluster declared this silo dead; start a new one
   130  interrupted";
 
@@ -103,6 +106,7 @@ mod tests {
             Code::Mismatch,
             Code::Input,
             Code::Violated,
+            Code::Unfit,
             Code::Interrupted,
         ] {
             let number = code as u8;

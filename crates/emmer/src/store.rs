@@ -7,7 +7,10 @@ use emmer_runtime::StoreOpener;
 pub use emmer_store::memory::MemoryStore;
 pub use emmer_store::silos::SiloTable;
 use emmer_store::url::{ParseStoreUrlError, StoreUrl};
-pub use emmer_store::{BoxFuture, StoreError, StoreErrorKind, SystemStore};
+pub use emmer_store::{
+    BoxFuture, ClockDifference, Examination, Finding, FindingLevel, FindingSubject, StoreError,
+    StoreErrorKind, SystemStore, checkup,
+};
 
 /// The stores that the features of this crate bring.
 #[derive(Debug)]
@@ -23,17 +26,40 @@ impl StoreOpener for Stores {
 /// The URL schemes that can be opened.
 pub const SCHEMES: &[&str] = &[
     "memory",
+    #[cfg(feature = "consul")]
+    "consul",
+    #[cfg(feature = "etcd")]
+    "etcd",
     #[cfg(feature = "mysql")]
     "mariadb",
     #[cfg(feature = "mysql")]
     "mysql",
     #[cfg(feature = "postgres")]
     "postgres",
+    #[cfg(feature = "redis")]
+    "redis",
+    #[cfg(feature = "redis")]
+    "rediss",
     #[cfg(feature = "sqlite")]
     "sqlite",
     #[cfg(feature = "zookeeper")]
     "zookeeper",
 ];
+
+fn invalid(store: String, detail: String) -> StoreError {
+    StoreError { kind: StoreErrorKind::Invalid, store, operation: "open".to_owned(), detail }
+}
+
+fn unknown(scheme: &str) -> String {
+    format!("this build has no store for the scheme {scheme:?}: it has {}", SCHEMES.join(", "))
+}
+
+fn parsed(url: &str) -> Result<StoreUrl, StoreError> {
+    url.parse().map_err(|e| match e {
+        ParseStoreUrlError::UnknownScheme(scheme) => invalid(format!("{scheme}://"), unknown(&scheme)),
+        e @ ParseStoreUrlError::NoScheme => invalid("store".to_owned(), e.to_string()),
+    })
+}
 
 /// Opens a system store: `sqlite://relative.db`, `sqlite:///absolute.db`, `memory://name` (inside this process:
 /// the same name is the same store as long as somebody holds it), and a scheme for each feature that brings a store, as in
@@ -42,25 +68,19 @@ pub const SCHEMES: &[&str] = &[
 /// # Errors
 /// An unknown scheme, naming the known ones; or what the store says, naming the store and never a password.
 pub async fn open(url: &str) -> Result<Arc<dyn SystemStore>, StoreError> {
-    let invalid = |store: String, detail: String| StoreError {
-        kind: StoreErrorKind::Invalid,
-        store,
-        operation: "open".to_owned(),
-        detail,
-    };
-    let unknown = |scheme: &str| {
-        format!("this build has no store for the scheme {scheme:?}: it has {}", SCHEMES.join(", "))
-    };
-    let parsed: StoreUrl = url.parse().map_err(|e| match e {
-        ParseStoreUrlError::UnknownScheme(scheme) => invalid(format!("{scheme}://"), unknown(&scheme)),
-        e @ ParseStoreUrlError::NoScheme => invalid("store".to_owned(), e.to_string()),
-    })?;
+    let parsed = parsed(url)?;
     match parsed.scheme() {
         "memory" => Ok(memory(parsed.place())),
+        #[cfg(feature = "consul")]
+        "consul" => Ok(Arc::new(emmer_store_consul::ConsulStore::open(url).await?)),
+        #[cfg(feature = "etcd")]
+        "etcd" => Ok(Arc::new(emmer_store_etcd::EtcdStore::open(url).await?)),
         #[cfg(feature = "mysql")]
         "mariadb" | "mysql" => Ok(Arc::new(emmer_store_mysql::MysqlStore::open(url).await?)),
         #[cfg(feature = "postgres")]
         "postgres" => Ok(Arc::new(emmer_store_postgres::PostgresStore::open(url).await?)),
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" => Ok(Arc::new(emmer_store_redis::RedisStore::open(url).await?)),
         #[cfg(feature = "sqlite")]
         "sqlite" => {
             let url = url.to_owned();
@@ -74,6 +94,23 @@ pub async fn open(url: &str) -> Result<Arc<dyn SystemStore>, StoreError> {
         "zookeeper" => Ok(Arc::new(emmer_store_zookeeper::ZooKeeperStore::open(url).await?)),
         other => Err(invalid(parsed.to_string(), unknown(other))),
     }
+}
+
+/// The `CREATE` script of the tables of a relational store, for administrators who let no application make tables; none
+/// for a store that is not relational or whose file is its own. Nothing is connected to.
+///
+/// # Errors
+/// As [`open`]'s for a URL it does not understand.
+pub fn schema(url: &str) -> Result<Option<String>, StoreError> {
+    let parsed = parsed(url)?;
+    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    let tables = [&emmer_store::silos::SILO_INSTANCES, &emmer_store::state::GRAIN_STATE];
+    Ok(match parsed.scheme() {
+        #[cfg(feature = "postgres")]
+        "postgres" => Some(emmer_store_postgres::PostgresStore::script(&tables)),
+        scheme if SCHEMES.contains(&scheme) => None,
+        other => return Err(invalid(parsed.to_string(), unknown(other))),
+    })
 }
 
 static MEMORY: Mutex<BTreeMap<String, Weak<MemoryStore>>> = Mutex::new(BTreeMap::new());

@@ -23,7 +23,7 @@ pub(super) fn silo(settings: &Settings<'_>) -> Result<Command> {
     let Settings { store, cluster, name, profile, log } = settings;
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["silo", "--until-stdin-ends", "--listen", "127.0.0.1:0", "--gateway", "127.0.0.1:0"]);
-    command.args(["--store", store, "--cluster-id", cluster, "--name", name]);
+    command.args(["--cluster-id", cluster, "--name", name]);
     command.args(["--profile", profile, "--log", log]);
     // What configures a silo of the user's is not for these.
     for (variable, _) in std::env::vars_os() {
@@ -31,6 +31,8 @@ pub(super) fn silo(settings: &Settings<'_>) -> Result<Command> {
             command.env_remove(variable);
         }
     }
+    // Not on the command line, where everybody sees the password in it.
+    command.env("EMMER_STORE", store);
     // Ctrl-C on the terminal is for the command alone, which ends them.
     #[cfg(unix)]
     std::os::unix::process::CommandExt::process_group(&mut command, 0);

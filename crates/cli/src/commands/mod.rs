@@ -4,8 +4,10 @@
 mod bench;
 mod child;
 mod demo;
+mod doctor;
 mod members;
 mod output;
+mod schema;
 mod silo;
 mod sim;
 mod store;
@@ -28,6 +30,13 @@ pub(crate) enum Command {
     Members(members::Args),
     /// Replay a year of flights on three silo processes, kill one half way, and check every total
     Demo(demo::Args),
+    /// Say whether a system store is fit for a cluster: what it is, what it would lose, how fast it answers
+    ///
+    /// Connects, asks the server about itself, and runs a short self-check in a cluster of its own, `emmer-doctor`, which it
+    /// leaves empty. Makes the tables where they are missing.
+    Doctor(doctor::Args),
+    /// Print the script that makes the tables of a relational store
+    Schema(schema::Args),
     /// Run the simulator: experiments in virtual time, random scenarios, replays
     ///
     /// Thousands of silos in one process and no socket: the same protocol code that `emmer silo` runs.
@@ -44,6 +53,8 @@ impl Command {
             Self::Silo(args) => silo::run(args, log),
             Self::Members(args) => members::run(args, log),
             Self::Demo(args) => demo::run(&args, log),
+            Self::Doctor(args) => doctor::run(args, log),
+            Self::Schema(args) => schema::run(args, log),
             Self::Sim(args) => sim::run(&args),
             #[cfg(unix)]
             Self::Bench(args) => bench::run(&args, log),

@@ -11,6 +11,8 @@ mod cluster;
 #[cfg(test)]
 mod demo;
 #[cfg(test)]
+mod doctor;
+#[cfg(test)]
 mod harness;
 #[cfg(test)]
 mod hostile;

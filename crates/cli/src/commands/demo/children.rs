@@ -46,7 +46,7 @@ impl Silo {
 pub(super) struct Cluster {
     dir: PathBuf,
     url: String,
-    id: &'static str,
+    id: String,
     profile: String,
     started: usize,
     silos: Vec<Silo>,
@@ -54,7 +54,7 @@ pub(super) struct Cluster {
 
 impl Cluster {
     /// No process yet; logs go to `dir`.
-    pub(super) const fn new(dir: PathBuf, url: String, id: &'static str, profile: String) -> Self {
+    pub(super) const fn new(dir: PathBuf, url: String, id: String, profile: String) -> Self {
         Self { dir, url, id, profile, started: 0, silos: Vec::new() }
     }
 
@@ -70,7 +70,7 @@ impl Cluster {
         let errors = out.try_clone().map_err(failed)?;
         let settings = child::Settings {
             store: &self.url,
-            cluster: self.id,
+            cluster: &self.id,
             name: &name,
             profile: &self.profile,
             log: &std::env::var("EMMER_LOG").unwrap_or_else(|_| "info".to_owned()),

@@ -31,10 +31,9 @@ use self::watch::Watcher;
 use super::{runtime, store};
 use crate::config::{ConfigArgs, Settings};
 use crate::exit::{Code, Failure, Result};
-use crate::logging;
-use crate::text;
+use crate::{grains, logging, text};
 
-/// The cluster's name; the store is the demo's own, so it meets no other.
+/// The cluster's name where the store is the demo's own, and the beginning of its name elsewhere.
 const CLUSTER: &str = "demo";
 
 /// How long anything may take that should take a moment: a silo to join, a death to be declared.
@@ -57,6 +56,9 @@ pub(crate) struct Args {
     /// Departures to replay, as CSV, compressed with gzip or not [default: all of 2013 from New York]
     #[arg(long, value_name = "FILE")]
     data: Option<PathBuf>,
+    /// The system store [default: a SQLite file in a temporary folder]; the demo is a cluster of its own in it
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
     /// The silos' membership options: default, classic, fast, orleans-2026
     #[arg(long, default_value = "default")]
     profile: String,
@@ -89,7 +91,7 @@ async fn perform(args: &Args) -> Result<()> {
         text::grouped(input.streams.deliveries()),
     ));
     let dir = tempfile::Builder::new().prefix("emmer-demo-").tempdir().map_err(Failure::other)?;
-    screen.line(&format!("store and logs in {}", dir.path().display()));
+    screen.line(&format!("logs in {}", dir.path().display()));
     let done = on_cluster(args, &input, &screen, dir.path()).await;
     screen.finish();
     if args.keep || done.as_ref().is_err_and(|failure| failure.code != Code::Interrupted) {
@@ -100,11 +102,16 @@ async fn perform(args: &Args) -> Result<()> {
 }
 
 async fn on_cluster(args: &Args, input: &input::Input, screen: &Screen, dir: &std::path::Path) -> Result<()> {
-    let url = format!("sqlite://{}", dir.join("cluster.db").display());
+    let (url, name) = match &args.store {
+        // Unlike any other run's: the grains of one that was before are not for this one.
+        Some(url) => (url.clone(), format!("{CLUSTER}-{}-{}", std::process::id(), grains::now_us() / 1_000)),
+        None => (format!("sqlite://{}", dir.join("cluster.db").display()), CLUSTER.to_owned()),
+    };
     let store = store::open(&url).await?;
-    let cluster_id = ClusterId::new(CLUSTER).map_err(Failure::other)?;
+    screen.line(&format!("cluster {name} in {}", store.describe()));
+    let cluster_id = ClusterId::new(&name).map_err(Failure::other)?;
     let watcher = Watcher::start(store.clone(), cluster_id.clone(), screen.clone()).await?;
-    let mut cluster = Cluster::new(dir.to_owned(), url, CLUSTER, args.profile.clone());
+    let mut cluster = Cluster::new(dir.to_owned(), url, name, args.profile.clone());
     for _ in 0..args.silos {
         cluster.start()?;
     }

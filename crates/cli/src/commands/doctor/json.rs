@@ -1,0 +1,86 @@
+//! The diagnosis for programs. Field names are stable: docs/operations.md lists them, and a test holds both together.
+
+use emmer::store::checkup::Latency;
+use serde::Serialize;
+
+use super::Diagnosis;
+use crate::exit::{Failure, Result};
+
+#[derive(Serialize)]
+struct Document {
+    store: String,
+    server: String,
+    version: String,
+    fit: bool,
+    connected_us: u64,
+    commit: Option<Times>,
+    read: Option<Times>,
+    clock: Option<Clock>,
+    findings: Vec<Finding>,
+    checks: Vec<Check>,
+}
+
+#[derive(Serialize)]
+struct Times {
+    median_us: u64,
+    longest_us: u64,
+    count: usize,
+}
+
+#[derive(Serialize)]
+struct Clock {
+    ahead_ms: i64,
+    uncertainty_ms: i64,
+}
+
+#[derive(Serialize)]
+struct Finding {
+    level: &'static str,
+    subject: &'static str,
+    text: String,
+}
+
+#[derive(Serialize)]
+struct Check {
+    name: &'static str,
+    ok: bool,
+    trouble: Option<String>,
+}
+
+/// One line of JSON.
+pub(super) fn document(found: &Diagnosis, strict: bool) -> Result<String> {
+    let examination = &found.examination;
+    let findings = examination.findings.iter().map(|finding| Finding {
+        level: finding.level.word(),
+        subject: finding.subject.word(),
+        text: finding.text.clone(),
+    });
+    let checks = found.checkup.checks.iter().map(|check| Check {
+        name: check.name,
+        ok: check.trouble.is_none(),
+        trouble: check.trouble.as_ref().map(ToString::to_string),
+    });
+    let clock = examination.clock;
+    let document = Document {
+        store: found.store.clone(),
+        server: examination.server.clone(),
+        version: examination.version.clone(),
+        fit: found.unfit(strict).is_none(),
+        connected_us: micros(found.connected),
+        commit: found.checkup.commit.as_ref().map(times),
+        read: found.checkup.read.as_ref().map(times),
+        clock: clock.map(|c| Clock { ahead_ms: c.ahead_ms, uncertainty_ms: c.uncertainty_ms }),
+        findings: findings.collect(),
+        checks: checks.collect(),
+    };
+    let text = serde_json::to_string(&document).map_err(Failure::other)?;
+    Ok(text + "\n")
+}
+
+fn times(latency: &Latency) -> Times {
+    Times { median_us: micros(latency.median), longest_us: micros(latency.worst), count: latency.count }
+}
+
+fn micros(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,28 @@
+//! `emmer schema`: the script that makes the tables, for administrators who let no application make tables.
+
+use super::output::write_out;
+use crate::config::{ConfigArgs, Settings};
+use crate::exit::{Failure, Result};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The system store, as in postgres://host/database; nothing is connected to
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
+    let flags = vec![("store", args.store, "--store"), ("log", log, "--log")];
+    let settings = Settings::load(&args.config, std::env::vars_os(), flags)?;
+    let entry = settings.required("store", "--store")?;
+    match emmer::store::schema(&entry.text).map_err(Failure::usage)? {
+        Some(script) => write_out(&script),
+        None => {
+            let scheme = entry.text.split("://").next().unwrap_or_default();
+            let why = "it has no tables that somebody else could make; the first silo makes what is missing";
+            Err(Failure::usage(format!("there is no script for {scheme}:// stores: {why}")))
+        }
+    }
+}
