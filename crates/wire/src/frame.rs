@@ -102,6 +102,37 @@ pub fn decode_frame(input: &mut BytesMut, frame_bytes_max: u32) -> Result<Option
     Ok(Some(Frame { kind, payload: input.split_to(bytes as usize - 1).freeze() }))
 }
 
+/// One frame where it was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameRef<'a> {
+    /// What the payload is.
+    pub kind: FrameKind,
+    /// What follows the kind's byte.
+    pub payload: &'a [u8],
+    /// How many bytes the whole frame takes, prefix included.
+    pub bytes: usize,
+}
+
+/// The whole frame at the start of `input`; `None` when more bytes are needed. Takes nothing off and counts no
+/// references: for a connection that handles every frame of a read before it reads again.
+///
+/// # Errors
+/// As [`decode_frame`].
+pub fn peek_frame(input: &[u8], frame_bytes_max: u32) -> Result<Option<FrameRef<'_>>, FrameError> {
+    let Some((prefix, rest)) = input.split_first_chunk::<FRAME_PREFIX_BYTES>() else { return Ok(None) };
+    let bytes = u32::from_le_bytes(*prefix);
+    if bytes == 0 {
+        return Err(FrameError::Empty);
+    }
+    if bytes > frame_bytes_max {
+        return Err(FrameError::TooLong { bytes, max: frame_bytes_max });
+    }
+    let Some(number) = rest.first() else { return Ok(None) };
+    let kind = FrameKind::try_from(*number)?;
+    let frame = rest.get(1..bytes as usize);
+    Ok(frame.map(|payload| FrameRef { kind, payload, bytes: FRAME_PREFIX_BYTES + bytes as usize }))
+}
+
 /// Room for the next read: enough for `missing` more bytes if they are few, else a growing part of them.
 fn make_room(input: &mut BytesMut, missing: usize) {
     let spare = input.capacity() - input.len();

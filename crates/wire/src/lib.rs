@@ -35,17 +35,18 @@ pub use control::{
     encode_system,
 };
 pub use error::{FrameError, HeaderError};
-pub use frame::{FRAME_PREFIX_BYTES, Frame, FrameKind, decode_frame, frame_fits};
+pub use frame::{FRAME_PREFIX_BYTES, Frame, FrameKind, FrameRef, decode_frame, frame_fits, peek_frame};
 pub use handshake::{
     ConnectionLimits, HANDSHAKE_BYTES_MAX, Hello, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, PeerKind, Refuse,
     RefuseCode, Welcome, encode_hello, encode_refuse, encode_welcome, negotiate,
 };
 pub use request::{
-    CallChain, ChainLink, ChainTooLong, RequestFlags, RequestHeader, decode_request, encode_request,
+    CallChain, ChainLink, ChainTooLong, RequestFlags, RequestHead, RequestHeader, decode_request,
+    encode_request, encode_request_head, read_request,
 };
 pub use response::{
     Failure, FailureCode, ResponseHeader, ResponseStatus, decode_failure, decode_response, encode_failure,
-    encode_response, put_failure,
+    encode_response, put_failure, read_response,
 };
 
 /// The longest free text in a frame (a refusal's reason, a failure's detail, a goodbye's text), in bytes.

@@ -145,18 +145,59 @@ pub struct RequestHeader {
     pub chain: CallChain,
 }
 
+/// A [`RequestHeader`] whose parts belong to somebody else: what a caller encodes without a clone.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestHead<'a> {
+    /// As in [`RequestHeader`].
+    pub correlation: u64,
+    /// As in [`RequestHeader`].
+    pub target: &'a GrainId,
+    /// As in [`RequestHeader`].
+    pub method: u32,
+    /// As in [`RequestHeader`].
+    pub flags: RequestFlags,
+    /// As in [`RequestHeader`].
+    pub deadline_ms: u32,
+    /// As in [`RequestHeader`].
+    pub forwards: u8,
+    /// As in [`RequestHeader`].
+    pub expect_view: u64,
+    /// As in [`RequestHeader`].
+    pub chain: &'a [ChainLink],
+}
+
+impl RequestHead<'_> {
+    fn check(&self) -> Result<(), HeaderError> {
+        if (self.correlation == 0) != self.flags.contains(RequestFlags::ONE_WAY) {
+            return Err(HeaderError::Value { field: "a request's correlation", value: self.correlation });
+        }
+        let keys = std::iter::once(self.target).chain(self.chain.iter().map(|link| &link.grain));
+        keys.map(GrainId::key).try_for_each(check_key)
+    }
+}
+
 impl RequestHeader {
+    /// The same header, borrowed.
+    pub fn head(&self) -> RequestHead<'_> {
+        RequestHead {
+            correlation: self.correlation,
+            target: &self.target,
+            method: self.method,
+            flags: self.flags,
+            deadline_ms: self.deadline_ms,
+            forwards: self.forwards,
+            expect_view: self.expect_view,
+            chain: &self.chain,
+        }
+    }
+
     /// Whether a peer would accept this header. References are checked when they are made and the runtime
     /// numbers its calls, so this is for those who take headers from elsewhere.
     ///
     /// # Errors
     /// The [`HeaderError`] the peer would close the connection with.
     pub fn check(&self) -> Result<(), HeaderError> {
-        if (self.correlation == 0) != self.flags.contains(RequestFlags::ONE_WAY) {
-            return Err(HeaderError::Value { field: "a request's correlation", value: self.correlation });
-        }
-        let keys = std::iter::once(&self.target).chain(self.chain.iter().map(|link| &link.grain));
-        keys.map(GrainId::key).try_for_each(check_key)
+        self.head().check()
     }
 }
 
@@ -170,13 +211,25 @@ pub fn encode_request<E>(
     header: &RequestHeader,
     body: impl FnOnce(&mut BytesMut) -> Result<(), E>,
 ) -> Result<usize, E> {
+    encode_request_head(out, &header.head(), body)
+}
+
+/// As [`encode_request`], from a borrowed header.
+///
+/// # Errors
+/// As [`encode_request`].
+pub fn encode_request_head<E>(
+    out: &mut BytesMut,
+    header: &RequestHead<'_>,
+    body: impl FnOnce(&mut BytesMut) -> Result<(), E>,
+) -> Result<usize, E> {
     append(out, FrameKind::Request, |out| {
         put_header(out, header);
         body(out)
     })
 }
 
-fn put_header(out: &mut BytesMut, header: &RequestHeader) {
+fn put_header(out: &mut BytesMut, header: &RequestHead<'_>) {
     debug_assert_eq!(header.check(), Ok(()), "a header that the peer would refuse");
     let key = header.target.key();
     let mut fixed = [0u8; FIXED_BYTES];
@@ -210,6 +263,15 @@ pub fn decode_request(mut payload: Bytes) -> Result<(RequestHeader, Bytes), Head
     let (header, body_bytes) = read_header(Reader::new(&payload))?;
     payload.advance(payload.len() - body_bytes);
     Ok((header, payload))
+}
+
+/// As [`decode_request`], from bytes that stay where they are.
+///
+/// # Errors
+/// As [`decode_request`].
+pub fn read_request(payload: &[u8]) -> Result<(RequestHeader, &[u8]), HeaderError> {
+    let (header, body_bytes) = read_header(Reader::new(payload))?;
+    Ok((header, payload.get(payload.len() - body_bytes..).unwrap_or_default()))
 }
 
 /// The header, and how many bytes follow it.

@@ -145,7 +145,18 @@ fn put_header(out: &mut BytesMut, header: &ResponseHeader) {
 /// # Errors
 /// [`HeaderError`] when the header is broken. The connection must be closed.
 pub fn decode_response(mut payload: Bytes) -> Result<(ResponseHeader, Bytes), HeaderError> {
-    let mut input = Reader::new(&payload);
+    let (header, body) = read_response(&payload)?;
+    let body_bytes = body.len();
+    payload.advance(payload.len() - body_bytes);
+    Ok((header, payload))
+}
+
+/// As [`decode_response`], from bytes that stay where they are.
+///
+/// # Errors
+/// As [`decode_response`].
+pub fn read_response(payload: &[u8]) -> Result<(ResponseHeader, &[u8]), HeaderError> {
+    let mut input = Reader::new(payload);
     let correlation = match input.u64("a response's correlation")? {
         0 => return Err(HeaderError::Value { field: "a response's correlation", value: 0 }),
         correlation => correlation,
@@ -155,9 +166,8 @@ pub fn decode_response(mut payload: Bytes) -> Result<(ResponseHeader, Bytes), He
         number => ResponseStatus::Failed(FailureCode::try_from(number)?),
     };
     let location = read_optional_silo(&mut input, "a response's location")?;
-    let body_bytes = input.remaining();
-    payload.advance(payload.len() - body_bytes);
-    Ok((ResponseHeader { correlation, status, location }, payload))
+    let body = payload.get(payload.len() - input.remaining()..).unwrap_or_default();
+    Ok((ResponseHeader { correlation, status, location }, body))
 }
 
 /// The body of a failed response.

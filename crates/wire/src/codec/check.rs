@@ -27,10 +27,21 @@ enum Head {
     Counted { length_bytes: usize, each: u64 },
 }
 
+/// Values of this depth are checked without clearing room for the deepest ones first.
+const DEPTH_USUAL: usize = 7;
+
 pub(super) fn check(bytes: &[u8]) -> Result<(), Defect> {
+    match check_to_depth::<{ DEPTH_USUAL + 1 }>(bytes) {
+        Err(Defect::TooDeep) => check_to_depth::<{ VALUE_DEPTH_MAX + 1 }>(bytes),
+        checked => checked,
+    }
+}
+
+/// `LEVELS` is one more than the depth allowed.
+fn check_to_depth<const LEVELS: usize>(bytes: &[u8]) -> Result<(), Defect> {
     let mut rest = bytes;
     // How many values are still to come at each level.
-    let mut left = [0u64; VALUE_DEPTH_MAX + 1];
+    let mut left = [0u64; LEVELS];
     left[0] = 1;
     let mut depth = 0;
     loop {
