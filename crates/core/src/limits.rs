@@ -26,6 +26,10 @@ pub struct Limits {
     pub frame_bytes_max: u32,
     /// The most calls waiting for an answer on one connection; one more is `Overloaded`. Default 65,536.
     pub calls_in_flight_max: u32,
+    /// The most calls of a silo or client waiting for an answer on all its connections together, and the most calls of
+    /// others that wait for their turn on a silo; one more is `Overloaded`. Exact to 64 for each connection. Default
+    /// 1,000,000.
+    pub silo_calls_in_flight_max: usize,
     /// The most bytes waiting to be sent on one connection; a call that finds more is `Overloaded`.
     /// Default 64 MiB.
     pub outgoing_bytes_max: usize,
@@ -48,6 +52,7 @@ impl Default for Limits {
         Self {
             frame_bytes_max: 16 << 20,
             calls_in_flight_max: 65_536,
+            silo_calls_in_flight_max: 1_000_000,
             outgoing_bytes_max: 64 << 20,
             activation_queue_max: 10_000,
             activations_max: 10_000_000,

@@ -1,5 +1,6 @@
 //! The process's clocks as the runtime uses them: one exact, one coarse and nearly free.
 
+use std::num::NonZeroU64;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use emmer_core::{Instant, Now, Timestamp};
@@ -18,6 +19,13 @@ pub(crate) const COARSE_LAG: Duration = Duration::from_millis(20);
 pub(crate) struct CoarseInstant(u64);
 
 impl CoarseInstant {
+    /// Later than any other.
+    pub(crate) const LAST: Self = Self(u64::MAX);
+
+    pub(crate) const fn from_millis(millis: u64) -> Self {
+        Self(millis)
+    }
+
     pub(crate) fn after(self, d: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(d.as_millis()).unwrap_or(u64::MAX).max(1)))
     }
@@ -41,6 +49,37 @@ impl CoarseInstant {
 
     pub(crate) const fn as_millis(self) -> u64 {
         self.0
+    }
+}
+
+/// Until when a call may take: a moment, or a span that begins when somebody first needs to know. A call that is over
+/// before it ever waits does so without a look at the clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Due(u64);
+
+/// Set when the rest is a span.
+const SPAN: u64 = 1 << 63;
+
+impl Due {
+    /// At `at`.
+    pub(crate) const fn at(at: CoarseInstant) -> Self {
+        Self(if at.0 < SPAN { at.0 } else { SPAN - 1 })
+    }
+
+    /// `span` after now, whenever that is looked at first.
+    pub(crate) fn after(span: Duration) -> Self {
+        let millis = u64::try_from(span.as_millis()).unwrap_or(u64::MAX).clamp(1, SPAN - 1);
+        Self(millis | SPAN)
+    }
+
+    /// The moment, with a span counted from `now`.
+    #[inline]
+    pub(crate) const fn settle(self, now: CoarseInstant) -> CoarseInstant {
+        if self.0 & SPAN == 0 {
+            CoarseInstant(self.0)
+        } else {
+            CoarseInstant(now.0.saturating_add(self.0 & !SPAN))
+        }
     }
 }
 
@@ -73,6 +112,16 @@ impl Clock {
         Instant::from_nanos(u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX))
     }
 
+    /// The exact clock as a stamp for [`since_stamp`](Self::since_stamp).
+    pub(crate) fn stamp(&self) -> NonZeroU64 {
+        NonZeroU64::new(self.mono().as_nanos()).unwrap_or(NonZeroU64::MIN)
+    }
+
+    /// How long ago a stamp was taken.
+    pub(crate) fn since_stamp(&self, stamp: NonZeroU64) -> Duration {
+        Duration::from_nanos(self.mono().as_nanos().saturating_sub(stamp.get()))
+    }
+
     /// The tokio instant of a machine's instant.
     pub(crate) fn tokio_at(&self, at: Instant) -> tokio::time::Instant {
         self.start + Duration::from_nanos(at.as_nanos())
@@ -88,7 +137,8 @@ impl Clock {
 
     /// The tokio instant of a coarse one.
     pub(crate) fn tokio_at_coarse(&self, at: CoarseInstant) -> tokio::time::Instant {
-        self.start + Duration::from_millis(at.as_millis())
+        // Thirty years are for ever, and an instant that is too far away would panic.
+        self.start + Duration::from_millis(at.as_millis().min(1_000_000_000_000))
     }
 }
 
@@ -116,4 +166,18 @@ pub(crate) fn wall() -> Timestamp {
 pub(crate) fn epoch_now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_counts_from_when_it_is_looked_at_and_a_moment_does_not() {
+        let (start, later) = (CoarseInstant(1_000), CoarseInstant(5_000));
+        assert_eq!(Due::at(start).settle(later), start);
+        assert_eq!(Due::after(Duration::from_millis(7)).settle(later), CoarseInstant(5_007));
+        assert!(Due::after(Duration::MAX).settle(later) > later);
+        assert_eq!(Due::at(CoarseInstant(u64::MAX)).settle(later), CoarseInstant(SPAN - 1));
+    }
 }

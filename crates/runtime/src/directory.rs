@@ -68,6 +68,20 @@ impl DirectoryService {
         }
     }
 
+    /// As [`lookup`](Self::lookup), when this silo answers for the grain itself; else none.
+    pub(crate) fn lookup_now(&self, silo: &Arc<SiloCore>, grain: &GrainId) -> Option<Option<Registration>> {
+        let mut machine = self.machine.lock();
+        if !machine.directory.serves(grain) {
+            return None;
+        }
+        let token = machine.token();
+        // Who serves a grain answers at once, without an effect: nothing to execute.
+        match machine.directory.lookup(silo.clock.mono(), token, grain) {
+            Some(Outcome::Found(found)) => Some(found),
+            _ => None,
+        }
+    }
+
     /// Makes `activation` the grain's one activation, if there is no other.
     pub(crate) async fn register(
         &self,
@@ -123,8 +137,7 @@ impl DirectoryService {
     ) -> Outcome {
         let (token, done) = {
             let mut machine = self.machine.lock();
-            let token = Token(machine.next_token);
-            machine.next_token += 1;
+            let token = machine.token();
             if let Some(outcome) = command(&mut machine.directory, silo.clock.mono(), token) {
                 if let (Outcome::Registered, Some(activation)) = (&outcome, registers) {
                     activation.set_registered(true);
@@ -179,6 +192,12 @@ impl DirectoryService {
 }
 
 impl Machine {
+    const fn token(&mut self) -> Token {
+        let token = Token(self.next_token);
+        self.next_token += 1;
+        token
+    }
+
     /// Executes every effect, in order, under the machine's lock: a completed registration is noted before a
     /// later report reads the notes.
     fn execute(&mut self, silo: &Arc<SiloCore>) {

@@ -1,7 +1,9 @@
 //! What a silo does with calls that arrive over connections.
 
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use emmer_core::SiloAddress;
@@ -11,10 +13,12 @@ use emmer_wire::{
     encode_response,
 };
 
-use crate::activation::{BoxTurn, Input, RunActivation, Sink, TurnEnd, run_to_end, until_begun};
-use crate::clock::CoarseInstant;
+use crate::activation::{
+    Begun, BoxTurn, Input, Progress, RunActivation, Sink, TurnEnd, run_to_end, until_begun,
+};
+use crate::clock::{CoarseInstant, Due};
 use crate::grain::{CallError, Failure};
-use crate::invoke::{InlineDepth, failure_of, send_failure, unreachable_silo};
+use crate::invoke::{InlineDepth, failure_of, overdue, send_failure, unreachable_silo};
 use crate::membership::Input as MembershipInput;
 use crate::net::{Answer, Connection, Handler, Lost};
 use crate::remote::failure_parts;
@@ -28,6 +32,25 @@ struct Arrived {
     /// The size of the whole frame, to be given back as credit.
     cost: u64,
     deadline: CoarseInstant,
+    _room: Serving,
+}
+
+/// Room for one call of others that is not answered at once.
+struct Serving(Arc<SiloCore>);
+
+impl Serving {
+    /// None when as many are under way as may be; `surely`: one more all the same.
+    fn begin(silo: &Arc<SiloCore>, surely: bool) -> Option<Self> {
+        let under_way = silo.serving.fetch_add(1, Ordering::Relaxed);
+        let room = Self(silo.clone());
+        (surely || under_way < silo.options.limits.silo_calls_in_flight_max).then_some(room)
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.0.serving.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Handler for SiloCore {
@@ -35,34 +58,43 @@ impl Handler for SiloCore {
         self: &Arc<Self>,
         connection: &Arc<Connection>,
         header: RequestHeader,
-        body: Bytes,
+        body: &[u8],
         cost: u64,
         replies: &mut BytesMut,
         cx: &mut Context<'_>,
     ) -> u64 {
         self.metrics.call_received();
-        let deadline = self.deadline_of(&header);
-        let arrived = Arrived { connection: connection.clone(), header, body, cost, deadline };
-        connection.begin_serving();
-        let found = self.catalog.get(&arrived.header.target);
-        let (Some(activation), Some(_depth)) = (found, InlineDepth::enter()) else {
-            tokio::spawn(self.clone().serve(arrived, None));
-            return 0;
+        let found = self.catalog.get(&header.target);
+        let inline = match (found, InlineDepth::enter()) {
+            (Some(activation), Some(_depth)) => {
+                self.run_here(connection, &header, body, activation, replies, cx)
+            }
+            _ => Inline::Closed(None),
         };
-        match self.run_here(&arrived, activation, replies, cx) {
-            Inline::Over => {
-                connection.end_serving();
-                cost
-            }
-            Inline::Suspended(turn) => {
-                tokio::spawn(self.clone().finish(arrived, turn));
-                0
-            }
-            Inline::Closed(elsewhere) => {
-                tokio::spawn(self.clone().serve(arrived, elsewhere));
-                0
-            }
+        if let Inline::Over = inline {
+            return cost;
         }
+        // What has begun runs to its end, whatever the limits.
+        let running = matches!(&inline, Inline::Suspended(turn) if turn.progress() == Progress::Running);
+        let Some(room) = Serving::begin(self, running) else {
+            let max = self.options.limits.silo_calls_in_flight_max;
+            self.metrics.refused();
+            let text = format!("{max} calls of others wait on this silo (silo_calls_in_flight_max)");
+            put_failure(replies, header.correlation, &CallError::Overloaded(text));
+            return cost;
+        };
+        // From here on the call lives longer than the buffer it came in.
+        let deadline = self.due_of(&header).settle(self.clock.now());
+        let body = Bytes::copy_from_slice(body);
+        let connection = connection.clone();
+        connection.begin_serving();
+        let arrived = Arrived { connection, header, body, cost, deadline, _room: room };
+        match inline {
+            Inline::Suspended(turn) => tokio::spawn(self.clone().finish(arrived, turn)),
+            Inline::Closed(elsewhere) => tokio::spawn(self.clone().serve(arrived, elsewhere)),
+            Inline::Over => return cost,
+        };
+        0
     }
 
     fn system(self: &Arc<Self>, connection: &Arc<Connection>, channel: u8, payload: Bytes) {
@@ -82,7 +114,10 @@ impl Handler for SiloCore {
 
     fn heard(self: &Arc<Self>, connection: &Arc<Connection>) {
         if let PeerKind::Silo(silo) = connection.peer {
-            self.membership.heard(silo, self.clock.now());
+            let now = self.clock.now();
+            if connection.note_heard(now) {
+                self.membership.heard(silo, now);
+            }
         }
     }
 
@@ -107,24 +142,25 @@ enum Inline {
 }
 
 impl SiloCore {
-    fn deadline_of(&self, header: &RequestHeader) -> CoarseInstant {
-        let left = match header.deadline_ms {
+    fn due_of(&self, header: &RequestHeader) -> Due {
+        Due::after(match header.deadline_ms {
             0 => self.options.response_timeout,
-            ms => std::time::Duration::from_millis(u64::from(ms)),
-        };
-        self.clock.now().after(left)
+            ms => Duration::from_millis(u64::from(ms)),
+        })
     }
 
     /// Starts the turn and polls it once, answering into `replies` if it ends.
     fn run_here(
         &self,
-        arrived: &Arrived,
+        connection: &Connection,
+        header: &RequestHeader,
+        body: &[u8],
         activation: Arc<dyn RunActivation>,
         replies: &mut BytesMut,
         cx: &mut Context<'_>,
     ) -> Inline {
-        let correlation = arrived.header.correlation;
-        let mut turn = match self.start(arrived, activation) {
+        let correlation = header.correlation;
+        let mut turn = match start(activation, header, body, self.due_of(header)) {
             Ok(turn) => turn,
             Err(failure) => {
                 put_failure(replies, correlation, &failure);
@@ -143,7 +179,7 @@ impl SiloCore {
             });
             match written {
                 Ok(appended) => {
-                    arrived.connection.fit_reply(replies, correlation, appended);
+                    connection.fit_reply(replies, correlation, appended);
                     return Inline::Over;
                 }
                 Err(end) => end,
@@ -158,13 +194,6 @@ impl SiloCore {
                 Inline::Over
             }
         }
-    }
-
-    fn start(&self, arrived: &Arrived, activation: Arc<dyn RunActivation>) -> Result<BoxTurn, Failure> {
-        let header = &arrived.header;
-        activation
-            .start(header.method, Input::Wire(&arrived.body), Some(arrived.deadline), header.chain.clone())
-            .map_err(|e| e.into_failure(format_args!("{:08x}", header.method)))
     }
 
     /// Goes on with a turn that suspended in the read loop.
@@ -186,18 +215,10 @@ impl SiloCore {
         let mut body = BytesMut::new();
         let mut sink = if correlation == 0 { Sink::Discard } else { Sink::Wire(&mut body) };
         // While it waits for admission it can still be given up; once begun it runs to its end.
-        let due = tokio::time::sleep_until(self.clock.tokio_at_coarse(arrived.deadline));
-        let first = tokio::select! {
-            biased;
-            first = until_begun(&mut turn, &mut sink) => first,
-            () = due => {
-                let detail = "waiting for its turn".to_owned();
-                return Err(CallError::Timeout { maybe_executed: false, detail });
-            }
-        };
-        let end = match first {
-            Some(end) => end,
-            None => run_to_end(turn, &mut sink).await,
+        let end = match until_begun(&mut turn, &self.clock, &mut sink).await {
+            Begun::Over(end) => end,
+            Begun::Running => run_to_end(turn, &mut sink).await,
+            Begun::Overdue => return Err(overdue()),
         };
         match end {
             TurnEnd::Done => {
@@ -234,7 +255,7 @@ impl SiloCore {
             };
             match place {
                 Err(failure) => break failure,
-                Ok(Place::Here(activation)) => match self.start(&arrived, activation) {
+                Ok(Place::Here(activation)) => match arrived.start(activation) {
                     Err(failure) => break failure,
                     Ok(turn) => match self.run_there(&arrived, turn).await {
                         Ok(None) => return,
@@ -301,7 +322,7 @@ impl SiloCore {
             Ok(())
         };
         if header.flags.contains(RequestFlags::ONE_WAY) {
-            return match connection.one_way(header, body) {
+            return match connection.one_way(header.head(), body) {
                 Ok(()) => {
                     arrived.over();
                     Forwarded::Answered
@@ -310,25 +331,22 @@ impl SiloCore {
             };
         }
         let target = header.target.clone();
-        let ticket = match connection.call(Waker::noop(), header, Some(arrived.deadline), body) {
+        let ticket = match connection.call(header.head(), arrived.deadline, body) {
             Ok(ticket) => ticket,
             Err(e) => return Forwarded::Failed(send_failure(Some(peer), e)),
         };
         match ticket.await {
-            Ok(Answer::Response(answer, body)) => {
-                let at = answer.location.unwrap_or(peer);
-                if answer.status == ResponseStatus::Ok {
+            Ok((Answer::Response { status, location }, body)) => {
+                let at = location.map_or(peer, |at| *at);
+                if status == ResponseStatus::Ok {
                     self.locations.set(&target, at);
                 }
-                let header = ResponseHeader {
-                    correlation: arrived.header.correlation,
-                    status: answer.status,
-                    location: Some(at),
-                };
+                let header =
+                    ResponseHeader { correlation: arrived.header.correlation, status, location: Some(at) };
                 arrived.answer(&header, &body);
                 Forwarded::Answered
             }
-            Ok(Answer::TimedOut) => Forwarded::Failed(CallError::Timeout {
+            Ok((Answer::TimedOut, _)) => Forwarded::Failed(CallError::Timeout {
                 maybe_executed: true,
                 detail: format!("waiting for {peer}"),
             }),
@@ -347,7 +365,22 @@ enum Forwarded {
     Failed(Failure),
 }
 
+fn start(
+    activation: Arc<dyn RunActivation>,
+    header: &RequestHeader,
+    body: &[u8],
+    due: Due,
+) -> Result<BoxTurn, Failure> {
+    activation
+        .start(header.method, Input::Wire(body), due, header.chain.clone())
+        .map_err(|e| e.into_failure(format_args!("{:08x}", header.method)))
+}
+
 impl Arrived {
+    fn start(&self, activation: Arc<dyn RunActivation>) -> Result<BoxTurn, Failure> {
+        start(activation, &self.header, &self.body, Due::at(self.deadline))
+    }
+
     fn answer(&self, header: &ResponseHeader, body: &[u8]) {
         self.connection.reply(self.header.correlation, self.cost, |out| {
             let put = |out: &mut BytesMut| {

@@ -3,19 +3,20 @@
 use std::cell::Cell;
 use std::future::Future;
 use std::sync::Arc;
-use std::task::Waker;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::BytesMut;
 use emmer_core::SiloAddress;
-use emmer_wire::{CallChain, RequestFlags, RequestHeader, codec};
+use emmer_wire::{CallChain, RequestFlags, RequestHead, codec};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::activation::{BoxTurn, Input, LocalSlot, RunActivation, Sink, TurnEnd, run_to_end, until_begun};
-use crate::clock::{Clock, CoarseInstant};
-use crate::grain::{Call, CallError, Failure, Method, NoError, Node, RawRef};
-use crate::net::{Answer, Connection, Lost, SendError, Ticket};
+use crate::activation::{
+    Begun, BoxTurn, Input, LocalSlot, RunActivation, Sink, TurnEnd, poll_begun, run_to_end, until_begun,
+};
+use crate::clock::{Clock, CoarseInstant, Due};
+use crate::grain::{Call, CallError, Failure, Lane, Method, Node, RawRef, Route, Target};
+use crate::net::{Connection, SendError, Ticket};
 use crate::remote;
 use crate::silo::{Place, SiloCore};
 
@@ -52,59 +53,67 @@ impl Drop for InlineDepth {
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) chain: CallChain,
-    pub(crate) deadline: CoarseInstant,
+    pub(crate) due: Due,
 }
 
 impl Caller {
     /// Checks what can be checked before anything moves: the key's length, a cycle of turns.
+    #[inline]
     pub(crate) fn check<M: Method>(
         call: &Call<M>,
         chain: CallChain,
-        inherited: Option<CoarseInstant>,
+        inherited: Option<Due>,
     ) -> Result<Self, Failure> {
-        if !call.target.key_fits() {
+        let target = &*call.target.0;
+        if !target.key_fits() {
             let max = emmer_core::limits::GRAIN_KEY_BYTES_MAX;
             return Err(CallError::Rejected(format!("the grain key is longer than {max} bytes")));
         }
         let needs_exclusive = M::EXCLUSIVE;
-        let cycle = chain.iter().any(|l| l.grain == call.target.id && (l.exclusive || needs_exclusive));
+        let cycle = chain.iter().any(|l| (l.exclusive || needs_exclusive) && l.grain == target.id);
         if cycle {
             return Err(CallError::Deadlock(describe_cycle(&chain, &call.target)));
         }
-        let (now, default) = match &call.target.node {
-            Node::Silo(silo) => (silo.clock.now(), silo.options.response_timeout),
-            Node::Client(client) => (client.clock.now(), client.options.response_timeout),
-        };
-        let deadline = match (call.timeout, inherited) {
-            (Some(timeout), Some(inherited)) => now.after(timeout).min(inherited),
-            (Some(timeout), None) => now.after(timeout),
+        let due = match (call.timeout, inherited) {
+            (Some(timeout), Some(inherited)) => {
+                let now = target.node.clock().now();
+                Due::at(now.after(timeout).min(inherited.settle(now)))
+            }
+            (Some(timeout), None) => Due::after(timeout),
             (None, Some(inherited)) => inherited,
-            (None, None) => now.after(default),
+            (None, None) => Due::after(target.node.response_timeout()),
         };
-        Ok(Self { chain, deadline })
+        Ok(Self { chain, due })
     }
 
     /// Starts the call's turn on an activation of this silo.
+    #[inline]
     pub(crate) fn start<M: Method>(
         &self,
         activation: Arc<dyn RunActivation>,
         slot: &mut LocalSlot<M>,
     ) -> Result<BoxTurn, Failure> {
         activation
-            .start(M::ID, Input::Local(slot), Some(self.deadline), self.chain.clone())
+            .start(M::ID, Input::Local(slot), self.due, self.chain.clone())
             .map_err(|e| e.into_failure(M::NAME))
     }
 
-    fn header<M: Method>(&self, target: &RawRef, now: CoarseInstant, view: u64) -> RequestHeader {
-        RequestHeader {
+    /// The call's header.
+    pub(crate) fn head<'a, M: Method>(
+        &'a self,
+        target: &'a Target,
+        now: CoarseInstant,
+        view: u64,
+    ) -> RequestHead<'a> {
+        RequestHead {
             correlation: 0,
-            target: target.id.clone(),
+            target: &target.id,
             method: M::ID,
             flags: if M::EXCLUSIVE { RequestFlags::NONE } else { RequestFlags::READ_ONLY },
-            deadline_ms: self.deadline.left_on_wire(now),
+            deadline_ms: self.due.settle(now).left_on_wire(now),
             forwards: 0,
             expect_view: view,
-            chain: self.chain.clone(),
+            chain: &self.chain,
         }
     }
 }
@@ -133,6 +142,26 @@ pub(crate) struct LocalTurn<M: Method> {
     pub(crate) slot: LocalSlot<M>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) cancel: Option<CancellationToken>,
+    pub(crate) caller: Caller,
+}
+
+impl<M: Method> LocalTurn<M> {
+    /// Polls the turn until it has begun.
+    #[inline]
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Begun> {
+        let clock = self.target.0.node.clock();
+        poll_begun(&mut self.turn, clock, cx, &mut Sink::Local(&mut self.slot))
+    }
+
+    /// The call again, after its activation was closed; `elsewhere` is what the directory said.
+    pub(crate) fn into_call(self, elsewhere: Option<SiloAddress>) -> Option<(Call<M>, Caller)> {
+        let Self { target, slot, timeout, cancel, caller, .. } = self;
+        target.0.set_route(Route::Unknown);
+        if let (Some(elsewhere), Node::Silo(silo)) = (elsewhere, &target.0.node) {
+            silo.locations.set(&target.0.id, elsewhere);
+        }
+        Some((Call { target, args: slot.args?, timeout, cancel }, caller))
+    }
 }
 
 enum LocalEnd<M: Method> {
@@ -175,6 +204,10 @@ fn interrupted(by: &Interrupted, maybe_executed: bool, whiling: &str) -> Failure
     }
 }
 
+pub(crate) fn overdue() -> Failure {
+    interrupted(&Interrupted::Deadline, false, "waiting for its turn")
+}
+
 /// Waits in the caller's task while the turn waits for admission; once it has begun, it gets a task of its own,
 /// so that a caller who gives up does not leave the grain half way.
 async fn run_local<M: Method>(
@@ -185,18 +218,30 @@ async fn run_local<M: Method>(
     cancel: Option<&CancellationToken>,
 ) -> LocalEnd<M> {
     let mut sink = Sink::Local(&mut slot);
-    let begun = until_begun(&mut turn, &mut sink);
-    match bounded(&silo.clock, caller.deadline, cancel, begun).await {
-        Ok(Some(end)) => return local_end(end, slot),
-        Ok(None) => {}
-        Err(by) => return LocalEnd::Failed(interrupted(&by, false, "waiting for its turn")),
+    let deadline = caller.due.settle(silo.clock.now());
+    let begun = until_begun(&mut turn, &silo.clock, &mut sink);
+    match bounded(&silo.clock, deadline, cancel, begun).await {
+        Ok(Begun::Over(end)) => local_end(end, slot),
+        Ok(Begun::Running) => run_apart(silo, turn, slot, deadline, cancel).await,
+        Ok(Begun::Overdue) => LocalEnd::Failed(overdue()),
+        Err(by) => LocalEnd::Failed(interrupted(&by, false, "waiting for its turn")),
     }
+}
+
+/// Gives a turn that has begun a task of its own, and waits for it.
+async fn run_apart<M: Method>(
+    silo: &SiloCore,
+    turn: BoxTurn,
+    mut slot: LocalSlot<M>,
+    deadline: CoarseInstant,
+    cancel: Option<&CancellationToken>,
+) -> LocalEnd<M> {
     let (done, wait) = oneshot::channel();
-    tokio::spawn(async move {
+    silo.handle.spawn(async move {
         let end = run_to_end(turn, &mut Sink::Local(&mut slot)).await;
         let _ = done.send((end, slot));
     });
-    match bounded(&silo.clock, caller.deadline, cancel, wait).await {
+    match bounded(&silo.clock, deadline, cancel, wait).await {
         Ok(Ok((end, slot))) => local_end(end, slot),
         Ok(Err(_)) => LocalEnd::Failed(CallError::ShuttingDown),
         Err(by) => LocalEnd::Failed(interrupted(&by, true, "the turn was running")),
@@ -211,16 +256,26 @@ fn local_end<M: Method>(end: TurnEnd, slot: LocalSlot<M>) -> LocalEnd<M> {
     }
 }
 
-/// Goes on with a local turn; when the activation closes under it, the call is resolved anew.
-pub(crate) async fn finish_local_or_retry<M: Method>(local: LocalTurn<M>, caller: Caller) -> Finished<M> {
-    let LocalTurn { target, turn, slot, timeout, cancel } = local;
-    let Node::Silo(silo) = target.node.clone() else { return Err(CallError::ShuttingDown) };
-    match run_local(&silo, turn, slot, &caller, cancel.as_ref()).await {
+/// Goes on with a local turn: one that waits and may be cancelled, or one that has begun and suspends. When the
+/// activation closes under it, the call is resolved anew.
+pub(crate) async fn finish_local<M: Method>(local: LocalTurn<M>, begun: bool) -> Finished<M> {
+    let LocalTurn { target, mut turn, slot, timeout, cancel, mut caller } = local;
+    let Node::Silo(silo) = &target.0.node else { return Err(CallError::ShuttingDown) };
+    let deadline = turn.as_mut().settle(silo.clock.now().as_millis());
+    let deadline = CoarseInstant::from_millis(deadline);
+    caller.due = Due::at(deadline);
+    let end = if begun {
+        run_apart(silo, turn, slot, deadline, cancel.as_ref()).await
+    } else {
+        run_local(silo, turn, slot, &caller, cancel.as_ref()).await
+    };
+    match end {
         LocalEnd::Output(output) => Ok(output),
         LocalEnd::Failed(failure) => Err(failure),
         LocalEnd::Closed(args, elsewhere) => {
+            target.0.set_route(Route::Unknown);
             if let Some(elsewhere) = elsewhere {
-                silo.locations.set(&target.id, elsewhere);
+                silo.locations.set(&target.0.id, elsewhere);
             }
             from_silo(Call { target, args, timeout, cancel }, caller).await
         }
@@ -228,25 +283,29 @@ pub(crate) async fn finish_local_or_retry<M: Method>(local: LocalTurn<M>, caller
 }
 
 /// Makes a call from a silo: finds the grain, here or elsewhere, placing it if it is nowhere.
-pub(crate) async fn from_silo<M: Method>(call: Call<M>, caller: Caller) -> Finished<M> {
-    let Call { target, mut args, cancel, .. } = call;
+pub(crate) async fn from_silo<M: Method>(call: Call<M>, mut caller: Caller) -> Finished<M> {
+    let Call { target: reference, mut args, cancel, .. } = call;
     let cancel = cancel.as_ref();
-    let Node::Silo(silo) = target.node.clone() else { return Err(CallError::ShuttingDown) };
+    let target = &*reference.0;
+    let Node::Silo(silo) = &target.node else { return Err(CallError::ShuttingDown) };
+    let deadline = caller.due.settle(silo.clock.now());
+    caller.due = Due::at(deadline);
     let mut avoid = Vec::new();
     for _ in 0..=silo.options.limits.forwards_max {
-        let place = match bounded(&silo.clock, caller.deadline, cancel, silo.locate(&target.id, &avoid)).await
-        {
+        let place = match bounded(&silo.clock, deadline, cancel, silo.locate(&target.id, &avoid)).await {
             Ok(place) => place?,
             Err(by) => return Err(interrupted(&by, false, "looking for the grain")),
         };
         match place {
             Place::Here(activation) => {
+                target.set_route(Route::Here(Arc::downgrade(&activation)));
                 let mut slot = LocalSlot { args: Some(args), output: None };
                 let turn = caller.start::<M>(activation, &mut slot)?;
-                match run_local(&silo, turn, slot, &caller, cancel).await {
+                match run_local(silo, turn, slot, &caller, cancel).await {
                     LocalEnd::Output(output) => return Ok(output),
                     LocalEnd::Failed(failure) => return Err(failure),
                     LocalEnd::Closed(back, elsewhere) => {
+                        target.set_route(Route::Unknown);
                         if let Some(elsewhere) = elsewhere {
                             silo.locations.set(&target.id, elsewhere);
                         }
@@ -255,7 +314,7 @@ pub(crate) async fn from_silo<M: Method>(call: Call<M>, caller: Caller) -> Finis
                 }
             }
             Place::There { peer, placed } => {
-                let connected = bounded(&silo.clock, caller.deadline, cancel, silo.connect(peer)).await;
+                let connected = bounded(&silo.clock, deadline, cancel, silo.connect(peer)).await;
                 let connection = match connected {
                     Ok(Ok(connection)) => connection,
                     Ok(Err(e)) => {
@@ -268,10 +327,12 @@ pub(crate) async fn from_silo<M: Method>(call: Call<M>, caller: Caller) -> Finis
                     }
                     Err(by) => return Err(interrupted(&by, false, "connecting")),
                 };
-                let header = caller.header::<M>(&target, silo.clock.now(), silo.view_version());
-                let ticket = send(&connection, header, &caller, &args)?;
-                let answer = answer_of(ticket, cancel).await?;
-                let (output, location) = remote::read_answer::<M>(peer, answer)?;
+                let head = caller.head::<M>(target, silo.clock.now(), silo.view_version());
+                let ticket = call_over(&connection, head, deadline, &args)?;
+                let (output, location) = answer_of::<M>(Some(peer), ticket, cancel).await?;
+                if location.is_none_or(|at| at == peer) {
+                    target.set_route(Route::There(Lane::new(connection, 0)));
+                }
                 silo.locations.set(&target.id, location.unwrap_or(peer));
                 return Ok(output);
             }
@@ -285,47 +346,54 @@ pub(crate) async fn from_silo<M: Method>(call: Call<M>, caller: Caller) -> Finis
 }
 
 /// Makes a call from outside, through a gateway.
-pub(crate) async fn through_gateway<M: Method>(call: Call<M>, caller: Caller) -> Finished<M> {
-    let Call { target, args, cancel, .. } = call;
+pub(crate) async fn through_gateway<M: Method>(call: Call<M>, mut caller: Caller) -> Finished<M> {
+    let Call { target: reference, args, cancel, .. } = call;
     let cancel = cancel.as_ref();
-    let Node::Client(client) = target.node.clone() else { return Err(CallError::ShuttingDown) };
-    let gateway = bounded(&client.clock, caller.deadline, cancel, client.gateway_for(&target.id)).await;
+    let target = &*reference.0;
+    let Node::Client(client) = &target.node else { return Err(CallError::ShuttingDown) };
+    let deadline = caller.due.settle(client.clock.now());
+    caller.due = Due::at(deadline);
+    let listed = client.generation();
+    let gateway = bounded(&client.clock, deadline, cancel, client.gateway_for(&target.id)).await;
     let connection = match gateway {
         Ok(connection) => connection?,
         Err(by) => return Err(interrupted(&by, false, "waiting for a gateway")),
     };
-    let header = caller.header::<M>(&target, client.clock.now(), 0);
-    let ticket = send(&connection, header, &caller, &args)?;
-    let answer = answer_of(ticket, cancel).await?;
-    let peer = connection.silo();
-    let (output, _) = remote::read_answer_from::<M>(peer, answer)?;
+    let head = caller.head::<M>(target, client.clock.now(), 0);
+    let ticket = call_over(&connection, head, deadline, &args)?;
+    target.set_route(Route::There(Lane::new(connection.clone(), listed)));
+    let (output, _) = answer_of::<M>(connection.silo(), ticket, cancel).await?;
     Ok(output)
 }
 
 /// Encodes the call into the connection's outgoing buffer.
-fn send<M: Method>(
+fn call_over<M: Method>(
     connection: &Arc<Connection>,
-    header: RequestHeader,
-    caller: &Caller,
+    head: RequestHead<'_>,
+    deadline: CoarseInstant,
     args: &M,
 ) -> Result<Ticket, Failure> {
-    let body = |out: &mut BytesMut| codec::encode_into(out, args);
     connection
-        .call(Waker::noop(), header, Some(caller.deadline), body)
+        .call(head, deadline, |out| codec::encode_into(out, args))
         .map_err(|e| send_failure(connection.silo(), e))
 }
 
-async fn answer_of(
+async fn answer_of<M: Method>(
+    peer: Option<SiloAddress>,
     ticket: Ticket,
     cancel: Option<&CancellationToken>,
-) -> Result<Result<Answer, Lost>, Failure> {
-    match cancel {
-        None => Ok(ticket.await),
+) -> Result<(M::Output, Option<SiloAddress>), Failure> {
+    let answered = match cancel {
+        None => ticket.await,
         Some(token) => tokio::select! {
             biased;
-            answer = ticket => Ok(answer),
-            () = token.cancelled() => Err(CallError::Cancelled { maybe_executed: true }),
+            answered = ticket => answered,
+            () = token.cancelled() => return Err(CallError::Cancelled { maybe_executed: true }),
         },
+    };
+    match answered {
+        Ok((answer, body)) => remote::read_answer::<M>(peer, Ok(answer), &body),
+        Err(lost) => remote::read_answer::<M>(peer, Err(lost), &[]),
     }
 }
 
@@ -335,6 +403,7 @@ pub(crate) fn send_failure(silo: Option<SiloAddress>, error: SendError) -> Failu
             CallError::Unreachable { silo, maybe_executed: false, detail: lost.to_string() }
         }
         SendError::Overloaded(what) => CallError::Overloaded(what.to_owned()),
+        SendError::Full(full) => CallError::Overloaded(full.to_string()),
         SendError::TooLarge(bytes) => CallError::Codec {
             maybe_executed: false,
             detail: format!("the call is {bytes} bytes, more than the largest frame"),
@@ -345,30 +414,4 @@ pub(crate) fn send_failure(silo: Option<SiloAddress>, error: SendError) -> Failu
 
 pub(crate) const fn unreachable_silo(silo: SiloAddress, maybe_executed: bool, detail: String) -> Failure {
     CallError::Unreachable { silo: Some(silo), maybe_executed, detail }
-}
-
-/// Hands a one-way call over.
-pub(crate) fn send_one_way<M: Method>(call: Call<M>) -> Result<(), CallError<NoError>> {
-    // A one-way call belongs to no chain: nobody waits for it.
-    let caller = Caller::check(&call, CallChain::EMPTY, None)?;
-    match call.target.node.clone() {
-        Node::Silo(silo) => {
-            let permit = silo.one_way_permit()?;
-            tokio::spawn(async move {
-                let id = call.target.id.clone();
-                if let Err(failure) = from_silo(call, caller).await {
-                    tracing::debug!(grain = %id, method = M::NAME, %failure, "a one-way call failed");
-                }
-                drop(permit);
-            });
-            Ok(())
-        }
-        Node::Client(client) => {
-            let connection = client.gateway_now(&call.target.id)?;
-            let header = caller.header::<M>(&call.target, client.clock.now(), 0);
-            connection
-                .one_way(header, |out| codec::encode_into(out, &call.args))
-                .map_err(|e| send_failure(connection.silo(), e))
-        }
-    }
 }

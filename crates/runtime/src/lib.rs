@@ -15,13 +15,14 @@ mod locations;
 mod membership;
 mod metrics;
 mod net;
+mod one_way;
 mod options;
 mod remote;
 mod silo;
 
 pub use client::{Client, ClientBuilder, ConnectError};
 pub use membership::MembershipStatistics;
-pub use metrics::SiloStatistics;
+pub use metrics::{GrainQueue, Latency, MethodStatistics, SiloStatistics};
 pub use options::{ClientOptions, SiloOptions};
 pub use silo::{NoStores, Silo, SiloBuilder, StartError, StoreOpener, StoreSource};
 

@@ -6,35 +6,37 @@ use emmer_wire::{FailureCode, ResponseStatus, codec, decode_failure};
 use crate::grain::{CallError, Failure, Method};
 use crate::net::{Answer, Lost};
 
-/// The output of a call that `peer` answered, and where the grain really is if the peer had to pass it on.
+/// The output of a call that `peer` (a gateway, when it is none) answered, and where the grain really is if the peer had to
+/// pass it on.
+#[inline]
 pub(crate) fn read_answer<M: Method>(
-    peer: SiloAddress,
-    answer: Result<Answer, Lost>,
-) -> Result<(M::Output, Option<SiloAddress>), Failure> {
-    read_answer_from::<M>(Some(peer), answer)
-}
-
-/// As [`read_answer`], from a peer that may be a gateway.
-pub(crate) fn read_answer_from<M: Method>(
     peer: Option<SiloAddress>,
     answer: Result<Answer, Lost>,
+    body: &[u8],
 ) -> Result<(M::Output, Option<SiloAddress>), Failure> {
     match answer {
-        Ok(Answer::Response(header, body)) => match header.status {
-            ResponseStatus::Ok => {
-                let output = codec::decode(&body)
-                    .map_err(|e| CallError::Codec { maybe_executed: true, detail: e.to_string() })?;
-                Ok((output, header.location))
-            }
-            ResponseStatus::Failed(code) => Err(read_failure(header.location.or(peer), code, &body)),
+        Ok(Answer::Response { status: ResponseStatus::Ok, location }) => match codec::decode(body) {
+            Ok(output) => Ok((output, location.map(|at| *at))),
+            Err(e) => Err(CallError::Codec { maybe_executed: true, detail: e.to_string() }),
         },
-        Ok(Answer::TimedOut) => Err(CallError::Timeout {
+        other => Err(read_no_output(peer, other, body)),
+    }
+}
+
+#[cold]
+fn read_no_output(peer: Option<SiloAddress>, answer: Result<Answer, Lost>, body: &[u8]) -> Failure {
+    match answer {
+        Ok(Answer::Response { status, location }) => match status {
+            ResponseStatus::Failed(code) => read_failure(location.map(|at| *at).or(peer), code, body),
+            ResponseStatus::Ok => {
+                CallError::Codec { maybe_executed: true, detail: "an answer that is none".to_owned() }
+            }
+        },
+        Ok(Answer::TimedOut) => CallError::Timeout {
             maybe_executed: true,
             detail: peer.map_or_else(|| "waiting for the gateway".to_owned(), |p| format!("waiting for {p}")),
-        }),
-        Err(lost) => {
-            Err(CallError::Unreachable { silo: peer, maybe_executed: true, detail: lost.to_string() })
-        }
+        },
+        Err(lost) => CallError::Unreachable { silo: peer, maybe_executed: true, detail: lost.to_string() },
     }
 }
 

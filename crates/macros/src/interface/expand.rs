@@ -97,12 +97,20 @@ fn method_impl(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
     let (conditions, exclusive) = (method.conditions(), method.exclusive);
     let whole = &method.output.whole;
     let name = method.name();
-    let (ok, err, split) = match &method.output.result {
-        Some((ok, err)) => (ok.to_token_stream(), err.to_token_stream(), quote!(output)),
+    let (ok, err, split, is_error) = match &method.output.result {
+        Some((ok, err)) => {
+            let is_error = quote! {
+                fn is_error(output: &Self::Output) -> bool {
+                    output.is_err()
+                }
+            };
+            (ok.to_token_stream(), err.to_token_stream(), quote!(output), is_error)
+        }
         None => (
             whole.to_token_stream(),
             quote!(::emmer::__rt::NoError),
             quote!(::core::result::Result::Ok(output)),
+            TokenStream::new(),
         ),
     };
     let full_name = full_name(interface, method);
@@ -117,6 +125,8 @@ fn method_impl(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
             const NAME: &'static str = #name;
             const ID: u32 = ::emmer::__rt::name32(#full_name);
             const EXCLUSIVE: bool = #exclusive;
+
+            #is_error
 
             fn split(output: Self::Output) -> ::core::result::Result<Self::Ok, Self::Err> {
                 #split

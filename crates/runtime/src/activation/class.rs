@@ -11,6 +11,7 @@ use emmer_placement::Strategy;
 
 use super::{Activation, MethodEntry, RunActivation};
 use crate::grain::Grain;
+use crate::metrics::{MethodMetrics, MethodStatistics};
 use crate::silo::SiloCore;
 
 /// Method numbers are hashes already.
@@ -54,6 +55,9 @@ pub(crate) trait AnyClass: Send + Sync {
     /// This class with the methods of `other`, which is the same class under another interface.
     fn merged(self: Arc<Self>, other: Arc<dyn AnyClass>) -> Result<Arc<dyn AnyClass>, MethodCollision>;
 
+    /// What is counted for each of its methods.
+    fn statistics(&self) -> Vec<MethodStatistics>;
+
     /// A new activation of `id`, not yet activated.
     fn create(self: Arc<Self>, silo: Arc<SiloCore>, id: GrainId, number: u64) -> Arc<dyn RunActivation>;
 }
@@ -61,11 +65,17 @@ pub(crate) trait AnyClass: Send + Sync {
 /// The class `G` under the name of its grain type.
 pub(crate) struct Class<G: Grain> {
     pub(super) name: &'static str,
-    pub(super) methods: NumberMap<u32, MethodEntry<G>>,
+    methods: Box<[MethodEntry<G>]>,
+    /// Open addressing by method number: the place in `methods`, or [`FREE`].
+    places: Box<[u16]>,
+    shift: u32,
+    pub(super) metrics: MethodMetrics,
     pub(super) idle: Duration,
 }
 
-/// Two methods of one class have the same number.
+const FREE: u16 = u16::MAX;
+
+/// Two methods of one class have the same number, or there are too many of them.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct MethodCollision {
     pub(crate) first: &'static str,
@@ -79,17 +89,59 @@ impl<G: Grain> Class<G> {
         methods: Vec<MethodEntry<G>>,
         idle: Duration,
     ) -> Result<Self, MethodCollision> {
-        let mut by_number = NumberMap::default();
+        let mut by_number: Vec<MethodEntry<G>> = Vec::with_capacity(methods.len());
         for method in methods {
-            let name = method.name;
-            if let Some(MethodEntry { name: first, .. }) = by_number.insert(method.id, method)
-                && first != name
-            {
-                return Err(MethodCollision { first, second: name });
+            match by_number.iter().find(|known| known.id == method.id) {
+                Some(known) if known.name != method.name => {
+                    return Err(MethodCollision { first: known.name, second: method.name });
+                }
+                Some(_) => {}
+                None => by_number.push(method),
             }
         }
-        Ok(Self { name, methods: by_number, idle: G::IDLE.unwrap_or(idle) })
+        // At most half full, so that a look-up seldom tries twice.
+        let bits = (by_number.len() * 2).next_power_of_two().trailing_zeros().clamp(1, 16);
+        let mut class = Self {
+            name,
+            places: vec![FREE; 1 << bits].into_boxed_slice(),
+            shift: u32::BITS - bits,
+            metrics: MethodMetrics::new(by_number.len()),
+            methods: by_number.into_boxed_slice(),
+            idle: G::IDLE.unwrap_or(idle),
+        };
+        class.index();
+        Ok(class)
     }
+
+    fn index(&mut self) {
+        let mask = self.places.len() - 1;
+        for (place, method) in self.methods.iter().enumerate() {
+            let mut at = first_place(method.id, self.shift);
+            while self.places[at & mask] != FREE {
+                at += 1;
+            }
+            self.places[at & mask] = u16::try_from(place).unwrap_or(FREE);
+        }
+    }
+
+    /// The method of this number, and its place among the class's methods.
+    #[inline]
+    pub(super) fn method(&self, number: u32) -> Option<(u16, &MethodEntry<G>)> {
+        let mask = self.places.len() - 1;
+        let first = first_place(number, self.shift);
+        for at in first..first + self.places.len() {
+            let place = self.places[at & mask];
+            let method = self.methods.get(usize::from(place))?;
+            if method.id == number {
+                return Some((place, method));
+            }
+        }
+        None
+    }
+}
+
+const fn first_place(number: u32, shift: u32) -> usize {
+    (number.wrapping_mul(0x9e37_79b9) >> shift) as usize
 }
 
 impl<G: Grain> AnyClass for Class<G> {
@@ -107,11 +159,16 @@ impl<G: Grain> AnyClass for Class<G> {
 
     fn merged(self: Arc<Self>, other: Arc<dyn AnyClass>) -> Result<Arc<dyn AnyClass>, MethodCollision> {
         let Ok(other) = other.into_any().downcast::<Self>() else { return Ok(self) };
-        let methods = self.methods.values().chain(other.methods.values()).map(MethodEntry::same).collect();
+        let methods = self.methods.iter().chain(&other.methods).map(MethodEntry::same).collect();
         Ok(Arc::new(Self::new(self.name, methods, self.idle)?))
     }
 
     fn create(self: Arc<Self>, silo: Arc<SiloCore>, id: GrainId, number: u64) -> Arc<dyn RunActivation> {
         Arc::new(Activation::new(silo, self, id, number))
+    }
+
+    fn statistics(&self) -> Vec<MethodStatistics> {
+        let methods = self.methods.iter().enumerate();
+        methods.map(|(place, method)| self.metrics.snapshot(place, self.name, method.name)).collect()
     }
 }

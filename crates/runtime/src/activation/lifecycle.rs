@@ -1,49 +1,60 @@
 //! How an activation begins and ends.
 
+use std::future::Future;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
 
 use emmer_core::GrainId;
 use emmer_wire::CallChain;
-use tokio::sync::RwLockWriteGuard;
 
+use super::gate::Alone;
 use super::{Activation, AnyActivation, BoxTurn, Closed, Input, Phase, RunActivation, StartError};
-use crate::clock::CoarseInstant;
+use crate::clock::{CoarseInstant, Due};
 use crate::directory::Registered;
 use crate::grain::{ClusterClient, Ctx, DeactivationReason, Grain, TurnContext};
+use crate::metrics::Ended;
 
 impl<G: Grain> Activation<G> {
     /// Registers, loads and activates the grain under the lock of its first turn.
-    pub(super) async fn activate(
-        self: &Arc<Self>,
-        lock: &mut RwLockWriteGuard<'_, Option<G>>,
-    ) -> Result<(), Closed> {
-        let outcome = tokio::time::timeout(self.silo.options.activation_timeout, self.try_activate()).await;
-        let failed = match outcome {
-            Ok(Ok(grain)) => {
+    pub(super) async fn activate(self: &Arc<Self>, lock: &mut Alone<'_, Option<G>>) -> Result<(), Closed> {
+        // In a box, so that the turns of grains that are there already carry no room for it.
+        let mut awaking = Box::pin(self.awake());
+        // Without state, and where this silo answers for the grain, it is over in one poll and needs no timer.
+        let outcome = match std::future::poll_fn(|cx| Poll::Ready(awaking.as_mut().poll(cx))).await {
+            Poll::Ready(outcome) => outcome,
+            Poll::Pending => {
+                let limit = self.silo.options.activation_timeout;
+                let late =
+                    |_| Err(Closed::Failed(format!("{} was not activated within {limit:?}", self.name())));
+                tokio::time::timeout(limit, awaking).await.unwrap_or_else(late)
+            }
+        };
+        match outcome {
+            Ok(grain) => {
                 **lock = Some(grain);
                 self.phase.store(Phase::Active as u8, Ordering::Release);
                 self.silo.metrics.activated();
-                return Ok(());
+                Ok(())
             }
-            Ok(Err(closed)) => closed,
-            Err(_) => Closed::Failed(format!(
-                "{} was not activated within {:?}",
-                self.name(),
-                self.silo.options.activation_timeout
-            )),
-        };
-        if !matches!(failed, Closed::Elsewhere(_)) {
+            Err(closed) => Box::pin(self.fail(closed)).await,
+        }
+    }
+
+    /// Ends what could not be activated.
+    async fn fail(self: &Arc<Self>, closed: Closed) -> Result<(), Closed> {
+        if !matches!(closed, Closed::Elsewhere(_)) {
             // A registration that did not complete in time is withdrawn by the directory itself.
             self.silo.directory.unregister(&self.silo, &self.as_run()).await;
         }
-        self.close(failed.clone());
+        self.close(closed.clone());
         self.silo.catalog.remove(&self.id, self.number);
-        Err(failed)
+        Err(closed)
     }
 
-    async fn try_activate(self: &Arc<Self>) -> Result<G, Closed> {
+    async fn awake(self: &Arc<Self>) -> Result<G, Closed> {
         match self.silo.directory.register(&self.silo, &self.as_run()).await {
             Registered::Here => {}
             Registered::Elsewhere(silo) => return Err(Closed::Elsewhere(silo)),
@@ -76,7 +87,7 @@ impl<G: Grain> Activation<G> {
 
     /// Waits for the turns that came before, then runs the hook, gives the registration back and goes.
     async fn run_deactivation(self: Arc<Self>, reason: DeactivationReason) {
-        let mut lock = self.grain.write().await;
+        let mut lock = self.lock_surely().await;
         if self.phase() == Phase::Closed {
             return;
         }
@@ -96,6 +107,14 @@ impl<G: Grain> Activation<G> {
         }
         self.close(Closed::Gone);
         self.silo.catalog.remove(&self.id, self.number);
+    }
+
+    /// The lock of a turn alone, however long it takes: nobody's deadline.
+    async fn lock_surely(self: &Arc<Self>) -> Alone<'_, Option<G>> {
+        match self.gate.try_exclusive() {
+            Some(lock) => lock,
+            None => self.gate.exclusive(CoarseInstant::LAST, || self.silo.watch_queue(self.clone())).await,
+        }
     }
 
     fn begin_closing(&self) -> bool {
@@ -138,16 +157,36 @@ impl<G: Grain> RunActivation for Activation<G> {
         self: Arc<Self>,
         method: u32,
         input: Input<'_>,
-        deadline: Option<CoarseInstant>,
+        due: Due,
         chain: CallChain,
     ) -> Result<BoxTurn, StartError> {
-        let class = self.class.clone();
-        let entry = class.methods.get(&method).ok_or(StartError::NoSuchMethod)?;
-        if self.waiting.load(Ordering::Relaxed) >= self.silo.options.limits.activation_queue_max {
-            return Err(StartError::Overloaded);
+        let Some((place, entry)) = self.class.method(method) else { return Err(StartError::NoSuchMethod) };
+        let max = self.silo.options.limits.activation_queue_max;
+        if self.gate.line().waiting() >= max {
+            self.silo.metrics.refused();
+            return Err(StartError::Overloaded(max));
         }
-        let context = TurnContext::new(self.clone(), entry.exclusive, deadline, chain);
-        (entry.start)(self, input, context).map_err(StartError::BadArguments)
+        let timed = self.class.metrics.begin(usize::from(place)).then(|| self.silo.clock.stamp());
+        let context = TurnContext::new(self.clone(), place, entry.exclusive, due, chain, timed);
+        let start = entry.start;
+        start(self, input, context).map_err(StartError::BadArguments)
+    }
+
+    fn note_suspended(&self, suspended: bool) {
+        self.gate.line().set_suspended(suspended);
+    }
+
+    fn note_end(&self, method: u16, ended: Ended, timed: Option<NonZeroU64>) {
+        let took = timed.map(|since| self.silo.clock.since_stamp(since));
+        self.class.metrics.end(usize::from(method), ended, took);
+    }
+
+    fn waiting(&self) -> u32 {
+        self.gate.line().waiting()
+    }
+
+    fn wake_overdue(&self, now: CoarseInstant) -> bool {
+        self.gate.line().wake_overdue(now)
     }
 
     fn as_any(self: Arc<Self>) -> Arc<dyn AnyActivation> {
@@ -166,7 +205,7 @@ impl<G: Grain> RunActivation for Activation<G> {
         // A turn that runs right now holds the lock: whoever is idle by the clock but busy is not idle.
         let idle = self.phase() == Phase::Active
             && self.idle_for(now) >= self.class.idle
-            && self.grain.try_write().is_ok();
+            && self.gate.try_exclusive().is_some();
         if idle {
             self.deactivate(DeactivationReason::Idle);
         }
@@ -178,7 +217,7 @@ impl<G: Grain> RunActivation for Activation<G> {
                 self.run_deactivation(reason).await;
             } else {
                 // Somebody else is at it: its end is when the lock is free and the phase closed.
-                drop(self.grain.write().await);
+                drop(self.lock_surely().await);
             }
         })
     }

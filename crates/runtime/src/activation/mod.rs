@@ -5,22 +5,27 @@
 //! the directory, reads its state, runs its hook); whoever finds it closed resolves the call again.
 
 mod class;
+mod gate;
 mod lifecycle;
 mod turn;
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use emmer_core::{GrainId, SiloAddress};
 use emmer_wire::CallChain;
 use parking_lot::Mutex;
-use tokio::sync::{RwLock, RwLockMappedWriteGuard, RwLockReadGuard, RwLockWriteGuard};
+
+use self::gate::{Alone, Gate, Together};
+pub use self::gate::{Exclusive, Shared};
 
 pub(crate) use self::class::{AnyClass, Class, MethodCollision, NumberMap};
+pub(crate) use self::turn::{Begun, poll_begun, run_to_end, until_begun};
 pub use self::turn::{BoxTurn, Input, LocalSlot, Progress, Sink, Turn, TurnEnd, TurnOutcome, boxed};
-pub(crate) use self::turn::{run_to_end, until_begun};
-use crate::clock::CoarseInstant;
+use crate::clock::{CoarseInstant, Due};
 use crate::grain::{CallError, ClusterClient, DeactivationReason, Failure, Grain, TurnContext};
+use crate::metrics::Ended;
 use crate::silo::SiloCore;
 
 /// Starts one method of a class: the arguments out of `Input`, the turn around the method.
@@ -63,8 +68,8 @@ pub(crate) enum StartError {
     NoSuchMethod,
     /// The arguments do not decode.
     BadArguments(String),
-    /// Too many calls wait already.
-    Overloaded,
+    /// Too many calls wait already: this many, `activation_queue_max`.
+    Overloaded(u32),
 }
 
 impl StartError {
@@ -73,7 +78,9 @@ impl StartError {
         match self {
             Self::NoSuchMethod => CallError::Rejected(format!("the grain's class has no method {method}")),
             Self::BadArguments(detail) => CallError::Codec { maybe_executed: false, detail },
-            Self::Overloaded => CallError::Overloaded("too many calls wait for this grain".to_owned()),
+            Self::Overloaded(max) => {
+                CallError::Overloaded(format!("{max} calls wait for this grain (activation_queue_max)"))
+            }
         }
     }
 }
@@ -97,12 +104,10 @@ pub struct Activation<G: Grain> {
     number: u64,
     class: Arc<Class<G>>,
     silo: Arc<SiloCore>,
-    grain: RwLock<Option<G>>,
-    phase: AtomicU8,
-    /// Turns waiting for admission.
-    waiting: AtomicU32,
+    gate: Gate<Option<G>>,
     /// When the last turn was admitted, in coarse milliseconds since the silo's start, wrapping.
     last_used: AtomicU32,
+    phase: AtomicU8,
     /// Whether a deactivation is already on its way.
     closing: AtomicBool,
     /// Whether the directory holds a registration for it. Written only under the directory's lock.
@@ -110,11 +115,6 @@ pub struct Activation<G: Grain> {
     /// Why it is closed, once it is.
     closed: Mutex<Option<Box<Closed>>>,
 }
-
-/// The lock of an exclusive turn.
-pub type Exclusive<'a, G> = RwLockMappedWriteGuard<'a, G>;
-/// The lock of a shared turn.
-pub type Shared<'a, G> = RwLockReadGuard<'a, G>;
 
 impl<G: Grain> Activation<G> {
     fn new(silo: Arc<SiloCore>, class: Arc<Class<G>>, id: GrainId, number: u64) -> Self {
@@ -124,10 +124,9 @@ impl<G: Grain> Activation<G> {
             number,
             class,
             silo,
-            grain: RwLock::new(None),
-            phase: AtomicU8::new(Phase::New as u8),
-            waiting: AtomicU32::new(0),
+            gate: Gate::new(None),
             last_used,
+            phase: AtomicU8::new(Phase::New as u8),
             closing: AtomicBool::new(false),
             registered: AtomicBool::new(false),
             closed: Mutex::new(None),
@@ -151,8 +150,46 @@ impl<G: Grain> Activation<G> {
         self.closed.lock().as_deref().cloned().unwrap_or(Closed::Gone)
     }
 
-    fn note_use(&self) {
-        self.last_used.store(self.silo.clock.now().as_wrapping_millis(), Ordering::Relaxed);
+    fn note_use(&self, now: CoarseInstant) {
+        self.last_used.store(now.as_wrapping_millis(), Ordering::Relaxed);
+    }
+
+    /// Asks the fence, after whatever the turn had to wait for, and notes that the turn has begun.
+    #[inline]
+    async fn pass_fence(&self) -> CoarseInstant {
+        let mut now = self.silo.clock.now();
+        if self.silo.is_fenced_at(now) {
+            self.silo.wait_unfenced_until(TurnContext::deadline(now)).await;
+            now = self.silo.clock.now();
+        }
+        TurnContext::begin(now);
+        now
+    }
+
+    #[inline]
+    async fn lock_exclusive(self: &Arc<Self>) -> Alone<'_, Option<G>> {
+        match self.gate.try_exclusive() {
+            Some(lock) => lock,
+            None => self.queue_exclusive().await,
+        }
+    }
+
+    async fn queue_exclusive(self: &Arc<Self>) -> Alone<'_, Option<G>> {
+        if let Some(lock) = self.gate.spin(Gate::try_exclusive) {
+            return lock;
+        }
+        let _waits = self.silo.metrics.wait();
+        let deadline = TurnContext::deadline(self.silo.clock.now());
+        self.gate.exclusive(deadline, || self.silo.watch_queue(self.clone())).await
+    }
+
+    async fn lock_shared(self: &Arc<Self>) -> Together<'_, Option<G>> {
+        if let Some(lock) = self.gate.try_shared().or_else(|| self.gate.spin(Gate::try_shared)) {
+            return lock;
+        }
+        let _waits = self.silo.metrics.wait();
+        let deadline = TurnContext::deadline(self.silo.clock.now());
+        self.gate.shared(deadline, || self.silo.watch_queue(self.clone())).await
     }
 
     /// Waits until the turn may run alone, activating the grain first if nobody has. The fence is asked last, after
@@ -161,20 +198,13 @@ impl<G: Grain> Activation<G> {
     /// # Errors
     /// [`Closed`] when the grain is not here any more.
     pub async fn admit_exclusive(self: &Arc<Self>) -> Result<Exclusive<'_, G>, Closed> {
-        let mut lock = match self.grain.try_write() {
-            Ok(lock) => lock,
-            Err(_) => {
-                let _waiting = Waiting::new(&self.waiting);
-                self.grain.write().await
-            }
-        };
-        self.silo.wait_unfenced().await;
-        TurnContext::begin();
+        let mut lock = self.lock_exclusive().await;
+        let now = self.pass_fence().await;
         if self.phase() == Phase::New {
             self.activate(&mut lock).await?;
         }
-        let admitted = RwLockWriteGuard::try_map(lock, Option::as_mut).map_err(|_| self.why_closed())?;
-        self.note_use();
+        let admitted = lock.grain().ok_or_else(|| self.why_closed())?;
+        self.note_use(now);
         Ok(admitted)
     }
 
@@ -183,44 +213,19 @@ impl<G: Grain> Activation<G> {
     /// # Errors
     /// [`Closed`] when the grain is not here any more.
     pub async fn admit_shared(self: &Arc<Self>) -> Result<Shared<'_, G>, Closed> {
-        let lock = match self.grain.try_read() {
-            Ok(lock) => lock,
-            Err(_) => {
-                let _waiting = Waiting::new(&self.waiting);
-                self.grain.read().await
-            }
-        };
-        self.silo.wait_unfenced().await;
-        TurnContext::begin();
-        let lock = if self.phase() == Phase::New {
+        let mut lock = self.lock_shared().await;
+        let now = self.pass_fence().await;
+        if self.phase() == Phase::New {
             drop(lock);
-            let mut lock = self.grain.write().await;
+            let mut alone = self.lock_exclusive().await;
             if self.phase() == Phase::New {
-                self.activate(&mut lock).await?;
+                self.activate(&mut alone).await?;
             }
-            lock.downgrade()
-        } else {
-            lock
-        };
-        let admitted = RwLockReadGuard::try_map(lock, Option::as_ref).map_err(|_| self.why_closed())?;
-        self.note_use();
+            lock = alone.downgrade();
+        }
+        let admitted = lock.grain().ok_or_else(|| self.why_closed())?;
+        self.note_use(now);
         Ok(admitted)
-    }
-}
-
-/// Counts one waiting turn, also when it is dropped while it waits.
-struct Waiting<'a>(&'a AtomicU32);
-
-impl<'a> Waiting<'a> {
-    fn new(count: &'a AtomicU32) -> Self {
-        count.fetch_add(1, Ordering::Relaxed);
-        Self(count)
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -249,9 +254,21 @@ pub(crate) trait RunActivation: AnyActivation {
         self: Arc<Self>,
         method: u32,
         input: Input<'_>,
-        deadline: Option<CoarseInstant>,
+        due: Due,
         chain: CallChain,
     ) -> Result<BoxTurn, StartError>;
+
+    /// The turn inside suspends, or goes on.
+    fn note_suspended(&self, suspended: bool);
+
+    /// A turn of the method at `method` ended; `timed` says when it was started, if it is to be timed.
+    fn note_end(&self, method: u16, ended: Ended, timed: Option<NonZeroU64>);
+
+    /// How many turns wait for it.
+    fn waiting(&self) -> u32;
+
+    /// Wakes waiting turns whose deadline has passed; false when no turn waits.
+    fn wake_overdue(&self, now: CoarseInstant) -> bool;
 
     /// The same activation as the public face.
     fn as_any(self: Arc<Self>) -> Arc<dyn AnyActivation>;

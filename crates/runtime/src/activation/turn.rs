@@ -18,7 +18,9 @@ use emmer_wire::codec;
 use pin_project_lite::pin_project;
 
 use super::Closed;
+use crate::clock::{Clock, CoarseInstant};
 use crate::grain::{Method, TurnContext};
+use crate::metrics::Ended;
 
 /// Where a turn's arguments come from.
 pub enum Input<'a> {
@@ -104,6 +106,11 @@ pub trait Turn: Send {
 
     /// Where the turn stands.
     fn progress(&self) -> Progress;
+
+    /// The turn's deadline in milliseconds of the silo's clock; one that was given as a span counts from `now`, once
+    /// and for all.
+    #[doc(hidden)]
+    fn settle(self: Pin<&mut Self>, now: u64) -> u64;
 }
 
 /// A boxed turn: the one allocation of a call.
@@ -114,6 +121,8 @@ pin_project! {
     struct TypedTurn<M, F> {
         // In the thread's hands during every poll, so that calls made by the method know who makes them.
         context: Option<TurnContext>,
+        // It holds the grain and waits for something else.
+        suspended: bool,
         #[pin]
         future: F,
         method: PhantomData<fn() -> M>,
@@ -126,7 +135,7 @@ where
     M: Method,
     F: Future<Output = TurnOutcome<M>> + Send + 'static,
 {
-    Box::pin(TypedTurn::<M, F> { context: Some(context), future, method: PhantomData })
+    Box::pin(TypedTurn::<M, F> { context: Some(context), suspended: false, future, method: PhantomData })
 }
 
 impl<M, F> Turn for TypedTurn<M, F>
@@ -136,34 +145,43 @@ where
 {
     fn poll_turn(self: Pin<&mut Self>, cx: &mut Context<'_>, sink: &mut Sink<'_>) -> Poll<TurnEnd> {
         let this = self.project();
+        if *this.suspended {
+            *this.suspended = false;
+            this.context.as_ref().inspect(|context| context.note_suspended(false));
+        }
         let polled = TurnContext::scope(this.context, || {
             // A panic unwinds through the method's own values only; the activation is closed right after, so
             // nobody observes a broken one.
             catch_unwind(AssertUnwindSafe(|| this.future.poll(cx)))
         });
-        match polled {
-            Ok(Poll::Pending) => Poll::Pending,
-            Ok(Poll::Ready(TurnOutcome::Done(output))) => Poll::Ready(deliver::<M>(output, sink)),
-            Ok(Poll::Ready(TurnOutcome::Closed(args, closed))) => {
-                if let Sink::Local(slot) = sink
-                    && let Some(slot) = slot.downcast_mut::<LocalSlot<M>>()
-                {
-                    slot.args = Some(args);
+        let (end, ended) = match polled {
+            Ok(Poll::Pending) => {
+                if let Some(context) = this.context.as_ref().filter(|context| context.has_begun()) {
+                    *this.suspended = true;
+                    context.note_suspended(true);
                 }
-                Poll::Ready(match closed {
-                    Closed::Gone => TurnEnd::Closed(None),
-                    Closed::Elsewhere(silo) => TurnEnd::Closed(Some(silo)),
-                    Closed::Failed(why) => TurnEnd::ActivationFailed(why),
-                })
+                return Poll::Pending;
             }
+            Ok(Poll::Ready(TurnOutcome::Done(output))) => {
+                let own = if M::is_error(&output) { Ended::OwnError } else { Ended::Done };
+                match deliver::<M>(output, sink) {
+                    unencodable @ TurnEnd::Unencodable(_) => (unencodable, Ended::Failed),
+                    end => (end, own),
+                }
+            }
+            Ok(Poll::Ready(TurnOutcome::Closed(args, closed))) => closed_end::<M>(args, closed, sink),
             Err(panic) => {
                 let text = panic_text(&*panic);
                 if let Some(context) = this.context {
                     context.break_activation(&text);
                 }
-                Poll::Ready(TurnEnd::Panicked(text))
+                (TurnEnd::Panicked(text), Ended::Failed)
             }
+        };
+        if let Some(context) = this.context {
+            context.note_end(ended);
         }
+        Poll::Ready(end)
     }
 
     fn progress(&self) -> Progress {
@@ -171,6 +189,26 @@ where
             Some(context) if context.has_begun() => Progress::Running,
             _ => Progress::Waiting,
         }
+    }
+
+    fn settle(self: Pin<&mut Self>, now: u64) -> u64 {
+        let now = CoarseInstant::from_millis(now);
+        self.project().context.as_mut().map_or(CoarseInstant::LAST, |context| context.settle(now)).as_millis()
+    }
+}
+
+/// Gives the arguments back to a local caller.
+#[cold]
+fn closed_end<M: Method>(args: M, closed: Closed, sink: &mut Sink<'_>) -> (TurnEnd, Ended) {
+    if let Sink::Local(slot) = sink
+        && let Some(slot) = slot.downcast_mut::<LocalSlot<M>>()
+    {
+        slot.args = Some(args);
+    }
+    match closed {
+        Closed::Gone => (TurnEnd::Closed(None), Ended::Closed),
+        Closed::Elsewhere(silo) => (TurnEnd::Closed(Some(silo)), Ended::Closed),
+        Closed::Failed(why) => (TurnEnd::ActivationFailed(why), Ended::Failed),
     }
 }
 
@@ -200,15 +238,38 @@ pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
         .unwrap_or_else(|| "a panic without words".to_owned())
 }
 
-/// Drives a turn while it waits for admission: its end if it ends, none once it has begun and suspends. Dropping this
-/// before gives the turn up without effect.
-pub(crate) async fn until_begun(turn: &mut BoxTurn, sink: &mut Sink<'_>) -> Option<TurnEnd> {
-    std::future::poll_fn(|cx| match turn.as_mut().poll_turn(cx, sink) {
-        Poll::Ready(end) => Poll::Ready(Some(end)),
-        Poll::Pending if turn.progress() == Progress::Running => Poll::Ready(None),
-        Poll::Pending => Poll::Pending,
-    })
-    .await
+/// How the wait for a turn's beginning ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Begun {
+    /// The turn is over already.
+    Over(TurnEnd),
+    /// The turn has begun and suspends: it must be driven to its end.
+    Running,
+    /// The deadline passed first. Dropping the turn gives it up without effect.
+    Overdue,
+}
+
+/// Polls a turn that may still be waiting for admission. Whoever makes it wait (the activation's queue, the fence) wakes it
+/// when its deadline has passed.
+pub(crate) fn poll_begun(
+    turn: &mut BoxTurn,
+    clock: &Clock,
+    cx: &mut Context<'_>,
+    sink: &mut Sink<'_>,
+) -> Poll<Begun> {
+    match turn.as_mut().poll_turn(cx, sink) {
+        Poll::Ready(end) => Poll::Ready(Begun::Over(end)),
+        Poll::Pending if turn.progress() == Progress::Running => Poll::Ready(Begun::Running),
+        Poll::Pending => {
+            let now = clock.now().as_millis();
+            if turn.as_mut().settle(now) <= now { Poll::Ready(Begun::Overdue) } else { Poll::Pending }
+        }
+    }
+}
+
+/// Drives a turn while it waits for admission.
+pub(crate) async fn until_begun(turn: &mut BoxTurn, clock: &Clock, sink: &mut Sink<'_>) -> Begun {
+    std::future::poll_fn(|cx| poll_begun(turn, clock, cx, sink)).await
 }
 
 /// Drives a turn to its end in a task of its own.

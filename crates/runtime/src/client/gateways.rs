@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Context;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use super::ConnectError;
 use crate::clock::{COARSE_TICK, Clock};
 use crate::grain::{CallError, Failure};
 use crate::metrics::SiloStatistics;
-use crate::net::{Connection, Greeting, Handler, Lost, dial, drive};
+use crate::net::{Budget, Connection, Greeting, Handler, Lost, dial, drive};
 use crate::options::ClientOptions;
 use crate::silo::GatewayMessage;
 
@@ -43,6 +44,8 @@ pub(crate) struct ClientCore {
     gateways: RwLock<Vec<Gateway>>,
     /// Counts changes of `gateways`.
     changed: watch::Sender<u64>,
+    /// Counts them as well, for the hot path.
+    generation: AtomicU64,
     wake: Notify,
     closed: CancellationToken,
     statistics: Mutex<HashMap<SiloAddress, SiloStatistics>>,
@@ -55,6 +58,7 @@ impl ClientCore {
             cluster: options.cluster_id.clone(),
             me: PeerKind::Client(rand::random()),
             limits: options.limits.clone(),
+            budget: Arc::new(Budget::new(options.limits.silo_calls_in_flight_max)),
             timeout: options.connect_timeout,
         };
         Self {
@@ -64,11 +68,23 @@ impl ClientCore {
             greeting,
             gateways: RwLock::default(),
             changed: watch::Sender::new(0),
+            generation: AtomicU64::new(1),
             wake: Notify::new(),
             closed: CancellationToken::new(),
             statistics: Mutex::default(),
             statistics_changed: Notify::new(),
         }
+    }
+
+    /// Counts the changes of the list of gateways: what was chosen under another number is chosen again.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// The list of gateways has changed.
+    fn note_change(&self) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        self.changed.send_modify(|n| *n += 1);
     }
 
     pub(super) fn connected(&self) -> Vec<SiloAddress> {
@@ -103,7 +119,7 @@ impl ClientCore {
                 Err(e) => last = Some(e.to_string()),
             }
         }
-        self.changed.send_modify(|n| *n += 1);
+        self.note_change();
         match last {
             Some(detail) if self.gateways.read().is_empty() => {
                 Err(ConnectError::Unreachable { cluster, detail })
@@ -219,7 +235,7 @@ impl ClientCore {
         for gateway in self.gateways.write().drain(..) {
             gateway.connection.goodbye(GoodbyeCode::Stopping, "the client closes");
         }
-        self.changed.send_modify(|n| *n += 1);
+        self.note_change();
     }
 }
 
@@ -228,7 +244,7 @@ impl Handler for ClientCore {
         self: &Arc<Self>,
         _connection: &Arc<Connection>,
         header: RequestHeader,
-        _body: Bytes,
+        _body: &[u8],
         cost: u64,
         replies: &mut BytesMut,
         _cx: &mut Context<'_>,
@@ -255,6 +271,7 @@ impl Handler for ClientCore {
                 let said = gateways.iter_mut().filter(|g| Arc::ptr_eq(&g.connection, connection));
                 said.for_each(|g| g.stopping = true);
                 drop(gateways);
+                self.note_change();
                 self.wake.notify_one();
             }
             Ok(GatewayMessage::Statistics(statistics)) => {
@@ -284,7 +301,7 @@ impl Handler for ClientCore {
     fn lost(self: &Arc<Self>, connection: &Arc<Connection>, why: &Lost) {
         tracing::debug!(peer = ?connection.peer, %why, "a gateway's connection ended");
         self.gateways.write().retain(|g| !Arc::ptr_eq(&g.connection, connection));
-        self.changed.send_modify(|n| *n += 1);
+        self.note_change();
         self.wake.notify_one();
     }
 }

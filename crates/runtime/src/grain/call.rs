@@ -1,18 +1,23 @@
 //! A call on its way: a builder until it is awaited, then a future that runs the turn itself where it can.
 
+use std::cell::Cell;
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use emmer_wire::codec;
 use tokio_util::sync::CancellationToken;
 
-use crate::activation::{LocalSlot, Progress, Sink, TurnEnd};
+use crate::activation::{Begun, LocalSlot, RunActivation, TurnEnd};
 use crate::grain::error::Failure;
-use crate::grain::reference::Node;
+use crate::grain::reference::{Found, Lane, Node, Route};
 use crate::grain::{CallError, Method, NoError, RawRef, TurnContext};
 use crate::invoke::{self, Caller, Finished, LocalTurn};
+use crate::net::{Correlation, KEPT_BODY_BYTES_MAX, SendError};
+use crate::{one_way, remote};
 
 /// A call that was not made yet: await it, or [`send`](Self::send) it.
 ///
@@ -54,7 +59,7 @@ impl<M: Method> Call<M> {
     /// # Errors
     /// What can be known at once: `Overloaded`, `ShuttingDown`, a key that is too long.
     pub fn send(self) -> Result<(), CallError<NoError>> {
-        invoke::send_one_way(self)
+        one_way::send(self)
     }
 }
 
@@ -83,96 +88,235 @@ type Boxed<M> = Pin<Box<dyn Future<Output = Finished<M>> + Send>>;
 
 enum State<M: Method> {
     New(Option<Call<M>>),
-    /// Whatever could not be done in the first poll.
+    /// The grain is on this silo and busy.
+    Waiting(LocalTurn<M>),
+    /// Sent to another process.
+    Sent(Sent),
+    /// Whatever needs more than that.
     Slow(Boxed<M>),
     Over,
 }
 
-// No field is ever pinned in place: the boxed future is pinned in its box.
+// No field is ever pinned in place: turns and futures are pinned in their boxes.
 impl<M: Method> Unpin for CallFuture<M> {}
 
 impl<M: Method> Future for CallFuture<M> {
     type Output = Result<M::Ok, CallError<M::Err>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if let State::New(call) = &mut self.state {
-            let Some(call) = call.take() else { return Poll::Pending };
-            match first_poll(call, cx) {
-                First::Ready(result) => {
-                    self.state = State::Over;
-                    return Poll::Ready(result);
-                }
-                First::Slow(future) => self.state = State::Slow(future),
-            }
-        }
-        let State::Slow(future) = &mut self.state else {
-            return Poll::Pending;
+        let mut next = match &mut self.state {
+            State::New(call) => match call.take() {
+                Some(call) => first_poll(call, cx),
+                None => return Poll::Pending,
+            },
+            State::Waiting(local) => match local.poll(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(begun) => match std::mem::replace(&mut self.state, State::Over) {
+                    State::Waiting(local) => after_wait(local, begun),
+                    _ => return Poll::Pending,
+                },
+            },
+            State::Sent(sent) => match sent.poll::<M>(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(finished) => Next::Ready(finished),
+            },
+            State::Slow(future) => match future.as_mut().poll(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(finished) => Next::Ready(finished),
+            },
+            State::Over => return Poll::Pending,
         };
-        match future.as_mut().poll(cx) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(finished) => {
+        if let Next::State(State::Slow(future)) = &mut next
+            && let Poll::Ready(finished) = future.as_mut().poll(cx)
+        {
+            next = Next::Ready(finished);
+        }
+        match next {
+            Next::Ready(finished) => {
                 self.state = State::Over;
-                Poll::Ready(conclude::<M>(finished))
+                Poll::Ready(match finished {
+                    Ok(output) => M::split(output).map_err(CallError::App),
+                    Err(failure) => Err(failure.into_call_error()),
+                })
+            }
+            Next::State(state) => {
+                self.state = state;
+                Poll::Pending
             }
         }
     }
 }
 
-fn conclude<M: Method>(finished: Finished<M>) -> Result<M::Ok, CallError<M::Err>> {
-    match finished {
-        Ok(output) => M::split(output).map_err(CallError::App),
-        Err(failure) => Err(failure.into_call_error()),
+/// What a poll leads to.
+enum Next<M: Method> {
+    Ready(Finished<M>),
+    State(State<M>),
+}
+
+impl<M: Method> Next<M> {
+    fn slow(future: impl Future<Output = Finished<M>> + Send + 'static) -> Self {
+        Self::State(State::Slow(Box::pin(future)))
     }
 }
 
-enum First<M: Method> {
-    Ready(Result<M::Ok, CallError<M::Err>>),
-    Slow(Boxed<M>),
-}
-
-/// The hot path: the grain is on this silo and idle, so its turn runs here and now, on the caller's task.
-fn first_poll<M: Method>(call: Call<M>, cx: &mut Context<'_>) -> First<M> {
+/// The hot paths: the grain is on this silo and idle, so its turn runs here and now, on the caller's task; or it is behind
+/// a connection that is there, so the call is written into its buffer.
+fn first_poll<M: Method>(call: Call<M>, cx: &mut Context<'_>) -> Next<M> {
     let checked = TurnContext::caller()
         .map_err(|too_long| CallError::Rejected(too_long.to_string()))
         .and_then(|(chain, inherited)| Caller::check::<M>(&call, chain, inherited));
     let caller = match checked {
         Ok(caller) => caller,
-        Err(failure) => return First::Ready(Err(failure.into_call_error())),
+        Err(failure) => return Next::Ready(Err(failure)),
     };
-    let Node::Silo(silo) = &call.target.node else {
-        return First::Slow(Box::pin(invoke::through_gateway(call, caller)));
-    };
-    let found = silo.catalog.get(&call.target.id);
-    let (Some(activation), Some(_depth)) = (found, invoke::InlineDepth::enter()) else {
-        return First::Slow(Box::pin(invoke::from_silo(call, caller)));
+    let target = &*call.target.0;
+    match &target.node {
+        Node::Silo(silo) => match target.route(0) {
+            Found::Here(activation) => run_here(call, caller, activation, cx),
+            Found::There(lane) if call.cancel.is_none() => send(call, caller, lane, cx),
+            Found::There(_) => Next::slow(invoke::from_silo(call, caller)),
+            Found::Nothing => match silo.catalog.get(&target.id) {
+                Some(activation) => {
+                    target.set_route(Route::Here(Arc::downgrade(&activation)));
+                    run_here(call, caller, activation, cx)
+                }
+                None => match silo.create_now(&target.id) {
+                    Some(activation) => {
+                        target.set_route(Route::Here(Arc::downgrade(&activation)));
+                        run_here(call, caller, activation, cx)
+                    }
+                    None => Next::slow(invoke::from_silo(call, caller)),
+                },
+            },
+        },
+        Node::Client(client) => match target.route(client.generation()) {
+            Found::There(lane) if call.cancel.is_none() => send(call, caller, lane, cx),
+            _ => Next::slow(invoke::through_gateway(call, caller)),
+        },
+    }
+}
+
+fn run_here<M: Method>(
+    call: Call<M>,
+    caller: Caller,
+    activation: Arc<dyn RunActivation>,
+    cx: &mut Context<'_>,
+) -> Next<M> {
+    let Some(_depth) = invoke::InlineDepth::enter() else {
+        return Next::slow(invoke::from_silo(call, caller));
     };
     let Call { target, args, timeout, cancel } = call;
     let mut slot = LocalSlot { args: Some(args), output: None };
-    let mut turn = match caller.start::<M>(activation, &mut slot) {
+    let turn = match caller.start::<M>(activation, &mut slot) {
         Ok(turn) => turn,
-        Err(failure) => return First::Ready(Err(failure.into_call_error())),
+        Err(failure) => return Next::Ready(Err(failure)),
     };
-    match turn.as_mut().poll_turn(cx, &mut Sink::Local(&mut slot)) {
-        Poll::Ready(TurnEnd::Done) => match slot.output {
-            Some(output) => First::Ready(M::split(output).map_err(CallError::App)),
-            None => First::Ready(Err(no_output::<M>().into_call_error())),
+    let mut local = LocalTurn { target, turn, slot, timeout, cancel, caller };
+    match local.poll(cx) {
+        Poll::Ready(begun) => after_wait(local, begun),
+        Poll::Pending if local.cancel.is_some() => Next::slow(invoke::finish_local(local, false)),
+        Poll::Pending => Next::State(State::Waiting(local)),
+    }
+}
+
+/// The turn is over, has begun, or is too late.
+fn after_wait<M: Method>(mut local: LocalTurn<M>, begun: Begun) -> Next<M> {
+    match begun {
+        Begun::Over(TurnEnd::Done) => Next::Ready(match local.slot.output.take() {
+            Some(output) => Ok(output),
+            None => Err(no_output::<M>()),
+        }),
+        Begun::Over(TurnEnd::Closed(elsewhere)) => match local.into_call(elsewhere) {
+            Some((call, caller)) => Next::slow(invoke::from_silo(call, caller)),
+            None => Next::Ready(Err(no_output::<M>())),
         },
-        Poll::Ready(TurnEnd::Closed(_)) => match slot.args {
-            Some(args) => {
-                let call = Call { target, args, timeout, cancel };
-                First::Slow(Box::pin(invoke::from_silo(call, caller)))
-            }
-            None => First::Ready(Err(no_output::<M>().into_call_error())),
-        },
-        Poll::Ready(end) => First::Ready(Err(invoke::failure_of(end).into_call_error())),
-        Poll::Pending => {
-            debug_assert!(matches!(turn.progress(), Progress::Waiting | Progress::Running));
-            let local = LocalTurn { target, turn, slot, timeout, cancel };
-            First::Slow(Box::pin(invoke::finish_local_or_retry(local, caller)))
-        }
+        Begun::Over(end) => Next::Ready(Err(invoke::failure_of(end))),
+        Begun::Running => Next::slow(invoke::finish_local(local, true)),
+        Begun::Overdue => Next::Ready(Err(invoke::overdue())),
     }
 }
 
 fn no_output<M: Method>() -> Failure {
     Failure::Codec { maybe_executed: true, detail: format!("{} ended without its output", M::NAME) }
+}
+
+/// Writes the call into the connection's buffer. A connection that has ended is no failure: the grain is looked for anew.
+fn send<M: Method>(call: Call<M>, caller: Caller, lane: Arc<Lane>, cx: &mut Context<'_>) -> Next<M> {
+    let target = &*call.target.0;
+    let (now, view) = (target.node.clock().now(), target.node.view_version());
+    let deadline = caller.due.settle(now);
+    let head = caller.head::<M>(target, now, view);
+    match lane.connection.begin(cx.waker(), head, deadline, |out| codec::encode_into(out, &call.args)) {
+        Ok(correlation) => {
+            Next::State(State::Sent(Sent { target: call.target, lane, call: Some(correlation) }))
+        }
+        Err(SendError::Lost(_)) => {
+            target.set_route(Route::Unknown);
+            match &target.node {
+                Node::Silo(_) => Next::slow(invoke::from_silo(call, caller)),
+                Node::Client(_) => Next::slow(invoke::through_gateway(call, caller)),
+            }
+        }
+        Err(error) => {
+            if let (Node::Silo(silo), SendError::Full(_) | SendError::Overloaded(_)) = (&target.node, &error)
+            {
+                silo.metrics.refused();
+            }
+            Next::Ready(Err(invoke::send_failure(lane.connection.silo(), error)))
+        }
+    }
+}
+
+/// A call on its way to another process. Dropping it gives the call up.
+struct Sent {
+    target: RawRef,
+    lane: Arc<Lane>,
+    call: Option<Correlation>,
+}
+
+thread_local! {
+    /// Where answers are decoded from: its room goes to the slot the answer came from, and that slot's comes here.
+    static BODY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+impl Sent {
+    fn poll<M: Method>(&mut self, cx: &mut Context<'_>) -> Poll<Finished<M>> {
+        let Some(call) = self.call else { return Poll::Pending };
+        let mut body = BODY.take();
+        let Poll::Ready(answer) = self.lane.connection.poll_answer(call, cx.waker(), &mut body) else {
+            BODY.set(body);
+            return Poll::Pending;
+        };
+        self.call = None;
+        let peer = self.lane.connection.silo();
+        let finished = remote::read_answer::<M>(peer, answer, &body);
+        body.clear();
+        if body.capacity() <= KEPT_BODY_BYTES_MAX {
+            BODY.set(body);
+        }
+        let target = &*self.target.0;
+        Poll::Ready(match finished {
+            Ok((output, location)) => {
+                if let (Some(at), Node::Silo(silo)) = (location, &target.node)
+                    && Some(at) != peer
+                {
+                    silo.locations.set(&target.id, at);
+                    target.set_route(Route::Unknown);
+                }
+                Ok(output)
+            }
+            Err(failure) => {
+                target.set_route(Route::Unknown);
+                Err(failure)
+            }
+        })
+    }
+}
+
+impl Drop for Sent {
+    fn drop(&mut self) {
+        if let Some(call) = self.call {
+            self.lane.connection.give_up(call);
+        }
+    }
 }

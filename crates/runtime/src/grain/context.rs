@@ -2,15 +2,18 @@
 
 use std::cell::Cell;
 use std::fmt;
+use std::mem::ManuallyDrop;
+use std::num::NonZeroU64;
 use std::sync::{Arc, Weak};
 
 use emmer_core::{GrainId, GrainKey, SiloAddress};
 use emmer_store::state::StateSlot;
 use emmer_wire::{CallChain, ChainLink, ChainTooLong};
 
-use crate::activation::AnyActivation;
-use crate::clock::CoarseInstant;
+use crate::activation::{AnyActivation, RunActivation};
+use crate::clock::{CoarseInstant, Due};
 use crate::grain::{ClusterClient, DeactivationReason};
+use crate::metrics::Ended;
 
 /// A grain's view of itself and of the cluster. Cheap to clone; may be kept in a field marked `#[context]`.
 #[derive(Clone)]
@@ -28,8 +31,9 @@ impl Ctx {
     /// The context of the grain whose turn runs on this thread now; none outside a turn.
     pub fn current() -> Option<Self> {
         TurnContext::with(|turn| {
-            let activation = &turn?.activation;
-            Some(Self::new(activation, activation.client()))
+            let activation: Arc<dyn AnyActivation> = turn?.activation.clone();
+            let client = activation.client();
+            Some(Self::new(&activation, client))
         })
     }
 
@@ -80,55 +84,84 @@ impl fmt::Debug for Ctx {
 
 /// What is known about the turn that is being polled.
 pub struct TurnContext {
-    activation: Arc<dyn AnyActivation>,
+    activation: Arc<dyn RunActivation>,
+    /// The chain that led here; with this turn at its end once it has made a call.
+    chain: CallChain,
+    due: Due,
+    /// When the turn was started, if it is one to be timed.
+    timed: Option<NonZeroU64>,
+    method: u16,
     exclusive: bool,
     begun: bool,
-    deadline: Option<CoarseInstant>,
-    /// The chain that led here, this turn not included.
-    chain: CallChain,
-    /// The chain including this turn; made at the first nested call.
-    own: Option<CallChain>,
+    linked: bool,
 }
 
 thread_local! {
-    static CURRENT: Cell<Option<TurnContext>> = const { Cell::new(None) };
+    // Without drop code, which would make every access look whether it still may. Nothing is left behind: whoever puts a
+    // context here takes it out again before it returns.
+    static CURRENT: Cell<ManuallyDrop<Option<TurnContext>>> = const { Cell::new(ManuallyDrop::new(None)) };
+}
+
+/// Puts a context in the thread's hands and takes out the one that was there.
+#[inline]
+fn exchange(context: Option<TurnContext>) -> Option<TurnContext> {
+    ManuallyDrop::into_inner(CURRENT.replace(ManuallyDrop::new(context)))
 }
 
 impl TurnContext {
     pub(crate) const fn new(
-        activation: Arc<dyn AnyActivation>,
+        activation: Arc<dyn RunActivation>,
+        method: u16,
         exclusive: bool,
-        deadline: Option<CoarseInstant>,
+        due: Due,
         chain: CallChain,
+        timed: Option<NonZeroU64>,
     ) -> Self {
-        Self { activation, exclusive, begun: false, deadline, chain, own: None }
+        Self { activation, chain, due, timed, method, exclusive, begun: false, linked: false }
     }
 
     /// Runs `poll` with the context in `slot` as the thread's current one, and puts it back.
+    #[inline]
     pub(crate) fn scope<R>(slot: &mut Option<Self>, poll: impl FnOnce() -> R) -> R {
-        let outer = CURRENT.replace(slot.take());
+        let outer = exchange(slot.take());
         let result = poll();
-        *slot = CURRENT.replace(outer);
+        *slot = exchange(outer);
         result
     }
 
     /// Looks at the thread's current turn.
+    #[inline]
     fn with<R>(look: impl FnOnce(Option<&mut Self>) -> R) -> R {
-        let mut current = CURRENT.take();
+        let mut current = exchange(None);
         let result = look(current.as_mut());
-        CURRENT.set(current);
+        exchange(current);
         result
     }
 
-    /// Notes that the current turn has begun: from now on it must run to its end.
-    pub(crate) fn begin() {
+    /// Notes that the current turn has begun, at `now`: from now on it must run to its end.
+    #[inline]
+    pub(crate) fn begin(now: CoarseInstant) {
         Self::with(|turn| {
             if let Some(turn) = turn {
                 turn.begun = true;
+                turn.due = Due::at(turn.due.settle(now));
             }
         });
     }
 
+    /// The deadline of the current turn, which has to wait from `now` on.
+    pub(crate) fn deadline(now: CoarseInstant) -> CoarseInstant {
+        Self::with(|turn| turn.map_or(CoarseInstant::LAST, |turn| turn.settle(now)))
+    }
+
+    /// This turn's deadline; a span counts from `now`, once and for all.
+    pub(crate) const fn settle(&mut self, now: CoarseInstant) -> CoarseInstant {
+        let at = self.due.settle(now);
+        self.due = Due::at(at);
+        at
+    }
+
+    #[inline]
     pub(crate) const fn has_begun(&self) -> bool {
         self.begun
     }
@@ -137,21 +170,33 @@ impl TurnContext {
     ///
     /// # Errors
     /// [`ChainTooLong`] when the turn already stands at the deepest place a call may be made from.
-    pub(crate) fn caller() -> Result<(CallChain, Option<CoarseInstant>), ChainTooLong> {
+    #[inline]
+    pub(crate) fn caller() -> Result<(CallChain, Option<Due>), ChainTooLong> {
         Self::with(|turn| {
             let Some(turn) = turn else { return Ok((CallChain::EMPTY, None)) };
-            let own = match &turn.own {
-                Some(own) => own.clone(),
-                None => {
-                    let link = ChainLink { grain: turn.activation.id().clone(), exclusive: turn.exclusive };
-                    turn.own.insert(turn.chain.push(link)?).clone()
-                }
-            };
-            Ok((own, turn.deadline))
+            if !turn.linked {
+                let link = ChainLink { grain: turn.activation.id().clone(), exclusive: turn.exclusive };
+                turn.chain = turn.chain.push(link)?;
+                turn.linked = true;
+            }
+            Ok((turn.chain.clone(), Some(turn.due)))
         })
     }
 
     pub(crate) fn break_activation(&self, why: &str) {
         self.activation.clone().deactivate(DeactivationReason::Broken(why.to_owned()));
+    }
+
+    /// Tells the activation that the turn suspends while it holds the grain, or goes on.
+    pub(crate) fn note_suspended(&self, suspended: bool) {
+        self.activation.note_suspended(suspended);
+    }
+
+    /// Tells the counters how the turn ended.
+    #[inline]
+    pub(crate) fn note_end(&self, ended: Ended) {
+        if ended != Ended::Done || self.timed.is_some() {
+            self.activation.note_end(self.method, ended, self.timed);
+        }
     }
 }

@@ -87,6 +87,12 @@ pub trait Method: Serialize + DeserializeOwned + Send + 'static {
     /// Whether it takes `&mut self`: such a turn runs alone.
     const EXCLUSIVE: bool;
 
+    /// Whether the method returned its own error.
+    fn is_error(output: &Self::Output) -> bool {
+        let _ = output;
+        false
+    }
+
     /// Tells the method's own success from its own error.
     fn split(output: Self::Output) -> Result<Self::Ok, Self::Err>;
 }

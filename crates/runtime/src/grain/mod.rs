@@ -19,8 +19,8 @@ pub(crate) use self::error::Failure;
 pub use self::error::{ActivationError, CallError, DeactivationReason, StateError};
 pub use self::interface::{Hosted, Interface, IntoKey, KeyType, Method, NoError};
 pub use self::persistent::Persistent;
-pub(crate) use self::reference::Node;
 pub use self::reference::{ClusterClient, RawRef};
+pub(crate) use self::reference::{Found, Lane, Node, Route, Target};
 
 /// What may happen in a grain's life besides calls. `#[derive(Grain)]` implements it empty; a class marked
 /// `#[grain(lifecycle)]` implements it itself.

@@ -1,13 +1,19 @@
 //! References: how a caller names a grain. Making one contacts nobody.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use emmer_core::limits::GRAIN_KEY_BYTES_MAX;
 use emmer_core::{GrainId, GrainKey, GrainTypeId, SiloAddress};
 
+use parking_lot::Mutex;
+
+use crate::activation::RunActivation;
 use crate::client::ClientCore;
+use crate::clock::Clock;
 use crate::grain::{Call, Interface, IntoKey, Method};
+use crate::net::Connection;
 use crate::silo::SiloCore;
 
 /// The way into a cluster: makes references to grains. Cheap to clone.
@@ -19,6 +25,30 @@ pub struct ClusterClient(pub(crate) Node);
 pub(crate) enum Node {
     Silo(Arc<SiloCore>),
     Client(Arc<ClientCore>),
+}
+
+impl Node {
+    pub(crate) fn clock(&self) -> &Clock {
+        match self {
+            Self::Silo(silo) => &silo.clock,
+            Self::Client(client) => &client.clock,
+        }
+    }
+
+    pub(crate) fn response_timeout(&self) -> Duration {
+        match self {
+            Self::Silo(silo) => silo.options.response_timeout,
+            Self::Client(client) => client.options.response_timeout,
+        }
+    }
+
+    /// The version of the view that calls name; 0 for a client, which has none.
+    pub(crate) fn view_version(&self) -> u64 {
+        match self {
+            Self::Silo(silo) => silo.view_version(),
+            Self::Client(_) => 0,
+        }
+    }
 }
 
 impl ClusterClient {
@@ -35,7 +65,7 @@ impl ClusterClient {
     /// A text key of more than [`GRAIN_KEY_BYTES_MAX`] bytes makes every call `Rejected`.
     pub fn grain<I: Interface + ?Sized>(&self, key: impl IntoKey<I::Key>) -> I::Ref {
         let id = GrainId::new(GrainTypeId::of(I::GRAIN_TYPE), key.into_key());
-        RawRef { node: self.0.clone(), id, type_name: I::GRAIN_TYPE }.into()
+        RawRef::new(self.0.clone(), id, I::GRAIN_TYPE).into()
     }
 
     /// The silo this client lives in; none outside a silo.
@@ -56,31 +86,67 @@ impl fmt::Debug for ClusterClient {
     }
 }
 
-/// A reference without its interface: what the generated reference types wrap.
+/// Where a reference's last call found its grain: a hint, as all locations are, that spares the next call the search.
+pub(crate) enum Route {
+    Unknown,
+    /// On this silo.
+    Here(Weak<dyn RunActivation>),
+    /// Behind a connection.
+    There(Arc<Lane>),
+}
+
+/// A connection as one reference knows it: calls count their holds on this, and not on what all references share.
+pub(crate) struct Lane {
+    pub(crate) connection: Arc<Connection>,
+    /// The number of the client's list of gateways then; always 0 in a silo.
+    listed: u64,
+}
+
+impl Lane {
+    pub(crate) fn new(connection: Arc<Connection>, listed: u64) -> Arc<Self> {
+        Arc::new(Self { connection, listed })
+    }
+}
+
+/// A reference without its interface: what the generated reference types wrap. Its clones share one route.
 #[derive(Clone)]
-pub struct RawRef {
+pub struct RawRef(pub(crate) Arc<Target>);
+
+/// Who is called.
+pub(crate) struct Target {
     pub(crate) node: Node,
     pub(crate) id: GrainId,
     pub(crate) type_name: &'static str,
+    route: Mutex<Route>,
 }
 
-impl RawRef {
-    /// The grain's identity.
-    pub const fn id(&self) -> &GrainId {
-        &self.id
+/// A route that still leads somewhere.
+pub(crate) enum Found {
+    Here(Arc<dyn RunActivation>),
+    There(Arc<Lane>),
+    Nothing,
+}
+
+impl Target {
+    /// Where the last call went, if that place is still there.
+    #[inline]
+    pub(crate) fn route(&self, generation: u64) -> Found {
+        match &*self.route.lock() {
+            Route::Unknown => Found::Nothing,
+            Route::Here(activation) => activation.upgrade().map_or(Found::Nothing, Found::Here),
+            Route::There(lane) if lane.listed == generation => Found::There(lane.clone()),
+            Route::There(..) => Found::Nothing,
+        }
     }
 
-    /// The grain's key.
-    pub const fn key(&self) -> &GrainKey {
-        self.id.key()
-    }
-
-    /// A call of method `M`, to be awaited or sent.
-    pub fn call<M: Method>(&self, args: M) -> Call<M> {
-        Call::new(self.clone(), args)
+    pub(crate) fn set_route(&self, route: Route) {
+        // What was there may be the last hold on an activation's memory: not under the lock.
+        let before = std::mem::replace(&mut *self.route.lock(), route);
+        drop(before);
     }
 
     /// Whether the key is short enough to travel.
+    #[inline]
     pub(crate) fn key_fits(&self) -> bool {
         match self.id.key() {
             GrainKey::Text(text) => text.len() <= GRAIN_KEY_BYTES_MAX,
@@ -89,9 +155,30 @@ impl RawRef {
     }
 }
 
+impl RawRef {
+    fn new(node: Node, id: GrainId, type_name: &'static str) -> Self {
+        Self(Arc::new(Target { node, id, type_name, route: Mutex::new(Route::Unknown) }))
+    }
+
+    /// The grain's identity.
+    pub fn id(&self) -> &GrainId {
+        &self.0.id
+    }
+
+    /// The grain's key.
+    pub fn key(&self) -> &GrainKey {
+        self.0.id.key()
+    }
+
+    /// A call of method `M`, to be awaited or sent.
+    pub fn call<M: Method>(&self, args: M) -> Call<M> {
+        Call::new(self.clone(), args)
+    }
+}
+
 impl PartialEq for RawRef {
     fn eq(&self, other: &Self) -> bool {
-        self.id == other.id
+        self.0.id == other.0.id
     }
 }
 
@@ -99,12 +186,12 @@ impl Eq for RawRef {}
 
 impl std::hash::Hash for RawRef {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        self.id.hash(state);
+        self.0.id.hash(state);
     }
 }
 
 impl fmt::Debug for RawRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.type_name, self.id.key())
+        write!(f, "{}/{}", self.0.type_name, self.0.id.key())
     }
 }

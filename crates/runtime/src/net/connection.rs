@@ -10,15 +10,19 @@ use std::task::{Context, Poll, Waker};
 use bytes::{Buf, BytesMut};
 use emmer_core::SiloAddress;
 use emmer_wire::{
-    CodecError, ConnectionLimits, FailureCode, GoodbyeCode, PeerKind, RequestFlags, RequestHeader,
-    encode_credit, encode_failure, encode_goodbye, encode_request, encode_system, frame_fits,
+    CodecError, ConnectionLimits, FailureCode, GoodbyeCode, PeerKind, RequestFlags, RequestHead,
+    encode_credit, encode_failure, encode_goodbye, encode_request_head, encode_system, frame_fits,
 };
 use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
-use super::pending::{Answer, Correlation, Pending};
+use super::pending::{Answer, Budget, Correlation, Full, Pending};
 use crate::clock::CoarseInstant;
+
+/// Bytes that come within so many milliseconds are no news.
+const HEARD_EVERY_MS: u64 = 50;
 
 /// Why a connection ended; every call that waits on it learns this.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +58,8 @@ pub(crate) enum SendError {
     Lost(Lost),
     /// A limit was reached; the text says which.
     Overloaded(&'static str),
+    /// As many calls wait as may.
+    Full(Full),
     /// The frame would be larger than the peer reads.
     TooLarge(usize),
     /// The body does not encode.
@@ -61,6 +67,8 @@ pub(crate) enum SendError {
 }
 
 pub(super) struct Shared {
+    /// Gone when the connection is lost, so that whoever still knows the connection holds no socket.
+    stream: Option<OwnedWriteHalf>,
     pub(super) pending: Pending,
     /// Frames waiting for the driver.
     pub(super) out: BytesMut,
@@ -81,7 +89,8 @@ pub(super) struct Shared {
 /// A connection to a silo or a client.
 pub(crate) struct Connection {
     pub(crate) peer: PeerKind,
-    pub(super) stream: TcpStream,
+    /// The other half, until the driver takes it.
+    pub(super) reading: Mutex<Option<OwnedReadHalf>>,
     pub(super) shared: Mutex<Shared>,
     /// What the peer accepts.
     peer_limits: ConnectionLimits,
@@ -90,6 +99,8 @@ pub(crate) struct Connection {
     outgoing_bytes_max: usize,
     /// Calls of the peer that are not answered yet.
     serving: AtomicU32,
+    /// When the membership protocol was last told that the peer was heard, in coarse milliseconds.
+    heard: AtomicU64,
     /// For metrics.
     pub(crate) bytes_sent: AtomicU64,
     pub(crate) bytes_received: AtomicU64,
@@ -102,13 +113,16 @@ impl Connection {
         peer_limits: ConnectionLimits,
         limits: ConnectionLimits,
         outgoing_bytes_max: usize,
+        budget: Arc<Budget>,
     ) -> Self {
+        let (reading, stream) = stream.into_split();
         let calls = peer_limits.calls_in_flight_max.min(limits.calls_in_flight_max);
         Self {
             peer,
-            stream,
+            reading: Mutex::new(Some(reading)),
             shared: Mutex::new(Shared {
-                pending: Pending::new(calls),
+                stream: Some(stream),
+                pending: Pending::new(calls, budget),
                 out: BytesMut::new(),
                 driver: None,
                 driver_idle: false,
@@ -123,6 +137,7 @@ impl Connection {
             limits,
             outgoing_bytes_max,
             serving: AtomicU32::new(0),
+            heard: AtomicU64::new(0),
             bytes_sent: AtomicU64::new(0),
             bytes_received: AtomicU64::new(0),
         }
@@ -146,9 +161,13 @@ impl Connection {
         self.serving.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Ends a call that was answered at once.
-    pub(crate) fn end_serving(&self) {
-        self.serving.fetch_sub(1, Ordering::Relaxed);
+    /// Notes that bytes came; true when that is news again.
+    pub(crate) fn note_heard(&self, now: CoarseInstant) -> bool {
+        let news = now.as_millis().saturating_sub(self.heard.load(Ordering::Relaxed)) >= HEARD_EVERY_MS;
+        if news {
+            self.heard.store(now.as_millis(), Ordering::Relaxed);
+        }
+        news
     }
 
     /// Queues whole frames.
@@ -165,42 +184,78 @@ impl Connection {
         self.shared.lock().lost.is_some()
     }
 
-    /// Sends a call and returns the wait for its answer. `header.correlation` is filled in.
-    pub(crate) fn call(
-        self: &Arc<Self>,
+    /// How many calls of this side wait for their answer.
+    pub(crate) fn waiting(&self) -> u32 {
+        self.shared.lock().pending.live()
+    }
+
+    /// Sends a call whose answer [`poll_answer`](Self::poll_answer) gives; `waker` is woken when it is there.
+    /// `head.correlation` is filled in.
+    pub(crate) fn begin(
+        &self,
         waker: &Waker,
-        mut header: RequestHeader,
-        deadline: Option<CoarseInstant>,
+        mut head: RequestHead<'_>,
+        deadline: CoarseInstant,
         body: impl FnOnce(&mut BytesMut) -> Result<(), CodecError>,
-    ) -> Result<Ticket, SendError> {
+    ) -> Result<Correlation, SendError> {
+        let waker = waker.clone();
         let mut shared = self.shared.lock();
         self.admit(&shared)?;
-        let correlation = shared
-            .pending
-            .begin(waker.clone(), deadline)
-            .ok_or(SendError::Overloaded("too many calls wait on this connection"))?;
-        header.correlation = correlation.as_u64();
-        if let Err(e) = self.queue_request(&mut shared, &header, body) {
-            shared.pending.end(correlation);
+        let correlation = shared.pending.begin(waker, deadline).map_err(SendError::Full)?;
+        head.correlation = correlation.as_u64();
+        if let Err(e) = self.queue_request(&mut shared, &head, body) {
+            shared.pending.give_up(correlation);
             return Err(e);
         }
         // Nobody else has anything on the way: a system call here is cheaper than waking the driver.
         let lone = shared.pending.live() == 1;
         self.flush(shared, lone);
-        Ok(Ticket { connection: self.clone(), correlation, over: false })
+        Ok(correlation)
+    }
+
+    /// The answer to a call, its body in `body`; else `waker` is remembered. After `Ready` the call is over.
+    pub(crate) fn poll_answer(
+        &self,
+        call: Correlation,
+        waker: &Waker,
+        body: &mut Vec<u8>,
+    ) -> Poll<Result<Answer, Lost>> {
+        let mut shared = self.shared.lock();
+        if let Some(answer) = shared.pending.poll(call, waker, body) {
+            return Poll::Ready(Ok(answer));
+        }
+        let Some(lost) = shared.lost.clone() else { return Poll::Pending };
+        shared.pending.give_up(call);
+        Poll::Ready(Err(lost))
+    }
+
+    /// Gives a call up; a late answer is ignored.
+    pub(crate) fn give_up(&self, call: Correlation) {
+        self.shared.lock().pending.give_up(call);
+    }
+
+    /// As [`begin`](Self::begin), as a future that owns its connection and its answer.
+    pub(crate) fn call(
+        self: &Arc<Self>,
+        head: RequestHead<'_>,
+        deadline: CoarseInstant,
+        body: impl FnOnce(&mut BytesMut) -> Result<(), CodecError>,
+    ) -> Result<Ticket, SendError> {
+        let correlation = self.begin(Waker::noop(), head, deadline, body)?;
+        Ok(Ticket { connection: self.clone(), correlation: Some(correlation) })
     }
 
     /// Sends a call that nobody waits for.
     pub(crate) fn one_way(
         &self,
-        mut header: RequestHeader,
+        mut head: RequestHead<'_>,
         body: impl FnOnce(&mut BytesMut) -> Result<(), CodecError>,
     ) -> Result<(), SendError> {
-        header.correlation = 0;
-        header.flags = header.flags | RequestFlags::ONE_WAY;
+        head.correlation = 0;
+        head.flags = head.flags | RequestFlags::ONE_WAY;
         let mut shared = self.shared.lock();
         self.admit(&shared)?;
-        self.queue_request(&mut shared, &header, body)?;
+        self.queue_request(&mut shared, &head, body)?;
         self.flush(shared, false);
         Ok(())
     }
@@ -213,10 +268,14 @@ impl Connection {
             return Err(SendError::Lost(Lost::Closed));
         }
         if shared.out.len() >= self.outgoing_bytes_max {
-            return Err(SendError::Overloaded("too many bytes wait to be sent to this peer"));
+            return Err(SendError::Overloaded(
+                "too many bytes wait to be sent to this peer (outgoing_bytes_max)",
+            ));
         }
         if shared.sent - shared.acknowledged >= self.peer_limits.credit_bytes {
-            return Err(SendError::Overloaded("the peer has too many unprocessed bytes of calls"));
+            return Err(SendError::Overloaded(
+                "the peer has too many unprocessed bytes of calls (its credit)",
+            ));
         }
         Ok(())
     }
@@ -224,11 +283,11 @@ impl Connection {
     fn queue_request(
         &self,
         shared: &mut Shared,
-        header: &RequestHeader,
+        head: &RequestHead<'_>,
         body: impl FnOnce(&mut BytesMut) -> Result<(), CodecError>,
     ) -> Result<(), SendError> {
         let appended =
-            encode_request(&mut shared.out, header, body).map_err(|e| SendError::Codec(e.to_string()))?;
+            encode_request_head(&mut shared.out, head, body).map_err(|e| SendError::Codec(e.to_string()))?;
         if !frame_fits(appended, self.peer_limits.frame_bytes_max) {
             let kept = shared.out.len() - appended;
             shared.out.truncate(kept);
@@ -245,7 +304,9 @@ impl Connection {
             return Err(SendError::Lost(lost.clone()));
         }
         if shared.out.len() >= self.outgoing_bytes_max.saturating_mul(2) {
-            return Err(SendError::Overloaded("too many bytes wait to be sent to this peer"));
+            return Err(SendError::Overloaded(
+                "too many bytes wait to be sent to this peer (outgoing_bytes_max)",
+            ));
         }
         let appended =
             encode_system(&mut shared.out, channel, message).map_err(|e| SendError::Codec(e.to_string()))?;
@@ -261,7 +322,7 @@ impl Connection {
     /// Ends a call counted by [`begin_serving`](Self::begin_serving): queues the response frame that `write` appends
     /// (nothing for a one-way call, whose correlation is 0). `processed` is the size of the call's frame.
     pub(crate) fn reply(&self, correlation: u64, processed: u64, write: impl FnOnce(&mut BytesMut) -> usize) {
-        self.serving.fetch_sub(1, Ordering::Relaxed);
+        let lone = self.serving.fetch_sub(1, Ordering::Relaxed) == 1;
         let mut shared = self.shared.lock();
         if shared.lost.is_some() {
             return;
@@ -271,7 +332,7 @@ impl Connection {
             self.fit_reply(&mut shared.out, correlation, appended);
         }
         self.note_processed(&mut shared, processed);
-        self.flush(shared, true);
+        self.flush(shared, lone);
     }
 
     /// Replaces an answer that is too large for the peer, or for a peer that does not read, by a failure.
@@ -313,6 +374,8 @@ impl Connection {
         let mut shared = self.shared.lock();
         if shared.lost.is_none() {
             shared.lost = Some(why);
+            shared.stream = None;
+            shared.out = BytesMut::new();
             shared.pending.drain_wakers(&mut wake);
             wake.extend(shared.driver.take());
         }
@@ -330,10 +393,12 @@ impl Connection {
     /// Gets what is queued on its way: writes it here when `direct` and the driver is asleep, else wakes the
     /// driver.
     fn flush(&self, mut shared: parking_lot::MutexGuard<'_, Shared>, direct: bool) {
-        if direct && shared.driver_idle && !shared.closing {
+        let direct = direct && shared.driver_idle && !shared.closing;
+        let Shared { stream, out, .. } = &mut *shared;
+        if let Some(stream) = stream.as_ref().filter(|_| direct) {
             // An error shows up in the driver's next read; what was not written stays queued.
-            if let Ok(n) = self.stream.try_write(&shared.out) {
-                shared.out.advance(n);
+            if let Ok(n) = stream.try_write(out) {
+                out.advance(n);
                 self.bytes_sent.fetch_add(n as u64, Ordering::Relaxed);
             }
         }
@@ -351,33 +416,27 @@ impl Connection {
 /// The wait for one answer. Dropping it gives the call up; a late answer is ignored.
 pub(crate) struct Ticket {
     connection: Arc<Connection>,
-    correlation: Correlation,
-    over: bool,
+    correlation: Option<Correlation>,
 }
 
 impl Future for Ticket {
-    type Output = Result<Answer, Lost>;
+    type Output = Result<(Answer, Vec<u8>), Lost>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut shared = self.connection.shared.lock();
-        let answer = shared.pending.poll(self.correlation, cx.waker());
-        let lost = shared.lost.clone();
-        drop(shared);
-        match (answer, lost) {
-            (Some(answer), _) => {
-                self.over = true;
-                Poll::Ready(Ok(answer))
-            }
-            (None, Some(lost)) => Poll::Ready(Err(lost)),
-            (None, None) => Poll::Pending,
-        }
+        let Some(call) = self.correlation else { return Poll::Pending };
+        let mut body = Vec::new();
+        let answered = self.connection.poll_answer(call, cx.waker(), &mut body);
+        answered.map(|answer| {
+            self.correlation = None;
+            answer.map(|answer| (answer, body))
+        })
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if !self.over {
-            self.connection.shared.lock().pending.end(self.correlation);
+        if let Some(call) = self.correlation {
+            self.connection.give_up(call);
         }
     }
 }

@@ -1,14 +1,17 @@
 //! The one task of a connection: reads frames, runs the turns that do not suspend, writes what was queued.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Buf, Bytes, BytesMut};
 use emmer_wire::{
-    FRAME_PREFIX_BYTES, Frame, FrameKind, Goodbye, GoodbyeCode, RequestHeader, decode_credit, decode_frame,
-    decode_request, decode_response, decode_system_channel, encode_goodbye,
+    FrameKind, FrameRef, Goodbye, GoodbyeCode, HeaderError, RequestHeader, decode_credit,
+    decode_system_channel, encode_goodbye, peek_frame, read_request, read_response,
 };
+use tokio::io::AsyncReadExt;
+use tokio::net::tcp::OwnedReadHalf;
 
 use super::connection::{Connection, Lost};
 
@@ -20,6 +23,9 @@ const READ_BYTES_MAX: usize = 64 << 10;
 /// A buffer that grew beyond this is let go when the connection falls idle: a silo has thousands of connections,
 /// and few of them are busy.
 const KEPT_BYTES_MAX: usize = 64 << 10;
+
+/// The body of an answer of this size is copied before the connection is locked, not under its lock.
+const LARGE_BODY_BYTES: usize = 32 << 10;
 
 /// The most reads in one go before other tasks get their turn.
 const READS_PER_TURN: usize = 16;
@@ -33,7 +39,7 @@ pub(crate) trait Handler: Send + Sync + 'static {
         self: &Arc<Self>,
         connection: &Arc<Connection>,
         header: RequestHeader,
-        body: Bytes,
+        body: &[u8],
         cost: u64,
         replies: &mut BytesMut,
         cx: &mut Context<'_>,
@@ -51,21 +57,24 @@ pub(crate) trait Handler: Send + Sync + 'static {
 
 /// Drives `connection` until it ends. `input` is what came behind the handshake.
 pub(crate) async fn drive<H: Handler>(connection: Arc<Connection>, handler: Arc<H>, input: BytesMut) {
+    let Some(reading) = connection.reading.lock().take() else { return };
     let mut driver = Driver {
         connection: connection.clone(),
+        reading,
         handler: handler.clone(),
         input,
         read_bytes: READ_BYTES_MIN,
         replies: BytesMut::new(),
         writing: BytesMut::new(),
         wake: Vec::new(),
+        busy: false,
     };
     let why = std::future::poll_fn(|cx| driver.poll(cx)).await;
     if let Lost::Protocol(text) = &why {
         // Best effort: the peer may not be reading at all.
         let mut last = BytesMut::new();
         encode_goodbye(&mut last, GoodbyeCode::ProtocolError, text);
-        let _ = connection.stream.try_write(&last);
+        let _ = driver.reading.as_ref().try_write(&last);
     }
     connection.lose(why.clone());
     handler.lost(&connection, &why);
@@ -73,6 +82,7 @@ pub(crate) async fn drive<H: Handler>(connection: Arc<Connection>, handler: Arc<
 
 struct Driver<H> {
     connection: Arc<Connection>,
+    reading: OwnedReadHalf,
     handler: Arc<H>,
     input: BytesMut,
     /// How much room the next read gets.
@@ -82,7 +92,12 @@ struct Driver<H> {
     /// What the socket takes next.
     writing: BytesMut,
     wake: Vec<Waker>,
+    /// So many calls of this side were in flight at the last look that they are worth collecting.
+    busy: bool,
 }
+
+/// So many calls in flight are worth collecting for one write.
+const BUSY_CALLS_MIN: u32 = 4;
 
 impl<H: Handler> Driver<H> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Lost> {
@@ -95,27 +110,41 @@ impl<H: Handler> Driver<H> {
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
-            _ => Poll::Pending,
+            // Once more, behind the tasks that are ready now: what they have to send then goes out in one write, and
+            // none of them needs to wake the driver. Few callers are served better by the next wake.
+            (Ok(reading), Ok(wrote)) => {
+                if self.busy && (wrote || reading == Progress::Read) {
+                    cx.waker().wake_by_ref();
+                }
+                Poll::Pending
+            }
         }
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Result<Progress, Lost> {
         // Frames that came together with the handshake.
         self.handle_frames(cx)?;
+        // A connection that has never carried anything has no buffer.
+        if self.input.capacity() == 0 && self.reading.as_ref().poll_read_ready(cx).is_pending() {
+            return Ok(Progress::Idle);
+        }
+        let mut progress = Progress::Idle;
         for _ in 0..READS_PER_TURN {
-            match self.connection.stream.poll_read_ready(cx) {
-                Poll::Pending => {
-                    self.rest();
-                    return Ok(Progress::Idle);
-                }
-                Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(e)) => return Err(Lost::Broken(e.to_string())),
-            }
             self.input.reserve(self.read_bytes);
             let room = self.input.capacity() - self.input.len();
-            match self.connection.stream.try_read_buf(&mut self.input) {
-                Ok(0) => return Err(Lost::Broken("the peer closed the stream".to_owned())),
-                Ok(n) => {
+            // Nothing is lost with this future: it reads or it does not. A read that does not fill its room is not
+            // followed by one that finds nothing.
+            let read = std::pin::pin!(self.reading.read_buf(&mut self.input)).poll(cx);
+            match read {
+                Poll::Pending => {
+                    if progress == Progress::Idle {
+                        self.rest();
+                    }
+                    return Ok(progress);
+                }
+                Poll::Ready(Ok(0)) => return Err(Lost::Broken("the peer closed the stream".to_owned())),
+                Poll::Ready(Ok(n)) => {
+                    progress = Progress::Read;
                     self.read_bytes = if n == room {
                         (self.read_bytes * 2).min(READ_BYTES_MAX)
                     } else {
@@ -125,9 +154,7 @@ impl<H: Handler> Driver<H> {
                     self.handler.heard(&self.connection);
                     self.handle_frames(cx)?;
                 }
-                // The readiness was stale; asking again waits for a new one.
-                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
-                Err(e) => return Err(Lost::Broken(e.to_string())),
+                Poll::Ready(Err(e)) => return Err(Lost::Broken(e.to_string())),
             }
         }
         Ok(Progress::More)
@@ -135,7 +162,7 @@ impl<H: Handler> Driver<H> {
 
     /// Lets memory go while nothing comes in.
     fn rest(&mut self) {
-        if self.input.is_empty() {
+        if self.input.is_empty() && self.input.capacity() > 2 * READ_BYTES_MIN {
             self.input = BytesMut::new();
             self.read_bytes = READ_BYTES_MIN;
         }
@@ -147,54 +174,50 @@ impl<H: Handler> Driver<H> {
         }
     }
 
+    /// Handles every whole frame that is there. The connection is locked once for a run of answers, and once for the
+    /// credit of all calls.
     fn handle_frames(&mut self, cx: &mut Context<'_>) -> Result<(), Lost> {
-        let max = self.connection.limits.frame_bytes_max;
-        loop {
-            match decode_frame(&mut self.input, max) {
-                Ok(Some(frame)) => self.handle_frame(frame, cx)?,
-                Ok(None) => break,
-                Err(e) => return Err(Lost::Protocol(e.to_string())),
+        let Self { connection, handler, input, replies, wake, .. } = self;
+        let max = connection.limits.frame_bytes_max;
+        let broken = |e: HeaderError| Lost::Protocol(e.to_string());
+        let (mut at, mut processed) = (0, 0);
+        let mut answers = None;
+        let end = loop {
+            let frame = match peek_frame(&input[at..], max) {
+                Ok(Some(frame)) => frame,
+                Ok(None) => break Ok(()),
+                Err(e) => break Err(Lost::Protocol(e.to_string())),
+            };
+            at += frame.bytes;
+            if frame.kind == FrameKind::Response {
+                let (header, body) = match read_response(frame.payload) {
+                    Ok(response) => response,
+                    Err(e) => break Err(broken(e)),
+                };
+                let large = if body.len() > LARGE_BODY_BYTES {
+                    answers = None;
+                    Some(body.to_vec())
+                } else {
+                    None
+                };
+                let shared = answers.get_or_insert_with(|| connection.shared.lock());
+                wake.extend(shared.pending.answer(&header, body, large));
+                continue;
             }
+            // Whoever handles another frame may need the connection.
+            answers = None;
+            match handle_frame(connection, handler, &frame, replies, cx) {
+                Ok(over) => processed += over,
+                Err(why) => break Err(why),
+            }
+        };
+        if processed > 0 {
+            connection.note_processed(answers.get_or_insert_with(|| connection.shared.lock()), processed);
         }
-        self.wake.drain(..).for_each(Waker::wake);
-        Ok(())
-    }
-
-    fn handle_frame(&mut self, frame: Frame, cx: &mut Context<'_>) -> Result<(), Lost> {
-        let broken = |e: emmer_wire::HeaderError| Lost::Protocol(e.to_string());
-        match frame.kind {
-            FrameKind::Request => {
-                // Prefix and kind count too: the sender counts what it appended.
-                let cost = (frame.payload.len() + FRAME_PREFIX_BYTES + 1) as u64;
-                let (header, body) = decode_request(frame.payload).map_err(broken)?;
-                let over = self.handler.request(&self.connection, header, body, cost, &mut self.replies, cx);
-                if over > 0 {
-                    let mut shared = self.connection.shared.lock();
-                    self.connection.note_processed(&mut shared, over);
-                }
-            }
-            FrameKind::Response => {
-                let (header, body) = decode_response(frame.payload).map_err(broken)?;
-                self.wake.extend(self.connection.shared.lock().pending.answer(header, body));
-            }
-            FrameKind::System => {
-                let (channel, payload) = decode_system_channel(&frame.payload).map_err(broken)?;
-                self.handler.system(&self.connection, channel, payload);
-            }
-            FrameKind::Credit => {
-                let total = decode_credit(&frame.payload).map_err(broken)?;
-                let mut shared = self.connection.shared.lock();
-                shared.acknowledged = shared.acknowledged.max(total);
-            }
-            FrameKind::Goodbye => {
-                let goodbye = Goodbye::decode(&frame.payload).map_err(broken)?;
-                return Err(Lost::Goodbye(goodbye.code));
-            }
-            FrameKind::Hello | FrameKind::Welcome | FrameKind::Refuse => {
-                return Err(Lost::Protocol(format!("{:?} after the handshake", frame.kind)));
-            }
-        }
-        Ok(())
+        drop(answers);
+        input.advance(at);
+        wake.drain(..).for_each(Waker::wake);
+        end
     }
 
     /// Puts the answers of this go behind what others queued.
@@ -211,23 +234,25 @@ impl<H: Handler> Driver<H> {
         }
     }
 
-    fn poll_write(&mut self, cx: &mut Context<'_>) -> Result<(), Lost> {
+    /// Writes what is queued; whether anything was written.
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Result<bool, Lost> {
+        let mut wrote = false;
         loop {
             if self.writing.is_empty() && !self.take_queued(cx)? {
-                return Ok(());
+                return Ok(wrote);
             }
-            match self.connection.stream.try_write(&self.writing) {
+            let stream = self.reading.as_ref();
+            match stream.try_write(&self.writing) {
                 Ok(n) => {
+                    wrote = true;
                     self.writing.advance(n);
                     self.connection.bytes_sent.fetch_add(n as u64, Ordering::Relaxed);
                 }
-                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
-                    match self.connection.stream.poll_write_ready(cx) {
-                        Poll::Pending => return self.check_lost(),
-                        Poll::Ready(Ok(())) => {}
-                        Poll::Ready(Err(e)) => return Err(Lost::Broken(e.to_string())),
-                    }
-                }
+                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => match stream.poll_write_ready(cx) {
+                    Poll::Pending => return self.check_lost().map(|()| false),
+                    Poll::Ready(Ok(())) => {}
+                    Poll::Ready(Err(e)) => return Err(Lost::Broken(e.to_string())),
+                },
                 Err(e) => return Err(Lost::Broken(e.to_string())),
             }
         }
@@ -250,6 +275,7 @@ impl<H: Handler> Driver<H> {
             return Err(Lost::Closed);
         }
         shared.driver_idle = true;
+        self.busy = shared.pending.live() >= BUSY_CALLS_MIN;
         if !shared.driver.as_ref().is_some_and(|w| w.will_wake(cx.waker())) {
             shared.driver = Some(cx.waker().clone());
         }
@@ -265,9 +291,49 @@ impl<H: Handler> Driver<H> {
     }
 }
 
+/// Handles a frame that is no answer; how many bytes of calls have been processed.
+fn handle_frame<H: Handler>(
+    connection: &Arc<Connection>,
+    handler: &Arc<H>,
+    frame: &FrameRef<'_>,
+    replies: &mut BytesMut,
+    cx: &mut Context<'_>,
+) -> Result<u64, Lost> {
+    let broken = |e: HeaderError| Lost::Protocol(e.to_string());
+    match frame.kind {
+        FrameKind::Request => {
+            let (header, body) = read_request(frame.payload).map_err(broken)?;
+            // The whole frame: the sender counts what it appended.
+            let cost = frame.bytes as u64;
+            return Ok(handler.request(connection, header, body, cost, replies, cx));
+        }
+        FrameKind::System => {
+            let payload = Bytes::copy_from_slice(frame.payload);
+            let (channel, payload) = decode_system_channel(&payload).map_err(broken)?;
+            handler.system(connection, channel, payload);
+        }
+        FrameKind::Credit => {
+            let total = decode_credit(frame.payload).map_err(broken)?;
+            let mut shared = connection.shared.lock();
+            shared.acknowledged = shared.acknowledged.max(total);
+        }
+        FrameKind::Goodbye => {
+            let goodbye = Goodbye::decode(frame.payload).map_err(broken)?;
+            return Err(Lost::Goodbye(goodbye.code));
+        }
+        FrameKind::Hello | FrameKind::Welcome | FrameKind::Refuse | FrameKind::Response => {
+            return Err(Lost::Protocol(format!("{:?} after the handshake", frame.kind)));
+        }
+    }
+    Ok(0)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Progress {
-    /// The socket is empty.
+    /// The socket was empty.
     Idle,
+    /// Something was read, and the socket is empty now.
+    Read,
     /// There is more to read; others go first.
     More,
 }

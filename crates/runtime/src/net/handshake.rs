@@ -1,5 +1,6 @@
 //! The first two frames of a connection.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -13,7 +14,7 @@ use emmer_wire::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::Connection;
+use super::{Budget, Connection};
 
 /// How far a peer may send ahead of what has been processed.
 const CREDIT_BYTES: u64 = 64 << 20;
@@ -27,6 +28,8 @@ pub(crate) struct Greeting {
     pub(crate) cluster: ClusterId,
     pub(crate) me: PeerKind,
     pub(crate) limits: Limits,
+    /// What all connections together may have in flight.
+    pub(crate) budget: Arc<Budget>,
     /// After this the handshake has failed.
     pub(crate) timeout: Duration,
 }
@@ -85,6 +88,7 @@ pub(crate) async fn dial(
                     welcome.limits,
                     greeting.connection_limits(),
                     greeting.limits.outgoing_bytes_max,
+                    greeting.budget.clone(),
                 );
                 Ok((connection, welcome.silo, input))
             }
@@ -176,6 +180,7 @@ pub(crate) async fn accept(
                     hello.limits,
                     limits,
                     greeting.limits.outgoing_bytes_max,
+                    greeting.budget.clone(),
                 );
                 Ok((connection, input))
             }

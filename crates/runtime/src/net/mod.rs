@@ -11,5 +11,5 @@ pub(crate) use self::connection::{Connection, Lost, SendError, Ticket};
 pub(crate) use self::driver::{Handler, drive};
 pub(crate) use self::handshake::{DialError, Greeting, dial, dial_probe};
 pub(crate) use self::listener::{Listener, Port};
-pub(crate) use self::pending::Answer;
+pub(crate) use self::pending::{Answer, Budget, Correlation, KEPT_BODY_BYTES_MAX};
 pub(crate) use self::pool::Pool;

@@ -29,7 +29,7 @@ use crate::grain::{Grain, Hosted, Interface};
 use crate::locations::Locations;
 use crate::membership::{self, Input, MembershipHandle};
 use crate::metrics::Metrics;
-use crate::net::{Greeting, Listener, Pool, Port};
+use crate::net::{Budget, Greeting, Listener, Pool, Port};
 use crate::options::SiloOptions;
 
 /// What opens a system store by URL. The facade's implementation knows the stores its features bring.
@@ -365,6 +365,7 @@ fn make_core(
         cluster: options.cluster_id.clone(),
         me: PeerKind::Silo(address),
         limits: options.limits.clone(),
+        budget: Arc::new(Budget::new(options.limits.silo_calls_in_flight_max)),
         timeout: options.connect_timeout,
     };
     SiloCore {
@@ -379,6 +380,7 @@ fn make_core(
         pool: Arc::new(Pool::new(greeting)),
         states,
         views: watch::Sender::new(Arc::new(View::empty())),
+        view_version: AtomicU64::new(0),
         status: watch::Sender::new(SiloStatus::Created),
         fence: watch::Sender::new(false),
         fenced: AtomicBool::new(false),
@@ -389,6 +391,8 @@ fn make_core(
         stopped: CancellationToken::new(),
         ended: watch::Sender::new(None),
         one_ways: Arc::new(AtomicUsize::new(0)),
+        serving: AtomicUsize::new(0),
+        queues: Mutex::default(),
         membership_statistics: Mutex::default(),
         options,
         clock,

@@ -18,12 +18,12 @@ use tokio_util::sync::CancellationToken;
 use super::outbox::Outboxes;
 use crate::activation::{AnyClass, RunActivation};
 use crate::catalog::Catalog;
-use crate::clock::{COARSE_LAG, Clock};
+use crate::clock::{COARSE_LAG, Clock, CoarseInstant};
 use crate::directory::DirectoryService;
 use crate::grain::{CallError, Failure};
 use crate::locations::Locations;
 use crate::membership::{MembershipHandle, MembershipStatistics};
-use crate::metrics::{Metrics, SiloStatistics};
+use crate::metrics::{GrainQueue, MethodStatistics, Metrics, SiloStatistics};
 use crate::net::{Connection, DialError, Greeting, Lost, Pool};
 use crate::options::SiloOptions;
 
@@ -53,6 +53,8 @@ pub(crate) struct SiloCore {
     pub(crate) pool: Arc<Pool>,
     pub(crate) states: StateTable,
     pub(crate) views: watch::Sender<Arc<View>>,
+    /// The version of the view in `views`, for the hot path.
+    pub(crate) view_version: AtomicU64,
     /// The silo's own status, as it last published it.
     pub(crate) status: watch::Sender<SiloStatus>,
     /// True while no new turn may start.
@@ -69,6 +71,10 @@ pub(crate) struct SiloCore {
     pub(crate) stopped: CancellationToken,
     pub(crate) ended: watch::Sender<Option<TerminateReason>>,
     pub(crate) one_ways: Arc<AtomicUsize>,
+    /// Calls of others that are under way here.
+    pub(crate) serving: AtomicUsize,
+    /// Activations whose waiting turns have deadlines to be looked at: at most one entry for each.
+    pub(crate) queues: Mutex<Vec<Arc<dyn RunActivation>>>,
     /// What the membership machine last said about itself.
     pub(crate) membership_statistics: Mutex<MembershipStatistics>,
 }
@@ -88,18 +94,30 @@ impl SiloCore {
     }
 
     pub(crate) fn view_version(&self) -> u64 {
-        self.views.borrow().version()
+        self.view_version.load(Ordering::Acquire)
     }
 
     pub(crate) fn statistics(&self) -> SiloStatistics {
-        self.metrics.snapshot(self.catalog.len())
+        let open = self.pool.open();
+        SiloStatistics {
+            activations: self.catalog.len() as u64,
+            turns: self.classes.values().flat_map(|class| class.statistics()).map(|m| m.calls).sum(),
+            calls_in_flight: open.iter().map(|c| u64::from(c.waiting())).sum(),
+            calls_serving: self.serving.load(Ordering::Relaxed) as u64,
+            ..self.metrics.snapshot()
+        }
     }
 
     /// Whether no new turn may start: the machine says so, or its last confirmation is too old by the clock. A
     /// process that was stopped for a while learns from the clock, before its membership task has run.
     pub(crate) fn is_fenced(&self) -> bool {
-        self.fenced.load(Ordering::Acquire)
-            || self.clock.now().as_millis() > self.fence_at.load(Ordering::Relaxed)
+        self.is_fenced_at(self.clock.now())
+    }
+
+    /// As [`is_fenced`](Self::is_fenced), by a clock that was read just now.
+    #[inline]
+    pub(crate) fn is_fenced_at(&self, now: CoarseInstant) -> bool {
+        self.fenced.load(Ordering::Acquire) || now.as_millis() > self.fence_at.load(Ordering::Relaxed)
     }
 
     /// Sets until when turns may start without a further confirmation.
@@ -132,6 +150,57 @@ impl SiloCore {
         }
     }
 
+    /// As [`wait_unfenced`](Self::wait_unfenced), for a turn: at its deadline whoever drives it is woken, looks at the
+    /// clock and drops it.
+    #[cold]
+    pub(crate) async fn wait_unfenced_until(&self, deadline: CoarseInstant) {
+        let deadline = tokio::time::sleep_until(self.clock.tokio_at_coarse(deadline));
+        // In a box: turns that are not fenced carry no room for it.
+        let waits = Box::pin(async {
+            tokio::select! {
+                biased;
+                () = self.wait_unfenced() => {}
+                () = deadline => std::future::pending().await,
+            }
+        });
+        waits.await;
+    }
+
+    /// Looks at the queue of an activation at every tick, until nobody waits there any more.
+    pub(crate) fn watch_queue(&self, activation: Arc<dyn RunActivation>) {
+        self.queues.lock().push(activation);
+    }
+
+    /// Wakes waiting turns whose deadline has passed.
+    fn wake_overdue(&self, now: CoarseInstant) {
+        let mut watched = std::mem::take(&mut *self.queues.lock());
+        watched.retain(|activation| activation.wake_overdue(now));
+        if !watched.is_empty() {
+            self.queues.lock().append(&mut watched);
+        }
+    }
+
+    /// The `n` grains of this silo for which most calls wait, most first. Looks at every activation.
+    pub(crate) fn longest_queues(&self, n: usize) -> Vec<GrainQueue> {
+        let mut found: Vec<GrainQueue> = Vec::new();
+        for shard in 0..Catalog::shard_count() {
+            let waiting = self.catalog.shard_activations(shard).into_iter();
+            found.extend(
+                waiting.filter(|a| a.waiting() > 0).map(|a| GrainQueue::new(a.id().clone(), a.waiting())),
+            );
+            found.sort_unstable_by(|a, b| b.waiting.cmp(&a.waiting).then_with(|| a.grain.cmp(&b.grain)));
+            found.truncate(n);
+        }
+        found
+    }
+
+    /// What is counted for each method that this silo hosts.
+    pub(crate) fn method_statistics(&self) -> Vec<MethodStatistics> {
+        let mut all: Vec<_> = self.classes.values().flat_map(|class| class.statistics()).collect();
+        all.sort_unstable_by(|a, b| (&a.grain_type, &a.method).cmp(&(&b.grain_type, &b.method)));
+        all
+    }
+
     /// Whether new activations may be made here.
     pub(crate) fn accepts_activations(&self) -> bool {
         *self.status.borrow() == SiloStatus::Active
@@ -152,6 +221,7 @@ impl SiloCore {
         self.membership.retain(&view);
         self.directory.install(self, &view);
         // Whoever waits for the status acts on the view: it must be there first.
+        self.view_version.store(view.version(), Ordering::Release);
         self.views.send_replace(view);
         self.status.send_replace(status);
     }
@@ -193,6 +263,22 @@ impl SiloCore {
         match found {
             Some(at) if at.silo != self.address => Ok(Place::There { peer: at.silo, placed: false }),
             _ => self.place(id, avoid),
+        }
+    }
+
+    /// As [`locate`](Self::locate) for a grain that is not in the catalog, without a wait: the new activation, when nothing
+    /// but this silo is needed to know that the grain is nowhere and to choose this silo for it.
+    pub(crate) fn create_now(self: &Arc<Self>, id: &GrainId) -> Option<Arc<dyn RunActivation>> {
+        if self.is_fenced() || self.locations.get(id).is_some() {
+            return None;
+        }
+        let found = self.directory.lookup_now(self, id)?;
+        if found.is_some_and(|at| at.silo != self.address) {
+            return None;
+        }
+        match self.place(id, &[]) {
+            Ok(Place::Here(activation)) => Some(activation),
+            _ => None,
         }
     }
 
@@ -274,6 +360,7 @@ impl SiloCore {
         }
         // Activations hold the silo, and the silo them: let go of both.
         self.catalog.clear();
+        self.queues.lock().clear();
     }
 
     pub(crate) async fn terminated(&self) -> TerminateReason {
@@ -300,6 +387,7 @@ impl SiloCore {
             }
             let now = self.clock.now();
             self.pool.expire(now);
+            self.wake_overdue(now);
             // One shard at a time, so that a million idle activations are never looked at in one go.
             while next_sweep <= now {
                 for activation in self.catalog.shard_activations(next_shard) {

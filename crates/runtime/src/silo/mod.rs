@@ -17,7 +17,7 @@ pub(crate) use self::core::{Place, SiloCore};
 pub(crate) use self::gateway::GatewayMessage;
 use crate::grain::ClusterClient;
 use crate::membership::MembershipStatistics;
-use crate::metrics::SiloStatistics;
+use crate::metrics::{GrainQueue, MethodStatistics, SiloStatistics};
 
 /// A running silo. Dropping it does not stop it; [`stop`](Self::stop) does, in good order.
 pub struct Silo<S: StoreOpener = NoStores> {
@@ -62,6 +62,18 @@ impl<S: StoreOpener> Silo<S> {
     /// The silo's counters.
     pub fn statistics(&self) -> SiloStatistics {
         self.core.statistics()
+    }
+
+    /// What is counted for each method of each grain type that this silo hosts, by type and method: calls, errors, and
+    /// how long a sample of them took.
+    pub fn method_statistics(&self) -> Vec<MethodStatistics> {
+        self.core.method_statistics()
+    }
+
+    /// The grains for which most calls wait on this silo, most first, at most `n`. Looks at every activation: not for
+    /// every second.
+    pub fn longest_queues(&self, n: usize) -> Vec<GrainQueue> {
+        self.core.longest_queues(n)
     }
 
     /// What the membership protocol counts on this silo; at most half a second old.

@@ -1,0 +1,75 @@
+//! What a silo counts for its operator, and the limits whose refusals name them.
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use std::future::IntoFuture;
+
+use common::{Counter, CounterGrain, cluster};
+use emmer::MethodStatistics;
+use emmer::prelude::*;
+
+fn of(silo: &Silo, method: &str) -> MethodStatistics {
+    silo.method_statistics().into_iter().find(|m| m.method == method).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_errors_and_latencies_are_counted_by_method() {
+    let (store, silos) = cluster(1).await;
+    let counter = silos[0].client().grain::<dyn Counter>("a");
+    for _ in 0..200 {
+        counter.total().await.unwrap();
+    }
+    // From outside, too.
+    let client = Client::builder().store(store.clone()).connect().await.unwrap();
+    for _ in 0..100 {
+        client.grain::<dyn Counter>("a").total().await.unwrap();
+    }
+    counter.hold_other("a".to_owned()).await.unwrap_err();
+    counter.fail().await.unwrap_err();
+    let total = of(&silos[0], "Counter.total");
+    assert_eq!((total.calls, total.own_errors, total.failures), (300, 0, 0));
+    assert!(total.latency.samples() >= 300 / 64, "{:?}", total.latency);
+    assert!(total.latency.quantile(0.5).unwrap() < std::time::Duration::from_secs(5));
+    assert_eq!(of(&silos[0], "Counter.hold_other").own_errors, 1);
+    assert_eq!(of(&silos[0], "Counter.fail").failures, 1);
+    let all = silos[0].statistics();
+    assert_eq!((all.turns, all.calls_in_flight, all.calls_serving), (302, 0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn queues_are_shown_and_a_full_one_refuses_by_its_name() {
+    let store: std::sync::Arc<dyn emmer::store::SystemStore> =
+        std::sync::Arc::new(emmer::store::MemoryStore::new());
+    let silo = Silo::builder()
+        .store(store)
+        .host::<dyn Counter, CounterGrain>()
+        .configure(|o| o.limits.activation_queue_max = 3)
+        .start()
+        .await
+        .unwrap();
+    let busy = silo.client().grain::<dyn Counter>("busy");
+    busy.add(1).await.unwrap();
+    let holding = tokio::spawn(busy.hold(60_000).timeout(secs(60)).into_future());
+    while busy.total().timeout(millis(20)).await.is_ok() {}
+    let waiting: Vec<_> = (0..3).map(|_| tokio::spawn(busy.add(1).into_future())).collect();
+    while silo.statistics().turns_waiting < 3 {
+        tokio::task::yield_now().await;
+    }
+    let longest = silo.longest_queues(5);
+    assert_eq!(longest.len(), 1);
+    assert_eq!((&longest[0].grain, longest[0].waiting), (busy.grain_id(), 3));
+    let refused = busy.add(1).await.unwrap_err();
+    assert!(
+        matches!(&refused, CallError::Overloaded(text) if text.contains("activation_queue_max")),
+        "{refused}"
+    );
+    assert_eq!(silo.statistics().calls_refused, 1);
+    waiting.iter().for_each(tokio::task::JoinHandle::abort);
+    while silo.statistics().turns_waiting > 0 {
+        tokio::task::yield_now().await;
+    }
+    assert!(silo.longest_queues(5).is_empty());
+    holding.abort();
+    silo.abort();
+}

@@ -1,0 +1,159 @@
+//! What is counted for each method of a grain class.
+//!
+//! A call costs a load and a store in memory of the thread that makes it. One call in [`SAMPLE_EVERY`] of each thread and
+//! method is timed, by the exact clock, from its start (waiting for its turn included) to its end.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use emmer_core::GrainTypeId;
+use serde::{Deserialize, Serialize};
+
+use super::latency::{Histogram, Latency};
+use super::threads::{self, SHARED};
+
+/// One call in so many is timed. A power of two.
+pub(crate) const SAMPLE_EVERY: u64 = 64;
+
+/// How a turn ended, for the counters; a success is not told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// The method ran.
+    Done,
+    /// The method ran and returned its own error.
+    OwnError,
+    /// It panicked, its result could not be encoded, or its grain could not be activated.
+    Failed,
+    /// It did not run, because the activation was closed first; the call is made again elsewhere.
+    Closed,
+}
+
+#[derive(Debug, Default)]
+struct Cells {
+    calls: AtomicU64,
+    own_errors: AtomicU64,
+    failures: AtomicU64,
+    closed: AtomicU64,
+}
+
+/// The cells of one thread.
+#[derive(Debug)]
+#[repr(align(128))]
+struct OfThread(Box<[Cells]>);
+
+/// The counters of every method of one class.
+#[derive(Debug)]
+pub(crate) struct MethodMetrics {
+    threads: Box<[OnceLock<OfThread>]>,
+    latencies: Box<[Histogram]>,
+}
+
+impl MethodMetrics {
+    pub(crate) fn new(methods: usize) -> Self {
+        Self {
+            threads: (0..=SHARED).map(|_| OnceLock::new()).collect(),
+            latencies: (0..methods).map(|_| Histogram::default()).collect(),
+        }
+    }
+
+    fn cells(&self, thread: usize, method: usize) -> Option<&Cells> {
+        let cells = self
+            .threads
+            .get(thread)?
+            .get_or_init(|| OfThread((0..self.latencies.len()).map(|_| Cells::default()).collect()));
+        cells.0.get(method)
+    }
+
+    /// Counts a call; true when it is one to be timed.
+    #[inline]
+    pub(crate) fn begin(&self, method: usize) -> bool {
+        let thread = threads::current();
+        let Some(cells) = self.cells(thread, method) else { return false };
+        threads::add(&cells.calls, thread, 1).is_multiple_of(SAMPLE_EVERY)
+    }
+
+    /// Counts how a call ended, and how long it took if it was timed. Successes that were not timed need not be told.
+    #[cold]
+    pub(crate) fn end(&self, method: usize, ended: Ended, took: Option<Duration>) {
+        let thread = threads::current();
+        if let Some(cells) = self.cells(thread, method) {
+            let cell = match ended {
+                Ended::Done => None,
+                Ended::OwnError => Some(&cells.own_errors),
+                Ended::Failed => Some(&cells.failures),
+                Ended::Closed => Some(&cells.closed),
+            };
+            cell.inspect(|cell| {
+                threads::add(cell, thread, 1);
+            });
+        }
+        if ended != Ended::Closed
+            && let (Some(took), Some(latencies)) = (took, self.latencies.get(method))
+        {
+            latencies.record(took);
+        }
+    }
+
+    /// What method `method` has counted.
+    pub(crate) fn snapshot(
+        &self,
+        method: usize,
+        grain_type: &'static str,
+        name: &'static str,
+    ) -> MethodStatistics {
+        let sum = |of: fn(&Cells) -> &AtomicU64| {
+            let all = self.threads.iter().filter_map(|t| t.get()?.0.get(method));
+            all.map(|cells| of(cells).load(Ordering::Relaxed)).fold(0, u64::wrapping_add)
+        };
+        let closed = sum(|c| &c.closed);
+        MethodStatistics {
+            grain_type: grain_type.to_owned(),
+            grain_type_id: GrainTypeId::of(grain_type),
+            method: name.to_owned(),
+            calls: sum(|c| &c.calls).saturating_sub(closed),
+            own_errors: sum(|c| &c.own_errors),
+            failures: sum(|c| &c.failures),
+            latency: self.latencies.get(method).map(Histogram::snapshot).unwrap_or_default(),
+        }
+    }
+}
+
+/// What one silo has counted for one method since its start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct MethodStatistics {
+    /// The grain type's name.
+    pub grain_type: String,
+    /// Its number.
+    pub grain_type_id: GrainTypeId,
+    /// `Interface.method`.
+    pub method: String,
+    /// Calls whose turn was started on this silo, those that are still under way included.
+    pub calls: u64,
+    /// Calls that the method answered with its own `Err`.
+    pub own_errors: u64,
+    /// Calls that failed otherwise: a panic, a result that cannot be encoded, an activation that failed.
+    pub failures: u64,
+    /// How long one call in 64 took on this silo, from its arrival at the activation to its end.
+    pub latency: Latency,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_by_method_and_times_one_in_so_many() {
+        let metrics = MethodMetrics::new(2);
+        let timed = (0..2 * SAMPLE_EVERY).filter(|_| metrics.begin(1)).count();
+        assert_eq!(timed, 2);
+        metrics.end(1, Ended::OwnError, Some(Duration::from_micros(3)));
+        metrics.end(1, Ended::Closed, Some(Duration::from_micros(3)));
+        metrics.end(1, Ended::Failed, None);
+        let (first, second) = (metrics.snapshot(0, "T", "I.a"), metrics.snapshot(1, "T", "I.b"));
+        assert_eq!((first.calls, first.own_errors, first.failures), (0, 0, 0));
+        assert_eq!((second.calls, second.own_errors, second.failures), (2 * SAMPLE_EVERY - 1, 1, 1));
+        assert_eq!(second.latency.samples(), 1);
+    }
+}

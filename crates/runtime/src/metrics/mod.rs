@@ -1,0 +1,118 @@
+//! What a silo counts.
+
+mod latency;
+mod methods;
+mod threads;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub use self::latency::Latency;
+pub use self::methods::MethodStatistics;
+pub(crate) use self::methods::{Ended, MethodMetrics};
+use self::threads::Counter;
+
+/// The counters of one silo. All but the gauges only grow.
+#[derive(Debug, Default)]
+pub(crate) struct Metrics {
+    activated: Counter,
+    deactivated: AtomicU64,
+    calls_received: Counter,
+    calls_forwarded: AtomicU64,
+    refused: AtomicU64,
+    /// Turns waiting for their grain. Touched only by those that have to wait.
+    waiting: AtomicU64,
+}
+
+impl Metrics {
+    pub(crate) fn activated(&self) {
+        self.activated.add(1);
+    }
+
+    pub(crate) fn deactivated(&self) {
+        self.deactivated.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn call_received(&self) {
+        self.calls_received.add(1);
+    }
+
+    pub(crate) fn call_forwarded(&self) {
+        self.calls_forwarded.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A call was refused because of a limit.
+    pub(crate) fn refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a turn that waits until the result is dropped.
+    pub(crate) fn wait(&self) -> Waits<'_> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        Waits(&self.waiting)
+    }
+
+    pub(crate) fn snapshot(&self) -> SiloStatistics {
+        let get = |c: &AtomicU64| c.load(Ordering::Relaxed);
+        SiloStatistics {
+            activated: self.activated.get(),
+            deactivated: get(&self.deactivated),
+            calls_received: self.calls_received.get(),
+            calls_forwarded: get(&self.calls_forwarded),
+            calls_refused: get(&self.refused),
+            turns_waiting: get(&self.waiting),
+            ..SiloStatistics::default()
+        }
+    }
+}
+
+/// One waiting turn.
+pub(crate) struct Waits<'a>(&'a AtomicU64);
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A silo's counters at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct SiloStatistics {
+    /// Activations in memory now.
+    pub activations: u64,
+    /// Activations since the start.
+    pub activated: u64,
+    /// Deactivations since the start.
+    pub deactivated: u64,
+    /// Calls that came over connections since the start.
+    pub calls_received: u64,
+    /// Calls passed on to another silo since the start.
+    pub calls_forwarded: u64,
+    /// Turns started since the start: the sum of every method's calls.
+    pub turns: u64,
+    /// Calls refused since the start because a limit was reached.
+    pub calls_refused: u64,
+    /// Turns waiting for their grain now; each grain's part is in [`GrainQueue`].
+    pub turns_waiting: u64,
+    /// Calls this silo has sent over connections and waits for now.
+    pub calls_in_flight: u64,
+    /// Calls of others that are under way here now and were not answered at once.
+    pub calls_serving: u64,
+}
+
+/// The calls that wait for one grain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct GrainQueue {
+    /// Which grain.
+    pub grain: emmer_core::GrainId,
+    /// How many calls wait for their turn.
+    pub waiting: u32,
+}
+
+impl GrainQueue {
+    pub(crate) const fn new(grain: emmer_core::GrainId, waiting: u32) -> Self {
+        Self { grain, waiting }
+    }
+}

@@ -1,0 +1,123 @@
+//! One-way calls: nobody waits for their end.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use emmer_wire::{CallChain, codec};
+
+use crate::activation::{LocalSlot, RunActivation, Sink, TurnEnd};
+use crate::grain::{Call, CallError, Failure, Found, Method, NoError, Node, Route};
+use crate::invoke::{Caller, InlineDepth, LocalTurn, failure_of, finish_local, from_silo, send_failure};
+use crate::net::{Connection, SendError};
+use crate::silo::SiloCore;
+
+/// Hands a one-way call over. A turn on an idle grain of this silo runs here and now; only one that waits or suspends gets
+/// a task.
+pub(crate) fn send<M: Method>(call: Call<M>) -> Result<(), CallError<NoError>> {
+    // A one-way call belongs to no chain: nobody waits for it.
+    let caller = Caller::check(&call, CallChain::EMPTY, None)?;
+    let reference = call.target.clone();
+    let target = &*reference.0;
+    match &target.node {
+        Node::Silo(silo) => {
+            let found = match target.route(0) {
+                Found::Nothing => silo.catalog.get(&target.id).map_or(Found::Nothing, |activation| {
+                    target.set_route(Route::Here(Arc::downgrade(&activation)));
+                    Found::Here(activation)
+                }),
+                found => found,
+            };
+            match found {
+                Found::Here(activation) => run_here(silo, call, caller, activation),
+                Found::There(lane) => match send_over(&lane.connection, &call, &caller) {
+                    Err(SendError::Lost(_)) => {
+                        target.set_route(Route::Unknown);
+                        apart::<M>(silo, from_silo(call, caller))
+                    }
+                    sent => Ok(sent.map_err(|e| send_failure(lane.connection.silo(), e))?),
+                },
+                Found::Nothing => apart::<M>(silo, from_silo(call, caller)),
+            }
+        }
+        Node::Client(client) => {
+            let connection = client.gateway_now(&target.id)?;
+            Ok(send_over(&connection, &call, &caller).map_err(|e| send_failure(connection.silo(), e))?)
+        }
+    }
+}
+
+fn send_over<M: Method>(
+    connection: &Arc<Connection>,
+    call: &Call<M>,
+    caller: &Caller,
+) -> Result<(), SendError> {
+    let target = &*call.target.0;
+    let (now, view) = (target.node.clock().now(), target.node.view_version());
+    connection.one_way(caller.head::<M>(target, now, view), |out| codec::encode_into(out, &call.args))
+}
+
+fn run_here<M: Method>(
+    silo: &Arc<SiloCore>,
+    call: Call<M>,
+    caller: Caller,
+    activation: Arc<dyn RunActivation>,
+) -> Result<(), CallError<NoError>> {
+    let Some(depth) = InlineDepth::enter() else { return apart::<M>(silo, from_silo(call, caller)) };
+    // A fenced silo, or one that has ended, answers in its own time.
+    if silo.is_fenced() {
+        return apart::<M>(silo, from_silo(call, caller));
+    }
+    let Call { target, args, timeout, cancel } = call;
+    let mut slot = LocalSlot { args: Some(args), output: None };
+    let mut turn = caller.start::<M>(activation, &mut slot)?;
+    // Nobody is to be woken: a turn that is not over now is polled again by the task it gets.
+    let mut cx = Context::from_waker(Waker::noop());
+    let polled = turn.as_mut().poll_turn(&mut cx, &mut Sink::Local(&mut slot));
+    drop(depth);
+    match polled {
+        Poll::Ready(TurnEnd::Done) => Ok(()),
+        Poll::Ready(TurnEnd::Closed(elsewhere)) => {
+            let local = LocalTurn { target, turn, slot, timeout, cancel, caller };
+            match local.into_call(elsewhere) {
+                Some((call, caller)) => apart::<M>(silo, from_silo(call, caller)),
+                None => Ok(()),
+            }
+        }
+        Poll::Ready(end) => {
+            let failure: Failure = failure_of(end);
+            tracing::debug!(grain = %target.0.id, method = M::NAME, %failure, "a one-way call failed");
+            Ok(())
+        }
+        Poll::Pending => {
+            let begun = turn.progress() == crate::activation::Progress::Running;
+            let local = LocalTurn { target, turn, slot, timeout, cancel, caller };
+            if begun { go_on(silo, local) } else { apart::<M>(silo, finish_local(local, false)) }
+        }
+    }
+}
+
+/// A turn that has begun runs to its end, whatever the limits.
+fn go_on<M: Method>(silo: &Arc<SiloCore>, local: LocalTurn<M>) -> Result<(), CallError<NoError>> {
+    silo.handle.spawn(log::<M>(finish_local(local, true)));
+    Ok(())
+}
+
+/// Runs the call in a task of its own, if there is room for one more.
+fn apart<M: Method>(
+    silo: &Arc<SiloCore>,
+    call: impl Future<Output = Result<M::Output, Failure>> + Send + 'static,
+) -> Result<(), CallError<NoError>> {
+    let permit = silo.one_way_permit()?;
+    silo.handle.spawn(async move {
+        log::<M>(call).await;
+        drop(permit);
+    });
+    Ok(())
+}
+
+async fn log<M: Method>(call: impl Future<Output = Result<M::Output, Failure>>) {
+    if let Err(failure) = call.await {
+        tracing::debug!(method = M::NAME, %failure, "a one-way call failed");
+    }
+}
