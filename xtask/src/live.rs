@@ -33,7 +33,7 @@ pub(crate) fn rows(context: &Context, store: &Store) -> Result<Vec<Row>, String>
     let (stop, start) = (command("down"), command("up"));
     let outage =
         ["bench", "membership", "outage", "--store", &url, "--for", AWAY, "--stop", &stop, "--start", &start];
-    rows.extend(steps::check(context, "restart of the server", emmer(context, store, &outage))?);
+    rows.extend(steps::check_goals(context, "restart of the server", emmer(context, store, &outage))?);
     services::run(&services::Action::Down, &[server.to_owned()])?;
     Ok(rows)
 }

@@ -115,6 +115,22 @@ pub(crate) fn check(context: &Context, name: &str, command: Command) -> Result<V
     Ok(vec![Row::check(name, verdict(&ran), ran.took)])
 }
 
+/// The same for a command that prints a table of goals: each one missed is a failure, and is what the row says.
+pub(crate) fn check_goals(context: &Context, name: &str, command: Command) -> Result<Vec<Row>, String> {
+    let mut missed = Vec::new();
+    let ran = run_job(context, name, command, STEP_LIMIT, &mut |line| {
+        if line.contains("MISSED") {
+            missed.push(line.trim().to_owned());
+        }
+    })?;
+    show_failure(context, name, &ran);
+    let verdict = match verdict(&ran) {
+        Verdict::Passed if !missed.is_empty() => Verdict::Failed(missed.join("; ")),
+        verdict => verdict,
+    };
+    Ok(vec![Row::check(name, verdict, ran.took)])
+}
+
 /// A cargo task that compiles the packages asked for, with the lock file binding where a build machine runs.
 fn cargo(context: &Context, task: &str, args: &[&str]) -> Command {
     let mut command = workspace::cargo(&context.root);

@@ -5,22 +5,18 @@
 
 use std::sync::Arc;
 
-use emmer_store::silos::SILO_INSTANCES;
 use emmer_store::{
-    BoxFuture, CommitOutcome, Etag, FindingSubject, Mutation, Result, SiloTable, StoreErrorKind, SystemStore,
+    BoxFuture, CommitOutcome, Etag, FindingSubject, Mutation, Result, StoreErrorKind, SystemStore,
     Value,
 };
 use emmer_store_zookeeper::ZooKeeperStore;
 use emmer_test_servers::suite::Store;
+use emmer_test_servers::suite::book::lists_the_silos;
 use emmer_test_servers::suite::refused::addresses;
-use emmer_test_servers::suite::rows::{NUMBERS, all, cluster, must_commit, number_of, row, silo};
+use emmer_test_servers::suite::rows::{NUMBERS, all, must_commit, number_of, row};
 use emmer_test_servers::{ZooKeeperServer, process};
 
 const STORE: Store = Store { open, patient: "timeout_ms=60000", hasty: "timeout_ms=1000" };
-/// The command of docs/store.md, with its host and port.
-const LIST: &str =
-    "zkCli.sh -server localhost:2181 ls -R /emmer/silo_instances/prod | sed -n 's|^/|get /|p' | sort |
-  zkCli.sh -server localhost:2181";
 
 fn open(url: String) -> BoxFuture<'static, Result<Arc<dyn SystemStore>>> {
     Box::pin(async move { Ok(Arc::new(ZooKeeperStore::open(&url).await?) as Arc<dyn SystemStore>) })
@@ -60,23 +56,12 @@ async fn wrong_addresses_passwords_and_tls_are_named() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn zkcli_shows_the_columns_of_the_seed() {
     let Some(server) = ZooKeeperServer::start_or_skip("zkcli_shows_the_columns") else { return };
-    let store = STORE.patient(&open_to_all(&server)).await;
-    let table = SiloTable::new(store.clone(), cluster("prod"));
-    table.ensure().await.unwrap();
-    table.commit(&table.read_version().await.unwrap(), vec![silo(1)], vec![]).await.unwrap();
-    let page = include_str!("../../../../docs/store.md");
-    assert!(page.contains(LIST), "docs/store.md says otherwise");
-    let line = LIST.replace("localhost:2181", &format!("127.0.0.1:{}", server.port()));
-    let shown = tokio::task::block_in_place(|| server.shell(&line)).unwrap();
-    let keys = ["PartitionKey", "RowKey"].into_iter();
-    for name in keys.chain(SILO_INSTANCES.columns.iter().map(|column| column.name)) {
-        assert!(shown.contains(name), "{name} is not in {shown}");
-    }
-    assert!(
-        shown.contains(r#""RowKey":"127.0.0.1-11111-1""#) && shown.contains(r#""Status":"Active""#),
-        "{shown}"
-    );
-    assert!(shown.contains(r#""MembershipVersion":1"#), "{shown}");
+    let page = include_str!("../../../../docs/stores/zookeeper.md");
+    lists_the_silos(STORE, &open_to_all(&server), page, |command| {
+        let command = command.replace("localhost:2181", &format!("127.0.0.1:{}", server.port()));
+        server.shell(&command).unwrap()
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

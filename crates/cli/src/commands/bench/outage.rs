@@ -7,7 +7,7 @@ use emmer::SiloStatus;
 use emmer_sim::report::{Cell, Goal, Report};
 
 use super::duration;
-use super::load::Load;
+use super::load::{Load, Snapshot};
 use super::processes::Processes;
 use super::stage::Stage;
 use crate::exit::{Failure, Result};
@@ -68,46 +68,62 @@ pub(super) async fn measure(args: &Args, stage: &mut Stage) -> Result<Report> {
     }
     load.stop().await;
 
-    let title = format!(
-        "The {} server of {} silo processes away for {} under load, profile {}",
-        stage.kind(),
-        args.silos,
-        text::span(args.away),
-        stage.profile
-    );
-    let columns = [
-        "phase",
-        "answered calls",
-        "failed calls",
-        "slowest answer ms",
-        "silos not Active",
-        "join after its return s",
-    ];
-    let mut report = Report::new("bench-membership-outage", title, &columns);
-    let ms = |time: Duration| Cell::Number(time.as_secs_f64() * 1_000.0, 1);
-    for (phase, from, to) in
-        [("before", None, before), ("away", Some(before), during), ("back", Some(during), after)]
-    {
-        let (answered, failed) = from.map_or((0, 0), |from| (from.answered, from.failed));
-        let last = phase == "back";
-        report.push(vec![
-            phase.into(),
-            (to.answered - answered).into(),
-            (to.failed - failed).into(),
-            ms(to.slowest),
-            if last { deaths.into() } else { Cell::Nothing },
-            if last { Cell::Number(joined.as_secs_f64(), 2) } else { Cell::Nothing },
-        ]);
+    Ok(Measured { before, during, after, deaths, joined }.report(args, stage))
+}
+
+/// What the load met, and how the cluster stood afterwards.
+struct Measured {
+    before: Snapshot,
+    during: Snapshot,
+    after: Snapshot,
+    /// Silos that are not Active.
+    deaths: usize,
+    /// How long after the server's return a new silo was Active.
+    joined: Duration,
+}
+
+impl Measured {
+    fn report(&self, args: &Args, stage: &Stage) -> Report {
+        let title = format!(
+            "The {} server of {} silo processes away for {} under load, profile {}",
+            stage.kind(),
+            args.silos,
+            text::span(args.away),
+            stage.profile
+        );
+        let columns = [
+            "phase",
+            "answered calls",
+            "failed calls",
+            "slowest answer ms",
+            "silos not Active",
+            "join after its return s",
+        ];
+        let mut report = Report::new("bench-membership-outage", title, &columns);
+        let ms = |time: Duration| Cell::Number(time.as_secs_f64() * 1_000.0, 1);
+        let joined = self.joined.as_secs_f64();
+        for (phase, from, to) in [
+            ("before", None, self.before),
+            ("away", Some(self.before), self.during),
+            ("back", Some(self.during), self.after),
+        ] {
+            let (answered, failed) = from.map_or((0, 0), |from| (from.answered, from.failed));
+            let last = phase == "back";
+            report.push(vec![
+                phase.into(),
+                (to.answered - answered).into(),
+                (to.failed - failed).into(),
+                ms(to.slowest),
+                if last { self.deaths.into() } else { Cell::Nothing },
+                if last { Cell::Number(joined, 2) } else { Cell::Nothing },
+            ]);
+        }
+        let count = |count: u64| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
+        report.goals.push(Goal::at_most("deaths", count(self.deaths as u64), 0.0));
+        report.goals.push(Goal::at_most("failed calls", count(self.after.failed), 0.0));
+        report.goals.push(Goal::at_most("a new silo joins after the server's return, s", joined, 5.0));
+        report
     }
-    let count = |count: u64| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
-    report.goals.push(Goal::at_most("deaths", count(deaths as u64), 0.0));
-    report.goals.push(Goal::at_most("failed calls", count(after.failed), 0.0));
-    report.goals.push(Goal::at_most(
-        "a new silo joins after the server's return, s",
-        joined.as_secs_f64(),
-        5.0,
-    ));
-    Ok(report)
 }
 
 /// Whatever turns the server off and on.
