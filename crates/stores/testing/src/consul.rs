@@ -225,6 +225,14 @@ impl ConsulServer {
         Self::start_with(&["-hcl", &acl])
     }
 
+    /// A server that keeps nothing on disk (`-dev`).
+    ///
+    /// # Errors
+    /// Consul cannot be had or does not start.
+    pub fn start_in_memory() -> Result<Self, Trouble> {
+        Self::start_with(&["-dev", "-bootstrap-expect=0"])
+    }
+
     /// The same as [`start`](Self::start) for a test that is skipped, loudly, where Consul cannot be had.
     ///
     /// # Panics

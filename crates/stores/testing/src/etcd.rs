@@ -115,6 +115,14 @@ impl EtcdServer {
         Local::start(Programs::find()?.with(settings), "etcd").map(Self)
     }
 
+    /// The same on this port, for arguments that must name it.
+    ///
+    /// # Errors
+    /// etcd is not installed or does not start.
+    pub fn start_at(port: u16, settings: &[&str]) -> Result<Self, Trouble> {
+        Local::start_at(Programs::find()?.with(settings), "etcd", port).map(Self)
+    }
+
     /// The same as [`start`](Self::start) for a test that is skipped, loudly, where etcd is not installed.
     ///
     /// # Panics

@@ -10,6 +10,7 @@
 //! ```
 
 mod ask;
+pub mod certificates;
 pub mod consul;
 pub mod etcd;
 mod local;
@@ -22,6 +23,7 @@ pub mod report;
 pub mod suite;
 pub mod zookeeper;
 
+pub use certificates::Certificates;
 pub use consul::ConsulServer;
 pub use etcd::EtcdServer;
 pub use mariadb::MariadbServer;

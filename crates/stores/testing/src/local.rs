@@ -41,6 +41,14 @@ impl<S: Starter> Local<S> {
     }
 
     #[cfg(feature = "suite")]
+    /// Starts a server in a new folder on this port.
+    pub(crate) fn start_at(starter: S, name: &str, port: u16) -> Result<Self, Trouble> {
+        let folder =
+            TempDir::with_prefix(format!("emmer-{name}-")).map_err(|e| Trouble::Failed(e.to_string()))?;
+        let child = launch(&starter, folder.path(), port)?;
+        Ok(Self { starter, child, folder, port })
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
