@@ -29,14 +29,17 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Reads a URL; nothing is sent yet.
-    pub(crate) fn new(url: &str) -> Result<Self> {
-        let place = Place::parse(url, &["etcd"], 2379, &["tls", "ca_file"], EXPECTED)?;
+    /// Reads a URL; nothing is sent yet. `password` stands in for the one of a user whose URL leaves it out.
+    pub(crate) fn new(url: &str, password: Option<String>) -> Result<Self> {
+        let mut place = Place::parse(url, &["etcd"], 2379, &["tls", "ca_file"], EXPECTED)?;
         if !place.path.is_empty() {
             return Err(place.invalid("a path behind the hosts: etcd has no databases, use ?prefix="));
         }
         if place.user.is_none() && place.password.is_some() {
             return Err(place.invalid("a password without a user"));
+        }
+        if place.user.is_some() {
+            place.password = place.password.or(password);
         }
         let ca_file = place.parameter("ca_file");
         let tls = place.flag("tls")? || ca_file.is_some();
@@ -139,12 +142,13 @@ mod tests {
             ("etcd://bob:s3cret@h?ca_file=/not/there", "ca_file"),
             ("etcd://bob:s3cret@h?lease=1", "lease"),
         ] {
-            let error = Client::new(url).map(|c| c.tls).unwrap_err();
+            let error = Client::new(url, None).map(|c| c.tls).unwrap_err();
             let text = error.to_string();
             assert!(text.contains(word) && !text.contains("s3cret"), "{url}: {text}");
             assert_eq!(error.kind, StoreErrorKind::Invalid);
         }
-        let client = Client::new("etcd://bob:s3cret@h").unwrap();
+        let client = Client::new("etcd://bob@h", Some("s3cret".to_owned())).unwrap();
+        assert_eq!(client.place.password.as_deref(), Some("s3cret"));
         assert!(!format!("{client:?}").contains("s3cret"), "{client:?}");
     }
 }

@@ -39,7 +39,8 @@ impl fmt::Debug for EtcdStore {
 }
 
 impl EtcdStore {
-    /// Connects to `etcd://user:password@host:port,host:port`, any members of one cluster. `?tls=true` encrypts, trusting what
+    /// Connects to `etcd://user:password@host:port,host:port`, any members of one cluster. Where the URL gives a user no
+    /// password the environment's `ETCDCTL_PASSWORD` is used. `?tls=true` encrypts, trusting what
     /// the system trusts; `?ca_file=` encrypts, trusting the authorities in that PEM file; `?prefix=emmer` is what all keys
     /// begin with; `?timeout_ms=4800` is how long an operation takes at most, connecting included (1000 to 60000).
     ///
@@ -49,7 +50,7 @@ impl EtcdStore {
     /// Within five seconds, naming the store and never a password: `Invalid` for a URL that cannot be understood,
     /// `Unavailable` when nobody answers, `Refused` for wrong credentials or certificates, or a user who may not read.
     pub async fn open(url: &str) -> Result<Self> {
-        let client = Client::new(url)?;
+        let client = Client::new(url, std::env::var("ETCDCTL_PASSWORD").ok())?;
         let store = Self { client, known: Known::default() };
         let deadline = store.client.deadline();
         let opened = async {

@@ -24,8 +24,11 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    pub(crate) fn parse(text: &str) -> Result<Self> {
-        let place = Place::parse(text, &["redis", "rediss"], 6379, &["wait_replicas", "ca_file"], EXPECTED)?;
+    /// Reads a URL. `password` stands in for one the URL leaves out.
+    pub(crate) fn parse(text: &str, password: Option<String>) -> Result<Self> {
+        let mut place =
+            Place::parse(text, &["redis", "rediss"], 6379, &["wait_replicas", "ca_file"], EXPECTED)?;
+        place.password = place.password.or(password).filter(|password| !password.is_empty());
         let (host, port) = match place.hosts.as_slice() {
             [(host, port)] => (host.trim_matches(['[', ']']).to_owned(), *port),
             _ => return Err(place.invalid("several hosts: this store talks to one server")),
@@ -85,14 +88,16 @@ mod tests {
 
     #[test]
     fn urls_are_read() {
-        let address = Address::parse("redis://bob:s3cret@db:7000/2?wait_replicas=1").unwrap();
+        let address = Address::parse("redis://bob:s3cret@db:7000/2?wait_replicas=1", None).unwrap();
         let info = address.client.get_connection_info();
         assert_eq!(info.addr(), &ConnectionAddr::Tcp("db".into(), 7000));
         assert_eq!(info.redis_settings().db(), 2);
         assert_eq!(info.redis_settings().password(), Some("s3cret"));
         assert_eq!(address.place.name, "redis://bob:***@db:7000/2?wait_replicas=1");
         assert_eq!((address.wait_replicas, address.tls), (1, false));
-        let v6 = Address::parse("rediss://[::1]").unwrap();
+        let from_outside = Address::parse("redis://db", Some("s3cret".to_owned())).unwrap();
+        assert_eq!(from_outside.place.password.as_deref(), Some("s3cret"));
+        let v6 = Address::parse("rediss://[::1]", None).unwrap();
         let shown = v6.client.get_connection_info().addr().to_string();
         assert!(v6.tls && shown.contains("::1:6379"), "{shown}");
     }
@@ -107,7 +112,7 @@ mod tests {
             ("rediss://bob:s3cret@db?ca_file=/not/there", "ca_file"),
             ("redis://bob:s3cret@db?colour=red", "colour"),
         ] {
-            let error = Address::parse(url).map(|a| a.tls).unwrap_err();
+            let error = Address::parse(url, None).map(|a| a.tls).unwrap_err();
             let text = error.to_string();
             assert!(text.contains(word) && !text.contains("s3cret"), "{url}: {text}");
             assert_eq!(error.kind, StoreErrorKind::Invalid);

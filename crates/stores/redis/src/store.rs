@@ -54,7 +54,8 @@ impl fmt::Debug for RedisStore {
 
 impl RedisStore {
     /// Connects to `redis://user:password@host:port/database`, or `rediss://` over TLS (with `?ca_file=` trusting the
-    /// authorities in that PEM file instead of the system's). `?wait_replicas=1` acknowledges a commit only when so many
+    /// authorities in that PEM file instead of the system's). Where the URL gives no password the environment's
+    /// `REDISCLI_AUTH` is used. `?wait_replicas=1` acknowledges a commit only when so many
     /// replicas have it (0 to 16; the default is 0); `?prefix=emmer` is what all keys begin with; `?timeout_ms=4800` is how
     /// long an operation takes at most, connecting included (1000 to 60000).
     ///
@@ -66,7 +67,7 @@ impl RedisStore {
     /// Within five seconds, naming the store and never a password: `Invalid` for a URL that cannot be understood,
     /// `Unavailable` when nobody answers, `Refused` for wrong credentials or certificates.
     pub async fn open(url: &str) -> Result<Self> {
-        let address = Address::parse(url)?;
+        let address = Address::parse(url, std::env::var("REDISCLI_AUTH").ok())?;
         let link = Link::new(address.client.clone(), address.place.timeout);
         let store = Self {
             address,

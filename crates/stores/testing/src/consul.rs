@@ -251,6 +251,11 @@ impl ConsulServer {
         self.0.port
     }
 
+    /// The program.
+    pub fn program(&self) -> &Path {
+        &self.0.starter.consul
+    }
+
     /// What `consul` prints.
     ///
     /// # Errors

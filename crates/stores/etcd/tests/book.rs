@@ -1,0 +1,32 @@
+//! What the book says an administrator types lists the silos.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::process::Command;
+use std::sync::Arc;
+
+use emmer_store::{BoxFuture, Result, SystemStore};
+use emmer_store_etcd::EtcdStore;
+use emmer_test_servers::suite::Store;
+use emmer_test_servers::suite::book::{lists_the_silos, output_of};
+use emmer_test_servers::{EtcdServer, Trouble, skip};
+
+const STORE: Store = Store { open, patient: "timeout_ms=60000", hasty: "timeout_ms=1000" };
+
+fn open(url: String) -> BoxFuture<'static, Result<Arc<dyn SystemStore>>> {
+    Box::pin(async move { Ok(Arc::new(EtcdStore::open(&url).await?) as Arc<dyn SystemStore>) })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_servers_own_tool_lists_the_silos() {
+    let Some(server) = EtcdServer::start_or_skip("the_servers_own_tool") else { return };
+    // A package of its own.
+    if let Err(trouble @ Trouble::Missing { .. }) = server.ctl(&["version"]) {
+        return skip("etcdctl_lists_the_silos", &trouble);
+    }
+    lists_the_silos(STORE, &server.url(), include_str!("../../../../docs/stores/etcd.md"), |command| {
+        let command = command.replace("localhost:2379", &format!("127.0.0.1:{}", server.port()));
+        output_of(Command::new("sh").args(["-c", &command]))
+    })
+    .await;
+}
