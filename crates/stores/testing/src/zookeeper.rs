@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
+use crate::certificates::Certificates;
 use crate::process::{end, find, free_port, signal, wait_until};
 use crate::{Trouble, skip};
 
@@ -26,6 +27,12 @@ const READY_LIMIT: Duration = Duration::from_secs(60);
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 /// Where Debian puts the server; its manifest names the other jars.
 const JARS: [&str; 2] = ["/usr/share/java/zookeeper.jar", "/usr/share/zookeeper/zookeeper.jar"];
+/// What encrypted connections need besides, where it is installed: the manifest leaves them out.
+const TLS_JARS: [&str; 3] = [
+    "/usr/share/java/netty-codec.jar",
+    "/usr/share/java/netty-resolver.jar",
+    "/usr/share/java/netty-transport-native-unix-common.jar",
+];
 /// Where Debian puts the command line client.
 const CLI_FOLDERS: [&str; 2] = ["/usr/share/zookeeper/bin", "/opt/zookeeper/bin"];
 
@@ -75,7 +82,9 @@ impl Programs {
         // What a killed server has written the kernel still writes; only a host that dies would lose it. Waiting for a disk
         // that others keep busy would say nothing about the store.
         command.args(["-Dzookeeper.forceSync=no", "-Dzookeeper.preAllocSize=1024"]);
-        command.arg("-cp").arg(&self.jar).arg("org.apache.zookeeper.server.ZooKeeperServerMain");
+        let jars = [self.jar.clone()].into_iter().chain(TLS_JARS.map(PathBuf::from));
+        let jars = std::env::join_paths(jars).map_err(|e| Trouble::Failed(e.to_string()))?;
+        command.arg("-cp").arg(jars).arg("org.apache.zookeeper.server.ZooKeeperServerMain");
         command.arg(folder.join("zoo.cfg")).current_dir(folder);
         command.stdin(Stdio::null()).stdout(log.try_clone().map_err(failed)?).stderr(log);
         Ok(command)
@@ -144,7 +153,34 @@ impl ZooKeeperServer {
         Ok(Self { programs, child, folder, port })
     }
 
-    /// The same for a test that is skipped, loudly, where ZooKeeper is not installed.
+    /// The same, listening for encrypted connections too; their port.
+    ///
+    /// # Errors
+    /// ZooKeeper is not installed or does not start.
+    pub fn start_with_tls(certificates: &Certificates) -> Result<(Self, u16), Trouble> {
+        let programs = Programs::find()?;
+        let failed = |e: std::io::Error| Trouble::Failed(e.to_string());
+        let folder = TempDir::with_prefix("emmer-zookeeper-").map_err(failed)?;
+        let (port, secure) = (free_port()?, free_port()?);
+        programs.initialize(folder.path(), port)?;
+        let read = |file: &Path| fs::read_to_string(file).map_err(failed);
+        let store = folder.path().join("server.pem");
+        fs::write(&store, read(&certificates.key)? + &read(&certificates.certificate)?).map_err(failed)?;
+        let settings = folder.path().join("zoo.cfg");
+        let more = format!(
+            "secureClientPort={secure}\nsecureClientPortAddress=127.0.0.1\n\
+             serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\nssl.clientAuth=none\n\
+             ssl.keyStore.location={0}\nssl.keyStore.type=PEM\n\
+             ssl.trustStore.location={1}\nssl.trustStore.type=PEM\n",
+            store.display(),
+            certificates.authority.display()
+        );
+        fs::write(&settings, read(&settings)? + &more).map_err(failed)?;
+        let child = launch(&programs, folder.path(), port)?;
+        Ok((Self { programs, child, folder, port }, secure))
+    }
+
+    /// The same as [`start`](Self::start) for a test that is skipped, loudly, where ZooKeeper is not installed.
     ///
     /// # Panics
     /// In CI when ZooKeeper is not installed, and everywhere when it is but does not start.

@@ -6,15 +6,14 @@
 use std::sync::Arc;
 
 use emmer_store::{
-    BoxFuture, CommitOutcome, Etag, FindingSubject, Mutation, Result, StoreErrorKind, SystemStore,
-    Value,
+    BoxFuture, CommitOutcome, Etag, FindingSubject, Mutation, Result, StoreErrorKind, SystemStore, Value,
 };
 use emmer_store_zookeeper::ZooKeeperStore;
 use emmer_test_servers::suite::Store;
 use emmer_test_servers::suite::book::lists_the_silos;
 use emmer_test_servers::suite::refused::addresses;
 use emmer_test_servers::suite::rows::{NUMBERS, all, must_commit, number_of, row};
-use emmer_test_servers::{ZooKeeperServer, process};
+use emmer_test_servers::{Certificates, ZooKeeperServer, process, skip};
 
 const STORE: Store = Store { open, patient: "timeout_ms=60000", hasty: "timeout_ms=1000" };
 
@@ -51,6 +50,38 @@ async fn wrong_addresses_passwords_and_tls_are_named() {
         cases.push((url, Unavailable, "TLS"));
     }
     addresses(STORE, &cases).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_are_encrypted_and_unknown_authorities_refused() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let made = Certificates::new(folder.path()).and_then(|certificates| {
+        ZooKeeperServer::start_with_tls(&certificates).map(|(server, port)| (certificates, server, port))
+    });
+    let (certificates, _server, port) = match made {
+        Ok(made) => made,
+        Err(trouble) => return skip("connections_are_encrypted", &trouble),
+    };
+    let url = |host: &str, ca: &std::path::Path| {
+        format!(
+            "zookeeper://silo:s3cret@{host}:{port}/emmer?timeout_ms=5000&tls=true&tls_ca={}",
+            ca.display()
+        )
+    };
+    let store = open(url("127.0.0.1", &certificates.authority)).await.unwrap();
+    store.ensure_tables(&[&NUMBERS]).await.unwrap();
+    must_commit(&store, "p", all(2, 1)).await;
+    assert_eq!(store.read_partition(&NUMBERS, "p").await.unwrap().len(), 2);
+    // Somebody else's authority, and no encryption at all.
+    let other = tempfile::TempDir::new().unwrap();
+    let other = Certificates::new(other.path()).unwrap();
+    let plain = format!("zookeeper://silo:s3cret@127.0.0.1:{port}/emmer?timeout_ms=2000");
+    let unavailable = StoreErrorKind::Unavailable;
+    addresses(
+        STORE,
+        &[(url("127.0.0.1", &other.authority), unavailable, "TLS"), (plain, unavailable, "hosts")],
+    )
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
