@@ -50,6 +50,20 @@ async fn bad_addresses_and_tokens_are_refused_without_the_token() {
     assert!(error.kind == Refused && error.detail.contains("ermission denied"), "{error}");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_that_may_write_below_the_prefix_and_nowhere_else_is_enough() {
+    let server = ConsulServer::start_with_tokens().map_err(|t| skip("a_token_that_may_write", &t));
+    let Ok(server) = server else { return };
+    let rules = r#"key_prefix "emmer/" { policy = "write" }"#;
+    server.cli(&["acl", "policy", "create", "-name=silo", &format!("-rules={rules}")]).unwrap();
+    let made = server.cli(&["acl", "token", "create", "-policy-name=silo"]).unwrap();
+    let token = made.lines().find_map(|line| line.strip_prefix("SecretID:")).unwrap().trim();
+    let url = format!("{}?token={token}", server.url());
+    suite::conforms(&url, STORE).await;
+    let found = STORE.patient(&url).await.examine().await.unwrap();
+    assert!(found.findings.iter().any(|f| f.text.contains("does not say what it is")), "{found:?}");
+}
+
 #[tokio::test]
 async fn consul_kv_shows_the_columns_of_the_seed() {
     let Some(server) = ConsulServer::start_or_skip("consul_kv_shows") else { return };

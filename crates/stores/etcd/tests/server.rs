@@ -47,6 +47,27 @@ async fn bad_addresses_are_refused_with_the_store_and_without_the_password() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_that_may_write_below_the_prefix_and_nowhere_else_is_enough() {
+    let Some(server) = EtcdServer::start_or_skip("a_user_that_may_write") else { return };
+    for command in [
+        &["user", "add", "root:only/for:tests"][..],
+        &["user", "grant-role", "root", "root"],
+        &["user", "add", "silo:only/for:tests"],
+        &["role", "add", "silo"],
+        &["role", "grant-permission", "silo", "readwrite", "emmer/", "--prefix=true"],
+        &["user", "grant-role", "silo", "silo"],
+        &["auth", "enable"],
+    ] {
+        server.ctl(command).unwrap();
+    }
+    let url = format!("etcd://silo:only%2Ffor%3Atests@127.0.0.1:{}", server.port());
+    suite::conforms(&url, STORE).await;
+    STORE.patient(&url).await.examine().await.unwrap();
+    let cases = [(format!("{url}?prefix=other"), StoreErrorKind::Refused, "permission denied")];
+    suite::refused::addresses(STORE, &cases).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_that_is_no_longer_valid_is_replaced_and_a_host_that_is_away_is_passed_over() {
     let Some(mut server) = with_users("a_token_that_is_no_longer") else { return };
     let closed = process::free_port().unwrap();

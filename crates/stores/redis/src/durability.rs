@@ -44,6 +44,11 @@ impl Server {
     /// Why acknowledged writes may be lost, each with what to do about it. Empty: a crash loses none.
     pub(crate) fn losses(&self) -> Vec<String> {
         let mut losses = Vec::new();
+        if self.facts.is_empty() {
+            let unknown = "the server may not be asked what it keeps (INFO is not allowed): unless it has appendonly yes, \
+                           appendfsync always and maxmemory-policy noeviction, commits that were answered may be lost";
+            return vec![unknown.to_owned()];
+        }
         if self.fact("aof_enabled") == "1" {
             match self.fact("config appendfsync") {
                 "always" => {}
@@ -146,6 +151,7 @@ mod tests {
             assert!(losses.len() == 1 && losses[0].contains(word), "{losses:?}");
             assert!(server(aof, fsync, policy).examination(0, true, true).warns_of_lost_writes());
         }
+        assert!(Server::default().losses()[0].contains("INFO is not allowed"));
     }
 
     #[test]

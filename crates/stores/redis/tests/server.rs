@@ -149,6 +149,27 @@ async fn all_keys_of_a_commit_lie_in_one_slot_of_a_cluster() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_that_may_do_what_the_book_says_and_no_more_is_enough() {
+    let Some(server) = start("a_user_that_may_do", &[]) else { return };
+    let page = include_str!("../../../../docs/stores/redis.md");
+    let (_, rest) = page.split_once("`ACL SETUSER ").unwrap();
+    let (rules, _) = rest.split_once('`').unwrap();
+    let rules: Vec<&str> =
+        rules.split_whitespace().map(|r| if r == ">password" { ">only-silo" } else { r }).collect();
+    server.cli(&[&["ACL", "SETUSER"], rules.as_slice()].concat()).unwrap();
+    let url = format!("redis://silo:only-silo@127.0.0.1:{}", server.port());
+    suite::conforms(&url, STORE).await;
+    let found = STORE.patient(&url).await.examine().await.unwrap();
+    assert!(
+        found.warns_of_lost_writes() && found.findings[0].text.contains("INFO is not allowed"),
+        "{found:?}"
+    );
+    let elsewhere = format!("{url}?prefix=other");
+    let error = STORE.patient(&elsewhere).await.ensure_tables(&[&NUMBERS]).await.unwrap_err();
+    assert!(error.kind == StoreErrorKind::Refused && !error.to_string().contains("only"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_that_too_few_replicas_have_is_unknown() {
     let Some(server) = start("a_commit_that_too_few", &[]) else { return };
     let primary = format!("127.0.0.1 {}", server.port());
