@@ -40,7 +40,6 @@ impl<S: Starter> Local<S> {
         Ok(Self { starter, child, folder, port })
     }
 
-    #[cfg(feature = "suite")]
     /// Starts a server in a new folder on this port.
     pub(crate) fn start_at(starter: S, name: &str, port: u16) -> Result<Self, Trouble> {
         let folder =
@@ -49,6 +48,7 @@ impl<S: Starter> Local<S> {
         Ok(Self { starter, child, folder, port })
     }
 
+    #[cfg(feature = "suite")]
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
