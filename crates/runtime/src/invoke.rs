@@ -12,7 +12,8 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::activation::{
-    Begun, BoxTurn, Input, LocalSlot, RunActivation, Sink, TurnEnd, poll_begun, run_to_end, until_begun,
+    Begun, BoxTurn, Input, LocalSlot, RunActivation, Sink, TurnEnd, poll_begun, run_to_end, standing,
+    until_begun,
 };
 use crate::clock::{Clock, CoarseInstant, Due};
 use crate::grain::{Call, CallError, Failure, Lane, Method, Node, RawRef, Route, Target};
@@ -151,6 +152,11 @@ impl<M: Method> LocalTurn<M> {
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Begun> {
         let clock = self.target.0.node.clock();
         poll_begun(&mut self.turn, clock, cx, &mut Sink::Local(&mut self.slot))
+    }
+
+    /// Where the turn stands after a poll that was pending.
+    pub(crate) fn standing(&mut self) -> Poll<Begun> {
+        standing(&mut self.turn, self.target.0.node.clock())
     }
 
     /// The call again, after its activation was closed; `elsewhere` is what the directory said.

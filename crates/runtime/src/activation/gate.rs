@@ -19,11 +19,44 @@ use parking_lot::{
     MappedRwLockReadGuard, MappedRwLockWriteGuard, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard,
 };
 
+use super::Closed;
 use crate::clock::CoarseInstant;
 
 /// How often a lock that is held by a turn running on another thread right now is tried again before queueing up: a turn
 /// that does not suspend is over sooner than a task is woken.
 const SPINS: u32 = 64;
+
+/// What is behind the door.
+pub(super) enum Slot<G> {
+    /// Nobody was admitted yet.
+    New,
+    There(G),
+    /// The grain is gone, or was never here, and why. In a box: it is as large as many grains.
+    Closed(Box<Closed>),
+}
+
+impl<G> Slot<G> {
+    const fn as_mut(&mut self) -> Option<&mut G> {
+        match self {
+            Self::There(grain) => Some(grain),
+            Self::New | Self::Closed(_) => None,
+        }
+    }
+
+    const fn as_ref(&self) -> Option<&G> {
+        match self {
+            Self::There(grain) => Some(grain),
+            Self::New | Self::Closed(_) => None,
+        }
+    }
+
+    fn why(&self) -> Closed {
+        match self {
+            Self::Closed(why) => (**why).clone(),
+            Self::New | Self::There(_) => Closed::Gone,
+        }
+    }
+}
 
 /// A grain and the turns that wait for it.
 pub(super) struct Gate<T> {
@@ -304,12 +337,14 @@ impl<'a, T> Alone<'a, T> {
     }
 }
 
-impl<'a, G> Alone<'a, Option<G>> {
-    /// The lock of the grain itself, if there is one.
+impl<'a, G> Alone<'a, Slot<G>> {
+    /// The lock of the grain itself, or why there is none.
     #[inline]
-    pub(super) fn grain(self) -> Option<Exclusive<'a, G>> {
-        let guard = RwLockWriteGuard::try_map(self.guard, Option::as_mut).ok()?;
-        Some(Exclusive { guard, _leave: self.leave })
+    pub(super) fn grain(self) -> Result<Exclusive<'a, G>, Closed> {
+        match RwLockWriteGuard::try_map(self.guard, Slot::as_mut) {
+            Ok(guard) => Ok(Exclusive { guard, _leave: self.leave }),
+            Err(guard) => Err(guard.why()),
+        }
     }
 }
 
@@ -333,12 +368,14 @@ pub(super) struct Together<'a, T> {
     leave: Leave<'a>,
 }
 
-impl<'a, G> Together<'a, Option<G>> {
-    /// The lock of the grain itself, if there is one.
+impl<'a, G> Together<'a, Slot<G>> {
+    /// The lock of the grain itself, or why there is none.
     #[inline]
-    pub(super) fn grain(self) -> Option<Shared<'a, G>> {
-        let guard = RwLockReadGuard::try_map(self.guard, Option::as_ref).ok()?;
-        Some(Shared { guard, _leave: self.leave })
+    pub(super) fn grain(self) -> Result<Shared<'a, G>, Closed> {
+        match RwLockReadGuard::try_map(self.guard, Slot::as_ref) {
+            Ok(guard) => Ok(Shared { guard, _leave: self.leave }),
+            Err(guard) => Err(guard.why()),
+        }
     }
 }
 
@@ -457,7 +494,7 @@ mod tests {
                                 Some(lock) => lock,
                                 None => gate.shared(LATE, || {}).await,
                             };
-                            drop(lock.grain());
+                            drop(lock);
                         } else {
                             let mut lock = match gate.try_exclusive() {
                                 Some(lock) => lock,

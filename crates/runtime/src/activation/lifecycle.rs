@@ -10,7 +10,7 @@ use std::time::Duration;
 use emmer_core::GrainId;
 use emmer_wire::CallChain;
 
-use super::gate::Alone;
+use super::gate::{Alone, Slot};
 use super::{Activation, AnyActivation, BoxTurn, Closed, Input, Phase, RunActivation, StartError};
 use crate::clock::{CoarseInstant, Due};
 use crate::directory::Registered;
@@ -19,7 +19,7 @@ use crate::metrics::Ended;
 
 impl<G: Grain> Activation<G> {
     /// Registers, loads and activates the grain under the lock of its first turn.
-    pub(super) async fn activate(self: &Arc<Self>, lock: &mut Alone<'_, Option<G>>) -> Result<(), Closed> {
+    pub(super) async fn activate(self: &Arc<Self>, lock: &mut Alone<'_, Slot<G>>) -> Result<(), Closed> {
         // In a box, so that the turns of grains that are there already carry no room for it.
         let mut awaking = Box::pin(self.awake());
         // Without state, and where this silo answers for the grain, it is over in one poll and needs no timer.
@@ -34,22 +34,22 @@ impl<G: Grain> Activation<G> {
         };
         match outcome {
             Ok(grain) => {
-                **lock = Some(grain);
+                **lock = Slot::There(grain);
                 self.phase.store(Phase::Active as u8, Ordering::Release);
                 self.silo.metrics.activated();
                 Ok(())
             }
-            Err(closed) => Box::pin(self.fail(closed)).await,
+            Err(closed) => Box::pin(self.fail(lock, closed)).await,
         }
     }
 
     /// Ends what could not be activated.
-    async fn fail(self: &Arc<Self>, closed: Closed) -> Result<(), Closed> {
+    async fn fail(self: &Arc<Self>, lock: &mut Alone<'_, Slot<G>>, closed: Closed) -> Result<(), Closed> {
         if !matches!(closed, Closed::Elsewhere(_)) {
             // A registration that did not complete in time is withdrawn by the directory itself.
             self.silo.directory.unregister(&self.silo, &self.as_run()).await;
         }
-        self.close(closed.clone());
+        self.close(lock, closed.clone());
         self.silo.catalog.remove(&self.id, self.number);
         Err(closed)
     }
@@ -91,7 +91,7 @@ impl<G: Grain> Activation<G> {
         if self.phase() == Phase::Closed {
             return;
         }
-        if let Some(mut grain) = lock.take() {
+        if let Slot::There(mut grain) = std::mem::replace(&mut *lock, Slot::New) {
             let duplicate = reason == DeactivationReason::Duplicate;
             let hook = async {
                 grain.deactivate(&self.ctx(), reason).await;
@@ -105,12 +105,12 @@ impl<G: Grain> Activation<G> {
             }
             self.silo.metrics.deactivated();
         }
-        self.close(Closed::Gone);
+        self.close(&mut lock, Closed::Gone);
         self.silo.catalog.remove(&self.id, self.number);
     }
 
     /// The lock of a turn alone, however long it takes: nobody's deadline.
-    async fn lock_surely(self: &Arc<Self>) -> Alone<'_, Option<G>> {
+    async fn lock_surely(self: &Arc<Self>) -> Alone<'_, Slot<G>> {
         match self.gate.try_exclusive() {
             Some(lock) => lock,
             None => self.gate.exclusive(CoarseInstant::LAST, || self.silo.watch_queue(self.clone())).await,

@@ -15,13 +15,12 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use emmer_core::{GrainId, SiloAddress};
 use emmer_wire::CallChain;
-use parking_lot::Mutex;
 
-use self::gate::{Alone, Gate, Together};
+use self::gate::{Alone, Gate, Slot, Together};
 pub use self::gate::{Exclusive, Shared};
 
 pub(crate) use self::class::{AnyClass, Class, MethodCollision, NumberMap};
-pub(crate) use self::turn::{Begun, poll_begun, run_to_end, until_begun};
+pub(crate) use self::turn::{Begun, poll_begun, run_to_end, standing, until_begun};
 pub use self::turn::{BoxTurn, Input, LocalSlot, Progress, Sink, Turn, TurnEnd, TurnOutcome, boxed};
 use crate::clock::{CoarseInstant, Due};
 use crate::grain::{CallError, ClusterClient, DeactivationReason, Failure, Grain, TurnContext};
@@ -104,7 +103,7 @@ pub struct Activation<G: Grain> {
     number: u64,
     class: Arc<Class<G>>,
     silo: Arc<SiloCore>,
-    gate: Gate<Option<G>>,
+    gate: Gate<Slot<G>>,
     /// When the last turn was admitted, in coarse milliseconds since the silo's start, wrapping.
     last_used: AtomicU32,
     phase: AtomicU8,
@@ -112,8 +111,6 @@ pub struct Activation<G: Grain> {
     closing: AtomicBool,
     /// Whether the directory holds a registration for it. Written only under the directory's lock.
     registered: AtomicBool,
-    /// Why it is closed, once it is.
-    closed: Mutex<Option<Box<Closed>>>,
 }
 
 impl<G: Grain> Activation<G> {
@@ -124,12 +121,11 @@ impl<G: Grain> Activation<G> {
             number,
             class,
             silo,
-            gate: Gate::new(None),
+            gate: Gate::new(Slot::New),
             last_used,
             phase: AtomicU8::new(Phase::New as u8),
             closing: AtomicBool::new(false),
             registered: AtomicBool::new(false),
-            closed: Mutex::new(None),
         }
     }
 
@@ -141,13 +137,9 @@ impl<G: Grain> Activation<G> {
         }
     }
 
-    fn close(&self, why: Closed) {
-        *self.closed.lock() = Some(Box::new(why));
+    fn close(&self, lock: &mut Alone<'_, Slot<G>>, why: Closed) {
+        **lock = Slot::Closed(Box::new(why));
         self.phase.store(Phase::Closed as u8, Ordering::Release);
-    }
-
-    fn why_closed(&self) -> Closed {
-        self.closed.lock().as_deref().cloned().unwrap_or(Closed::Gone)
     }
 
     fn note_use(&self, now: CoarseInstant) {
@@ -167,14 +159,14 @@ impl<G: Grain> Activation<G> {
     }
 
     #[inline]
-    async fn lock_exclusive(self: &Arc<Self>) -> Alone<'_, Option<G>> {
+    async fn lock_exclusive(self: &Arc<Self>) -> Alone<'_, Slot<G>> {
         match self.gate.try_exclusive() {
             Some(lock) => lock,
             None => self.queue_exclusive().await,
         }
     }
 
-    async fn queue_exclusive(self: &Arc<Self>) -> Alone<'_, Option<G>> {
+    async fn queue_exclusive(self: &Arc<Self>) -> Alone<'_, Slot<G>> {
         if let Some(lock) = self.gate.spin(Gate::try_exclusive) {
             return lock;
         }
@@ -183,7 +175,7 @@ impl<G: Grain> Activation<G> {
         self.gate.exclusive(deadline, || self.silo.watch_queue(self.clone())).await
     }
 
-    async fn lock_shared(self: &Arc<Self>) -> Together<'_, Option<G>> {
+    async fn lock_shared(self: &Arc<Self>) -> Together<'_, Slot<G>> {
         if let Some(lock) = self.gate.try_shared().or_else(|| self.gate.spin(Gate::try_shared)) {
             return lock;
         }
@@ -203,7 +195,7 @@ impl<G: Grain> Activation<G> {
         if self.phase() == Phase::New {
             self.activate(&mut lock).await?;
         }
-        let admitted = lock.grain().ok_or_else(|| self.why_closed())?;
+        let admitted = lock.grain()?;
         self.note_use(now);
         Ok(admitted)
     }
@@ -223,7 +215,7 @@ impl<G: Grain> Activation<G> {
             }
             lock = alone.downgrade();
         }
-        let admitted = lock.grain().ok_or_else(|| self.why_closed())?;
+        let admitted = lock.grain()?;
         self.note_use(now);
         Ok(admitted)
     }

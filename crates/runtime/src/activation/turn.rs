@@ -259,12 +259,17 @@ pub(crate) fn poll_begun(
 ) -> Poll<Begun> {
     match turn.as_mut().poll_turn(cx, sink) {
         Poll::Ready(end) => Poll::Ready(Begun::Over(end)),
-        Poll::Pending if turn.progress() == Progress::Running => Poll::Ready(Begun::Running),
-        Poll::Pending => {
-            let now = clock.now().as_millis();
-            if turn.as_mut().settle(now) <= now { Poll::Ready(Begun::Overdue) } else { Poll::Pending }
-        }
+        Poll::Pending => standing(turn, clock),
     }
+}
+
+/// Where a turn stands after a poll that was pending.
+pub(crate) fn standing(turn: &mut BoxTurn, clock: &Clock) -> Poll<Begun> {
+    if turn.progress() == Progress::Running {
+        return Poll::Ready(Begun::Running);
+    }
+    let now = clock.now().as_millis();
+    if turn.as_mut().settle(now) <= now { Poll::Ready(Begun::Overdue) } else { Poll::Pending }
 }
 
 /// Drives a turn while it waits for admission.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use emmer_wire::codec;
 use tokio_util::sync::CancellationToken;
 
-use crate::activation::{Begun, LocalSlot, RunActivation, TurnEnd};
+use crate::activation::{Begun, LocalSlot, RunActivation, Sink, TurnEnd};
 use crate::grain::error::Failure;
 use crate::grain::reference::{Found, Lane, Node, Route};
 use crate::grain::{CallError, Method, NoError, RawRef, TurnContext};
@@ -207,12 +207,24 @@ fn run_here<M: Method>(
     };
     let Call { target, args, timeout, cancel } = call;
     let mut slot = LocalSlot { args: Some(args), output: None };
-    let turn = match caller.start::<M>(activation, &mut slot) {
+    let mut turn = match caller.start::<M>(activation, &mut slot) {
         Ok(turn) => turn,
         Err(failure) => return Next::Ready(Err(failure)),
     };
-    let mut local = LocalTurn { target, turn, slot, timeout, cancel, caller };
-    match local.poll(cx) {
+    let end = match turn.as_mut().poll_turn(cx, &mut Sink::Local(&mut slot)) {
+        Poll::Ready(TurnEnd::Done) => return Next::Ready(slot.output.ok_or_else(no_output::<M>)),
+        Poll::Ready(end) => Some(end),
+        Poll::Pending => None,
+    };
+    after_first_poll(LocalTurn { target, turn, slot, timeout, cancel, caller }, end)
+}
+
+/// The turn was not over at once, or did not run.
+fn after_first_poll<M: Method>(mut local: LocalTurn<M>, end: Option<TurnEnd>) -> Next<M> {
+    if let Some(end) = end {
+        return after_wait(local, Begun::Over(end));
+    }
+    match local.standing() {
         Poll::Ready(begun) => after_wait(local, begun),
         Poll::Pending if local.cancel.is_some() => Next::slow(invoke::finish_local(local, false)),
         Poll::Pending => Next::State(State::Waiting(local)),

@@ -14,14 +14,14 @@ use emmer_store::silos::SiloTable;
 use emmer_store::state::StateTable;
 use emmer_store::{BoxFuture, StoreError, SystemStore};
 use emmer_wire::PeerKind;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::outbox::Outboxes;
 use super::{Silo, SiloCore};
-use crate::activation::{AnyClass, Class, MethodCollision};
+use crate::activation::{AnyClass, Class, MethodCollision, NumberMap};
 use crate::catalog::Catalog;
 use crate::clock::{self, Clock};
 use crate::directory::DirectoryService;
@@ -287,7 +287,7 @@ impl<S: StoreOpener> SiloBuilder<S> {
 fn make_classes(
     hosted: Vec<HostedType>,
     idle: Duration,
-) -> Result<HashMap<GrainTypeId, Arc<dyn AnyClass>>, StartError> {
+) -> Result<NumberMap<GrainTypeId, Arc<dyn AnyClass>>, StartError> {
     let mut classes: HashMap<GrainTypeId, (std::any::TypeId, Arc<dyn AnyClass>)> = HashMap::new();
     for HostedType { name, class, make } in hosted {
         let made = make(idle).map_err(|c| StartError::MethodCollision(c.first, c.second))?;
@@ -356,7 +356,7 @@ fn make_core(
     address: SiloAddress,
     options: SiloOptions,
     clock: Clock,
-    classes: HashMap<GrainTypeId, Arc<dyn AnyClass>>,
+    classes: NumberMap<GrainTypeId, Arc<dyn AnyClass>>,
     membership: MembershipHandle,
     states: StateTable,
     seed: u64,
@@ -380,6 +380,7 @@ fn make_core(
         pool: Arc::new(Pool::new(greeting)),
         states,
         views: watch::Sender::new(Arc::new(View::empty())),
+        candidates: RwLock::new(Arc::new([])),
         view_version: AtomicU64::new(0),
         status: watch::Sender::new(SiloStatus::Created),
         fence: watch::Sender::new(false),

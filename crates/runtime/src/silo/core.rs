@@ -1,6 +1,5 @@
 //! What every part of a silo shares.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -10,13 +9,13 @@ use emmer_membership::{TerminateReason, View};
 use emmer_placement::{PlacementRequest, PlacementTable};
 use emmer_store::state::StateTable;
 use emmer_wire::{GoodbyeCode, PeerKind};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::outbox::Outboxes;
-use crate::activation::{AnyClass, RunActivation};
+use crate::activation::{AnyClass, NumberMap, RunActivation};
 use crate::catalog::Catalog;
 use crate::clock::{COARSE_LAG, Clock, CoarseInstant};
 use crate::directory::DirectoryService;
@@ -45,7 +44,7 @@ pub(crate) struct SiloCore {
     pub(crate) clock: Clock,
     pub(crate) handle: tokio::runtime::Handle,
     pub(crate) catalog: Catalog,
-    pub(crate) classes: HashMap<GrainTypeId, Arc<dyn AnyClass>>,
+    pub(crate) classes: NumberMap<GrainTypeId, Arc<dyn AnyClass>>,
     pub(crate) directory: DirectoryService,
     pub(crate) locations: Locations,
     pub(crate) membership: MembershipHandle,
@@ -53,6 +52,8 @@ pub(crate) struct SiloCore {
     pub(crate) pool: Arc<Pool>,
     pub(crate) states: StateTable,
     pub(crate) views: watch::Sender<Arc<View>>,
+    /// The Active silos of the view in `views`, in the order of their addresses: where new activations may go.
+    pub(crate) candidates: RwLock<Arc<[SiloAddress]>>,
     /// The version of the view in `views`, for the hot path.
     pub(crate) view_version: AtomicU64,
     /// The silo's own status, as it last published it.
@@ -221,6 +222,7 @@ impl SiloCore {
         self.membership.retain(&view);
         self.directory.install(self, &view);
         // Whoever waits for the status acts on the view: it must be there first.
+        *self.candidates.write() = view.active().map(|m| m.address).collect();
         self.view_version.store(view.version(), Ordering::Release);
         self.views.send_replace(view);
         self.status.send_replace(status);
@@ -272,7 +274,7 @@ impl SiloCore {
         if self.is_fenced() || self.locations.get(id).is_some() {
             return None;
         }
-        let found = self.directory.lookup_now(self, id)?;
+        let found = self.directory.lookup_now(id)?;
         if found.is_some_and(|at| at.silo != self.address) {
             return None;
         }
@@ -291,8 +293,10 @@ impl SiloCore {
 
     fn place(self: &Arc<Self>, id: &GrainId, avoid: &[SiloAddress]) -> Result<Place, Failure> {
         let class = self.class_of(id)?;
-        let view = self.view();
-        let candidates: Vec<_> = view.active().map(|m| m.address).filter(|s| !avoid.contains(s)).collect();
+        let mut candidates = self.candidates.read().clone();
+        if !avoid.is_empty() {
+            candidates = candidates.iter().copied().filter(|s| !avoid.contains(s)).collect();
+        }
         let request = PlacementRequest { local: self.address, grain: id, requesting: self.address };
         let chosen = self.placement.lock().place(class.placement().as_ref(), &request, &candidates);
         match chosen {
