@@ -71,11 +71,7 @@ fn run_step(context: &Context, step: &str) -> Result<Vec<Row>, String> {
             check(context, "fmt", command)
         }
         "tidy" => Ok(vec![tidy_step()]),
-        "clippy" => check(
-            context,
-            "clippy",
-            cargo(context, "clippy", &["--all-targets", "--keep-going", "--", "-D", "warnings"]),
-        ),
+        "clippy" => clippy(context),
         "test" => tests(context),
         "doc" => {
             let mut command = cargo(context, "doc", &["--no-deps", "--keep-going"]);
@@ -85,6 +81,23 @@ fn run_step(context: &Context, step: &str) -> Result<Vec<Row>, String> {
         "deny" => deny_step(context),
         other => Err(format!("no step {other}")),
     }
+}
+
+/// The workspace as it is built by default, and the facade and the program with every store.
+fn clippy(context: &Context) -> Result<Vec<Row>, String> {
+    let arguments = ["--all-targets", "--keep-going", "--", "-D", "warnings"];
+    let mut rows = check(context, "clippy", cargo(context, "clippy", &arguments))?;
+    if context.options.packages.is_empty() {
+        let mut command = workspace::cargo(&context.root);
+        command.arg("clippy");
+        if context.options.ci {
+            command.arg("--locked");
+        }
+        command.args(["--package", "emmer", "--package", "emmer-cli"]);
+        command.args(["--features", "emmer/all-stores,emmer-cli/all-stores"]).args(arguments);
+        rows.extend(check(context, "clippy all stores", command)?);
+    }
+    Ok(rows)
 }
 
 /// What is compiled with; a missing component is named here instead of failing three times below.

@@ -106,6 +106,12 @@ pub fn schema(url: &str) -> Result<Option<String>, StoreError> {
     #[cfg(any(feature = "mysql", feature = "postgres"))]
     let tables = [&emmer_store::silos::SILO_INSTANCES, &emmer_store::state::GRAIN_STATE];
     Ok(match parsed.scheme() {
+        #[cfg(feature = "mysql")]
+        "mariadb" => {
+            Some(emmer_store_mysql::MysqlStore::script(emmer_store_mysql::Flavour::MariaDb, &tables))
+        }
+        #[cfg(feature = "mysql")]
+        "mysql" => Some(emmer_store_mysql::MysqlStore::script(emmer_store_mysql::Flavour::MySql, &tables)),
         #[cfg(feature = "postgres")]
         "postgres" => Some(emmer_store_postgres::PostgresStore::script(&tables)),
         scheme if SCHEMES.contains(&scheme) => None,
