@@ -13,6 +13,7 @@
 //! | [`floors`] | the floors |
 //! | [`grains`] | the grains that are called |
 //! | [`local`], [`activate`], [`memory`], [`remote`], [`cluster`], [`storm`], [`directory`], [`ring`], [`soak`] | the scenarios |
+//! | [`parts`] | what the criterion benches and the guard of instruction counts call |
 //! | [`counting`] | a store that counts its operations |
 //! | [`meter`], [`histogram`] | processor time, resident memory, latencies |
 
@@ -28,6 +29,7 @@ pub mod job;
 pub mod local;
 pub mod memory;
 pub mod meter;
+pub mod parts;
 pub mod remote;
 pub mod report;
 pub mod ring;

@@ -10,6 +10,10 @@ pub(crate) enum Task {
     Test(Options),
     Tidy,
     Layers,
+    /// Count instructions; and write the baseline.
+    Guard {
+        renew: bool,
+    },
     /// What to do with which servers; with all when none is named.
     Services(Action, Vec<String>),
 }
@@ -19,7 +23,7 @@ pub(crate) enum Task {
 pub(crate) struct Options {
     /// As the build machine does: the lock file is binding and cargo-deny is installed when it is missing.
     pub(crate) ci: bool,
-    /// Leave out what is slow to compile: clippy, doc, deny.
+    /// Leave out what is slow to compile: clippy, doc, deny, guard.
     pub(crate) quick: bool,
     /// Only these steps; all when empty.
     pub(crate) only: Vec<String>,
@@ -32,25 +36,28 @@ pub(crate) struct Options {
 }
 
 /// The steps of `test`, in the order they run.
-pub(crate) const STEPS: &[&str] = &["fmt", "tidy", "clippy", "test", "doc", "deny"];
+pub(crate) const STEPS: &[&str] = &["fmt", "tidy", "clippy", "test", "doc", "deny", "guard"];
 
 /// What `help` prints.
 pub(crate) const HELP: &str = "\
 Project tasks. Usage: cargo xtask TASK [OPTIONS]
 
   test     run every check and every test, and print a table of what ran
-             --quick        leave out clippy, doc and deny
-             --only A,B     run these steps only: fmt, tidy, clippy, test, doc, deny
+             --quick        leave out clippy, doc, deny and guard
+             --only A,B     run these steps only: fmt, tidy, clippy, test, doc, deny,
+                            guard
              --package NAME compile and test this package only (may be given more than once)
              --advisories   let deny fetch and check the advisory database too
              --store NAME   everything for one system store, against its real server: its tests,
                             the demo, and a cluster that outlives a restart of the server
                             (sqlite, postgres, mariadb, redis, zookeeper, consul, etcd, and
                             sqlserver and oracle where TEST_MSSQL_URL and TEST_ORACLE_URL are set)
-  ci       the same as the build machine runs it: Cargo.lock is binding, and cargo-deny
-           is compiled into target/tools when it is missing (takes minutes, once)
+  ci       the same as the build machine runs it: Cargo.lock is binding, and cargo-deny and
+           gungraun-runner are compiled into target/tools when they are missing (takes minutes, once)
   tidy     check the house rules: layers, sans-IO purity, file size, words, documents
   layers   print the table of layers as ARCHITECTURE.md shows it
+  guard    count the instructions of the hot paths and compare them with benches/guard.json
+             --renew        write that file from what was counted
   services up|down|status|install [NAME]
            real servers to try things with (postgres, mariadb, redis, zookeeper, consul, etcd),
            on private ports and in temporary folders; up and install use apt-get for what is
@@ -58,7 +65,7 @@ Project tasks. Usage: cargo xtask TASK [OPTIONS]
   help     print this
 
 `test` behaves as `ci` where the environment says CI=true. Where EMMER_TOOLS names a folder,
-cargo-deny is kept there instead of in target/tools. Logs are in target/xtask.
+the tools are kept there instead of in target/tools. Logs are in target/xtask.
 
 Exit codes: 0 everything passed; 1 something failed; 2 the command line is wrong;
 3 the checks could not be run (no workspace, no cargo, no disk).
@@ -80,10 +87,15 @@ pub(crate) fn parse(args: &[String]) -> Result<Task, String> {
         "layers" => plain(Task::Layers),
         "test" => options(rest, false).map(Task::Test),
         "ci" => options(rest, true).map(Task::Test),
+        "guard" => match rest {
+            [] => Ok(Task::Guard { renew: false }),
+            [only] if only == "--renew" => Ok(Task::Guard { renew: true }),
+            _ => Err("`guard` takes nothing but `--renew`".to_owned()),
+        },
         "services" => services_task(rest),
-        other => {
-            Err(format!("there is no task `{other}`; the tasks are test, ci, tidy, layers, services, help"))
-        }
+        other => Err(format!(
+            "there is no task `{other}`; the tasks are test, ci, tidy, layers, guard, services, help"
+        )),
     }
 }
 

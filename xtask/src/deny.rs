@@ -27,7 +27,8 @@ pub(crate) fn find(root: &Path) -> Option<PathBuf> {
     [own, PathBuf::from(name)].into_iter().find(|program| version_of(program).is_some_and(|v| v == VERSION))
 }
 
-fn version_of(program: &Path) -> Option<String> {
+/// The version a tool says it is.
+pub(crate) fn version_of(program: &Path) -> Option<String> {
     let out = Command::new(program).arg("--version").output().ok()?;
     parse_version(&String::from_utf8_lossy(&out.stdout))
 }
@@ -39,10 +40,15 @@ fn parse_version(line: &str) -> Option<String> {
 
 /// The command that compiles and installs it. Compiled for a quick compile, not for a quick run: it runs for seconds.
 pub(crate) fn install(root: &Path) -> Command {
+    install_tool(root, "cargo-deny", VERSION)
+}
+
+/// The command that compiles `tool` into the tools' folder.
+pub(crate) fn install_tool(root: &Path, tool: &str, version: &str) -> Command {
     let mut command = workspace::cargo(root);
     command
-        .args(["install", "cargo-deny", "--locked", "--debug", "--version"])
-        .arg(format!("={VERSION}"))
+        .args(["install", tool, "--locked", "--debug", "--version"])
+        .arg(format!("={version}"))
         .arg("--root")
         .arg(tools_dir(root))
         .env("CARGO_PROFILE_DEV_DEBUG", "0")

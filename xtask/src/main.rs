@@ -1,8 +1,9 @@
-//! The project's tasks: `cargo xtask test`, `ci`, `tidy`, `layers`. See `cargo xtask help`.
+//! The project's tasks: `cargo xtask test`, `ci`, `tidy`, `layers`, `guard`. See `cargo xtask help`.
 
 mod args;
 mod deny;
 mod excerpt;
+mod guard;
 mod libtest;
 mod live;
 mod lock;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
             print!("{}", tidy::layers::markdown());
             Ok(true)
         }
+        Task::Guard { renew } => guard::run(renew),
         Task::Services(action, names) => services::run(&action, &names),
         Task::Tidy => tidy::run().map(|outcomes| {
             print!("{}", tidy::render(&outcomes));

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::args::{Options, STEPS};
 use crate::report::{Counts, Row, Verdict};
 use crate::run::{self, Job, Ran};
-use crate::{deny, libtest, live, lock, services, stores, tidy, workspace};
+use crate::{deny, guard, libtest, live, lock, services, stores, tidy, workspace};
 
 /// The longest a step may take, compiling included, before it counts as hanging. The limits of all steps together
 /// stay below the 90 minutes that the build machine grants.
@@ -60,7 +60,8 @@ fn left_out(options: &Options, step: &str) -> Option<String> {
     if !options.only.is_empty() && !options.only.iter().any(|name| name == step) {
         return Some("not asked for (--only)".to_owned());
     }
-    (options.quick && ["clippy", "doc", "deny"].contains(&step)).then(|| "left out by --quick".to_owned())
+    (options.quick && ["clippy", "doc", "deny", "guard"].contains(&step))
+        .then(|| "left out by --quick".to_owned())
 }
 
 fn run_step(context: &Context, step: &str) -> Result<Vec<Row>, String> {
@@ -79,6 +80,7 @@ fn run_step(context: &Context, step: &str) -> Result<Vec<Row>, String> {
             check(context, "doc", command)
         }
         "deny" => deny_step(context),
+        "guard" => guard_step(context),
         other => Err(format!("no step {other}")),
     }
 }
@@ -318,6 +320,49 @@ fn deny_step(context: &Context) -> Result<Vec<Row>, String> {
             Duration::ZERO,
         ));
     }
+    Ok(rows)
+}
+
+/// Instruction counts beside their baseline. Without valgrind the step is left out, but not on a build machine.
+fn guard_step(context: &Context) -> Result<Vec<Row>, String> {
+    let skipped = |why: &str| {
+        println!("    guard: NOT CHECKED: {why}");
+        Ok(vec![Row::check("guard", Verdict::Skipped(why.to_owned()), Duration::ZERO)])
+    };
+    let failed = |why: String| Ok(vec![Row::check("guard", Verdict::Failed(why), Duration::ZERO)]);
+    let ci = context.options.ci;
+    if !guard::has_valgrind() {
+        if !ci {
+            return skipped("valgrind is not installed");
+        }
+        if let Err(why) = services::install::apt(&["valgrind", "libc6-dbg"]) {
+            return failed(format!("valgrind cannot be installed: {why}"));
+        }
+    }
+    let mut rows = Vec::new();
+    if guard::find(&context.root).is_none() {
+        if !ci {
+            return skipped("gungraun-runner is not installed; `cargo xtask guard` installs it");
+        }
+        let name = "guard install";
+        let ran = run_job(context, name, guard::install(&context.root), STEP_LIMIT, &mut |_| {})?;
+        show_failure(context, name, &ran);
+        rows.push(Row::check(name, verdict(&ran), ran.took));
+    }
+    let mut counts = guard::Counts::new();
+    let command = guard::count(&context.root, ci);
+    let ran = run_job(context, "guard", command, STEP_LIMIT, &mut |l| counts.extend(guard::counted(l)))?;
+    show_failure(context, "guard", &ran);
+    let comparison = guard::compare(&guard::baseline(&context.root)?, &counts);
+    let verdict = match verdict(&ran) {
+        Verdict::Passed if !comparison.fine => Verdict::Failed("instruction counts, listed above".to_owned()),
+        verdict => verdict,
+    };
+    if !matches!(verdict, Verdict::Passed) {
+        println!("    {}", comparison.lines.join("\n    "));
+    }
+    let row = Row::check("guard", verdict, ran.took);
+    rows.push(row.noted(format!("instructions of {} benches", counts.len())));
     Ok(rows)
 }
 

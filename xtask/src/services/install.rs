@@ -35,7 +35,7 @@ pub(super) fn install(servers: &[&Server]) -> Result<bool, String> {
 }
 
 /// Needs root, as the package manager does.
-fn apt(packages: &[&str]) -> Result<(), Trouble> {
+pub(crate) fn apt(packages: &[&str]) -> Result<(), Trouble> {
     let line = format!("apt-get install -y --no-install-recommends {}", packages.join(" "));
     if !process::is_root() {
         return Err(Trouble::Failed(format!("only root may install it: run `sudo {line}`")));

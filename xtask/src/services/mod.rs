@@ -1,7 +1,7 @@
 //! `cargo xtask services`: real servers for trying things by hand, as child processes on private ports and in folders of
 //! their own. A server this task did not start is never touched.
 
-mod install;
+pub(crate) mod install;
 mod servers;
 mod state;
 

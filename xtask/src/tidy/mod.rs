@@ -11,6 +11,7 @@ mod links;
 mod purity;
 mod scan;
 mod size;
+mod weight;
 mod words;
 
 use std::path::Path;
@@ -118,6 +119,7 @@ const RULES: &[Rule] = &[
     },
     Rule { name: "docs", about: "the book and the code map are complete", check: docs::check },
     Rule { name: "links", about: "relative paths in documents and comments exist", check: links::check },
+    Rule { name: "weight", about: "an application takes on few packages", check: weight::check },
     Rule { name: "ignored", about: "an ignored test says why", check: ignored::check },
     Rule {
         name: "invariants",
