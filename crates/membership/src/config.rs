@@ -48,6 +48,9 @@ pub struct Config {
     pub probe_timeout_growth_percent: u32,
     /// NumMissedProbesLimit: how many probes missed in a row make a suspicion. Classic 3, default 6.
     pub num_missed_probes_limit: u32,
+    /// How many answers since the first of several missed probes it takes to forget them and to take a suspicion back. A silo
+    /// that loses most of its messages gets one through now and then. Classic 1, default 3, `fast` 1.
+    pub num_answers_to_clear: u32,
     // ---- votes --------------------------------------------------------------------------------------------
     /// NumVotesForDeathDeclaration: how many votes make a silo Dead (fewer in clusters too small for that).
     /// Classic 2, default 3.
@@ -123,12 +126,12 @@ pub struct Config {
     /// How long the writer collects intents before it commits. Default 5 ms.
     #[serde(with = "humane")]
     pub batch_window: Duration,
-    /// How long the writer keeps votes that do not suffice yet in memory before it writes them as they are.
-    /// Default 1500 ms.
+    /// How long the writer keeps votes that do not suffice yet in memory before it writes them as they are. Their owners repeat
+    /// them meanwhile. Default 5 s.
     #[serde(with = "humane")]
     pub vote_hold: Duration,
     /// How long a death by silence waits at most for each other suspicion that has votes, but not enough yet (for up to
-    /// three of them), so that silos that fail together cost few versions. Zero: never. Classic 0, default 300 ms.
+    /// ten of them), so that silos that fail together cost few versions. Zero: never. Classic 0, default 300 ms.
     #[serde(with = "humane")]
     pub death_gather: Duration,
     /// How long a silo waits for the writer before the next silo in ring order is asked, and at last itself.
@@ -205,6 +208,7 @@ impl Default for Config {
             burst_reprobes: true,
             probe_timeout_growth_percent: 150,
             num_missed_probes_limit: 6,
+            num_answers_to_clear: 3,
             num_votes_for_death_declaration: 3,
             death_vote_expiration_timeout: secs(180),
             liveness_enabled: true,
@@ -232,7 +236,7 @@ impl Default for Config {
             reevaluate_lost_commits_at_once: true,
             batch_writes: true,
             batch_window: ms(5),
-            vote_hold: ms(1500),
+            vote_hold: secs(5),
             death_gather: ms(300),
             writer_timeout: ms(250),
             use_liveness_gossip: true,
@@ -267,6 +271,7 @@ impl Config {
             adaptive_probe_timeouts: false,
             probe_timeout_growth_percent: 100,
             num_missed_probes_limit: 3,
+            num_answers_to_clear: 1,
             num_votes_for_death_declaration: 2,
             vote_needs_witness: false,
             num_indirect_probes: 1,
@@ -299,6 +304,8 @@ impl Config {
             fence_timeout: ms(800),
             probe_period: ms(400),
             death_gather: ms(100),
+            vote_hold: ms(1500),
+            num_answers_to_clear: 1,
             ..Self::default()
         }
     }
@@ -354,6 +361,7 @@ impl Config {
         within("num_probe_rings", self.num_probe_rings, 1, rings_max.min(self.num_probed_silos))?;
         within("probe_timeout_growth_percent", self.probe_timeout_growth_percent, 100, 400)?;
         within("num_missed_probes_limit", self.num_missed_probes_limit, 1, 100)?;
+        within("num_answers_to_clear", self.num_answers_to_clear, 1, 10)?;
         if self.connection_hints {
             positive("hint_dial_timeout", self.hint_dial_timeout)?;
         }

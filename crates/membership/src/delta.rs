@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use emmer_core::{SiloAddress, SiloEntry, SiloStatus, TableVersion};
 use serde::{Deserialize, Serialize};
@@ -31,9 +31,16 @@ pub struct Delta {
     /// The digest of the view that results.
     #[serde(rename = "g")]
     pub(crate) digest: u64,
-    /// The result, remembered: silos that share a process (tests, the simulator) share the view too.
+    /// The result while anybody holds it, with the digest of what it came from: silos that share a process (tests, the
+    /// simulator) share the view too.
     #[serde(skip)]
-    result: OnceLock<(u64, Arc<View>)>,
+    result: Mutex<(u64, Weak<View>)>,
+    /// The copy for the log, shared likewise.
+    #[serde(skip)]
+    for_log: OnceLock<Arc<Self>>,
+    /// Whether this is such a copy.
+    #[serde(skip)]
+    is_logged: bool,
     /// The order of the tree, remembered likewise.
     #[serde(skip)]
     tree: OnceLock<Tree>,
@@ -61,8 +68,10 @@ impl Delta {
     ) -> (Self, Arc<View>) {
         let view = Arc::new(base.next(table.clone(), &rows, &deletes));
         let digest = view.digest();
-        let result = OnceLock::from((base.digest(), view.clone()));
-        (Self { table, rows, deletes, skipped, digest, result, tree: OnceLock::new() }, view)
+        let result = Mutex::new((base.digest(), Arc::downgrade(&view)));
+        let (for_log, tree) = (OnceLock::new(), OnceLock::new());
+        let is_logged = false;
+        (Self { table, rows, deletes, skipped, digest, result, for_log, is_logged, tree }, view)
     }
 
     /// The version that results.
@@ -80,17 +89,26 @@ impl Delta {
         self.len() == 0
     }
 
-    /// A copy that does not remember the view it leads to, for the log: views are large.
-    pub(crate) fn forgetful(&self) -> Self {
-        Self {
-            table: self.table.clone(),
-            rows: self.rows.clone(),
-            deletes: self.deletes.clone(),
-            skipped: self.skipped.clone(),
-            digest: self.digest,
-            result: OnceLock::new(),
-            tree: OnceLock::new(),
+    /// What goes into the log: a copy without the tree, which is large.
+    pub(crate) fn for_log(self: &Arc<Self>) -> Arc<Self> {
+        if self.is_logged {
+            return self.clone();
         }
+        let copy = || {
+            let result = self.result.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            Arc::new(Self {
+                table: self.table.clone(),
+                rows: self.rows.clone(),
+                deletes: self.deletes.clone(),
+                skipped: self.skipped.clone(),
+                digest: self.digest,
+                result: Mutex::new(result),
+                for_log: OnceLock::new(),
+                is_logged: true,
+                tree: OnceLock::new(),
+            })
+        };
+        self.for_log.get_or_init(copy).clone()
     }
 
     /// The view that follows `base`.
@@ -106,9 +124,14 @@ impl Delta {
 
     /// As [`apply`](Self::apply), whatever the version of `base`, and with `strict` off whatever comes out.
     pub(crate) fn apply_unchecked(&self, base: &View, strict: bool) -> Result<Arc<View>, Misfit> {
-        let compute = || Arc::new(base.next(self.table.clone(), &self.rows, &self.deletes));
-        let (from, view) = self.result.get_or_init(|| (base.digest(), compute()));
-        let view = if *from == base.digest() { view.clone() } else { compute() };
+        let mut result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = if result.0 == base.digest() { result.1.upgrade() } else { None };
+        let view = known.unwrap_or_else(|| {
+            let view = Arc::new(base.next(self.table.clone(), &self.rows, &self.deletes));
+            *result = (base.digest(), Arc::downgrade(&view));
+            view
+        });
+        drop(result);
         if view.digest() == self.digest || !strict { Ok(view) } else { Err(Misfit::Digest) }
     }
 

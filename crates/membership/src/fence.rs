@@ -34,6 +34,8 @@ pub(crate) struct Fence {
     confirmed: Instant,
     /// When this silo first wished to be Active.
     pub(crate) wished: Option<Instant>,
+    /// When this silo, which knows of no other, was first probed by one.
+    stranger: Option<Instant>,
     armed: bool,
     pub(crate) closed: bool,
 }
@@ -47,10 +49,10 @@ impl Membership {
             && !self.view.is_empty()
     }
 
-    /// How long a confirmation is good for. A silo that knows of no other can only be declared dead by a newcomer that cannot
-    /// reach it, once its row is stale.
+    /// How long a confirmation is good for. A silo that knows of no other, and was probed by no other, can only be declared dead by
+    /// a newcomer that cannot reach it, once its row is stale.
     fn fence_span(&self) -> Duration {
-        if self.view.ring(0).len() > 1 {
+        if self.view.ring(0).len() > 1 || self.fence.stranger.is_some() {
             self.config.fence_timeout
         } else {
             self.config.fence_timeout.max(self.config.stale_after() * 2 / 3)
@@ -78,10 +80,24 @@ impl Membership {
         self.check_fence(now);
     }
 
+    /// A silo that is not in the view in force probes: a newcomer, which the next view shows. It may be Active as soon as it is
+    /// answered, and lose patience with this silo then, but no earlier. So this silo is alive now, and has company from now on.
+    pub(crate) fn fence_probed(&mut self, now: Now, from: &SiloAddress) {
+        let alone = self.fence.armed && self.fence.stranger.is_none() && self.view.ring(0).len() <= 1;
+        if !alone || self.view.get(from).is_some() {
+            return;
+        }
+        if self.fence_closes_at().is_some_and(|closes_at| now.mono < closes_at) {
+            self.fence.confirmed = self.fence.confirmed.max(now.mono);
+        }
+        self.fence.stranger = Some(now.mono);
+        self.check_fence(now);
+    }
+
     /// A probe arrived. It confirms if it gives back a stamp of ours and its sender has missed nothing since.
     pub(crate) fn fence_heard(&mut self, now: Now, from: &SiloAddress, misses: u32, echo: u64) {
         let echo = Instant::from_nanos(echo);
-        if misses > 0 || echo > now.mono {
+        if misses > 0 || echo == Instant::ZERO || echo > now.mono {
             return;
         }
         let echo = if self.has(Bug::FenceTrustsOldEchoes) { now.mono } else { echo };
@@ -126,6 +142,7 @@ impl Membership {
     /// The table showed the view in force to be the latest when it was asked at `sent`.
     pub(crate) fn confirm_by_table(&mut self, now: Now, sent: Instant) {
         self.settle_doubts(sent);
+        self.fence.stranger.take_if(|at| *at < sent);
         self.confirm(now, sent);
     }
 

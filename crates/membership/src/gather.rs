@@ -14,7 +14,7 @@ use crate::timers::Timer;
 use crate::writer::{Draft, Queued, add_vote};
 
 /// For how many undecided suspects a death waits, one `death_gather` for each.
-const GATHER_TIMES_MAX: u32 = 3;
+const GATHER_TIMES_MAX: u32 = 10;
 
 /// What the queued votes against one suspect come to.
 enum Outcome {

@@ -4,6 +4,7 @@
 //! repeating one, or evaluating one after its row already shows it, changes nothing.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -120,6 +121,10 @@ pub(crate) struct Own {
     sent_to: Option<SiloAddress>,
 }
 
+/// How long a wish that a writer has acknowledged rests, at most, before it is repeated (and `writer_timeout` four times more): the
+/// writer may be gone.
+const REPEAT_VOTES: Duration = Duration::from_millis(1_500);
+
 /// How many other silos are asked before a silo writes itself.
 const WRITERS_ASKED: u32 = 2;
 
@@ -234,7 +239,7 @@ impl Membership {
 
     /// A writer has taken this silo's wishes: no need to ask another one soon.
     pub(crate) fn on_noted(&mut self, now: Now, from: SiloAddress) {
-        let patience = self.config.vote_hold + self.config.writer_timeout * 4;
+        let patience = self.config.vote_hold.min(REPEAT_VOTES) + self.config.writer_timeout * 4;
         for own in self.own.values_mut().filter(|own| own.sent_to == Some(from)) {
             own.attempt = 0;
             own.next_at = now.mono + patience;

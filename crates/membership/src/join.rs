@@ -61,6 +61,9 @@ pub(crate) struct Join {
 /// How many members a joiner asks before it reads the table.
 const ASKED_MAX: u32 = 3;
 
+/// The same where the sample shows all there are: perhaps all of them crashed, but perhaps many start at this moment.
+const ASKED_OF_FEW_MAX: u32 = 1;
+
 /// How many unreachable members one wave dials.
 const DIALS_PER_WAVE_MAX: usize = 16;
 
@@ -107,8 +110,7 @@ impl Membership {
         }
     }
 
-    /// A few members were read: asks one of them to have the row inserted. With fewer than asked for the table is
-    /// small, and read whole.
+    /// A few members were read: asks one of them to have the row inserted. With none the table is read whole.
     pub(crate) fn on_join_sample(&mut self, now: Now, sample: &TableSnapshot) {
         if self.join.phase > Phase::Asking {
             return;
@@ -120,7 +122,9 @@ impl Membership {
             .filter(|row| is_on_rings(row.status) && !row.address.same_endpoint(&me))
             .map(|row| row.address)
             .collect();
-        if members.len() < self.config.join_sample_rows as usize || self.join.asked >= ASKED_MAX {
+        let few = members.len() < self.config.join_sample_rows as usize;
+        let asked_max = if few { ASKED_OF_FEW_MAX } else { ASKED_MAX };
+        if members.is_empty() || self.join.asked >= asked_max {
             self.table.want_all = true;
             return;
         }
@@ -158,11 +162,22 @@ impl Membership {
         self.wish(now, Intent::Join(self.me.clone()));
     }
 
-    /// The insertion lost the compare-and-set: somebody else is in now, who may write for this silo.
+    /// The insertion lost the compare-and-set: somebody else is in now, who may write for this silo. When many start at once the
+    /// table grows by a hundred rows at a time, so a few of them are read rather than all.
     pub(crate) fn on_join_conflict(&mut self, now: Now) {
-        if self.join.phase == Phase::Inserting {
+        if self.join.phase != Phase::Inserting {
+            return;
+        }
+        let key = Key::Join(self.me.address);
+        if self.config.join_sample_rows > 0 && self.join.asked < ASKED_MAX {
+            self.join.phase = Phase::Finding;
+            self.own.remove(&key);
+            self.writer.queue.remove(&key);
+            self.table.want_all = false;
+            self.table.want_sample = true;
+        } else {
             self.table.want_all = true;
-            self.reroute(now, Key::Join(self.me.address));
+            self.reroute(now, key);
         }
     }
 

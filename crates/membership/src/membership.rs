@@ -97,7 +97,10 @@ pub struct Membership {
 }
 
 /// How far before the start time the initial IAmAliveTime lies at most.
-const TWIN_MARK_MS: u64 = 60_000;
+const TWIN_MARK_MS: u64 = 1_000;
+
+/// Room for how many effects is kept when all have been handed out.
+const EFFECTS_KEPT: usize = 64;
 
 /// How late a timer may fire before the machine concludes that its process had been paused.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -241,6 +244,11 @@ impl Membership {
             Message::Probe { seq, version, misses, echo } => {
                 self.on_probe(now, from, seq, misses, echo);
                 self.note_version(now, from, version);
+                // The most frequent message: it changes nothing about what this silo probes itself.
+                if !self.done {
+                    self.pump_table(now);
+                }
+                return;
             }
             Message::Ack { seq, version, stamp } => {
                 self.on_ack(now, from, seq, stamp);
@@ -317,7 +325,12 @@ impl Membership {
 
     /// The next thing to do; none when everything has been handed out.
     pub fn poll_effect(&mut self) -> Option<Effect> {
-        self.effects.pop_front()
+        let effect = self.effects.pop_front();
+        if effect.is_none() && self.effects.capacity() > EFFECTS_KEPT {
+            // A silo that joins thousands has thousands of effects, once.
+            self.effects = VecDeque::new();
+        }
+        effect
     }
 
     /// When to call [`handle_timeout`](Self::handle_timeout); none when nothing is waited for.

@@ -8,7 +8,7 @@ use emmer_core::{Instant, Now, SiloAddress, SiloStatus};
 use crate::api::{Effect, Event};
 use crate::membership::Membership;
 use crate::message::Message;
-use crate::peer::Peer;
+use crate::peer::{Answer, Peer};
 use crate::view::{View, is_on_rings};
 
 /// The most stale silos probed beyond those of the rings.
@@ -193,6 +193,7 @@ impl Membership {
     pub(crate) fn on_probe(&mut self, now: Now, from: SiloAddress, seq: u64, misses: u32, echo: u64) {
         self.counters.probes_received += 1;
         self.health.probed(now);
+        self.fence_probed(now, &from);
         self.fence_heard(now, &from, misses, echo);
         let stamp = now.mono.as_nanos();
         self.send(from, Message::Ack { seq, version: self.view.version(), stamp });
@@ -209,7 +210,11 @@ impl Membership {
         let seen = short && self.may_confirm(now, &from);
         let Some(peer) = self.peers.get_mut(&from) else { return };
         peer.echo = stamp;
-        if peer.on_answer(now.mono, seq, period) {
+        let answer = peer.on_answer(now.mono, seq, period, self.config.num_answers_to_clear);
+        if answer == Answer::Counted {
+            self.health.answered(now);
+        }
+        if answer == Answer::Lives {
             if seen {
                 self.effects.push_back(Effect::Send { to: from, message: Message::Seen { stamp } });
             }

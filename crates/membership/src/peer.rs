@@ -21,8 +21,10 @@ pub(crate) struct Peer {
     pub(crate) next_at: Instant,
     /// When the last probe was sent.
     pub(crate) last_sent: Instant,
-    /// Probes missed in a row.
+    /// Probes missed since enough were answered.
     pub(crate) misses: u32,
+    /// Answers since the first of them.
+    answers: u32,
     /// When the first probe missed in a row was sent.
     pub(crate) missed_since: Option<Instant>,
     /// When the last answered probe had been sent.
@@ -46,6 +48,17 @@ pub(crate) struct Peer {
     /// The stamp of its last answer, to be given back.
     pub(crate) echo: u64,
     rtt: Rtt,
+}
+
+/// What an answer means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// It answers nothing that was asked.
+    Unknown,
+    /// One of several that are needed: too many probes were missed.
+    Counted,
+    /// It lives.
+    Lives,
 }
 
 /// Smoothed round-trip time and its mean deviation (Jacobson), in nanoseconds.
@@ -80,6 +93,7 @@ impl Peer {
             next_at: first_probe,
             last_sent: Instant::ZERO,
             misses: 0,
+            answers: 0,
             missed_since: None,
             answered: None,
             heard: None,
@@ -125,13 +139,28 @@ impl Peer {
         self.graced = false;
     }
 
-    /// An answer to probe `seq` came: true when it is one of the unanswered ones, also a late one.
-    pub(crate) fn on_answer(&mut self, now: Instant, seq: u64, period: Duration) -> bool {
-        let Some((_, sent)) = self.unanswered.iter().find(|(s, _)| *s == seq).copied() else { return false };
-        self.rtt.add(now.saturating_since(sent));
+    /// An answer to probe `seq` came. It counts when it is one of the unanswered ones, also a late one; after misses it takes
+    /// `enough` of them to forget those.
+    pub(crate) fn on_answer(&mut self, now: Instant, seq: u64, period: Duration, enough: u32) -> Answer {
+        let Some(at) = self.unanswered.iter().position(|(s, _)| *s == seq) else { return Answer::Unknown };
+        let (_, sent) = self.unanswered[at];
+        if self.answers == 0 {
+            // One late answer of a burst says what there is to say about the round trip.
+            self.rtt.add(now.saturating_since(sent));
+        }
         self.answered = Some(self.answered.map_or(sent, |old| old.max(sent)));
-        self.calm(now, period);
-        true
+        self.answers = self.answers.saturating_add(1);
+        if self.misses == 0 || self.answers >= enough {
+            self.calm(now, period);
+            return Answer::Lives;
+        }
+        self.gone = false;
+        if at + 1 == self.unanswered.len() && self.deadline.take().is_some() {
+            // Asks again at once.
+            self.next_at = now;
+        }
+        self.unanswered.remove(at);
+        Answer::Counted
     }
 
     /// It lives: forgets every miss.
@@ -140,6 +169,7 @@ impl Peer {
         self.deadline = None;
         self.next_at = (self.last_sent + period).max(now);
         self.misses = 0;
+        self.answers = 0;
         self.missed_since = None;
         self.gone = false;
         self.witnessed = false;
@@ -184,7 +214,7 @@ mod tests {
             peer.on_sent(at(i * 1000), i, Duration::from_millis(200));
             peer.on_miss();
             peer.on_sent(at(i * 1000 + 200), 100 + i, Duration::from_millis(300));
-            assert!(peer.on_answer(at(i * 1000 + 400), i, Duration::from_secs(1)));
+            assert_eq!(peer.on_answer(at(i * 1000 + 400), i, Duration::from_secs(1), 1), Answer::Lives);
         }
         let timeout = peer.timeout(&config, 1);
         assert!(timeout >= Duration::from_millis(400) && timeout < Duration::from_millis(600), "{timeout:?}");
@@ -195,7 +225,30 @@ mod tests {
         let mut peer = Peer::new(at(0));
         peer.on_sent(at(0), 1, Duration::from_millis(200));
         peer.on_miss();
-        assert!(!peer.on_answer(at(300), 9, Duration::from_secs(1)));
+        assert_eq!(peer.on_answer(at(300), 9, Duration::from_secs(1), 1), Answer::Unknown);
         assert_eq!(peer.misses, 1);
+    }
+
+    #[test]
+    fn after_misses_one_answer_is_not_enough() {
+        let second = Duration::from_secs(1);
+        let mut peer = Peer::new(at(0));
+        for seq in 1..=3 {
+            peer.on_sent(at(seq * 200), seq, Duration::from_millis(200));
+            peer.on_miss();
+        }
+        peer.on_sent(at(800), 4, Duration::from_millis(700));
+        // Late, and to an earlier probe: the one in flight goes on.
+        assert_eq!(peer.on_answer(at(900), 2, second, 2), Answer::Counted);
+        assert_eq!((peer.misses, peer.deadline), (3, Some(at(1_500))));
+        assert_eq!(peer.on_answer(at(950), 2, second, 2), Answer::Unknown, "counts once");
+        assert_eq!(peer.on_answer(at(1_000), 4, second, 2), Answer::Lives);
+        assert_eq!((peer.misses, peer.deadline), (0, None));
+        // Without misses one is enough; the one after a single miss is asked for at once.
+        peer.on_sent(at(2_000), 5, Duration::from_millis(200));
+        peer.on_miss();
+        peer.on_sent(at(2_200), 6, Duration::from_millis(300));
+        assert_eq!(peer.on_answer(at(2_201), 6, second, 2), Answer::Counted);
+        assert_eq!((peer.misses, peer.due()), (1, at(2_201)));
     }
 }

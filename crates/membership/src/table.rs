@@ -94,7 +94,7 @@ impl Membership {
     }
 
     fn pump_commit(&mut self, now: Now) {
-        if self.table.stuck {
+        if self.table.stuck || (self.writer.is_idle() && !self.table.unsettled) {
             return;
         }
         // Seed 000: "S first reads the latest table state". With ordered views the view in force is as good as a

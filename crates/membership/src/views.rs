@@ -68,7 +68,7 @@ impl Membership {
         self.know_table = true;
         match delta {
             Some(delta) => {
-                self.gossip.log.push_back(Arc::new(delta.forgetful()));
+                self.gossip.log.push_back(delta.for_log());
                 if self.gossip.log.len() > self.config.delta_log_max as usize {
                     self.gossip.log.pop_front();
                 }

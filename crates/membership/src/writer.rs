@@ -63,6 +63,11 @@ pub(crate) enum Verdict {
 }
 
 impl Writer {
+    /// Whether there is nothing to write at all.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.deletes.is_empty() && self.redo.is_none()
+    }
+
     /// Whether any vote waits to be written.
     pub(crate) fn has_votes(&self) -> bool {
         self.queue.keys().next().is_some_and(|key| matches!(key, Key::Vote(..)))

@@ -1,16 +1,26 @@
 //! Runs seeds, replays one, or shrinks one.
 //!
-//! `cargo run --profile sim -p emmer-sim --example swarm -- 0 1000` runs a thousand seeds;
-//! `... -- trace 17` replays seed 17 line by line; `... -- shrink 17` makes it smaller first.
+//! `cargo run --profile sim -p emmer-sim --example swarm -- 0 1000` runs a thousand seeds; `... -- trace 17` replays seed 17
+//! line by line; `... -- shrink 17` makes it smaller first. `min=3 max=64 chaos=300 liveness=yes` bound the clusters (silos)
+//! and the time with faults (seconds); a scenario follows from its seed *and* these.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use emmer_sim::shrink::{describe, shrink};
 use emmer_sim::{Swarm, run, run_traced};
 
 fn main() {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let swarm = Swarm::default();
+    let mut swarm = Swarm::default();
+    let mut args = Vec::new();
+    for arg in std::env::args().skip(1) {
+        match arg.split_once('=') {
+            Some(("min", n)) => swarm.hosts_min = n.parse().unwrap_or(swarm.hosts_min),
+            Some(("max", n)) => swarm.hosts_max = n.parse().unwrap_or(swarm.hosts_max),
+            Some(("chaos", n)) => swarm.chaos_max = Duration::from_secs(n.parse().unwrap_or(300)),
+            Some(("liveness", yes)) => swarm.liveness = yes == "yes",
+            _ => args.push(arg),
+        }
+    }
     let number = |at: usize| args.get(at).and_then(|text| text.parse::<u64>().ok());
     match args.first().map(String::as_str) {
         Some("trace") => {
@@ -34,11 +44,12 @@ fn main() {
 
 fn many(swarm: &Swarm, from: u64, to: u64) {
     let started = Instant::now();
-    let (mut events, mut failed) = (0, 0);
+    let (mut events, mut failed, mut silos) = (0, 0, 0u64);
     for seed in from..to {
         let scenario = swarm.scenario(seed);
         let outcome = run(&scenario);
         events += outcome.events;
+        silos += u64::from(scenario.hosts);
         if let Some(violation) = outcome.violation {
             failed += 1;
             println!("seed {seed} ({} hosts, {} steps): {violation}", scenario.hosts, scenario.steps.len());
@@ -46,8 +57,12 @@ fn many(swarm: &Swarm, from: u64, to: u64) {
     }
     let secs = started.elapsed().as_secs_f64();
     println!(
-        "{} seeds, {failed} failed, {events} events, {secs:.1} s, {:.0} events/s",
+        "{from}..{to}: {} seeds of {} to {} silos ({:.1} on average), {failed} failed, {events} events, {secs:.1} s, \
+         {:.0} events/s",
         to - from,
+        swarm.hosts_min,
+        swarm.hosts_max,
+        silos as f64 / (to - from).max(1) as f64,
         events as f64 / secs
     );
 }

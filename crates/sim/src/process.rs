@@ -75,7 +75,7 @@ pub struct Process {
     pub active_at: Option<VirtualTime>,
     /// When the table first said it is Dead.
     pub dead_at: Option<VirtualTime>,
-    /// Whether the table knew of no other living silo then: its fence stays open for longer.
+    /// Whether the table knew of no other silo that was Active then: its fence stays open for longer.
     pub died_alone: bool,
     /// The timer was found late by this much since the last health sample.
     pub stalled: Duration,

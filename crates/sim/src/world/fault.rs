@@ -99,10 +99,10 @@ impl World {
             Fault::Start(host) => self.start(host),
             Fault::Leave(host) => self.leave(host),
             Fault::Stop(host) => self.stop(host),
-            Fault::Kill(host) => self.kill(host, ConnectionEvent::Broken),
+            Fault::Kill(host) => self.kill(host),
             Fault::LoseHost(host) => self.lose_host(host),
             Fault::Pause(host) => self.pause(host, until),
-            Fault::Slow { host, block, run } => self.slow(host, Some(Slow { since: self.now, block, run })),
+            Fault::Slow { host, block, run } => self.slow(host, Slow { since: self.now, block, run }),
             Fault::StepClock { host, ms } => self.step_clock(host, ms),
             Fault::Cut { inside, direction, flip } => {
                 self.network.cut(step, inside, direction, flip, self.now);
@@ -123,7 +123,11 @@ impl World {
         match fault {
             Fault::LoseHost(host) => self.hosts.set_up(host, true),
             Fault::StepClock { host, ms } => self.step_clock(host, -ms),
-            Fault::Slow { host, .. } => self.slow(host, None),
+            Fault::Slow { host, .. } => {
+                for number in self.hosts.incarnations(host) {
+                    self.processes[*number as usize].slow = None;
+                }
+            }
             Fault::Cut { .. } | Fault::BreakLink { .. } => self.network.heal(step),
             Fault::Lossy { host, .. } => self.network.set_loss(host, 0.0, 0.0),
             Fault::Delay { host, .. } => self.network.set_extra_delay(host, Duration::ZERO),
@@ -175,18 +179,21 @@ impl World {
         }
     }
 
-    fn kill(&mut self, host: u32, farewell: ConnectionEvent) {
+    fn kill(&mut self, host: u32) {
         if let Some(number) = self.running_on(host) {
             self.trace.line(self.now, format_args!("{number:>4} is killed"));
-            self.gone(number, Life::Killed, farewell);
+            self.gone(number, Life::Killed, ConnectionEvent::Broken);
         }
     }
 
     fn lose_host(&mut self, host: u32) {
-        if let Some(number) = self.running_on(host) {
-            // Nobody hears anything: forget the connections before they can be closed.
-            self.processes[number as usize].connections = HostSet::default();
-            self.kill(host, ConnectionEvent::Broken);
+        // Of two processes that ran at once both are gone.
+        for number in self.hosts.incarnations(host).to_vec() {
+            if self.processes[number as usize].is_running() {
+                // Nobody hears anything: forget the connections before they can be closed.
+                self.processes[number as usize].connections = HostSet::default();
+                self.gone(number, Life::Killed, ConnectionEvent::Broken);
+            }
         }
         self.hosts.set_up(host, false);
     }
@@ -207,9 +214,9 @@ impl World {
         }
     }
 
-    fn slow(&mut self, host: u32, slow: Option<Slow>) {
+    fn slow(&mut self, host: u32, slow: Slow) {
         if let Some(number) = self.running_on(host) {
-            self.processes[number as usize].slow = slow;
+            self.processes[number as usize].slow = Some(slow);
         }
     }
 }
