@@ -1,1 +1,21 @@
-//! The system store on SQL Server.
+//! The system store on SQL Server 2016 or later and Azure SQL. **Untested against a live server**: its suite runs where
+//! `TEST_MSSQL_URL` names one.
+//!
+//! * **A commit is one batch** and one round trip: it locks the first mutation's row first (in a membership commit the
+//!   version row), judges the conditions on locked rows, and writes all or rolls back.
+//! * **Keys are `varbinary`**: SQL Server's texts compare equal when they differ in trailing spaces only, and order
+//!   otherwise than by their bytes. `CAST(RowKey AS varchar(512))` shows them.
+//! * **Reads of a partition hold their rows** until they are done (`HOLDLOCK`), whatever the database's isolation.
+
+mod connection;
+mod dialect;
+mod driver;
+mod fault;
+mod place;
+mod sql;
+mod store;
+mod tables;
+mod values;
+
+pub use dialect::TransactSql;
+pub use store::MssqlStore;

@@ -6,13 +6,24 @@ use emmer_store_relational::{Fault, Names, etags};
 use crate::sql::TableSql;
 use crate::values::{integer, literal, text_literal};
 
+/// On what a write depends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum If {
+    /// On nothing.
+    Always,
+    /// On the statement before, which must have written something.
+    Wrote,
+    /// On the verdict.
+    Verdict,
+}
+
 /// How the end of a commit tells whether it happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Judge {
     /// It did.
     Always,
-    /// One statement, which found its row or did not.
-    Found,
+    /// The statement of this number (from 0) found its row or did not; the others depend on that.
+    Found(usize),
     /// One insert, which found its key taken or did not.
     Inserted,
     /// The text answers, before its `COMMIT`, with the position of the first condition that does not hold, or -1.
@@ -23,6 +34,8 @@ pub(crate) enum Judge {
 #[derive(Debug)]
 pub(crate) struct Script {
     pub(crate) texts: Vec<Vec<u8>>,
+    /// How many statements these are; the last one commits.
+    pub(crate) statements: usize,
     pub(crate) judge: Judge,
 }
 
@@ -34,6 +47,8 @@ pub(crate) struct Commit<'a> {
     pub(crate) etag: i64,
     /// The most bytes the server takes at once.
     pub(crate) packet_max: usize,
+    /// Whether others were seen to win lately: then it is worth a look before queueing for a lock only to lose.
+    pub(crate) is_race: bool,
 }
 
 /// A session's variable that holds the verdict; and the ones, numbered, that hold the etags found.
@@ -49,7 +64,7 @@ impl Commit<'_> {
     pub(crate) fn script(&self, mutations: &[Mutation]) -> Result<Script, Fault> {
         if let [mutation] = mutations {
             let (judge, statement) = self.alone(mutation)?;
-            return Ok(Script { texts: self.packed(vec![statement])?, judge });
+            return Ok(Script { texts: self.packed(vec![statement])?, statements: 1, judge });
         }
         // The first mutation stays the first, whose row every commit of its kind locks first; the others go by key, so
         // that two commits that meet on several rows wait for each other instead of each for the other.
@@ -62,27 +77,33 @@ impl Commit<'_> {
         let judge = match order.as_slice() {
             all if all.iter().all(|(_, m)| is_free(m)) => {
                 for (_, mutation) in all {
-                    statements.push(self.write(mutation, false)?);
+                    statements.push(self.write(mutation, If::Always)?);
                 }
                 Judge::Always
             }
-            // A membership commit: the update that locks the version row tells whether its condition held.
-            [(0, first @ Mutation::Replace { .. }), others @ ..]
+            // A membership commit: the update that locks the version row tells whether its condition held, and each
+            // write depends on the one before.
+            [(0, first @ Mutation::Replace { row, etag }), others @ ..]
                 if others.iter().all(|(_, m)| is_free(m)) =>
             {
-                statements.push(self.alone(first)?.1);
-                statements.push(format!("SET {VERDICT} = IF(ROW_COUNT() = 1, -1, 0)").into_bytes());
-                for (_, mutation) in others {
-                    statements.push(self.write(mutation, true)?);
+                if self.is_race {
+                    statements.insert(0, self.look_first(row.key(), etag));
+                    statements.push(self.update_if_seen(row, etag)?);
+                } else {
+                    statements.push(self.alone(first)?.1);
                 }
-                Judge::Answered
+                let judge = Judge::Found(statements.len() - 1);
+                for (_, mutation) in others {
+                    statements.push(self.write(mutation, If::Wrote)?);
+                }
+                judge
             }
             all => {
                 statements.extend(self.look(all));
                 statements.push(verdict(mutations));
                 for (_, mutation) in all {
                     if !matches!(mutation, Mutation::Check { .. }) {
-                        statements.push(self.write(mutation, true)?);
+                        statements.push(self.write(mutation, If::Verdict)?);
                     }
                 }
                 Judge::Answered
@@ -92,7 +113,8 @@ impl Commit<'_> {
             statements.push(format!("SELECT {VERDICT}").into_bytes());
         }
         statements.push(b"COMMIT".to_vec());
-        Ok(Script { texts: self.packed(statements)?, judge })
+        let count = statements.len();
+        Ok(Script { texts: self.packed(statements)?, statements: count, judge })
     }
 
     /// A commit of one mutation: one statement, which is a transaction.
@@ -100,11 +122,11 @@ impl Commit<'_> {
         let Names { table, etag: etag_column, .. } = &self.sql.names;
         Ok(match mutation {
             Mutation::Insert { row } => (Judge::Inserted, self.insert(row, "VALUES (", ")")?),
-            Mutation::Upsert { .. } => (Judge::Always, self.write(mutation, false)?),
+            Mutation::Upsert { .. } => (Judge::Always, self.write(mutation, If::Always)?),
             Mutation::Replace { row, etag } => {
                 let mut out = self.update(row)?;
                 self.and_etag(&mut out, etag);
-                (Judge::Found, out)
+                (Judge::Found(0), out)
             }
             Mutation::Delete { row_key, etag } => {
                 let mut out = format!("DELETE FROM {table}").into_bytes();
@@ -112,7 +134,7 @@ impl Commit<'_> {
                 if let Some(etag) = etag {
                     self.and_etag(&mut out, etag);
                 }
-                (Judge::Found, out)
+                (Judge::Found(0), out)
             }
             // Answered by a row as a verdict is.
             Mutation::Check { row_key, etag } => {
@@ -140,11 +162,36 @@ impl Commit<'_> {
         std::iter::once(reset).chain(locks).collect()
     }
 
-    /// What a mutation writes, whatever the row's etag; if the verdict allows.
-    fn write(&self, mutation: &Mutation, judged: bool) -> Result<Statement, Fault> {
-        let (before, after) = match judged {
-            true => ("SELECT ", format!(" FROM DUAL WHERE {VERDICT} < 0")),
-            false => ("VALUES (", ")".to_owned()),
+    /// Looks, without a lock, whether the first row has its etag still.
+    fn look_first(&self, row_key: &str, etag: &Etag) -> Statement {
+        let Names { table, etag: etag_column, .. } = &self.sql.names;
+        let mut out = format!("SET {VERDICT} = IF(EXISTS(SELECT {etag_column} FROM {table}").into_bytes();
+        self.at(&mut out, row_key);
+        self.and_etag(&mut out, etag);
+        out.extend_from_slice(b"), -1, 0)");
+        out
+    }
+
+    /// The update of the first row; of none, without touching any, if [`look_first`](Self::look_first) saw that it has
+    /// lost: no row's key is null.
+    fn update_if_seen(&self, row: &Row, etag: &Etag) -> Result<Statement, Fault> {
+        let mut out = self.assignments(row)?;
+        let Names { partition, row: row_column, .. } = &self.sql.names;
+        out.extend_from_slice(format!(" WHERE {partition} = ").as_bytes());
+        text_literal(&mut out, self.partition.as_bytes());
+        out.extend_from_slice(format!(" AND {row_column} = IF({VERDICT} < 0, ").as_bytes());
+        text_literal(&mut out, row.key().as_bytes());
+        out.extend_from_slice(b", NULL)");
+        self.and_etag(&mut out, etag);
+        Ok(out)
+    }
+
+    /// What a mutation writes, whatever the row's etag; on what it depends.
+    fn write(&self, mutation: &Mutation, on: If) -> Result<Statement, Fault> {
+        let (before, after) = match on {
+            If::Always => ("VALUES (", ")".to_owned()),
+            If::Wrote => ("SELECT ", " FROM DUAL WHERE ROW_COUNT() > 0".to_owned()),
+            If::Verdict => ("SELECT ", format!(" FROM DUAL WHERE {VERDICT} < 0")),
         };
         Ok(match mutation {
             Mutation::Insert { row } => self.insert(row, before, &after)?,
@@ -190,8 +237,15 @@ impl Commit<'_> {
         Ok(())
     }
 
-    /// `UPDATE t SET ... WHERE` the row's key: every column but the volatile ones.
+    /// `UPDATE t SET ... WHERE` the row's key.
     fn update(&self, row: &Row) -> Result<Statement, Fault> {
+        let mut out = self.assignments(row)?;
+        self.at(&mut out, row.key());
+        Ok(out)
+    }
+
+    /// `UPDATE t SET` every column but the volatile ones.
+    fn assignments(&self, row: &Row) -> Result<Statement, Fault> {
         let Names { table, etag, columns, .. } = &self.sql.names;
         let mut out = format!("UPDATE {table} SET {etag} = ").into_bytes();
         integer(&mut out, self.etag);
@@ -199,7 +253,6 @@ impl Commit<'_> {
             out.extend_from_slice(format!(", {name} = ").as_bytes());
             literal(&mut out, row.get(column.name))?;
         }
-        self.at(&mut out, row.key());
         Ok(out)
     }
 

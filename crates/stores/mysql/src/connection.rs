@@ -36,14 +36,14 @@ pub(crate) struct Connection {
 pub(crate) struct Said {
     /// The first cell of its first row.
     pub(crate) cell: Option<Value>,
-    /// The rows the last statement changed.
-    pub(crate) affected: u64,
+    /// The rows each of its statements found to change.
+    pub(crate) affected: Vec<u64>,
 }
 
-/// A text that failed: the error, and whether its row was answered before.
+/// A text that failed: the error, and what was answered before.
 pub(crate) struct Cut {
     pub(crate) error: Error,
-    pub(crate) answered: bool,
+    pub(crate) said: Said,
 }
 
 impl Connection {
@@ -110,27 +110,27 @@ impl Connection {
     /// Sends a text of one or more statements. Afterwards [`settle`](Self::settle) must be told how it ended.
     pub(crate) async fn say(&mut self, text: &[u8]) -> Result<Said, Cut> {
         self.in_flight = true;
-        let mut said = Said { cell: None, affected: 0 };
+        let mut said = Said { cell: None, affected: Vec::new() };
         match self.say_all(text, &mut said).await {
             Ok(()) => {
                 self.in_flight = false;
                 self.last_used = Instant::now();
                 Ok(said)
             }
-            Err(error) => Err(Cut { error, answered: said.cell.is_some() }),
+            Err(error) => Err(Cut { error, said }),
         }
     }
 
     async fn say_all(&mut self, text: &[u8], said: &mut Said) -> Result<(), Error> {
         let mut result = self.conn.query_iter(text).await?;
-        while !result.is_empty() {
-            if let Some(row) = result.next().await?
-                && said.cell.is_none()
-            {
-                said.cell = row.as_ref(0).cloned();
+        // One round for each statement's answer; the end of one fetches the next.
+        while result.columns().is_some() {
+            said.affected.push(result.affected_rows());
+            while let Some(row) = result.next().await? {
+                said.cell = said.cell.take().or_else(|| row.as_ref(0).cloned());
             }
         }
-        said.affected = result.affected_rows();
+        // The driver keeps the error of a later statement until it is asked for more.
         result.drop_result().await
     }
 

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use emmer_store::{Mutation, StoredRow, TableDecl};
 use emmer_store_relational::{Answer, Driver, Failure, Fault, Limits, Request, stored_row};
 use mysql_async::{Error, Value};
 
 use crate::commit::{Commit, Judge, Script};
-use crate::connection::{Connection, Cut};
+use crate::connection::{Connection, Cut, Said};
 use crate::fault;
 use crate::place::Place;
 use crate::sql::TableSql;
@@ -18,17 +19,27 @@ use crate::values::{RowCells, parameter};
 /// The most bytes of values in one commit or append: the server keeps them all until the commit.
 const REQUEST_BYTES_MAX: usize = 256 << 20;
 
+/// For how long a commit that lost makes the next ones look before they queue.
+const RACE: Duration = Duration::from_secs(1);
+
 type Known = BTreeMap<&'static str, (&'static TableDecl, Arc<TableSql>)>;
 
 /// What [`Relational`](emmer_store_relational::Relational) asks.
 pub(crate) struct MysqlDriver {
     place: Place,
     known: Mutex<Known>,
+    /// When a commit of this process last lost against another process.
+    lost: Mutex<Option<Instant>>,
 }
 
 impl MysqlDriver {
     pub(crate) fn new(place: Place) -> Self {
-        Self { place, known: Mutex::default() }
+        Self { place, known: Mutex::default(), lost: Mutex::default() }
+    }
+
+    fn is_race(&self) -> bool {
+        let lost = *self.lost.lock().unwrap_or_else(PoisonError::into_inner);
+        lost.is_some_and(|at| at.elapsed() < RACE)
     }
 
     fn sql(&self, decl: &'static TableDecl) -> Arc<TableSql> {
@@ -94,10 +105,14 @@ impl Driver for MysqlDriver {
                 rows(connection, table, &sql.scan(column, start > end), parameters).await
             }
             Request::Commit { partition, mutations, etag } => {
-                let commit =
-                    Commit { sql: &sql, decl: table, partition, etag, packet_max: connection.packet_max };
+                let (packet_max, is_race) = (connection.packet_max, self.is_race());
+                let commit = Commit { sql: &sql, decl: table, partition, etag, packet_max, is_race };
                 let script = commit.script(mutations).map_err(Failure::Nothing)?;
-                commit_all(connection, &script, mutations, sent).await.map(Answer::Verdict)
+                let verdict = commit_all(connection, &script, mutations, sent).await?;
+                if verdict.is_some() {
+                    *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+                }
+                Ok(Answer::Verdict(verdict))
             }
             Request::Touch { partition, row_key, column, value } => {
                 let value = parameter(value).map_err(Failure::Nothing)?;
@@ -107,8 +122,8 @@ impl Driver for MysqlDriver {
                 ended.map(|(_, changed)| Answer::Changed(changed))
             }
             Request::Append { partition, rows, etag } => {
-                let commit =
-                    Commit { sql: &sql, decl: table, partition, etag, packet_max: connection.packet_max };
+                let packet_max = connection.packet_max;
+                let commit = Commit { sql: &sql, decl: table, partition, etag, packet_max, is_race: false };
                 let texts = commit.append(rows).map_err(Failure::Nothing)?;
                 *sent = true;
                 for text in texts {
@@ -163,23 +178,24 @@ async fn commit_all(
     sent: &mut bool,
 ) -> Result<Option<usize>, Failure> {
     let count = script.texts.len();
-    let mut cell = None;
-    let mut affected = 0;
+    let mut all = Said { cell: None, affected: Vec::new() };
     for (number, text) in (1..).zip(&script.texts) {
         // The `COMMIT` is in the last one.
         *sent = number == count;
-        match connection.say(text).await {
-            Ok(said) => {
-                cell = cell.or(said.cell);
-                affected = said.affected;
-            }
-            Err(cut) => return failed(connection, script.judge, cut).await,
+        let (said, error) = match connection.say(text).await {
+            Ok(said) => (said, None),
+            Err(cut) => (cut.said, Some(cut.error)),
+        };
+        all.cell = all.cell.or(said.cell);
+        all.affected.extend(said.affected);
+        if let Some(error) = error {
+            return failed(connection, script, all.affected.len(), &error).await;
         }
     }
     let strange = || Failure::Broken(Fault::corrupt("the server answered a commit with something else"));
-    match (script.judge, cell) {
+    match (script.judge, all.cell) {
         (Judge::Always | Judge::Inserted, _) => Ok(None),
-        (Judge::Found, _) => Ok((affected == 0).then_some(0)),
+        (Judge::Found(at), _) => Ok((*all.affected.get(at).ok_or_else(strange)? == 0).then_some(0)),
         (Judge::Answered, Some(cell)) => match position(&cell) {
             Some(-1) => Ok(None),
             Some(at) => {
@@ -200,13 +216,21 @@ fn position(cell: &Value) -> Option<i64> {
     }
 }
 
-async fn failed(connection: &mut Connection, judge: Judge, cut: Cut) -> Result<Option<usize>, Failure> {
-    let is_taken = matches!(&cut.error, Error::Server(error) if error.code == fault::DUPLICATE);
-    let failure = match fault::failure(&cut.error) {
-        // The verdict was answered: what failed is the `COMMIT`, and of its errors only a victim's says that it is undone.
-        Failure::Nothing(fault) if cut.answered => Failure::Broken(fault),
+/// What the error of the statement of this number says about the commit.
+async fn failed(
+    connection: &mut Connection,
+    script: &Script,
+    at: usize,
+    error: &Error,
+) -> Result<Option<usize>, Failure> {
+    let is_taken = matches!(error, Error::Server(error) if error.code == fault::DUPLICATE);
+    let failure = match fault::failure(error) {
+        // What failed is the `COMMIT` behind the other statements; of its errors only a victim's says that it is undone.
+        Failure::Nothing(fault) if script.statements > 1 && at + 1 >= script.statements => {
+            Failure::Broken(fault)
+        }
         failure => failure,
     };
     connection.settle(&failure).await;
-    if judge == Judge::Inserted && is_taken { Ok(Some(0)) } else { Err(failure) }
+    if script.judge == Judge::Inserted && is_taken { Ok(Some(0)) } else { Err(failure) }
 }

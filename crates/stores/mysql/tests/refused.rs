@@ -142,6 +142,7 @@ async fn a_cancelled_statement_did_nothing_and_an_ended_session_is_unknown() {
             if let Some(id) = holder.query_first(waiting).await.unwrap() {
                 break id;
             }
+            assert!(!commit.is_finished(), "{how}: {:?}", commit.await);
             tokio::task::yield_now().await;
         };
         holder.query_drop(format!("{how} {id}")).await.unwrap();

@@ -7,8 +7,9 @@ use emmer_store::StoreErrorKind;
 use emmer_store_relational::{Failure, Fault};
 use futures_util::TryStreamExt;
 use tokio::task::JoinHandle;
+use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Client, NoTls, Row, SimpleQueryMessage, Statement};
+use tokio_postgres::{Client, NoTls, Row, SimpleQueryMessage, Socket, Statement};
 
 use crate::fault;
 use crate::place::Place;
@@ -48,14 +49,28 @@ impl Drop for Connection {
     }
 }
 
+/// Connects, and has a task drive the connection.
+async fn connect<T>(place: &Place, tls: T) -> Result<(Client, JoinHandle<()>), tokio_postgres::Error>
+where
+    T: MakeTlsConnect<Socket>,
+    T::Stream: Send + 'static,
+{
+    let (client, connection) = place.config.connect(tls).await?;
+    let driver = tokio::spawn(async move {
+        // What ends a connection is told to whoever waits for an answer on it.
+        let _ = connection.await;
+    });
+    Ok((client, driver))
+}
+
 impl Connection {
     /// Connects and makes the session ours.
     pub(crate) async fn open(place: &Place) -> Result<Self, Fault> {
-        let (client, connection) = place.config.connect(NoTls).await.map_err(|e| fault::fault(&e))?;
-        let driver = tokio::spawn(async move {
-            // What ends a connection is told to whoever waits for an answer on it.
-            let _ = connection.await;
-        });
+        let connected = match &place.tls {
+            None => connect(place, NoTls).await,
+            Some(tls) => connect(place, tls.clone()).await,
+        };
+        let (client, driver) = connected.map_err(|error| fault::fault(&error))?;
         let mut opened = Self { client, statements: BTreeMap::new(), driver, in_flight: true };
         opened.set_up(place.limits.statement_timeout().as_millis()).await?;
         opened.in_flight = false;

@@ -9,7 +9,7 @@
 //! * **Outcomes are honest**: an `ERROR` from the server means that nothing was changed; a connection lost, or a
 //!   session ended, after the statement was sent is [`CommitOutcome::Unknown`](emmer_store::CommitOutcome::Unknown).
 //! * **Nothing waits for ever**: an operation ends within five seconds, connecting included.
-//! * **No TLS yet**: `sslmode=require` is refused rather than ignored.
+//! * **TLS** as the URL says: `sslmode=disable`, `prefer`, `require` or `verify-full`.
 
 mod connection;
 mod dialect;
@@ -19,6 +19,7 @@ mod place;
 mod sql;
 mod store;
 mod tables;
+mod tls;
 mod values;
 
 pub use dialect::Postgres;

@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use emmer_store::{Result, StoreError, StoreErrorKind, StoreUrl};
-use emmer_store_relational::Limits;
+use emmer_store_relational::{Limits, TlsMode, address};
 use tokio_postgres::Config;
 use tokio_postgres::config::SslMode;
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+use crate::tls;
 
 /// When the kernel gives up on a peer that acknowledges nothing.
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -19,6 +22,8 @@ pub(crate) struct Place {
     pub(crate) name: String,
     /// What the driver connects with.
     pub(crate) config: Config,
+    /// What it encrypts with, if it does.
+    pub(crate) tls: Option<MakeRustlsConnect>,
     /// How much the store takes.
     pub(crate) limits: Limits,
 }
@@ -34,28 +39,37 @@ impl Place {
         if url.scheme() != "postgres" {
             return Err(error(&name, "this is no postgres:// URL"));
         }
-        let mut limits = Limits::default();
+        let (mut limits, mut mode, mut root) = (Limits::default(), TlsMode::default(), None);
         let mut driver_url = format!("postgres://{}", url.place());
         let mut separator = '?';
         for (key, value) in url.parameters() {
-            if !limits.take(key, value).map_err(|detail| error(&name, detail))? {
-                driver_url += &format!("{separator}{key}={value}");
-                separator = '&';
+            let wrong = |detail| error(&name, detail);
+            match key {
+                "sslmode" => mode = value.parse().map_err(wrong)?,
+                "sslrootcert" => root = Some(address::decoded(value).map_err(wrong)?),
+                _ if limits.take(key, value).map_err(wrong)? => {}
+                _ => {
+                    driver_url += &format!("{separator}{key}={value}");
+                    separator = '&';
+                }
             }
         }
         // The driver's own words may repeat a piece of a password that was not escaped.
         let mut config: Config = driver_url.parse().map_err(|_| {
             let expected = "expected postgres://user:password@host:port/database?parameters, with the parameters \
-                            of libpq's URLs that tokio-postgres knows (sslmode, application_name, options, \
-                            target_session_attrs, ...), pool_max and timeout_ms; special characters of user and password as %XX";
+                            of libpq's URLs that tokio-postgres knows (application_name, options, \
+                            target_session_attrs, ...), sslmode, sslrootcert, pool_max and timeout_ms; special characters of user and password as %XX";
             error(&name, expected)
         })?;
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             return Err(error(&name, "no host is named: expected postgres://user@host/database"));
         }
-        if config.get_ssl_mode() == SslMode::Require {
-            return Err(error(&name, "this store has no TLS yet: sslmode=require cannot be kept"));
-        }
+        let tls = tls::connector(mode, root.as_deref()).map_err(|detail| error(&name, &detail))?;
+        config.ssl_mode(match mode {
+            TlsMode::Disable => SslMode::Disable,
+            TlsMode::Prefer => SslMode::Prefer,
+            TlsMode::Require | TlsMode::VerifyFull => SslMode::Require,
+        });
         if config.get_password().is_none()
             && let Some(password) = password
         {
@@ -69,7 +83,7 @@ impl Place {
             config.connect_timeout(limits.statement_timeout());
         }
         config.tcp_user_timeout(TCP_USER_TIMEOUT).keepalives_idle(KEEPALIVE_IDLE);
-        Ok(Self { name, config, limits })
+        Ok(Self { name, config, tls, limits })
     }
 }
 
@@ -103,7 +117,8 @@ mod tests {
             ("postgres://bob:s3cret@db/emmer?colour=red", "expected"),
             ("postgres://bob:s3cret@db:port/emmer", "%XX"),
             ("postgres://bob:s3%ffcret@db/emmer?x", "%XX"),
-            ("postgres://bob:s3cret@db/emmer?sslmode=require", "TLS"),
+            ("postgres://bob:s3cret@db/emmer?sslmode=maybe", "verify-full"),
+            ("postgres://bob:s3cret@db/emmer?sslmode=verify-full&sslrootcert=/not/there", "sslrootcert"),
             ("postgres:///emmer", "host"),
             ("mysql://bob:s3cret@db/emmer", "postgres"),
         ] {

@@ -20,8 +20,9 @@ relational_store!(PostgresStore);
 impl PostgresStore {
     /// Connects to `postgres://user:password@host:port/database`. Where the URL gives no password the environment's
     /// `PGPASSWORD` is used. `?pool_max=8` is how many connections the store opens at most (1 to 64), `?timeout_ms=4800` how
-    /// long an operation takes at most, connecting and waiting for locks included (1000 to 60000); the other parameters
-    /// are those of the driver's URLs (`target_session_attrs`, `application_name`, `options`, ...).
+    /// long an operation takes at most, connecting and waiting for locks included (1000 to 60000). `?sslmode=` is `disable`,
+    /// `prefer` (the default), `require` or `verify-full`, which trusts the system's root certificates or those in
+    /// `?sslrootcert=FILE`. The other parameters are those of the driver's URLs (`target_session_attrs`, `application_name`, `options`, ...).
     ///
     /// Needs a tokio runtime, now and for every operation.
     ///

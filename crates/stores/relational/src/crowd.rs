@@ -6,7 +6,7 @@
 //!
 //! * commits whose first mutation is about the same row go one after the other ([`Crowd::lane`]);
 //! * a commit that expects an etag which this process itself has just replaced has lost, with certainty and without
-//!   asking: an etag never comes back ([`Crowd::has_lost`]);
+//!   asking: an etag never comes back ([`Turned::Lost`]);
 //! * readers of one row who come while it is being read share the next read: it begins after each of them asked, so it is
 //!   as fresh as one of their own ([`Crowd::read`]).
 
@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use emmer_store::{Etag, Mutation, StoredRow};
-use tokio::sync::{Mutex as Turn, OwnedMutexGuard};
+use tokio::sync::{Mutex as Turn, Notify, OwnedMutexGuard};
 use tokio::time::{Instant, timeout_at};
 
 use crate::fault::Fault;
@@ -32,13 +32,21 @@ pub(crate) type RowName = (&'static str, String, String);
 
 type Found = Result<Option<StoredRow>, Fault>;
 
-/// One row's queue, there as long as somebody is in it.
-type Queue = Arc<Turn<()>>;
+/// Those who want to commit to one row; there as long as somebody does.
+#[derive(Clone, Default)]
+struct Queue {
+    turn: Arc<Turn<()>>,
+    /// Somebody won: those who expect what is replaced need not wait for their turn.
+    won: Arc<Notify>,
+}
 
-#[derive(Default)]
+/// Those who read one row; there as long as somebody does.
+#[derive(Clone, Default)]
 struct Reads {
-    turn: Queue,
+    turn: Arc<Turn<()>>,
     progress: Arc<Mutex<Progress>>,
+    /// A read ended.
+    ended: Arc<Notify>,
 }
 
 /// Reads of one row are numbered; the last one's end is kept for those who waited for it.
@@ -62,10 +70,11 @@ pub(crate) struct Crowd {
     replaced: Mutex<Replaced>,
 }
 
-/// The right to commit to a row. Dropped, it lets the next one go.
+/// A place in the queue of those who commit to a row. Dropped, it lets the next one go.
 pub(crate) struct Lane<'a> {
     crowd: &'a Crowd,
     name: RowName,
+    queue: Queue,
     turn: Option<OwnedMutexGuard<()>>,
 }
 
@@ -73,8 +82,8 @@ impl Drop for Lane<'_> {
     fn drop(&mut self) {
         drop(self.turn.take());
         let mut lanes = lock(&self.crowd.lanes);
-        // Whoever waits holds the queue too, and takes hold of it under this lock.
-        if lanes.get(&self.name).is_some_and(|queue| Arc::strong_count(queue) == 1) {
+        // Held by the map, by this and by nobody else: others take hold of it under this lock.
+        if Arc::strong_count(&self.queue.won) == 2 {
             lanes.remove(&self.name);
         }
     }
@@ -83,6 +92,16 @@ impl Drop for Lane<'_> {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Nothing here panics half-way.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What came of waiting for a turn.
+pub(crate) enum Turned<'a> {
+    /// There is nothing to wait for.
+    Free,
+    /// It is this commit's turn.
+    First(Lane<'a>),
+    /// Its first condition does not hold any more.
+    Lost,
 }
 
 /// The etag a mutation expects.
@@ -96,7 +115,8 @@ fn expected(mutation: &Mutation) -> Option<&Etag> {
 }
 
 impl Crowd {
-    /// Waits for the right to commit to the row of `first`, if `first` has a condition that others may break.
+    /// Waits for the right to commit to the row of `first`, if `first` has a condition that others may break; none if
+    /// it has not. [`Turned::Lost`] when this process has just replaced what `first` expects.
     ///
     /// # Errors
     /// `Unavailable`: not until `deadline`.
@@ -106,25 +126,35 @@ impl Crowd {
         partition: &str,
         first: &Mutation,
         deadline: Instant,
-    ) -> Result<Option<Lane<'_>>, Fault> {
+    ) -> Result<Turned<'_>, Fault> {
         if expected(first).is_none() && !matches!(first, Mutation::Insert { .. }) {
-            return Ok(None);
+            return Ok(Turned::Free);
         }
         let name = (table, partition.to_owned(), first.row_key().to_owned());
         let queue = lock(&self.lanes).entry(name.clone()).or_default().clone();
-        // Made before the wait: a wait given up leaves no queue behind.
-        let mut lane = Lane { crowd: self, name, turn: None };
-        let turn = timeout_at(deadline, queue.lock_owned()).await;
+        let mut lane = Lane { crowd: self, name, queue, turn: None };
+        let (turn, won) = (lane.queue.turn.clone(), lane.queue.won.clone());
+        let either = async {
+            tokio::select! {
+                biased;
+                () = until(&won, || self.has_lost(&lane.name, first).then_some(())) => None,
+                turn = turn.lock_owned() => Some(turn),
+            }
+        };
         let late = |_| Fault::unavailable("other commits of this process to the same row take too long");
-        lane.turn = Some(turn.map_err(late)?);
-        Ok(Some(lane))
+        lane.turn = timeout_at(deadline, either).await.map_err(late)?;
+        // Its last holder may have won.
+        if lane.turn.is_none() || self.has_lost(&lane.name, first) {
+            return Ok(Turned::Lost);
+        }
+        Ok(Turned::First(lane))
     }
 
-    /// Whether the commit in `lane` expects an etag that this process has just replaced.
-    pub(crate) fn has_lost(&self, lane: &Lane<'_>, first: &Mutation) -> bool {
+    fn has_lost(&self, name: &RowName, first: &Mutation) -> bool {
+        let Some(etag) = expected(first) else { return false };
         let mut replaced = lock(&self.replaced);
         replaced.forget(Instant::now());
-        expected(first).is_some_and(|etag| replaced.known.contains(&(lane.name.clone(), etag.clone())))
+        !replaced.known.is_empty() && replaced.known.contains(&(name.clone(), etag.clone()))
     }
 
     /// The commit in `lane`, which began with `first`, happened.
@@ -139,6 +169,8 @@ impl Crowd {
         if replaced.known.insert(entry.clone()) {
             replaced.by_age.push_back((now, entry));
         }
+        drop(replaced);
+        lane.queue.won.notify_waiters();
     }
 
     /// Reads a row by `read`, or shares the read of another that began after this call.
@@ -148,38 +180,59 @@ impl Crowd {
         deadline: Instant,
         read: impl FnOnce() -> F,
     ) -> Found {
-        let (turn, progress) = {
-            let mut reads = lock(&self.reads);
-            let entry = reads.entry(name.clone()).or_default();
-            (entry.turn.clone(), entry.progress.clone())
+        let reads = lock(&self.reads).entry(name.clone()).or_default().clone();
+        let leave = Leave { crowd: self, name, reads };
+        let reads = &leave.reads;
+        let fresh_from = lock(&reads.progress).begun + 1;
+        let shared = || {
+            let progress = lock(&reads.progress);
+            progress
+                .ended
+                .as_ref()
+                .filter(|(number, _)| *number >= fresh_from)
+                .map(|(_, found)| found.clone())
         };
-        let leave = Leave { crowd: self, name };
-        let fresh_from = lock(&progress).begun + 1;
-        let found = match timeout_at(deadline, turn.lock_owned()).await {
-            Err(_) => Err(Fault::unavailable("another read of the same row takes too long")),
-            Ok(_turn) => {
-                let shared = lock(&progress).ended.clone().filter(|(number, _)| *number >= fresh_from);
-                match shared {
-                    Some((_, found)) => found,
-                    None => {
-                        let number = {
-                            let mut progress = lock(&progress);
-                            progress.begun += 1;
-                            progress.begun
-                        };
-                        let found = read().await;
-                        // Held by the map and by this reader; by more where others wait who may share it.
-                        if Arc::strong_count(&progress) > 2 {
-                            lock(&progress).ended = Some((number, found.clone()));
-                        }
-                        found
-                    }
-                }
+        let either = async {
+            tokio::select! {
+                biased;
+                found = until(&reads.ended, shared) => Err(found),
+                turn = reads.turn.lock() => Ok(turn),
             }
         };
-        drop(progress);
-        drop(leave);
+        let late = |_| Fault::unavailable("another read of the same row takes too long");
+        let turn = match timeout_at(deadline, either).await.map_err(late)? {
+            Err(found) => return found,
+            Ok(turn) => turn,
+        };
+        if let Some(found) = shared() {
+            return found;
+        }
+        let number = {
+            let mut progress = lock(&reads.progress);
+            progress.begun += 1;
+            progress.begun
+        };
+        let found = read().await;
+        // Held by the map and by this reader; by more where others wait, who may share it.
+        if Arc::strong_count(&reads.ended) > 2 {
+            lock(&reads.progress).ended = Some((number, found.clone()));
+            reads.ended.notify_waiters();
+        }
+        drop(turn);
         found
+    }
+}
+
+/// Waits until `look` finds something. It looks now and whenever there is `news`.
+async fn until<T>(news: &Notify, look: impl Fn() -> Option<T>) -> T {
+    loop {
+        let mut told = std::pin::pin!(news.notified());
+        // From here on no news is missed.
+        told.as_mut().enable();
+        if let Some(found) = look() {
+            return found;
+        }
+        told.await;
     }
 }
 
@@ -187,13 +240,15 @@ impl Crowd {
 struct Leave<'a> {
     crowd: &'a Crowd,
     name: RowName,
+    reads: Reads,
 }
 
 impl Drop for Leave<'_> {
     fn drop(&mut self) {
-        let mut reads = lock(&self.crowd.reads);
-        if reads.get(&self.name).is_some_and(|reads| Arc::strong_count(&reads.turn) == 1) {
-            reads.remove(&self.name);
+        let mut all = lock(&self.crowd.reads);
+        // Held by the map, by this and by nobody else: others take hold of it under this lock.
+        if Arc::strong_count(&self.reads.ended) == 2 {
+            all.remove(&self.name);
         }
     }
 }
@@ -207,5 +262,88 @@ impl Replaced {
                 self.known.remove(&entry);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use emmer_store::Row;
+
+    use super::*;
+
+    fn replace(etag: &str) -> Mutation {
+        Mutation::Replace { row: Row::new("r"), etag: etag.into() }
+    }
+
+    fn far() -> Instant {
+        Instant::now() + Duration::from_secs(3_600)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn commits_of_one_row_queue_and_losers_are_told() {
+        let crowd = Crowd::default();
+        let (a, b) = (replace("a"), replace("b"));
+        let Turned::First(first) = crowd.lane("t", "p", &a, far()).await.unwrap() else { panic!("no turn") };
+        // Another row's, and one without a condition, do not wait.
+        let other = Mutation::Delete { row_key: "s".to_owned(), etag: Some("a".into()) };
+        assert!(matches!(crowd.lane("t", "p", &other, far()).await.unwrap(), Turned::First(_)));
+        assert!(matches!(
+            crowd.lane("t", "p", &Mutation::Upsert { row: Row::new("r") }, far()).await.unwrap(),
+            Turned::Free
+        ));
+        // Nobody waits for ever.
+        let soon = Instant::now() + Duration::from_millis(10);
+        assert!(crowd.lane("t", "p", &b, soon).await.is_err());
+        let waiting = async { crowd.lane("t", "p", &a, far()).await.unwrap() };
+        let winning = async {
+            tokio::task::yield_now().await;
+            crowd.has_won(&first, &a);
+        };
+        // Told while the turn is still another's.
+        let (turned, ()) = tokio::join!(waiting, winning);
+        assert!(matches!(turned, Turned::Lost));
+        drop(first);
+        assert!(matches!(crowd.lane("t", "p", &b, far()).await.unwrap(), Turned::First(_)));
+        assert!(matches!(crowd.lane("t", "p", &a, far()).await.unwrap(), Turned::Lost));
+        // Forgotten soon: the server may have gone back.
+        tokio::time::advance(REMEMBERED * 2).await;
+        assert!(matches!(crowd.lane("t", "p", &a, far()).await.unwrap(), Turned::First(_)));
+        assert!(lock(&crowd.lanes).is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn readers_share_a_read_that_began_after_they_asked() {
+        let crowd = Crowd::default();
+        let (reads, moment) = (AtomicU64::new(0), AtomicU64::new(0));
+        let one = || async {
+            let asked_at = moment.load(Ordering::Relaxed);
+            let read = || async {
+                reads.fetch_add(1, Ordering::Relaxed);
+                let began_at = moment.load(Ordering::Relaxed);
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                let etag: Etag = began_at.to_string().into();
+                Ok(Some(StoredRow { row: Row::new("r"), etag }))
+            };
+            let name = ("t", "p".to_owned(), "r".to_owned());
+            let found = crowd.read(name, far(), read).await.unwrap().unwrap();
+            assert!(found.etag.parse::<u64>().unwrap() >= asked_at, "older than the question");
+        };
+        let later = async {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+            moment.store(1, Ordering::Relaxed);
+            tokio::join!(one(), one(), one(), one());
+        };
+        tokio::join!(one(), later);
+        assert_eq!(reads.load(Ordering::Relaxed), 2, "one for the first, one for all the others");
+        // A reader who gives up leaves the turn to the next.
+        {
+            let name = ("t", "p".to_owned(), "r".to_owned());
+            let stuck = crowd.read(name, far(), std::future::pending);
+            assert!(tokio::time::timeout(Duration::from_millis(1), stuck).await.is_err());
+        }
+        one().await;
+        assert!(lock(&crowd.reads).is_empty());
     }
 }

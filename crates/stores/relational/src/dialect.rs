@@ -35,6 +35,11 @@ pub trait Dialect {
     /// [`declared_type`](Self::declared_type).
     fn reported_type(&self, sql_type: SqlType) -> String;
 
+    /// The type of the name column of `emmer_meta`, which holds plain words.
+    fn meta_name_type(&self) -> String {
+        self.declared_type(SqlType::Key(100))
+    }
+
     /// What stands behind the closing parenthesis of a `CREATE TABLE`, with the space before it.
     fn table_options(&self) -> String {
         String::new()

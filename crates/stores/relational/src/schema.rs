@@ -19,9 +19,6 @@ pub const META: &str = "emmer_meta";
 /// The name [`LAYOUT`] is recorded under.
 pub const LAYOUT_NAME: &str = "layout";
 
-/// The longest name recorded in [`META`], in bytes.
-const META_NAME_BYTES_MAX: usize = 100;
-
 /// The name the schema version of a table is recorded under.
 pub fn version_name(decl: &TableDecl) -> String {
     format!("schema {}", decl.name)
@@ -30,7 +27,7 @@ pub fn version_name(decl: &TableDecl) -> String {
 /// The statement that makes [`META`].
 pub fn create_meta(dialect: &dyn Dialect) -> String {
     let [meta, name, value] = [META, "name", "value"].map(|n| quoted(dialect, n));
-    let key = dialect.declared_type(SqlType::Key(META_NAME_BYTES_MAX));
+    let key = dialect.meta_name_type();
     let number = dialect.declared_type(SqlType::Etag);
     let options = dialect.table_options();
     format!(

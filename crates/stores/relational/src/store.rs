@@ -14,7 +14,7 @@ use emmer_store::{
 };
 use tokio::time::{Instant, timeout_at};
 
-use crate::crowd::Crowd;
+use crate::crowd::{Crowd, Turned};
 use crate::driver::{Answer, Driver, Request};
 use crate::etags::{self, Etags};
 use crate::fault::{Failure, Fault};
@@ -143,10 +143,11 @@ impl<D: Driver> Relational<D> {
     ) -> std::result::Result<CommitOutcome, Fault> {
         let Some(first) = mutations.first() else { return Ok(CommitOutcome::Committed(Vec::new())) };
         let deadline = self.deadline();
-        let lane = self.crowd.lane(table.name, partition, first, deadline).await?;
-        if lane.as_ref().is_some_and(|lane| self.crowd.has_lost(lane, first)) {
-            return Ok(CommitOutcome::Conflict(0));
-        }
+        let lane = match self.crowd.lane(table.name, partition, first, deadline).await? {
+            Turned::Free => None,
+            Turned::First(lane) => Some(lane),
+            Turned::Lost => return Ok(CommitOutcome::Conflict(0)),
+        };
         let etag = self.etags.next();
         let request = Request::Commit { partition, mutations, etag };
         match self.run(table, &request, false, deadline).await {

@@ -88,15 +88,29 @@ pub(crate) fn create(decl: &TableDecl) -> String {
     // Rows inside the key's own tree save a second search; with large values they would spread the keys too thin.
     let large = decl.columns.iter().any(|c| c.column_type == ColumnType::Bytes);
     let layout = if large { "STRICT" } else { "STRICT, WITHOUT ROWID" };
-    let mut sql = format!(
+    let sql = format!(
         "CREATE TABLE {table} ({part} TEXT NOT NULL, {row} TEXT NOT NULL, \"Etag\" INTEGER NOT NULL{columns}, \
          PRIMARY KEY ({part}, {row})) {layout};"
     );
-    for column in decl.columns.iter().filter(|c| c.indexed) {
+    sql + &indexes(decl)
+}
+
+fn indexes(decl: &TableDecl) -> String {
+    let index = |column: &emmer_store::Column| {
         let index = quoted(&format!("{}_by_{}", decl.name, column.name));
-        let _ = write!(sql, " CREATE INDEX {index} ON {table} ({});", quoted(column.name));
-    }
-    sql
+        format!(" CREATE INDEX IF NOT EXISTS {index} ON {} ({});", quoted(decl.name), quoted(column.name))
+    };
+    decl.columns.iter().filter(|c| c.indexed).map(index).collect()
+}
+
+/// The statements that add what a table with the columns `found` lacks.
+pub(crate) fn forward(decl: &TableDecl, found: &[(String, String)]) -> String {
+    let is_new = |column: &&emmer_store::Column| found.iter().all(|(name, _)| name != column.name);
+    let add = |column: &emmer_store::Column| {
+        let (table, type_name) = (quoted(decl.name), type_name(column.column_type));
+        format!("ALTER TABLE {table} ADD COLUMN {} {type_name};", quoted(column.name))
+    };
+    decl.columns.iter().filter(is_new).map(add).collect::<String>() + &indexes(decl)
 }
 
 /// The columns and their types as SQLite reports them for a table made by [`create`].

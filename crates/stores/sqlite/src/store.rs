@@ -78,6 +78,11 @@ impl SqliteStore {
         Ok(store)
     }
 
+    /// The `CREATE` script of an empty file, for an administrator who wants to see it or run it.
+    pub fn script(tables: &[&TableDecl]) -> String {
+        tables::script(tables)
+    }
+
     /// Closes the file, as dropping does.
     pub fn close(self) {
         drop(self);

@@ -10,15 +10,24 @@ use crate::sql;
 /// How this store lays out a file; a file with another number was made by another version.
 const LAYOUT: i64 = 1;
 
-/// Which of `tables` are missing.
+/// What makes the table that tells about the others, for [`LAYOUT`] and no writer yet.
+const META: &str = "CREATE TABLE emmer_meta (\"Name\" TEXT NOT NULL PRIMARY KEY, \"Value\" INTEGER NOT NULL) STRICT, \
+                    WITHOUT ROWID; INSERT INTO emmer_meta VALUES ('layout', 1), ('writers', 0);";
+
+/// What a file lacks of one table.
+pub(crate) enum Lack {
+    /// All of it.
+    Table(&'static TableDecl),
+    /// What a newer schema version brought: these statements add it.
+    Parts(&'static TableDecl, String),
+}
+
+/// What the file lacks of `tables`.
 ///
-/// Fails as corrupt when the file or one of them has another shape or version.
-pub(crate) fn missing(
-    conn: &Connection,
-    tables: &[&'static TableDecl],
-) -> Result<Vec<&'static TableDecl>, Fault> {
+/// Fails as corrupt when the file or one of them has another shape or a newer version.
+pub(crate) fn missing(conn: &Connection, tables: &[&'static TableDecl]) -> Result<Vec<Lack>, Fault> {
     if !exists(conn, "emmer_meta")? {
-        return Ok(tables.to_vec());
+        return Ok(tables.iter().map(|decl| Lack::Table(decl)).collect());
     }
     let layout = meta(conn, "layout")?;
     if layout != Some(LAYOUT) {
@@ -26,10 +35,10 @@ pub(crate) fn missing(
     }
     let mut missing = Vec::new();
     for decl in tables {
-        if exists(conn, decl.name)? {
-            check(conn, decl)?;
-        } else {
-            missing.push(*decl);
+        if !exists(conn, decl.name)? {
+            missing.push(Lack::Table(decl));
+        } else if let Some(parts) = check(conn, decl)? {
+            missing.push(Lack::Parts(decl, parts));
         }
     }
     Ok(missing)
@@ -39,36 +48,50 @@ pub(crate) fn missing(
 pub(crate) fn ensure(session: &Session, tables: &[&'static TableDecl]) -> Result<(), Fault> {
     let conn = &session.conn;
     if !exists(conn, "emmer_meta")? {
-        conn.execute_batch(
-            "CREATE TABLE emmer_meta (\"Name\" TEXT NOT NULL PRIMARY KEY, \"Value\" INTEGER NOT NULL) \
-             STRICT, WITHOUT ROWID;",
-        )?;
-        set_meta(conn, "layout", LAYOUT)?;
-        set_meta(conn, "writers", 0)?;
+        conn.execute_batch(META)?;
     }
-    for decl in missing(conn, tables)? {
-        conn.execute_batch(&sql::create(decl))?;
-        set_meta(conn, &version_name(decl), decl.schema_version.into())?;
+    for lack in missing(conn, tables)? {
+        let (decl, statements) = match lack {
+            Lack::Table(decl) => (decl, sql::create(decl)),
+            Lack::Parts(decl, statements) => (decl, statements),
+        };
+        conn.execute_batch(&statements)?;
+        let sql = "INSERT OR REPLACE INTO emmer_meta (\"Name\", \"Value\") VALUES (?1, ?2)";
+        conn.execute(sql, params![version_name(decl), decl.schema_version])?;
     }
     Ok(())
 }
 
-fn check(conn: &Connection, decl: &TableDecl) -> Result<(), Fault> {
-    let version = meta(conn, &version_name(decl))?;
-    if version != Some(decl.schema_version.into()) {
+/// The statements that make everything in an empty file.
+pub(crate) fn script(tables: &[&TableDecl]) -> String {
+    let mut script = META.to_owned();
+    for decl in tables {
+        let (name, version) = (version_name(decl), decl.schema_version);
+        script += &format!("\n{}\nINSERT INTO emmer_meta VALUES ('{name}', {version});", sql::create(decl));
+    }
+    script + "\n"
+}
+
+/// The statements that bring a table of an older version forward; none are needed for one of this version.
+fn check(conn: &Connection, decl: &TableDecl) -> Result<Option<String>, Fault> {
+    let (version, known) = (meta(conn, &version_name(decl))?, i64::from(decl.schema_version));
+    let is_older = version.is_some_and(|version| version < known);
+    if version != Some(known) && !is_older {
         return Err(corrupt(format!(
-            "table {} has schema version {version:?}, this version knows {}",
-            decl.name, decl.schema_version
+            "table {} has schema version {version:?}, this version knows {known}",
+            decl.name
         )));
     }
     let mut statement = conn.prepare("SELECT name, type FROM pragma_table_info(?1) ORDER BY cid")?;
     let found: Vec<(String, String)> =
         statement.query_map([decl.name], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
-    if found == sql::shape(decl) {
-        Ok(())
-    } else {
-        Err(corrupt(format!("table {} has other columns than declared: {found:?}", decl.name)))
+    let wanted = sql::shape(decl);
+    let is_known = found.iter().all(|column| wanted.contains(column));
+    let has_keys = wanted.iter().take(3).all(|column| found.contains(column));
+    if !is_known || !has_keys || (!is_older && found.len() != wanted.len()) {
+        return Err(corrupt(format!("table {} has other columns than declared: {found:?}", decl.name)));
     }
+    Ok(is_older.then(|| sql::forward(decl, &found)))
 }
 
 fn exists(conn: &Connection, table: &str) -> Result<bool, Fault> {
@@ -79,11 +102,6 @@ fn exists(conn: &Connection, table: &str) -> Result<bool, Fault> {
 fn meta(conn: &Connection, name: &str) -> Result<Option<i64>, Fault> {
     let sql = "SELECT \"Value\" FROM emmer_meta WHERE \"Name\" = ?1";
     Ok(conn.query_row(sql, [name], |row| row.get(0)).optional()?)
-}
-
-fn set_meta(conn: &Connection, name: &str, value: i64) -> Result<(), Fault> {
-    let sql = "INSERT INTO emmer_meta (\"Name\", \"Value\") VALUES (?1, ?2)";
-    Ok(conn.execute(sql, params![name, value]).map(drop)?)
 }
 
 fn version_name(decl: &TableDecl) -> String {

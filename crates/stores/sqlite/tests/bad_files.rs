@@ -9,7 +9,8 @@ use std::sync::Arc;
 use emmer_store::silos::SILO_INSTANCES;
 use emmer_store::state::GRAIN_STATE;
 use emmer_store::{
-    CommitOutcome, Mutation, Result, Row, StoreError, StoreErrorKind, StoredRow, SystemStore, Value,
+    Column, ColumnType, CommitOutcome, Mutation, Result, Row, StoreError, StoreErrorKind, StoredRow,
+    SystemStore, TableDecl, Value,
 };
 use emmer_store_sqlite::SqliteStore;
 use futures_util::FutureExt;
@@ -200,4 +201,45 @@ async fn commits_that_share_a_transaction_fail_alone() {
         }
     }
     assert_eq!(store.read_partition(&GRAIN_STATE, "p").await.unwrap().len(), 64);
+}
+
+const fn things(columns: &'static [Column], schema_version: u32) -> TableDecl {
+    TableDecl { name: "things", partition_key: "Part", row_key: "Id", columns, schema_version }
+}
+
+static OLD: TableDecl = things(&[Column::new("Name", ColumnType::Text)], 1);
+static NEW: TableDecl =
+    things(&[Column::new("Number", ColumnType::Int).indexed(), Column::new("Name", ColumnType::Text)], 2);
+
+#[tokio::test]
+async fn a_table_of_an_older_program_is_brought_forward() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("cluster.db").display().to_string();
+    let old = SqliteStore::open(&path).unwrap();
+    old.ensure_tables(&[&OLD]).await.unwrap();
+    let row = Row::new("r").with("Name", Value::Text("old".into()));
+    old.commit(&OLD, "p", vec![Mutation::Insert { row: row.clone() }]).await.unwrap();
+    let new = SqliteStore::open(&path).unwrap();
+    new.ensure_tables(&[&NEW]).await.unwrap();
+    new.ensure_tables(&[&NEW]).await.unwrap();
+    assert_eq!(new.read_row(&NEW, "p", "r").await.unwrap().unwrap().row, row);
+    let more = Row::new("s").with("Number", Value::Int(7));
+    new.commit(&NEW, "p", vec![Mutation::Insert { row: more.clone() }]).await.unwrap();
+    assert_eq!(new.scan(&NEW, "Number", 7..=7, 10).await.unwrap()[0].row, more);
+    // The silos that still run the older program go on; one that starts now is told.
+    assert_eq!(old.read_partition(&OLD, "p").await.unwrap().len(), 2);
+    let error = SqliteStore::open(&path).unwrap().ensure_tables(&[&OLD]).await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Corrupt, "{error}");
+}
+
+#[tokio::test]
+async fn the_script_makes_what_the_store_makes() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("cluster.db");
+    let script = SqliteStore::script(&[&SILO_INSTANCES, &NEW]);
+    rusqlite::Connection::open(&path).unwrap().execute_batch(&script).unwrap();
+    let store = SqliteStore::open(&path.display().to_string()).unwrap();
+    store.ensure_tables(&[&SILO_INSTANCES, &NEW]).await.unwrap();
+    let insert = Mutation::Insert { row: Row::new("r") };
+    store.commit(&NEW, "p", vec![insert]).await.unwrap();
 }

@@ -21,6 +21,7 @@ pub mod redis;
 pub mod report;
 #[cfg(feature = "suite")]
 pub mod suite;
+pub mod tls;
 pub mod zookeeper;
 
 pub use certificates::Certificates;

@@ -177,6 +177,11 @@ impl PostgresServer {
         Ok(String::from_utf8_lossy(&ended.stdout).into_owned())
     }
 
+    /// Its data folder, where its configuration is too.
+    pub fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
     /// Sends the main process a signal (`STOP`, `CONT`, ...).
     ///
     /// # Errors

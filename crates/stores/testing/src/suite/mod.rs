@@ -22,6 +22,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 pub mod book;
+pub mod cost;
 pub mod faults;
 pub mod proxy;
 pub mod refused;

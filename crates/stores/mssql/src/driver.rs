@@ -1,0 +1,148 @@
+//! Requests into statements, answers out.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use emmer_store::{StoredRow, TableDecl, Value};
+use emmer_store_relational::{Answer, Cells, Driver, Failure, Fault, Limits, Request, stored_row};
+use tiberius::{Row, ToSql};
+
+use crate::connection::Connection;
+use crate::place::Place;
+use crate::sql::{Batch, TableSql};
+use crate::tables;
+use crate::values::{RowCells, date, literal};
+
+/// The most bytes of values in one commit or append: a batch may have 65,536 packets of 4 KiB, of two bytes a character.
+const REQUEST_BYTES_MAX: usize = 64 << 20;
+
+type Known = BTreeMap<&'static str, (&'static TableDecl, Arc<TableSql>)>;
+
+/// What [`Relational`](emmer_store_relational::Relational) asks.
+pub(crate) struct MssqlDriver {
+    place: Place,
+    known: Mutex<Known>,
+}
+
+impl MssqlDriver {
+    pub(crate) fn new(place: Place) -> Self {
+        Self { place, known: Mutex::default() }
+    }
+
+    fn sql(&self, decl: &'static TableDecl) -> Arc<TableSql> {
+        // A panic in between leaves the map as it was.
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        match known.get(decl.name) {
+            Some((found, sql)) if *found == decl => sql.clone(),
+            _ => {
+                let sql = Arc::new(TableSql::new(decl));
+                known.insert(decl.name, (decl, sql.clone()));
+                sql
+            }
+        }
+    }
+}
+
+impl Driver for MssqlDriver {
+    type Connection = Connection;
+
+    fn limits(&self) -> Limits {
+        self.place.limits
+    }
+
+    fn request_bytes_max(&self) -> usize {
+        REQUEST_BYTES_MAX
+    }
+
+    async fn open(&self) -> Result<Connection, Fault> {
+        Connection::open(&self.place).await
+    }
+
+    fn is_usable(&self, connection: &Connection) -> bool {
+        !connection.in_flight
+    }
+
+    fn forget_prepared(&self, _: &mut Connection) {
+        // Nothing is kept prepared here; the server knows texts again by themselves.
+    }
+
+    async fn run(
+        &self,
+        connection: &mut Connection,
+        table: &'static TableDecl,
+        request: &Request<'_>,
+        sent: &mut bool,
+    ) -> Result<Answer, Failure> {
+        let sql = self.sql(table);
+        let changed = |count| Ok(Answer::Changed(count));
+        match *request {
+            Request::ReadPartition { partition } => {
+                rows(table, &connection.query(&sql.read_partition, &[&partition.as_bytes()]).await?)
+            }
+            Request::ReadRow { partition, row_key } => {
+                let keys: [&dyn ToSql; 2] = [&partition.as_bytes(), &row_key.as_bytes()];
+                rows(table, &connection.query(&sql.read_row, &keys).await?)
+            }
+            Request::Scan { column, start, end, at_most } => {
+                // The server refuses to fetch no row.
+                if at_most == 0 {
+                    return Ok(Answer::Rows(Vec::new()));
+                }
+                let text = sql.scan(column, start > end);
+                rows(table, &connection.query(&text, &[&start, &end, &at_most]).await?)
+            }
+            Request::Commit { partition, mutations, etag } => {
+                let batch = Batch { sql: &sql, decl: table, partition, etag };
+                let text = batch.commit(mutations).map_err(Failure::Nothing)?;
+                *sent = true;
+                let answer = connection.batch(&text).await?;
+                // Nothing of it is known if its answer cannot be read.
+                verdict(&answer, mutations.len()).map(Answer::Verdict).map_err(Failure::Broken)
+            }
+            Request::Touch { partition, row_key, column, value } => {
+                let mut shown = String::new();
+                literal(&mut shown, Some(value)).map_err(Failure::Nothing)?;
+                *sent = true;
+                let keys: [&dyn ToSql; 2] = [&partition.as_bytes(), &row_key.as_bytes()];
+                changed(connection.execute(&sql.touch(column, &shown), &keys).await?)
+            }
+            Request::Append { partition, rows, etag } => {
+                let batch = Batch { sql: &sql, decl: table, partition, etag };
+                let text = batch.append(rows).map_err(Failure::Nothing)?;
+                *sent = true;
+                connection.batch(&text).await?;
+                changed(0)
+            }
+            Request::DeleteOlderThan { partition, column, cutoff, at_most } => {
+                let cutoff = match cutoff {
+                    Value::Time(at) => date(at.as_millis()).map_err(Failure::Nothing)?,
+                    _ => return Err(Failure::Nothing(Fault::corrupt("a cutoff that is no time"))),
+                };
+                *sent = true;
+                let parameters: [&dyn ToSql; 3] = [&partition.as_bytes(), &cutoff.as_str(), &at_most];
+                changed(connection.execute(&sql.delete_older_than(column), &parameters).await?)
+            }
+        }
+    }
+
+    async fn ensure(&self, connection: &mut Connection, tables: &[&'static TableDecl]) -> Result<(), Fault> {
+        tables::ensure(connection, tables).await
+    }
+}
+
+fn rows(table: &'static TableDecl, rows: &[Row]) -> Result<Answer, Failure> {
+    let rows: Result<Vec<StoredRow>, String> =
+        rows.iter().map(|row| stored_row(table, &RowCells::new(row))).collect();
+    rows.map(Answer::Rows).map_err(|detail| Failure::Nothing(Fault::corrupt(detail)))
+}
+
+/// The answer of a commit: the position of the first condition that did not hold, or -1.
+fn verdict(answer: &[Row], mutations: usize) -> Result<Option<usize>, Fault> {
+    let strange = || Fault::corrupt("the server answered a commit with something else");
+    let row = answer.first().ok_or_else(strange)?;
+    match RowCells::new(row).int(0).map_err(|_| strange())? {
+        Some(-1) => Ok(None),
+        Some(at) => usize::try_from(at).ok().filter(|at| *at < mutations).map(Some).ok_or_else(strange),
+        None => Err(strange()),
+    }
+}

@@ -1,0 +1,46 @@
+//! The store: a driver, and what all relational stores share.
+
+use emmer_store::{Result, TableDecl};
+use emmer_store_relational::{Relational, relational_store, schema};
+use tokio::time::Instant;
+
+use crate::dialect::TransactSql;
+use crate::driver::MssqlDriver;
+use crate::place::Place;
+
+/// A system store in a SQL Server database. Untested against a live server.
+///
+/// Dropping it closes its connections.
+pub struct MssqlStore {
+    inner: Relational<MssqlDriver>,
+}
+
+relational_store!(MssqlStore);
+
+impl MssqlStore {
+    /// Connects to `mssql://user:password@host:port/database` (`sqlserver://` is the same). Where the URL gives no password
+    /// the environment's `MSSQL_PASSWORD` is used. `?pool_max=8` is how many connections the store opens at most (1 to
+    /// 64), `?timeout_ms=4800` how long an operation takes at most, connecting and waiting for locks included (1000 to
+    /// 60000). `?sslmode=` is `disable`, `prefer`, `require` (the default) or `verify-full`, which trusts the system's root
+    /// certificates and those in `?sslrootcert=FILE`.
+    ///
+    /// Needs a tokio runtime, now and for every operation.
+    ///
+    /// # Errors
+    /// Within five seconds, naming the store and never a password: `Invalid` for a URL that cannot be understood,
+    /// `Unavailable` when nobody answers, `Refused` for wrong credentials, a missing database or TLS that cannot be had.
+    pub async fn open(url: &str) -> Result<Self> {
+        let begun = Instant::now();
+        let place = Place::parse(url, std::env::var("MSSQL_PASSWORD").ok().as_deref())?;
+        let name = place.name.clone();
+        let (a, b) = uuid::Uuid::new_v4().as_u64_pair();
+        // Six bits of a random UUID are fixed, at different places in its halves.
+        let seed = a ^ b.rotate_left(32);
+        Ok(Self { inner: Relational::open(name, MssqlDriver::new(place), begun, seed).await? })
+    }
+
+    /// The `CREATE` script for an administrator who lets no application make tables.
+    pub fn script(tables: &[&TableDecl]) -> String {
+        schema::script(&TransactSql, tables)
+    }
+}

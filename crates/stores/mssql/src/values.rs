@@ -1,0 +1,145 @@
+//! Values into literals, and out of rows.
+
+use emmer_store::{StoreErrorKind, Value};
+use emmer_store_relational::rows::list_to_json;
+use emmer_store_relational::{Cells, Fault, calendar};
+use tiberius::{ColumnData, Row};
+
+/// Writes bytes as a literal.
+pub(crate) fn bytes_literal(out: &mut String, bytes: &[u8]) {
+    out.push_str("0x");
+    for byte in bytes {
+        for digit in [byte >> 4, byte & 15] {
+            out.push(char::from_digit(digit.into(), 16).unwrap_or('0'));
+        }
+    }
+}
+
+fn text_literal(out: &mut String, text: &str) {
+    out.push_str("N'");
+    for character in text.chars() {
+        if character == '\'' {
+            out.push('\'');
+        }
+        out.push(character);
+        // The server takes a backslash before the end of a line for a line that goes on.
+        if character == '\\' {
+            out.push_str("'+N'");
+        }
+    }
+    out.push('\'');
+}
+
+/// Writes a value, or null, as a literal of its column's type.
+pub(crate) fn literal(out: &mut String, value: Option<&Value>) -> Result<(), Fault> {
+    let invalid = |detail: String| Fault::new(StoreErrorKind::Invalid, detail);
+    match value {
+        None => out.push_str("NULL"),
+        Some(Value::Text(text)) => large(out, |out| text_literal(out, text)),
+        Some(Value::Int(n)) => out.push_str(&format!("CAST({n} AS bigint)")),
+        Some(Value::Time(at)) => out.push_str(&format!("CAST('{}' AS datetime2(3))", date(at.as_millis())?)),
+        Some(Value::Bytes(bytes)) => bytes_literal(out, bytes),
+        Some(Value::List(items)) => {
+            let json = list_to_json(items).map_err(invalid)?;
+            large(out, |out| text_literal(out, &json));
+        }
+    }
+    Ok(())
+}
+
+/// Pieces put together are cut at 8,000 bytes unless the first of them is of a large type.
+fn large(out: &mut String, write: impl FnOnce(&mut String)) {
+    out.push_str("CAST(N'' AS nvarchar(max))+");
+    write(out);
+}
+
+/// A time as the server reads it whatever its language; an error for one outside the server's calendar.
+pub(crate) fn date(ms: i64) -> Result<String, Fault> {
+    let found = calendar::Date::from_millis(ms);
+    let out_of_range =
+        || Fault::new(StoreErrorKind::Invalid, format!("a time out of range: {ms} ms since 1970"));
+    Ok(found.ok_or_else(out_of_range)?.to_string().replace(' ', "T"))
+}
+
+/// A row as [`emmer_store_relational`] reads it.
+pub(crate) struct RowCells<'a>(pub(crate) Vec<&'a ColumnData<'static>>);
+
+impl<'a> RowCells<'a> {
+    pub(crate) fn new(row: &'a Row) -> Self {
+        Self(row.cells().map(|(_, cell)| cell).collect())
+    }
+
+    fn cell(&self, at: usize) -> Result<&'a ColumnData<'static>, String> {
+        self.0.get(at).copied().ok_or_else(|| "is missing".to_owned())
+    }
+}
+
+impl Cells for RowCells<'_> {
+    fn text(&self, at: usize) -> Result<Option<&str>, String> {
+        match self.cell(at)? {
+            ColumnData::String(text) => Ok(text.as_deref()),
+            // A key.
+            ColumnData::Binary(bytes) => {
+                let utf8 = |bytes| str::from_utf8(bytes).map_err(|_| "is no UTF-8".to_owned());
+                bytes.as_deref().map(utf8).transpose()
+            }
+            _ => Err("is no text".to_owned()),
+        }
+    }
+
+    fn int(&self, at: usize) -> Result<Option<i64>, String> {
+        match self.cell(at)? {
+            ColumnData::I64(n) => Ok(*n),
+            ColumnData::I32(n) => Ok(n.map(i64::from)),
+            _ => Err("is no integer".to_owned()),
+        }
+    }
+
+    fn time(&self, at: usize) -> Result<Option<i64>, String> {
+        match self.cell(at)? {
+            ColumnData::DateTime2(found) => Ok(found.map(|moment| {
+                // Days since the year 1, and steps of ten to the minus scale seconds.
+                let (days, time) = (i64::from(moment.date().days()), moment.time());
+                let steps_per_second = 10_u64.pow(u32::from(time.scale().min(7)));
+                let of_day = time.increments().saturating_mul(1_000) / steps_per_second;
+                calendar::FIRST_MS + days * 86_400_000 + i64::try_from(of_day).unwrap_or(0)
+            })),
+            _ => Err("is no datetime2".to_owned()),
+        }
+    }
+
+    fn bytes(&self, at: usize) -> Result<Option<&[u8]>, String> {
+        match self.cell(at)? {
+            ColumnData::Binary(bytes) => Ok(bytes.as_deref()),
+            _ => Err("is no varbinary".to_owned()),
+        }
+    }
+
+    fn json(&self, at: usize) -> Result<Option<&str>, String> {
+        self.text(at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use emmer_core::Timestamp;
+
+    use super::*;
+
+    fn shown(value: Option<&Value>) -> String {
+        let mut out = String::new();
+        literal(&mut out, value).unwrap();
+        out
+    }
+
+    #[test]
+    fn literals_end_where_they_should() {
+        assert_eq!(shown(None), "NULL");
+        assert_eq!(shown(Some(&Value::Text("a'b\\\n".into()))), "CAST(N'' AS nvarchar(max))+N'a''b\\'+N'\n'");
+        assert_eq!(shown(Some(&Value::Bytes([0, 255].as_slice().into()))), "0x00ff");
+        assert_eq!(shown(Some(&Value::Int(i64::MIN))), "CAST(-9223372036854775808 AS bigint)");
+        let before = Value::Time(Timestamp::from_millis(-1));
+        assert_eq!(shown(Some(&before)), "CAST('1969-12-31T23:59:59.999' AS datetime2(3))");
+        assert!(literal(&mut String::new(), Some(&Value::Time(Timestamp::from_millis(i64::MAX)))).is_err());
+    }
+}

@@ -1,0 +1,166 @@
+//! What a store costs over its server's driver, on this machine, in one run: the two take turns, so that whatever else
+//! the machine does hits both; the numbers are medians.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use emmer_core::{SiloAddress, SiloEntry, SiloStatus, TableVersion, Timestamp};
+use emmer_store::silos::SILO_INSTANCES;
+use emmer_store::{SiloCommit, SiloTable};
+use futures_util::future::try_join_all;
+
+use super::Store;
+
+/// What a measurement returns.
+pub type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+/// The cluster measured.
+pub const CLUSTER: &str = "cost";
+const ROUNDS: usize = 2_000;
+const SILOS: u64 = 99;
+const WRITERS: usize = 20;
+const RACE: Duration = Duration::from_secs(4);
+
+/// The driver, with the statements a careful user would write by hand, on a table of its own that is like the store's.
+pub trait ByHand {
+    /// A membership commit in one transaction, each statement waiting for the answer of the one before: move the version
+    /// row on from `number - 1` to `number` if it is there, write the row of `silo`.
+    fn commit(&self, number: i64, silo: u64) -> impl Future<Output = Outcome<()>> + Send;
+
+    /// Reads the partition and every cell of it; the number of rows.
+    fn read(&self) -> impl Future<Output = Outcome<usize>> + Send;
+}
+
+/// The silo that is written.
+pub fn silo(n: u64) -> SiloEntry {
+    let endpoint = std::net::SocketAddr::from(([10, 0, 0, 1], 11_111));
+    let mut silo =
+        SiloEntry::new(SiloAddress::new(endpoint, n), SiloStatus::Active, Timestamp::from_millis(1));
+    silo.host_name = "host-17.rack-3.example.net".into();
+    silo.instance_name = "silo-17".into();
+    silo
+}
+
+/// Prints what the store at `url`, an empty database, costs. `by_hand` connects when the store has made its tables.
+///
+/// # Errors
+/// The server's.
+pub async fn measure<H: ByHand, F: Future<Output = Outcome<H>>>(
+    url: &str,
+    store: Store,
+    by_hand: impl FnOnce() -> F,
+) -> Outcome<()> {
+    let table = SiloTable::new((store.open)(url.to_owned()).await?, CLUSTER.parse()?);
+    table.ensure().await?;
+    let by_hand = by_hand().await?;
+    commits(&table, &by_hand).await?;
+    reads(&table, &by_hand).await?;
+    race(&table, url, store).await
+}
+
+/// The times of one side.
+#[derive(Default)]
+struct Times(Vec<Duration>);
+
+impl Times {
+    async fn take<T>(&mut self, work: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+        let begun = Instant::now();
+        let done = work.await?;
+        self.0.push(begun.elapsed());
+        Ok(done)
+    }
+
+    fn median(mut self) -> Duration {
+        self.0.sort_unstable();
+        self.0.get(self.0.len() / 2).copied().unwrap_or_default()
+    }
+}
+
+fn show(what: &str, took: Duration, floor: Duration) {
+    let ratio = took.as_secs_f64() / floor.as_secs_f64();
+    println!("{what}: median {:.0} us, {ratio:.2} of the driver", took.as_secs_f64() * 1e6);
+}
+
+async fn commits(table: &SiloTable, by_hand: &impl ByHand) -> Outcome<()> {
+    let (mut store, mut driver) = (Times::default(), Times::default());
+    let mut base = TableVersion::default();
+    for round in 0..ROUNDS as u64 {
+        let n = round % SILOS + 1;
+        base = store.take(commit(table, &base, n)).await?;
+        driver.take(by_hand.commit(round.cast_signed() + 1, n)).await?;
+    }
+    let floor = driver.median();
+    show("commit, the driver, statement by statement", floor, floor);
+    show("commit, the store", store.median(), floor);
+    Ok(())
+}
+
+async fn commit(table: &SiloTable, base: &TableVersion, n: u64) -> Outcome<TableVersion> {
+    match table.commit(base, vec![silo(n)], vec![]).await? {
+        SiloCommit::Committed(version) => Ok(version),
+        other => Err(format!("{other:?}").into()),
+    }
+}
+
+async fn reads(table: &SiloTable, by_hand: &impl ByHand) -> Outcome<()> {
+    let (mut store, mut driver, mut understood) = (Times::default(), Times::default(), Times::default());
+    for _ in 0..ROUNDS {
+        let count = driver.take(by_hand.read()).await?;
+        let read = async { Ok(table.store().read_partition(&SILO_INSTANCES, CLUSTER).await?) };
+        let rows = store.take(read).await?;
+        let (_, silos) = understood.take(async { Ok(table.read_all().await?) }).await?;
+        if (count, rows.len()) != (silos.len() + 1, silos.len() + 1) {
+            return Err(format!("{count} rows by hand, {} by the store", rows.len()).into());
+        }
+    }
+    let floor = driver.median();
+    show("read of 100 rows, the driver", floor, floor);
+    show("read of 100 rows, the store", store.median(), floor);
+    show("read of 100 rows, the store, as silos", understood.median(), floor);
+    Ok(())
+}
+
+async fn race(table: &SiloTable, url: &str, store: Store) -> Outcome<()> {
+    let alone = writers(vec![table.clone()]).await?;
+    let one_process = writers(vec![table.clone(); WRITERS]).await?;
+    let mut tables = Vec::new();
+    for _ in 0..WRITERS {
+        tables.push(SiloTable::new((store.open)(url.to_owned()).await?, CLUSTER.parse()?));
+    }
+    let processes = writers(tables).await?;
+    let per_second = |n: u64| n as f64 / RACE.as_secs_f64();
+    let ratio = |n: u64| n as f64 / alone as f64;
+    println!("one writer, reading the version before each commit: {:.0} commits/s", per_second(alone));
+    for (how, found) in [("sharing one store", one_process), ("with a store each", processes)] {
+        println!(
+            "{WRITERS} writers racing, {how}: {:.0} commits/s, {:.2} of one",
+            per_second(found),
+            ratio(found)
+        );
+    }
+    Ok(())
+}
+
+/// The commits of some writers that race.
+async fn writers(tables: Vec<SiloTable>) -> Outcome<u64> {
+    let done = Arc::new(AtomicU64::new(0));
+    let begun = Instant::now();
+    let tasks = (1..).zip(tables).map(|(n, table)| {
+        let done = done.clone();
+        tokio::spawn(async move {
+            while begun.elapsed() < RACE {
+                let base = table.read_version().await?;
+                if let SiloCommit::Committed(_) = table.commit(&base, vec![silo(n)], vec![]).await? {
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            Ok::<(), emmer_store::StoreError>(())
+        })
+    });
+    for ended in try_join_all(tasks).await? {
+        ended?;
+    }
+    Ok(done.load(Ordering::Relaxed))
+}
