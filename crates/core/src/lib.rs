@@ -33,3 +33,5 @@ pub use cluster::ClusterId;
 pub use grain::{GrainId, GrainKey, GrainTypeId};
 pub use silo::{SiloEntry, SiloStatus, TableVersion, Vote};
 pub use time::{Instant, Now, Timestamp};
+/// A kind of grain key.
+pub use uuid::Uuid;

@@ -15,7 +15,7 @@ pub use emmer_runtime::macro_support as __rt;
 
 pub use emmer_core::limits::Limits;
 pub use emmer_core::{
-    ClusterId, GrainId, GrainKey, SiloAddress, SiloEntry, SiloStatus, TableVersion, Timestamp, Vote,
+    ClusterId, GrainId, GrainKey, SiloAddress, SiloEntry, SiloStatus, TableVersion, Timestamp, Uuid, Vote,
 };
 pub use emmer_macros::{grain, grain_interface};
 pub use emmer_membership as membership;
