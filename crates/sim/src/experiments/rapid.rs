@@ -22,6 +22,7 @@ pub(super) fn run(options: &Options) -> Report {
     let columns = [
         "profile",
         "fault",
+        "seed",
         "silos",
         "faulty",
         "removed of them",
@@ -35,14 +36,24 @@ pub(super) fn run(options: &Options) -> Report {
     let mut report = Report::new("rapid", title, &columns);
     for profile in options.profiles_or(&[Profile::Default, Profile::Fast, Profile::Classic]) {
         for (fault, goal) in FAULTS {
-            one(&mut report, profile, silos, faulty, fault, goal);
+            for seed in 1..=options.seeds_or(1, 1) {
+                one(&mut report, Scenario::calm(profile, silos, seed.into()), profile, faulty, fault, goal);
+            }
         }
     }
     report
 }
 
-fn one(report: &mut Report, profile: Profile, silos: u32, faulty: u32, name: &'static str, goal: f64) {
-    let mut world = world(Scenario::calm(profile, silos, 1));
+fn one(
+    report: &mut Report,
+    scenario: Scenario,
+    profile: Profile,
+    faulty: u32,
+    name: &'static str,
+    goal: f64,
+) {
+    let (silos, seed) = (scenario.hosts, scenario.seed);
+    let mut world = world(scenario);
     if !settle(&mut world, Duration::from_secs(30), Duration::from_secs(1_200)) {
         return;
     }
@@ -89,6 +100,7 @@ fn one(report: &mut Report, profile: Profile, silos: u32, faulty: u32, name: &'s
     report.push(vec![
         profile.name().into(),
         name.into(),
+        seed.into(),
         silos.into(),
         victims.len().into(),
         times.len().into(),
