@@ -9,8 +9,9 @@ use emmer_store::validate::{self, Violation};
 use emmer_store::{
     BoxFuture, CommitOutcome, Mutation, Result, Row, StoreError, StoredRow, SystemStore, TableDecl, Value,
 };
-use emmer_store_keyvalue::{Failure, Fault, Known, Marks};
-use tokio::time::Instant;
+use emmer_store_keyvalue::marks::random;
+use emmer_store_keyvalue::{Contention, Failure, Fault, Known, Marks};
+use tokio::time::{Instant, sleep};
 
 use crate::client::Client;
 use crate::examine;
@@ -24,6 +25,7 @@ pub struct ConsulStore {
     client: Client,
     known: Known,
     marks: Marks,
+    contention: Contention,
     guesses: Guesses,
 }
 
@@ -47,8 +49,13 @@ impl ConsulStore {
     /// when nobody answers or there is no leader, `Refused` for a wrong token or certificate, or a token that may not read.
     pub async fn open(url: &str) -> Result<Self> {
         let client = Client::new(url, std::env::var("CONSUL_HTTP_TOKEN").ok())?;
-        let store =
-            Self { client, known: Known::default(), marks: Marks::random(), guesses: Guesses::default() };
+        let store = Self {
+            client,
+            known: Known::default(),
+            marks: Marks::random(),
+            contention: Contention::new(random()),
+            guesses: Guesses::default(),
+        };
         store.probe().await.map_err(|fault| store.fault(fault, "open"))?;
         Ok(store)
     }
@@ -186,11 +193,17 @@ impl SystemStore for ConsulStore {
         Box::pin(async move {
             let operation = || format!("commit {}/{partition}", table.name);
             self.checked(validate::commit(table, partition, &mutations), operation)?;
-            match self.run_commit(table, partition, &mutations).await {
-                Ok(outcome) => Ok(outcome),
-                Err(Failure::Nothing(fault)) => Err(self.fault(fault, operation())),
-                Err(Failure::Broken(fault)) => Ok(CommitOutcome::Unknown(self.fault(fault, operation()))),
+            let begun = Instant::now();
+            let outcome = match self.run_commit(table, partition, &mutations).await {
+                Ok(outcome) => outcome,
+                Err(Failure::Nothing(fault)) => return Err(self.fault(fault, operation())),
+                Err(Failure::Broken(fault)) => CommitOutcome::Unknown(self.fault(fault, operation())),
+            };
+            let wait = self.contention.wait(table.name, partition, &mutations, &outcome, begun.elapsed());
+            if !wait.is_zero() {
+                sleep(wait).await;
             }
+            Ok(outcome)
         })
     }
 

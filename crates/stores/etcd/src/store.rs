@@ -11,9 +11,10 @@ use emmer_store::{
     BoxFuture, CommitOutcome, Mutation, Result, Row, StoreError, StoreErrorKind, StoredRow, SystemStore,
     TableDecl, Value,
 };
-use emmer_store_keyvalue::{Failure, Fault, Known, document, layout};
+use emmer_store_keyvalue::marks::random;
+use emmer_store_keyvalue::{Contention, Failure, Fault, Known, document, layout};
 use serde_json::Value as Json;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use crate::client::Client;
 use crate::examine;
@@ -30,6 +31,7 @@ const APPEND_ROWS: usize = 100;
 pub struct EtcdStore {
     client: Client,
     known: Known,
+    contention: Contention,
 }
 
 impl fmt::Debug for EtcdStore {
@@ -51,7 +53,7 @@ impl EtcdStore {
     /// `Unavailable` when nobody answers, `Refused` for wrong credentials or certificates, or a user who may not read.
     pub async fn open(url: &str) -> Result<Self> {
         let client = Client::new(url, std::env::var("ETCDCTL_PASSWORD").ok())?;
-        let store = Self { client, known: Known::default() };
+        let store = Self { client, known: Known::default(), contention: Contention::new(random()) };
         let deadline = store.client.deadline();
         let opened = async {
             store.client.authenticate(deadline).await?;
@@ -276,11 +278,17 @@ impl SystemStore for EtcdStore {
         Box::pin(async move {
             let operation = || format!("commit {}/{partition}", table.name);
             self.checked(validate::commit(table, partition, &mutations), operation)?;
-            match self.run_commit(table, partition, &mutations).await {
-                Ok(outcome) => Ok(outcome),
-                Err(Failure::Nothing(fault)) => Err(self.fault(fault, operation())),
-                Err(Failure::Broken(fault)) => Ok(CommitOutcome::Unknown(self.fault(fault, operation()))),
+            let begun = Instant::now();
+            let outcome = match self.run_commit(table, partition, &mutations).await {
+                Ok(outcome) => outcome,
+                Err(Failure::Nothing(fault)) => return Err(self.fault(fault, operation())),
+                Err(Failure::Broken(fault)) => CommitOutcome::Unknown(self.fault(fault, operation())),
+            };
+            let wait = self.contention.wait(table.name, partition, &mutations, &outcome, begun.elapsed());
+            if !wait.is_zero() {
+                sleep(wait).await;
             }
+            Ok(outcome)
         })
     }
 

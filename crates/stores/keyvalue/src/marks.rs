@@ -15,15 +15,20 @@ pub struct Marks {
 impl Marks {
     /// A maker with a random name.
     pub fn random() -> Self {
-        let (a, b) = uuid::Uuid::new_v4().as_u64_pair();
-        // Six bits of a random UUID are fixed, at different places in its halves.
-        Self { maker: a ^ b.rotate_left(32), next: AtomicU64::new(1) }
+        Self { maker: random(), next: AtomicU64::new(1) }
     }
 
     /// A mark that nobody ever had.
     pub fn next(&self) -> String {
         format!("{:016x}.{}", self.maker, self.next.fetch_add(1, Ordering::Relaxed))
     }
+}
+
+/// 64 random bits.
+pub fn random() -> u64 {
+    let (a, b) = uuid::Uuid::new_v4().as_u64_pair();
+    // Six bits of a random UUID are fixed, at different places in its halves.
+    a ^ b.rotate_left(32)
 }
 
 #[cfg(test)]

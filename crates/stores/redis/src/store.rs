@@ -15,9 +15,10 @@ use emmer_store::{
     BoxFuture, CommitOutcome, Mutation, Result, Row, StoreError, StoreErrorKind, StoredRow, SystemStore,
     TableDecl, Value,
 };
-use emmer_store_keyvalue::{Failure, Fault, Known, Marks, document, layout};
+use emmer_store_keyvalue::marks::random;
+use emmer_store_keyvalue::{Contention, Failure, Fault, Known, Marks, document, layout};
 use redis::Value as Answer;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use crate::durability::{Server, clock};
 use crate::keys;
@@ -41,6 +42,7 @@ pub struct RedisStore {
     pub(crate) address: Address,
     pub(crate) link: Link,
     marks: Marks,
+    contention: Contention,
     known: Known,
     /// The partitions this store has written to the set of partitions, as their keys.
     registered: Mutex<BTreeSet<String>>,
@@ -73,6 +75,7 @@ impl RedisStore {
             address,
             link,
             marks: Marks::random(),
+            contention: Contention::new(random()),
             known: Known::default(),
             registered: Mutex::default(),
         };
@@ -370,19 +373,22 @@ impl SystemStore for RedisStore {
             let etag = self.marks.next();
             let arguments = Arguments::of_commit(table, partition, &mutations, &etag);
             self.small_enough(&arguments, operation)?;
+            let begun = Instant::now();
             let ended = self.run_commit(table, partition, &arguments, deadline, false).await;
-            match ended {
-                Ok(Some(at)) => return Ok(CommitOutcome::Conflict(at)),
+            let outcome = match ended {
+                Ok(Some(at)) => CommitOutcome::Conflict(at),
                 Err(Failure::Nothing(fault)) => return Err(self.fault(fault, operation())),
-                Err(Failure::Broken(fault)) => {
-                    return Ok(CommitOutcome::Unknown(self.fault(fault, operation())));
-                }
-                Ok(None) => {}
+                Err(Failure::Broken(fault)) => CommitOutcome::Unknown(self.fault(fault, operation())),
+                Ok(None) => match self.wait(deadline).await {
+                    Ok(()) => committed(&mutations, &etag),
+                    Err(fault) => CommitOutcome::Unknown(self.fault(fault, operation())),
+                },
+            };
+            let wait = self.contention.wait(table.name, partition, &mutations, &outcome, begun.elapsed());
+            if !wait.is_zero() {
+                sleep(wait).await;
             }
-            match self.wait(deadline).await {
-                Ok(()) => Ok(committed(&mutations, &etag)),
-                Err(fault) => Ok(CommitOutcome::Unknown(self.fault(fault, operation()))),
-            }
+            Ok(outcome)
         })
     }
 
