@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use emmer_store::{Mutation, StoredRow, TableDecl};
+use emmer_store::{Examination, Mutation, StoredRow, TableDecl};
 use emmer_store_relational::{Answer, Driver, Failure, Fault, Limits, Request, stored_row};
 use mysql_async::{Error, Value};
 
 use crate::commit::{Commit, Judge, Script};
 use crate::connection::{Connection, Cut, Said};
+use crate::examine;
 use crate::fault;
 use crate::place::Place;
 use crate::sql::TableSql;
@@ -143,6 +144,10 @@ impl Driver for MysqlDriver {
 
     async fn ensure(&self, connection: &mut Connection, tables: &[&'static TableDecl]) -> Result<(), Fault> {
         tables::ensure(connection, tables).await
+    }
+
+    async fn examine(&self, connection: &mut Connection) -> Result<Examination, Fault> {
+        examine::examine(connection).await
     }
 }
 

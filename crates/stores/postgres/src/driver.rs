@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use emmer_store::{StoreErrorKind, StoredRow, TableDecl, Value};
+use emmer_store::{Examination, StoreErrorKind, StoredRow, TableDecl, Value};
 use emmer_store_relational::{Answer, Driver, Failure, Fault, Limits, Request, statements, stored_row};
 
 use crate::connection::{self, Connection, Parameters};
 use crate::dialect::Postgres;
+use crate::examine;
 use crate::place::Place;
 use crate::sql::{AppendParameters, CommitParameters, Query, TableSql};
 use crate::tables;
@@ -105,6 +106,10 @@ impl Driver for PostgresDriver {
 
     async fn ensure(&self, connection: &mut Connection, tables: &[&'static TableDecl]) -> Result<(), Fault> {
         tables::ensure(connection, tables).await
+    }
+
+    async fn examine(&self, connection: &mut Connection) -> Result<Examination, Fault> {
+        examine::examine(connection).await
     }
 }
 

@@ -14,6 +14,7 @@
 mod connection;
 mod dialect;
 mod driver;
+mod examine;
 mod fault;
 mod place;
 mod sql;

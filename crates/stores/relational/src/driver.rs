@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use emmer_store::{Mutation, Row, StoredRow, TableDecl, Value};
+use emmer_store::{Examination, Mutation, Row, StoredRow, TableDecl, Value};
 
 use crate::fault::{Failure, Fault};
 use crate::limits::Limits;
@@ -124,4 +124,13 @@ pub trait Driver: Send + Sync + 'static {
         connection: &mut Self::Connection,
         tables: &[&'static TableDecl],
     ) -> impl Future<Output = Result<(), Fault>> + Send;
+
+    /// What the server says about itself, for an operator. A driver whose server says nothing keeps this default.
+    fn examine(
+        &self,
+        connection: &mut Self::Connection,
+    ) -> impl Future<Output = Result<Examination, Fault>> + Send {
+        let _ = connection;
+        async { Ok(Examination::default()) }
+    }
 }

@@ -56,6 +56,7 @@ pub use store::Relational;
 pub mod __store {
     pub use emmer_core::Timestamp;
     pub use emmer_store::{
-        BoxFuture, CommitOutcome, Mutation, Result, Row, StoredRow, SystemStore, TableDecl, Value,
+        BoxFuture, CommitOutcome, Examination, Mutation, Result, Row, StoredRow, SystemStore, TableDecl,
+        Value,
     };
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use emmer_core::Timestamp;
 use emmer_store::validate::{self, Violation};
 use emmer_store::{
-    BoxFuture, CommitOutcome, Mutation, Result, Row, StoreError, StoreErrorKind, StoredRow, SystemStore,
-    TableDecl, Value,
+    BoxFuture, CommitOutcome, Examination, Mutation, Result, Row, StoreError, StoreErrorKind, StoredRow,
+    SystemStore, TableDecl, Value,
 };
 use tokio::time::{Instant, timeout_at};
 
@@ -370,6 +370,19 @@ impl<D: Driver> SystemStore for Relational<D> {
             }
         })
     }
+
+    fn examine(&self) -> BoxFuture<'_, Result<Examination>> {
+        Box::pin(async move {
+            let error = |fault: Fault| fault.at(&self.name, "examine".to_owned());
+            let deadline = self.deadline();
+            let mut lease = self.pool.acquire(deadline).await.map_err(error)?;
+            let connection = lease.connection().map_err(error)?;
+            let found = timeout_at(deadline, self.driver.examine(connection)).await;
+            found
+                .unwrap_or_else(|_| Err(Fault::unavailable("the server does not answer in time")))
+                .map_err(error)
+        })
+    }
 }
 
 /// Makes a type with a field `inner: Relational<_>` the system store that its field is.
@@ -463,6 +476,12 @@ macro_rules! relational_store {
                 cutoff: $crate::__store::Timestamp,
             ) -> $crate::__store::BoxFuture<'a, $crate::__store::Result<u64>> {
                 self.inner.delete_older_than(table, partition, column, cutoff)
+            }
+
+            fn examine(
+                &self,
+            ) -> $crate::__store::BoxFuture<'_, $crate::__store::Result<$crate::__store::Examination>> {
+                self.inner.examine()
             }
         }
     };

@@ -7,8 +7,8 @@ use std::thread::JoinHandle;
 use emmer_core::Timestamp;
 use emmer_store::validate::{self, Violation};
 use emmer_store::{
-    BoxFuture, CommitOutcome, Mutation, Result, Row, StoreError, StoreErrorKind, StoredRow, SystemStore,
-    TableDecl, Value,
+    BoxFuture, CommitOutcome, Examination, FindingLevel, FindingSubject, Mutation, Result, Row, StoreError,
+    StoreErrorKind, StoredRow, SystemStore, TableDecl, Value,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -303,6 +303,21 @@ impl SystemStore for SqliteStore {
             };
             let end = self.write(work).await;
             self.settled(end, operation)
+        })
+    }
+
+    fn examine(&self) -> BoxFuture<'_, Result<Examination>> {
+        Box::pin(async move {
+            let mut found = Examination::of("SQLite", rusqlite::version());
+            if !self.name.contains("synchronous=full") {
+                found.add(
+                    FindingLevel::Note,
+                    FindingSubject::Durability,
+                    "commits that were answered survive every process; when the host loses its power the newest may be \
+                     gone, unless the URL says synchronous=full",
+                );
+            }
+            Ok(found)
         })
     }
 }

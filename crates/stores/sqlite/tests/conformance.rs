@@ -7,6 +7,7 @@ use std::sync::Arc;
 use emmer_store::conformance;
 use emmer_store::{BoxFuture, Result, SystemStore};
 use emmer_store_sqlite::SqliteStore;
+use emmer_test_servers::report::conformed;
 
 async fn conforms(url: String) {
     let open = || -> BoxFuture<'static, Result<Arc<dyn SystemStore>>> {
@@ -15,6 +16,8 @@ async fn conforms(url: String) {
     };
     let report = conformance::run(&open, &mut |line| println!("{line}")).await;
     assert!(report.is_success(), "{report}");
+    let found = SqliteStore::open(&url).unwrap().examine().await.unwrap();
+    conformed("sqlite", &format!("{} {}", found.server, found.version), report.passed.len());
 }
 
 #[tokio::test]
