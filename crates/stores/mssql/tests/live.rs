@@ -52,7 +52,7 @@ async fn it_passes_what_every_store_passes() {
             _ => suite::writers::crosswise(&url, STORE).await,
         }
     }
-    suite::refused::dropped(&url, STORE).await;
+    refused::dropped(&url, STORE).await;
     let store = STORE.patient(&url).await;
     store.delete_older_than(&NUMBERS, "p", "At", Timestamp::from_millis(0)).await.unwrap();
 }
@@ -60,7 +60,7 @@ async fn it_passes_what_every_store_passes() {
 /// Needs no server.
 #[tokio::test]
 async fn where_there_is_no_server_it_is_unavailable() {
-    suite::refused::silent(|port| format!("mssql://sa:only-for-tests@127.0.0.1:{port}/emmer"), STORE).await;
+    refused::silent(|port| format!("mssql://sa:only-for-tests@127.0.0.1:{port}/emmer"), STORE).await;
     let closed = emmer_test_servers::process::free_port().unwrap();
     let cases = [
         (format!("mssql://sa:s3cret@127.0.0.1:{closed}/emmer"), StoreErrorKind::Unavailable, "refused"),
