@@ -21,14 +21,15 @@ use emmer_core::{Instant, Now, SiloAddress, SiloStatus};
 
 use crate::api::Effect;
 use crate::membership::Membership;
-use crate::monitor::monitors_of;
+use crate::monitor::monitors_to_be;
 use crate::planted::Bug;
 use crate::timers::Timer;
 
 /// The state of the fence.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Fence {
-    /// The monitors of this silo, and the latest moment at which each is known to have heard it.
+    /// The monitors of this silo, and the latest moment at which each is known to have heard it. Silos that are Joining are among
+    /// them, although they do not probe yet: they may be Active, and vote, before this silo hears of it.
     heard: BTreeMap<SiloAddress, Instant>,
     /// The latest moment at which this silo is known to have been alive to the cluster.
     confirmed: Instant,
@@ -65,7 +66,7 @@ impl Membership {
         }
         let config = &self.config;
         let monitors =
-            monitors_of(&self.view, &self.me.address, config.num_probe_rings, config.num_probed_silos);
+            monitors_to_be(&self.view, &self.me.address, config.num_probe_rings, config.num_probed_silos);
         let applies = self.fence_applies();
         if applies && !self.fence.armed {
             // The view that says Active may be old when it comes. Certain is that the row was Joining when this silo wished for

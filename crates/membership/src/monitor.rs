@@ -44,9 +44,33 @@ const EXACT_MONITORS_SILOS: usize = 64;
 /// The Active silos that probe `me` in `view`. In large clusters a few are left out: those that come to `me` only because
 /// their first choice on a ring was taken already.
 pub(crate) fn monitors_of(view: &View, me: &SiloAddress, rings: u32, wanted: u32) -> BTreeSet<SiloAddress> {
+    find_monitors(view, me, rings, wanted, |status| status == SiloStatus::Active)
+}
+
+/// The same with those that are Joining: a later view, which has not come yet, may say that they are Active.
+pub(crate) fn monitors_to_be(
+    view: &View,
+    me: &SiloAddress,
+    rings: u32,
+    wanted: u32,
+) -> BTreeSet<SiloAddress> {
+    find_monitors(view, me, rings, wanted, |status| {
+        matches!(status, SiloStatus::Active | SiloStatus::Joining)
+    })
+}
+
+fn find_monitors(
+    view: &View,
+    me: &SiloAddress,
+    rings: u32,
+    wanted: u32,
+    probes: impl Fn(SiloStatus) -> bool,
+) -> BTreeSet<SiloAddress> {
     if view.ring(0).len() <= EXACT_MONITORS_SILOS {
         return view
-            .active()
+            .members()
+            .iter()
+            .filter(|row| probes(row.status))
             .map(|row| row.address)
             .filter(|silo| silo != me && ring_targets(view, silo, rings, wanted).contains(me))
             .collect();
@@ -66,7 +90,7 @@ pub(crate) fn monitors_of(view: &View, me: &SiloAddress, rings: u32, wanted: u32
         let nth = i / rings;
         let silo = before.nth(nth).map(|(_, at)| &view.members()[*at as usize]);
         if let Some(silo) = silo
-            && silo.status == SiloStatus::Active
+            && probes(silo.status)
             && !silo.address.same_endpoint(me)
         {
             found.insert(silo.address);
