@@ -32,6 +32,8 @@ pub const SCHEMES: &[&str] = &[
     "etcd",
     #[cfg(feature = "mysql")]
     "mariadb",
+    #[cfg(feature = "mssql")]
+    "mssql",
     #[cfg(feature = "mysql")]
     "mysql",
     #[cfg(feature = "postgres")]
@@ -42,6 +44,8 @@ pub const SCHEMES: &[&str] = &[
     "rediss",
     #[cfg(feature = "sqlite")]
     "sqlite",
+    #[cfg(feature = "mssql")]
+    "sqlserver",
     #[cfg(feature = "zookeeper")]
     "zookeeper",
 ];
@@ -75,6 +79,8 @@ pub async fn open(url: &str) -> Result<Arc<dyn SystemStore>, StoreError> {
         "consul" => Ok(Arc::new(emmer_store_consul::ConsulStore::open(url).await?)),
         #[cfg(feature = "etcd")]
         "etcd" => Ok(Arc::new(emmer_store_etcd::EtcdStore::open(url).await?)),
+        #[cfg(feature = "mssql")]
+        "mssql" | "sqlserver" => Ok(Arc::new(emmer_store_mssql::MssqlStore::open(url).await?)),
         #[cfg(feature = "mysql")]
         "mariadb" | "mysql" => Ok(Arc::new(emmer_store_mysql::MysqlStore::open(url).await?)),
         #[cfg(feature = "postgres")]
@@ -103,13 +109,15 @@ pub async fn open(url: &str) -> Result<Arc<dyn SystemStore>, StoreError> {
 /// As [`open`]'s for a URL it does not understand.
 pub fn schema(url: &str) -> Result<Option<String>, StoreError> {
     let parsed = parsed(url)?;
-    #[cfg(any(feature = "mysql", feature = "postgres"))]
+    #[cfg(any(feature = "mssql", feature = "mysql", feature = "postgres"))]
     let tables = [&emmer_store::silos::SILO_INSTANCES, &emmer_store::state::GRAIN_STATE];
     Ok(match parsed.scheme() {
         #[cfg(feature = "mysql")]
         "mariadb" => {
             Some(emmer_store_mysql::MysqlStore::script(emmer_store_mysql::Flavour::MariaDb, &tables))
         }
+        #[cfg(feature = "mssql")]
+        "mssql" | "sqlserver" => Some(emmer_store_mssql::MssqlStore::script(&tables)),
         #[cfg(feature = "mysql")]
         "mysql" => Some(emmer_store_mysql::MysqlStore::script(emmer_store_mysql::Flavour::MySql, &tables)),
         #[cfg(feature = "postgres")]
