@@ -2,7 +2,7 @@
 //!
 //! A server does a commit that loses as quickly as one that wins, and every loser reads the row again: 20 writers that come
 //! back at once would keep it busy with 19 losers for each winner. So a store waits a random time before it tells that a
-//! commit lost, from a window that grows with losses and shrinks with wins until about every third commit loses. A single
+//! commit lost, from a window that grows with losses and shrinks with wins until about every second commit loses. A single
 //! loss costs next to nothing.
 
 use std::collections::BTreeMap;
@@ -12,11 +12,13 @@ use std::time::{Duration, Instant};
 
 use emmer_store::{CommitOutcome, Mutation};
 
-/// The window after the first loss, in parts of what the attempt took.
+/// The window after the first loss, in parts of what the quickest of the lost attempts took (others waited in the crowd).
 const FIRST_WINDOW_PARTS: u32 = 4;
-/// How a loss and a win count: where they balance, one commit in three loses.
+/// How a loss and a win count.
 const LOSS: u32 = 2;
 const WIN: u32 = 1;
+/// A win counts for more the wider the window is: by so many parts of the losses that made it.
+const COOLING_PARTS: u32 = 8;
 /// Losses beyond this widen the window no more: it has doubled for each two of them.
 const HEAT_MAX: u32 = 20;
 /// The longest anybody waits.
@@ -29,6 +31,7 @@ const ROWS_MAX: usize = 1_000;
 #[derive(Clone, Copy, Debug)]
 struct Heat {
     level: u32,
+    quickest: Duration,
     since: Instant,
 }
 
@@ -76,7 +79,7 @@ impl Contention {
         }
         let name = name();
         if let Some(heat) = rows.get_mut(&name) {
-            heat.level = heat.level.saturating_sub(WIN);
+            heat.level = heat.level.saturating_sub(WIN + heat.level / COOLING_PARTS);
             if heat.level == 0 {
                 rows.remove(&name);
             }
@@ -89,12 +92,13 @@ impl Contention {
             rows.clear();
         }
         let now = Instant::now();
-        let heat = rows.entry(name).or_insert(Heat { level: 0, since: now });
+        let heat = rows.entry(name).or_insert(Heat { level: 0, quickest: took, since: now });
         if now.duration_since(heat.since) > COLD_AFTER {
-            heat.level = 0;
+            (heat.level, heat.quickest) = (0, took);
         }
         heat.since = now;
-        let window = (took / FIRST_WINDOW_PARTS).saturating_mul(1 << (heat.level / 2)).min(WAIT_MAX);
+        heat.quickest = heat.quickest.min(took);
+        let window = (heat.quickest / FIRST_WINDOW_PARTS).saturating_mul(1 << (heat.level / 2)).min(WAIT_MAX);
         heat.level = (heat.level + LOSS).min(HEAT_MAX);
         drop(rows);
         window.mul_f64(self.fraction())
