@@ -255,7 +255,8 @@ fn tests(context: &Context) -> Result<Vec<Row>, String> {
     let group_rows: Vec<_> = groups.iter().map(group_row).collect();
     let mut rows = vec![test_row(&ran, &reader.failed, &group_rows)];
     rows.extend(group_rows);
-    rows.extend(stores::rows(&told, &groups, context.options.ci));
+    let whole = context.options.packages.is_empty();
+    rows.extend(stores::rows(&told, &groups, context.options.ci, whole));
     Ok(rows)
 }
 

@@ -36,7 +36,7 @@ pub(crate) const STORES: &[Store] = &[
         server: None,
         feature: Some("mssql"),
         variable: Some("TEST_MSSQL_URL"),
-        ..store("sqlserver", "emmer-store-mssql", &["sqlserver"])
+        ..store("sqlserver", "emmer-store-mssql", &["mssql", "sqlserver"])
     },
     Store {
         server: None,
@@ -82,15 +82,15 @@ impl Told {
     }
 }
 
-/// The lines of the table, for the stores whose packages were tested.
-pub(crate) fn rows(told: &Told, groups: &[Group], ci: bool) -> Vec<Row> {
-    STORES.iter().filter_map(|store| row(store, told, groups, ci)).collect()
+/// The lines of the table, for the stores whose packages were tested; of a `whole` run all of them.
+pub(crate) fn rows(told: &Told, groups: &[Group], ci: bool, whole: bool) -> Vec<Row> {
+    STORES.iter().filter_map(|store| row(store, told, groups, ci, whole)).collect()
 }
 
-fn row(store: &Store, told: &Told, groups: &[Group], ci: bool) -> Option<Row> {
+fn row(store: &Store, told: &Told, groups: &[Group], ci: bool, whole: bool) -> Option<Row> {
     let krate = store.package.replace('-', "_");
     let groups: Vec<&Group> = groups.iter().filter(|group| group.krate == krate).collect();
-    if groups.is_empty() {
+    if groups.is_empty() && !whole {
         return None;
     }
     let sum = |of: fn(&Group) -> usize| groups.iter().map(|group| of(group)).sum::<usize>();
@@ -136,17 +136,22 @@ mod tests {
         );
         assert_eq!(told.skipped.len(), 1);
         let groups = [group("emmer_store_redis", 0), group("emmer_store_etcd", 0), group("emmer_core", 0)];
-        let rows = rows(&told, &groups, true);
+        let rows = rows(&told, &groups, true, false);
         let shown: Vec<_> = rows.iter().map(|row| (row.name.trim(), row.counts.failed)).collect();
         assert_eq!(shown, [("store redis", 0), ("store etcd", 1)]);
         assert_eq!(rows[0].note, "Redis 7.0.15: 42 conformance cases, 7 tests");
-        assert!(matches!(super::rows(&told, &groups, false)[1].verdict, Verdict::Skipped(_)));
+        assert_eq!(super::rows(&told, &groups, false, true).len(), STORES.len());
+        assert!(matches!(super::rows(&told, &groups, false, false)[1].verdict, Verdict::Skipped(_)));
     }
 
     #[test]
     fn failed_tests_are_counted_with_their_crates_only() {
-        let rows =
-            rows(&Told::parse("conformed\tredis\tRedis 7\t42\n"), &[group("emmer_store_redis", 2)], true);
+        let rows = rows(
+            &Told::parse("conformed\tredis\tRedis 7\t42\n"),
+            &[group("emmer_store_redis", 2)],
+            true,
+            false,
+        );
         assert_eq!(
             (rows[0].counts.failed, &rows[0].verdict),
             (0, &Verdict::Failed("2 of 9 tests".to_owned()))
