@@ -221,13 +221,6 @@ impl Compared {
         Goal::at_most(title, reached, at_most)
     }
 
-    /// A goal: at most so much wall time, in nanoseconds for each operation.
-    pub fn goal_wall(&self, what: &str, threads: usize, contender: &str, at_most: f64) -> Goal {
-        let reached = self.spread(what, threads, contender, Sample::wall_each).map(|s| s.median);
-        let title = format!("{contender}, {what}, {threads} threads: wall ns for each");
-        Goal::at_most(title, reached, at_most)
-    }
-
     /// A goal: at most so many times the wall time of a floor.
     pub fn goal_wall_times(
         &self,
@@ -262,8 +255,10 @@ fn drop_empty_columns(report: &mut Report) {
     }
 }
 
+/// Whether a sample belongs to a row. One without an operation does not: on a machine that is busy with other things a
+/// short run can pass without a single answer, and says nothing.
 fn is(sample: &Sample, what: &str, threads: usize, contender: &str) -> bool {
-    sample.what == what && sample.threads == threads && sample.contender == contender
+    sample.operations > 0 && sample.what == what && sample.threads == threads && sample.contender == contender
 }
 
 #[cfg(test)]
