@@ -86,6 +86,8 @@ struct Row {
     entry: SiloEntry,
     /// When IAmAliveTime last moved (or the row was inserted), in true time.
     alive_at: VirtualTime,
+    /// The time before that, and the value it had.
+    alive_before: Option<(VirtualTime, Timestamp)>,
 }
 
 impl Table {
@@ -102,6 +104,12 @@ impl Table {
     /// When the row of `silo` was last touched or inserted.
     pub fn alive_at(&self, silo: &SiloAddress) -> Option<VirtualTime> {
         self.rows.get(silo).map(|row| row.alive_at)
+    }
+
+    /// When the row of `silo` was touched the time before last, and the IAmAliveTime it had until the last touch: what a silo
+    /// knows whose read is a little older than that.
+    pub fn alive_before(&self, silo: &SiloAddress) -> Option<(VirtualTime, Timestamp)> {
+        self.rows.get(silo).and_then(|row| row.alive_before)
     }
 
     /// Every row, by address.
@@ -237,7 +245,7 @@ impl Table {
         self.content = self.content.wrapping_add(row_hash(new));
         match self.rows.entry(new.address) {
             Entry::Vacant(slot) => {
-                slot.insert(Row { entry: new.clone(), alive_at: at });
+                slot.insert(Row { entry: new.clone(), alive_at: at, alive_before: None });
                 None
             }
             Entry::Occupied(mut slot) => {
@@ -254,6 +262,7 @@ impl Table {
     pub fn touch(&mut self, at: VirtualTime, silo: &SiloAddress, time: Timestamp) -> bool {
         self.rows.get_mut(silo).is_some_and(|row| {
             if row.entry.i_am_alive_time != time {
+                row.alive_before = Some((row.alive_at, row.entry.i_am_alive_time));
                 row.alive_at = at;
                 row.entry.i_am_alive_time = time;
             }

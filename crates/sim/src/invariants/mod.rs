@@ -27,8 +27,9 @@ mod i8_fence;
 mod join_connectivity;
 
 use std::fmt;
+use std::time::Duration;
 
-use emmer_core::SiloAddress;
+use emmer_core::{SiloAddress, Timestamp};
 use emmer_membership::View;
 
 use crate::host::Hosts;
@@ -36,6 +37,10 @@ use crate::process::Process;
 use crate::scenario::Scenario;
 use crate::table::{Record, Table};
 use crate::time::VirtualTime;
+
+/// How old the read behind a commit may be when it arrives: a silo reads again before it counts votes when its read is older than
+/// 2.5 s, and the commit is on its way for a while.
+const READ_AGE: Duration = Duration::from_secs(5);
 
 /// What the invariants may see.
 #[derive(Clone, Copy, Debug)]
@@ -61,15 +66,20 @@ impl<'a> Facts<'a> {
     }
 
     /// Whether the row of `silo` may look stale to `observer`: not touched for more than `share` of the time that
-    /// makes a row stale, or (where clocks are compared) touched by a clock that is that far behind.
+    /// makes a row stale, or (where clocks are compared) touched by a clock that is that far behind. What the observer knows is a
+    /// read that may be older than the last touch.
     pub fn may_look_stale(&self, silo: &SiloAddress, observer: &Process, share: f64) -> bool {
         let config = &self.scenario.config;
         let bound = config.stale_after().mul_f64(share);
         let (Some(alive_at), Some(row)) = (self.table.alive_at(silo), self.table.row(silo)) else {
             return true;
         };
-        let behind = observer.now(self.now).wall.saturating_since(row.i_am_alive_time);
-        self.now.since(alive_at) >= bound || (!config.moving_staleness && behind >= bound)
+        let wall = observer.now(self.now).wall;
+        let looks_stale = |at: VirtualTime, value: Timestamp| {
+            self.now.since(at) >= bound || (!config.moving_staleness && wall.saturating_since(value) >= bound)
+        };
+        let before = self.table.alive_before(silo).filter(|_| self.now.since(alive_at) < READ_AGE);
+        looks_stale(alive_at, row.i_am_alive_time) || before.is_some_and(|(at, value)| looks_stale(at, value))
     }
 
     /// Whether a later process ever ran on the endpoint of `silo`.
