@@ -1,6 +1,8 @@
 //! Random scenarios: every seed runs twice with equal hashes and violates nothing; every seed that ever failed is
 //! run again.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use emmer_sim::{Scenario, Swarm, run};
 
 /// Seeds that ever violated an invariant, one a line; what follows the number says what it was.
