@@ -22,8 +22,10 @@ use crate::pool::Pool;
 
 /// How long making tables takes at most once the server is reached: others may be making them.
 const ENSURE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often a request is sent that others made fail.
-const ATTEMPTS_MAX: u32 = 8;
+/// How often a request is sent that others made fail: many writers that lock crosswise lose many times, and each time at once.
+const ATTEMPTS_MAX: u32 = 64;
+/// How often a read is sent whose connection broke.
+const BROKEN_MAX: u32 = 8;
 /// The rows a clean-up deletes in one statement.
 const CLEAN_UP_ROWS: u64 = 5_000;
 
@@ -99,7 +101,7 @@ impl<D: Driver> Relational<D> {
         loop {
             match self.send(table, request, deadline).await {
                 Err(Failure::Broken(_))
-                    if repeatable && attempt < ATTEMPTS_MAX && Instant::now() < deadline => {}
+                    if repeatable && attempt < BROKEN_MAX && Instant::now() < deadline => {}
                 Err(Failure::Again(_)) if attempt < ATTEMPTS_MAX && Instant::now() < deadline => {}
                 ended => return ended,
             }
