@@ -10,7 +10,7 @@ use crate::values::RowCells;
 
 /// Makes what is missing of `tables`, one process at a time, in one transaction.
 pub(crate) async fn ensure(connection: &mut Connection, tables: &[&'static TableDecl]) -> Result<(), Fault> {
-    if missing(connection, tables).await?.is_empty() {
+    if schema::is_all_there(missing(connection, tables).await)? {
         return Ok(());
     }
     let lock = "SET XACT_ABORT ON; BEGIN TRANSACTION; DECLARE @locked int; \

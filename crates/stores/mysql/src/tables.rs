@@ -23,7 +23,7 @@ pub(crate) async fn ensure(connection: &mut Connection, tables: &[&'static Table
     // Left in the middle, the connection is closed, and the server frees the lock.
     connection.in_flight = true;
     let conn = connection.raw();
-    if !missing(conn, dialect, tables).await?.is_empty() {
+    if !schema::is_all_there(missing(conn, dialect, tables).await)? {
         make(conn, dialect, tables).await?;
     }
     connection.in_flight = false;

@@ -33,6 +33,12 @@ async fn it_conforms_whatever_the_server_defaults_to() {
     suite::conforms(&format!("{}?pool_max=1&{PATIENT}", server.url("emmer")), STORE).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_of_an_older_program_is_brought_forward_by_many_at_once() {
+    let Some(server) = MariadbServer::start_or_skip("a_table_of_an_older_program") else { return };
+    suite::forward::by_many_at_once(&server.url("emmer"), STORE).await;
+}
+
 /// A commit larger than the server takes at once goes in several texts, and is one commit all the same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_larger_than_a_packet_is_one_commit() {

@@ -16,7 +16,7 @@ const MAKING_LOCK: i64 = 0x65_6d_6d_65_72_01;
 pub(crate) async fn ensure(connection: &mut Connection, tables: &[&'static TableDecl]) -> Result<(), Fault> {
     // Left in the middle, the connection is closed and the server rolls back.
     connection.in_flight = true;
-    if !missing(&connection.client, tables).await?.is_empty() {
+    if !schema::is_all_there(missing(&connection.client, tables).await)? {
         make(&connection.client, tables).await?;
     }
     // Plans and types of what was there before are void.

@@ -5,9 +5,10 @@
 //! table nobody recorded, was made by another program and is refused rather than guessed at.
 
 use emmer_store::validate::{PARTITION_KEY_BYTES_MAX, ROW_KEY_BYTES_MAX};
-use emmer_store::{Column, TableDecl};
+use emmer_store::{Column, StoreErrorKind, TableDecl};
 
 use crate::dialect::{Dialect, SqlType};
+use crate::fault::Fault;
 use crate::names::{ETAG, Names, index, quoted};
 
 /// How this crate lays out tables; a database with another number was made by another version.
@@ -165,6 +166,22 @@ pub fn missing(
         }
     }
     Ok(script)
+}
+
+/// Whether a look taken without the lock of those who make tables found all there.
+///
+/// A look is several queries. When somebody brings a table forward in between, the columns seen are the old ones and the
+/// version is the new one, which looks like another program's table: so a refusal holds only when it is found again
+/// under the lock.
+///
+/// # Errors
+/// The look failed.
+pub fn is_all_there(look: Result<Vec<String>, Fault>) -> Result<bool, Fault> {
+    match look {
+        Ok(script) => Ok(script.is_empty()),
+        Err(fault) if fault.kind == StoreErrorKind::Corrupt => Ok(false),
+        Err(fault) => Err(fault),
+    }
 }
 
 /// The statements that bring a table that is there to its declaration; none are needed, or it is an error, unless its

@@ -5,7 +5,7 @@
 use emmer_store::silos::SILO_INSTANCES;
 use emmer_store::{Column, ColumnType, TableDecl};
 use emmer_store_relational::schema::{self, Found, FoundTable};
-use emmer_store_relational::{Dialect, Names, SqlType, Statements, names, statements};
+use emmer_store_relational::{Dialect, Fault, Names, SqlType, Statements, names, statements};
 
 /// Upper case, brackets, numbered parameters with a letter, types reported otherwise than declared.
 struct Loud;
@@ -182,4 +182,17 @@ fn what_others_made_is_refused() {
     let mut other = found(3);
     other.tables[0].columns.pop();
     assert!(missing(&other).is_err());
+}
+
+/// The columns of before and the version of after, as a look sees it while another process brings the table forward.
+#[test]
+fn a_refusal_without_the_lock_is_only_a_suspicion() {
+    let mut torn = found(3);
+    torn.tables[0].columns.retain(|(name, _)| name != "AT");
+    let look = |found: &Found| missing(found).map_err(Fault::corrupt);
+    assert_eq!(schema::is_all_there(look(&torn)), Ok(false));
+    assert_eq!(schema::is_all_there(look(&found(2))), Ok(false));
+    assert_eq!(schema::is_all_there(look(&found(3))), Ok(true));
+    let away = Fault::unavailable("away");
+    assert_eq!(schema::is_all_there(Err(away.clone())), Err(away));
 }

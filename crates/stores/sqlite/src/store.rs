@@ -170,8 +170,7 @@ impl SystemStore for SqliteStore {
                 self.checked(validate::table(table), operation)?;
             }
             let wanted = tables.to_vec();
-            let missing =
-                self.read(operation, move |session| tables::missing(&session.conn, &wanted)).await?;
+            let missing = self.read(operation, move |session| tables::look(&session.conn, &wanted)).await?;
             if missing.is_empty() {
                 // The usual start: nobody waits for the write lock.
                 return Ok(());

@@ -22,10 +22,17 @@ pub(crate) enum Lack {
     Parts(&'static TableDecl, String),
 }
 
-/// What the file lacks of `tables`.
+/// What the file lacks of `tables`, looked at without a lock: as of one moment, so that a table which somebody brings
+/// forward meanwhile is seen as before or as after, never with the columns of one and the version of the other.
+pub(crate) fn look(conn: &Connection, tables: &[&'static TableDecl]) -> Result<Vec<Lack>, Fault> {
+    let moment = conn.unchecked_transaction()?;
+    missing(&moment, tables)
+}
+
+/// What the file lacks of `tables`, inside a transaction.
 ///
 /// Fails as corrupt when the file or one of them has another shape or a newer version.
-pub(crate) fn missing(conn: &Connection, tables: &[&'static TableDecl]) -> Result<Vec<Lack>, Fault> {
+fn missing(conn: &Connection, tables: &[&'static TableDecl]) -> Result<Vec<Lack>, Fault> {
     if !exists(conn, "emmer_meta")? {
         return Ok(tables.iter().map(|decl| Lack::Table(decl)).collect());
     }

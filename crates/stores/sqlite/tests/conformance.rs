@@ -1,33 +1,40 @@
-//! The store passes the conformance suite, over several connections to one file.
+//! The store passes what every store passes, over several connections to one file.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
 
-use emmer_store::conformance;
 use emmer_store::{BoxFuture, Result, SystemStore};
 use emmer_store_sqlite::SqliteStore;
-use emmer_test_servers::report::conformed;
+use emmer_test_servers::suite::{self, Store};
 
-async fn conforms(url: String) {
-    let open = || -> BoxFuture<'static, Result<Arc<dyn SystemStore>>> {
-        let url = url.clone();
-        Box::pin(async move { Ok(Arc::new(SqliteStore::open(&url)?) as Arc<dyn SystemStore>) })
+const STORE: Store = Store { open, patient: "busy_timeout_ms=60000", hasty: "busy_timeout_ms=1000" };
+
+fn open(url: String) -> BoxFuture<'static, Result<Arc<dyn SystemStore>>> {
+    Box::pin(async move { Ok(Arc::new(SqliteStore::open(&url)?) as Arc<dyn SystemStore>) })
+}
+
+/// Runs a part of the suite on a new file.
+macro_rules! on_a_new_file {
+    ($($name:ident: $part:path, $parameters:literal;)*) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                let dir = tempfile::tempdir().unwrap();
+                let url = format!("sqlite://{}/cluster.db{}", dir.path().display(), $parameters);
+                $part(&url, STORE).await;
+            }
+        )*
     };
-    let report = conformance::run(&open, &mut |line| println!("{line}")).await;
-    assert!(report.is_success(), "{report}");
-    let found = SqliteStore::open(&url).unwrap().examine().await.unwrap();
-    conformed("sqlite", &format!("{} {}", found.server, found.version), report.passed.len());
 }
 
-#[tokio::test]
-async fn the_sqlite_store_conforms() {
-    let dir = tempfile::tempdir().unwrap();
-    conforms(format!("sqlite://{}/cluster.db", dir.path().display())).await;
-}
-
-#[tokio::test]
-async fn it_conforms_when_every_commit_waits_for_the_disk() {
-    let dir = tempfile::tempdir().unwrap();
-    conforms(format!("sqlite://{}/cluster.db?synchronous=full", dir.path().display())).await;
+on_a_new_file! {
+    the_sqlite_store_conforms: suite::conforms, "";
+    it_conforms_when_every_commit_waits_for_the_disk: suite::conforms, "?synchronous=full";
+    racing_writers_move_the_version_once_per_acknowledged_commit: suite::writers::race, "";
+    ten_thousand_snapshots_under_writes_are_whole: suite::writers::snapshots, "";
+    five_thousand_rows_are_read_whole: suite::writers::large_partition, "";
+    many_connections_make_the_first_tables_at_once: suite::writers::first_tables, "";
+    commits_that_lock_crosswise_all_happen: suite::writers::crosswise, "";
+    a_table_of_an_older_program_is_brought_forward_by_many_at_once: suite::forward::by_many_at_once, "";
 }

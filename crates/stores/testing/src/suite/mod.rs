@@ -24,6 +24,7 @@
 pub mod book;
 pub mod cost;
 pub mod faults;
+pub mod forward;
 pub mod proxy;
 pub mod refused;
 pub mod rows;
