@@ -12,7 +12,7 @@ use super::Store;
 use super::rows::{NUMBERS, all, cluster, must_commit, number, row, same_number, silo};
 
 /// How long the writers race.
-const RACE: Duration = Duration::from_secs(3);
+const RACE: Duration = Duration::from_secs(10);
 const WRITERS: u64 = 20;
 /// The connections (each with a pool of its own) they share.
 const STORES: usize = 5;
