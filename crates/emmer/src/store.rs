@@ -103,13 +103,13 @@ pub async fn open(url: &str) -> Result<Arc<dyn SystemStore>, StoreError> {
 }
 
 /// The `CREATE` script of the tables of a relational store, for administrators who let no application make tables; none
-/// for a store that is not relational or whose file is its own. Nothing is connected to.
+/// for a store that is not relational. Nothing is connected to, and no file is made.
 ///
 /// # Errors
 /// As [`open`]'s for a URL it does not understand.
 pub fn schema(url: &str) -> Result<Option<String>, StoreError> {
     let parsed = parsed(url)?;
-    #[cfg(any(feature = "mssql", feature = "mysql", feature = "postgres"))]
+    #[cfg(any(feature = "mssql", feature = "mysql", feature = "postgres", feature = "sqlite"))]
     let tables = [&emmer_store::silos::SILO_INSTANCES, &emmer_store::state::GRAIN_STATE];
     Ok(match parsed.scheme() {
         #[cfg(feature = "mysql")]
@@ -122,6 +122,8 @@ pub fn schema(url: &str) -> Result<Option<String>, StoreError> {
         "mysql" => Some(emmer_store_mysql::MysqlStore::script(emmer_store_mysql::Flavour::MySql, &tables)),
         #[cfg(feature = "postgres")]
         "postgres" => Some(emmer_store_postgres::PostgresStore::script(&tables)),
+        #[cfg(feature = "sqlite")]
+        "sqlite" => Some(emmer_store_sqlite::SqliteStore::script(&tables)),
         scheme if SCHEMES.contains(&scheme) => None,
         other => return Err(invalid(parsed.to_string(), unknown(other))),
     })

@@ -51,10 +51,22 @@ fn mistakes_end_with_one_paragraph() {
     for (args, code, word) in [
         (["doctor", "--store", "mongo://x"].as_slice(), 3, "mongo"),
         (&["doctor"], 2, "EMMER_STORE"),
-        (&["schema", "--store", "sqlite://x.db"], 2, "no script for sqlite"),
+        (&["schema", "--store", "memory://x"], 2, "no script for memory"),
         (&["schema", "--store", "nothing"], 2, "://"),
     ] {
         let (found, said) = failure(&run(args));
         assert!(found == code && said.contains(word), "{args:?}: {found} {said}");
     }
+}
+
+#[test]
+fn the_script_of_a_file_is_printed_and_no_file_made() {
+    let dir = tempfile::tempdir().unwrap();
+    let found = run(&["schema", "--store", &store_in(dir.path())]);
+    let script = String::from_utf8(found.stdout).unwrap();
+    assert!(found.status.success(), "{}", String::from_utf8_lossy(&found.stderr));
+    for words in ["emmer_meta", "silo_instances", "MembershipVersion", "grain_state"] {
+        assert!(script.contains(words), "{words}: {script}");
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }
