@@ -38,6 +38,11 @@ pub(crate) const STORES: &[Store] = &[
         variable: Some("TEST_MSSQL_URL"),
         ..store("sqlserver", "emmer-store-mssql", &["mssql", "sqlserver"])
     },
+    Store {
+        server: None,
+        variable: Some("TEST_ORACLE_URL"),
+        ..store("oracle", "emmer-store-oracle", &["oracle"])
+    },
 ];
 
 /// The store called `name`.

@@ -36,6 +36,8 @@ pub const SCHEMES: &[&str] = &[
     "mssql",
     #[cfg(feature = "mysql")]
     "mysql",
+    #[cfg(feature = "oracle")]
+    "oracle",
     #[cfg(feature = "postgres")]
     "postgres",
     #[cfg(feature = "redis")]
@@ -83,6 +85,8 @@ pub async fn open(url: &str) -> Result<Arc<dyn SystemStore>, StoreError> {
         "mssql" | "sqlserver" => Ok(Arc::new(emmer_store_mssql::MssqlStore::open(url).await?)),
         #[cfg(feature = "mysql")]
         "mariadb" | "mysql" => Ok(Arc::new(emmer_store_mysql::MysqlStore::open(url).await?)),
+        #[cfg(feature = "oracle")]
+        "oracle" => Ok(Arc::new(emmer_store_oracle::OracleStore::open(url).await?)),
         #[cfg(feature = "postgres")]
         "postgres" => Ok(Arc::new(emmer_store_postgres::PostgresStore::open(url).await?)),
         #[cfg(feature = "redis")]
@@ -109,7 +113,13 @@ pub async fn open(url: &str) -> Result<Arc<dyn SystemStore>, StoreError> {
 /// As [`open`]'s for a URL it does not understand.
 pub fn schema(url: &str) -> Result<Option<String>, StoreError> {
     let parsed = parsed(url)?;
-    #[cfg(any(feature = "mssql", feature = "mysql", feature = "postgres", feature = "sqlite"))]
+    #[cfg(any(
+        feature = "mssql",
+        feature = "mysql",
+        feature = "oracle",
+        feature = "postgres",
+        feature = "sqlite"
+    ))]
     let tables = [&emmer_store::silos::SILO_INSTANCES, &emmer_store::state::GRAIN_STATE];
     Ok(match parsed.scheme() {
         #[cfg(feature = "mysql")]
@@ -120,6 +130,8 @@ pub fn schema(url: &str) -> Result<Option<String>, StoreError> {
         "mssql" | "sqlserver" => Some(emmer_store_mssql::MssqlStore::script(&tables)),
         #[cfg(feature = "mysql")]
         "mysql" => Some(emmer_store_mysql::MysqlStore::script(emmer_store_mysql::Flavour::MySql, &tables)),
+        #[cfg(feature = "oracle")]
+        "oracle" => Some(emmer_store_oracle::OracleStore::script(&tables)),
         #[cfg(feature = "postgres")]
         "postgres" => Some(emmer_store_postgres::PostgresStore::script(&tables)),
         #[cfg(feature = "sqlite")]
