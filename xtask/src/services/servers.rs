@@ -61,8 +61,7 @@ pub(super) const SERVERS: &[Server] = &[
         find: || zookeeper::Programs::find().and_then(|programs| programs.cli()).map(drop),
         start: |folder, port| {
             let programs = zookeeper::Programs::find()?;
-            programs.initialize(folder, port)?;
-            let child = spawn(programs.server(folder)?)?;
+            let child = spawn(programs.server(folder, port)?)?;
             ready(child, zookeeper::url(port), |child| programs.wait_until_ready(child, folder, port))
         },
         end_signal: "TERM",

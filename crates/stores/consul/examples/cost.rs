@@ -6,22 +6,18 @@
 //! read whose values are parsed.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use emmer_store::{BoxFuture, Result, SystemStore};
 use emmer_store_consul::ConsulStore;
 use emmer_test_servers::ConsulServer;
+use emmer_test_servers::store;
 use emmer_test_servers::suite::Store;
 use emmer_test_servers::suite::cost::{ByHand, Outcome, measure, silo};
 use serde_json::{Value as Json, json};
 
-const STORE: Store = Store { open, patient: "timeout_ms=60000", hasty: "timeout_ms=1000" };
-
-fn open(url: String) -> BoxFuture<'static, Result<Arc<dyn SystemStore>>> {
-    Box::pin(async move { Ok(Arc::new(ConsulStore::open(&url).await?) as Arc<dyn SystemStore>) })
-}
+const STORE: Store = store!(ConsulStore);
 
 /// The API, by hand.
 struct Raw {

@@ -1,22 +1,19 @@
 //! Commits, small and large; touches, appends and clean-ups, which are small commits of their own.
 
-use emmer_core::Timestamp;
-use emmer_store::{CommitOutcome, Mutation, Row, StoreErrorKind, StoredRow, TableDecl, Value};
+use emmer_store::{CommitOutcome, Mutation, Row, StoreErrorKind, TableDecl, Value};
 use emmer_store_keyvalue::revisions::revision_of;
-use emmer_store_keyvalue::{Failure, Fault, document};
+use emmer_store_keyvalue::{Failure, Fault, Old, document};
 use tokio::time::Instant;
 
 use crate::client::words;
 use crate::fence::{FENCE, Fence};
-use crate::plan::{Plan, etags, first_conflict, index_of, record};
+use crate::plan::{Plan, done, first_conflict, index_of, record};
 use crate::rows;
-use crate::store::ConsulStore;
+use crate::store::Consul;
 use crate::wire::{OPERATIONS_MAX, Operation, TRANSACTION_BYTES_MAX};
 
 /// How often a commit begins again because others were faster, or a guess was wrong.
 const ATTEMPTS_MAX: u32 = 100;
-/// The rows of one transaction of an append, at least one operation each.
-const APPEND_ROWS: usize = 30;
 
 fn too_large(bytes: usize) -> Failure {
     let detail = format!(
@@ -30,15 +27,14 @@ fn busy() -> Fault {
     Fault::unavailable("others commit all the time")
 }
 
-impl ConsulStore {
+impl Consul {
     pub(crate) async fn run_commit(
         &self,
         decl: &'static TableDecl,
         partition: &str,
         mutations: &[Mutation],
+        deadline: Instant,
     ) -> Result<CommitOutcome, Failure> {
-        let deadline = self.client().deadline();
-        self.must_know(decl, deadline).await?;
         let prefix = self.partition(decl, partition);
         for _ in 0..ATTEMPTS_MAX {
             let guess = self.guesses().about(&prefix, mutations.iter().map(Mutation::row_key));
@@ -53,7 +49,7 @@ impl ConsulStore {
                 Ok(answer) => {
                     let index = index_of(&answer);
                     self.learn_commit(&prefix, mutations, |_| index);
-                    return Ok(CommitOutcome::Committed(etags(mutations, |_| index)));
+                    return Ok(done(mutations, |_| index));
                 }
                 Err(errors) => errors,
             };
@@ -144,7 +140,7 @@ impl ConsulStore {
                 kv.value.starts_with(begin.as_bytes()).then_some(kv.modify_index)
             };
             self.learn_commit(prefix, mutations, ours);
-            return Ok(CommitOutcome::Committed(etags(mutations, ours)));
+            return Ok(done(mutations, ours));
         }
         Err(Failure::Nothing(busy()))
     }
@@ -170,9 +166,8 @@ impl ConsulStore {
         row_key: &str,
         column: &str,
         value: &Value,
-    ) -> Result<(), Fault> {
-        let deadline = self.client().deadline();
-        self.must_know(decl, deadline).await?;
+        deadline: Instant,
+    ) -> Result<bool, Fault> {
         let prefix = self.partition(decl, partition);
         let own = format!("{prefix}{}", rows::key(row_key));
         let target = format!("{prefix}{}", rows::column_key(row_key, column));
@@ -182,69 +177,62 @@ impl ConsulStore {
             let fence = Operation::check(&format!("{prefix}{FENCE}"), guess.fence);
             let set = [fence, Operation::get(&own), Operation::set(&target, &text)];
             match self.client().txn(&set, deadline, true).await.map_err(Failure::fault)? {
-                Ok(_) => return Ok(()),
+                Ok(_) => return Ok(true),
                 Err(errors) if errors.iter().any(|error| error.op_index == 0) => {
                     self.idle_snapshot(&prefix, &[FENCE.to_owned()], deadline).await?;
                 }
-                Err(_) => return Err(Fault::new(StoreErrorKind::NotFound, "the row is not there")),
+                Err(_) => return Ok(false),
             }
         }
         Err(busy())
     }
 
     /// Adds the rows that are not there.
-    pub(crate) async fn append_all(
+    pub(crate) async fn add(
         &self,
         decl: &'static TableDecl,
         partition: &str,
-        rows: Vec<Row>,
-    ) -> Result<(), Failure> {
-        let mut left: Vec<Mutation> = rows.into_iter().map(|row| Mutation::Insert { row }).collect();
+        rows: &[Row],
+        deadline: Instant,
+    ) -> Result<(), Fault> {
+        let mut left: Vec<Mutation> = rows.iter().map(|row| Mutation::Insert { row: row.clone() }).collect();
+        // Each round adds all that is left, or finds one that is there already.
         while !left.is_empty() {
-            let mut part = left.split_off(left.len().saturating_sub(APPEND_ROWS));
-            // Each round adds all that is left of the part, or finds one that is there already.
-            while !part.is_empty() {
-                match self.run_commit(decl, partition, &part).await? {
-                    CommitOutcome::Conflict(at) if at < part.len() => {
-                        part.remove(at);
-                    }
-                    _ => break,
+            match self.run_commit(decl, partition, &left, deadline).await.map_err(Failure::fault)? {
+                CommitOutcome::Conflict(at) if at < left.len() => {
+                    left.remove(at);
                 }
+                _ => break,
             }
         }
         Ok(())
     }
 
-    pub(crate) async fn clean_up(
+    pub(crate) async fn delete_old(
         &self,
         decl: &'static TableDecl,
         partition: &str,
-        column: &'static str,
-        cutoff: Timestamp,
+        asked: &Old,
     ) -> Result<u64, Fault> {
-        let is_old = |row: &StoredRow| matches!(row.row.get(column), Some(Value::Time(at)) if *at < cutoff);
         let prefix = self.partition(decl, partition);
         let mut deleted = 0;
         for _ in 0..ATTEMPTS_MAX {
-            let deadline = self.client().deadline();
-            self.must_know(decl, deadline).await?;
-            let found = self.idle_snapshot(&prefix, &[], deadline).await?;
+            let found = self.idle_snapshot(&prefix, &[], self.client().deadline()).await?;
             let mut old = rows::partition(decl, &prefix, &found.kvs).map_err(Fault::corrupt)?;
-            old.retain(is_old);
+            old.retain(|row| asked.wants(&row.row));
             let column_index = |row_key: &str| {
-                let key = format!("{prefix}{}", rows::column_key(row_key, column));
+                let key = format!("{prefix}{}", rows::column_key(row_key, asked.column));
                 found.kvs.iter().find(|kv| kv.key == key).map(|kv| kv.modify_index)
             };
-            let is_volatile = decl.column(column).is_some_and(|(_, c)| c.volatile);
             let each = 3 + document::volatile_names(decl).count();
             let mut again = false;
             for part in old.chunks((OPERATIONS_MAX - 1) / each.min(OPERATIONS_MAX - 1)) {
                 let mut all = vec![Operation::check(&format!("{prefix}{FENCE}"), found.fence.index)];
                 for row in part {
                     let key = row.row.key();
-                    if let Some(index) = column_index(key).filter(|_| is_volatile) {
+                    if let Some(index) = column_index(key).filter(|_| asked.volatile) {
                         all.push(Operation::check(
-                            &format!("{prefix}{}", rows::column_key(key, column)),
+                            &format!("{prefix}{}", rows::column_key(key, asked.column)),
                             index,
                         ));
                     }
@@ -270,17 +258,15 @@ impl ConsulStore {
         Err(busy())
     }
 
-    /// Makes a table, or finds it made.
-    pub(crate) async fn ensure(&self, decl: &'static TableDecl) -> Result<(), Fault> {
-        let deadline = self.client().deadline();
+    /// Makes a table, or finds one made.
+    pub(crate) async fn make_table(&self, decl: &'static TableDecl, deadline: Instant) -> Result<(), Fault> {
         let shape = emmer_store::document::declaration(decl);
         let make = Operation::cas(&self.client().place.layout.shape(decl), &shape, 0);
         match self.client().txn(&[make], deadline, true).await.map_err(Failure::fault)? {
-            Ok(_) => {}
-            // There already, most likely; the look says what.
-            Err(errors) if errors.iter().all(|error| error.what.contains("stale")) => {}
-            Err(errors) => return Err(Fault::corrupt(words(&errors))),
+            Ok(_) => Ok(()),
+            // There already, most likely; the look that follows says what.
+            Err(errors) if errors.iter().all(|error| error.what.contains("stale")) => Ok(()),
+            Err(errors) => Err(Fault::corrupt(words(&errors))),
         }
-        self.look(decl, deadline).await
     }
 }

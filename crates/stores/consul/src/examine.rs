@@ -1,7 +1,7 @@
 //! What Consul says about itself.
 
 use emmer_store::examine::{Examination, FindingLevel, FindingSubject};
-use emmer_store_keyvalue::Fault;
+use emmer_store_keyvalue::{Fault, security};
 use serde::Deserialize;
 
 use crate::client::Client;
@@ -54,14 +54,7 @@ pub(crate) async fn examine(client: &Client) -> Result<Examination, Fault> {
         let text = "Consul has one server: its disk is the only copy of the cluster's tables";
         found.add(FindingLevel::Note, FindingSubject::Durability, text);
     }
-    if !client.has_token() {
-        let text =
-            "the URL names no token: whoever reaches the server may read and change the cluster's tables";
-        found.add(FindingLevel::Note, FindingSubject::Security, text);
-    }
-    if !client.tls {
-        let text = "the connection is not encrypted: add ?tls=true where the network is not private";
-        found.add(FindingLevel::Note, FindingSubject::Security, text);
-    }
+    let names_no = (!client.has_token()).then_some("token");
+    security::note(&mut found, names_no, (!client.tls).then_some("add ?tls=true"));
     Ok(found)
 }

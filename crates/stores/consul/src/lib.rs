@@ -61,4 +61,4 @@ mod rows;
 mod store;
 mod wire;
 
-pub use store::ConsulStore;
+pub use store::{Consul, ConsulStore};

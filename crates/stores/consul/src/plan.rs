@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use emmer_store::{Etag, Mutation, Row, TableDecl};
+use emmer_store::{CommitOutcome, Etag, Mutation, Row, TableDecl};
 use emmer_store_keyvalue::document;
-use emmer_store_keyvalue::revisions::{etag_of, revision_of};
+use emmer_store_keyvalue::outcome::committed;
+use emmer_store_keyvalue::revisions::{etag_of, holds, revision_of};
 
 use crate::fence::{FENCE, Record};
 use crate::guesses::Guess;
@@ -131,17 +132,7 @@ impl Plan {
 
 /// The first mutation whose condition does not hold for the rows' indexes.
 pub(crate) fn first_conflict(mutations: &[Mutation], rows: &BTreeMap<String, i64>) -> Option<usize> {
-    mutations.iter().position(|mutation| {
-        let now = rows.get(mutation.row_key()).copied();
-        match mutation {
-            Mutation::Insert { .. } => now.is_some(),
-            Mutation::Upsert { .. } => false,
-            Mutation::Delete { etag: None, .. } => now.is_none(),
-            Mutation::Replace { etag, .. }
-            | Mutation::Delete { etag: Some(etag), .. }
-            | Mutation::Check { etag, .. } => now.is_none() || now != revision_of(etag),
-        }
-    })
+    mutations.iter().position(|mutation| !holds(mutation, rows.get(mutation.row_key()).copied()))
 }
 
 /// The record of a large commit of `mutations` whose conditions hold for these rows.
@@ -175,12 +166,11 @@ pub(crate) fn record(
     record
 }
 
-/// The etags of a commit whose writes have these indexes; a row that is missing there was written over already.
-pub(crate) fn etags(mutations: &[Mutation], index_of: impl Fn(&str) -> Option<i64>) -> Vec<Option<Etag>> {
-    let writes = |m: &Mutation| !matches!(m, Mutation::Delete { .. } | Mutation::Check { .. });
-    // An etag that no row has (any more): the next conditional write is a conflict, as it must be.
-    let etag = |m: &Mutation| index_of(m.row_key()).map_or_else(|| "0".into(), etag_of);
-    mutations.iter().map(|m| writes(m).then(|| etag(m))).collect()
+/// The answer to a commit whose writes have these indexes.
+pub(crate) fn done(mutations: &[Mutation], index_of: impl Fn(&str) -> Option<i64>) -> CommitOutcome {
+    // A row that was written over already gets an etag that no row has: the next conditional write is a conflict, as it
+    // must be.
+    committed(mutations, |row_key| index_of(row_key).map_or_else(|| "0".into(), etag_of))
 }
 
 /// The index of a transaction's writes.
@@ -260,8 +250,8 @@ mod tests {
         assert_eq!(keys, ["a/.row", "b/IAmAliveTime", "b/.row"]);
         assert_eq!(record.deletes, ["c/.row", "c/IAmAliveTime"]);
         assert_eq!(
-            etags(&mutations, |key| (key == "a").then_some(7)),
-            [Some("7".into()), Some("0".into()), None]
+            done(&mutations, |key| (key == "a").then_some(7)),
+            CommitOutcome::Committed(vec![Some("7".into()), Some("0".into()), None])
         );
     }
 }

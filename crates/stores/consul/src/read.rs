@@ -1,17 +1,16 @@
 //! Reads, and what must be done before them: nobody reads or writes past a commit that has happened and is not written out.
 
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use emmer_store::{Row, StoredRow, TableDecl, Value};
+use emmer_store::{StoredRow, TableDecl};
 use emmer_store_keyvalue::layout::unescape;
-use emmer_store_keyvalue::{Failure, Fault};
+use emmer_store_keyvalue::{Failure, Fault, Scan};
 use tokio::time::{Instant, sleep};
 
 use crate::fence::{FENCE, Fence, Record, Seen};
 use crate::rows::{self, ROW};
-use crate::store::ConsulStore;
+use crate::store::Consul;
 use crate::wire::{KeyValue, Operation};
 
 /// How often a reader writes out commits it meets before it gives up.
@@ -39,7 +38,7 @@ impl Snapshot {
     }
 }
 
-impl ConsulStore {
+impl Consul {
     /// The keys under `trees` (which follow the partition's prefix; all when there are none), once no commit is
     /// half written.
     pub(crate) async fn snapshot(
@@ -120,16 +119,11 @@ impl ConsulStore {
         &self,
         decl: &'static TableDecl,
         partition: &str,
+        deadline: Instant,
     ) -> Result<Vec<StoredRow>, Fault> {
-        let deadline = self.client().deadline();
-        self.must_know(decl, deadline).await?;
         let prefix = self.partition(decl, partition);
         let found = self.snapshot(&prefix, &[], deadline).await?;
         let rows = rows::partition(decl, &prefix, &found.kvs).map_err(Fault::corrupt)?;
-        if rows.is_empty() {
-            // A server that lost its data must not look like an empty table.
-            self.look(decl, deadline).await?;
-        }
         let indexes = found.indexes(&prefix);
         self.guesses().learn(&prefix, indexes.iter().map(|(key, index)| (key.as_str(), *index)));
         Ok(rows)
@@ -140,31 +134,21 @@ impl ConsulStore {
         decl: &'static TableDecl,
         partition: &str,
         row_key: &str,
+        deadline: Instant,
     ) -> Result<Option<StoredRow>, Fault> {
-        let deadline = self.client().deadline();
-        self.must_know(decl, deadline).await?;
         let prefix = self.partition(decl, partition);
         let found = self.snapshot(&prefix, &[rows::column_key(row_key, "")], deadline).await?;
         let rows = rows::partition(decl, &prefix, &found.kvs).map_err(Fault::corrupt)?;
-        if rows.is_empty() {
-            self.look(decl, deadline).await?;
-        }
         Ok(rows.into_iter().next())
     }
 
-    pub(crate) async fn scan_all(
+    pub(crate) async fn find(
         &self,
         decl: &'static TableDecl,
-        column: &'static str,
-        range: RangeInclusive<i64>,
-        limit: usize,
+        scan: &Scan,
+        deadline: Instant,
     ) -> Result<Vec<StoredRow>, Fault> {
-        let deadline = self.client().deadline();
-        self.must_know(decl, deadline).await?;
         let table = self.client().place.layout.table(decl);
-        let (start, end) = (*range.start(), *range.end());
-        let inside = |n: i64| if start <= end { range.contains(&n) } else { n >= start || n <= end };
-        let wanted = |row: &Row| matches!(row.get(column), Some(Value::Int(n)) if inside(*n));
         let all = self.client().read(&[&table], deadline).await?;
         // By partition: each is read again by itself when a commit is half written in it.
         let mut partitions: BTreeMap<String, (String, Vec<KeyValue>)> = BTreeMap::new();
@@ -183,8 +167,9 @@ impl ConsulStore {
                 kvs = self.snapshot(&prefix, &[], deadline).await?.kvs;
             }
             let rows = rows::partition(decl, &prefix, &kvs).map_err(Fault::corrupt)?;
-            found.extend(rows.into_iter().filter(|row| wanted(&row.row)).take(limit - found.len()));
-            if found.len() >= limit {
+            let left = scan.limit - found.len();
+            found.extend(rows.into_iter().filter(|row| scan.wants(&row.row)).take(left));
+            if found.len() >= scan.limit {
                 break;
             }
         }

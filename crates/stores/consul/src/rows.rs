@@ -1,11 +1,10 @@
 //! Keys and values as rows.
 
-use std::collections::BTreeMap;
-
 use emmer_store::{StoredRow, TableDecl};
 use emmer_store_keyvalue::document;
 use emmer_store_keyvalue::layout::{Parts, parts, unescape};
 use emmer_store_keyvalue::revisions::etag_of;
+use emmer_store_keyvalue::rows::Rows;
 
 use crate::fence::FENCE;
 use crate::wire::KeyValue;
@@ -38,29 +37,17 @@ pub(crate) fn stored_row(
 
 /// The keys of a partition, in their order, as its rows, ordered by row key.
 pub(crate) fn partition(decl: &TableDecl, prefix: &str, kvs: &[KeyValue]) -> Result<Vec<StoredRow>, String> {
-    let mut rows: BTreeMap<&str, StoredRow> = BTreeMap::new();
-    let mut columns = Vec::with_capacity(kvs.len() / 2);
+    let mut rows = Rows::new(decl, kvs.len());
     for kv in kvs {
         let rest = kv.key.strip_prefix(prefix).ok_or_else(|| format!("{} is not under {prefix}", kv.key))?;
         match parts(rest) {
-            Parts { row, column: Some(ROW) } => {
-                rows.insert(row, stored_row(decl, row, kv)?.1);
-            }
-            Parts { row, column: Some(column) } => columns.push((row, column, kv)),
+            Parts { row, column: Some(ROW) } => rows.row(row, stored_row(decl, row, kv)?.1),
+            Parts { column: Some(_), .. } => rows.column(rest, &kv.value),
             // The fence, or a foreign writer's.
             Parts { column: None, .. } => {}
         }
     }
-    for (row, column, kv) in columns {
-        // A column without its row is a foreign writer's: nothing to set it in.
-        if let Some(found) = rows.get_mut(row) {
-            document::set_volatile(decl, &mut found.row, column, &kv.value)?;
-        }
-    }
-    let mut rows: Vec<StoredRow> = rows.into_values().collect();
-    // By the keys themselves: escaped they may have another order.
-    rows.sort_unstable_by(|a, b| a.row.key().cmp(b.row.key()));
-    Ok(rows)
+    rows.finish()
 }
 
 /// The fence among the keys of a partition.

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use emmer_core::Timestamp;
-use emmer_store::{BoxFuture, CommitOutcome, Mutation, Result, StoreErrorKind, SystemStore, Value};
+use emmer_store::{CommitOutcome, Mutation, StoreErrorKind, Value};
 use emmer_store_consul::ConsulStore;
 use emmer_test_servers::ConsulServer;
+use emmer_test_servers::store;
 use emmer_test_servers::suite::Store;
 use emmer_test_servers::suite::proxy::{Cut, Proxy};
 use emmer_test_servers::suite::rows::{NUMBERS, all, must_commit, row, same_number};
@@ -18,11 +19,7 @@ const ROWS: usize = 100;
 /// More messages than any commit needs.
 const MESSAGES_MAX: usize = 60;
 
-const STORE: Store = Store { open, patient: "timeout_ms=60000", hasty: "timeout_ms=1000" };
-
-fn open(url: String) -> BoxFuture<'static, Result<Arc<dyn SystemStore>>> {
-    Box::pin(async move { Ok(Arc::new(ConsulStore::open(&url).await?) as Arc<dyn SystemStore>) })
-}
+const STORE: Store = store!(ConsulStore);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_cut_at_any_message_of_a_large_commit_leaves_all_or_nothing() {

@@ -2,22 +2,17 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::sync::Arc;
-
 use emmer_core::Timestamp;
 use emmer_store::silos::SILO_INSTANCES;
-use emmer_store::{BoxFuture, Mutation, Result, Row, SiloTable, StoreErrorKind, SystemStore, Value};
+use emmer_store::{Mutation, Row, SiloTable, StoreErrorKind, Value};
 use emmer_store_consul::ConsulStore;
 use emmer_test_servers::consul::TOKEN;
+use emmer_test_servers::store;
 use emmer_test_servers::suite::rows::{NUMBERS, cluster, must_commit, row, silo};
 use emmer_test_servers::suite::{self, Store};
 use emmer_test_servers::{ConsulServer, process, skip};
 
-const STORE: Store = Store { open, patient: "timeout_ms=60000", hasty: "timeout_ms=1000" };
-
-fn open(url: String) -> BoxFuture<'static, Result<Arc<dyn SystemStore>>> {
-    Box::pin(async move { Ok(Arc::new(ConsulStore::open(&url).await?) as Arc<dyn SystemStore>) })
-}
+const STORE: Store = store!(ConsulStore);
 
 #[tokio::test]
 async fn bad_addresses_and_tokens_are_refused_without_the_token() {

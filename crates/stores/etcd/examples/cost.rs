@@ -5,23 +5,18 @@
 //! By hand is what a careful user would do with `reqwest`: rows as JSON, a membership commit as one transaction that compares
 //! the version row's revision and writes both rows, a read as one range whose values are parsed.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use emmer_store::{BoxFuture, Result, SystemStore};
 use emmer_store_etcd::EtcdStore;
 use emmer_test_servers::EtcdServer;
+use emmer_test_servers::store;
 use emmer_test_servers::suite::Store;
 use emmer_test_servers::suite::cost::{ByHand, Outcome, measure, silo};
 use serde_json::{Value as Json, json};
 
-const STORE: Store = Store { open, patient: "timeout_ms=60000", hasty: "timeout_ms=1000" };
-
-fn open(url: String) -> BoxFuture<'static, Result<Arc<dyn SystemStore>>> {
-    Box::pin(async move { Ok(Arc::new(EtcdStore::open(&url).await?) as Arc<dyn SystemStore>) })
-}
+const STORE: Store = store!(EtcdStore);
 
 /// The gateway, by hand.
 struct Raw {

@@ -1,7 +1,7 @@
 //! What etcd says about itself.
 
 use emmer_store::examine::{Examination, FindingLevel, FindingSubject};
-use emmer_store_keyvalue::Fault;
+use emmer_store_keyvalue::{Fault, security};
 use serde::Deserialize;
 use serde_json::json;
 use tokio::time::Instant;
@@ -62,14 +62,7 @@ pub(crate) async fn examine(client: &Client) -> Result<Examination, Fault> {
         let text = "etcd has one member: its disk is the only copy of the cluster's tables";
         found.add(FindingLevel::Note, FindingSubject::Durability, text);
     }
-    if client.place.user.is_none() {
-        let text =
-            "the URL names no user: whoever reaches the server may read and change the cluster's tables";
-        found.add(FindingLevel::Note, FindingSubject::Security, text);
-    }
-    if !client.tls {
-        let text = "the connection is not encrypted: add ?tls=true where the network is not private";
-        found.add(FindingLevel::Note, FindingSubject::Security, text);
-    }
+    let names_no = client.place.user.is_none().then_some("user");
+    security::note(&mut found, names_no, (!client.tls).then_some("add ?tls=true"));
     Ok(found)
 }

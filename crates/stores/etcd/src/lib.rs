@@ -35,4 +35,4 @@ mod store;
 mod walk;
 mod wire;
 
-pub use store::EtcdStore;
+pub use store::{Etcd, EtcdStore};

@@ -1,7 +1,8 @@
 //! Mutations as one transaction.
 
 use emmer_store::{CommitOutcome, Mutation, Row, TableDecl};
-use emmer_store_keyvalue::revisions::{etag_of, revision_of};
+use emmer_store_keyvalue::outcome::committed;
+use emmer_store_keyvalue::revisions::{etag_of, holds, revision_of};
 use emmer_store_keyvalue::{document, layout};
 use serde_json::Value as Json;
 
@@ -57,9 +58,7 @@ impl Commit {
     pub(crate) fn outcome(&self, mutations: &[Mutation], answer: &Txn) -> Result<CommitOutcome, String> {
         if answer.succeeded {
             let etag = etag_of(answer.header.revision);
-            let writes = |m: &Mutation| !matches!(m, Mutation::Delete { .. } | Mutation::Check { .. });
-            let etags = mutations.iter().map(|m| writes(m).then(|| etag.clone())).collect();
-            return Ok(CommitOutcome::Committed(etags));
+            return Ok(committed(mutations, |_| etag.clone()));
         }
         for (&at, found) in self.conditions.iter().zip(&answer.responses) {
             let found = found.response_range.as_ref().ok_or("no revisions in the answer to a commit")?;
@@ -81,18 +80,6 @@ fn condition(mutation: &Mutation, key: &str) -> Option<Json> {
         Mutation::Replace { etag, .. }
         | Mutation::Delete { etag: Some(etag), .. }
         | Mutation::Check { etag, .. } => Some(has_revision(key, revision_of(etag).unwrap_or(NO_REVISION))),
-    }
-}
-
-/// Whether the condition holds for a row of this revision, or for none.
-fn holds(mutation: &Mutation, now: Option<i64>) -> bool {
-    match mutation {
-        Mutation::Insert { .. } => now.is_none(),
-        Mutation::Upsert { .. } => true,
-        Mutation::Delete { etag: None, .. } => now.is_some(),
-        Mutation::Replace { etag, .. }
-        | Mutation::Delete { etag: Some(etag), .. }
-        | Mutation::Check { etag, .. } => now.is_some() && now == revision_of(etag),
     }
 }
 

@@ -1,11 +1,10 @@
 //! Keys and values as rows.
 
-use std::collections::BTreeMap;
-
 use emmer_store::{StoredRow, TableDecl};
 use emmer_store_keyvalue::document;
 use emmer_store_keyvalue::layout::{Parts, parts, unescape};
 use emmer_store_keyvalue::revisions::etag_of;
+use emmer_store_keyvalue::rows::Rows;
 
 use crate::wire::KeyValue;
 
@@ -25,25 +24,15 @@ pub(crate) fn stored_row(decl: &TableDecl, escaped: &str, kv: &KeyValue) -> Resu
 
 /// All keys of a partition, in their order, as its rows, ordered by row key.
 pub(crate) fn partition(decl: &TableDecl, prefix: &str, kvs: &[KeyValue]) -> Result<Vec<StoredRow>, String> {
-    // A row's key is the beginning of its columns' keys, so it comes first.
-    let mut rows: BTreeMap<&str, StoredRow> = BTreeMap::new();
+    let mut rows = Rows::new(decl, kvs.len());
     for kv in kvs {
-        match parts(rest(kv, prefix)?) {
-            Parts { row, column: None } => {
-                rows.insert(row, stored_row(decl, row, kv)?);
-            }
-            Parts { row, column: Some(column) } => {
-                // A column without its row is a foreign writer's: nothing to set it in.
-                if let Some(found) = rows.get_mut(row) {
-                    document::set_volatile(decl, &mut found.row, column, &kv.value)?;
-                }
-            }
+        let key = rest(kv, prefix)?;
+        match parts(key) {
+            Parts { row, column: None } => rows.row(row, stored_row(decl, row, kv)?),
+            Parts { column: Some(_), .. } => rows.column(key, &kv.value),
         }
     }
-    let mut rows: Vec<StoredRow> = rows.into_values().collect();
-    // By the keys themselves: escaped they may have another order.
-    rows.sort_unstable_by(|a, b| a.row.key().cmp(b.row.key()));
-    Ok(rows)
+    rows.finish()
 }
 
 #[cfg(test)]

@@ -1,19 +1,17 @@
 //! Reads of many keys, page by page at one revision; scans and clean-ups on them.
 
 use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
 
-use emmer_core::Timestamp;
-use emmer_store::{Row, StoredRow, TableDecl, Value};
+use emmer_store::{StoredRow, TableDecl};
 use emmer_store_keyvalue::layout::{Parts, parts, unescape};
-use emmer_store_keyvalue::{Failure, Fault, document};
+use emmer_store_keyvalue::{Failure, Fault, Old, Scan, document};
 use serde_json::json;
 use tokio::time::Instant;
 
 use crate::fault::Refused;
 use crate::requests::remove_unchanged;
 use crate::rows::{rest, stored_row};
-use crate::store::EtcdStore;
+use crate::store::Etcd;
 use crate::wire::{KeyValue, Range, encode, range_end, txn};
 
 /// The keys of one page.
@@ -23,7 +21,7 @@ const COMPACTED_MAX: u32 = 5;
 /// The rows a clean-up deletes in one transaction.
 const CLEAN_UP_ROWS: usize = 100;
 
-impl EtcdStore {
+impl Etcd {
     /// Gives all keys that begin with `prefix` to `each`, in their order, as they were at one revision. `each` is given
     /// none before a page that begins the read again.
     pub(crate) async fn walk(
@@ -84,17 +82,14 @@ impl EtcdStore {
         Ok(all)
     }
 
-    pub(crate) async fn scan_all(
+    pub(crate) async fn find(
         &self,
         decl: &'static TableDecl,
-        column: &'static str,
-        range: RangeInclusive<i64>,
-        limit: usize,
+        scan: &Scan,
+        deadline: Instant,
     ) -> Result<Vec<StoredRow>, Fault> {
-        let deadline = self.client().deadline();
-        self.must_know(decl, deadline).await?;
         let prefix = self.client().place.layout.table(decl);
-        let mut found = Scan { decl, column, range, limit, rows: BTreeMap::new() };
+        let mut found = Found { decl, scan, rows: BTreeMap::new() };
         self.walk(&prefix, deadline, &mut |page| match page {
             Some(page) => page.iter().try_for_each(|kv| found.add(&prefix, kv)),
             None => {
@@ -106,37 +101,25 @@ impl EtcdStore {
         Ok(found.end())
     }
 
-    pub(crate) async fn clean_up(
+    pub(crate) async fn delete_old(
         &self,
         decl: &'static TableDecl,
         partition: &str,
-        column: &'static str,
-        cutoff: Timestamp,
+        old: &Old,
     ) -> Result<u64, Fault> {
-        let deadline = self.client().deadline();
-        self.must_know(decl, deadline).await?;
         let prefix = self.client().place.layout.partition(decl, partition);
-        let is_volatile = decl.column(column).is_some_and(|(_, c)| c.volatile);
-        let mut old = Vec::new();
-        for kv in self.read_keys(&prefix, deadline).await? {
+        let mut removals = Vec::new();
+        for kv in self.read_keys(&prefix, self.client().deadline()).await? {
             let escaped = rest(&kv, &prefix).map_err(Fault::corrupt)?;
-            let Parts { row, column: found } = parts(escaped);
-            let at = match found {
-                None if !is_volatile => stored_row(decl, row, &kv).map_err(Fault::corrupt)?.row,
-                Some(name) if is_volatile && name == column => {
-                    let mut row = Row::new(row);
-                    document::set_volatile(decl, &mut row, name, &kv.value).map_err(Fault::corrupt)?;
-                    row
-                }
-                _ => continue,
-            };
-            if matches!(at.get(column), Some(Value::Time(at)) if *at < cutoff) {
-                let key = format!("{prefix}{row}");
-                old.push(remove_unchanged(decl, &key, &format!("{prefix}{escaped}"), kv.mod_revision));
+            let Parts { row, column } = parts(escaped);
+            let read = || Ok(stored_row(decl, row, &kv)?.row);
+            if old.wants_by(decl, column, &kv.value, read).map_err(Fault::corrupt)? {
+                let (key, unchanged) = (format!("{prefix}{row}"), format!("{prefix}{escaped}"));
+                removals.push(remove_unchanged(decl, &key, &unchanged, kv.mod_revision));
             }
         }
         let mut deleted = 0;
-        for part in old.chunks(CLEAN_UP_ROWS) {
+        for part in removals.chunks(CLEAN_UP_ROWS) {
             // Repeated, it finds nothing to delete any more, and the count would be too small: that does no harm.
             let body = txn(&[], part, &[]);
             let answer = self.client().txn(&body, self.client().deadline(), true).await;
@@ -149,23 +132,15 @@ impl EtcdStore {
 }
 
 /// The rows a scan has found so far, the first ones only.
-struct Scan {
+struct Found<'s> {
     decl: &'static TableDecl,
-    column: &'static str,
-    range: RangeInclusive<i64>,
-    limit: usize,
+    scan: &'s Scan,
     rows: BTreeMap<(String, String), StoredRow>,
 }
 
-impl Scan {
-    fn inside(&self, row: &Row) -> bool {
-        let (start, end) = (*self.range.start(), *self.range.end());
-        let inside = |n: i64| if start <= end { self.range.contains(&n) } else { n >= start || n <= end };
-        matches!(row.get(self.column), Some(Value::Int(n)) if inside(*n))
-    }
-
+impl Found<'_> {
     fn is_volatile(&self) -> bool {
-        self.decl.column(self.column).is_some_and(|(_, c)| c.volatile)
+        self.decl.column(self.scan.column).is_some_and(|(_, c)| c.volatile)
     }
 
     fn add(&mut self, prefix: &str, kv: &KeyValue) -> Result<(), String> {
@@ -186,9 +161,9 @@ impl Scan {
                 if self.is_volatile() {
                     // Whether it is wanted, its column will say.
                     self.rows.insert(key, found);
-                } else if self.inside(&found.row) {
+                } else if self.scan.wants(&found.row) {
                     self.rows.insert(key, found);
-                    if self.rows.len() > self.limit {
+                    if self.rows.len() > self.scan.limit {
                         self.rows.pop_last();
                     }
                 }
@@ -198,9 +173,8 @@ impl Scan {
     }
 
     fn end(self) -> Vec<StoredRow> {
-        let (is_volatile, limit) = (self.is_volatile(), self.limit);
-        let wanted: Vec<bool> = self.rows.values().map(|r| !is_volatile || self.inside(&r.row)).collect();
-        let rows = self.rows.into_values().zip(wanted).filter(|(_, wanted)| *wanted);
-        rows.map(|(row, _)| row).take(limit).collect()
+        let is_volatile = self.is_volatile();
+        let rows = self.rows.into_values().filter(|row| !is_volatile || self.scan.wants(&row.row));
+        rows.take(self.scan.limit).collect()
     }
 }

@@ -3,19 +3,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::process::Command;
-use std::sync::Arc;
 
-use emmer_store::{BoxFuture, Result, SystemStore};
 use emmer_store_etcd::EtcdStore;
+use emmer_test_servers::store;
 use emmer_test_servers::suite::Store;
 use emmer_test_servers::suite::book::{lists_the_silos, output_of};
 use emmer_test_servers::{EtcdServer, Trouble, skip};
 
-const STORE: Store = Store { open, patient: "timeout_ms=60000", hasty: "timeout_ms=1000" };
-
-fn open(url: String) -> BoxFuture<'static, Result<Arc<dyn SystemStore>>> {
-    Box::pin(async move { Ok(Arc::new(EtcdStore::open(&url).await?) as Arc<dyn SystemStore>) })
-}
+const STORE: Store = store!(EtcdStore);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_servers_own_tool_lists_the_silos() {

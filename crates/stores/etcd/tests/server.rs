@@ -7,17 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use emmer_core::Timestamp;
 use emmer_store::silos::SILO_INSTANCES;
-use emmer_store::{BoxFuture, Mutation, Result, Row, SiloTable, StoreErrorKind, SystemStore, Value};
+use emmer_store::{Mutation, Row, SiloTable, StoreErrorKind, Value};
 use emmer_store_etcd::EtcdStore;
+use emmer_test_servers::store;
 use emmer_test_servers::suite::rows::{NUMBERS, all, cluster, must_commit, row, same_number, silo};
 use emmer_test_servers::suite::{self, Store};
 use emmer_test_servers::{Certificates, EtcdServer, process, skip};
 
-const STORE: Store = Store { open, patient: "timeout_ms=60000", hasty: "timeout_ms=1000" };
-
-fn open(url: String) -> BoxFuture<'static, Result<Arc<dyn SystemStore>>> {
-    Box::pin(async move { Ok(Arc::new(EtcdStore::open(&url).await?) as Arc<dyn SystemStore>) })
-}
+const STORE: Store = store!(EtcdStore);
 
 /// A server that knows the user root with the password `only/for:tests`.
 fn with_users(test: &str) -> Option<EtcdServer> {

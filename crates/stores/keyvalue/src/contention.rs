@@ -37,20 +37,20 @@ struct Heat {
 
 /// The rows that the users of one store race for.
 #[derive(Debug)]
-pub struct Contention {
+pub(crate) struct Contention {
     rows: Mutex<BTreeMap<String, Heat>>,
     random: AtomicU64,
 }
 
 impl Contention {
     /// Nobody races yet. `seed` must be random: stores that wait the same times meet again.
-    pub fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self { rows: Mutex::default(), random: AtomicU64::new(seed) }
     }
 
     /// How long to wait before telling the outcome of a commit that took so long. Only those that replace a row and lost,
     /// or won, are counted: that is how a version row is raced for.
-    pub fn wait(
+    pub(crate) fn wait(
         &self,
         table: &str,
         partition: &str,

@@ -12,11 +12,11 @@ use crate::fault::Fault;
 /// is written, so the store looks: once for each table, and again whenever an answer is empty (a server that lost its
 /// data must not look like a cluster without silos).
 #[derive(Debug, Default)]
-pub struct Known(Mutex<BTreeMap<&'static str, &'static TableDecl>>);
+pub(crate) struct Known(Mutex<BTreeMap<&'static str, &'static TableDecl>>);
 
 impl Known {
     /// Whether `decl` was seen.
-    pub fn has(&self, decl: &'static TableDecl) -> bool {
+    pub(crate) fn has(&self, decl: &'static TableDecl) -> bool {
         // A panic in between leaves the map as it was.
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.get(decl.name).is_some_and(|found| std::ptr::eq(*found, decl) || *found == decl)
@@ -26,7 +26,7 @@ impl Known {
     ///
     /// # Errors
     /// `NotFound` when there is nothing, `Corrupt` when it has another shape.
-    pub fn check(&self, decl: &'static TableDecl, found: Option<&[u8]>) -> Result<(), Fault> {
+    pub(crate) fn check(&self, decl: &'static TableDecl, found: Option<&[u8]>) -> Result<(), Fault> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.remove(decl.name);
         match found {

@@ -1,36 +1,50 @@
-//! What the system stores on key-value servers (Redis, etcd, Consul) share.
+//! What the system stores on key-value servers (Redis, etcd, Consul, ZooKeeper) share: the store itself, [`KeyValue`], over a
+//! [`Backend`] that knows one server's transactions, and what backends are made of.
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`contention`] | races for one row: who lost comes back a little later |
+//! | [`store`] | the system store over any backend: requests checked, limited in time, handed on |
+//! | [`backend`] | what a server must be able to do |
+//! | [`asked`] | what scans and clean-ups ask for |
+//! | `contention` | races for one row: who lost comes back a little later |
 //! | [`document`] | a row as one JSON document with the declared column names, a volatile column as one JSON value |
 //! | [`layout`] | the names of keys, readable and without common prefixes of different partitions |
 //! | [`place`] | addresses: `scheme://user:password@host:port,host:port/path?parameters` |
+//! | [`rows`] | rows put together from the keys they were read from |
+//! | [`outcome`] | the answer to a commit that happened |
+//! | [`security`] | what leaves a server open to others |
 //! | [`fault`] | failures, and whether they leave the outcome unknown |
-//! | [`known`] | the tables a store has seen on its server |
+//! | `known` | the tables a store has seen on its server |
 //! | [`marks`] | texts that never come back |
 //! | [`revisions`] | the server's own revision of a key as an etag |
 //! | [`tls`] | certificates |
 //! | `http` | requests to one of several servers, with a deadline (feature `http`) |
 //!
-//! The layout is the same on all of them: the columns a commit writes are one value, and each *volatile* column is a
+//! The layout is much the same on all of them: the columns a commit writes are one value, and each *volatile* column is a
 //! value of its own beside it. So a touch is one blind write that changes no etag, and a commit cannot turn it back.
 
-pub mod contention;
+pub mod asked;
+pub mod backend;
+mod contention;
 pub mod document;
 pub mod fault;
 #[cfg(feature = "http")]
 pub mod http;
-pub mod known;
+mod known;
 pub mod layout;
 pub mod marks;
+pub mod outcome;
 pub mod place;
 pub mod revisions;
+pub mod rows;
+pub mod security;
+pub mod store;
 pub mod tls;
 
-pub use contention::Contention;
+pub use asked::{Old, Scan};
+pub use backend::Backend;
 pub use fault::{Failure, Fault};
-pub use known::Known;
 pub use layout::Layout;
 pub use marks::Marks;
 pub use place::Place;
+pub use store::KeyValue;

@@ -1,6 +1,6 @@
 //! The server's own revision of a key as an etag.
 
-use emmer_store::Etag;
+use emmer_store::{Etag, Mutation};
 
 /// A revision as an etag.
 pub fn etag_of(revision: i64) -> Etag {
@@ -13,9 +13,42 @@ pub fn revision_of(etag: &str) -> Option<i64> {
     etag.parse().ok().filter(|n: &i64| *n > 0 && n.to_string() == etag)
 }
 
+/// Whether the condition of a mutation holds for a row of this revision, or for none.
+pub fn holds(mutation: &Mutation, now: Option<i64>) -> bool {
+    match mutation {
+        Mutation::Insert { .. } => now.is_none(),
+        Mutation::Upsert { .. } => true,
+        Mutation::Delete { etag: None, .. } => now.is_some(),
+        Mutation::Replace { etag, .. }
+        | Mutation::Delete { etag: Some(etag), .. }
+        | Mutation::Check { etag, .. } => now.is_some() && now == revision_of(etag),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use emmer_store::Row;
+
     use super::*;
+
+    #[test]
+    fn conditions_hold_for_their_revision_only() {
+        let row = || Row::new("r");
+        let row_key = || "r".to_owned();
+        let etag = |text: &str| Etag::from(text);
+        for (mutation, missing, seven) in [
+            (Mutation::Insert { row: row() }, true, false),
+            (Mutation::Upsert { row: row() }, true, true),
+            (Mutation::Replace { row: row(), etag: etag("7") }, false, true),
+            (Mutation::Replace { row: row(), etag: etag("8") }, false, false),
+            (Mutation::Delete { row_key: row_key(), etag: None }, false, true),
+            (Mutation::Delete { row_key: row_key(), etag: Some(etag("8")) }, false, false),
+            (Mutation::Check { row_key: row_key(), etag: etag("7") }, false, true),
+            (Mutation::Check { row_key: row_key(), etag: etag("no number") }, false, false),
+        ] {
+            assert_eq!((holds(&mutation, None), holds(&mutation, Some(7))), (missing, seven), "{mutation:?}");
+        }
+    }
 
     #[test]
     fn only_one_spelling_is_an_etag() {

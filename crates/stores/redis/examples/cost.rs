@@ -5,20 +5,14 @@
 //! The driver does by hand what a careful user would: rows as JSON in one hash, a membership commit as one script that
 //! compares the version and writes both rows, a read as one `HGETALL` whose values are parsed.
 
-use std::sync::Arc;
-
-use emmer_store::{BoxFuture, Result, SystemStore};
 use emmer_store_redis::RedisStore;
 use emmer_test_servers::RedisServer;
+use emmer_test_servers::store;
 use emmer_test_servers::suite::Store;
 use emmer_test_servers::suite::cost::{ByHand, Outcome, measure, silo};
 use redis::aio::MultiplexedConnection;
 
-const STORE: Store = Store { open, patient: "timeout_ms=60000", hasty: "timeout_ms=1000" };
-
-fn open(url: String) -> BoxFuture<'static, Result<Arc<dyn SystemStore>>> {
-    Box::pin(async move { Ok(Arc::new(RedisStore::open(&url).await?) as Arc<dyn SystemStore>) })
-}
+const STORE: Store = store!(RedisStore);
 
 const COMMIT: &str = r"
 if redis.call('HGET', KEYS[1], 'VersionRow') ~= ARGV[1] then return 0 end

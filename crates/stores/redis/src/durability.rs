@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use emmer_core::Timestamp;
 use emmer_store::examine::{ClockDifference, Examination, FindingLevel, FindingSubject};
+use emmer_store_keyvalue::security;
 
 /// What the server says about itself: `INFO`, and `CONFIG GET` where this user may ask.
 #[derive(Clone, Debug, Default)]
@@ -105,14 +106,8 @@ impl Server {
                 "the server is a node of a cluster: this store works only while the node has all slots";
             found.add(FindingLevel::Warning, FindingSubject::Setup, text);
         }
-        if !password {
-            let text = "the URL names no password: whoever reaches the server may read and change the cluster's tables";
-            found.add(FindingLevel::Note, FindingSubject::Security, text);
-        }
-        if !tls {
-            let text = "the connection is not encrypted: use rediss:// where the network is not private";
-            found.add(FindingLevel::Note, FindingSubject::Security, text);
-        }
+        let encrypt_by = (!tls).then_some("use rediss://");
+        security::note(&mut found, (!password).then_some("password"), encrypt_by);
         found
     }
 }

@@ -49,4 +49,4 @@ mod scripts;
 mod store;
 mod walk;
 
-pub use store::RedisStore;
+pub use store::{Redis, RedisStore};

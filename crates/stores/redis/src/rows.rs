@@ -1,10 +1,9 @@
 //! Answers of the server as rows.
 
-use std::collections::BTreeMap;
-
 use emmer_store::{StoredRow, TableDecl};
 use emmer_store_keyvalue::document;
 use emmer_store_keyvalue::layout::{parts, unescape};
+use emmer_store_keyvalue::rows::Rows;
 use redis::Value;
 
 /// The field of a row's etag in its document. No column may be called so.
@@ -53,29 +52,18 @@ pub(crate) fn stored_row(decl: &TableDecl, field: &str, document: Vec<u8>) -> Re
 /// Fields and values, one after the other, as the rows they belong to, ordered by row key.
 pub(crate) fn partition(decl: &TableDecl, answer: Value) -> Result<Vec<StoredRow>, String> {
     let items = items(answer)?;
-    let mut rows: BTreeMap<String, StoredRow> = BTreeMap::new();
-    let mut volatile: Vec<(String, Vec<u8>)> = Vec::with_capacity(items.len() / 2);
+    let mut rows = Rows::new(decl, items.len() / 2);
     let mut items = items.into_iter();
     while let (Some(field), Some(value)) = (items.next(), items.next()) {
         let (field, value) = (text(field)?, bytes(value)?.unwrap_or_default());
         if parts(&field).column.is_some() {
-            volatile.push((field, value));
+            rows.column(field, value);
         } else {
             let row = stored_row(decl, &field, value)?;
-            rows.insert(field, row);
+            rows.row(field, row);
         }
     }
-    for (field, value) in volatile {
-        let parts = parts(&field);
-        // A column without its row is a foreign writer's: nothing to set it in.
-        if let (Some(found), Some(column)) = (rows.get_mut(parts.row), parts.column) {
-            document::set_volatile(decl, &mut found.row, column, &value)?;
-        }
-    }
-    let mut rows: Vec<StoredRow> = rows.into_values().collect();
-    // By the keys themselves: escaped they may have another order.
-    rows.sort_unstable_by(|a, b| a.row.key().cmp(b.row.key()));
-    Ok(rows)
+    rows.finish()
 }
 
 /// The values of a row's field and of its volatile columns, in the order of the declaration, as the row.

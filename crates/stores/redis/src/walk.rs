@@ -1,11 +1,9 @@
 //! Walks over many rows, page by page: scans over all partitions, and the clean-up of one.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::RangeInclusive;
 
-use emmer_core::Timestamp;
-use emmer_store::{Row, StoreErrorKind, StoredRow, TableDecl, Value};
-use emmer_store_keyvalue::{Failure, Fault, document, layout};
+use emmer_store::{StoreErrorKind, StoredRow, TableDecl};
+use emmer_store_keyvalue::{Failure, Fault, Old, Scan, document, layout};
 use redis::Value as Answer;
 use tokio::time::Instant;
 
@@ -13,7 +11,7 @@ use crate::keys;
 use crate::requests::score;
 use crate::rows;
 use crate::scripts::CLEAN_UP;
-use crate::store::RedisStore;
+use crate::store::Redis;
 
 /// The rows a scan reads at once, and about what a clean-up looks at at once.
 const PAGE_ROWS: usize = 500;
@@ -22,21 +20,15 @@ const INDEX_ROWS_MAX: usize = 500_000;
 /// The most partitions a scan reads.
 const PARTITIONS_MAX: usize = 1_000_000;
 
-impl RedisStore {
-    /// The fields of a partition's rows whose `column` lies between two numbers, perhaps a few too many.
-    async fn fields_between(
-        &self,
-        key: &str,
-        column: &str,
-        range: &RangeInclusive<i64>,
-        deadline: Instant,
-    ) -> Result<Vec<String>, Fault> {
-        let (start, end) = (*range.start(), *range.end());
+impl Redis {
+    /// The fields of a partition's rows that a scan asks for, perhaps a few too many.
+    async fn fields_between(&self, key: &str, scan: &Scan, deadline: Instant) -> Result<Vec<String>, Fault> {
+        let (start, end) = (*scan.range.start(), *scan.range.end());
         let spans = if start <= end { vec![(start, end)] } else { vec![(start, i64::MAX), (i64::MIN, end)] };
         let mut fields = Vec::new();
         for (low, high) in spans {
             let mut find = redis::cmd("ZRANGEBYSCORE");
-            find.arg(keys::index(key, column)).arg(score(low)).arg(score(high));
+            find.arg(keys::index(key, scan.column)).arg(score(low)).arg(score(high));
             find.arg("LIMIT").arg(0).arg(INDEX_ROWS_MAX + 1);
             let found = rows::items(self.ask(&find, deadline).await?).map_err(Fault::corrupt)?;
             let found: Result<Vec<String>, String> = found.into_iter().map(rows::text).collect();
@@ -50,15 +42,12 @@ impl RedisStore {
         Ok(fields)
     }
 
-    pub(crate) async fn scan_all(
+    pub(crate) async fn find(
         &self,
         decl: &'static TableDecl,
-        column: &'static str,
-        range: RangeInclusive<i64>,
-        limit: usize,
+        scan: &Scan,
+        deadline: Instant,
     ) -> Result<Vec<StoredRow>, Fault> {
-        let deadline = self.link.deadline();
-        self.must_know(decl, deadline).await?;
         let mut members = redis::cmd("SMEMBERS");
         members.arg(keys::partitions(&self.address.place.layout, decl));
         let partitions = rows::items(self.ask(&members, deadline).await?).map_err(Fault::corrupt)?;
@@ -66,25 +55,21 @@ impl RedisStore {
             return Err(Fault::new(StoreErrorKind::Refused, "too many partitions to scan"));
         }
         let partitions: Result<BTreeSet<String>, String> = partitions.into_iter().map(rows::text).collect();
-        let inside = |n: i64| {
-            let (start, end) = (*range.start(), *range.end());
-            if start <= end { range.contains(&n) } else { n >= start || n <= end }
-        };
         let mut found = Vec::new();
         for partition in partitions.map_err(Fault::corrupt)? {
-            if found.len() >= limit {
+            if found.len() >= scan.limit {
                 break;
             }
             let key = self.partition(decl, &partition);
-            let fields = self.fields_between(&key, column, &range, deadline).await?;
+            let fields = self.fields_between(&key, scan, deadline).await?;
             // By row key; the last ones go when there are too many.
             let mut first: BTreeMap<String, StoredRow> = BTreeMap::new();
             for page in fields.chunks(PAGE_ROWS) {
                 for row in self.read_fields(decl, &key, page, deadline).await? {
-                    if matches!(row.row.get(column), Some(Value::Int(n)) if inside(*n)) {
+                    if scan.wants(&row.row) {
                         first.insert(row.row.key().to_owned(), row);
                     }
-                    if first.len() > limit - found.len() {
+                    if first.len() > scan.limit - found.len() {
                         first.pop_last();
                     }
                 }
@@ -120,16 +105,13 @@ impl RedisStore {
         Ok(found)
     }
 
-    pub(crate) async fn clean_up(
+    pub(crate) async fn delete_old(
         &self,
         decl: &'static TableDecl,
         partition: &str,
-        column: &'static str,
-        cutoff: Timestamp,
+        asked: &Old,
     ) -> Result<u64, Fault> {
-        self.must_know(decl, self.link.deadline()).await?;
         let key = self.partition(decl, partition);
-        let is_volatile = decl.column(column).is_some_and(|(_, c)| c.volatile);
         let (mut deleted, mut cursor) = (0, "0".to_owned());
         // Ends: Redis walks through a hash once, whatever is done to it meanwhile.
         loop {
@@ -138,9 +120,8 @@ impl RedisStore {
             walk.arg(&key).arg(&cursor).arg("COUNT").arg(PAGE_ROWS);
             let page = rows::items(self.ask(&walk, deadline).await?).map_err(Fault::corrupt)?;
             let [next, found] = <[Answer; 2]>::try_from(page).map_err(|_| Fault::corrupt("an odd HSCAN"))?;
-            let old =
-                old_rows(decl, column, is_volatile, cutoff, rows::items(found).map_err(Fault::corrupt)?);
-            let old = old.map_err(Fault::corrupt)?;
+            let found = rows::items(found).map_err(Fault::corrupt)?;
+            let old = old_rows(decl, asked, found).map_err(Fault::corrupt)?;
             if !old.is_empty() {
                 deleted += self.delete_unchanged(decl, &key, &old, deadline).await?;
             }
@@ -183,30 +164,15 @@ struct OldRow {
     value: Vec<u8>,
 }
 
-/// The rows of a page of fields and values whose `column` is before `cutoff`.
-fn old_rows(
-    decl: &TableDecl,
-    column: &str,
-    is_volatile: bool,
-    cutoff: Timestamp,
-    page: Vec<Answer>,
-) -> Result<Vec<OldRow>, String> {
-    let is_old = |row: &Row| matches!(row.get(column), Some(Value::Time(at)) if *at < cutoff);
+/// The old ones among the rows of a page of fields and values.
+fn old_rows(decl: &TableDecl, asked: &Old, page: Vec<Answer>) -> Result<Vec<OldRow>, String> {
     let mut old = Vec::new();
     let mut page = page.into_iter();
     while let (Some(field), Some(value)) = (page.next(), page.next()) {
         let (field, value) = (rows::text(field)?, rows::bytes(value)?.unwrap_or_default());
         let parts = layout::parts(&field);
-        let found = match parts.column {
-            None if !is_volatile => rows::stored_row(decl, &field, value.clone())?.row,
-            Some(name) if is_volatile && name == column => {
-                let mut row = Row::new("");
-                document::set_volatile(decl, &mut row, name, &value)?;
-                row
-            }
-            _ => continue,
-        };
-        if is_old(&found) {
+        let read = || Ok(rows::stored_row(decl, &field, value.clone())?.row);
+        if asked.wants_by(decl, parts.column, &value, read)? {
             old.push(OldRow { field: parts.row.to_owned(), unchanged: field, value });
         }
     }

@@ -2,24 +2,17 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::sync::Arc;
-
 use emmer_core::Timestamp;
 use emmer_store::silos::SILO_INSTANCES;
-use emmer_store::{
-    BoxFuture, CommitOutcome, Mutation, Result, Row, SiloTable, StoreErrorKind, SystemStore, Value,
-};
+use emmer_store::{CommitOutcome, Mutation, Row, SiloTable, StoreErrorKind, Value};
 use emmer_store_redis::RedisStore;
 use emmer_test_servers::redis::PASSWORD;
+use emmer_test_servers::store;
 use emmer_test_servers::suite::rows::{NUMBERS, all, cluster, must_commit, number, row, same_number, silo};
 use emmer_test_servers::suite::{self, Store};
 use emmer_test_servers::{Certificates, RedisServer, process, skip};
 
-const STORE: Store = Store { open, patient: "timeout_ms=60000", hasty: "timeout_ms=1000" };
-
-fn open(url: String) -> BoxFuture<'static, Result<Arc<dyn SystemStore>>> {
-    Box::pin(async move { Ok(Arc::new(RedisStore::open(&url).await?) as Arc<dyn SystemStore>) })
-}
+const STORE: Store = store!(RedisStore);
 
 /// A server with these settings, for a test that is skipped where there is none.
 fn start(test: &str, settings: &[&str]) -> Option<RedisServer> {
@@ -183,12 +176,12 @@ async fn a_commit_that_too_few_replicas_have_is_unknown() {
     while !replica.cli(&["INFO", "replication"]).unwrap().contains("master_link_status:up") {
         tokio::task::yield_now().await;
     }
-    let store = open(url).await.unwrap();
+    let store = (STORE.open)(url).await.unwrap();
     store.ensure_tables(&[&NUMBERS]).await.unwrap();
     must_commit(&store, "p", all(1, 1)).await;
     assert!(!store.examine().await.unwrap().warns_of_lost_writes());
     assert!(STORE.patient(&server.url()).await.examine().await.unwrap().warns_of_lost_writes());
-    let hasty = open(format!("{}?wait_replicas=1&timeout_ms=1000", server.url())).await.unwrap();
+    let hasty = (STORE.open)(format!("{}?wait_replicas=1&timeout_ms=1000", server.url())).await.unwrap();
     replica.signal("STOP").unwrap();
     let outcome = hasty.commit(&NUMBERS, "p", all(1, 2)).await;
     replica.signal("CONT").unwrap();

@@ -11,9 +11,9 @@ use std::sync::{Mutex, PoisonError};
 
 use tempfile::TempDir;
 
-use crate::local::{Local, Starter, kept_port, log_to, output_of};
+use crate::local::{Local, kept_port, log_to, output_of, starter};
 use crate::process::{READY_LIMIT, find, run, wait_until};
-use crate::{Trouble, ask, skip};
+use crate::{Trouble, ask};
 
 /// Debian's package, of bullseye.
 pub const PACKAGE: &str = "consul (of Debian 11, bullseye)";
@@ -179,15 +179,7 @@ fn mirror_of(sources: &str) -> Option<(String, String)> {
     })
 }
 
-impl Starter for Programs {
-    fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
-        Self::server(self, folder, port)
-    }
-
-    fn wait_until_ready(&self, child: &mut Child, folder: &Path, port: u16) -> Result<(), Trouble> {
-        Self::wait_until_ready(self, child, folder, port)
-    }
-}
+starter!("consul");
 
 /// The address for `emmer_store_consul`.
 pub fn url(port: u16) -> String {
@@ -195,26 +187,9 @@ pub fn url(port: u16) -> String {
 }
 
 /// A server for one test. Dropped, it ends and its folder is removed.
-#[derive(Debug)]
-pub struct ConsulServer(Local<Programs>);
+pub type ConsulServer = Local<Programs>;
 
 impl ConsulServer {
-    /// Starts a server.
-    ///
-    /// # Errors
-    /// Consul cannot be had or does not start.
-    pub fn start() -> Result<Self, Trouble> {
-        Self::start_with(&[])
-    }
-
-    /// The same with more arguments.
-    ///
-    /// # Errors
-    /// Consul cannot be had or does not start.
-    pub fn start_with(settings: &[&str]) -> Result<Self, Trouble> {
-        Local::start(Programs::find()?.with(settings), "consul").map(Self)
-    }
-
     /// A server that lets nobody do anything without a token; [`TOKEN`] may do everything.
     ///
     /// # Errors
@@ -233,27 +208,9 @@ impl ConsulServer {
         Self::start_with(&["-dev", "-bootstrap-expect=0"])
     }
 
-    /// The same as [`start`](Self::start) for a test that is skipped, loudly, where Consul cannot be had.
-    ///
-    /// # Panics
-    /// In CI when Consul cannot be had, and everywhere when it can but does not start.
-    pub fn start_or_skip(test: &str) -> Option<Self> {
-        Self::start().map_err(|trouble| skip(test, &trouble)).ok()
-    }
-
-    /// The address of it.
-    pub fn url(&self) -> String {
-        url(self.0.port)
-    }
-
-    /// The port it listens on, at 127.0.0.1.
-    pub const fn port(&self) -> u16 {
-        self.0.port
-    }
-
     /// The program.
     pub fn program(&self) -> &Path {
-        &self.0.starter.consul
+        &self.programs.consul
     }
 
     /// What `consul` prints.
@@ -261,57 +218,9 @@ impl ConsulServer {
     /// # Errors
     /// What it says.
     pub fn cli(&self, arguments: &[&str]) -> Result<String, Trouble> {
-        let mut command = Command::new(&self.0.starter.consul);
-        command.env("CONSUL_HTTP_ADDR", format!("127.0.0.1:{}", self.0.port)).env("CONSUL_HTTP_TOKEN", TOKEN);
+        let mut command = Command::new(self.program());
+        command.env("CONSUL_HTTP_ADDR", format!("127.0.0.1:{}", self.port())).env("CONSUL_HTTP_TOKEN", TOKEN);
         output_of(command.args(arguments))
-    }
-
-    /// Sends it a signal (`STOP`, `CONT`, ...).
-    ///
-    /// # Errors
-    /// It is gone.
-    pub fn signal(&self, name: &str) -> Result<(), Trouble> {
-        self.0.signal(name)
-    }
-
-    /// Kills it as a crash would.
-    pub fn kill(&mut self) {
-        self.0.kill();
-    }
-
-    /// Starts it again on the same data and port after [`kill`](Self::kill).
-    ///
-    /// # Errors
-    /// It does not start within a minute.
-    pub fn start_again(&mut self) -> Result<(), Trouble> {
-        self.0.start_again()
-    }
-}
-
-#[cfg(feature = "suite")]
-impl crate::suite::TestServer for ConsulServer {
-    fn version(&self) -> String {
-        self.0.starter.version().unwrap_or_default()
-    }
-
-    fn port(&self) -> u16 {
-        self.0.port
-    }
-
-    fn url_at(&self, port: u16) -> String {
-        url(port)
-    }
-
-    fn pid(&self) -> u32 {
-        self.0.pid()
-    }
-
-    fn kill(&mut self) {
-        Self::kill(self);
-    }
-
-    fn start_again(&mut self) -> Result<(), Trouble> {
-        Self::start_again(self)
     }
 }
 

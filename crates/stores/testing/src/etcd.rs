@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-use crate::local::{Local, Starter, kept_port, log_to, output_of};
+use crate::local::{Local, kept_port, log_to, output_of, starter};
 use crate::process::{READY_LIMIT, find, wait_until};
-use crate::{Trouble, ask, skip};
+use crate::{Trouble, ask};
 
 /// Debian's package.
 pub const PACKAGE: &str = "etcd-server";
@@ -79,15 +79,7 @@ impl Programs {
     }
 }
 
-impl Starter for Programs {
-    fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
-        Self::server(self, folder, port)
-    }
-
-    fn wait_until_ready(&self, child: &mut Child, folder: &Path, port: u16) -> Result<(), Trouble> {
-        Self::wait_until_ready(self, child, folder, port)
-    }
-}
+starter!("etcd");
 
 /// The address for `emmer_store_etcd`.
 pub fn url(port: u16) -> String {
@@ -95,52 +87,9 @@ pub fn url(port: u16) -> String {
 }
 
 /// A server for one test. Dropped, it ends and its folder is removed.
-#[derive(Debug)]
-pub struct EtcdServer(Local<Programs>);
+pub type EtcdServer = Local<Programs>;
 
 impl EtcdServer {
-    /// Starts a server.
-    ///
-    /// # Errors
-    /// etcd is not installed or does not start.
-    pub fn start() -> Result<Self, Trouble> {
-        Self::start_with(&[])
-    }
-
-    /// The same with more arguments.
-    ///
-    /// # Errors
-    /// etcd is not installed or does not start.
-    pub fn start_with(settings: &[&str]) -> Result<Self, Trouble> {
-        Local::start(Programs::find()?.with(settings), "etcd").map(Self)
-    }
-
-    /// The same on this port, for arguments that must name it.
-    ///
-    /// # Errors
-    /// etcd is not installed or does not start.
-    pub fn start_at(port: u16, settings: &[&str]) -> Result<Self, Trouble> {
-        Local::start_at(Programs::find()?.with(settings), "etcd", port).map(Self)
-    }
-
-    /// The same as [`start`](Self::start) for a test that is skipped, loudly, where etcd is not installed.
-    ///
-    /// # Panics
-    /// In CI when etcd is not installed, and everywhere when it is but does not start.
-    pub fn start_or_skip(test: &str) -> Option<Self> {
-        Self::start().map_err(|trouble| skip(test, &trouble)).ok()
-    }
-
-    /// The address of it.
-    pub fn url(&self) -> String {
-        url(self.0.port)
-    }
-
-    /// The port it listens on, at 127.0.0.1.
-    pub const fn port(&self) -> u16 {
-        self.0.port
-    }
-
     /// What `etcdctl` prints.
     ///
     /// # Errors
@@ -148,55 +97,7 @@ impl EtcdServer {
     pub fn ctl(&self, arguments: &[&str]) -> Result<String, Trouble> {
         let missing = || Trouble::Missing { program: "etcdctl".to_owned(), package: CLIENT_PACKAGE };
         let mut command = Command::new(find("etcdctl", &[]).ok_or_else(missing)?);
-        command.env("ETCDCTL_API", "3").arg(format!("--endpoints=http://127.0.0.1:{}", self.0.port));
+        command.env("ETCDCTL_API", "3").arg(format!("--endpoints=http://127.0.0.1:{}", self.port()));
         output_of(command.args(arguments))
-    }
-
-    /// Sends it a signal (`STOP`, `CONT`, ...).
-    ///
-    /// # Errors
-    /// It is gone.
-    pub fn signal(&self, name: &str) -> Result<(), Trouble> {
-        self.0.signal(name)
-    }
-
-    /// Kills it as a crash would.
-    pub fn kill(&mut self) {
-        self.0.kill();
-    }
-
-    /// Starts it again on the same data and port after [`kill`](Self::kill).
-    ///
-    /// # Errors
-    /// It does not start within a minute.
-    pub fn start_again(&mut self) -> Result<(), Trouble> {
-        self.0.start_again()
-    }
-}
-
-#[cfg(feature = "suite")]
-impl crate::suite::TestServer for EtcdServer {
-    fn version(&self) -> String {
-        self.0.starter.version().unwrap_or_default()
-    }
-
-    fn port(&self) -> u16 {
-        self.0.port
-    }
-
-    fn url_at(&self, port: u16) -> String {
-        url(port)
-    }
-
-    fn pid(&self) -> u32 {
-        self.0.pid()
-    }
-
-    fn kill(&mut self) {
-        Self::kill(self);
-    }
-
-    fn start_again(&mut self) -> Result<(), Trouble> {
-        Self::start_again(self)
     }
 }

@@ -27,6 +27,7 @@ pub mod zookeeper;
 pub use certificates::Certificates;
 pub use consul::ConsulServer;
 pub use etcd::EtcdServer;
+pub use local::{Local, Starter};
 pub use mariadb::MariadbServer;
 pub use postgres::PostgresServer;
 pub use redis::RedisServer;

@@ -7,69 +7,190 @@ use std::time::Instant;
 
 use tempfile::TempDir;
 
-use crate::Trouble;
 use crate::process::{POLL, end, free_port, signal};
+use crate::{Trouble, skip};
 
 /// The programs of a server, found on this machine, and how it is started.
-pub(crate) trait Starter {
+pub trait Starter: Sized {
+    /// The server's name, for folders.
+    const NAME: &'static str;
+
+    /// Looks for the programs.
+    ///
+    /// # Errors
+    /// [`Trouble::Missing`].
+    fn find() -> Result<Self, Trouble>;
+
+    /// The same with more settings.
+    #[must_use]
+    fn with(self, settings: &[&str]) -> Self;
+
     /// A server on a folder that was given to it before, or never; not started yet.
+    ///
+    /// # Errors
+    /// The folder cannot be written.
     fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble>;
+
     /// Waits until it serves.
+    ///
+    /// # Errors
+    /// It ends or takes longer than a minute; the end of its log.
     fn wait_until_ready(&self, child: &mut Child, folder: &Path, port: u16) -> Result<(), Trouble>;
+
+    /// The name and version of the server.
+    ///
+    /// # Errors
+    /// It does not run.
+    fn version(&self) -> Result<String, Trouble>;
+
+    /// The address of an empty store, if the server were reached at this port of 127.0.0.1.
+    fn url(port: u16) -> String;
 }
 
-/// A running server. Dropped, it ends and its folder is removed.
+/// Makes a [`Starter`] of a module's `Programs`, whose methods (and the module's `url`) have the same names.
+macro_rules! starter {
+    ($name:literal) => {
+        impl $crate::local::Starter for Programs {
+            const NAME: &'static str = $name;
+
+            fn find() -> Result<Self, $crate::Trouble> {
+                Self::find()
+            }
+
+            fn with(self, settings: &[&str]) -> Self {
+                Self::with(self, settings)
+            }
+
+            fn server(
+                &self,
+                folder: &::std::path::Path,
+                port: u16,
+            ) -> Result<::std::process::Command, $crate::Trouble> {
+                Self::server(self, folder, port)
+            }
+
+            fn wait_until_ready(
+                &self,
+                child: &mut ::std::process::Child,
+                folder: &::std::path::Path,
+                port: u16,
+            ) -> Result<(), $crate::Trouble> {
+                Self::wait_until_ready(self, child, folder, port)
+            }
+
+            fn version(&self) -> Result<String, $crate::Trouble> {
+                Self::version(self)
+            }
+
+            fn url(port: u16) -> String {
+                url(port)
+            }
+        }
+    };
+}
+pub(crate) use starter;
+
+/// A server for one test. Dropped, it ends and its folder is removed.
 #[derive(Debug)]
-pub(crate) struct Local<S: Starter> {
-    pub(crate) starter: S,
+pub struct Local<S: Starter> {
+    pub(crate) programs: S,
     child: Child,
     folder: TempDir,
-    pub(crate) port: u16,
+    port: u16,
 }
 
 impl<S: Starter> Local<S> {
-    /// Starts a server in a new folder.
-    pub(crate) fn start(starter: S, name: &str) -> Result<Self, Trouble> {
-        let folder =
-            TempDir::with_prefix(format!("emmer-{name}-")).map_err(|e| Trouble::Failed(e.to_string()))?;
+    /// Starts a server.
+    ///
+    /// # Errors
+    /// It is not installed or does not start.
+    pub fn start() -> Result<Self, Trouble> {
+        Self::start_with(&[])
+    }
+
+    /// The same with more settings, as its `Programs::with` takes them.
+    ///
+    /// # Errors
+    /// It is not installed or does not start.
+    pub fn start_with(settings: &[&str]) -> Result<Self, Trouble> {
+        let (programs, folder) = (S::find()?.with(settings), Self::folder()?);
         // Between the choice of a port and its use somebody else may take it.
-        let (port, child) = match try_launch(&starter, folder.path()) {
+        let (port, child) = match try_launch(&programs, folder.path()) {
             Ok(started) => started,
-            Err(_) => try_launch(&starter, folder.path())?,
+            Err(_) => try_launch(&programs, folder.path())?,
         };
-        Ok(Self { starter, child, folder, port })
+        Ok(Self { programs, child, folder, port })
     }
 
-    /// Starts a server in a new folder on this port.
-    pub(crate) fn start_at(starter: S, name: &str, port: u16) -> Result<Self, Trouble> {
-        let folder =
-            TempDir::with_prefix(format!("emmer-{name}-")).map_err(|e| Trouble::Failed(e.to_string()))?;
-        let child = launch(&starter, folder.path(), port)?;
-        Ok(Self { starter, child, folder, port })
+    /// The same on this port, for settings that must name it.
+    ///
+    /// # Errors
+    /// It is not installed or does not start.
+    pub fn start_at(port: u16, settings: &[&str]) -> Result<Self, Trouble> {
+        let (programs, folder) = (S::find()?.with(settings), Self::folder()?);
+        let child = launch(&programs, folder.path(), port)?;
+        Ok(Self { programs, child, folder, port })
     }
 
-    #[cfg(feature = "suite")]
-    pub(crate) fn pid(&self) -> u32 {
+    /// The same as [`start`](Self::start) for a test that is skipped, loudly, where the server is not installed.
+    ///
+    /// # Panics
+    /// In CI when it is not installed, and everywhere when it is but does not start.
+    pub fn start_or_skip(test: &str) -> Option<Self> {
+        Self::start_with_or_skip(test, &[])
+    }
+
+    /// The same as [`start_with`](Self::start_with), likewise.
+    ///
+    /// # Panics
+    /// As [`start_or_skip`](Self::start_or_skip).
+    pub fn start_with_or_skip(test: &str, settings: &[&str]) -> Option<Self> {
+        Self::start_with(settings).map_err(|trouble| skip(test, &trouble)).ok()
+    }
+
+    fn folder() -> Result<TempDir, Trouble> {
+        TempDir::with_prefix(format!("emmer-{}-", S::NAME)).map_err(|e| Trouble::Failed(e.to_string()))
+    }
+
+    /// The address of an empty store on it.
+    pub fn url(&self) -> String {
+        S::url(self.port)
+    }
+
+    /// The port it listens on, at 127.0.0.1.
+    pub const fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    pub(crate) fn signal(&self, name: &str) -> Result<(), Trouble> {
+    /// Sends it a signal (`STOP`, `CONT`, ...).
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn signal(&self, name: &str) -> Result<(), Trouble> {
         signal(self.child.id(), name)
     }
 
     /// Kills it as a crash would.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         // It may have died by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 
-    /// Starts it again on the same data and port.
-    pub(crate) fn start_again(&mut self) -> Result<(), Trouble> {
+    /// Starts it again on the same data and port after [`kill`](Self::kill).
+    ///
+    /// # Errors
+    /// It does not start within a minute.
+    pub fn start_again(&mut self) -> Result<(), Trouble> {
         let begun = Instant::now();
         loop {
             // The kernel may hold the port for a moment.
-            match launch(&self.starter, self.folder.path(), self.port) {
+            match launch(&self.programs, self.folder.path(), self.port) {
                 Ok(child) => {
                     self.child = child;
                     return Ok(());
@@ -78,6 +199,33 @@ impl<S: Starter> Local<S> {
                 Err(_) => std::thread::sleep(POLL),
             }
         }
+    }
+}
+
+#[cfg(feature = "suite")]
+impl<S: Starter + Send + 'static> crate::suite::TestServer for Local<S> {
+    fn version(&self) -> String {
+        self.programs.version().unwrap_or_default()
+    }
+
+    fn port(&self) -> u16 {
+        self.port
+    }
+
+    fn url_at(&self, port: u16) -> String {
+        S::url(port)
+    }
+
+    fn pid(&self) -> u32 {
+        Self::pid(self)
+    }
+
+    fn kill(&mut self) {
+        Self::kill(self);
+    }
+
+    fn start_again(&mut self) -> Result<(), Trouble> {
+        Self::start_again(self)
     }
 }
 

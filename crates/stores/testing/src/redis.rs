@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-use crate::local::{Local, Starter, log_to, output_of};
+use crate::Trouble;
+use crate::local::{Local, log_to, output_of, starter};
 use crate::process::{READY_LIMIT, find, wait_until};
-use crate::{Trouble, skip};
 
 /// The password of every server made here. It holds characters that a URL must escape.
 pub const PASSWORD: &str = "only/for:tests";
@@ -90,113 +90,22 @@ impl Programs {
     }
 }
 
-impl Starter for Programs {
-    fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
-        Self::server(self, folder, port)
-    }
-
-    fn wait_until_ready(&self, child: &mut Child, folder: &Path, port: u16) -> Result<(), Trouble> {
-        Self::wait_until_ready(self, child, folder, port)
-    }
-}
+starter!("redis");
 
 /// The address of database 0 for `emmer_store_redis`.
 pub fn url(port: u16) -> String {
     format!("redis://:{PASSWORD_ESCAPED}@127.0.0.1:{port}/0")
 }
 
-/// A server for one test. Dropped, it ends and its folder is removed.
-#[derive(Debug)]
-pub struct RedisServer(Local<Programs>);
+/// A server for one test, which writes everything to disk before it answers. Dropped, it ends and its folder is removed.
+pub type RedisServer = Local<Programs>;
 
 impl RedisServer {
-    /// Starts a server that writes everything to disk before it answers.
-    ///
-    /// # Errors
-    /// Redis is not installed or does not start.
-    pub fn start() -> Result<Self, Trouble> {
-        Self::start_with(&[])
-    }
-
-    /// The same with other settings.
-    ///
-    /// # Errors
-    /// Redis is not installed or does not start.
-    pub fn start_with(settings: &[&str]) -> Result<Self, Trouble> {
-        Local::start(Programs::find()?.with(settings), "redis").map(Self)
-    }
-
-    /// The same as [`start`](Self::start) for a test that is skipped, loudly, where Redis is not installed.
-    ///
-    /// # Panics
-    /// In CI when Redis is not installed, and everywhere when it is but does not start.
-    pub fn start_or_skip(test: &str) -> Option<Self> {
-        Self::start().map_err(|trouble| skip(test, &trouble)).ok()
-    }
-
-    /// The address of database 0 on it.
-    pub fn url(&self) -> String {
-        url(self.0.port)
-    }
-
-    /// The port it listens on, at 127.0.0.1.
-    pub const fn port(&self) -> u16 {
-        self.0.port
-    }
-
     /// What `redis-cli` prints.
     ///
     /// # Errors
     /// What it says.
     pub fn cli(&self, arguments: &[&str]) -> Result<String, Trouble> {
-        self.0.starter.cli(self.0.port, arguments)
-    }
-
-    /// Sends it a signal (`STOP`, `CONT`, ...).
-    ///
-    /// # Errors
-    /// It is gone.
-    pub fn signal(&self, name: &str) -> Result<(), Trouble> {
-        self.0.signal(name)
-    }
-
-    /// Kills it as a crash would.
-    pub fn kill(&mut self) {
-        self.0.kill();
-    }
-
-    /// Starts it again on the same data and port after [`kill`](Self::kill).
-    ///
-    /// # Errors
-    /// It does not start within a minute.
-    pub fn start_again(&mut self) -> Result<(), Trouble> {
-        self.0.start_again()
-    }
-}
-
-#[cfg(feature = "suite")]
-impl crate::suite::TestServer for RedisServer {
-    fn version(&self) -> String {
-        self.0.starter.version().unwrap_or_default()
-    }
-
-    fn port(&self) -> u16 {
-        self.0.port
-    }
-
-    fn url_at(&self, port: u16) -> String {
-        url(port)
-    }
-
-    fn pid(&self) -> u32 {
-        self.0.pid()
-    }
-
-    fn kill(&mut self) {
-        Self::kill(self);
-    }
-
-    fn start_again(&mut self) -> Result<(), Trouble> {
-        Self::start_again(self)
+        self.programs.cli(self.port(), arguments)
     }
 }

@@ -1,17 +1,16 @@
 //! ZooKeeper: one server, its own data folder, its own port.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::Duration;
 
-use tempfile::TempDir;
-
+use crate::Trouble;
 use crate::certificates::Certificates;
-use crate::process::{end, find, free_port, signal, wait_until};
-use crate::{Trouble, skip};
+use crate::local::{Local, log_to, output_of, starter};
+use crate::process::{READY_LIMIT, find, free_port, wait_until};
 
 /// Debian's package.
 pub const PACKAGE: &str = "zookeeper";
@@ -21,8 +20,6 @@ pub const USER: &str = "silo";
 pub const PASSWORD: &str = "only/for:tests";
 /// The same in a URL.
 pub const PASSWORD_ESCAPED: &str = "only%2Ffor%3Atests";
-/// How long a server is given to accept sessions, after a crash too.
-const READY_LIMIT: Duration = Duration::from_secs(60);
 /// How long one question waits for its answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 /// Where Debian puts the server; its manifest names the other jars.
@@ -41,6 +38,7 @@ const CLI_FOLDERS: [&str; 2] = ["/usr/share/zookeeper/bin", "/opt/zookeeper/bin"
 pub struct Programs {
     java: PathBuf,
     jar: PathBuf,
+    settings: Vec<String>,
 }
 
 impl Programs {
@@ -52,31 +50,31 @@ impl Programs {
         let missing = |program: &str| Trouble::Missing { program: program.to_owned(), package: PACKAGE };
         let java = find("java", &[]).ok_or_else(|| missing("Java"))?;
         let jar = JARS.iter().map(PathBuf::from).find(|jar| jar.is_file());
-        Ok(Self { java, jar: jar.ok_or_else(|| missing("ZooKeeper (zookeeper.jar)"))? })
+        let jar = jar.ok_or_else(|| missing("ZooKeeper (zookeeper.jar)"))?;
+        Ok(Self { java, jar, settings: Vec::new() })
     }
 
-    /// Writes the settings into `folder`; the server makes its data folder itself.
+    /// The same with more settings, lines of `zoo.cfg`.
+    #[must_use]
+    pub fn with(mut self, settings: &[&str]) -> Self {
+        self.settings = settings.iter().map(|&setting| setting.to_owned()).collect();
+        self
+    }
+
+    /// The server on a folder, empty or of last time; it writes to `log` there.
     ///
     /// # Errors
     /// The folder cannot be written.
-    pub fn initialize(&self, folder: &Path, port: u16) -> Result<(), Trouble> {
+    pub fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
         let settings = format!(
             "dataDir={}\nclientPort={port}\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\ntickTime=500\n\
-             maxClientCnxns=0\n",
-            folder.join("data").display()
+             maxClientCnxns=0\n{}\n",
+            folder.join("data").display(),
+            self.settings.join("\n")
         );
         let failed = |e: std::io::Error| Trouble::Failed(format!("{}: {e}", folder.display()));
         fs::create_dir_all(folder.join("data")).map_err(failed)?;
-        fs::write(folder.join("zoo.cfg"), settings).map_err(failed)
-    }
-
-    /// The server on an initialized folder; it writes to `log` there.
-    ///
-    /// # Errors
-    /// The log cannot be written.
-    pub fn server(&self, folder: &Path) -> Result<Command, Trouble> {
-        let failed = |e: std::io::Error| Trouble::Failed(format!("{}: {e}", folder.display()));
-        let log = File::options().create(true).append(true).open(folder.join("log")).map_err(failed)?;
+        fs::write(folder.join("zoo.cfg"), settings).map_err(failed)?;
         let mut command = Command::new(&self.java);
         command.args(["-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
         // What a killed server has written the kernel still writes; only a host that dies would lose it. Waiting for a disk
@@ -85,8 +83,8 @@ impl Programs {
         let jars = [self.jar.clone()].into_iter().chain(TLS_JARS.map(PathBuf::from));
         let jars = std::env::join_paths(jars).map_err(|e| Trouble::Failed(e.to_string()))?;
         command.arg("-cp").arg(jars).arg("org.apache.zookeeper.server.ZooKeeperServerMain");
-        command.arg(folder.join("zoo.cfg")).current_dir(folder);
-        command.stdin(Stdio::null()).stdout(log.try_clone().map_err(failed)?).stderr(log);
+        command.arg(folder.join("zoo.cfg"));
+        log_to(&mut command, folder)?;
         Ok(command)
     }
 
@@ -96,6 +94,19 @@ impl Programs {
     /// It ends or takes longer than a minute; the end of its log.
     pub fn wait_until_ready(&self, child: &mut Child, folder: &Path, port: u16) -> Result<(), Trouble> {
         wait_until(child, &folder.join("log"), READY_LIMIT, || answer_of(port, "Mode:").is_some())
+    }
+
+    /// The name and version of the server.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn version(&self) -> Result<String, Trouble> {
+        let mut command = Command::new(&self.java);
+        let said =
+            output_of(command.arg("-cp").arg(&self.jar).arg("org.apache.zookeeper.version.VersionInfoMain"))?;
+        let version = said.lines().find_map(|line| line.strip_prefix("Apache ZooKeeper, version "));
+        let version = version.and_then(|rest| rest.split([' ', '-']).next());
+        Ok(format!("ZooKeeper {}", version.unwrap_or_default()))
     }
 
     /// `zkCli.sh`, ready for its commands.
@@ -125,83 +136,40 @@ fn answer_of(port: u16, start: &str) -> Option<String> {
     answer.lines().find_map(|line| line.strip_prefix(start)).map(|rest| rest.trim().to_owned())
 }
 
+starter!("zookeeper");
+
 /// The address of an empty node for `emmer_store_zookeeper`.
 pub fn url(port: u16) -> String {
     format!("zookeeper://{USER}:{PASSWORD_ESCAPED}@127.0.0.1:{port}/emmer")
 }
 
 /// A server for one test. Dropped, it ends and its folder is removed.
-#[derive(Debug)]
-pub struct ZooKeeperServer {
-    programs: Programs,
-    child: Child,
-    folder: TempDir,
-    port: u16,
-}
+pub type ZooKeeperServer = Local<Programs>;
 
 impl ZooKeeperServer {
-    /// Makes a data folder and starts a server on it.
-    ///
-    /// # Errors
-    /// ZooKeeper is not installed or does not start.
-    pub fn start() -> Result<Self, Trouble> {
-        let programs = Programs::find()?;
-        let folder = TempDir::with_prefix("emmer-zookeeper-").map_err(|e| Trouble::Failed(e.to_string()))?;
-        let port = free_port()?;
-        programs.initialize(folder.path(), port)?;
-        let child = launch(&programs, folder.path(), port)?;
-        Ok(Self { programs, child, folder, port })
-    }
-
-    /// The same, listening for encrypted connections too; their port.
+    /// A server that listens for encrypted connections too; their port. What the server needs is written beside the
+    /// certificates.
     ///
     /// # Errors
     /// ZooKeeper is not installed or does not start.
     pub fn start_with_tls(certificates: &Certificates) -> Result<(Self, u16), Trouble> {
-        let programs = Programs::find()?;
         let failed = |e: std::io::Error| Trouble::Failed(e.to_string());
-        let folder = TempDir::with_prefix("emmer-zookeeper-").map_err(failed)?;
-        let (port, secure) = (free_port()?, free_port()?);
-        programs.initialize(folder.path(), port)?;
+        let secure = free_port()?;
         let read = |file: &Path| fs::read_to_string(file).map_err(failed);
-        let store = folder.path().join("server.pem");
+        let store = certificates.key.with_file_name("zookeeper.pem");
         fs::write(&store, read(&certificates.key)? + &read(&certificates.certificate)?).map_err(failed)?;
-        let settings = folder.path().join("zoo.cfg");
-        let more = format!(
-            "secureClientPort={secure}\nsecureClientPortAddress=127.0.0.1\n\
-             serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\nssl.clientAuth=none\n\
-             ssl.keyStore.location={0}\nssl.keyStore.type=PEM\n\
-             ssl.trustStore.location={1}\nssl.trustStore.type=PEM\n",
-            store.display(),
-            certificates.authority.display()
-        );
-        fs::write(&settings, read(&settings)? + &more).map_err(failed)?;
-        let child = launch(&programs, folder.path(), port)?;
-        Ok((Self { programs, child, folder, port }, secure))
-    }
-
-    /// The same as [`start`](Self::start) for a test that is skipped, loudly, where ZooKeeper is not installed.
-    ///
-    /// # Panics
-    /// In CI when ZooKeeper is not installed, and everywhere when it is but does not start.
-    pub fn start_or_skip(test: &str) -> Option<Self> {
-        Self::start().map_err(|trouble| skip(test, &trouble)).ok()
-    }
-
-    /// The address of its store.
-    pub fn url(&self) -> String {
-        url(self.port)
-    }
-
-    /// The port it listens on, at 127.0.0.1.
-    pub const fn port(&self) -> u16 {
-        self.port
-    }
-
-    /// Its version.
-    pub fn version(&self) -> String {
-        let said = answer_of(self.port, "Zookeeper version:").unwrap_or_default();
-        said.split(['-', ',']).next().unwrap_or_default().to_owned()
+        let settings = [
+            format!("secureClientPort={secure}"),
+            "secureClientPortAddress=127.0.0.1".to_owned(),
+            "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory".to_owned(),
+            "ssl.clientAuth=none".to_owned(),
+            format!("ssl.keyStore.location={}", store.display()),
+            "ssl.keyStore.type=PEM".to_owned(),
+            format!("ssl.trustStore.location={}", certificates.authority.display()),
+            "ssl.trustStore.type=PEM".to_owned(),
+        ];
+        let settings = settings.each_ref().map(String::as_str);
+        Ok((Self::start_with(&settings)?, secure))
     }
 
     /// What a shell command line prints in which `zkCli.sh` is that of this ZooKeeper.
@@ -213,80 +181,7 @@ impl ZooKeeperServer {
         let folder = cli.parent().map(Path::to_path_buf).unwrap_or_default();
         let paths = std::env::var_os("PATH").unwrap_or_default();
         let paths = std::env::join_paths([folder].into_iter().chain(std::env::split_paths(&paths)));
-        let failed = |words: String| Trouble::Failed(format!("{line}: {words}"));
-        let mut command = Command::new("sh");
-        command.args(["-c", line]).env("PATH", paths.map_err(|e| failed(e.to_string()))?);
-        let ended = command.stdin(Stdio::null()).output().map_err(|e| failed(e.to_string()))?;
-        if !ended.status.success() {
-            return Err(failed(String::from_utf8_lossy(&ended.stderr).into_owned()));
-        }
-        Ok(String::from_utf8_lossy(&ended.stdout).into_owned())
-    }
-
-    /// Sends the process a signal (`STOP`, `CONT`, ...).
-    ///
-    /// # Errors
-    /// It is gone.
-    pub fn signal(&self, name: &str) -> Result<(), Trouble> {
-        signal(self.child.id(), name)
-    }
-
-    /// Kills it as a crash would.
-    pub fn kill(&mut self) {
-        // It may have died by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-
-    /// Starts it again on the same data and port after [`kill`](Self::kill).
-    ///
-    /// # Errors
-    /// It does not start within a minute.
-    pub fn start_again(&mut self) -> Result<(), Trouble> {
-        self.child = launch(&self.programs, self.folder.path(), self.port)?;
-        Ok(())
-    }
-}
-
-fn launch(programs: &Programs, folder: &Path, port: u16) -> Result<Child, Trouble> {
-    let mut child = programs.server(folder)?.spawn().map_err(|e| Trouble::Failed(e.to_string()))?;
-    if let Err(trouble) = programs.wait_until_ready(&mut child, folder, port) {
-        end(&mut child, "TERM");
-        return Err(trouble);
-    }
-    Ok(child)
-}
-
-impl Drop for ZooKeeperServer {
-    fn drop(&mut self) {
-        // Nothing of it is kept: no reason to wait for a goodbye.
-        self.kill();
-    }
-}
-
-#[cfg(feature = "suite")]
-impl crate::suite::TestServer for ZooKeeperServer {
-    fn version(&self) -> String {
-        format!("ZooKeeper {}", Self::version(self))
-    }
-
-    fn port(&self) -> u16 {
-        self.port
-    }
-
-    fn url_at(&self, port: u16) -> String {
-        url(port)
-    }
-
-    fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    fn kill(&mut self) {
-        Self::kill(self);
-    }
-
-    fn start_again(&mut self) -> Result<(), Trouble> {
-        Self::start_again(self)
+        let paths = paths.map_err(|e| Trouble::Failed(format!("{line}: {e}")))?;
+        output_of(Command::new("sh").args(["-c", line]).env("PATH", paths))
     }
 }

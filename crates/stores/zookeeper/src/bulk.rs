@@ -1,11 +1,10 @@
 //! What works on many rows: appends, clean-ups, scans.
 
 use std::collections::BTreeSet;
-use std::ops::RangeInclusive;
 
-use emmer_core::Timestamp;
 use emmer_core::limits::COMMIT_MUTATIONS_MAX;
-use emmer_store::{Mutation, Row, StoreErrorKind, StoredRow, TableDecl, Value};
+use emmer_store::{Mutation, Row, StoreErrorKind, StoredRow, TableDecl};
+use emmer_store_keyvalue::{Old, Scan};
 use futures_util::future::join;
 use tokio::time::Instant;
 use zookeeper_client::{Acls, Client, Error, MultiWriteError};
@@ -92,18 +91,17 @@ impl Bulk<'_> {
         }
     }
 
-    /// Deletes the rows whose `column` is before `cutoff`, each only if it still is what was read.
+    /// Deletes the old rows asked for, each only if it still is what was read.
     pub(crate) async fn delete_older_than(
         &self,
         decl: &'static TableDecl,
         partition: &str,
         nodes: &PartitionPaths,
-        column: &'static str,
-        cutoff: Timestamp,
+        asked: &Old,
     ) -> Result<u64, Fault> {
         let committer =
             Committer { client: self.client, memory: self.memory, acls: self.acls, deadline: self.deadline };
-        let volatile_at = volatile_columns(decl).position(|volatile| volatile.name == column);
+        let volatile_at = volatile_columns(decl).position(|volatile| volatile.name == asked.column);
         let mut deleted = 0;
         for _ in 0..ATTEMPTS_MAX {
             let found = snapshot::partition(self.client, decl, nodes, self.lists, self.deadline).await;
@@ -115,10 +113,10 @@ impl Bulk<'_> {
                 // A touch between this read and the deletion keeps the row.
                 let guard = volatile_at
                     .and_then(|at| row.volatile.get(at))
-                    .map(|(_, stat)| (format!("{}/{column}", nodes.row(&key)), stat.version));
+                    .map(|(_, stat)| (format!("{}/{}", nodes.row(&key), asked.column), stat.version));
                 let etag = Written::of(&row.stat).etag();
                 let stored = row.into_stored(decl)?;
-                if matches!(stored.row.get(column), Some(Value::Time(at)) if *at < cutoff) {
+                if asked.wants(&stored.row) {
                     old.push((Mutation::Delete { row_key: key, etag: Some(etag) }, guard));
                 }
             }
@@ -144,17 +142,13 @@ impl Bulk<'_> {
         Err(Fault::unavailable("the rows change faster than they can be deleted"))
     }
 
-    /// Reads every partition of the table, one after the other, until `limit` rows are found: ZooKeeper has no index.
+    /// Reads every partition of the table, one after the other, until all rows asked for are found: ZooKeeper has no index.
     pub(crate) async fn scan(
         &self,
         decl: &'static TableDecl,
         nodes: &TablePaths,
-        column: &str,
-        range: &RangeInclusive<i64>,
-        limit: usize,
+        asked: &Scan,
     ) -> Result<Vec<StoredRow>, Fault> {
-        let (start, end) = (*range.start(), *range.end());
-        let inside = |n: i64| if start <= end { range.contains(&n) } else { n >= start || n <= end };
         let (synced, names) =
             join(self.client.sync(&nodes.table), self.client.list_children(&nodes.table)).await;
         synced?;
@@ -168,18 +162,18 @@ impl Bulk<'_> {
         partitions.sort_unstable();
         let mut rows = Vec::new();
         for partition in partitions {
-            if rows.len() >= limit {
+            if rows.len() >= asked.limit {
                 break;
             }
             let nodes = nodes.partition(&partition);
             for row in snapshot::partition(self.client, decl, &nodes, self.lists, self.deadline).await? {
                 let stored = row.into_stored(decl)?;
-                if matches!(stored.row.get(column), Some(Value::Int(n)) if inside(*n)) {
+                if asked.wants(&stored.row) {
                     rows.push(stored);
                 }
             }
         }
-        rows.truncate(limit);
+        rows.truncate(asked.limit);
         Ok(rows)
     }
 }

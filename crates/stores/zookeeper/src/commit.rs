@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 use emmer_store::{CommitOutcome, Etag, Mutation, StoreErrorKind};
+use emmer_store_keyvalue::Failure;
 use tokio::time::{Instant, timeout_at};
 use zookeeper_client::{Acls, Client, Error, MultiWriteError, MultiWriteResult, Stat};
 
@@ -83,16 +84,13 @@ pub(crate) enum Ended {
 }
 
 impl Ended {
-    /// The contract's words for it; `at` adds store and operation to a fault.
-    pub(crate) fn outcome(
-        self,
-        at: impl Fn(Fault) -> emmer_store::StoreError,
-    ) -> emmer_store::Result<CommitOutcome> {
+    /// The backend's words for it.
+    pub(crate) fn outcome(self) -> Result<CommitOutcome, Failure> {
         match self {
             Self::Committed(etags) => Ok(CommitOutcome::Committed(etags)),
             Self::Conflict(position) => Ok(CommitOutcome::Conflict(position)),
-            Self::Failed(fault) => Err(at(fault)),
-            Self::Unknown(fault) => Ok(CommitOutcome::Unknown(at(fault))),
+            Self::Failed(fault) => Err(Failure::Nothing(fault.into())),
+            Self::Unknown(fault) => Err(Failure::Broken(fault.into())),
         }
     }
 }

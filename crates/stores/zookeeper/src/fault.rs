@@ -1,6 +1,6 @@
 //! What went wrong, in the contract's kinds, and what it says about the request that was sent.
 
-use emmer_store::{StoreError, StoreErrorKind};
+use emmer_store::StoreErrorKind;
 use zookeeper_client::Error;
 
 /// A failure without its store and operation, which the caller adds.
@@ -34,10 +34,11 @@ impl Fault {
     pub(crate) fn too_late() -> Self {
         Self::unavailable("the server does not answer in time")
     }
+}
 
-    /// The failure as the contract reports it.
-    pub(crate) fn at(self, store: &str, operation: String) -> StoreError {
-        StoreError::new(self.kind, store, operation, self.detail)
+impl From<Fault> for emmer_store_keyvalue::Fault {
+    fn from(fault: Fault) -> Self {
+        Self::new(fault.kind, fault.detail)
     }
 }
 

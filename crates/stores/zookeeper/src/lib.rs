@@ -37,4 +37,4 @@ mod store;
 mod tables;
 mod tls;
 
-pub use store::ZooKeeperStore;
+pub use store::{ZooKeeper, ZooKeeperStore};

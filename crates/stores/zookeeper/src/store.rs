@@ -1,21 +1,19 @@
-//! The contract, operation by operation.
+//! What the contract asks for, over the session.
 
 use std::fmt;
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use emmer_core::Timestamp;
-use emmer_store::validate::{self, Violation};
-use emmer_store::{
-    BoxFuture, CommitOutcome, Examination, Mutation, Result, Row, StoreError, StoreErrorKind, StoredRow,
-    SystemStore, TableDecl, Value,
-};
+use emmer_store::document::declaration;
+use emmer_store::examine::Examination;
+use emmer_store::validate::APPEND_ROWS_MAX;
+use emmer_store::{CommitOutcome, Mutation, Result, Row, StoreErrorKind, StoredRow, TableDecl, Value};
+use emmer_store_keyvalue::{Backend, Failure, Fault, KeyValue, Old, Scan};
 use tokio::time::{Instant, timeout_at};
 use zookeeper_client::{Acls, Client, Error};
 
 use crate::bulk::Bulk;
 use crate::commit::{Committer, Memory};
-use crate::fault::Fault;
+use crate::fault;
 use crate::paths::{self, PartitionPaths, TablePaths};
 use crate::place::Place;
 use crate::plan::Request;
@@ -24,61 +22,36 @@ use crate::session::Sessions;
 use crate::snapshot::{self, Lists};
 use crate::{examine, tables};
 
-/// How long making tables takes at most: others may be making them.
+/// How long making a table takes at most: others may be making it.
 const ENSURE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A system store in a ZooKeeper ensemble.
+/// A system store in a ZooKeeper ensemble: `ZooKeeperStore::open("zookeeper://user:password@host:port,host:port/node")`.
+///
+/// Everything is kept under the node, `/emmer` where the URL names none; it is made when the first table is. With a user the
+/// nodes belong to that user (scheme `digest`); where the URL gives no password the environment's `ZOOKEEPER_PASSWORD` is used. A
+/// node that belongs to another user is `Refused`.
+///
+/// `?timeout_ms=4800` is how long an operation takes at most, connecting included (1000 to 60000);
+/// `?tls=true&tls_ca=FILE` encrypts connections to servers whose certificates FILE's (PEM) signed.
 ///
 /// Dropping it ends its session.
-pub struct ZooKeeperStore {
-    name: String,
+pub type ZooKeeperStore = KeyValue<ZooKeeper>;
+
+/// A client of one ensemble.
+pub struct ZooKeeper {
     sessions: Sessions,
     memory: Memory,
     lists: Lists,
 }
 
-impl fmt::Debug for ZooKeeperStore {
+impl fmt::Debug for ZooKeeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("ZooKeeperStore").field(&self.name).finish()
+        f.debug_tuple("ZooKeeper").field(&self.place().name).finish()
     }
 }
 
-impl ZooKeeperStore {
-    /// Connects to `zookeeper://user:password@host:port,host:port/node`. Everything is kept under the node, `/emmer` where
-    /// the URL names none; it is made when the first table is. With a user the nodes belong to that user (scheme
-    /// `digest`); where the URL gives no password the environment's `ZOOKEEPER_PASSWORD` is used.
-    ///
-    /// `?timeout_ms=4800` is how long an operation takes at most, connecting included (1000 to 60000);
-    /// `?tls=true&tls_ca=FILE` encrypts connections to servers whose certificates FILE's (PEM) signed.
-    ///
-    /// Needs a tokio runtime, now and for every operation.
-    ///
-    /// # Errors
-    /// Within five seconds, naming the store and never a password: `Invalid` for a URL that cannot be understood,
-    /// `Unavailable` when no host lets a session be opened, `Refused` when the node belongs to another user.
-    pub async fn open(url: &str) -> Result<Self> {
-        let begun = Instant::now();
-        let place = Place::parse(url, std::env::var("ZOOKEEPER_PASSWORD").ok().as_deref())?;
-        let name = place.name.clone();
-        let deadline = begun + place.timeout;
-        let store =
-            Self { name, sessions: Sessions::new(place), memory: Memory::default(), lists: Lists::default() };
-        let root = match store.root() {
-            "" => "/",
-            root => root,
-        };
-        // A wrong password shows only at nodes that belong to somebody.
-        let looked = store.sessions.ask(deadline, |client| async move {
-            match client.get_data(root).await {
-                Ok(_) | Err(Error::NoNode) => Ok(()),
-                Err(error) => Err(error.into()),
-            }
-        });
-        looked.await.map_err(|fault: Fault| fault.at(&store.name, "open".to_owned()))?;
-        Ok(store)
-    }
-
-    fn place(&self) -> &Place {
+impl ZooKeeper {
+    const fn place(&self) -> &Place {
         self.sessions.place()
     }
 
@@ -104,196 +77,180 @@ impl ZooKeeperStore {
         Bulk { client, memory, lists, acls, deadline }
     }
 
-    fn checked(
-        &self,
-        found: std::result::Result<(), Violation>,
-        operation: impl Fn() -> String,
-    ) -> Result<()> {
-        found.map_err(|violation| violation.at(self.name.as_str(), operation()))
-    }
-
-    fn error(&self, kind: StoreErrorKind, operation: String, detail: impl fmt::Display) -> StoreError {
-        StoreError::new(kind, self.name.as_str(), operation, detail)
+    /// A wrong password shows only at nodes that belong to somebody.
+    async fn look_at_root(&self, deadline: Instant) -> std::result::Result<(), fault::Fault> {
+        let root = match self.root() {
+            "" => "/",
+            root => root,
+        };
+        let looked = self.sessions.ask(deadline, |client| async move {
+            match client.get_data(root).await {
+                Ok(_) | Err(Error::NoNode) => Ok(()),
+                Err(error) => Err(error.into()),
+            }
+        });
+        looked.await
     }
 }
 
-impl SystemStore for ZooKeeperStore {
-    fn describe(&self) -> String {
-        self.name.clone()
+impl Backend for ZooKeeper {
+    /// All of them: how many fit into one request, only their sizes say.
+    const APPEND_ROWS: usize = APPEND_ROWS_MAX;
+
+    async fn connect(url: &str) -> Result<Self> {
+        let begun = Instant::now();
+        let place = Place::parse(url, std::env::var("ZOOKEEPER_PASSWORD").ok().as_deref())?;
+        let deadline = begun + place.timeout;
+        let zookeeper =
+            Self { sessions: Sessions::new(place), memory: Memory::default(), lists: Lists::default() };
+        match zookeeper.look_at_root(deadline).await {
+            Ok(()) => Ok(zookeeper),
+            Err(fault) => Err(Fault::from(fault).at(&zookeeper.place().name, "open")),
+        }
     }
 
-    fn ensure_tables<'a>(&'a self, tables: &'a [&'static TableDecl]) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            let names: Vec<&str> = tables.iter().map(|decl| decl.name).collect();
-            let operation = || format!("ensure {}", names.join(", "));
-            for decl in tables {
-                self.checked(validate::table(decl), operation)?;
+    fn name(&self) -> &str {
+        &self.place().name
+    }
+
+    fn timeout(&self) -> Duration {
+        self.place().timeout
+    }
+
+    async fn make(&self, table: &'static TableDecl, deadline: Instant) -> std::result::Result<(), Fault> {
+        let deadline = deadline.max(Instant::now() + ENSURE_TIMEOUT);
+        let made = self.sessions.ask(deadline, |client| async move {
+            tables::ensure(&client, self.root(), table, self.acls()).await
+        });
+        Ok(made.await?)
+    }
+
+    async fn shape(
+        &self,
+        table: &'static TableDecl,
+        _deadline: Instant,
+    ) -> std::result::Result<Option<Vec<u8>>, Fault> {
+        // Nothing to look at: every request here includes the table's node, and is refused where that is not there.
+        Ok(Some(declaration(table).into_bytes()))
+    }
+
+    async fn read_partition(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        deadline: Instant,
+    ) -> std::result::Result<Vec<StoredRow>, Fault> {
+        let nodes = &self.nodes(table, partition);
+        let read = self.sessions.ask(deadline, |client| async move {
+            let rows = snapshot::partition(&client, table, nodes, &self.lists, deadline).await?;
+            rows.into_iter().map(|row| row.into_stored(table)).collect()
+        });
+        Ok(read.await?)
+    }
+
+    async fn read_row(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        row_key: &str,
+        deadline: Instant,
+    ) -> std::result::Result<Option<StoredRow>, Fault> {
+        let nodes = &self.nodes(table, partition);
+        let read = self.sessions.ask(deadline, |client| async move {
+            let found = snapshot::row(&client, table, nodes, row_key, deadline).await?;
+            self.memory.row(nodes.row(row_key), found.is_some());
+            found.map(|row| row.into_stored(table)).transpose()
+        });
+        Ok(read.await?)
+    }
+
+    async fn scan(
+        &self,
+        table: &'static TableDecl,
+        scan: &Scan,
+        deadline: Instant,
+    ) -> std::result::Result<Vec<StoredRow>, Fault> {
+        let nodes = &TablePaths::new(self.root(), table);
+        let scanned = self.sessions.ask(deadline, |client| async move {
+            self.bulk(&client, deadline).scan(table, nodes, scan).await
+        });
+        Ok(scanned.await?)
+    }
+
+    async fn commit(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        mutations: &[Mutation],
+        deadline: Instant,
+    ) -> std::result::Result<CommitOutcome, Failure> {
+        let nodes = self.nodes(table, partition);
+        let lease = self.sessions.lease(deadline).await.map_err(Fault::from)?;
+        let committer =
+            Committer { client: &lease.client, memory: &self.memory, acls: self.acls(), deadline };
+        let request = Request { decl: table, partition, nodes: &nodes, mutations, guards: &[] };
+        committer.commit(&request).await.outcome()
+    }
+
+    async fn touch(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        row_key: &str,
+        column: &'static str,
+        value: &Value,
+        deadline: Instant,
+    ) -> std::result::Result<bool, Fault> {
+        let node = self.nodes(table, partition).row(row_key);
+        let row = Row::new(row_key).with(column, value.clone());
+        let Some((_, column)) = table.column(column) else {
+            return Err(Fault::new(StoreErrorKind::Invalid, "there is no such column"));
+        };
+        let path = paths::volatile(&node, column);
+        let data = encode_volatile(table, partition, &row, column);
+        let (path, data) = (&path, &data);
+        let touched = self.sessions.ask(deadline, |client| async move {
+            match client.set_data(path, data, None).await {
+                Ok(_) => Ok(true),
+                Err(Error::NoNode) => Ok(false),
+                Err(error) => Err(error.into()),
             }
-            let deadline = Instant::now() + ENSURE_TIMEOUT.max(self.place().timeout);
-            let made = self.sessions.ask(deadline, |client| async move {
-                tables::ensure(&client, self.root(), tables, self.acls()).await
-            });
-            made.await.map_err(|fault| fault.at(&self.name, operation()))
-        })
+        });
+        Ok(touched.await?)
     }
 
-    fn read_partition<'a>(
-        &'a self,
+    async fn append(
+        &self,
         table: &'static TableDecl,
-        partition: &'a str,
-    ) -> BoxFuture<'a, Result<Vec<StoredRow>>> {
-        Box::pin(async move {
-            let operation = || format!("read {}/{partition}", table.name);
-            self.checked(validate::partition_key(partition), operation)?;
-            let (deadline, nodes) = (self.deadline(), self.nodes(table, partition));
-            let nodes = &nodes;
-            let read = self.sessions.ask(deadline, |client| async move {
-                let rows = snapshot::partition(&client, table, nodes, &self.lists, deadline).await?;
-                rows.into_iter().map(|row| row.into_stored(table)).collect()
-            });
-            read.await.map_err(|fault: Fault| fault.at(&self.name, operation()))
-        })
+        partition: &str,
+        rows: &[Row],
+        deadline: Instant,
+    ) -> std::result::Result<(), Fault> {
+        let nodes = &self.nodes(table, partition);
+        let added = self.sessions.ask(deadline, |client| async move {
+            self.bulk(&client, deadline).append(table, partition, nodes, rows).await
+        });
+        Ok(added.await?)
     }
 
-    fn read_row<'a>(
-        &'a self,
+    async fn clean_up(
+        &self,
         table: &'static TableDecl,
-        partition: &'a str,
-        row_key: &'a str,
-    ) -> BoxFuture<'a, Result<Option<StoredRow>>> {
-        Box::pin(async move {
-            let operation = || format!("read {}/{partition}/{row_key}", table.name);
-            self.checked(validate::partition_key(partition), operation)?;
-            self.checked(validate::row_key(row_key), operation)?;
-            let (deadline, nodes) = (self.deadline(), self.nodes(table, partition));
-            let nodes = &nodes;
-            let read = self.sessions.ask(deadline, |client| async move {
-                let found = snapshot::row(&client, table, nodes, row_key, deadline).await?;
-                self.memory.row(nodes.row(row_key), found.is_some());
-                found.map(|row| row.into_stored(table)).transpose()
-            });
-            read.await.map_err(|fault: Fault| fault.at(&self.name, operation()))
-        })
+        partition: &str,
+        old: &Old,
+    ) -> std::result::Result<u64, Fault> {
+        let (deadline, nodes) = (self.deadline(), &self.nodes(table, partition));
+        let deleted = self.sessions.ask(deadline, |client| async move {
+            self.bulk(&client, deadline).delete_older_than(table, partition, nodes, old).await
+        });
+        Ok(deleted.await?)
     }
 
-    fn scan<'a>(
-        &'a self,
-        table: &'static TableDecl,
-        column: &'static str,
-        range: RangeInclusive<i64>,
-        limit: usize,
-    ) -> BoxFuture<'a, Result<Vec<StoredRow>>> {
-        Box::pin(async move {
-            let operation = || format!("scan {} by {column}", table.name);
-            self.checked(validate::scan(table, column), operation)?;
-            let (deadline, nodes) = (self.deadline(), TablePaths::new(self.root(), table));
-            let (nodes, range) = (&nodes, &range);
-            let scanned = self.sessions.ask(deadline, |client| async move {
-                self.bulk(&client, deadline).scan(table, nodes, column, range, limit).await
-            });
-            scanned.await.map_err(|fault| fault.at(&self.name, operation()))
-        })
-    }
-
-    fn commit<'a>(
-        &'a self,
-        table: &'static TableDecl,
-        partition: &'a str,
-        mutations: Vec<Mutation>,
-    ) -> BoxFuture<'a, Result<CommitOutcome>> {
-        Box::pin(async move {
-            let operation = || format!("commit {}/{partition}", table.name);
-            self.checked(validate::commit(table, partition, &mutations), operation)?;
-            if mutations.is_empty() {
-                return Ok(CommitOutcome::Committed(Vec::new()));
-            }
-            let at = |fault: Fault| fault.at(&self.name, operation());
-            let (deadline, nodes) = (self.deadline(), self.nodes(table, partition));
-            let lease = self.sessions.lease(deadline).await.map_err(at)?;
-            let committer =
-                Committer { client: &lease.client, memory: &self.memory, acls: self.acls(), deadline };
-            let request =
-                Request { decl: table, partition, nodes: &nodes, mutations: &mutations, guards: &[] };
-            committer.commit(&request).await.outcome(at)
-        })
-    }
-
-    fn touch<'a>(
-        &'a self,
-        table: &'static TableDecl,
-        partition: &'a str,
-        row_key: &'a str,
-        column: &'static str,
-        value: Value,
-    ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            let operation = || format!("touch {column} of {}/{partition}/{row_key}", table.name);
-            self.checked(validate::touch(table, partition, row_key, column, &value), operation)?;
-            let node = self.nodes(table, partition).row(row_key);
-            let row = Row::new(row_key).with(column, value);
-            let Some((_, column)) = table.column(column) else {
-                return Err(self.error(StoreErrorKind::Invalid, operation(), "there is no such column"));
-            };
-            let path = paths::volatile(&node, column);
-            let data = encode_volatile(table, partition, &row, column);
-            let (path, data) = (&path, &data);
-            let touched = self.sessions.ask(self.deadline(), |client| async move {
-                match client.set_data(path, data, None).await {
-                    Ok(_) => Ok(()),
-                    Err(Error::NoNode) => Err(Fault::new(StoreErrorKind::NotFound, "the row is not there")),
-                    Err(error) => Err(error.into()),
-                }
-            });
-            touched.await.map_err(|fault| fault.at(&self.name, operation()))
-        })
-    }
-
-    fn append<'a>(
-        &'a self,
-        table: &'static TableDecl,
-        partition: &'a str,
-        rows: Vec<Row>,
-    ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            let operation = || format!("append {}/{partition}", table.name);
-            self.checked(validate::append(table, partition, &rows), operation)?;
-            let (deadline, nodes) = (self.deadline(), self.nodes(table, partition));
-            let (nodes, rows) = (&nodes, &rows);
-            let added = self.sessions.ask(deadline, |client| async move {
-                self.bulk(&client, deadline).append(table, partition, nodes, rows).await
-            });
-            added.await.map_err(|fault| fault.at(&self.name, operation()))
-        })
-    }
-
-    fn delete_older_than<'a>(
-        &'a self,
-        table: &'static TableDecl,
-        partition: &'a str,
-        column: &'static str,
-        cutoff: Timestamp,
-    ) -> BoxFuture<'a, Result<u64>> {
-        Box::pin(async move {
-            let operation = || format!("clean up {}/{partition}", table.name);
-            self.checked(validate::delete_older_than(table, partition, column), operation)?;
-            let (deadline, nodes) = (self.deadline(), self.nodes(table, partition));
-            let nodes = &nodes;
-            let deleted = self.sessions.ask(deadline, |client| async move {
-                let bulk = self.bulk(&client, deadline);
-                bulk.delete_older_than(table, partition, nodes, column, cutoff).await
-            });
-            deleted.await.map_err(|fault| fault.at(&self.name, operation()))
-        })
-    }
-
-    fn examine(&self) -> BoxFuture<'_, Result<Examination>> {
-        Box::pin(async move {
-            // That a session can be had at all.
-            let deadline = self.deadline();
-            let at = |fault: Fault| fault.at(&self.name, "examine".to_owned());
-            drop(self.sessions.lease(deadline).await.map_err(at)?);
-            let found = timeout_at(deadline, examine::examine(self.place())).await;
-            found.map_err(|_| at(Fault::too_late()))
-        })
+    async fn examine(&self) -> std::result::Result<Examination, Fault> {
+        // That a session can be had at all.
+        let deadline = self.deadline();
+        drop(self.sessions.lease(deadline).await?);
+        let found = timeout_at(deadline, examine::examine(self.place())).await;
+        Ok(found.map_err(|_| fault::Fault::too_late())?)
     }
 }

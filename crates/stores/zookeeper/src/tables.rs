@@ -15,12 +15,12 @@ async fn make(client: &Client, path: &str, data: &[u8], acls: Acls<'_>) -> Resul
     }
 }
 
-/// Creates what is missing of `tables`, in any order with others who do the same. The declaration's node comes last: a
+/// Creates what is missing of a table, in any order with others who do the same. The declaration's node comes last: a
 /// table that is there is whole.
 pub(crate) async fn ensure(
     client: &Client,
     root: &str,
-    tables: &[&'static TableDecl],
+    decl: &'static TableDecl,
     acls: Acls<'_>,
 ) -> Result<(), Fault> {
     for (at, _) in root.match_indices('/').skip(1) {
@@ -30,21 +30,19 @@ pub(crate) async fn ensure(
         make(client, root, b"", acls).await?;
     }
     make(client, &paths::meta(root), b"", acls).await?;
-    for decl in tables {
-        let nodes = TablePaths::new(root, decl);
-        make(client, &nodes.deletions, b"", acls).await?;
-        let wanted = document::declaration(decl);
-        make(client, &nodes.table, wanted.as_bytes(), acls).await?;
-        let (found, _) = client.get_data(&nodes.table).await?;
-        let same = |found: &[u8]| -> Option<bool> {
-            let found: Json = serde_json::from_slice(found).ok()?;
-            Some(found == serde_json::from_str::<Json>(&wanted).ok()?)
-        };
-        if same(&found) != Some(true) {
-            let shown: String = String::from_utf8_lossy(&found).chars().take(400).collect();
-            let detail = format!("the table {} is there with another shape: {shown}", decl.name);
-            return Err(Fault::corrupt(detail));
-        }
+    let nodes = TablePaths::new(root, decl);
+    make(client, &nodes.deletions, b"", acls).await?;
+    let wanted = document::declaration(decl);
+    make(client, &nodes.table, wanted.as_bytes(), acls).await?;
+    let (found, _) = client.get_data(&nodes.table).await?;
+    let same = |found: &[u8]| -> Option<bool> {
+        let found: Json = serde_json::from_slice(found).ok()?;
+        Some(found == serde_json::from_str::<Json>(&wanted).ok()?)
+    };
+    if same(&found) != Some(true) {
+        let shown: String = String::from_utf8_lossy(&found).chars().take(400).collect();
+        let detail = format!("the table {} is there with another shape: {shown}", decl.name);
+        return Err(Fault::corrupt(detail));
     }
     Ok(())
 }

@@ -5,21 +5,16 @@
 
 use std::sync::Arc;
 
-use emmer_store::{
-    BoxFuture, CommitOutcome, Etag, FindingSubject, Mutation, Result, StoreErrorKind, SystemStore, Value,
-};
+use emmer_store::{CommitOutcome, Etag, FindingSubject, Mutation, StoreErrorKind, SystemStore, Value};
 use emmer_store_zookeeper::ZooKeeperStore;
-use emmer_test_servers::suite::Store;
+use emmer_test_servers::store;
 use emmer_test_servers::suite::book::lists_the_silos;
 use emmer_test_servers::suite::refused::addresses;
 use emmer_test_servers::suite::rows::{NUMBERS, all, must_commit, number_of, row};
+use emmer_test_servers::suite::{Store, TestServer};
 use emmer_test_servers::{Certificates, ZooKeeperServer, process, skip};
 
-const STORE: Store = Store { open, patient: "timeout_ms=60000", hasty: "timeout_ms=1000" };
-
-fn open(url: String) -> BoxFuture<'static, Result<Arc<dyn SystemStore>>> {
-    Box::pin(async move { Ok(Arc::new(ZooKeeperStore::open(&url).await?) as Arc<dyn SystemStore>) })
-}
+const STORE: Store = store!(ZooKeeperStore);
 
 /// The server's store for whoever comes along.
 fn open_to_all(server: &ZooKeeperServer) -> String {
@@ -68,7 +63,7 @@ async fn connections_are_encrypted_and_unknown_authorities_refused() {
             ca.display()
         )
     };
-    let store = open(url("127.0.0.1", &certificates.authority)).await.unwrap();
+    let store = (STORE.open)(url("127.0.0.1", &certificates.authority)).await.unwrap();
     store.ensure_tables(&[&NUMBERS]).await.unwrap();
     must_commit(&store, "p", all(2, 1)).await;
     assert_eq!(store.read_partition(&NUMBERS, "p").await.unwrap().len(), 2);
@@ -194,7 +189,7 @@ async fn requests_are_as_large_as_the_server_takes_and_no_larger() {
 async fn the_server_is_examined() {
     let Some(server) = ZooKeeperServer::start_or_skip("the_server_is_examined") else { return };
     let found = STORE.patient(&server.url()).await.examine().await.unwrap();
-    assert_eq!((found.server.as_str(), found.version.as_str()), ("ZooKeeper", server.version().as_str()));
+    assert_eq!(format!("{} {}", found.server, found.version), TestServer::version(&server));
     assert!(!found.version.is_empty() && !found.warns_of_lost_writes());
     let about = |subject| found.findings.iter().any(|finding| finding.subject == subject);
     assert!(about(FindingSubject::Durability) && about(FindingSubject::Security), "{found:?}");

@@ -2,8 +2,6 @@
 //! the machine does hits both; the numbers are medians.
 
 use std::error::Error;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use emmer_core::{SiloAddress, SiloEntry, SiloStatus, TableVersion, Timestamp};
@@ -21,7 +19,9 @@ pub const CLUSTER: &str = "cost";
 const ROUNDS: usize = 2_000;
 const SILOS: u64 = 99;
 const WRITERS: usize = 20;
-const RACE: Duration = Duration::from_secs(4);
+/// How long one race lasts, and how many there are of each shape.
+const RACE: Duration = Duration::from_secs(2);
+const RACES: u32 = 4;
 
 /// The driver, with the statements a careful user would write by hand, on a table of its own that is like the store's.
 pub trait ByHand {
@@ -122,45 +122,66 @@ async fn reads(table: &SiloTable, by_hand: &impl ByHand) -> Outcome<()> {
     Ok(())
 }
 
+/// The shapes of a race take turns too.
 async fn race(table: &SiloTable, url: &str, store: Store) -> Outcome<()> {
-    let alone = writers(vec![table.clone()]).await?;
-    let one_process = writers(vec![table.clone(); WRITERS]).await?;
-    let mut tables = Vec::new();
+    let mut own = Vec::new();
     for _ in 0..WRITERS {
-        tables.push(SiloTable::new((store.open)(url.to_owned()).await?, CLUSTER.parse()?));
+        own.push(SiloTable::new((store.open)(url.to_owned()).await?, CLUSTER.parse()?));
     }
-    let processes = writers(tables).await?;
-    let per_second = |n: u64| n as f64 / RACE.as_secs_f64();
-    let ratio = |n: u64| n as f64 / alone as f64;
+    let shapes = [vec![table.clone()], vec![table.clone(); WRITERS], own];
+    let mut tallies = [Tally::default(); 3];
+    for _ in 0..RACES {
+        for (tables, tally) in shapes.iter().zip(&mut tallies) {
+            tally.add(writers(tables).await?);
+        }
+    }
+    let [alone, sharing, apart] = tallies;
+    let per_second = |tally: Tally| tally.won as f64 / (RACE * RACES).as_secs_f64();
     println!("one writer, reading the version before each commit: {:.0} commits/s", per_second(alone));
-    for (how, found) in [("sharing one store", one_process), ("with a store each", processes)] {
+    for (how, tally) in [("sharing one store", sharing), ("with a store each", apart)] {
         println!(
-            "{WRITERS} writers racing, {how}: {:.0} commits/s, {:.2} of one",
-            per_second(found),
-            ratio(found)
+            "{WRITERS} writers racing, {how}: {:.0} commits/s, {:.2} of one; {} lost for 100 won",
+            per_second(tally),
+            tally.won as f64 / alone.won as f64,
+            100 * tally.lost / tally.won.max(1)
         );
     }
     Ok(())
 }
 
-/// The commits of some writers that race.
-async fn writers(tables: Vec<SiloTable>) -> Outcome<u64> {
-    let done = Arc::new(AtomicU64::new(0));
+/// The commits of some writers.
+#[derive(Clone, Copy, Default)]
+struct Tally {
+    won: u64,
+    lost: u64,
+}
+
+impl Tally {
+    const fn add(&mut self, other: Self) {
+        self.won += other.won;
+        self.lost += other.lost;
+    }
+}
+
+/// Some writers race.
+async fn writers(tables: &[SiloTable]) -> Outcome<Tally> {
     let begun = Instant::now();
-    let tasks = (1..).zip(tables).map(|(n, table)| {
-        let done = done.clone();
+    let tasks = (1..).zip(tables.to_vec()).map(|(n, table)| {
         tokio::spawn(async move {
+            let mut tally = Tally::default();
             while begun.elapsed() < RACE {
                 let base = table.read_version().await?;
-                if let SiloCommit::Committed(_) = table.commit(&base, vec![silo(n)], vec![]).await? {
-                    done.fetch_add(1, Ordering::Relaxed);
+                match table.commit(&base, vec![silo(n)], vec![]).await? {
+                    SiloCommit::Committed(_) => tally.won += 1,
+                    _ => tally.lost += 1,
                 }
             }
-            Ok::<(), emmer_store::StoreError>(())
+            Ok::<Tally, emmer_store::StoreError>(tally)
         })
     });
+    let mut all = Tally::default();
     for ended in try_join_all(tasks).await? {
-        ended?;
+        all.add(ended?);
     }
-    Ok(done.load(Ordering::Relaxed))
+    Ok(all)
 }

@@ -5,15 +5,9 @@
 //! A store's test program names its server and how it opens a store, and has all of it:
 //!
 //! ```text
-//! use emmer_test_servers::{PostgresServer, store_suite, suite::Store};
+//! use emmer_test_servers::{PostgresServer, store, store_suite};
 //!
-//! const STORE: Store = Store { open, patient: "timeout_ms=60000", hasty: "timeout_ms=1000" };
-//!
-//! fn open(url: String) -> BoxFuture<'static, Result<Arc<dyn SystemStore>>> {
-//!     Box::pin(async move { Ok(Arc::new(PostgresStore::open(&url).await?) as Arc<dyn SystemStore>) })
-//! }
-//!
-//! store_suite!(PostgresServer::start_or_skip, STORE);
+//! store_suite!(PostgresServer::start_or_skip, store!(PostgresStore));
 //! ```
 //!
 //! The parts are plain functions too, for a store that needs them otherwise, or has a server only where somebody names
@@ -32,7 +26,8 @@ pub mod writers;
 
 use std::sync::Arc;
 
-use emmer_store::{BoxFuture, Result, SystemStore, conformance};
+pub use emmer_store::SystemStore;
+use emmer_store::{BoxFuture, Result, conformance};
 
 use crate::Trouble;
 
@@ -119,6 +114,25 @@ pub async fn conforms(url: &str, store: Store) {
     let scheme = url.split("://").next().unwrap_or_default();
     let version = format!("{} {}", found.server, found.version);
     crate::report::conformed(scheme, version.trim(), report.passed.len());
+}
+
+/// How a store with `async fn open(url: &str)` and the parameter `timeout_ms` is opened: a [`Store`](crate::suite::Store), also
+/// for a constant.
+#[macro_export]
+macro_rules! store {
+    ($store:ty) => {
+        $crate::suite::Store {
+            open: |url| {
+                ::std::boxed::Box::pin(async move {
+                    let store: ::std::sync::Arc<dyn $crate::suite::SystemStore> =
+                        ::std::sync::Arc::new(<$store>::open(&url).await?);
+                    Ok(store)
+                })
+            },
+            patient: "timeout_ms=60000",
+            hasty: "timeout_ms=1000",
+        }
+    };
 }
 
 /// Makes one test for each part of [`suite`](crate::suite). `$start` is `fn(test: &str) -> Option<impl TestServer>`, with

@@ -1,0 +1,17 @@
+//! What leaves a server open to others.
+
+use emmer_store::examine::{Examination, FindingLevel, FindingSubject};
+
+/// Notes that the URL does not say who we are, by naming a user, a token or a password (`names_no`), and that the connection is
+/// not encrypted, with what would encrypt it (`encrypt_by`).
+pub fn note(found: &mut Examination, names_no: Option<&str>, encrypt_by: Option<&str>) {
+    let mut note = |text: String| found.add(FindingLevel::Note, FindingSubject::Security, text);
+    if let Some(what) = names_no {
+        note(format!(
+            "the URL names no {what}: whoever reaches the server may read and change the cluster's tables"
+        ));
+    }
+    if let Some(how) = encrypt_by {
+        note(format!("the connection is not encrypted: {how} where the network is not private"));
+    }
+}
