@@ -51,7 +51,9 @@ Project tasks. Usage: cargo xtask TASK [OPTIONS]
              --store NAME   everything for one system store, against its real server: its tests,
                             the demo, and a cluster that outlives a restart of the server
                             (sqlite, postgres, mariadb, redis, zookeeper, consul, etcd, and
-                            sqlserver and oracle where TEST_MSSQL_URL and TEST_ORACLE_URL are set)
+                            sqlserver and oracle where TEST_MSSQL_URL and TEST_ORACLE_URL are set);
+             with the tests of sqlserver Microsoft's T-SQL parser is installed into target/tools (pip,
+             46 MB, once), and reads the statements of that store
   ci       the same as the build machine runs it: Cargo.lock is binding, and cargo-deny and
            gungraun-runner are compiled into target/tools when they are missing (takes minutes, once)
   tidy     check the house rules: layers, sans-IO purity, file size, words, documents

@@ -13,6 +13,7 @@ mod services;
 mod steps;
 mod stores;
 mod tidy;
+mod tsql;
 mod workspace;
 
 use std::process::ExitCode;

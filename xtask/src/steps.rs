@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::args::{Options, STEPS};
 use crate::report::{Counts, Row, Verdict};
 use crate::run::{self, Job, Ran};
-use crate::{deny, guard, libtest, live, lock, services, stores, tidy, workspace};
+use crate::{deny, guard, libtest, live, lock, services, stores, tidy, tsql, workspace};
 
 /// The longest a step may take, compiling included, before it counts as hanging. The limits of all steps together
 /// stay below the 90 minutes that the build machine grants.
@@ -230,14 +230,17 @@ fn tests(context: &Context) -> Result<Vec<Row>, String> {
         services::run(&services::Action::Install, &[])?;
     }
     let mut command = cargo(context, "test", &["--no-fail-fast"]);
-    // Tests of stores tell here which server they ran against. A file of last time tells of last time.
-    let told = context.logs.join("stores.txt");
-    if let Err(error) = std::fs::remove_file(&told)
-        && error.kind() != std::io::ErrorKind::NotFound
-    {
-        return Err(format!("{}: {error}", told.display()));
+    // Tests of stores tell here which server they ran against, and one which statements it sends.
+    let (told, statements) = (context.logs.join("stores.txt"), context.logs.join("tsql.jsonl"));
+    for file in [&told, &statements] {
+        remove_old(file)?;
     }
-    command.env("RUST_BACKTRACE", "1").env(emmer_test_servers::report::VARIABLE, &told);
+    command.env("RUST_BACKTRACE", "1");
+    command.env(emmer_test_servers::report::VARIABLE, &told).env(tsql::VARIABLE, &statements);
+    let whole = context.options.packages.is_empty();
+    let has_tsql = whole || context.options.packages.iter().any(|package| package == tsql::PACKAGE);
+    // Before the tests, one of which needs it.
+    let parser = has_tsql.then(|| tsql::install(&context.root, &context.logs, context.options.ci));
     let mut reader = libtest::Reader::default();
     let ran = run_job(context, "test", command, TEST_LIMIT, &mut |line| reader.line(line))?;
     if !ran.success {
@@ -255,9 +258,22 @@ fn tests(context: &Context) -> Result<Vec<Row>, String> {
     let group_rows: Vec<_> = groups.iter().map(group_row).collect();
     let mut rows = vec![test_row(&ran, &reader.failed, &group_rows)];
     rows.extend(group_rows);
-    let whole = context.options.packages.is_empty();
     rows.extend(stores::rows(&told, &groups, context.options.ci, whole));
+    rows.extend(
+        parser
+            .map(|parser| tsql::row(&statements, &context.logs.join("tsql.log"), parser, context.options.ci)),
+    );
     Ok(rows)
+}
+
+/// A file of last time tells of last time.
+fn remove_old(file: &Path) -> Result<(), String> {
+    match std::fs::remove_file(file) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(format!("{}: {error}", file.display()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The row of the run as a whole. The groups below it hold the counts; it counts only a failure that none of them

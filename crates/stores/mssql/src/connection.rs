@@ -1,14 +1,33 @@
 //! One connection: its session's settings, and how batches run on it.
 
+use std::time::Duration;
+
 use emmer_store::StoreErrorKind;
 use emmer_store_relational::{Failure, Fault};
 use tiberius::error::Error;
-use tiberius::{Client, Row, ToSql};
+use tiberius::{Client, Config, Row, ToSql};
 use tokio::net::TcpStream;
 use tokio_util::compat::{Compat, TokioAsyncWriteCompatExt};
 
 use crate::fault;
 use crate::place::Place;
+
+/// Ends a transaction that was left open.
+pub(crate) const END_ANY: &str = "IF @@TRANCOUNT > 0 ROLLBACK TRANSACTION";
+
+/// What a session is told first. How many rows a statement changed is asked for, not sent along.
+pub(crate) fn settings(lock_timeout: Duration) -> String {
+    format!(
+        "SET LOCK_TIMEOUT {}; SET XACT_ABORT ON; SET NOCOUNT ON; SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
+        lock_timeout.as_millis()
+    )
+}
+
+async fn connect(config: &Config) -> Result<Client<Compat<TcpStream>>, Error> {
+    let stream = TcpStream::connect(config.get_addr()).await?;
+    stream.set_nodelay(true)?;
+    Box::pin(Client::connect(config.clone(), stream.compat_write())).await
+}
 
 /// A session on the server. Used by one operation at a time.
 pub(crate) struct Connection {
@@ -20,24 +39,36 @@ pub(crate) struct Connection {
 impl Connection {
     /// Connects and makes the session ours.
     pub(crate) async fn open(place: &Place) -> Result<Self, Fault> {
-        let io = |error: std::io::Error| Fault::unavailable(error.to_string());
-        let stream = TcpStream::connect(place.config.get_addr()).await.map_err(io)?;
-        stream.set_nodelay(true).map_err(io)?;
-        let connected = Box::pin(Client::connect(place.config.clone(), stream.compat_write())).await;
-        let client = connected.map_err(|error| match error {
-            Error::Routing { .. } => Fault::new(
-                StoreErrorKind::Refused,
-                "the server sends clients to another address: name that one",
-            ),
+        let client = match connect(&place.config).await {
+            // A gateway of Azure sends its clients on, once, to the node that has the database.
+            Err(Error::Routing { host, port }) => {
+                let mut config = place.config.clone();
+                config.host(host);
+                config.port(port);
+                connect(&config).await
+            }
+            ended => ended,
+        };
+        let client = client.map_err(|error| match error {
+            Error::Routing { .. } => {
+                Fault::new(StoreErrorKind::Refused, "the server sends clients on again and again")
+            }
             error => fault::fault(&error),
         })?;
         let mut opened = Self { client, in_flight: false };
-        let wait = place.limits.statement_timeout().as_millis();
-        let settings = format!(
-            "SET LOCK_TIMEOUT {wait}; SET XACT_ABORT ON; SET TRANSACTION ISOLATION LEVEL READ COMMITTED"
-        );
-        opened.batch(&settings).await.map_err(Failure::fault)?;
+        opened.batch(&settings(place.limits.statement_timeout())).await.map_err(Failure::fault)?;
         Ok(opened)
+    }
+
+    /// Runs a batch that begins a transaction and ends it. One that failed leaves none open: the server ends it by itself
+    /// (`XACT_ABORT`), though not after every error, and what would follow in it would never be committed.
+    pub(crate) async fn transaction(&mut self, text: &str) -> Result<Vec<Row>, Failure> {
+        let ended = self.batch(text).await;
+        if matches!(ended, Err(Failure::Nothing(_) | Failure::Again(_))) && self.batch(END_ANY).await.is_err()
+        {
+            self.in_flight = true;
+        }
+        ended
     }
 
     /// Runs one statement with parameters; the rows of its answer.
@@ -48,13 +79,6 @@ impl Connection {
             Err(error) => Err(error),
         };
         self.ended(ended)
-    }
-
-    /// Runs one statement with parameters; how many rows it changed.
-    pub(crate) async fn execute(&mut self, text: &str, parameters: &[&dyn ToSql]) -> Result<u64, Failure> {
-        self.in_flight = true;
-        let ended = self.client.execute(text, parameters).await;
-        self.ended(ended.map(|result| result.total()))
     }
 
     /// Runs a batch; the rows of its first answer that has any.

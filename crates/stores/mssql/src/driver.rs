@@ -3,18 +3,20 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use emmer_store::{StoredRow, TableDecl, Value};
+use emmer_store::{Examination, StoredRow, TableDecl, Value};
 use emmer_store_relational::{Answer, Cells, Driver, Failure, Fault, Limits, Request, stored_row};
 use tiberius::{Row, ToSql};
 
 use crate::connection::Connection;
+use crate::examine;
 use crate::place::Place;
 use crate::sql::{Batch, TableSql};
 use crate::tables;
 use crate::values::{RowCells, date, literal};
 
-/// The most bytes of values in one commit or append: a batch may have 65,536 packets of 4 KiB, of two bytes a character.
-const REQUEST_BYTES_MAX: usize = 64 << 20;
+/// The most bytes of values in one commit or append: a batch may have 65,536 packets of 4 KiB, and a byte of a text may
+/// take eight (two of UTF-16, each as two digits of two bytes).
+const REQUEST_BYTES_MAX: usize = 30 << 20;
 
 type Known = BTreeMap<&'static str, (&'static TableDecl, Arc<TableSql>)>;
 
@@ -74,7 +76,6 @@ impl Driver for MssqlDriver {
         sent: &mut bool,
     ) -> Result<Answer, Failure> {
         let sql = self.sql(table);
-        let changed = |count| Ok(Answer::Changed(count));
         match *request {
             Request::ReadPartition { partition } => {
                 rows(table, &connection.query(&sql.read_partition, &[&partition.as_bytes()]).await?)
@@ -95,7 +96,7 @@ impl Driver for MssqlDriver {
                 let batch = Batch { sql: &sql, decl: table, partition, etag };
                 let text = batch.commit(mutations).map_err(Failure::Nothing)?;
                 *sent = true;
-                let answer = connection.batch(&text).await?;
+                let answer = connection.transaction(&text).await?;
                 // Nothing of it is known if its answer cannot be read.
                 verdict(&answer, mutations.len()).map(Answer::Verdict).map_err(Failure::Broken)
             }
@@ -104,14 +105,14 @@ impl Driver for MssqlDriver {
                 literal(&mut shown, Some(value)).map_err(Failure::Nothing)?;
                 *sent = true;
                 let keys: [&dyn ToSql; 2] = [&partition.as_bytes(), &row_key.as_bytes()];
-                changed(connection.execute(&sql.touch(column, &shown), &keys).await?)
+                changed(&connection.query(&sql.touch(column, &shown), &keys).await?)
             }
             Request::Append { partition, rows, etag } => {
                 let batch = Batch { sql: &sql, decl: table, partition, etag };
                 let text = batch.append(rows).map_err(Failure::Nothing)?;
                 *sent = true;
-                connection.batch(&text).await?;
-                changed(0)
+                connection.transaction(&text).await?;
+                Ok(Answer::Changed(0))
             }
             Request::DeleteOlderThan { partition, column, cutoff, at_most } => {
                 let cutoff = match cutoff {
@@ -120,13 +121,17 @@ impl Driver for MssqlDriver {
                 };
                 *sent = true;
                 let parameters: [&dyn ToSql; 3] = [&partition.as_bytes(), &cutoff.as_str(), &at_most];
-                changed(connection.execute(&sql.delete_older_than(column), &parameters).await?)
+                changed(&connection.query(&sql.delete_older_than(column), &parameters).await?)
             }
         }
     }
 
     async fn ensure(&self, connection: &mut Connection, tables: &[&'static TableDecl]) -> Result<(), Fault> {
-        tables::ensure(connection, tables).await
+        tables::ensure(connection, tables, self.place.limits.statement_timeout()).await
+    }
+
+    async fn examine(&self, connection: &mut Connection) -> Result<Examination, Fault> {
+        examine::examine(connection, self.place.is_encrypted).await
     }
 }
 
@@ -134,6 +139,14 @@ fn rows(table: &'static TableDecl, rows: &[Row]) -> Result<Answer, Failure> {
     let rows: Result<Vec<StoredRow>, String> =
         rows.iter().map(|row| stored_row(table, &RowCells::new(row))).collect();
     rows.map(Answer::Rows).map_err(|detail| Failure::Nothing(Fault::corrupt(detail)))
+}
+
+/// The answer of a statement that says how many rows it changed. It is done; only its answer may be strange.
+fn changed(answer: &[Row]) -> Result<Answer, Failure> {
+    let count = answer.first().and_then(|row| RowCells::new(row).int(0).ok().flatten());
+    let count = count.and_then(|count| u64::try_from(count).ok());
+    let strange = || Failure::Broken(Fault::corrupt("the server answered a change with something else"));
+    count.map(Answer::Changed).ok_or_else(strange)
 }
 
 /// The answer of a commit: the position of the first condition that did not hold, or -1.

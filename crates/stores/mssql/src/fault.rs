@@ -4,20 +4,31 @@ use emmer_store::StoreErrorKind;
 use emmer_store_relational::{Failure, Fault};
 use tiberius::error::Error;
 
-/// A deadlock, a wait for a lock that took too long, a key that came into being in between, a changed snapshot.
-const AGAIN: [u32; 5] = [1205, 1222, 2627, 2601, 3960];
+/// A deadlock, a wait for a lock that took too long, a key that came into being in between, a snapshot that others changed
+/// or whose table they changed.
+const AGAIN: [u32; 6] = [1205, 1222, 2627, 2601, 3960, 3961];
 /// From this severity on the server ends the session.
 const FATAL: u8 = 20;
+/// Azure moves the database elsewhere, or gives up on the request: what was asked may have been done.
+const MOVED: [u32; 4] = [40_143, 40_166, 40_197, 40_540];
 
 /// What an error of a batch that was sent says about it: every write is in one transaction, which any error of the
 /// server rolls back (`XACT_ABORT`).
 pub(crate) fn failure(error: &Error) -> Failure {
     let fault = fault(error);
     match error {
-        Error::Server(token) if token.class() >= FATAL => Failure::Broken(fault),
-        Error::Server(token) if AGAIN.contains(&token.code()) => Failure::Again(fault),
-        Error::Server(_) => Failure::Nothing(fault),
+        Error::Server(token) => server(token.code(), token.class(), fault),
         _ => Failure::Broken(fault),
+    }
+}
+
+fn server(code: u32, class: u8, fault: Fault) -> Failure {
+    if class >= FATAL || MOVED.contains(&code) {
+        Failure::Broken(fault)
+    } else if AGAIN.contains(&code) {
+        Failure::Again(fault)
+    } else {
+        Failure::Nothing(fault)
     }
 }
 
@@ -52,6 +63,19 @@ fn kind(code: u32) -> StoreErrorKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn codes_tell_what_became_of_a_batch() {
+        let became = |code, class| server(code, class, Fault::unavailable("words"));
+        for victim in [1205, 1222, 2627, 3960] {
+            assert!(matches!(became(victim, 13), Failure::Again(_)), "{victim}");
+        }
+        for refused in [208, 229, 8152, 9002] {
+            assert!(matches!(became(refused, 16), Failure::Nothing(_)), "{refused}");
+        }
+        assert!(matches!(became(596, 21), Failure::Broken(_)));
+        assert!(matches!(became(40_197, 17), Failure::Broken(_)));
+    }
 
     #[test]
     fn codes_become_kinds() {

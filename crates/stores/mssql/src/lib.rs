@@ -5,14 +5,18 @@
 //!   version row), judges the conditions on locked rows, and writes all or rolls back.
 //! * **Keys are `varbinary`**: SQL Server's texts compare equal when they differ in trailing spaces only, and order
 //!   otherwise than by their bytes. `CAST(RowKey AS varchar(512))` shows them.
-//! * **Reads of a partition hold their rows** until they are done (`HOLDLOCK`), whatever the database's isolation.
+//! * **Reads hold their rows** until they are done (`HOLDLOCK`), whatever the database's isolation.
+//! * **Microsoft's own parser** reads every kind of statement this crate sends (`cargo xtask test`).
 
 mod connection;
 mod dialect;
 mod driver;
+mod examine;
 mod fault;
 mod place;
 mod sql;
+#[cfg(test)]
+mod statements;
 mod store;
 mod tables;
 mod values;

@@ -14,6 +14,8 @@ pub(crate) struct Place {
     pub(crate) name: String,
     /// How much the store takes.
     pub(crate) limits: Limits,
+    /// Whether the connection is surely encrypted.
+    pub(crate) is_encrypted: bool,
     /// What the driver connects with.
     pub(crate) config: Config,
 }
@@ -69,7 +71,8 @@ impl Place {
             (TlsMode::VerifyFull, None) => {}
             _ => config.trust_cert(),
         }
-        Ok(Self { name, limits, config })
+        let is_encrypted = matches!(tls, TlsMode::Require | TlsMode::VerifyFull);
+        Ok(Self { name, limits, is_encrypted, config })
     }
 }
 

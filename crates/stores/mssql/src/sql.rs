@@ -9,6 +9,9 @@ use crate::values::{bytes_literal, literal};
 /// What every batch that writes begins with: any error rolls all of it back.
 const BEGIN: &str = "SET XACT_ABORT ON; SET NOCOUNT ON; BEGIN TRANSACTION;\n";
 
+/// Answers with how many rows the statement before it changed.
+const COUNT: &str = "SELECT CAST(@@ROWCOUNT AS bigint)";
+
 /// The statements of one table.
 #[derive(Debug)]
 pub(crate) struct TableSql {
@@ -24,7 +27,7 @@ impl TableSql {
         let names = Names::new(&TransactSql, decl);
         Self {
             read_partition: held(&names, &shared.read_partition),
-            read_row: shared.read_row.clone(),
+            read_row: held(&names, &shared.read_row),
             shared,
             names,
         }
@@ -39,7 +42,7 @@ impl TableSql {
         let Names { table, partition, .. } = &self.names;
         let column = names::quoted(&TransactSql, column);
         format!(
-            "DELETE TOP (@P3) FROM {table} WHERE {partition} = @P1 AND {column} < CAST(@P2 AS datetime2(3))"
+            "DELETE TOP (@P3) FROM {table} WHERE {partition} = @P1 AND {column} < CAST(@P2 AS datetime2(3)); {COUNT}"
         )
     }
 
@@ -47,11 +50,12 @@ impl TableSql {
     pub(crate) fn touch(&self, column: &str, value: &str) -> String {
         let Names { table, partition, row, .. } = &self.names;
         let column = names::quoted(&TransactSql, column);
-        format!("UPDATE {table} SET {column} = {value} WHERE {partition} = @P1 AND {row} = @P2")
+        format!("UPDATE {table} SET {column} = {value} WHERE {partition} = @P1 AND {row} = @P2; {COUNT}")
     }
 }
 
-/// The rows a statement reads are held until it is done: else a commit in between could be seen in part.
+/// The rows a statement reads are held until it is done: else a commit in between could be seen in part, of one row too,
+/// whose large values stand elsewhere.
 fn held(names: &Names, select: &str) -> String {
     let from = format!(" FROM {}", names.table);
     select.replacen(&from, &format!("{from} WITH (HOLDLOCK)"), 1)

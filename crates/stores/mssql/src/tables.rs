@@ -1,82 +1,115 @@
 //! Making tables, and finding out whether what is there is what is declared.
 
+use std::time::Duration;
+
 use emmer_store::{StoreErrorKind, TableDecl};
 use emmer_store_relational::schema::{self, Found, FoundTable};
 use emmer_store_relational::{Cells, Failure, Fault};
 
-use crate::connection::Connection;
+use crate::connection::{Connection, settings};
 use crate::dialect::TransactSql;
 use crate::values::RowCells;
 
+/// How long those who make tables wait for each other.
+const MAKING_WAIT: Duration = Duration::from_secs(25);
+
+/// Begins a transaction that one process at a time can be in.
+pub(crate) const LOCK: &str = "BEGIN TRANSACTION; DECLARE @locked int; \
+     EXEC @locked = sp_getapplock @Resource = 'emmer', @LockMode = 'Exclusive', @LockTimeout = 25000; \
+     IF @locked < 0 THROW 51000, 'others are making tables for too long', 1;";
+
+/// Ends it.
+pub(crate) const COMMIT: &str = "COMMIT TRANSACTION";
+
+/// Types as [`TransactSql::reported_type`](emmer_store_relational::Dialect::reported_type) spells them.
+pub(crate) const COLUMNS: &str = "SELECT c.name, t.name + CASE \
+     WHEN t.name IN ('varbinary', 'nvarchar') AND c.max_length = -1 THEN '(max)' \
+     WHEN t.name = 'varbinary' THEN '(' + CAST(c.max_length AS varchar(10)) + ')' \
+     WHEN t.name = 'datetime2' THEN '(' + CAST(c.scale AS varchar(10)) + ')' ELSE '' END \
+     FROM sys.columns c JOIN sys.types t ON t.user_type_id = c.user_type_id \
+     WHERE c.object_id = OBJECT_ID(@P1) ORDER BY c.column_id";
+
+/// The indexes of a table.
+pub(crate) const INDEXES: &str =
+    "SELECT name FROM sys.indexes WHERE object_id = OBJECT_ID(@P1) AND name IS NOT NULL";
+
+/// Whether there is a table.
+pub(crate) const IS_THERE: &str = "SELECT name FROM sys.tables WHERE object_id = OBJECT_ID(@P1)";
+
 /// Makes what is missing of `tables`, one process at a time, in one transaction.
-pub(crate) async fn ensure(connection: &mut Connection, tables: &[&'static TableDecl]) -> Result<(), Fault> {
-    if schema::is_all_there(missing(connection, tables).await)? {
+pub(crate) async fn ensure(
+    connection: &mut Connection,
+    tables: &[&'static TableDecl],
+    usual_wait: Duration,
+) -> Result<(), Fault> {
+    let is_all_there = match missing(connection, tables).await {
+        // Who reads the catalogue while others change it may be their victim: then it is found out under the lock.
+        Err(Failure::Again(_)) => false,
+        look => schema::is_all_there(look.map_err(Failure::fault))?,
+    };
+    if is_all_there {
         return Ok(());
     }
-    let lock = "SET XACT_ABORT ON; BEGIN TRANSACTION; DECLARE @locked int; \
-                EXEC @locked = sp_getapplock @Resource = 'emmer', @LockMode = 'Exclusive', @LockTimeout = 25000; \
-                IF @locked < 0 THROW 51000, 'others are making tables for too long', 1;";
-    connection.batch(lock).await.map_err(Failure::fault)?;
+    connection.batch(&settings(MAKING_WAIT)).await.map_err(Failure::fault)?;
     // From here on a transaction is open: left in the middle, the connection is closed and the server rolls back.
     let made = make(connection, tables).await;
     connection.in_flight |= made.is_err();
-    made
+    made?;
+    connection.batch(&settings(usual_wait)).await.map_err(Failure::fault).map(drop)
 }
 
 async fn make(connection: &mut Connection, tables: &[&'static TableDecl]) -> Result<(), Fault> {
+    connection.batch(LOCK).await.map_err(Failure::fault)?;
     // Each in a batch of its own: a batch is understood as a whole, before its tables are there.
-    for statement in missing(connection, tables).await? {
+    for statement in missing(connection, tables).await.map_err(Failure::fault)? {
         connection.batch(&statement).await.map_err(with_hint)?;
     }
-    connection.batch("COMMIT TRANSACTION").await.map_err(Failure::fault).map(drop)
+    connection.batch(COMMIT).await.map_err(Failure::fault).map(drop)
 }
 
-async fn missing(connection: &mut Connection, tables: &[&'static TableDecl]) -> Result<Vec<String>, Fault> {
+async fn missing(connection: &mut Connection, tables: &[&'static TableDecl]) -> Result<Vec<String>, Failure> {
     // Tables first: what is seen here was recorded before.
     let mut found = Found::default();
     for decl in tables {
         found.tables.push(read_table(connection, decl).await?);
     }
     found.meta = read_meta(connection).await?;
-    schema::missing(&TransactSql, tables, &found).map_err(Fault::corrupt)
+    schema::missing(&TransactSql, tables, &found).map_err(|detail| Failure::Nothing(Fault::corrupt(detail)))
 }
 
-async fn read_table(connection: &mut Connection, decl: &TableDecl) -> Result<FoundTable, Fault> {
-    let columns = "SELECT c.name, t.name + CASE
-                     WHEN t.name IN ('varbinary', 'nvarchar') AND c.max_length = -1 THEN '(max)'
-                     WHEN t.name = 'varbinary' THEN '(' + CAST(c.max_length AS varchar(10)) + ')'
-                     WHEN t.name = 'datetime2' THEN '(' + CAST(c.scale AS varchar(10)) + ')'
-                     ELSE '' END
-                   FROM sys.columns c JOIN sys.types t ON t.user_type_id = c.user_type_id
-                   WHERE c.object_id = OBJECT_ID(@P1) ORDER BY c.column_id";
-    let indexes = "SELECT name FROM sys.indexes WHERE object_id = OBJECT_ID(@P1) AND name IS NOT NULL";
+async fn read_table(connection: &mut Connection, decl: &TableDecl) -> Result<FoundTable, Failure> {
     let mut found = FoundTable::default();
-    for row in connection.query(columns, &[&decl.name]).await.map_err(Failure::fault)? {
+    for row in connection.query(COLUMNS, &[&decl.name]).await? {
         let cells = RowCells::new(&row);
         found.columns.push((text(&cells, 0)?, text(&cells, 1)?));
     }
-    for row in connection.query(indexes, &[&decl.name]).await.map_err(Failure::fault)? {
+    for row in connection.query(INDEXES, &[&decl.name]).await? {
         found.indexes.push(text(&RowCells::new(&row), 0)?);
     }
     Ok(found)
 }
 
-async fn read_meta(connection: &mut Connection) -> Result<Option<Vec<(String, i64)>>, Fault> {
-    let rows = match connection.query(&schema::read_meta(&TransactSql), &[]).await {
-        Err(Failure::Nothing(fault)) if fault.kind == StoreErrorKind::NotFound => return Ok(None),
-        ended => ended.map_err(Failure::fault)?,
-    };
+async fn read_meta(connection: &mut Connection) -> Result<Option<Vec<(String, i64)>>, Failure> {
+    // Asked for first: an error, such as that there is none, would end the transaction this may be in.
+    if connection.query(IS_THERE, &[&schema::META]).await?.is_empty() {
+        return Ok(None);
+    }
+    let rows = connection.query(&schema::read_meta(&TransactSql), &[]).await?;
     let mut meta = Vec::with_capacity(rows.len());
     for row in &rows {
         let cells = RowCells::new(row);
-        let value = cells.int(1).map_err(Fault::corrupt)?.unwrap_or_default();
+        let value = cells.int(1).map_err(corrupt)?.unwrap_or_default();
         meta.push((text(&cells, 0)?, value));
     }
     Ok(Some(meta))
 }
 
-fn text(cells: &RowCells<'_>, at: usize) -> Result<String, Fault> {
-    Ok(cells.text(at).map_err(Fault::corrupt)?.unwrap_or_default().to_owned())
+fn corrupt(detail: String) -> Failure {
+    Failure::Nothing(Fault::corrupt(detail))
+}
+
+fn text(cells: &RowCells<'_>, at: usize) -> Result<String, Failure> {
+    Ok(cells.text(at).map_err(corrupt)?.unwrap_or_default().to_owned())
 }
 
 /// An administrator who lets no application make tables is told what to do.

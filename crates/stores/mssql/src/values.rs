@@ -15,19 +15,19 @@ pub(crate) fn bytes_literal(out: &mut String, bytes: &[u8]) {
     }
 }
 
+/// Writes a text as a literal of the large type. One with control characters is written as the bytes of its UTF-16: a NUL
+/// may end the batch's text, and a backslash before the end of a line stands for a line that goes on.
 fn text_literal(out: &mut String, text: &str) {
-    out.push_str("N'");
-    for character in text.chars() {
-        if character == '\'' {
-            out.push('\'');
-        }
-        out.push(character);
-        // The server takes a backslash before the end of a line for a line that goes on.
-        if character == '\\' {
-            out.push_str("'+N'");
-        }
+    out.push_str("CAST(");
+    if text.chars().any(char::is_control) {
+        let units: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        bytes_literal(out, &units);
+    } else {
+        out.push_str("N'");
+        out.push_str(&text.replace('\'', "''"));
+        out.push('\'');
     }
-    out.push('\'');
+    out.push_str(" AS nvarchar(max))");
 }
 
 /// Writes a value, or null, as a literal of its column's type.
@@ -35,22 +35,13 @@ pub(crate) fn literal(out: &mut String, value: Option<&Value>) -> Result<(), Fau
     let invalid = |detail: String| Fault::new(StoreErrorKind::Invalid, detail);
     match value {
         None => out.push_str("NULL"),
-        Some(Value::Text(text)) => large(out, |out| text_literal(out, text)),
+        Some(Value::Text(text)) => text_literal(out, text),
         Some(Value::Int(n)) => out.push_str(&format!("CAST({n} AS bigint)")),
         Some(Value::Time(at)) => out.push_str(&format!("CAST('{}' AS datetime2(3))", date(at.as_millis())?)),
         Some(Value::Bytes(bytes)) => bytes_literal(out, bytes),
-        Some(Value::List(items)) => {
-            let json = list_to_json(items).map_err(invalid)?;
-            large(out, |out| text_literal(out, &json));
-        }
+        Some(Value::List(items)) => text_literal(out, &list_to_json(items).map_err(invalid)?),
     }
     Ok(())
-}
-
-/// Pieces put together are cut at 8,000 bytes unless the first of them is of a large type.
-fn large(out: &mut String, write: impl FnOnce(&mut String)) {
-    out.push_str("CAST(N'' AS nvarchar(max))+");
-    write(out);
 }
 
 /// A time as the server reads it whatever its language; an error for one outside the server's calendar.
@@ -135,7 +126,15 @@ mod tests {
     #[test]
     fn literals_end_where_they_should() {
         assert_eq!(shown(None), "NULL");
-        assert_eq!(shown(Some(&Value::Text("a'b\\\n".into()))), "CAST(N'' AS nvarchar(max))+N'a''b\\'+N'\n'");
+        assert_eq!(shown(Some(&Value::Text("a'b\\".into()))), "CAST(N'a''b\\' AS nvarchar(max))");
+        assert_eq!(shown(Some(&Value::Text("".into()))), "CAST(N'' AS nvarchar(max))");
+        // What a batch's text may not hold, or not as it stands there.
+        assert_eq!(shown(Some(&Value::Text("a\0".into()))), "CAST(0x61000000 AS nvarchar(max))");
+        assert_eq!(
+            shown(Some(&Value::Text("\\\nä😀".into()))),
+            "CAST(0x5c000a00e4003dd800de AS nvarchar(max))"
+        );
+        assert_eq!(shown(Some(&Value::List(vec!["ä".into()]))), "CAST(N'[\"ä\"]' AS nvarchar(max))");
         assert_eq!(shown(Some(&Value::Bytes([0, 255].as_slice().into()))), "0x00ff");
         assert_eq!(shown(Some(&Value::Int(i64::MIN))), "CAST(-9223372036854775808 AS bigint)");
         let before = Value::Time(Timestamp::from_millis(-1));

@@ -34,6 +34,7 @@ async fn it_passes_what_every_store_passes() {
     let Some(url) = server("it_passes_what_every_store_passes") else { return };
     suite::conforms(&url, STORE).await;
     suite::writers::first_tables(&url, STORE).await;
+    suite::forward::by_many_at_once(&url, STORE).await;
     suite::writers::race(&url, STORE).await;
     for part in 0..3 {
         let store = STORE.patient(&url).await;
