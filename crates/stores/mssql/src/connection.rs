@@ -60,8 +60,8 @@ impl Connection {
         Ok(opened)
     }
 
-    /// Runs a batch that begins a transaction and ends it. One that failed leaves none open: the server ends it by itself
-    /// (`XACT_ABORT`), though not after every error, and what would follow in it would never be committed.
+    /// Runs a batch that begins a transaction and ends it. One that failed leaves none open: it ends it by itself, though
+    /// not where it was not understood half-way (a table that is gone), and what would follow would never be committed.
     pub(crate) async fn transaction(&mut self, text: &str) -> Result<Vec<Row>, Failure> {
         let ended = self.batch(text).await;
         if matches!(ended, Err(Failure::Nothing(_) | Failure::Again(_))) && self.batch(END_ANY).await.is_err()

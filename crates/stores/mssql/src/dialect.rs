@@ -30,6 +30,7 @@ impl Dialect for TransactSql {
 
     fn reported_type(&self, sql_type: SqlType) -> String {
         match sql_type {
+            // Compared by its bytes, but for zeros at the end; keys hold no zeros (no control characters at all).
             SqlType::Key(bytes) => format!("varbinary({bytes})"),
             SqlType::Etag | SqlType::Column(ColumnType::Int) => "bigint".to_owned(),
             SqlType::Column(ColumnType::Text | ColumnType::List) => "nvarchar(max)".to_owned(),

@@ -6,8 +6,10 @@ use emmer_store_relational::{Fault, Names, Statements, etags, names};
 use crate::dialect::TransactSql;
 use crate::values::{bytes_literal, literal};
 
-/// What every batch that writes begins with: any error rolls all of it back.
-const BEGIN: &str = "SET XACT_ABORT ON; SET NOCOUNT ON; BEGIN TRANSACTION;\n";
+/// What every batch that writes begins and ends with: any error rolls all of it back. A wait for a lock that takes too long
+/// (1222) ends its statement only, and the batch would go on; here it does not.
+const BEGIN: &str = "SET XACT_ABORT ON; SET NOCOUNT ON;\nBEGIN TRY\nBEGIN TRANSACTION;\n";
+const END: &str = "END TRY\nBEGIN CATCH\nIF @@TRANCOUNT > 0 ROLLBACK TRANSACTION;\nTHROW;\nEND CATCH;";
 
 /// Answers with how many rows the statement before it changed.
 const COUNT: &str = "SELECT CAST(@@ROWCOUNT AS bigint)";
@@ -90,11 +92,12 @@ impl Batch<'_> {
                 out += &format!("IF {fails} AND (@verdict < 0 OR @verdict > {at}) SET @verdict = {at};\n");
             }
         }
-        out.push_str("IF @verdict >= 0 ROLLBACK TRANSACTION\nELSE BEGIN\n");
+        out.push_str("IF @verdict >= 0 ROLLBACK TRANSACTION;\nELSE BEGIN\n");
         for (_, mutation) in &order {
             self.write(&mut out, mutation)?;
         }
-        out.push_str("COMMIT TRANSACTION;\nEND;\nSELECT @verdict;");
+        out.push_str("COMMIT TRANSACTION;\nEND;\nSELECT @verdict;\n");
+        out.push_str(END);
         Ok(out)
     }
 
@@ -110,7 +113,8 @@ impl Batch<'_> {
             out.push_str(")\n");
             self.insert(&mut out, row)?;
         }
-        out.push_str("COMMIT TRANSACTION;");
+        out.push_str("COMMIT TRANSACTION;\n");
+        out.push_str(END);
         Ok(out)
     }
 
@@ -228,7 +232,8 @@ mod tests {
         );
         let update = "UPDATE [t] SET [etag] = 9, [A] = CAST(1 AS bigint) WHERE [P] = 0x70 AND [R] = 0x62;\nIF @@ROWCOUNT = 0";
         assert!(text.contains(update), "{text}");
-        assert!(text.ends_with("COMMIT TRANSACTION;\nEND;\nSELECT @verdict;"));
+        assert!(text.ends_with(&format!("COMMIT TRANSACTION;\nEND;\nSELECT @verdict;\n{END}")), "{text}");
+        assert!(text.starts_with(BEGIN), "{text}");
     }
 
     #[test]

@@ -16,7 +16,7 @@ const ROLLED_BACK: u32 = 2_091;
 /// Others were in the way: a duplicate key, locks that are held (`NOWAIT`, `WAIT`), deadlocks among rows and in the library
 /// cache, a snapshot that is gone, a transaction that cannot be serialized, a lock of a distributed transaction, an object
 /// that changed.
-const AGAIN: [u32; 10] = [DUPLICATE, 54, 60, 1_555, 2_049, 4_020, 4_068, 8_103, 8_177, 30_006];
+const AGAIN: [u32; 11] = [DUPLICATE, 54, 60, 1_555, 2_049, 4_020, 4_068, 8_103, 8_177, 22_924, 30_006];
 
 /// The session is over, or the server does not say so but nothing can be done with it any more.
 const GONE: [u32; 27] = [
