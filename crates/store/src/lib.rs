@@ -3,6 +3,7 @@
 //! | module | subject |
 //! |---|---|
 //! | [`contract`] | the [`SystemStore`] trait and its rules |
+//! | [`contention`] | races for one row: who lost comes back a little later |
 //! | [`examine`] | what a store can tell an operator about its server |
 //! | [`table`] | tables, columns, rows and values as data |
 //! | [`validate`] | the limits every request keeps, checked the same way by every store |
@@ -17,6 +18,7 @@
 
 pub mod checkup;
 pub mod conformance;
+pub mod contention;
 pub mod contract;
 pub mod document;
 pub mod examine;
@@ -29,6 +31,7 @@ pub mod table;
 pub mod url;
 pub mod validate;
 
+pub use contention::Contention;
 pub use contract::{
     BoxFuture, CommitOutcome, Etag, Mutation, Result, StoreError, StoreErrorKind, StoredRow, SystemStore,
 };

@@ -47,8 +47,6 @@ pub(crate) struct Commit<'a> {
     pub(crate) etag: i64,
     /// The most bytes the server takes at once.
     pub(crate) packet_max: usize,
-    /// Whether others were seen to win lately: then it is worth a look before queueing for a lock only to lose.
-    pub(crate) is_race: bool,
 }
 
 /// A session's variable that holds the verdict; and the ones, numbered, that hold the etags found.
@@ -83,15 +81,10 @@ impl Commit<'_> {
             }
             // A membership commit: the update that locks the version row tells whether its condition held, and each
             // write depends on the one before.
-            [(0, first @ Mutation::Replace { row, etag }), others @ ..]
+            [(0, first @ Mutation::Replace { .. }), others @ ..]
                 if others.iter().all(|(_, m)| is_free(m)) =>
             {
-                if self.is_race {
-                    statements.insert(0, self.look_first(row.key(), etag));
-                    statements.push(self.update_if_seen(row, etag)?);
-                } else {
-                    statements.push(self.alone(first)?.1);
-                }
+                statements.push(self.alone(first)?.1);
                 let judge = Judge::Found(statements.len() - 1);
                 for (_, mutation) in others {
                     statements.push(self.write(mutation, If::Wrote)?);
@@ -162,30 +155,6 @@ impl Commit<'_> {
         std::iter::once(reset).chain(locks).collect()
     }
 
-    /// Looks, without a lock, whether the first row has its etag still.
-    fn look_first(&self, row_key: &str, etag: &Etag) -> Statement {
-        let Names { table, etag: etag_column, .. } = &self.sql.names;
-        let mut out = format!("SET {VERDICT} = IF(EXISTS(SELECT {etag_column} FROM {table}").into_bytes();
-        self.at(&mut out, row_key);
-        self.and_etag(&mut out, etag);
-        out.extend_from_slice(b"), -1, 0)");
-        out
-    }
-
-    /// The update of the first row; of none, without touching any, if [`look_first`](Self::look_first) saw that it has
-    /// lost: no row's key is null.
-    fn update_if_seen(&self, row: &Row, etag: &Etag) -> Result<Statement, Fault> {
-        let mut out = self.assignments(row)?;
-        let Names { partition, row: row_column, .. } = &self.sql.names;
-        out.extend_from_slice(format!(" WHERE {partition} = ").as_bytes());
-        text_literal(&mut out, self.partition.as_bytes());
-        out.extend_from_slice(format!(" AND {row_column} = IF({VERDICT} < 0, ").as_bytes());
-        text_literal(&mut out, row.key().as_bytes());
-        out.extend_from_slice(b", NULL)");
-        self.and_etag(&mut out, etag);
-        Ok(out)
-    }
-
     /// What a mutation writes, whatever the row's etag; on what it depends.
     fn write(&self, mutation: &Mutation, on: If) -> Result<Statement, Fault> {
         let (before, after) = match on {
@@ -237,15 +206,8 @@ impl Commit<'_> {
         Ok(())
     }
 
-    /// `UPDATE t SET ... WHERE` the row's key.
+    /// `UPDATE t SET` every column but the volatile ones `WHERE` the row's key.
     fn update(&self, row: &Row) -> Result<Statement, Fault> {
-        let mut out = self.assignments(row)?;
-        self.at(&mut out, row.key());
-        Ok(out)
-    }
-
-    /// `UPDATE t SET` every column but the volatile ones.
-    fn assignments(&self, row: &Row) -> Result<Statement, Fault> {
         let Names { table, etag, columns, .. } = &self.sql.names;
         let mut out = format!("UPDATE {table} SET {etag} = ").into_bytes();
         integer(&mut out, self.etag);
@@ -253,6 +215,7 @@ impl Commit<'_> {
             out.extend_from_slice(format!(", {name} = ").as_bytes());
             literal(&mut out, row.get(column.name))?;
         }
+        self.at(&mut out, row.key());
         Ok(out)
     }
 

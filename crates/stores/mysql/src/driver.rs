@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use emmer_store::{Examination, Mutation, StoredRow, TableDecl};
 use emmer_store_relational::{Answer, Driver, Failure, Fault, Limits, Request, stored_row};
@@ -20,27 +19,17 @@ use crate::values::{RowCells, parameter};
 /// The most bytes of values in one commit or append: the server keeps them all until the commit.
 const REQUEST_BYTES_MAX: usize = 256 << 20;
 
-/// For how long a commit that lost makes the next ones look before they queue.
-const RACE: Duration = Duration::from_secs(1);
-
 type Known = BTreeMap<&'static str, (&'static TableDecl, Arc<TableSql>)>;
 
 /// What [`Relational`](emmer_store_relational::Relational) asks.
 pub(crate) struct MysqlDriver {
     place: Place,
     known: Mutex<Known>,
-    /// When a commit of this process last lost against another process.
-    lost: Mutex<Option<Instant>>,
 }
 
 impl MysqlDriver {
     pub(crate) fn new(place: Place) -> Self {
-        Self { place, known: Mutex::default(), lost: Mutex::default() }
-    }
-
-    fn is_race(&self) -> bool {
-        let lost = *self.lost.lock().unwrap_or_else(PoisonError::into_inner);
-        lost.is_some_and(|at| at.elapsed() < RACE)
+        Self { place, known: Mutex::default() }
     }
 
     fn sql(&self, decl: &'static TableDecl) -> Arc<TableSql> {
@@ -106,14 +95,10 @@ impl Driver for MysqlDriver {
                 rows(connection, table, &sql.scan(column, start > end), parameters).await
             }
             Request::Commit { partition, mutations, etag } => {
-                let (packet_max, is_race) = (connection.packet_max, self.is_race());
-                let commit = Commit { sql: &sql, decl: table, partition, etag, packet_max, is_race };
+                let packet_max = connection.packet_max;
+                let commit = Commit { sql: &sql, decl: table, partition, etag, packet_max };
                 let script = commit.script(mutations).map_err(Failure::Nothing)?;
-                let verdict = commit_all(connection, &script, mutations, sent).await?;
-                if verdict.is_some() {
-                    *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-                }
-                Ok(Answer::Verdict(verdict))
+                commit_all(connection, &script, mutations, sent).await.map(Answer::Verdict)
             }
             Request::Touch { partition, row_key, column, value } => {
                 let value = parameter(value).map_err(Failure::Nothing)?;
@@ -124,7 +109,7 @@ impl Driver for MysqlDriver {
             }
             Request::Append { partition, rows, etag } => {
                 let packet_max = connection.packet_max;
-                let commit = Commit { sql: &sql, decl: table, partition, etag, packet_max, is_race: false };
+                let commit = Commit { sql: &sql, decl: table, partition, etag, packet_max };
                 let texts = commit.append(rows).map_err(Failure::Nothing)?;
                 *sent = true;
                 for text in texts {

@@ -70,8 +70,7 @@ mod op {
 /// The whole commit. Parameters: partition, new etag, then an array each of the mutations' positions, operations, keys,
 /// expected etags, and one of each column's values.
 ///
-/// `early` looks at the first mutation's etag without a lock: in a race most commits have lost before they begin, and
-/// need not queue, nor write to the log, to be told. `m` locks the row of each mutation in the order of the arrays and finds its etag as of now, not as of the statement's
+/// `m` locks the row of each mutation in the order of the arrays and finds its etag as of now, not as of the statement's
 /// snapshot; `verdict` is the first position whose condition does not hold; the rest writes if there is none. A row that
 /// comes into being in between makes its insert fail, and with it the statement, which is then sent again. No part joins
 /// the table with the mutations, so that no plan can be quadratic, whatever the statistics say.
@@ -91,31 +90,26 @@ fn commit(decl: &TableDecl) -> String {
     let lasting = numbered.iter().filter(|(_, c)| !c.volatile);
     let assignments: String = lasting.map(|((_, name), _)| format!(", {name} = excluded.{name}")).collect();
     let [insert, replace, upsert] = [op::INSERT, op::REPLACE, op::UPSERT];
-    let [delete, delete_if, never, check] = [op::DELETE, op::DELETE_IF, op::NEVER, op::CHECK];
+    let [delete, delete_if, never] = [op::DELETE, op::DELETE_IF, op::NEVER];
     let write = format!(
         "INSERT INTO {table} ({partition}, {row}, {etag}{names})
            SELECT $1, m.key, $2{values} FROM m, verdict v WHERE v.conflict IS NULL"
     );
     format!(
-        "WITH early AS MATERIALIZED (
-           SELECT ($4::smallint[])[1] IN ({replace}, {check}, {delete_if}) AND NOT EXISTS (
-             SELECT FROM {table} WHERE {partition} = $1 AND {row} = ($5::text[])[1] AND {etag} = ($6::bigint[])[1]
-           ) AS lost
-         ), m AS MATERIALIZED (
+        "WITH m AS MATERIALIZED (
            SELECT u.*, l.found
            FROM unnest($3::int[], $4::smallint[], $5::text[], $6::bigint[]{arrays})
                 AS u(at, op, key, expected{aliases})
            LEFT JOIN LATERAL (
              SELECT s.{etag} AS found FROM {table} s WHERE s.{partition} = $1 AND s.{row} = u.key FOR UPDATE
            ) l ON true
-           WHERE NOT (SELECT lost FROM early)
          ), verdict AS MATERIALIZED (
-           SELECT CASE WHEN (SELECT lost FROM early) THEN 0 ELSE min(m.at) FILTER (WHERE CASE m.op
+           SELECT min(m.at) FILTER (WHERE CASE m.op
              WHEN {insert} THEN m.found IS NOT NULL
              WHEN {upsert} THEN false
              WHEN {delete} THEN m.found IS NULL
              WHEN {never} THEN true
-             ELSE m.found IS DISTINCT FROM m.expected END) END AS conflict
+             ELSE m.found IS DISTINCT FROM m.expected END) AS conflict
            FROM m
          ), inserted AS (
            {write} AND m.op = {insert}

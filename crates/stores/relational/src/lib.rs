@@ -18,7 +18,7 @@
 //! | [`driver`] | what a server's own crate does |
 //! | [`limits`] | connections and times, as a URL sets them |
 //! | [`fault`] | failures, and what they say about the statement that was sent |
-//! | [`store`] | the store: checks, queues, retries, outcomes |
+//! | [`store`] | the store: checks, retries, outcomes |
 //!
 //! How a server changes up to a hundred rows in one round trip, and locks them in an order that makes writers queue, is
 //! what its own crate is for. The crates agree on the order: the first mutation's row (the version row, in a membership
@@ -26,7 +26,6 @@
 
 pub mod address;
 pub mod calendar;
-mod crowd;
 pub mod dialect;
 pub mod driver;
 pub mod etags;

@@ -1,4 +1,4 @@
-//! The store itself, for any driver: requests checked, queued, sent, repeated; answers and failures in the contract's
+//! The store itself, for any driver: requests checked, sent, repeated; answers and failures in the contract's
 //! words.
 
 use std::fmt;
@@ -9,12 +9,11 @@ use std::time::Duration;
 use emmer_core::Timestamp;
 use emmer_store::validate::{self, Violation};
 use emmer_store::{
-    BoxFuture, CommitOutcome, Examination, Mutation, Result, Row, StoreError, StoreErrorKind, StoredRow,
-    SystemStore, TableDecl, Value,
+    BoxFuture, CommitOutcome, Contention, Examination, Mutation, Result, Row, StoreError, StoreErrorKind,
+    StoredRow, SystemStore, TableDecl, Value,
 };
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
-use crate::crowd::{Crowd, Turned};
 use crate::driver::{Answer, Driver, Request};
 use crate::etags::{self, Etags};
 use crate::fault::{Failure, Fault};
@@ -37,7 +36,7 @@ pub struct Relational<D: Driver> {
     driver: Arc<D>,
     pool: Pool<D>,
     etags: Etags,
-    crowd: Crowd,
+    contention: Contention,
 }
 
 impl<D: Driver> fmt::Debug for Relational<D> {
@@ -59,7 +58,8 @@ impl<D: Driver> Relational<D> {
         let pool = Pool::new(driver.clone());
         let deadline = begun + driver.limits().timeout;
         pool.warm_up(deadline).await.map_err(|fault| fault.at(&name, "open".to_owned()))?;
-        Ok(Self { name, driver, pool, etags: Etags::new(seed), crowd: Crowd::default() })
+        let (etags, contention) = (Etags::new(seed), Contention::new(seed));
+        Ok(Self { name, driver, pool, etags, contention })
     }
 
     /// The driver.
@@ -137,29 +137,29 @@ impl<D: Driver> Relational<D> {
         Err(fault.at(&self.name, operation()))
     }
 
-    async fn commit_in_turn(
+    async fn commit_until_decided(
         &self,
         table: &'static TableDecl,
         partition: &str,
         mutations: &[Mutation],
     ) -> std::result::Result<CommitOutcome, Fault> {
-        let Some(first) = mutations.first() else { return Ok(CommitOutcome::Committed(Vec::new())) };
+        if mutations.is_empty() {
+            return Ok(CommitOutcome::Committed(Vec::new()));
+        }
         let deadline = self.deadline();
-        let lane = match self.crowd.lane(table.name, partition, first, deadline).await? {
-            Turned::Free => None,
-            Turned::First(lane) => Some(lane),
-            Turned::Lost => return Ok(CommitOutcome::Conflict(0)),
+        let begun = Instant::now();
+        let told = async |outcome: CommitOutcome| {
+            let wait = self.contention.wait(table.name, partition, mutations, &outcome, begun.elapsed());
+            if !wait.is_zero() {
+                sleep_until(deadline.min(Instant::now() + wait)).await;
+            }
+            outcome
         };
         let etag = self.etags.next();
         let request = Request::Commit { partition, mutations, etag };
         match self.run(table, &request, false, deadline).await {
-            Ok(Answer::Verdict(None)) => {
-                if let Some(lane) = &lane {
-                    self.crowd.has_won(lane, first);
-                }
-                Ok(committed(mutations, etag))
-            }
-            Ok(Answer::Verdict(Some(at))) => Ok(CommitOutcome::Conflict(at)),
+            Ok(Answer::Verdict(None)) => Ok(told(committed(mutations, etag)).await),
+            Ok(Answer::Verdict(Some(at))) => Ok(told(CommitOutcome::Conflict(at)).await),
             Ok(_) => Ok(CommitOutcome::Unknown(self.at_commit(strange(), table, partition))),
             Err(Failure::Broken(fault)) => {
                 Ok(CommitOutcome::Unknown(self.at_commit(fault, table, partition)))
@@ -273,9 +273,7 @@ impl<D: Driver> SystemStore for Relational<D> {
             self.checked(validate::partition_key(partition), operation)?;
             self.checked(validate::row_key(row_key), operation)?;
             let (deadline, request) = (self.deadline(), Request::ReadRow { partition, row_key });
-            let read = || async { Ok(self.rows(table, &request, deadline).await?.into_iter().next()) };
-            let name = (table.name, partition.to_owned(), row_key.to_owned());
-            let found = self.crowd.read(name, deadline, read).await;
+            let found = self.rows(table, &request, deadline).await.map(|rows| rows.into_iter().next());
             found.map_err(|fault| fault.at(&self.name, operation()))
         })
     }
@@ -307,7 +305,7 @@ impl<D: Driver> SystemStore for Relational<D> {
             let operation = || format!("commit {}/{partition}", table.name);
             self.checked(validate::commit(table, partition, &mutations), operation)?;
             self.small_enough(mutations.iter().filter_map(written), operation)?;
-            let ended = self.commit_in_turn(table, partition, &mutations).await;
+            let ended = self.commit_until_decided(table, partition, &mutations).await;
             ended.map_err(|fault| fault.at(&self.name, operation()))
         })
     }

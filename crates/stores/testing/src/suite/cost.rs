@@ -140,10 +140,12 @@ async fn race(table: &SiloTable, url: &str, store: Store) -> Outcome<()> {
     println!("one writer, reading the version before each commit: {:.0} commits/s", per_second(alone));
     for (how, tally) in [("sharing one store", sharing), ("with a store each", apart)] {
         println!(
-            "{WRITERS} writers racing, {how}: {:.0} commits/s, {:.2} of one; {} lost for 100 won",
+            "{WRITERS} writers racing, {how}: {:.0} commits/s, {:.2} of one; {} lost for 100 won; none waited longer \
+             than {} ms",
             per_second(tally),
             tally.won as f64 / alone.won as f64,
-            100 * tally.lost / tally.won.max(1)
+            100 * tally.lost / tally.won.max(1),
+            tally.longest.as_millis()
         );
     }
     Ok(())
@@ -154,12 +156,15 @@ async fn race(table: &SiloTable, url: &str, store: Store) -> Outcome<()> {
 struct Tally {
     won: u64,
     lost: u64,
+    /// The longest time from one commit of a writer to its next.
+    longest: Duration,
 }
 
 impl Tally {
-    const fn add(&mut self, other: Self) {
+    fn add(&mut self, other: Self) {
         self.won += other.won;
         self.lost += other.lost;
+        self.longest = self.longest.max(other.longest);
     }
 }
 
@@ -168,11 +173,15 @@ async fn writers(tables: &[SiloTable]) -> Outcome<Tally> {
     let begun = Instant::now();
     let tasks = (1..).zip(tables.to_vec()).map(|(n, table)| {
         tokio::spawn(async move {
-            let mut tally = Tally::default();
+            let (mut tally, mut last) = (Tally::default(), begun);
             while begun.elapsed() < RACE {
                 let base = table.read_version().await?;
                 match table.commit(&base, vec![silo(n)], vec![]).await? {
-                    SiloCommit::Committed(_) => tally.won += 1,
+                    SiloCommit::Committed(_) => {
+                        tally.won += 1;
+                        tally.longest = tally.longest.max(last.elapsed());
+                        last = Instant::now();
+                    }
                     _ => tally.lost += 1,
                 }
             }
