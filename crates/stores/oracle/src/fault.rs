@@ -105,6 +105,11 @@ fn kind(code: u32) -> StoreErrorKind {
     }
 }
 
+/// Whether words about a stream are about what goes on in it; the driver does not say.
+fn is_of_tls(words: &str) -> bool {
+    ["certificate", "fatal alert", "corrupt message"].iter().any(|of_tls| words.contains(of_tls))
+}
+
 /// An error that the driver found.
 fn driver(kind: &ErrorKind, error: &Error) -> Fault {
     use StoreErrorKind::{Corrupt, Invalid, Refused, Unavailable};
@@ -119,9 +124,7 @@ fn driver(kind: &ErrorKind, error: &Error) -> Fault {
         | ErrorKind::WalletPrivateKeyInvalid(_)
         | ErrorKind::WalletUnreadable(_) => Fault::new(Refused, format!("TLS: {words}")),
         // What the other side's certificate lacks is found while bytes are read.
-        ErrorKind::StreamOperation if words.contains("certificate") || words.contains("fatal alert") => {
-            Fault::new(Refused, format!("TLS: {words}"))
-        }
+        ErrorKind::StreamOperation if is_of_tls(&words) => Fault::new(Refused, format!("TLS: {words}")),
         ErrorKind::ServerVersionNotSupported => Fault::new(Refused, words),
         ErrorKind::NoCredentials => Fault::new(Invalid, "no password is given"),
         ErrorKind::InvalidEncodedString

@@ -93,8 +93,9 @@ impl Place {
         if rustls::pki_types::ServerName::try_from(host).is_err() {
             return Err(expected("the host is no name and no IP address"));
         }
+        // Who repeats is the store: the driver would sleep for a second after every attempt that failed, the last one too.
         let text = format!(
-            "(DESCRIPTION=(ADDRESS=(PROTOCOL={protocol})(HOST={host})(PORT={port}))(CONNECT_DATA={database}))"
+            "(DESCRIPTION=(RETRY_COUNT=0)(RETRY_DELAY=0)(ADDRESS=(PROTOCOL={protocol})(HOST={host})(PORT={port}))(CONNECT_DATA={database}))"
         );
         let mut config = Config::default()
             .set_credentials(user, secret)

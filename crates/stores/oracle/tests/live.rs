@@ -69,3 +69,36 @@ async fn where_there_is_no_server_it_is_unavailable() {
     ];
     refused::addresses(STORE, &cases).await;
 }
+
+/// What another server might say, and what makes the driver panic: an end, a packet it does not know, a refusal without
+/// a number. None of it takes the program down, and each time it is the store that cannot be had.
+#[tokio::test]
+async fn what_is_no_listener_is_unavailable() {
+    let packet = |kind: u8, body: &[u8]| {
+        let length = u16::try_from(8 + body.len()).unwrap();
+        [&length.to_be_bytes()[..], &[0, 0, kind, 0, 0, 0], body].concat()
+    };
+    let refusal = |text: &str| {
+        let length = u16::try_from(text.len()).unwrap();
+        packet(4, &[&[0, 0], &length.to_be_bytes()[..], text.as_bytes()].concat())
+    };
+    let answers = [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(), "closed"),
+        (packet(99, b"?"), "gave up"),
+        (refusal("(ERR=none)"), "gave up"),
+        (refusal("(ERR=12514)"), "still starting"),
+        (refusal("(ERR=12516)"), "12516"),
+    ];
+    for (answer, word) in answers {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let url = format!("oracle://bob:s3cret@127.0.0.1:{}/emmer", listener.local_addr().unwrap().port());
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            // What the driver says is not waited for: it says it first.
+            let _ = std::io::Read::read(&mut stream, &mut [0; 1_024]).unwrap();
+            std::io::Write::write_all(&mut stream, &answer).unwrap();
+        });
+        refused::addresses(STORE, &[(url, StoreErrorKind::Unavailable, word)]).await;
+        server.join().unwrap();
+    }
+}
