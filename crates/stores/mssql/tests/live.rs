@@ -58,6 +58,34 @@ async fn it_passes_what_every_store_passes() {
     store.delete_older_than(&NUMBERS, "p", "At", Timestamp::from_millis(0)).await.unwrap();
 }
 
+#[tokio::test]
+async fn wrong_passwords_and_missing_databases_are_refused() {
+    let Some(url) = server("wrong_passwords_and_missing_databases_are_refused") else { return };
+    let cases = [
+        (elsewhere(&url, Some(refused::PASSWORD), None), StoreErrorKind::Refused, "18456"),
+        (elsewhere(&url, None, Some("no_such_database")), StoreErrorKind::Refused, "no_such_database"),
+    ];
+    refused::addresses(STORE, &cases).await;
+}
+
+/// The same server with another password or another database, and without the parameters of the URL.
+fn elsewhere(url: &str, password: Option<&str>, database: Option<&str>) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap();
+    let (credentials, place) = rest.rsplit_once('@').unwrap();
+    let (user, own) = credentials.split_once(':').unwrap();
+    let place = place.split('?').next().unwrap();
+    let (host, own_database) = place.split_once('/').unwrap();
+    let (password, database) = (password.unwrap_or(own), database.unwrap_or(own_database));
+    format!("{scheme}://{user}:{password}@{host}/{database}")
+}
+
+#[test]
+fn a_url_is_led_elsewhere() {
+    let url = "x://bob:a%40b@db:1/emmer?timeout_ms=1000";
+    assert_eq!(elsewhere(url, Some("s3cret"), None), "x://bob:s3cret@db:1/emmer");
+    assert_eq!(elsewhere(url, None, Some("other")), "x://bob:a%40b@db:1/other");
+}
+
 /// Needs no server.
 #[tokio::test]
 async fn where_there_is_no_server_it_is_unavailable() {
