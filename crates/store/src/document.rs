@@ -36,7 +36,7 @@ pub fn encode(decl: &TableDecl, partition: &str, row: &Row, wanted: impl Fn(&Col
 pub fn decode(decl: &TableDecl, row_key: &str, text: &[u8]) -> Result<Row, String> {
     let fields: Map<String, Json> = serde_json::from_slice(text)
         .map_err(|error| format!("row {row_key:?} is no JSON object: {error}"))?;
-    let mut row = Row::new(row_key);
+    let mut columns = Vec::with_capacity(fields.len());
     for (name, json) in &fields {
         if name == decl.partition_key || name == decl.row_key {
             continue;
@@ -47,10 +47,10 @@ pub fn decode(decl: &TableDecl, row_key: &str, text: &[u8]) -> Result<Row, Strin
         if let Some(value) =
             decode_value(column, json).map_err(|error| format!("row {row_key:?}: {error}"))?
         {
-            row.set(column.name, value);
+            columns.push((column.name, value));
         }
     }
-    Ok(row)
+    Ok(Row::of(row_key, columns))
 }
 
 /// One value as JSON.

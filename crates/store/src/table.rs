@@ -116,6 +116,19 @@ impl Row {
         Self { key: key.into(), columns: Vec::new() }
     }
 
+    /// A row under `key` with these columns, each of them once: for stores, which read them in the order of a declaration
+    /// and need not look each of them up among the others.
+    pub fn of(key: impl Into<String>, columns: Vec<(&'static str, Value)>) -> Self {
+        debug_assert!(
+            columns
+                .iter()
+                .enumerate()
+                .all(|(at, (name, _))| columns.iter().skip(at + 1).all(|(n, _)| n != name)),
+            "a column twice"
+        );
+        Self { key: key.into(), columns }
+    }
+
     /// The row key.
     pub fn key(&self) -> &str {
         &self.key

@@ -46,14 +46,14 @@ pub fn stored_row(decl: &TableDecl, cells: &impl Cells) -> Result<StoredRow, Str
     let null = || "is null".to_owned();
     let key = cells.text(0).and_then(|key| key.ok_or_else(null)).map_err(|e| named(decl.row_key, e))?;
     let etag = cells.int(1).and_then(|etag| etag.ok_or_else(null)).map_err(|e| named("etag", e))?;
-    let mut row = Row::new(key);
+    let mut columns = Vec::with_capacity(decl.columns.len());
     for (at, column) in (2..).zip(decl.columns) {
         let value = value(column.column_type, cells, at).map_err(|e| named(column.name, e))?;
         if let Some(value) = value {
-            row.set(column.name, value);
+            columns.push((column.name, value));
         }
     }
-    Ok(StoredRow { row, etag: etags::text(etag) })
+    Ok(StoredRow { row: Row::of(key, columns), etag: etags::text(etag) })
 }
 
 fn value(column_type: ColumnType, cells: &impl Cells, at: usize) -> Result<Option<Value>, String> {

@@ -1,88 +1,112 @@
-//! What the store costs over rusqlite itself, on this machine:
-//! `cargo run --release -p emmer-store-sqlite --example cost`.
+//! What the store costs over rusqlite itself, on this machine, in one run:
+//! `cargo run --release -p emmer-store-sqlite --example cost [threads]`. The driver blocks the thread that calls it; with
+//! `threads` it is called as an asynchronous program must call it, on a thread for blocking calls.
 
-use std::error::Error;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use emmer_core::{GrainKey, Timestamp};
-use emmer_store::{StateTable, SystemStore, WriteOutcome};
+use emmer_store::{BoxFuture, SystemStore};
 use emmer_store_sqlite::SqliteStore;
+use emmer_test_servers::suite::Store;
+use emmer_test_servers::suite::cost::{ByHand, CLUSTER, Outcome, measure};
+use rusqlite::{Connection, OptionalExtension};
 
-type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+fn open(url: String) -> BoxFuture<'static, emmer_store::Result<Arc<dyn SystemStore>>> {
+    Box::pin(async move { Ok(Arc::new(SqliteStore::open(&url)?) as Arc<dyn SystemStore>) })
+}
 
-const COMMITS: u32 = 20_000;
-const WRITERS: u32 = 64;
-const PAYLOAD: [u8; 200] = [7; 200];
-
-fn main() -> Outcome<()> {
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() -> Outcome<()> {
     let dir = tempfile::tempdir()?;
-    let floor = rusqlite_alone(&dir.path().join("floor.db"))?;
-    show("rusqlite alone, one conditional update after the other", floor, floor);
-    let url = format!("sqlite://{}", dir.path().join("store.db").display());
-    let store: Arc<dyn SystemStore> = Arc::new(SqliteStore::open(&url)?);
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build()?;
-    let states = StateTable::new(store, "cost".parse()?);
-    runtime.block_on(states.ensure())?;
-    show("the store, one writer", runtime.block_on(write(states.clone(), 0, COMMITS))?, floor);
-    let begun = Instant::now();
-    let writers: Vec<_> =
-        (1..=WRITERS).map(|n| runtime.spawn(write(states.clone(), n, COMMITS / WRITERS))).collect();
-    for writer in writers {
-        runtime.block_on(writer)??;
-    }
-    show("the store, 64 writers", begun.elapsed(), floor);
-    show("the store, one reader", runtime.block_on(read(states))?, floor);
-    Ok(())
+    let path = dir.path().join("cost.db");
+    let url = format!("sqlite://{}", path.display());
+    let on_threads = std::env::args().nth(1).is_some_and(|word| word == "threads");
+    let by_hand = || async { Raw::open(&path, on_threads) };
+    measure(&url, Store { open, patient: "", hasty: "" }, by_hand).await
 }
 
-fn show(what: &str, took: Duration, floor: Duration) {
-    let each = took.as_secs_f64() * 1e6 / f64::from(COMMITS);
-    println!("{what}: {each:.1} us each, {:.2} of rusqlite alone", took.as_secs_f64() / floor.as_secs_f64());
+/// The driver, with the statements a careful user would write by hand.
+struct Raw {
+    conn: Arc<Mutex<Connection>>,
+    on_threads: bool,
 }
 
-fn rusqlite_alone(path: &std::path::Path) -> Outcome<Duration> {
-    let conn = rusqlite::Connection::open(path)?;
-    conn.execute_batch(
-        "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 4000;
-         CREATE TABLE t (p TEXT NOT NULL, k TEXT NOT NULL, etag INTEGER NOT NULL, type TEXT, name TEXT, payload BLOB,
-                         modified INTEGER, PRIMARY KEY (p, k)) STRICT;
-         INSERT INTO t (p, k, etag) VALUES ('cost/Counter', 'u.0/n', 0);",
-    )?;
-    let begun = Instant::now();
-    for n in 0..COMMITS {
-        conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
-        let sql = "UPDATE t SET etag = ?3, type = 'Counter', name = 'n', payload = ?4, modified = ?5 \
-                   WHERE p = ?1 AND k = ?2 AND etag = ?6";
-        let values = rusqlite::params!["cost/Counter", "u.0/n", n + 1, PAYLOAD, 1_795_265_085_123_i64, n];
-        let changed = conn.prepare_cached(sql)?.execute(values)?;
-        conn.prepare_cached("COMMIT")?.execute([])?;
-        if changed != 1 {
-            return Err("the update missed".into());
-        }
+const VERSION: &str = "UPDATE by_hand SET \"Etag\" = ?2, \"MembershipVersion\" = ?2 \
+                       WHERE \"PartitionKey\" = 'cost' AND \"RowKey\" = 'VersionRow' AND \"Etag\" = ?1";
+const SILO: &str = "INSERT INTO by_hand VALUES ('cost', ?1, ?2, 'cost', '10.0.0.1', 11111, ?3, ?4, 'Active', 0, \
+                    'false', '', ?5, 0, 0, '[]', '[]', 0, 0, NULL) \
+                    ON CONFLICT DO UPDATE SET \"Etag\" = excluded.\"Etag\", \
+                    \"DeploymentId\" = excluded.\"DeploymentId\", \"Address\" = excluded.\"Address\", \
+                    \"Port\" = excluded.\"Port\", \"Generation\" = excluded.\"Generation\", \
+                    \"HostName\" = excluded.\"HostName\", \"Status\" = excluded.\"Status\", \
+                    \"ProxyPort\" = excluded.\"ProxyPort\", \"Primary\" = excluded.\"Primary\", \
+                    \"RoleName\" = excluded.\"RoleName\", \"InstanceName\" = excluded.\"InstanceName\", \
+                    \"UpdateZone\" = excluded.\"UpdateZone\", \"FaultZone\" = excluded.\"FaultZone\", \
+                    \"SuspectingSilos\" = excluded.\"SuspectingSilos\", \
+                    \"SuspectingTimes\" = excluded.\"SuspectingTimes\", \"StartTime\" = excluded.\"StartTime\"";
+const READ: &str = "SELECT \"RowKey\", \"Etag\", \"DeploymentId\", \"Address\", \"Port\", \"Generation\", \"HostName\", \
+                    \"Status\", \"ProxyPort\", \"Primary\", \"RoleName\", \"InstanceName\", \"UpdateZone\", \
+                    \"FaultZone\", \"SuspectingSilos\", \"SuspectingTimes\", \"StartTime\", \"IAmAliveTime\", \
+                    \"MembershipVersion\" FROM by_hand WHERE \"PartitionKey\" = ?1 ORDER BY \"RowKey\"";
+
+impl Raw {
+    /// On the same file, so that both sides write to the same log.
+    fn open(path: &std::path::Path, on_threads: bool) -> Outcome<Self> {
+        let conn = Connection::open(path)?;
+        conn.busy_timeout(std::time::Duration::from_secs(5))?;
+        conn.execute_batch("PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 4000;")?;
+        let like = "SELECT sql FROM sqlite_master WHERE name = 'silo_instances'";
+        let like: Option<String> = conn.query_row(like, [], |row| row.get(0)).optional()?;
+        let create = like.ok_or("no table")?.replacen("silo_instances", "by_hand", 1);
+        conn.execute_batch(&create)?;
+        conn.execute_batch(
+            "INSERT INTO by_hand (\"PartitionKey\", \"RowKey\", \"Etag\", \"MembershipVersion\") \
+             VALUES ('cost', 'VersionRow', 0, 0)",
+        )?;
+        Ok(Self { conn: Arc::new(Mutex::new(conn)), on_threads })
     }
-    Ok(begun.elapsed())
+
+    async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Outcome<T> {
+        let conn = self.conn.clone();
+        let work = move || work(&conn.lock().unwrap_or_else(PoisonError::into_inner));
+        if self.on_threads { Ok(tokio::task::spawn_blocking(work).await??) } else { Ok(work()?) }
+    }
 }
 
-async fn write(states: StateTable, key: u32, commits: u32) -> Outcome<Duration> {
-    let slot = states.slot("Counter", &GrainKey::from(u64::from(key)), "n");
-    let mut etag = None;
-    let begun = Instant::now();
-    for n in 0..commits {
-        let modified = Timestamp::from_millis(n.into());
-        match slot.write(etag.as_ref(), "raw", PAYLOAD.into(), modified).await? {
-            WriteOutcome::Written(new) => etag = Some(new),
-            other => return Err(format!("{other:?}").into()),
-        }
+impl ByHand for Raw {
+    async fn commit(&self, number: i64, silo: u64) -> Outcome<()> {
+        let work = move |conn: &Connection| {
+            conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+            let moved = conn.prepare_cached(VERSION)?.execute([number - 1, number])?;
+            let key = format!("10.0.0.1-11111-{silo}");
+            let (host, name) = ("host-17.rack-3.example.net", "silo-17");
+            let values = rusqlite::params![key, number, silo.cast_signed(), host, name];
+            let wrote = conn.prepare_cached(SILO)?.execute(values)?;
+            conn.prepare_cached("COMMIT")?.execute([])?;
+            Ok((moved, wrote))
+        };
+        if self.run(work).await? == (1, 1) { Ok(()) } else { Err("the update missed".into()) }
     }
-    Ok(begun.elapsed())
-}
 
-async fn read(states: StateTable) -> Outcome<Duration> {
-    let slot = states.slot("Counter", &GrainKey::from(0u64), "n");
-    let begun = Instant::now();
-    for _ in 0..COMMITS {
-        slot.read().await?.ok_or("the state is gone")?;
+    async fn read(&self) -> Outcome<usize> {
+        let work = |conn: &Connection| {
+            let mut statement = conn.prepare_cached(READ)?;
+            let mut rows = statement.query([CLUSTER])?;
+            let (mut count, mut cells) = (0, 0);
+            while let Some(row) = rows.next()? {
+                for at in [0, 2, 3, 6, 7, 9, 10, 11, 14, 15] {
+                    cells += usize::from(row.get::<_, Option<String>>(at)?.is_some());
+                }
+                for at in [1, 4, 5, 8, 12, 13, 16, 17, 18] {
+                    cells += usize::from(row.get::<_, Option<i64>>(at)?.is_some());
+                }
+                count += 1;
+            }
+            Ok((count, cells))
+        };
+        let (count, cells) = self.run(work).await?;
+        if cells < count { Err("no cells".into()) } else { Ok(count) }
     }
-    Ok(begun.elapsed())
 }

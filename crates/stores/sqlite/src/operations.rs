@@ -59,7 +59,8 @@ fn collect(decl: &TableDecl, mut found: rusqlite::Rows<'_>) -> Result<Vec<Stored
 }
 
 /// All conditions are looked at before the first write, so that a conflict leaves the transaction, which it may share
-/// with other commits, as it was.
+/// with other commits, as it was. Only the first mutation's need not be: its own statement keeps it, before the others
+/// have written anything.
 pub(crate) fn commit(
     session: &mut Session,
     decl: &'static TableDecl,
@@ -67,22 +68,23 @@ pub(crate) fn commit(
     mutations: &[Mutation],
 ) -> Result<CommitOutcome, Fault> {
     let sql = session.sql(decl);
-    // One statement keeps its own condition: nothing to look at before.
-    if let [_, _, ..] = mutations {
-        for (at, mutation) in mutations.iter().enumerate() {
-            if !holds(session, &sql, partition, mutation)? {
-                return Ok(CommitOutcome::Conflict(at));
-            }
+    for (at, mutation) in mutations.iter().enumerate().skip(1) {
+        if !holds(session, &sql, partition, mutation)? {
+            let first_holds = match mutations.first() {
+                Some(first) => holds(session, &sql, partition, first)?,
+                None => true,
+            };
+            return Ok(CommitOutcome::Conflict(if first_holds { at } else { 0 }));
         }
     }
     let new_etag = session.next_etag()?;
     let shown = etag_text(new_etag);
     let mut etags = Vec::with_capacity(mutations.len());
-    for mutation in mutations {
+    for (at, mutation) in mutations.iter().enumerate() {
         let write = Write { session, sql: &sql, decl, partition, new_etag };
         if !write.apply(mutation)? {
-            return match mutations {
-                [_] => Ok(CommitOutcome::Conflict(0)),
+            return match at {
+                0 => Ok(CommitOutcome::Conflict(0)),
                 // Its condition held a moment ago, and this transaction is the only writer.
                 _ => Err(Fault::new(StoreErrorKind::Corrupt, "a condition changed inside a transaction")),
             };

@@ -1,16 +1,20 @@
 //! The store itself: requests into threads, answers out.
 
+use std::hash::{BuildHasher, RandomState};
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use emmer_core::Timestamp;
 use emmer_store::validate::{self, Violation};
 use emmer_store::{
-    BoxFuture, CommitOutcome, Examination, FindingLevel, FindingSubject, Mutation, Result, Row, StoreError,
-    StoreErrorKind, StoredRow, SystemStore, TableDecl, Value,
+    BoxFuture, CommitOutcome, Contention, Examination, FindingLevel, FindingSubject, Mutation, Result, Row,
+    StoreError, StoreErrorKind, StoredRow, SystemStore, TableDecl, Value,
 };
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::sleep;
 
 use crate::fault::Fault;
 use crate::place::Place;
@@ -33,6 +37,7 @@ pub struct SqliteStore {
     next_reader: AtomicUsize,
     writing: Option<JoinHandle<()>>,
     reading: Vec<JoinHandle<()>>,
+    contention: Contention,
 }
 
 impl std::fmt::Debug for SqliteStore {
@@ -46,7 +51,8 @@ impl SqliteStore {
     /// (not with `?mode=rw`). `?synchronous=full` makes every commit wait for the disk; `?busy_timeout_ms=5000` is how long to
     /// wait for a lock another process holds.
     ///
-    /// Blocks for some milliseconds, longer when other processes make the same file at this moment.
+    /// Blocks for some milliseconds, longer when other processes make the same file at this moment. Commits need a tokio
+    /// runtime with timers.
     ///
     /// # Errors
     /// `Invalid` for a URL that cannot be understood; `Refused` for a directory, a missing directory, or a file that
@@ -62,6 +68,8 @@ impl SqliteStore {
             next_reader: AtomicUsize::new(0),
             writing: None,
             reading: Vec::with_capacity(READERS),
+            // Every such hasher begins with random keys.
+            contention: Contention::new(RandomState::new().hash_one(0)),
         };
         let at_open = |fault: Fault| fault.at(&name, "open".to_owned());
         // The writer's connection first: it makes the file.
@@ -235,11 +243,19 @@ impl SystemStore for SqliteStore {
         Box::pin(async move {
             let operation = || format!("commit {}/{partition}", table.name);
             self.checked(validate::commit(table, partition, &mutations), operation)?;
-            let owned = partition.to_owned();
-            let work = move |session: &mut Session| operations::commit(session, table, &owned, &mutations);
+            let (owned, mutations) = (partition.to_owned(), Arc::new(mutations));
+            let (ours, begun) = (mutations.clone(), Instant::now());
+            let work = move |session: &mut Session| operations::commit(session, table, &owned, &ours);
             let error = |fault: Fault| -> StoreError { fault.at(&self.name, operation()) };
             match self.write(work).await {
-                End::Done(outcome) => Ok(outcome),
+                End::Done(outcome) => {
+                    let wait =
+                        self.contention.wait(table.name, partition, &mutations, &outcome, begun.elapsed());
+                    if !wait.is_zero() {
+                        sleep(wait).await;
+                    }
+                    Ok(outcome)
+                }
                 End::Failed(fault) => Err(error(fault)),
                 End::Unknown(fault) => Ok(CommitOutcome::Unknown(error(fault))),
             }

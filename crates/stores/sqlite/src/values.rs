@@ -30,15 +30,16 @@ impl ToSql for Parameter<'_> {
 
 /// The row a `SELECT row key, etag, columns...` stands on.
 pub(crate) fn stored_row(decl: &TableDecl, found: &rusqlite::Row<'_>) -> Result<StoredRow, Fault> {
-    let mut row = Row::new(text(found.get_ref(0)?, decl.row_key)?);
+    let key = text(found.get_ref(0)?, decl.row_key)?;
+    let mut columns = Vec::with_capacity(decl.columns.len());
     let etag: i64 = found.get(1)?;
     for (i, column) in decl.columns.iter().enumerate() {
         let content = found.get_ref(i + 2)?;
         if content != ValueRef::Null {
-            row.set(column.name, value(column.column_type, content, column.name)?);
+            columns.push((column.name, value(column.column_type, content, column.name)?));
         }
     }
-    Ok(StoredRow { row, etag: etag_text(etag) })
+    Ok(StoredRow { row: Row::of(key, columns), etag: etag_text(etag) })
 }
 
 fn value(column_type: ColumnType, content: ValueRef<'_>, column: &str) -> Result<Value, Fault> {

@@ -46,7 +46,7 @@ fn start(role: &str, file: &Path, number: u64) -> Child {
 }
 
 fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread().build().unwrap()
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
 }
 
 fn open(file: &str) -> Arc<dyn SystemStore> {
