@@ -115,7 +115,8 @@ fn row(store: &Store, told: &Told, groups: &[Group], ci: bool, whole: bool) -> O
     };
     // The tests are counted with their crates; only what no test shows counts here.
     let own = usize::from(matches!(verdict, Verdict::Failed(_)) && failed == 0);
-    let counts = Counts { failed: own, ..Counts::default() };
+    let skipped = usize::from(matches!(verdict, Verdict::Skipped(_)));
+    let counts = Counts { failed: own, skipped, ..Counts::default() };
     Some(Row { counts, ..Row::check(&format!("  store {}", store.name), verdict, took) }.noted(note))
 }
 
@@ -141,7 +142,8 @@ mod tests {
         assert_eq!(shown, [("store redis", 0), ("store etcd", 1)]);
         assert_eq!(rows[0].note, "Redis 7.0.15: 42 conformance cases, 7 tests");
         assert_eq!(super::rows(&told, &groups, false, true).len(), STORES.len());
-        assert!(matches!(super::rows(&told, &groups, false, false)[1].verdict, Verdict::Skipped(_)));
+        let not_run = &super::rows(&told, &groups, false, false)[1];
+        assert!(matches!(not_run.verdict, Verdict::Skipped(_)) && not_run.counts.skipped == 1);
     }
 
     #[test]
