@@ -68,6 +68,7 @@ pub(crate) async fn drive<H: Handler>(connection: Arc<Connection>, handler: Arc<
         writing: BytesMut::new(),
         wake: Vec::new(),
         busy: false,
+        behind: Behind::default(),
     };
     let why = std::future::poll_fn(|cx| driver.poll(cx)).await;
     if let Lost::Protocol(text) = &why {
@@ -94,7 +95,25 @@ struct Driver<H> {
     wake: Vec<Waker>,
     /// So many calls of this side were in flight at the last look that they are worth collecting.
     busy: bool,
+    /// How the driver lets callers go first.
+    behind: Behind,
 }
+
+/// Callers that have their answers and are let go before the driver writes.
+#[derive(Default)]
+struct Behind {
+    /// How many there were at the last look.
+    callers: u32,
+    /// For how many looks none of them moved.
+    in_vain: u32,
+    /// Looks since the last write.
+    looks: u32,
+}
+
+/// So often in a row the driver lets callers go first although none of them moved.
+const LOOKS_IN_VAIN_MAX: u32 = 4;
+/// And so often at most, whether they move or not: others may wait for what is to be written.
+const LOOKS_MAX: u32 = 64;
 
 /// So many calls in flight are worth collecting for one write.
 const BUSY_CALLS_MIN: u32 = 4;
@@ -103,6 +122,10 @@ impl<H: Handler> Driver<H> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Lost> {
         let reading = self.poll_read(cx);
         self.queue_replies();
+        if self.busy && matches!(reading, Ok(Progress::Read | Progress::Idle)) && self.callers_come() {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let writing = self.poll_write(cx);
         match (reading, writing) {
             (Err(why), _) | (_, Err(why)) => Poll::Ready(why),
@@ -119,6 +142,18 @@ impl<H: Handler> Driver<H> {
                 Poll::Pending
             }
         }
+    }
+
+    /// Whether callers are about to take their answers: most of them call again at once, perhaps on another thread, and
+    /// what they send then goes out in one write with the rest. False when they do not move: they have other work.
+    fn callers_come(&mut self) -> bool {
+        let waiting = self.connection.shared.lock().pending.answered();
+        let Behind { callers, in_vain, looks } = self.behind;
+        let in_vain = if waiting == callers { in_vain + 1 } else { 0 };
+        let come = waiting > 0 && in_vain < LOOKS_IN_VAIN_MAX && looks < LOOKS_MAX;
+        let looks = if come { looks + 1 } else { 0 };
+        self.behind = Behind { callers: waiting, in_vain, looks };
+        come
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Result<Progress, Lost> {

@@ -103,6 +103,8 @@ pub(super) struct Pending {
     entries: Vec<Entry>,
     free: u32,
     live: u32,
+    /// So many of them have their answer, which their caller has not taken yet.
+    answered: u32,
     max: u32,
     /// For so many calls room was taken from the budget.
     room: u32,
@@ -137,7 +139,16 @@ impl Correlation {
 
 impl Pending {
     pub(super) const fn new(max: u32, budget: Arc<Budget>) -> Self {
-        Self { entries: Vec::new(), free: NONE, live: 0, max, room: 0, budget, earliest: CoarseInstant::LAST }
+        Self {
+            entries: Vec::new(),
+            free: NONE,
+            live: 0,
+            answered: 0,
+            max,
+            room: 0,
+            budget,
+            earliest: CoarseInstant::LAST,
+        }
     }
 
     /// A slot for a new call.
@@ -206,6 +217,7 @@ impl Pending {
         let next = self.free;
         let Some(entry) = self.entry(at) else { return State::Free { next } };
         let state = std::mem::replace(&mut entry.state, State::Free { next });
+        let answered = u32::from(matches!(state, State::Done(_)));
         entry.waker = None;
         // 2^32 calls on one slot while one answer is late: the wrap is harmless.
         entry.generation = entry.generation.wrapping_add(1);
@@ -214,6 +226,7 @@ impl Pending {
         }
         self.free = at.index;
         self.live -= 1;
+        self.answered -= answered;
         if self.live + ROOM_STEP + ROOM_STEP / 2 < self.room {
             self.room -= ROOM_STEP;
             self.budget.give_back(ROOM_STEP);
@@ -239,7 +252,9 @@ impl Pending {
         }
         let location = header.location.map(Box::new);
         entry.state = State::Done(Answer::Response { status: header.status, location });
-        entry.waker.take()
+        let waker = entry.waker.take();
+        self.answered += 1;
+        waker
     }
 
     /// Ends every call whose deadline has passed; the callers are pushed to `wake`. Called at every tick of the clock.
@@ -257,6 +272,7 @@ impl Pending {
             if entry.deadline <= now {
                 wake.extend(entry.waker.take());
                 entry.state = State::Done(Answer::TimedOut);
+                self.answered += 1;
             } else {
                 earliest = earliest.min(entry.deadline);
             }
@@ -267,6 +283,11 @@ impl Pending {
     /// Everybody who waits, because the connection ended.
     pub(super) fn drain_wakers(&mut self, wake: &mut Vec<Waker>) {
         wake.extend(self.entries.iter_mut().filter_map(|entry| entry.waker.take()));
+    }
+
+    /// How many calls have their answer, which their caller has not taken yet.
+    pub(super) const fn answered(&self) -> u32 {
+        self.answered
     }
 
     /// How many calls have a slot.
