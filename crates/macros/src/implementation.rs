@@ -1,17 +1,20 @@
-//! `#[grain]` on `impl Interface for Class`: the code stays as it is, its mistakes get better words.
+//! `#[grain]` on `impl Interface for Class`: the code stays as it is, its mistakes get better words, and the runtime
+//! learns which methods cannot suspend.
 
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
-use syn::{FnArg, GenericParam, ImplItem, ImplItemFn, Item, ItemImpl, Path, ReturnType, Type};
+use syn::ext::IdentExt;
+use syn::{FnArg, GenericParam, ImplItem, ImplItemFn, Item, ItemImpl, Path, ReturnType, Type, parse_quote};
 
 use crate::errors::Errors;
+use crate::instant::is_instant;
 use crate::interface::{check_not_generic, check_receiver};
 
 const WHERE_IT_GOES: &str = "#[grain] goes on `impl Interface for Class`";
 
 /// The implementation with its checks, or every mistake in it.
 pub(crate) fn expand(args: &TokenStream, item: TokenStream) -> syn::Result<TokenStream> {
-    let (item, interface) = implementation(syn::parse2(item)?)?;
+    let (mut item, interface) = implementation(syn::parse2(item)?)?;
     let mut errors = Errors::default();
     if !args.is_empty() {
         let message = "on an impl, #[grain] takes no arguments: `idle` and `lifecycle` belong on the struct, below \
@@ -25,6 +28,7 @@ pub(crate) fn expand(args: &TokenStream, item: TokenStream) -> syn::Result<Token
     }
     errors.finish()?;
     let proof = proof(&item, &interface);
+    tell_instant_methods(&mut item);
     // `async fn` says a little more than the trait's `impl Future + Send`; that is as it should be.
     Ok(quote! {
         #[allow(refining_impl_trait)]
@@ -61,6 +65,26 @@ fn implementation(item: Item) -> syn::Result<(ItemImpl, Path)> {
             );
             Err(syn::Error::new_spanned(&item.self_ty, message))
         }
+    }
+}
+
+/// Overrides the interface's list of methods that cannot suspend, which is empty.
+fn tell_instant_methods(item: &mut ItemImpl) {
+    let names: Vec<String> = item
+        .items
+        .iter()
+        .filter_map(|item| match item {
+            ImplItem::Fn(function) if is_instant(function) => Some(function.sig.ident.unraw().to_string()),
+            _ => None,
+        })
+        .collect();
+    if !names.is_empty() {
+        item.items.push(parse_quote! {
+            #[doc(hidden)]
+            fn __instant_methods() -> &'static [&'static str] {
+                &[#(#names),*]
+            }
+        });
     }
 }
 
@@ -139,7 +163,9 @@ mod tests {
             }
         };
         let out = expand(&TokenStream::new(), item.clone()).unwrap().to_string();
-        assert!(out.contains(&item.to_string()), "{out}");
+        let item = item.to_string();
+        assert!(out.contains(item.trim_end_matches(" }")), "{out}");
+        assert!(out.contains("& [\"add\"]"), "{out}");
         assert!(out.contains("hosts :: < CounterGrain , dyn Counter > ()"), "{out}");
     }
 

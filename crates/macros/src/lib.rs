@@ -11,6 +11,7 @@
 mod class;
 mod errors;
 mod implementation;
+mod instant;
 mod interface;
 mod names;
 mod types;

@@ -68,7 +68,8 @@ impl Due {
 
     /// `span` after now, whenever that is looked at first.
     pub(crate) fn after(span: Duration) -> Self {
-        let millis = u64::try_from(span.as_millis()).unwrap_or(u64::MAX).clamp(1, SPAN - 1);
+        let millis = span.as_secs().saturating_mul(1_000).saturating_add(u64::from(span.subsec_millis()));
+        let millis = millis.clamp(1, SPAN - 1);
         Self(millis | SPAN)
     }
 
@@ -87,7 +88,7 @@ impl Due {
 #[derive(Clone, Debug)]
 pub(crate) struct Clock {
     start: tokio::time::Instant,
-    coarse_start: Duration,
+    coarse_start: u64,
 }
 
 impl Clock {
@@ -97,9 +98,9 @@ impl Clock {
     }
 
     /// The coarse time.
+    #[inline]
     pub(crate) fn now(&self) -> CoarseInstant {
-        let since = coarse_monotonic().saturating_sub(self.coarse_start);
-        CoarseInstant(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+        CoarseInstant(coarse_monotonic().saturating_sub(self.coarse_start))
     }
 
     /// Both exact clocks, for the state machines.
@@ -142,18 +143,21 @@ impl Clock {
     }
 }
 
-/// The kernel's monotonic clock as of its last tick.
+/// The kernel's monotonic clock as of its last tick, in milliseconds.
 #[cfg(target_os = "linux")]
-fn coarse_monotonic() -> Duration {
+#[inline]
+fn coarse_monotonic() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
-    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))
+    // Neither is ever negative.
+    time.tv_sec.cast_unsigned() * 1_000 + time.tv_nsec.cast_unsigned() / 1_000_000
 }
 
 /// Where the kernel has no coarse clock, the exact one since the first call.
 #[cfg(not(target_os = "linux"))]
-fn coarse_monotonic() -> Duration {
+fn coarse_monotonic() -> u64 {
     static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
-    START.get_or_init(std::time::Instant::now).elapsed()
+    let since = START.get_or_init(std::time::Instant::now).elapsed();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The wall clock.

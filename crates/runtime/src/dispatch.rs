@@ -160,7 +160,11 @@ impl SiloCore {
         cx: &mut Context<'_>,
     ) -> Inline {
         let correlation = header.correlation;
-        let mut turn = match start(activation, header, body, self.due_of(header)) {
+        let due = self.due_of(header);
+        if answer_instantly(connection, header, body, &activation, due, replies) {
+            return Inline::Over;
+        }
+        let mut turn = match start(activation, header, body, due) {
             Ok(turn) => turn,
             Err(failure) => {
                 put_failure(replies, correlation, &failure);
@@ -356,6 +360,46 @@ impl SiloCore {
             }
         }
     }
+}
+
+/// Runs the turn in place and answers, if it is one that cannot suspend and nothing stands in its way.
+fn answer_instantly(
+    connection: &Connection,
+    header: &RequestHeader,
+    body: &[u8],
+    activation: &Arc<dyn RunActivation>,
+    due: Due,
+    replies: &mut BytesMut,
+) -> bool {
+    let correlation = header.correlation;
+    let run = |sink: &mut Sink<'_>| {
+        activation.run_instant(activation, header.method, Input::Wire(body), due, &header.chain, sink)
+    };
+    let ended = if correlation == 0 {
+        run(&mut Sink::Discard)
+    } else {
+        let answer = ResponseHeader { correlation, status: ResponseStatus::Ok, location: None };
+        let written = encode_response(replies, &answer, |out| match run(&mut Sink::Wire(out)) {
+            Some(Ok(TurnEnd::Done)) => Ok(()),
+            other => Err(other),
+        });
+        match written {
+            Ok(appended) => {
+                connection.fit_reply(replies, correlation, appended);
+                return true;
+            }
+            Err(ended) => ended,
+        }
+    };
+    match ended {
+        None => return false,
+        Some(Ok(TurnEnd::Done)) => {}
+        Some(Ok(end)) => put_failure(replies, correlation, &failure_of(end)),
+        Some(Err(e)) => {
+            put_failure(replies, correlation, &e.into_failure(format_args!("{:08x}", header.method)));
+        }
+    }
+    true
 }
 
 enum Forwarded {

@@ -87,6 +87,32 @@ impl Caller {
         Ok(Self { chain, due })
     }
 
+    /// Runs the call's turn in place, if it is one that cannot suspend and nothing stands in its way.
+    #[inline]
+    pub(crate) fn run_instant<M: Method>(
+        &self,
+        activation: &Arc<dyn RunActivation>,
+        slot: &mut LocalSlot<M>,
+    ) -> Option<Result<(), Failure>> {
+        // Arguments and output each have the slot for themselves.
+        let mut output = LocalSlot::<M> { args: None, output: None };
+        let mut sink = Sink::Local(&mut output);
+        let ran = activation.run_instant(
+            activation,
+            M::ID,
+            Input::Local(slot),
+            self.due,
+            &self.chain,
+            &mut sink,
+        )?;
+        slot.output = output.output;
+        Some(match ran {
+            Ok(TurnEnd::Done) => Ok(()),
+            Ok(end) => Err(failure_of(end)),
+            Err(e) => Err(e.into_failure(M::NAME)),
+        })
+    }
+
     /// Starts the call's turn on an activation of this silo.
     #[inline]
     pub(crate) fn start<M: Method>(

@@ -35,8 +35,9 @@ pub mod macro_support {
     pub use serde;
 
     pub use crate::activation::{
-        Activation, AnyActivation, BoxTurn, Closed, Exclusive, Input, LocalSlot, MethodEntry, Progress,
-        Shared, Sink, StartMethod, Turn, TurnEnd, TurnOutcome, boxed,
+        Activation, AnyActivation, BoxTurn, Closed, Exclusive, Input, Instant, InstantEnd, InstantTurn,
+        LocalSlot, MethodEntry, Progress, Shared, Sink, StartMethod, Turn, TurnEnd, TurnOutcome, boxed,
+        poll_now,
     };
     pub use crate::grain::{
         Call, Ctx, Grain, Hosted, Interface, Lifecycle, Method, NoError, Persistent, RawRef, StateError,

@@ -17,7 +17,7 @@ use crate::silo::SiloCore;
 pub(crate) fn send<M: Method>(call: Call<M>) -> Result<(), CallError<NoError>> {
     // A one-way call belongs to no chain: nobody waits for it.
     let caller = Caller::check(&call, CallChain::EMPTY, None)?;
-    let reference = call.target.clone();
+    let reference = call.target.share();
     let target = &*reference.0;
     match &target.node {
         Node::Silo(silo) => {
@@ -70,6 +70,12 @@ fn run_here<M: Method>(
     }
     let Call { target, args, timeout, cancel } = call;
     let mut slot = LocalSlot { args: Some(args), output: None };
+    if let Some(ran) = caller.run_instant::<M>(&activation, &mut slot) {
+        if let Err(failure) = ran {
+            log_failure::<M>(&failure);
+        }
+        return Ok(());
+    }
     let mut turn = caller.start::<M>(activation, &mut slot)?;
     // Nobody is to be woken: a turn that is not over now is polled again by the task it gets.
     let mut cx = Context::from_waker(Waker::noop());
@@ -86,7 +92,7 @@ fn run_here<M: Method>(
         }
         Poll::Ready(end) => {
             let failure: Failure = failure_of(end);
-            tracing::debug!(grain = %target.0.id, method = M::NAME, %failure, "a one-way call failed");
+            log_failure::<M>(&failure);
             Ok(())
         }
         Poll::Pending => {
@@ -118,6 +124,11 @@ fn apart<M: Method>(
 
 async fn log<M: Method>(call: impl Future<Output = Result<M::Output, Failure>>) {
     if let Err(failure) = call.await {
-        tracing::debug!(method = M::NAME, %failure, "a one-way call failed");
+        log_failure::<M>(&failure);
     }
+}
+
+#[cold]
+fn log_failure<M: Method>(failure: &Failure) {
+    tracing::debug!(method = M::NAME, %failure, "a one-way call failed");
 }

@@ -50,6 +50,15 @@ fn trait_(interface: &Interface) -> TokenStream {
         #(#attrs)*
         #vis #token #ident #colon #supertraits {
             #(#methods)*
+
+            /// The methods that cannot suspend; `#[grain]` on an implementation finds them.
+            #[doc(hidden)]
+            fn __instant_methods() -> &'static [&'static str]
+            where
+                Self: ::core::marker::Sized,
+            {
+                &[]
+            }
         }
     }
 }
@@ -235,7 +244,9 @@ fn entry(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
     let (trait_ident, ident, args_type) = (&interface.item.ident, &method.ident, &method.args_type);
     let (conditions, exclusive) = (method.conditions(), method.exclusive);
     let full_name = full_name(interface, method);
-    let names = method.arguments.iter().map(|a| &a.ident);
+    let name = method.name();
+    let names: Vec<&Ident> = method.arguments.iter().map(|a| &a.ident).collect();
+    let instant = if exclusive { quote!(Exclusive) } else { quote!(Shared) };
     let (admit, binding, borrow) = if exclusive {
         (quote!(admit_exclusive), quote!(mut admitted), quote!(&mut *admitted))
     } else {
@@ -247,6 +258,19 @@ fn entry(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
             id: <#args_type as ::emmer::__rt::Method>::ID,
             name: #full_name,
             exclusive: #exclusive,
+            instant: if <__Class as #trait_ident>::__instant_methods().contains(&#name) {
+                ::emmer::__rt::Instant::#instant(|#binding, turn| {
+                    turn.run::<#args_type>(|args| {
+                        let output = ::emmer::__rt::poll_now(
+                            <__Class as #trait_ident>::#ident(#borrow #(, args.#names)*)
+                        );
+                        ::core::mem::drop(admitted);
+                        output
+                    })
+                })
+            } else {
+                ::emmer::__rt::Instant::No
+            },
             start: |activation, input, context| {
                 let args = input.take::<#args_type>()?;
                 ::core::result::Result::Ok(::emmer::__rt::boxed::<#args_type, _>(context, async move {

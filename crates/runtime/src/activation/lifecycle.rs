@@ -11,7 +11,9 @@ use emmer_core::GrainId;
 use emmer_wire::CallChain;
 
 use super::gate::{Alone, Slot};
-use super::{Activation, AnyActivation, BoxTurn, Closed, Input, Phase, RunActivation, StartError};
+use super::{
+    Activation, AnyActivation, BoxTurn, Closed, Input, Phase, RunActivation, Sink, StartError, TurnEnd,
+};
 use crate::clock::{CoarseInstant, Due};
 use crate::directory::Registered;
 use crate::grain::{ClusterClient, Ctx, DeactivationReason, Grain, TurnContext};
@@ -153,6 +155,19 @@ impl<G: Grain> AnyActivation for Activation<G> {
 }
 
 impl<G: Grain> RunActivation for Activation<G> {
+    #[inline]
+    fn run_instant(
+        &self,
+        me: &Arc<dyn RunActivation>,
+        method: u32,
+        input: Input<'_>,
+        due: Due,
+        chain: &CallChain,
+        sink: &mut Sink<'_>,
+    ) -> Option<Result<TurnEnd, StartError>> {
+        self.instant(me, method, input, due, chain, sink)
+    }
+
     fn start(
         self: Arc<Self>,
         method: u32,

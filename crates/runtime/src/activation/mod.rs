@@ -6,6 +6,7 @@
 
 mod class;
 mod gate;
+mod instant;
 mod lifecycle;
 mod turn;
 
@@ -18,6 +19,8 @@ use emmer_wire::CallChain;
 
 use self::gate::{Alone, Gate, Slot, Together};
 pub use self::gate::{Exclusive, Shared};
+
+pub use self::instant::{Instant, InstantEnd, InstantTurn, poll_now};
 
 pub(crate) use self::class::{AnyClass, Class, MethodCollision, NumberMap};
 pub(crate) use self::turn::{Begun, poll_begun, run_to_end, standing, until_begun};
@@ -38,6 +41,8 @@ pub struct MethodEntry<G: Grain> {
     pub name: &'static str,
     /// Whether it takes `&mut self`.
     pub exclusive: bool,
+    /// Runs it in place, if it cannot suspend.
+    pub instant: Instant<G>,
     /// Starts it.
     pub start: StartMethod<G>,
 }
@@ -45,7 +50,13 @@ pub struct MethodEntry<G: Grain> {
 impl<G: Grain> MethodEntry<G> {
     /// The same entry again.
     const fn same(&self) -> Self {
-        Self { id: self.id, name: self.name, exclusive: self.exclusive, start: self.start }
+        Self {
+            id: self.id,
+            name: self.name,
+            exclusive: self.exclusive,
+            instant: self.instant,
+            start: self.start,
+        }
     }
 }
 
@@ -241,6 +252,18 @@ pub trait AnyActivation: Send + Sync {
 
 /// The part of [`AnyActivation`] that only this crate calls.
 pub(crate) trait RunActivation: AnyActivation {
+    /// Runs a turn in place, from its start to its end, if its method cannot suspend and nothing stands in its way. Else
+    /// none, and nothing happened: [`start`](Self::start) it. `me` is this activation.
+    fn run_instant(
+        &self,
+        me: &Arc<dyn RunActivation>,
+        method: u32,
+        input: Input<'_>,
+        due: Due,
+        chain: &CallChain,
+        sink: &mut Sink<'_>,
+    ) -> Option<Result<TurnEnd, StartError>>;
+
     /// Starts a turn; it must then be polled.
     fn start(
         self: Arc<Self>,

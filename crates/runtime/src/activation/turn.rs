@@ -213,7 +213,7 @@ fn closed_end<M: Method>(args: M, closed: Closed, sink: &mut Sink<'_>) -> (TurnE
 }
 
 /// Hands the output to the caller, or encodes it behind what the response already holds.
-fn deliver<M: Method>(output: M::Output, sink: &mut Sink<'_>) -> TurnEnd {
+pub(super) fn deliver<M: Method>(output: M::Output, sink: &mut Sink<'_>) -> TurnEnd {
     match sink {
         Sink::Local(slot) => {
             if let Some(slot) = slot.downcast_mut::<LocalSlot<M>>() {

@@ -5,10 +5,11 @@ use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use emmer_wire::codec;
+use tokio::task::coop;
 use tokio_util::sync::CancellationToken;
 
 use crate::activation::{Begun, LocalSlot, RunActivation, Sink, TurnEnd};
@@ -105,10 +106,16 @@ impl<M: Method> Future for CallFuture<M> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut next = match &mut self.state {
-            State::New(call) => match call.take() {
-                Some(call) => first_poll(call, cx),
-                None => return Poll::Pending,
-            },
+            State::New(call) => {
+                // A task that makes call after call and never has to wait lets others run now and then.
+                let budget = ready!(coop::poll_proceed(cx));
+                let Some(call) = call.take() else { return Poll::Pending };
+                let next = first_poll(call, cx);
+                if let Next::Ready(_) = &next {
+                    budget.made_progress();
+                }
+                next
+            }
             State::Waiting(local) => match local.poll(cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(begun) => match std::mem::replace(&mut self.state, State::Over) {
@@ -207,6 +214,9 @@ fn run_here<M: Method>(
     };
     let Call { target, args, timeout, cancel } = call;
     let mut slot = LocalSlot { args: Some(args), output: None };
+    if let Some(ran) = caller.run_instant::<M>(&activation, &mut slot) {
+        return Next::Ready(ran.and_then(|()| slot.output.ok_or_else(no_output::<M>)));
+    }
     let mut turn = match caller.start::<M>(activation, &mut slot) {
         Ok(turn) => turn,
         Err(failure) => return Next::Ready(Err(failure)),

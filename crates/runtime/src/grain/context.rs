@@ -1,6 +1,6 @@
 //! Who is running: the context of a grain and of the turn on this thread.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::num::NonZeroU64;
@@ -31,7 +31,7 @@ impl Ctx {
     /// The context of the grain whose turn runs on this thread now; none outside a turn.
     pub fn current() -> Option<Self> {
         TurnContext::with(|turn| {
-            let activation: Arc<dyn AnyActivation> = turn?.activation.clone();
+            let activation: Arc<dyn AnyActivation> = turn?.activation(Clone::clone)?;
             let client = activation.client();
             Some(Self::new(&activation, client))
         })
@@ -84,7 +84,8 @@ impl fmt::Debug for Ctx {
 
 /// What is known about the turn that is being polled.
 pub struct TurnContext {
-    activation: Arc<dyn RunActivation>,
+    /// None: the one in [`INSTANT`], of a turn that runs in place.
+    activation: Option<Arc<dyn RunActivation>>,
     /// The chain that led here; with this turn at its end once it has made a call.
     chain: CallChain,
     due: Due,
@@ -99,13 +100,19 @@ pub struct TurnContext {
 thread_local! {
     // Without drop code, which would make every access look whether it still may. Nothing is left behind: whoever puts a
     // context here takes it out again before it returns.
-    static CURRENT: Cell<ManuallyDrop<Option<TurnContext>>> = const { Cell::new(ManuallyDrop::new(None)) };
+    static CURRENT: RefCell<ManuallyDrop<Option<TurnContext>>> = const { RefCell::new(ManuallyDrop::new(None)) };
 }
 
-/// Puts a context in the thread's hands and takes out the one that was there.
+scoped_tls::scoped_thread_local! {
+    // Whose turn runs in place on this thread: lent by whoever called, so that the turn counts no hold of its own.
+    static INSTANT: Arc<dyn RunActivation>
+}
+
+/// Exchanges the context in the thread's hands with `context`.
 #[inline]
-fn exchange(context: Option<TurnContext>) -> Option<TurnContext> {
-    ManuallyDrop::into_inner(CURRENT.replace(ManuallyDrop::new(context)))
+fn exchange(context: &mut Option<TurnContext>) {
+    // It is borrowed only here and in `with`, neither of which runs anybody else's code meanwhile.
+    CURRENT.with_borrow_mut(|current| std::mem::swap(&mut **current, context));
 }
 
 impl TurnContext {
@@ -117,25 +124,46 @@ impl TurnContext {
         chain: CallChain,
         timed: Option<NonZeroU64>,
     ) -> Self {
+        let activation = Some(activation);
         Self { activation, chain, due, timed, method, exclusive, begun: false, linked: false }
+    }
+
+    /// The context of a turn that runs in place until `deadline`; its end is not told through it.
+    pub(crate) const fn instant(exclusive: bool, deadline: CoarseInstant, chain: CallChain) -> Self {
+        let (due, timed, method) = (Due::at(deadline), None, 0);
+        Self { activation: None, chain, due, timed, method, exclusive, begun: true, linked: false }
+    }
+
+    /// Runs a turn of `activation` in place, with `context`.
+    #[inline]
+    pub(crate) fn scope_instant<R>(
+        activation: &Arc<dyn RunActivation>,
+        context: Self,
+        run: impl FnOnce() -> R,
+    ) -> R {
+        INSTANT.set(activation, || Self::scope(&mut Some(context), run))
+    }
+
+    fn activation<R>(&self, look: impl FnOnce(&Arc<dyn RunActivation>) -> R) -> Option<R> {
+        match &self.activation {
+            Some(activation) => Some(look(activation)),
+            None => INSTANT.is_set().then(|| INSTANT.with(look)),
+        }
     }
 
     /// Runs `poll` with the context in `slot` as the thread's current one, and puts it back.
     #[inline]
     pub(crate) fn scope<R>(slot: &mut Option<Self>, poll: impl FnOnce() -> R) -> R {
-        let outer = exchange(slot.take());
+        exchange(slot);
         let result = poll();
-        *slot = exchange(outer);
+        exchange(slot);
         result
     }
 
     /// Looks at the thread's current turn.
     #[inline]
     fn with<R>(look: impl FnOnce(Option<&mut Self>) -> R) -> R {
-        let mut current = exchange(None);
-        let result = look(current.as_mut());
-        exchange(current);
-        result
+        CURRENT.with_borrow_mut(|current| look(current.as_mut()))
     }
 
     /// Notes that the current turn has begun, at `now`: from now on it must run to its end.
@@ -175,8 +203,9 @@ impl TurnContext {
         Self::with(|turn| {
             let Some(turn) = turn else { return Ok((CallChain::EMPTY, None)) };
             if !turn.linked {
-                let link = ChainLink { grain: turn.activation.id().clone(), exclusive: turn.exclusive };
-                turn.chain = turn.chain.push(link)?;
+                if let Some(grain) = turn.activation(|activation| activation.id().clone()) {
+                    turn.chain = turn.chain.push(ChainLink { grain, exclusive: turn.exclusive })?;
+                }
                 turn.linked = true;
             }
             Ok((turn.chain.clone(), Some(turn.due)))
@@ -184,19 +213,25 @@ impl TurnContext {
     }
 
     pub(crate) fn break_activation(&self, why: &str) {
-        self.activation.clone().deactivate(DeactivationReason::Broken(why.to_owned()));
+        if let Some(activation) = self.activation.clone() {
+            activation.deactivate(DeactivationReason::Broken(why.to_owned()));
+        }
     }
 
     /// Tells the activation that the turn suspends while it holds the grain, or goes on.
     pub(crate) fn note_suspended(&self, suspended: bool) {
-        self.activation.note_suspended(suspended);
+        if let Some(activation) = &self.activation {
+            activation.note_suspended(suspended);
+        }
     }
 
     /// Tells the counters how the turn ended.
     #[inline]
     pub(crate) fn note_end(&self, ended: Ended) {
-        if ended != Ended::Done || self.timed.is_some() {
-            self.activation.note_end(self.method, ended, self.timed);
+        if let Some(activation) =
+            self.activation.as_ref().filter(|_| ended != Ended::Done || self.timed.is_some())
+        {
+            activation.note_end(self.method, ended, self.timed);
         }
     }
 }

@@ -108,8 +108,9 @@ impl Lane {
     }
 }
 
-/// A reference without its interface: what the generated reference types wrap. Its clones share one route.
-#[derive(Clone)]
+/// A reference without its interface: what the generated reference types wrap. A clone starts with what the original
+/// knows of the way and then learns for itself: whoever calls by a reference of their own shares no memory with others
+/// that call the same grain, until they meet at the grain.
 pub struct RawRef(pub(crate) Arc<Target>);
 
 /// Who is called.
@@ -155,6 +156,19 @@ impl Target {
     }
 }
 
+impl Clone for RawRef {
+    fn clone(&self) -> Self {
+        let Target { node, id, type_name, route } = &*self.0;
+        let route = match &*route.lock() {
+            Route::Unknown => Route::Unknown,
+            Route::Here(activation) => Route::Here(activation.clone()),
+            Route::There(lane) => Route::There(Lane::new(lane.connection.clone(), lane.listed)),
+        };
+        let (node, id) = (node.clone(), id.clone());
+        Self(Arc::new(Target { node, id, type_name, route: Mutex::new(route) }))
+    }
+}
+
 impl RawRef {
     fn new(node: Node, id: GrainId, type_name: &'static str) -> Self {
         Self(Arc::new(Target { node, id, type_name, route: Mutex::new(Route::Unknown) }))
@@ -172,7 +186,12 @@ impl RawRef {
 
     /// A call of method `M`, to be awaited or sent.
     pub fn call<M: Method>(&self, args: M) -> Call<M> {
-        Call::new(self.clone(), args)
+        Call::new(self.share(), args)
+    }
+
+    /// This very reference once more.
+    pub(crate) fn share(&self) -> Self {
+        Self(self.0.clone())
     }
 }
 

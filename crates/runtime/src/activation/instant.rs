@@ -1,0 +1,160 @@
+//! Turns that are over in one poll.
+//!
+//! A method whose body waits for nothing needs no task, no box and no place to come back to: when its grain is there and
+//! nobody is inside, it is run in place, between taking the lock and giving it back. `#[grain]` finds such methods; what
+//! stands in the way of a turn (somebody inside, the fence, a grain that is not there yet) sends it down the usual path.
+
+use std::future::Future;
+use std::num::NonZeroU64;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use emmer_wire::CallChain;
+
+use super::gate::Gate;
+use super::turn::{deliver, panic_text};
+use super::{Activation, Exclusive, Input, Phase, RunActivation, Shared, Sink, StartError, TurnEnd};
+use crate::clock::{CoarseInstant, Due};
+use crate::grain::{DeactivationReason, Grain, Method, TurnContext};
+use crate::metrics::Ended;
+
+/// How a method that cannot suspend is run in place.
+pub enum Instant<G: Grain> {
+    /// It can suspend.
+    No,
+    /// It takes `&mut self`.
+    Exclusive(fn(Exclusive<'_, G>, InstantTurn<'_, '_>) -> InstantEnd),
+    /// It takes `&self`.
+    Shared(fn(Shared<'_, G>, InstantTurn<'_, '_>) -> InstantEnd),
+}
+
+impl<G: Grain> Clone for Instant<G> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<G: Grain> Copy for Instant<G> {}
+
+/// A turn that is run in place: whose, who calls, where its arguments come from and where its output goes.
+pub struct InstantTurn<'a, 'sink> {
+    activation: &'a Arc<dyn RunActivation>,
+    context: TurnContext,
+    input: Input<'a>,
+    sink: &'a mut Sink<'sink>,
+}
+
+/// How such a turn ended.
+pub struct InstantEnd(Result<(TurnEnd, Ended), String>);
+
+/// Polls the future of a method that waits for nothing.
+pub fn poll_now<T>(method: impl Future<Output = T>) -> Poll<T> {
+    pin!(method).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+impl InstantTurn<'_, '_> {
+    /// Runs `method`, which gives the grain's lock back.
+    pub fn run<M: Method>(self, method: impl FnOnce(M) -> Poll<M::Output>) -> InstantEnd {
+        let Self { activation, context, input, sink } = self;
+        let args = match input.take::<M>() {
+            Ok(args) => args,
+            Err(detail) => return InstantEnd(Err(detail)),
+        };
+        let polled = TurnContext::scope_instant(activation, context, || {
+            // As for a turn of its own: a panic unwinds through the method's values only, and the activation is closed.
+            catch_unwind(AssertUnwindSafe(|| method(args)))
+        });
+        InstantEnd(Ok(match polled {
+            Ok(Poll::Ready(output)) => {
+                let own = if M::is_error(&output) { Ended::OwnError } else { Ended::Done };
+                match deliver::<M>(output, sink) {
+                    unencodable @ TurnEnd::Unencodable(_) => (unencodable, Ended::Failed),
+                    end => (end, own),
+                }
+            }
+            Ok(Poll::Pending) => (TurnEnd::Panicked(hidden_wait::<M>()), Ended::Failed),
+            Err(panic) => (TurnEnd::Panicked(panic_text(&*panic)), Ended::Failed),
+        }))
+    }
+}
+
+#[cold]
+fn hidden_wait<M: Method>() -> String {
+    format!(
+        "{} waited inside a macro that looks like one of the standard library; write the `.await` outside of it",
+        M::NAME
+    )
+}
+
+impl<G: Grain> Activation<G> {
+    /// See [`RunActivation::run_instant`].
+    #[inline]
+    pub(super) fn instant(
+        &self,
+        me: &Arc<dyn RunActivation>,
+        method: u32,
+        input: Input<'_>,
+        due: Due,
+        chain: &CallChain,
+        sink: &mut Sink<'_>,
+    ) -> Option<Result<TurnEnd, StartError>> {
+        let (place, entry) = self.class.method(method)?;
+        let (timed, ended) = match entry.instant {
+            Instant::No => return None,
+            Instant::Exclusive(run) => {
+                let lock = self.gate.try_exclusive().or_else(|| self.gate.spin(Gate::try_exclusive))?;
+                let now = self.open_now()?;
+                let admitted = lock.grain().ok()?;
+                let timed = self.count(place);
+                let context = TurnContext::instant(true, due.settle(now), chain.clone());
+                (timed, run(admitted, InstantTurn { activation: me, context, input, sink }))
+            }
+            Instant::Shared(run) => {
+                let lock = self.gate.try_shared().or_else(|| self.gate.spin(Gate::try_shared))?;
+                let now = self.open_now()?;
+                let admitted = lock.grain().ok()?;
+                let timed = self.count(place);
+                let context = TurnContext::instant(false, due.settle(now), chain.clone());
+                (timed, run(admitted, InstantTurn { activation: me, context, input, sink }))
+            }
+        };
+        Some(self.after_instant(me, place, timed, ended))
+    }
+
+    /// Counts the turn; when it was started, if it is one to be timed.
+    #[inline]
+    fn count(&self, place: u16) -> Option<NonZeroU64> {
+        self.class.metrics.begin(usize::from(place)).then(|| self.silo.clock.stamp())
+    }
+
+    #[inline]
+    fn after_instant(
+        &self,
+        me: &Arc<dyn RunActivation>,
+        place: u16,
+        timed: Option<NonZeroU64>,
+        ended: InstantEnd,
+    ) -> Result<TurnEnd, StartError> {
+        let (end, ended) = ended.0.map_err(StartError::BadArguments)?;
+        if let TurnEnd::Panicked(text) = &end {
+            me.clone().deactivate(DeactivationReason::Broken(text.clone()));
+        }
+        if ended != Ended::Done || timed.is_some() {
+            self.note_end(place, ended, timed);
+        }
+        Ok(end)
+    }
+
+    /// Asks the fence and whether the grain is there, under its lock, and notes its use.
+    #[inline]
+    fn open_now(&self) -> Option<CoarseInstant> {
+        let now = self.silo.clock.now();
+        if self.phase() != Phase::Active || self.silo.is_fenced_at(now) {
+            return None;
+        }
+        self.note_use(now);
+        Some(now)
+    }
+}
