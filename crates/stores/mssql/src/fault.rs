@@ -40,7 +40,11 @@ pub(crate) fn fault(error: &Error) -> Fault {
             let words = token.message();
             Fault::new(kind(token.code()), format!("{words} (error {})", token.code()))
         }
-        Error::Tls(words) => Fault::new(Refused, format!("TLS: {words}")),
+        Error::Tls(words) => {
+            // What follows is for those who write programs with the driver.
+            let found = words.split(" To connect anyway").next().unwrap_or_default();
+            Fault::new(Refused, format!("TLS: {found}"))
+        }
         Error::Conversion(_) => Fault::corrupt("a value has another type than declared"),
         other => Fault::new(Unavailable, other.to_string()),
     }
@@ -75,6 +79,12 @@ mod tests {
         }
         assert!(matches!(became(596, 21), Failure::Broken(_)));
         assert!(matches!(became(40_197, 17), Failure::Broken(_)));
+    }
+
+    #[test]
+    fn a_refused_certificate_comes_without_advice_on_the_driver() {
+        let found = fault(&Error::Tls("it is expired. To connect anyway you can: (1)".to_owned()));
+        assert_eq!((found.kind, found.detail.as_str()), (StoreErrorKind::Refused, "TLS: it is expired."));
     }
 
     #[test]

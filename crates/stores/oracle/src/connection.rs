@@ -17,7 +17,7 @@ use crate::place::Place;
 use crate::session::Session;
 
 /// Threads beyond those of the connections a store may have, for such as wait for a server that went silent.
-const SPARE_THREADS: usize = 8;
+const SPARE_THREADS: usize = 32;
 
 /// What a session is told to do.
 type Job = Box<dyn FnOnce(&mut Session) + Send>;
