@@ -154,6 +154,27 @@ async fn calls_to_a_dead_silo_fail_at_once_and_its_grains_come_back_elsewhere() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_client_learns_where_grains_are() {
+    let (store, silos) = cluster(3).await;
+    let client = client(&store).await;
+    assert_eq!(client.gateways().len(), 3);
+    let forwarded = || silos.iter().map(|silo| silo.statistics().calls_forwarded).sum::<u64>();
+    let keys: Vec<String> = (0..30).map(|i| format!("l{i}")).collect();
+    let kept: Vec<_> = keys.iter().map(|key| client.grain::<dyn Counter>(key)).collect();
+    for counter in &kept {
+        counter.total().await.unwrap();
+    }
+    let first = forwarded();
+    assert!(first > 0, "two of three gateways do not have the grain");
+    for (counter, key) in kept.iter().zip(&keys) {
+        counter.total().await.unwrap();
+        // Another reference has the client's memory.
+        client.grain::<dyn Counter>(key).total().await.unwrap();
+    }
+    assert_eq!(forwarded(), first, "calls go straight to the silo that answered");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_graceful_stop_loses_no_call() {
     let (store, mut silos) = cluster(3).await;
     let client = client(&store).await;

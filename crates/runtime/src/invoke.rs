@@ -394,7 +394,11 @@ pub(crate) async fn through_gateway<M: Method>(call: Call<M>, mut caller: Caller
     let head = caller.head::<M>(target, client.clock.now(), 0);
     let ticket = call_over(&connection, head, deadline, &args)?;
     target.set_route(Route::There(Lane::new(connection.clone(), listed)));
-    let (output, _) = answer_of::<M>(connection.silo(), ticket, cancel).await?;
+    let peer = connection.silo();
+    let (output, location) = answer_of::<M>(peer, ticket, cancel).await?;
+    if let Some(at) = location.filter(|at| Some(*at) != peer) {
+        target.learn(at);
+    }
     Ok(output)
 }
 

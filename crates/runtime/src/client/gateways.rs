@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::ConnectError;
 use crate::clock::{COARSE_TICK, Clock};
 use crate::grain::{CallError, Failure};
+use crate::locations::Locations;
 use crate::metrics::SiloStatistics;
 use crate::net::{Budget, Connection, Greeting, Handler, Lost, dial, drive};
 use crate::options::ClientOptions;
@@ -34,6 +35,12 @@ struct Gateway {
     stopping: bool,
 }
 
+impl Gateway {
+    fn is_usable(&self) -> bool {
+        !self.stopping && !self.connection.is_lost()
+    }
+}
+
 /// The client as its parts see it.
 pub(crate) struct ClientCore {
     pub(crate) clock: Clock,
@@ -46,6 +53,8 @@ pub(crate) struct ClientCore {
     changed: watch::Sender<u64>,
     /// Counts them as well, for the hot path.
     generation: AtomicU64,
+    /// Where answers said that grains are.
+    locations: Locations,
     wake: Notify,
     closed: CancellationToken,
     statistics: Mutex<HashMap<SiloAddress, SiloStatistics>>,
@@ -63,6 +72,7 @@ impl ClientCore {
         };
         Self {
             clock: Clock::new(),
+            locations: Locations::new(options.limits.location_cache_max),
             options,
             table,
             greeting,
@@ -172,9 +182,20 @@ impl ClientCore {
         }
     }
 
+    /// Takes up where an answer said that `grain` is; true when calls to it can now go straight there.
+    pub(crate) fn learn(&self, grain: &GrainId, silo: SiloAddress) -> bool {
+        self.locations.set(grain, silo);
+        self.gateways.read().iter().any(|g| g.silo == silo && g.is_usable())
+    }
+
+    /// Where a grain was last seen, if that silo is one of the gateways; else one by the grain's hash.
     fn choose(&self, grain: &GrainId) -> Option<Arc<Connection>> {
+        let at = self.locations.get(grain);
         let gateways = self.gateways.read();
-        let usable = || gateways.iter().filter(|g| !g.stopping && !g.connection.is_lost());
+        if let Some(there) = gateways.iter().find(|g| at == Some(g.silo) && g.is_usable()) {
+            return Some(there.connection.clone());
+        }
+        let usable = || gateways.iter().filter(|g| g.is_usable());
         let n = usable().count();
         let at = usize::try_from(grain.stable_hash() >> 16).unwrap_or(0).checked_rem(n)?;
         usable().nth(at).map(|g| g.connection.clone())

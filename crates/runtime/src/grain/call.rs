@@ -319,11 +319,8 @@ impl Sent {
         let target = &*self.target.0;
         Poll::Ready(match finished {
             Ok((output, location)) => {
-                if let (Some(at), Node::Silo(silo)) = (location, &target.node)
-                    && Some(at) != peer
-                {
-                    silo.locations.set(&target.id, at);
-                    target.set_route(Route::Unknown);
+                if let Some(at) = location.filter(|at| Some(*at) != peer) {
+                    target.learn(at);
                 }
                 Ok(output)
             }

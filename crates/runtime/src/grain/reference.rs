@@ -146,6 +146,21 @@ impl Target {
         drop(before);
     }
 
+    /// Takes up where an answer said that the grain really is.
+    #[cold]
+    pub(crate) fn learn(&self, at: SiloAddress) {
+        let elsewhere = match &self.node {
+            Node::Silo(silo) => {
+                silo.locations.set(&self.id, at);
+                true
+            }
+            Node::Client(client) => client.learn(&self.id, at),
+        };
+        if elsewhere {
+            self.set_route(Route::Unknown);
+        }
+    }
+
     /// Whether the key is short enough to travel.
     #[inline]
     pub(crate) fn key_fits(&self) -> bool {
