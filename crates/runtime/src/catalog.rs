@@ -13,14 +13,32 @@ use crate::activation::{AnyClass, RunActivation};
 use crate::silo::SiloCore;
 
 /// Locks the map is divided over, so that calls on different cores seldom meet.
-const SHARDS: usize = 64;
+const SHARDS: usize = 1 << SHARD_BITS;
+const SHARD_BITS: u32 = 6;
 
 /// Activations by the stable hash of their grain. They know their grain themselves: a map with keys of its own would take
 /// 80 bytes more for each.
 type Shard = Mutex<HashTable<Arc<dyn RunActivation>>>;
 
+/// Which shard has the grains of this place on the ring: those of one range of the ring lie in few shards.
+fn shard_of(place: u64) -> usize {
+    usize::try_from(place >> (u64::BITS - SHARD_BITS)).unwrap_or(0)
+}
+
+/// Whether a shard may have grains of `range`.
+fn touches(range: &RingRange, shard: usize) -> bool {
+    let first = (shard as u64) << (u64::BITS - SHARD_BITS);
+    let last = first | (u64::MAX >> SHARD_BITS);
+    range.contains(first) || range.contains(last) || (first..=last).contains(&range.through)
+}
+
+/// The hash within a shard. The map uses the low and the top bits; the topmost are the same for the whole shard.
+const fn hash_of_grain(id: &GrainId) -> u64 {
+    id.stable_hash().rotate_left(SHARD_BITS)
+}
+
 fn hash_of(activation: &Arc<dyn RunActivation>) -> u64 {
-    activation.id().stable_hash()
+    hash_of_grain(activation.id())
 }
 
 /// The activations of one silo.
@@ -44,14 +62,12 @@ impl Catalog {
     }
 
     fn shard(&self, id: &GrainId) -> &Shard {
-        // The map inside uses the low and the top bits of the hash; the shard takes others.
-        let at = usize::try_from(id.stable_hash() >> 24).unwrap_or(0) % SHARDS;
-        &self.shards[at]
+        &self.shards[shard_of(id.stable_hash())]
     }
 
     /// The activation of `id` on this silo, if there is one.
     pub(crate) fn get(&self, id: &GrainId) -> Option<Arc<dyn RunActivation>> {
-        self.shard(id).lock().find(id.stable_hash(), |found| found.id() == id).cloned()
+        self.shard(id).lock().find(hash_of_grain(id), |found| found.id() == id).cloned()
     }
 
     /// The activation of `id`, made (not yet activated) when there is none.
@@ -61,7 +77,7 @@ impl Catalog {
         class: &Arc<dyn AnyClass>,
         id: &GrainId,
     ) -> Result<Arc<dyn RunActivation>, CatalogFull> {
-        match self.shard(id).lock().entry(id.stable_hash(), |found| found.id() == id, hash_of) {
+        match self.shard(id).lock().entry(hash_of_grain(id), |found| found.id() == id, hash_of) {
             Entry::Occupied(found) => Ok(found.get().clone()),
             Entry::Vacant(slot) => {
                 if self.count.load(Ordering::Relaxed) >= silo.options.limits.activations_max {
@@ -80,7 +96,7 @@ impl Catalog {
     pub(crate) fn remove(&self, id: &GrainId, number: u64) {
         let mut shard = self.shard(id).lock();
         let this = |found: &Arc<dyn RunActivation>| found.number() == number && found.id() == id;
-        if let Ok(entry) = shard.find_entry(id.stable_hash(), this) {
+        if let Ok(entry) = shard.find_entry(hash_of_grain(id), this) {
             let gone = entry.remove().0;
             self.count.fetch_sub(1, Ordering::Relaxed);
             // The last reference may run the grain's own drop code: after the lock, not under it.
@@ -112,11 +128,12 @@ impl Catalog {
         SHARDS
     }
 
-    /// The registered activations whose grains lie in `ranges`.
+    /// The registered activations whose grains lie in `ranges`. Looks only at the shards that a range touches: in a large
+    /// cluster that is a small part of them.
     pub(crate) fn registered_in(&self, ranges: &[RingRange]) -> Vec<(GrainId, u64)> {
-        let mut found: Vec<_> = self
-            .shards
-            .iter()
+        let touched = (0..SHARDS).filter(|shard| ranges.iter().any(|range| touches(range, *shard)));
+        let mut found: Vec<_> = touched
+            .filter_map(|shard| self.shards.get(shard))
             .flat_map(|shard| {
                 let shard = shard.lock();
                 shard
@@ -129,5 +146,30 @@ impl Catalog {
             .collect();
         found.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_looked_for_in_the_shards_that_may_have_it() {
+        let shard = |n: u64| n << (u64::BITS - SHARD_BITS);
+        let touched = |after, through| {
+            let range = RingRange { after, through };
+            (0..SHARDS).filter(|s| touches(&range, *s)).collect::<Vec<_>>()
+        };
+        assert_eq!(touched(shard(3) + 5, shard(3) + 9), [3]);
+        assert_eq!(touched(shard(3) + 5, shard(5)), [3, 4, 5]);
+        assert_eq!(touched(shard(63) + 5, 7), [0, 63]);
+        assert_eq!(touched(0, 0).len(), SHARDS);
+        for (after, through) in [(shard(9) - 1, shard(9)), (u64::MAX, 0), (shard(62), shard(1) + 1)] {
+            let range = RingRange { after, through };
+            let around = [after, after.wrapping_add(1), through.wrapping_sub(1), through];
+            for place in around.into_iter().filter(|place| range.contains(*place)) {
+                assert!(touches(&range, shard_of(place)), "{range:?} {place:x}");
+            }
+        }
     }
 }
