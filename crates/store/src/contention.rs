@@ -21,11 +21,11 @@ const WIN: u32 = 1;
 const COOLING_PARTS: u32 = 16;
 /// Losses beyond this widen the window no more: it has doubled for each two of them.
 const HEAT_MAX: u32 = 24;
-/// The longest anybody waits.
+/// The longest anybody waits, unless a store says otherwise.
 const WAIT_MAX: Duration = Duration::from_millis(100);
-/// Who has lost for so long comes back at once every second time, until it wins: a winner that goes on writing always reads
+/// Who has lost for longer than that comes back at once so often, until it wins: a winner that goes on writing always reads
 /// before those who come later, and only those who read together with it have a chance.
-const PATIENCE: Duration = Duration::from_millis(100);
+const AT_ONCE: f64 = 0.5;
 /// A row that nobody raced for in this time is like new.
 const COLD_AFTER: Duration = Duration::from_secs(2);
 /// The most rows that are remembered; all are forgotten when there would be more.
@@ -46,12 +46,21 @@ struct Heat {
 pub struct Contention {
     rows: Mutex<BTreeMap<String, Heat>>,
     random: AtomicU64,
+    wait_max: Duration,
 }
 
 impl Contention {
     /// Nobody races yet. `seed` must be random: stores that wait the same times meet again.
     pub fn new(seed: u64) -> Self {
-        Self { rows: Mutex::default(), random: AtomicU64::new(seed) }
+        Self { rows: Mutex::default(), random: AtomicU64::new(seed), wait_max: WAIT_MAX }
+    }
+
+    /// The same with another longest wait, for a server to which a commit that loses is as much work as one that wins: where
+    /// many servers must agree on it all the same.
+    #[must_use]
+    pub const fn waiting_at_most(mut self, wait_max: Duration) -> Self {
+        self.wait_max = wait_max;
+        self
     }
 
     /// How long to wait before telling the outcome of a commit that took so long. Only those that replace a row and lost,
@@ -106,14 +115,14 @@ impl Contention {
         }
         heat.since = now;
         heat.quickest = heat.quickest.min(took);
-        let window = (heat.quickest / FIRST_WINDOW_PARTS).saturating_mul(1 << (heat.level / 2)).min(WAIT_MAX);
+        let window = (heat.quickest / FIRST_WINDOW_PARTS).saturating_mul(1 << (heat.level / 2));
         heat.level = (heat.level + LOSS).min(HEAT_MAX);
-        let is_impatient = now.duration_since(*heat.losing_since.get_or_insert(now)) > PATIENCE;
+        let is_impatient = now.duration_since(*heat.losing_since.get_or_insert(now)) > self.wait_max;
         drop(rows);
-        if is_impatient && self.fraction() < 0.5 {
+        if is_impatient && self.fraction() < AT_ONCE {
             return Duration::ZERO;
         }
-        window.mul_f64(self.fraction())
+        window.min(self.wait_max).mul_f64(self.fraction())
     }
 
     /// A random number from 0 to 1.
@@ -144,6 +153,9 @@ mod tests {
         assert!(wait(&lost) <= Duration::from_millis(1), "a single loss costs next to nothing");
         let longest = (0..200).map(|_| wait(&lost)).max().unwrap();
         assert!(longest > Duration::from_millis(20) && longest <= WAIT_MAX, "{longest:?}");
+        let patient = Contention::new(7).waiting_at_most(WAIT_MAX * 4);
+        let longest = (0..200).map(|_| patient.wait("t", "p", &replace, &lost, took)).max().unwrap();
+        assert!(longest > WAIT_MAX && longest <= WAIT_MAX * 4, "{longest:?}");
         (0..40).for_each(|_| assert_eq!(wait(&won), Duration::ZERO));
         assert!(contention.rows.lock().unwrap().is_empty());
         assert!(wait(&lost) <= Duration::from_millis(1));
@@ -160,7 +172,7 @@ mod tests {
         };
         (0..20).for_each(|_| assert!(!lose().is_zero()));
         assert!((0..100).all(|_| !lose().is_zero()));
-        age(PATIENCE * 2);
+        age(WAIT_MAX * 2);
         let at_once = (0..100).filter(|_| lose().is_zero()).count();
         assert!((25..75).contains(&at_once), "{at_once}");
         contention.won(&name);

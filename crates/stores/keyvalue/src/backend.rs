@@ -19,6 +19,10 @@ pub trait Backend: Sized + Send + Sync + 'static {
     /// The most rows that [`append`](Self::append) is given at once.
     const APPEND_ROWS: usize;
 
+    /// How long whoever lost a race for a row waits at most before it hears of it. The default is for servers to which a commit
+    /// that loses is as much work as one that wins.
+    const LOSER_WAITS: Duration = Duration::from_millis(400);
+
     /// Connects to the server of a URL, and makes sure that it serves and lets us in.
     ///
     /// # Errors

@@ -6,7 +6,6 @@
 //! | [`store`] | the system store over any backend: requests checked, limited in time, handed on |
 //! | [`backend`] | what a server must be able to do |
 //! | [`asked`] | what scans and clean-ups ask for |
-//! | `contention` | races for one row: who lost comes back a little later |
 //! | [`document`] | a row as one JSON document with the declared column names, a volatile column as one JSON value |
 //! | [`layout`] | the names of keys, readable and without common prefixes of different partitions |
 //! | [`place`] | addresses: `scheme://user:password@host:port,host:port/path?parameters` |
@@ -25,7 +24,6 @@
 
 pub mod asked;
 pub mod backend;
-mod contention;
 pub mod document;
 pub mod fault;
 #[cfg(feature = "http")]

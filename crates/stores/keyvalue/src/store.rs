@@ -9,14 +9,13 @@ use emmer_core::Timestamp;
 use emmer_store::examine::Examination;
 use emmer_store::validate::{self, Violation};
 use emmer_store::{
-    BoxFuture, CommitOutcome, Mutation, Result, Row, StoreError, StoreErrorKind, StoredRow, SystemStore,
-    TableDecl, Value,
+    BoxFuture, CommitOutcome, Contention, Mutation, Result, Row, StoreError, StoreErrorKind, StoredRow,
+    SystemStore, TableDecl, Value,
 };
 use tokio::time::{Instant, sleep};
 
 use crate::asked::{Old, Scan};
 use crate::backend::Backend;
-use crate::contention::Contention;
 use crate::fault::{Failure, Fault};
 use crate::known::Known;
 use crate::marks::random;
@@ -46,7 +45,8 @@ impl<B: Backend> KeyValue<B> {
     /// `Unavailable` when nobody answers, `Refused` for wrong credentials or certificates.
     pub async fn open(url: &str) -> Result<Self> {
         let backend = B::connect(url).await?;
-        Ok(Self { backend, known: Known::default(), contention: Contention::new(random()) })
+        let contention = Contention::new(random()).waiting_at_most(B::LOSER_WAITS);
+        Ok(Self { backend, known: Known::default(), contention })
     }
 
     fn deadline(&self) -> Instant {

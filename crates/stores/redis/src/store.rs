@@ -179,6 +179,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 impl Backend for Redis {
     /// A script holds the server up for as long as it runs.
     const APPEND_ROWS: usize = 200;
+    /// A lost commit is a few comparisons.
+    const LOSER_WAITS: Duration = Duration::from_millis(100);
 
     async fn connect(url: &str) -> Result<Self> {
         let address = Address::parse(url, std::env::var("REDISCLI_AUTH").ok())?;
