@@ -16,15 +16,21 @@ pub(super) async fn open(url: &str) -> Result<Arc<dyn SystemStore>> {
 pub(super) async fn open_existing(url: &str) -> Result<Arc<dyn SystemStore>> {
     store::open(&existing(url)).await.map_err(|error| {
         let hint = match error.kind {
-            StoreErrorKind::Refused => "; this command only looks and makes nothing: is the path right?",
+            StoreErrorKind::Refused if is_file(url) => {
+                "; this command only looks and makes nothing: is the path right?"
+            }
             _ => "",
         };
         Failure::store(format!("{error}{hint}"))
     })
 }
 
+fn is_file(url: &str) -> bool {
+    url.starts_with("sqlite://")
+}
+
 fn existing(url: &str) -> String {
-    if !url.starts_with("sqlite://") || url.contains("mode=") {
+    if !is_file(url) || url.contains("mode=") {
         return url.to_owned();
     }
     let separator = if url.contains('?') { '&' } else { '?' };

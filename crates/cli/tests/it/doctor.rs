@@ -17,6 +17,7 @@ fn a_good_store_is_fit_and_left_as_it_was() {
     assert!(found.status.success(), "{shown}{}", String::from_utf8_lossy(&found.stderr));
     assert!(shown.contains("commit") && shown.contains("(of 25)") && !shown.contains("FAILED"), "{shown}");
     assert!(shown.contains("what was written is deleted"), "{shown}");
+    assert!(shown.ends_with("\nfit for a cluster\n"), "{shown}");
     // Again, for a program: every field is in the book.
     let found = run(&["doctor", "--store", &url, "--format", "json"]);
     let document: Value = serde_json::from_slice(&found.stdout).unwrap();

@@ -54,6 +54,15 @@ pub(crate) fn fault(error: &Error) -> Fault {
 fn words(error: &ServerError) -> String {
     let hint = match error.code {
         1205 | 1969 | 3024 => "; another session may hold the rows, see SHOW PROCESSLIST",
+        1045 if error.message.contains("using password: NO") => {
+            "; give the password in the URL or in the environment variable MYSQL_PWD"
+        }
+        1142 if ["SELECT", "INSERT", "UPDATE", "DELETE"]
+            .iter()
+            .any(|word| error.message.starts_with(word)) =>
+        {
+            "; this user needs SELECT, INSERT, UPDATE and DELETE on the database's tables"
+        }
         1153 => "; raise the server's max_allowed_packet",
         _ => "",
     };

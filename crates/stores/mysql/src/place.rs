@@ -59,7 +59,7 @@ impl Place {
                 "sslmode" => tls = value.parse().map_err(expected)?,
                 "sslrootcert" => root = Some(address::decoded(value).map_err(expected)?),
                 _ if limits.take(key, value).map_err(expected)? => {}
-                _ => return Err(expected("a parameter is not known")),
+                _ => return Err(expected(&format!("the parameter {key} is not known"))),
             }
         }
         let (host, port) = address.endpoint(PORT);

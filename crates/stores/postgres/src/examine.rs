@@ -53,8 +53,8 @@ pub(crate) async fn examine(connection: &mut Connection) -> Result<Examination, 
         found.add(
             FindingLevel::Note,
             FindingSubject::Permission,
-            "this user may not make tables in the first schema of its search path: run the script of `emmer schema`, or \
-             GRANT CREATE ON SCHEMA",
+            "this user may not make tables in the first schema of its search path: where some are missing, run the script of \
+             `emmer schema`, or GRANT CREATE ON SCHEMA",
         );
     }
     if cell(6) != "t" {

@@ -58,6 +58,9 @@ pub(crate) fn fault(error: &tokio_postgres::Error) -> Fault {
         detail = format!("{detail}: {inner}");
         cause = inner.source();
     }
+    if detail.contains("password missing") {
+        detail += "; give it in the URL or in the environment variable PGPASSWORD";
+    }
     Fault::new(kind, detail)
 }
 
@@ -65,6 +68,9 @@ fn words(db: &DbError) -> String {
     let mut text = db.message().to_owned();
     for more in [db.detail(), db.hint()].into_iter().flatten() {
         text = format!("{text}; {more}");
+    }
+    if *db.code() == SqlState::INSUFFICIENT_PRIVILEGE && db.message().contains("for table") {
+        text += "; this user needs SELECT, INSERT, UPDATE and DELETE on the tables, and SELECT on emmer_meta";
     }
     if *db.code() == SqlState::QUERY_CANCELED {
         text += "; another session may hold the rows, see pg_stat_activity";

@@ -59,7 +59,10 @@ impl Place {
             let expected = "expected postgres://user:password@host:port/database?parameters, with the parameters \
                             of libpq's URLs that tokio-postgres knows (application_name, options, \
                             target_session_attrs, ...), sslmode, sslrootcert, pool_max and timeout_ms; special characters of user and password as %XX";
-            error(&name, expected)
+            match unknown_parameter(&url) {
+                Some(key) => error(&name, &format!("the parameter {key} or its value is not known; {expected}")),
+                None => error(&name, expected),
+            }
         })?;
         if config.get_hosts().is_empty() && config.get_hostaddrs().is_empty() {
             return Err(error(&name, "no host is named: expected postgres://user@host/database"));
@@ -85,6 +88,15 @@ impl Place {
         config.tcp_user_timeout(TCP_USER_TIMEOUT).keepalives_idle(KEEPALIVE_IDLE);
         Ok(Self { name, config, tls, limits })
     }
+}
+
+/// The first parameter that the driver refuses, in a URL that is good without it. What stands there is shown in the
+/// store's name, too.
+fn unknown_parameter(url: &StoreUrl) -> Option<&str> {
+    let ours = ["sslmode", "sslrootcert", "pool_max", "timeout_ms"];
+    let is_refused = |parameter: &str| format!("postgres://h/d{parameter}").parse::<Config>().is_err();
+    let mut others = url.parameters().filter(|(key, _)| !ours.contains(key));
+    others.find(|(key, value)| is_refused(&format!("?{key}={value}"))).map(|(key, _)| key)
 }
 
 #[cfg(test)]
@@ -114,7 +126,7 @@ mod tests {
             ("postgres://bob:s3cret@db/emmer?pool_max=0", "pool_max"),
             ("postgres://bob:s3cret@db/emmer?pool_max=65", "pool_max"),
             ("postgres://bob:s3cret@db/emmer?timeout_ms=999", "timeout_ms"),
-            ("postgres://bob:s3cret@db/emmer?colour=red", "expected"),
+            ("postgres://bob:s3cret@db/emmer?colour=red", "parameter colour"),
             ("postgres://bob:s3cret@db:port/emmer", "%XX"),
             ("postgres://bob:s3%ffcret@db/emmer?x", "%XX"),
             ("postgres://bob:s3cret@db/emmer?sslmode=maybe", "verify-full"),

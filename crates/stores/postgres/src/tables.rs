@@ -92,8 +92,7 @@ fn refused(error: tokio_postgres::Error) -> Fault {
 fn with_hint(error: tokio_postgres::Error) -> Fault {
     let mut fault = refused(error);
     if fault.kind == StoreErrorKind::Refused {
-        fault.detail +=
-            "; either GRANT CREATE ON SCHEMA to this user, or make the tables by the script in docs/store.md";
+        fault.detail += "; either GRANT CREATE ON SCHEMA to this user, or make the tables by the script of `emmer schema`";
     }
     fault
 }

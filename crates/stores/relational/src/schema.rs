@@ -141,7 +141,10 @@ pub fn missing(
         // Made a moment ago by somebody who died.
         (Some(meta), None) if meta.is_empty() => script.push(record(dialect, LAYOUT_NAME, LAYOUT)),
         (Some(_), layout) => {
-            return Err(format!("the database has layout {layout:?}, this version knows {LAYOUT}"));
+            let layout = layout.map_or_else(|| "no layout".to_owned(), |layout| format!("layout {layout}"));
+            return Err(format!(
+                "the database has {layout}, this program knows layout {LAYOUT}: another version or another program made it"
+            ));
         }
         (None, _) => script.extend([create_meta(dialect), record(dialect, LAYOUT_NAME, LAYOUT)]),
     }
@@ -157,9 +160,15 @@ pub fn missing(
             Some(version) if version <= known => {
                 script.extend(forward(dialect, decl, table, version < known)?);
             }
-            _ => {
+            Some(version) => {
                 return Err(format!(
-                    "table {} is there with schema version {version:?}, this version knows {known}",
+                    "table {} has schema version {version}, this program knows {known}: run a newer program",
+                    decl.name
+                ));
+            }
+            None => {
+                return Err(format!(
+                    "table {} is there and {META} holds no schema version for it: another program made it",
                     decl.name
                 ));
             }

@@ -166,11 +166,11 @@ fn an_older_table_is_brought_forward() {
 #[test]
 fn what_others_made_is_refused() {
     // A newer version, a table nobody recorded, another layout, another column, another type, a missing column.
-    assert!(missing(&found(4)).unwrap_err().contains("version Some(4), this version knows 3"));
-    assert!(missing(&Found { meta: None, ..found(3) }).unwrap_err().contains("version None"));
+    assert!(missing(&found(4)).unwrap_err().contains("schema version 4, this program knows 3"));
+    assert!(missing(&Found { meta: None, ..found(3) }).unwrap_err().contains("holds no schema version"));
     let mut other = found(3);
     other.meta.as_mut().unwrap()[0].1 = 9;
-    assert!(missing(&other).unwrap_err().contains("layout Some(9)"));
+    assert!(missing(&other).unwrap_err().contains("has layout 9"));
     for version in [2, 3] {
         let mut other = found(version);
         other.tables[0].columns.push(("EXTRA".to_owned(), "TEXT".to_owned()));

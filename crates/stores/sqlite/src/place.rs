@@ -52,7 +52,9 @@ impl Place {
                     }
                     _ => {
                         let known = "mode=rwc|rw, synchronous=normal|full or busy_timeout_ms=0..60000";
-                        return Err(invalid(format!("{url}: expected {known} behind the question mark")));
+                        return Err(invalid(format!(
+                            "{url}: {name}={value} is not known; expected {known} behind the question mark"
+                        )));
                     }
                 }
             }

@@ -38,6 +38,7 @@ pub struct SqliteStore {
     writing: Option<JoinHandle<()>>,
     reading: Vec<JoinHandle<()>>,
     contention: Contention,
+    full_sync: bool,
 }
 
 impl std::fmt::Debug for SqliteStore {
@@ -70,6 +71,7 @@ impl SqliteStore {
             reading: Vec::with_capacity(READERS),
             // Every such hasher begins with random keys.
             contention: Contention::new(RandomState::new().hash_one(0)),
+            full_sync: place.full_sync,
         };
         let at_open = |fault: Fault| fault.at(&name, "open".to_owned());
         // The writer's connection first: it makes the file.
@@ -324,7 +326,7 @@ impl SystemStore for SqliteStore {
     fn examine(&self) -> BoxFuture<'_, Result<Examination>> {
         Box::pin(async move {
             let mut found = Examination::of("SQLite", rusqlite::version());
-            if !self.name.contains("synchronous=full") {
+            if !self.full_sync {
                 found.add(
                     FindingLevel::Note,
                     FindingSubject::Durability,

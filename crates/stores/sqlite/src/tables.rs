@@ -38,7 +38,10 @@ fn missing(conn: &Connection, tables: &[&'static TableDecl]) -> Result<Vec<Lack>
     }
     let layout = meta(conn, "layout")?;
     if layout != Some(LAYOUT) {
-        return Err(corrupt(format!("the file has layout {layout:?}, this version knows {LAYOUT}")));
+        let layout = layout.map_or_else(|| "no layout".to_owned(), |layout| format!("layout {layout}"));
+        return Err(corrupt(format!(
+            "the file has {layout}, this program knows layout {LAYOUT}: another version or another program made it"
+        )));
     }
     let mut missing = Vec::new();
     for decl in tables {
@@ -82,13 +85,19 @@ pub(crate) fn script(tables: &[&TableDecl]) -> String {
 /// The statements that bring a table of an older version forward; none are needed for one of this version.
 fn check(conn: &Connection, decl: &TableDecl) -> Result<Option<String>, Fault> {
     let (version, known) = (meta(conn, &version_name(decl))?, i64::from(decl.schema_version));
-    let is_older = version.is_some_and(|version| version < known);
-    if version != Some(known) && !is_older {
+    let Some(version) = version else {
         return Err(corrupt(format!(
-            "table {} has schema version {version:?}, this version knows {known}",
+            "table {} is there and emmer_meta holds no schema version for it: another program made it",
+            decl.name
+        )));
+    };
+    if version > known {
+        return Err(corrupt(format!(
+            "table {} has schema version {version}, this program knows {known}: run a newer program",
             decl.name
         )));
     }
+    let is_older = version < known;
     let mut statement = conn.prepare("SELECT name, type FROM pragma_table_info(?1) ORDER BY cid")?;
     let found: Vec<(String, String)> =
         statement.query_map([decl.name], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;

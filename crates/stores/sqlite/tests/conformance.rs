@@ -38,3 +38,13 @@ on_a_new_file! {
     commits_that_lock_crosswise_all_happen: suite::writers::crosswise, "";
     a_table_of_an_older_program_is_brought_forward_by_many_at_once: suite::forward::by_many_at_once, "";
 }
+
+#[tokio::test]
+async fn it_tells_whether_commits_wait_for_the_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    for (mode, notes) in [("normal", 1), ("full", 0)] {
+        let url = format!("sqlite://{}/cluster.db?synchronous={mode}", dir.path().display());
+        let found = open(url).await.unwrap().examine().await.unwrap();
+        assert_eq!(found.findings.len(), notes, "{mode}: {:?}", found.findings);
+    }
+}

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use emmer::store::ClockDifference;
 use emmer::store::checkup::{Latency, SCRATCH};
+use emmer::store::{ClockDifference, FindingLevel};
 
 use super::Diagnosis;
 
@@ -31,7 +31,18 @@ pub(super) fn text(found: &Diagnosis) -> String {
             Some(trouble) => writeln!(out, "  FAILED  {}: {trouble}", check.name),
         };
     }
+    let _ = writeln!(out, "\n{}", verdict(found.checkup.trouble().is_none(), found.worst()));
     out
+}
+
+/// What all of it comes to.
+const fn verdict(is_sound: bool, worst: Option<FindingLevel>) -> &'static str {
+    match worst {
+        Some(FindingLevel::Problem) => "not fit for a cluster: see the problem above",
+        _ if !is_sound => "not fit for a cluster: the self-check failed",
+        Some(FindingLevel::Warning) => "fit for a cluster, if the warnings above are acceptable to you",
+        _ => "fit for a cluster",
+    }
 }
 
 fn latency(found: Option<&Latency>) -> String {
@@ -66,6 +77,14 @@ fn time(duration: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_line_is_the_verdict() {
+        assert_eq!(verdict(true, Some(FindingLevel::Note)), "fit for a cluster");
+        assert!(verdict(true, Some(FindingLevel::Warning)).contains("if the warnings"));
+        assert!(verdict(false, None).starts_with("not fit") && verdict(false, None).contains("self-check"));
+        assert!(verdict(true, Some(FindingLevel::Problem)).starts_with("not fit"));
+    }
 
     #[test]
     fn clocks_and_times_read_well() {
