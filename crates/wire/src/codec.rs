@@ -9,9 +9,11 @@
 //! one well-formed value of bounded depth. Serde's recursion through enums and options has no depth limit of
 //! its own, and `size_hint`s come straight from the input: the check bounds both.
 
-use bytes::{BufMut, BytesMut};
+use bytes::BytesMut;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+
+use crate::staged::Staged;
 
 mod check;
 
@@ -55,8 +57,10 @@ impl Codec for MessagePack {
 
     fn encode_into<T: Serialize + ?Sized>(out: &mut BytesMut, value: &T) -> Result<(), CodecError> {
         let start = out.len();
-        let mut serializer = rmp_serde::Serializer::new(out.writer()).with_struct_map();
-        value.serialize(&mut serializer).map_err(|error| {
+        let mut serializer = rmp_serde::Serializer::new(Staged::new(out)).with_struct_map();
+        let written = value.serialize(&mut serializer);
+        serializer.into_inner().finish();
+        written.map_err(|error| {
             out.truncate(start);
             CodecError::Encode { type_name: std::any::type_name::<T>(), reason: reason(&error) }
         })

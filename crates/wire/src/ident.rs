@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use crate::error::HeaderError;
 use crate::read::Reader;
+use crate::staged::Staged;
 
 /// The kinds of grain key. Zero is none of them, so that a zeroed header is an error.
 const KEY_UINT: u8 = 1;
@@ -40,6 +41,7 @@ pub(crate) fn put_optional_silo(out: &mut BytesMut, silo: Option<&SiloAddress>) 
     }
 }
 
+#[inline]
 pub(crate) fn read_optional_silo(
     input: &mut Reader<'_>,
     field: &'static str,
@@ -59,18 +61,20 @@ pub(crate) const fn key_kind(key: &GrainKey) -> u8 {
 
 /// The key's bytes, without its kind. Text beyond the limit goes out whole, for the peer to refuse loudly:
 /// cut, it would be another grain's key.
-pub(crate) fn put_key(out: &mut BytesMut, key: &GrainKey) {
+#[inline]
+pub(crate) fn put_key(out: &mut Staged<'_>, key: &GrainKey) {
     match key {
         GrainKey::Uint(n) => put_leb128(out, *n),
         GrainKey::Int(n) => put_leb128(out, zigzag(*n)),
-        GrainKey::Uuid(uuid) => out.put_slice(uuid.as_bytes()),
+        GrainKey::Uuid(uuid) => out.put(uuid.as_bytes()),
         GrainKey::Text(text) => {
             put_leb128(out, text.len() as u64);
-            out.put_slice(text.as_bytes());
+            out.put(text.as_bytes());
         }
     }
 }
 
+#[inline]
 pub(crate) fn read_key(kind: u8, input: &mut Reader<'_>) -> Result<GrainKey, HeaderError> {
     const FIELD: &str = "a grain key";
     Ok(match kind {
@@ -92,11 +96,12 @@ pub(crate) fn read_key(kind: u8, input: &mut Reader<'_>) -> Result<GrainKey, Hea
 }
 
 /// Type and key, with the kind of the key already read.
+#[inline]
 pub(crate) fn grain(grain_type: u32, key: GrainKey) -> GrainId {
     GrainId::new(GrainTypeId::from_u32(grain_type), key)
 }
 
-fn put_leb128(out: &mut BytesMut, mut value: u64) {
+fn put_leb128(out: &mut Staged<'_>, mut value: u64) {
     while value >= 0x80 {
         out.put_u8(value as u8 | 0x80);
         value >>= 7;

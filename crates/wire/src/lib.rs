@@ -28,6 +28,7 @@ mod ident;
 mod read;
 pub mod request;
 pub mod response;
+mod staged;
 
 pub use codec::{Codec, CodecError, MessagePack};
 pub use control::{

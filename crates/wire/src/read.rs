@@ -27,6 +27,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The next `n` bytes.
+    #[inline]
     pub(crate) fn bytes(&mut self, n: usize, field: &'static str) -> Result<&'a [u8], HeaderError> {
         let (taken, rest) = self.rest.split_at_checked(n).ok_or(HeaderError::Truncated(field))?;
         self.rest = rest;
@@ -34,29 +35,35 @@ impl<'a> Reader<'a> {
     }
 
     /// The next `N` bytes, as an array.
+    #[inline]
     pub(crate) fn array<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N], HeaderError> {
         let (taken, rest) = self.rest.split_first_chunk::<N>().ok_or(HeaderError::Truncated(field))?;
         self.rest = rest;
         Ok(*taken)
     }
 
+    #[inline]
     pub(crate) fn u8(&mut self, field: &'static str) -> Result<u8, HeaderError> {
         self.array::<1>(field).map(|[byte]| byte)
     }
 
+    #[inline]
     pub(crate) fn u16(&mut self, field: &'static str) -> Result<u16, HeaderError> {
         self.array(field).map(u16::from_le_bytes)
     }
 
+    #[inline]
     pub(crate) fn u32(&mut self, field: &'static str) -> Result<u32, HeaderError> {
         self.array(field).map(u32::from_le_bytes)
     }
 
+    #[inline]
     pub(crate) fn u64(&mut self, field: &'static str) -> Result<u64, HeaderError> {
         self.array(field).map(u64::from_le_bytes)
     }
 
     /// A byte that is 0 or 1.
+    #[inline]
     pub(crate) fn flag(&mut self, field: &'static str) -> Result<bool, HeaderError> {
         match self.u8(field)? {
             0 => Ok(false),
@@ -67,6 +74,7 @@ impl<'a> Reader<'a> {
 
     /// An unsigned LEB128 number of at most 64 bits. Only the shortest form is legal, so that every value
     /// has exactly one encoding.
+    #[inline]
     pub(crate) fn leb128(&mut self, field: &'static str) -> Result<u64, HeaderError> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
@@ -87,6 +95,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The next `n` bytes as text.
+    #[inline]
     pub(crate) fn text(&mut self, n: usize, field: &'static str) -> Result<&'a str, HeaderError> {
         std::str::from_utf8(self.bytes(n, field)?).map_err(|_| HeaderError::Text(field))
     }

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use emmer_core::GrainId;
 use emmer_core::limits::CALL_CHAIN_MAX;
 
@@ -11,6 +11,7 @@ use crate::error::{HeaderError, check_key};
 use crate::frame::{FrameKind, append};
 use crate::ident::{grain, key_kind, put_key, read_key};
 use crate::read::Reader;
+use crate::staged::Staged;
 
 /// The part of the header with fixed places.
 const FIXED_BYTES: usize = 32;
@@ -245,14 +246,16 @@ fn put_header(out: &mut BytesMut, header: &RequestHead<'_>) {
         header.chain.len() as u8,
         key_kind(key),
     ]);
-    out.put_slice(&fixed);
-    put_key(out, key);
+    let mut out = Staged::new(out);
+    out.put(&fixed);
+    put_key(&mut out, key);
     for link in header.chain.iter() {
         let exclusive = if link.exclusive { LINK_EXCLUSIVE } else { 0 };
         out.put_u8(key_kind(link.grain.key()) | exclusive);
-        out.put_u32_le(link.grain.grain_type().as_u32());
-        put_key(out, link.grain.key());
+        out.put(&link.grain.grain_type().as_u32().to_le_bytes());
+        put_key(&mut out, link.grain.key());
     }
+    out.finish();
 }
 
 /// Reads the payload of a Request frame: its header, and its body without a copy.
@@ -269,12 +272,14 @@ pub fn decode_request(mut payload: Bytes) -> Result<(RequestHeader, Bytes), Head
 ///
 /// # Errors
 /// As [`decode_request`].
+#[inline]
 pub fn read_request(payload: &[u8]) -> Result<(RequestHeader, &[u8]), HeaderError> {
     let (header, body_bytes) = read_header(Reader::new(payload))?;
     Ok((header, payload.get(payload.len() - body_bytes..).unwrap_or_default()))
 }
 
 /// The header, and how many bytes follow it.
+#[inline]
 fn read_header(mut input: Reader<'_>) -> Result<(RequestHeader, usize), HeaderError> {
     const FIELD: &str = "the fixed part of a request's header";
     let mut fixed = Reader::new(input.bytes(FIXED_BYTES, FIELD)?);

@@ -6,8 +6,9 @@ use emmer_core::SiloAddress;
 use crate::TEXT_BYTES_MAX;
 use crate::error::HeaderError;
 use crate::frame::{FrameKind, append, append_plain};
-use crate::ident::{put_optional_silo, read_optional_silo};
+use crate::ident::{put_silo, read_optional_silo};
 use crate::read::{Reader, cut};
+use crate::staged::Staged;
 
 /// Why a call has no result. A method's own error is a result, not one of these. Numbers are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -135,9 +136,16 @@ pub fn put_failure(out: &mut BytesMut, maybe_executed: bool, detail: &str) {
 
 fn put_header(out: &mut BytesMut, header: &ResponseHeader) {
     debug_assert_ne!(header.correlation, 0, "one-way calls are not answered");
-    out.put_u64_le(header.correlation);
-    out.put_u8(header.status.into());
-    put_optional_silo(out, header.location.as_ref());
+    let mut fixed = [0u8; 9];
+    fixed[..8].copy_from_slice(&header.correlation.to_le_bytes());
+    fixed[8] = header.status.into();
+    let mut staged = Staged::new(out);
+    staged.put(&fixed);
+    staged.put_u8(u8::from(header.location.is_some()));
+    staged.finish();
+    if let Some(silo) = &header.location {
+        put_silo(out, silo);
+    }
 }
 
 /// Reads the payload of a Response frame: its header, and its body without a copy.
@@ -155,6 +163,7 @@ pub fn decode_response(mut payload: Bytes) -> Result<(ResponseHeader, Bytes), He
 ///
 /// # Errors
 /// As [`decode_response`].
+#[inline]
 pub fn read_response(payload: &[u8]) -> Result<(ResponseHeader, &[u8]), HeaderError> {
     let mut input = Reader::new(payload);
     let correlation = match input.u64("a response's correlation")? {
