@@ -35,6 +35,11 @@ pub(crate) fn connecting(error: &RedisError) -> Fault {
     Fault::new(kind, words)
 }
 
+/// Whether a server could not be reached, so that another of its cluster may answer.
+pub(crate) fn is_away(fault: &Fault) -> bool {
+    fault.kind == StoreErrorKind::Unavailable
+}
+
 /// Whether the connection is of no more use after this error.
 pub(crate) fn ends_connection(error: &RedisError) -> bool {
     error.code().is_none()
@@ -48,9 +53,7 @@ pub(crate) fn is_unknown_script(error: &RedisError) -> bool {
 fn words(error: &RedisError) -> String {
     let text = error.to_string();
     match error.code() {
-        Some("MOVED" | "ASK" | "CROSSSLOT" | "CLUSTERDOWN") => {
-            format!("{text}; this store needs one server that has all keys, not a node of a cluster")
-        }
+        Some("CLUSTERDOWN") => format!("{text}; see redis-cli CLUSTER INFO"),
         Some("READONLY") => format!("{text}; name the primary"),
         Some("OOM") => format!("{text}; raise maxmemory"),
         _ => text,

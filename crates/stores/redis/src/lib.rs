@@ -18,8 +18,8 @@
 //! | `emmer:partitions:TABLE` | the partitions of a table (set) |
 //! | `emmer:tables` | the shapes of the tables (hash) |
 //!
-//! The braces make all keys of a partition lie in one slot of a Redis Cluster. The store talks to one server, though: of a
-//! cluster it can use only a proxy, or a node that has all slots.
+//! The braces make all keys of a partition lie in one slot of a Redis Cluster, so a commit is one node's business. The store finds
+//! the node of a slot by the answers of those it asks (`MOVED`, `ASK`) and waits while a slot moves.
 //!
 //! # How the rules of the contract are kept
 //!
@@ -42,6 +42,7 @@ mod durability;
 mod fault;
 mod keys;
 mod link;
+mod nodes;
 mod place;
 mod requests;
 mod rows;

@@ -1,24 +1,19 @@
-//! The connection: made when it is needed, made again when it ended, shared by all operations of a store.
+//! The connection to one node: made when it is needed, made again when it ended, shared by all operations of a store.
 
 use std::fmt;
-use std::time::Duration;
 
 use emmer_store_keyvalue::{Failure, Fault};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, Value};
+use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, RedisResult, Value};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 
 use crate::fault;
-use crate::scripts::Script;
 
-/// How often a request that may be repeated is sent at most.
-const ATTEMPTS_MAX: u32 = 3;
-
-/// The one connection of a store. Requests share it and are answered in order.
+/// The one connection to a node. Requests share it and are answered in order.
 pub(crate) struct Link {
+    name: String,
     client: Client,
-    timeout: Duration,
     current: Mutex<Current>,
 }
 
@@ -31,18 +26,23 @@ struct Current {
 
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Link")
+        f.debug_tuple("Link").field(&self.name).finish()
     }
 }
 
 impl Link {
-    pub(crate) fn new(client: Client, timeout: Duration) -> Self {
-        Self { client, timeout, current: Mutex::default() }
+    /// The way to the node `name` (`host:port`).
+    pub(crate) fn new(name: &str, client: Client) -> Self {
+        Self { name: name.to_owned(), client, current: Mutex::default() }
     }
 
-    /// When an operation that begins now must end.
-    pub(crate) fn deadline(&self) -> Instant {
-        Instant::now() + self.timeout
+    /// `host:port`.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn host(&self) -> &str {
+        self.name.rsplit_once(':').map_or("", |(host, _)| host)
     }
 
     /// The connection, made if there is none. Those who wait for it share the attempt's result by trying after it.
@@ -71,11 +71,23 @@ impl Link {
         }
     }
 
-    /// Sends a command once. `Broken` only when the server may have it.
-    async fn once(&self, command: &Cmd, deadline: Instant) -> Result<Result<Value, RedisError>, Failure> {
+    /// Sends a command once, if `asking` for a slot that is on its way to this node. `Broken` only when the node may have it;
+    /// the inner error is its own answer.
+    pub(crate) async fn once(
+        &self,
+        command: &Cmd,
+        asking: bool,
+        deadline: Instant,
+    ) -> Result<Result<Value, RedisError>, Failure> {
         let (number, mut connection) = self.connection(deadline).await.map_err(Failure::Nothing)?;
-        let answered = timeout_at(deadline, connection.send_packed_command(command)).await;
-        let Ok(answered) = answered else {
+        let sent = async {
+            if asking {
+                ask(&mut connection, command).await
+            } else {
+                connection.send_packed_command(command).await
+            }
+        };
+        let Ok(answered) = timeout_at(deadline, sent).await else {
             // A server that is silent this long may stay so: the next request makes a new connection.
             self.drop_connection(number).await;
             return Err(Failure::Broken(Fault::unavailable("the server does not answer in time")));
@@ -88,55 +100,12 @@ impl Link {
             answered => Ok(answered),
         }
     }
-
-    /// Sends a command; a `repeatable` one again when its outcome is not known.
-    pub(crate) async fn send(
-        &self,
-        command: &Cmd,
-        deadline: Instant,
-        repeatable: bool,
-    ) -> Result<Value, Failure> {
-        let mut attempt = 1;
-        loop {
-            match self.once(command, deadline).await {
-                Err(Failure::Broken(_)) if repeatable && may_repeat(attempt, deadline) => attempt += 1,
-                Err(failure) => return Err(failure),
-                Ok(answered) => return answered.map_err(|e| fault::failure(&e)),
-            }
-        }
-    }
-
-    /// Runs a script, by its hash where the server knows it.
-    pub(crate) async fn run(
-        &self,
-        script: &Script,
-        keys: &[&str],
-        arguments: &[&[u8]],
-        deadline: Instant,
-        repeatable: bool,
-    ) -> Result<Value, Failure> {
-        let by_hash = command("EVALSHA", script.hash(), keys, arguments);
-        let mut attempt = 1;
-        loop {
-            match self.once(&by_hash, deadline).await {
-                Ok(Err(error)) if fault::is_unknown_script(&error) => {
-                    let whole = command("EVAL", script.text(), keys, arguments);
-                    return self.send(&whole, deadline, repeatable).await;
-                }
-                Err(Failure::Broken(_)) if repeatable && may_repeat(attempt, deadline) => attempt += 1,
-                Err(failure) => return Err(failure),
-                Ok(answered) => return answered.map_err(|e| fault::failure(&e)),
-            }
-        }
-    }
 }
 
-fn may_repeat(attempt: u32, deadline: Instant) -> bool {
-    attempt < ATTEMPTS_MAX && Instant::now() < deadline
-}
-
-fn command(verb: &str, script: &str, keys: &[&str], arguments: &[&[u8]]) -> Cmd {
-    let mut command = redis::cmd(verb);
-    command.arg(script).arg(keys.len()).arg(keys).arg(arguments);
-    command
+/// Sends a command right behind the word that allows it, so that nothing comes in between.
+async fn ask(connection: &mut MultiplexedConnection, command: &Cmd) -> RedisResult<Value> {
+    let mut both = redis::pipe();
+    both.cmd("ASKING").add_command(command.clone());
+    let answers = connection.send_packed_commands(&both, 1, 1).await?;
+    Ok(answers.into_iter().next().unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! Where the server is: `redis://user:password@host:port/database?parameters`.
+//! Where the server is: `redis://user:password@host:port/database?parameters`, of a cluster some nodes.
 
 use emmer_store::{Result, StoreErrorKind};
 use emmer_store_keyvalue::tls;
@@ -8,15 +8,17 @@ use redis::{
 };
 
 /// What a URL looks like.
-const EXPECTED: &str = "redis://user:password@host:port/database (or rediss:// for TLS) with the parameters wait_replicas, \
+const EXPECTED: &str = "redis://user:password@host:port/database (or rediss:// for TLS; of a cluster host:port,host:port) with the parameters wait_replicas, \
                         ca_file, prefix and timeout_ms";
 /// The most replicas an operator may wait for.
 const WAIT_REPLICAS_MAX: u32 = 16;
 
-/// A server and how to talk to it.
+/// A server, or nodes of one cluster, and how to talk to them.
 pub(crate) struct Address {
     pub(crate) place: Place,
-    pub(crate) client: Client,
+    database: i64,
+    /// The authorities to trust, PEM; none: the system's.
+    authorities: Option<Vec<u8>>,
     /// How many replicas must have a commit before it is acknowledged.
     pub(crate) wait_replicas: u32,
     /// Whether the connection is encrypted.
@@ -29,10 +31,6 @@ impl Address {
         let mut place =
             Place::parse(text, &["redis", "rediss"], 6379, &["wait_replicas", "ca_file"], EXPECTED)?;
         place.password = place.password.or(password).filter(|password| !password.is_empty());
-        let (host, port) = match place.hosts.as_slice() {
-            [(host, port)] => (host.trim_matches(['[', ']']).to_owned(), *port),
-            _ => return Err(place.invalid("several hosts: this store talks to one server")),
-        };
         let wait_replicas = match place.parameter("wait_replicas").map(str::parse) {
             None => 0,
             Some(Ok(n)) if n <= WAIT_REPLICAS_MAX => n,
@@ -48,38 +46,47 @@ impl Address {
         if !tls && place.parameter("ca_file").is_some() {
             return Err(place.invalid("ca_file is for rediss:// only"));
         }
-        let addr = if tls {
+        if place.hosts.len() > 1 && database != 0 {
+            return Err(place.invalid("several hosts are nodes of one cluster, which has database 0 only"));
+        }
+        let authorities = place.parameter("ca_file").map(tls::read_certificates).transpose();
+        let authorities = authorities.map_err(|fault| fault.at(&place.name, "open"))?;
+        if tls {
+            tls::install_provider();
+        }
+        let address = Self { place, database, authorities, wait_replicas, tls };
+        for (host, port) in &address.place.hosts {
+            let made = address.client(host.trim_matches(['[', ']']), *port);
+            made.map_err(|fault| fault.at(&address.place.name, "open"))?;
+        }
+        Ok(address)
+    }
+
+    /// A client of the server at `host:port`; nothing is sent yet.
+    pub(crate) fn client(&self, host: &str, port: u16) -> std::result::Result<Client, Fault> {
+        let mut settings = RedisConnectionInfo::default()
+            .set_db(self.database)
+            .set_lib_name("emmer", env!("CARGO_PKG_VERSION"));
+        if let Some(user) = &self.place.user {
+            settings = settings.set_username(user);
+        }
+        if let Some(password) = &self.place.password {
+            settings = settings.set_password(password);
+        }
+        let host = host.to_owned();
+        let addr = if self.tls {
             ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
         } else {
             ConnectionAddr::Tcp(host, port)
         };
-        let client = client(&place, addr, database, tls).map_err(|fault| fault.at(&place.name, "open"))?;
-        Ok(Self { place, client, wait_replicas, tls })
+        let invalid = |e: redis::RedisError| Fault::new(StoreErrorKind::Invalid, e.to_string());
+        let info: ConnectionInfo = addr.into_connection_info().map_err(invalid)?.set_redis_settings(settings);
+        if !self.tls {
+            return Client::open(info).map_err(invalid);
+        }
+        let root_cert = self.authorities.clone();
+        Client::build_with_tls(info, TlsCertificates { client_tls: None, root_cert }).map_err(invalid)
     }
-}
-
-fn client(
-    place: &Place,
-    addr: ConnectionAddr,
-    database: i64,
-    tls: bool,
-) -> std::result::Result<Client, Fault> {
-    let mut settings =
-        RedisConnectionInfo::default().set_db(database).set_lib_name("emmer", env!("CARGO_PKG_VERSION"));
-    if let Some(user) = &place.user {
-        settings = settings.set_username(user);
-    }
-    if let Some(password) = &place.password {
-        settings = settings.set_password(password);
-    }
-    let invalid = |e: redis::RedisError| Fault::new(StoreErrorKind::Invalid, e.to_string());
-    let info: ConnectionInfo = addr.into_connection_info().map_err(invalid)?.set_redis_settings(settings);
-    if !tls {
-        return Client::open(info).map_err(invalid);
-    }
-    tls::install_provider();
-    let root_cert = place.parameter("ca_file").map(tls::read_certificates).transpose()?;
-    Client::build_with_tls(info, TlsCertificates { client_tls: None, root_cert }).map_err(invalid)
 }
 
 #[cfg(test)]
@@ -89,7 +96,8 @@ mod tests {
     #[test]
     fn urls_are_read() {
         let address = Address::parse("redis://bob:s3cret@db:7000/2?wait_replicas=1", None).unwrap();
-        let info = address.client.get_connection_info();
+        let client = address.client("db", 7000).unwrap();
+        let info = client.get_connection_info();
         assert_eq!(info.addr(), &ConnectionAddr::Tcp("db".into(), 7000));
         assert_eq!(info.redis_settings().db(), 2);
         assert_eq!(info.redis_settings().password(), Some("s3cret"));
@@ -98,7 +106,7 @@ mod tests {
         let from_outside = Address::parse("redis://db", Some("s3cret".to_owned())).unwrap();
         assert_eq!(from_outside.place.password.as_deref(), Some("s3cret"));
         let v6 = Address::parse("rediss://[::1]", None).unwrap();
-        let shown = v6.client.get_connection_info().addr().to_string();
+        let shown = v6.client("::1", 6379).unwrap().get_connection_info().addr().to_string();
         assert!(v6.tls && shown.contains("::1:6379"), "{shown}");
     }
 
@@ -107,7 +115,7 @@ mod tests {
         for (url, word) in [
             ("redis://bob:s3cret@db/x", "database"),
             ("redis://bob:s3cret@db?wait_replicas=17", "wait_replicas"),
-            ("redis://bob:s3cret@a,b", "several hosts"),
+            ("redis://bob:s3cret@a,b/1", "several hosts"),
             ("redis://bob:s3cret@db?ca_file=/x", "rediss://"),
             ("rediss://bob:s3cret@db?ca_file=/not/there", "ca_file"),
             ("redis://bob:s3cret@db?colour=red", "colour"),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use emmer_store::document::declaration;
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::durability::{Server, clock};
 use crate::keys;
-use crate::link::Link;
+use crate::nodes::Nodes;
 use crate::place::Address;
 use crate::requests::{Arguments, score};
 use crate::rows;
@@ -28,6 +28,7 @@ const REQUEST_BYTES_MAX: usize = 64 << 20;
 const REGISTERED_MAX: usize = 10_000;
 
 /// A system store on a Redis server: `RedisStore::open("redis://user:password@host:port/database")`, or `rediss://` over TLS.
+/// Of a Redis Cluster the URL names a node or some, `redis://host:port,host:port`; the others are found.
 ///
 /// `?ca_file=` trusts the authorities in that PEM file instead of the system's. Where the URL gives no password the environment's
 /// `REDISCLI_AUTH` is used. `?wait_replicas=1` acknowledges a commit only when so many replicas have it (0 to 16; the default is
@@ -39,8 +40,8 @@ pub type RedisStore = KeyValue<Redis>;
 
 /// A client of one Redis server.
 pub struct Redis {
-    pub(crate) address: Address,
-    pub(crate) link: Link,
+    pub(crate) address: Arc<Address>,
+    pub(crate) nodes: Nodes,
     marks: Marks,
     /// The partitions this store has written to the set of partitions, as their keys.
     registered: Mutex<BTreeSet<String>>,
@@ -55,8 +56,8 @@ impl fmt::Debug for Redis {
 impl Redis {
     /// What the server says about itself.
     async fn server(&self) -> std::result::Result<Server, Fault> {
-        let deadline = self.link.deadline();
-        let server = match self.ask(redis::cmd("INFO").arg("everything"), deadline).await {
+        let deadline = self.nodes.deadline();
+        let server = match self.nodes.ask_first(redis::cmd("INFO").arg("everything"), deadline).await {
             Ok(info) => Server::of_info(&rows::text(info).map_err(Fault::corrupt)?),
             // A user that may do what a store needs, and no more.
             Err(fault) if fault.detail.contains("no permissions to run") => return Ok(Server::default()),
@@ -64,10 +65,10 @@ impl Redis {
         };
         let mut config = redis::cmd("CONFIG");
         config.arg("GET").arg("appendfsync");
-        let fsync = self.ask(&config, deadline).await;
+        let fsync = self.nodes.ask_first(&config, deadline).await;
         let mut config = redis::cmd("CONFIG");
         config.arg("GET").arg("save");
-        let save = self.ask(&config, deadline).await;
+        let save = self.nodes.ask_first(&config, deadline).await;
         // Whom nobody allows to ask for settings gets by without.
         let texts = |answer: Answer| -> std::result::Result<Vec<String>, String> {
             rows::items(answer)?.into_iter().map(rows::text).collect()
@@ -76,12 +77,14 @@ impl Redis {
         Ok(server.with_config(&settings.collect::<Vec<_>>()))
     }
 
+    /// Sends a command about `key` that does no harm when it is done twice.
     pub(crate) async fn ask(
         &self,
+        key: &str,
         command: &redis::Cmd,
         deadline: Instant,
     ) -> std::result::Result<Answer, Fault> {
-        self.link.send(command, deadline, true).await.map_err(Failure::fault)
+        self.nodes.send(key, command, deadline, true).await.map_err(Failure::fault)
     }
 
     pub(crate) fn partition(&self, decl: &TableDecl, partition: &str) -> String {
@@ -101,8 +104,9 @@ impl Redis {
             return Ok(());
         }
         let mut add = redis::cmd("SADD");
-        add.arg(keys::partitions(&self.address.place.layout, decl)).arg(partition);
-        self.ask(&add, deadline).await?;
+        let all = keys::partitions(&self.address.place.layout, decl);
+        add.arg(&all).arg(partition);
+        self.ask(&all, &add, deadline).await?;
         let mut registered = lock(&self.registered);
         if registered.len() >= REGISTERED_MAX {
             registered.clear();
@@ -125,7 +129,7 @@ impl Redis {
         let indexes: Vec<String> = keys::indexed(decl).map(|c| keys::index(&key, c.name)).collect();
         let all: Vec<&str> =
             std::iter::once(key.as_str()).chain(indexes.iter().map(String::as_str)).collect();
-        let answer = self.link.run(&COMMIT, &all, &arguments.as_slices(), deadline, repeatable).await?;
+        let answer = self.nodes.run(&COMMIT, &all, &arguments.as_slices(), deadline, repeatable).await?;
         // The script ran: what follows must not turn that into an error.
         match answer {
             Answer::Int(0) => Ok(None),
@@ -144,7 +148,7 @@ impl Redis {
     }
 
     /// Waits until as many replicas as the operator wants have what this connection wrote.
-    async fn wait(&self, deadline: Instant) -> std::result::Result<(), Fault> {
+    async fn wait(&self, key: &str, deadline: Instant) -> std::result::Result<(), Fault> {
         let wanted = self.address.wait_replicas;
         if wanted == 0 {
             return Ok(());
@@ -153,7 +157,7 @@ impl Redis {
         let left = deadline.saturating_duration_since(Instant::now()) * 5 / 6;
         let mut wait = redis::cmd("WAIT");
         wait.arg(wanted).arg(left.as_millis().max(1).to_string());
-        let have = self.link.send(&wait, deadline, false).await.map_err(Failure::fault)?;
+        let have = self.nodes.send(key, &wait, deadline, false).await.map_err(Failure::fault)?;
         let have = rows::integer(&have).map_err(Fault::corrupt)?;
         if have >= i64::from(wanted) {
             return Ok(());
@@ -184,8 +188,9 @@ impl Backend for Redis {
 
     async fn connect(url: &str) -> Result<Self> {
         let address = Address::parse(url, std::env::var("REDISCLI_AUTH").ok())?;
-        let link = Link::new(address.client.clone(), address.place.timeout);
-        let redis = Self { address, link, marks: Marks::random(), registered: Mutex::default() };
+        let address = Arc::new(address);
+        let nodes = Nodes::new(address.clone());
+        let redis = Self { address, nodes, marks: Marks::random(), registered: Mutex::default() };
         let name = &redis.address.place.name;
         let server = redis.server().await.map_err(|fault| fault.at(name, "open"))?;
         for loss in server.losses() {
@@ -203,9 +208,10 @@ impl Backend for Redis {
     }
 
     async fn make(&self, table: &'static TableDecl, deadline: Instant) -> std::result::Result<(), Fault> {
+        let key = keys::tables(&self.address.place.layout);
         let mut set = redis::cmd("HSETNX");
-        set.arg(keys::tables(&self.address.place.layout)).arg(table.name).arg(declaration(table));
-        self.ask(&set, deadline).await.map(drop)
+        set.arg(&key).arg(table.name).arg(declaration(table));
+        self.ask(&key, &set, deadline).await.map(drop)
     }
 
     async fn shape(
@@ -213,9 +219,10 @@ impl Backend for Redis {
         table: &'static TableDecl,
         deadline: Instant,
     ) -> std::result::Result<Option<Vec<u8>>, Fault> {
+        let key = keys::tables(&self.address.place.layout);
         let mut get = redis::cmd("HGET");
-        get.arg(keys::tables(&self.address.place.layout)).arg(table.name);
-        rows::bytes(self.ask(&get, deadline).await?).map_err(Fault::corrupt)
+        get.arg(&key).arg(table.name);
+        rows::bytes(self.ask(&key, &get, deadline).await?).map_err(Fault::corrupt)
     }
 
     async fn read_partition(
@@ -224,9 +231,10 @@ impl Backend for Redis {
         partition: &str,
         deadline: Instant,
     ) -> std::result::Result<Vec<StoredRow>, Fault> {
+        let key = self.partition(table, partition);
         let mut get = redis::cmd("HGETALL");
-        get.arg(self.partition(table, partition));
-        rows::partition(table, self.ask(&get, deadline).await?).map_err(Fault::corrupt)
+        get.arg(&key);
+        rows::partition(table, self.ask(&key, &get, deadline).await?).map_err(Fault::corrupt)
     }
 
     async fn read_row(
@@ -236,13 +244,13 @@ impl Backend for Redis {
         row_key: &str,
         deadline: Instant,
     ) -> std::result::Result<Option<StoredRow>, Fault> {
-        let field = escape(row_key);
+        let (key, field) = (self.partition(table, partition), escape(row_key));
         let mut get = redis::cmd("HMGET");
-        get.arg(self.partition(table, partition)).arg(&field);
+        get.arg(&key).arg(&field);
         for name in document::volatile_names(table) {
             get.arg(layout::column(&field, name));
         }
-        let values = rows::items(self.ask(&get, deadline).await?).map_err(Fault::corrupt)?;
+        let values = rows::items(self.ask(&key, &get, deadline).await?).map_err(Fault::corrupt)?;
         rows::row(table, &field, values).map_err(Fault::corrupt)
     }
 
@@ -268,7 +276,7 @@ impl Backend for Redis {
         if let Some(at) = self.run_commit(table, partition, &arguments, deadline, false).await? {
             return Ok(CommitOutcome::Conflict(at));
         }
-        self.wait(deadline).await.map_err(Failure::Broken)?;
+        self.wait(&self.partition(table, partition), deadline).await.map_err(Failure::Broken)?;
         Ok(committed(mutations, |_| etag.clone()))
     }
 
@@ -288,7 +296,7 @@ impl Backend for Redis {
         let (column_field, text) = (layout::column(&field, column), document::encode_value(value));
         let number = if let Value::Int(n) = value { score(*n) } else { String::new() };
         let arguments = [&field, &column_field, &text, &number].map(|text| text.as_bytes());
-        let answer = self.link.run(&TOUCH, &all, &arguments, deadline, true).await;
+        let answer = self.nodes.run(&TOUCH, &all, &arguments, deadline, true).await;
         let found = rows::integer(&answer.map_err(Failure::fault)?).map_err(Fault::corrupt)?;
         Ok(found != 0)
     }
@@ -320,7 +328,7 @@ impl Backend for Redis {
         let server = self.server().await?;
         let mut found = server.examination(self.address.wait_replicas, self.address.tls, password);
         let asked = SystemTime::now();
-        if let Ok(time) = self.ask(&redis::cmd("TIME"), self.link.deadline()).await {
+        if let Ok(time) = self.nodes.ask_first(&redis::cmd("TIME"), self.nodes.deadline()).await {
             let texts = rows::items(time).unwrap_or_default().into_iter().map(rows::text);
             let texts: std::result::Result<Vec<String>, String> = texts.collect();
             found.clock = texts.ok().and_then(|time| clock(asked, &time, SystemTime::now()));

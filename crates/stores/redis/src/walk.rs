@@ -28,9 +28,10 @@ impl Redis {
         let mut fields = Vec::new();
         for (low, high) in spans {
             let mut find = redis::cmd("ZRANGEBYSCORE");
-            find.arg(keys::index(key, scan.column)).arg(score(low)).arg(score(high));
+            let index = keys::index(key, scan.column);
+            find.arg(&index).arg(score(low)).arg(score(high));
             find.arg("LIMIT").arg(0).arg(INDEX_ROWS_MAX + 1);
-            let found = rows::items(self.ask(&find, deadline).await?).map_err(Fault::corrupt)?;
+            let found = rows::items(self.ask(key, &find, deadline).await?).map_err(Fault::corrupt)?;
             let found: Result<Vec<String>, String> = found.into_iter().map(rows::text).collect();
             fields.extend(found.map_err(Fault::corrupt)?);
         }
@@ -49,8 +50,9 @@ impl Redis {
         deadline: Instant,
     ) -> Result<Vec<StoredRow>, Fault> {
         let mut members = redis::cmd("SMEMBERS");
-        members.arg(keys::partitions(&self.address.place.layout, decl));
-        let partitions = rows::items(self.ask(&members, deadline).await?).map_err(Fault::corrupt)?;
+        let all = keys::partitions(&self.address.place.layout, decl);
+        members.arg(&all);
+        let partitions = rows::items(self.ask(&all, &members, deadline).await?).map_err(Fault::corrupt)?;
         if partitions.len() > PARTITIONS_MAX {
             return Err(Fault::new(StoreErrorKind::Refused, "too many partitions to scan"));
         }
@@ -96,7 +98,8 @@ impl Redis {
                 get.arg(layout::column(field, name));
             });
         }
-        let mut values = rows::items(self.ask(&get, deadline).await?).map_err(Fault::corrupt)?.into_iter();
+        let mut values =
+            rows::items(self.ask(key, &get, deadline).await?).map_err(Fault::corrupt)?.into_iter();
         let mut found = Vec::new();
         for field in fields {
             let row = rows::row(decl, field, values.by_ref().take(each).collect());
@@ -115,10 +118,10 @@ impl Redis {
         let (mut deleted, mut cursor) = (0, "0".to_owned());
         // Ends: Redis walks through a hash once, whatever is done to it meanwhile.
         loop {
-            let deadline = self.link.deadline();
+            let deadline = self.nodes.deadline();
             let mut walk = redis::cmd("HSCAN");
             walk.arg(&key).arg(&cursor).arg("COUNT").arg(PAGE_ROWS);
-            let page = rows::items(self.ask(&walk, deadline).await?).map_err(Fault::corrupt)?;
+            let page = rows::items(self.ask(&key, &walk, deadline).await?).map_err(Fault::corrupt)?;
             let [next, found] = <[Answer; 2]>::try_from(page).map_err(|_| Fault::corrupt("an odd HSCAN"))?;
             let found = rows::items(found).map_err(Fault::corrupt)?;
             let old = old_rows(decl, asked, found).map_err(Fault::corrupt)?;
@@ -151,7 +154,7 @@ impl Redis {
         }
         // Repeated, it finds nothing to delete any more, and the count would be too small: that does no harm.
         let answer =
-            self.link.run(&CLEAN_UP, &all, &arguments, deadline, true).await.map_err(Failure::fault)?;
+            self.nodes.run(&CLEAN_UP, &all, &arguments, deadline, true).await.map_err(Failure::fault)?;
         let deleted = rows::integer(&answer).map_err(Fault::corrupt)?;
         Ok(u64::try_from(deleted).unwrap_or(0))
     }

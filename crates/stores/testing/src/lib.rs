@@ -30,7 +30,7 @@ pub use etcd::EtcdServer;
 pub use local::{Local, Starter};
 pub use mariadb::MariadbServer;
 pub use postgres::PostgresServer;
-pub use redis::RedisServer;
+pub use redis::{RedisCluster, RedisServer};
 pub use zookeeper::ZooKeeperServer;
 
 use std::fmt;

@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::time::Instant;
 
-use crate::Trouble;
 use crate::local::{Local, log_to, output_of, starter};
-use crate::process::{READY_LIMIT, find, wait_until};
+use crate::process::{POLL, READY_LIMIT, find, free_port, wait_until};
+use crate::{Trouble, skip};
 
 /// The password of every server made here. It holds characters that a URL must escape.
 pub const PASSWORD: &str = "only/for:tests";
@@ -107,5 +108,85 @@ impl RedisServer {
     /// What it says.
     pub fn cli(&self, arguments: &[&str]) -> Result<String, Trouble> {
         self.programs.cli(self.port(), arguments)
+    }
+}
+
+/// The nodes of a Redis Cluster for one test, each with its share of the slots. Dropped, they end.
+#[derive(Debug)]
+pub struct RedisCluster {
+    /// The nodes, all primaries.
+    pub nodes: Vec<RedisServer>,
+}
+
+impl RedisCluster {
+    /// Starts as many nodes, at least three, and makes a cluster of them.
+    ///
+    /// # Errors
+    /// Redis 7 is not installed or does not start.
+    pub fn start(count: usize) -> Result<Self, Trouble> {
+        let mut nodes = Vec::new();
+        for _ in 0..count {
+            // Their own port, which otherwise is 10,000 above the other and may not exist.
+            let port = free_port()?.to_string();
+            let settings = [
+                "--cluster-enabled",
+                "yes",
+                "--cluster-node-timeout",
+                "2000",
+                "--cluster-port",
+                port.as_str(),
+            ];
+            nodes.push(RedisServer::start_with(&settings)?);
+        }
+        let cluster = Self { nodes };
+        let places: Vec<String> =
+            cluster.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+        if let Some(first) = cluster.nodes.first() {
+            let create = ["--cluster-yes", "--cluster", "create"].into_iter();
+            first.cli(&create.chain(places.iter().map(String::as_str)).collect::<Vec<_>>())?;
+        }
+        let begun = Instant::now();
+        while !cluster
+            .nodes
+            .iter()
+            .all(|node| node.cli(&["CLUSTER", "INFO"]).is_ok_and(|info| info.contains("cluster_state:ok")))
+        {
+            if begun.elapsed() > READY_LIMIT {
+                return Err(Trouble::Failed("the nodes make no cluster".to_owned()));
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(cluster)
+    }
+
+    /// The same for a test that is skipped, loudly, where Redis is not installed.
+    ///
+    /// # Panics
+    /// In CI when Redis is not installed, and everywhere when it is but does not start.
+    pub fn start_or_skip(test: &str, count: usize) -> Option<Self> {
+        Self::start(count).map_err(|trouble| skip(test, &trouble)).ok()
+    }
+
+    /// The address of the cluster, by its first nodes.
+    pub fn url(&self, named: usize) -> String {
+        let places: Vec<String> =
+            self.nodes.iter().take(named).map(|node| format!("127.0.0.1:{}", node.port())).collect();
+        format!("redis://:{PASSWORD_ESCAPED}@{}", places.join(","))
+    }
+
+    /// The node that has the slot of `key`, and another.
+    ///
+    /// # Errors
+    /// What they say.
+    pub fn owner_and_other(&self, key: &str) -> Result<(&RedisServer, &RedisServer), Trouble> {
+        let nobody = || Trouble::Failed(format!("no node has {key}"));
+        let mut other = None;
+        let mut owner = None;
+        for node in &self.nodes {
+            // Anybody else says whose it is.
+            let moved = node.cli(&["EXISTS", key])?.contains("MOVED");
+            *(if moved { &mut other } else { &mut owner }) = Some(node);
+        }
+        owner.zip(other).ok_or_else(nobody)
     }
 }
