@@ -83,33 +83,52 @@ impl Server {
         losses
     }
 
+    /// The same, and what a failover may lose.
+    pub(crate) fn risks(&self, wait_replicas: u32) -> Vec<String> {
+        let mut risks = self.losses();
+        let replicas = self.fact("connected_slaves");
+        if wait_replicas == 0 && !matches!(replicas, "" | "0") {
+            risks.push(format!(
+                "{replicas} replicas follow asynchronously: a failover loses the newest commits that were answered; add \
+                 ?wait_replicas=1 to the URL"
+            ));
+        }
+        risks
+    }
+
+    /// Whether it is a node of a cluster.
+    pub(crate) fn is_node(&self) -> bool {
+        self.fact("cluster_enabled") == "1"
+    }
+
     /// The whole report.
     pub(crate) fn examination(&self, wait_replicas: u32, tls: bool, password: bool) -> Examination {
         let (product, version) = self.name();
         let mut found = Examination::of(product, version);
-        for loss in self.losses() {
+        for loss in self.risks(wait_replicas) {
             found.may_lose_writes(loss);
-        }
-        let replicas = self.fact("connected_slaves");
-        if wait_replicas == 0 && !matches!(replicas, "" | "0") {
-            found.may_lose_writes(format!(
-                "{replicas} replicas follow asynchronously: a failover loses the newest commits that were answered; add \
-                 ?wait_replicas=1 to the URL"
-            ));
         }
         if self.fact("role") == "slave" {
             let text = "the server is a replica and takes no writes; name the primary";
             found.add(FindingLevel::Problem, FindingSubject::Setup, text);
         }
-        if self.fact("cluster_enabled") == "1" {
-            let text =
-                "the server is a node of a cluster: this store works only while the node has all slots";
-            found.add(FindingLevel::Warning, FindingSubject::Setup, text);
-        }
         let encrypt_by = (!tls).then_some("use rediss://");
         security::note(&mut found, (!password).then_some("password"), encrypt_by);
         found
     }
+}
+
+/// The other primaries that the answer of `CLUSTER NODES` names, as `host:port`: a line for each node, with its id, its
+/// address (`host:port@bus,name`) and its flags.
+pub(crate) fn other_primaries(nodes: &str) -> Vec<String> {
+    let primary = |line: &str| {
+        let mut words = line.split(' ');
+        let (_, address, flags) = (words.next()?, words.next()?, words.next()?);
+        let has = |flag: &str| flags.split(',').any(|found| found == flag);
+        let (place, _) = address.split_once('@')?;
+        (has("master") && !has("myself") && !has("fail") && !has("noaddr")).then(|| place.to_owned())
+    };
+    nodes.lines().filter_map(primary).collect()
 }
 
 /// The answer of `TIME`, seconds and microseconds, as a clock difference.
@@ -147,6 +166,15 @@ mod tests {
             assert!(server(aof, fsync, policy).examination(0, true, true).warns_of_lost_writes());
         }
         assert!(Server::default().losses()[0].contains("INFO is not allowed"));
+    }
+
+    #[test]
+    fn the_other_primaries_are_found() {
+        let nodes = "07c3 127.0.0.1:30004@31004,one slave e7d1 0 1426238317239 4 connected\n\
+                     67ed 127.0.0.1:30002@31002 master - 0 1426238316232 2 connected 5461-10922\n\
+                     292f 127.0.0.1:30003@31003 master,fail - 0 1426238318243 3 connected 10923-16383\n\
+                     e7d1 127.0.0.1:30001@31001 myself,master - 0 0 1 connected 0-5460\n";
+        assert_eq!(other_primaries(nodes), ["127.0.0.1:30002"]);
     }
 
     #[test]

@@ -204,16 +204,22 @@ impl Nodes {
         self.route(key, command, deadline, repeatable).await?.map_err(|e| fault::failure(&e))
     }
 
-    /// Sends a command about no key to the server asked first, which does no harm when it is done twice.
-    pub(crate) async fn ask_first(&self, command: &Cmd, deadline: Instant) -> Result<Value, Fault> {
+    /// Sends a command about no key, which does no harm when it is done twice, to a node; to the one asked first when none is
+    /// named.
+    pub(crate) async fn ask(
+        &self,
+        node: Option<&str>,
+        command: &Cmd,
+        deadline: Instant,
+    ) -> Result<Value, Fault> {
         let mut attempt = 1;
         loop {
-            let name = self.known().first.clone();
+            let name = node.map_or_else(|| self.known().first.clone(), str::to_owned);
             let link = self.node(&name).ok_or_else(|| Fault::unavailable("no server is named"))?;
             match link.once(command, false, deadline).await {
                 Ok(answered) => return answered.map_err(|e| fault::failure(&e).fault()),
                 Err(failure) => {
-                    let others = self.pass_over(&link);
+                    let others = self.pass_over(&link) && node.is_none();
                     let is_broken = matches!(failure, Failure::Broken(_));
                     let fault = failure.fault();
                     let again = is_broken || (others && fault::is_away(&fault));

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use emmer_store::document::declaration;
-use emmer_store::examine::Examination;
+use emmer_store::examine::{Examination, FindingLevel, FindingSubject};
 use emmer_store::keys::escape;
 use emmer_store::{CommitOutcome, Etag, Mutation, Result, Row, StoreErrorKind, StoredRow, TableDecl, Value};
 use emmer_store_keyvalue::outcome::committed;
@@ -14,7 +14,7 @@ use emmer_store_keyvalue::{Backend, Failure, Fault, KeyValue, Marks, Old, Scan, 
 use redis::Value as Answer;
 use tokio::time::Instant;
 
-use crate::durability::{Server, clock};
+use crate::durability::{Server, clock, other_primaries};
 use crate::keys;
 use crate::nodes::Nodes;
 use crate::place::Address;
@@ -54,10 +54,10 @@ impl fmt::Debug for Redis {
 }
 
 impl Redis {
-    /// What the server says about itself.
-    async fn server(&self) -> std::result::Result<Server, Fault> {
+    /// What a node says about itself, the one asked first when none is named.
+    async fn server(&self, node: Option<&str>) -> std::result::Result<Server, Fault> {
         let deadline = self.nodes.deadline();
-        let server = match self.nodes.ask_first(redis::cmd("INFO").arg("everything"), deadline).await {
+        let server = match self.nodes.ask(node, redis::cmd("INFO").arg("everything"), deadline).await {
             Ok(info) => Server::of_info(&rows::text(info).map_err(Fault::corrupt)?),
             // A user that may do what a store needs, and no more.
             Err(fault) if fault.detail.contains("no permissions to run") => return Ok(Server::default()),
@@ -65,16 +65,39 @@ impl Redis {
         };
         let mut config = redis::cmd("CONFIG");
         config.arg("GET").arg("appendfsync");
-        let fsync = self.nodes.ask_first(&config, deadline).await;
+        let fsync = self.nodes.ask(node, &config, deadline).await;
         let mut config = redis::cmd("CONFIG");
         config.arg("GET").arg("save");
-        let save = self.nodes.ask_first(&config, deadline).await;
+        let save = self.nodes.ask(node, &config, deadline).await;
         // Whom nobody allows to ask for settings gets by without.
         let texts = |answer: Answer| -> std::result::Result<Vec<String>, String> {
             rows::items(answer)?.into_iter().map(rows::text).collect()
         };
         let settings = [fsync, save].into_iter().flatten().filter_map(|a| texts(a).ok()).flatten();
         Ok(server.with_config(&settings.collect::<Vec<_>>()))
+    }
+
+    /// Adds what the other primaries of the cluster may lose.
+    async fn examine_others(&self, found: &mut Examination) {
+        let deadline = self.nodes.deadline();
+        let mut ask = redis::cmd("CLUSTER");
+        let answer = self.nodes.ask(None, ask.arg("NODES"), deadline).await;
+        let Some(nodes) = answer.ok().and_then(|nodes| rows::text(nodes).ok()) else {
+            let text = "the server is a node of a cluster whose others may not be asked for (CLUSTER NODES is not allowed)";
+            return found.add(FindingLevel::Note, FindingSubject::Permission, text);
+        };
+        for name in other_primaries(&nodes) {
+            match self.server(Some(&name)).await {
+                Ok(server) => server
+                    .risks(self.address.wait_replicas)
+                    .into_iter()
+                    .for_each(|risk| found.may_lose_writes(format!("{name}: {risk}"))),
+                Err(fault) => {
+                    let text = format!("{name}, a primary of the cluster, does not answer: {}", fault.detail);
+                    found.add(FindingLevel::Problem, FindingSubject::Setup, text);
+                }
+            }
+        }
     }
 
     /// Sends a command about `key` that does no harm when it is done twice.
@@ -192,7 +215,7 @@ impl Backend for Redis {
         let nodes = Nodes::new(address.clone());
         let redis = Self { address, nodes, marks: Marks::random(), registered: Mutex::default() };
         let name = &redis.address.place.name;
-        let server = redis.server().await.map_err(|fault| fault.at(name, "open"))?;
+        let server = redis.server(None).await.map_err(|fault| fault.at(name, "open"))?;
         for loss in server.losses() {
             tracing::warn!(store = name, "acknowledged commits may be lost: {loss}");
         }
@@ -325,10 +348,13 @@ impl Backend for Redis {
 
     async fn examine(&self) -> std::result::Result<Examination, Fault> {
         let password = self.address.place.password.is_some();
-        let server = self.server().await?;
+        let server = self.server(None).await?;
         let mut found = server.examination(self.address.wait_replicas, self.address.tls, password);
+        if server.is_node() {
+            self.examine_others(&mut found).await;
+        }
         let asked = SystemTime::now();
-        if let Ok(time) = self.nodes.ask_first(&redis::cmd("TIME"), self.nodes.deadline()).await {
+        if let Ok(time) = self.nodes.ask(None, &redis::cmd("TIME"), self.nodes.deadline()).await {
             let texts = rows::items(time).unwrap_or_default().into_iter().map(rows::text);
             let texts: std::result::Result<Vec<String>, String> = texts.collect();
             found.clock = texts.ok().and_then(|time| clock(asked, &time, SystemTime::now()));

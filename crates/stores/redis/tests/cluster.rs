@@ -26,10 +26,16 @@ async fn a_cluster_of_several_nodes_conforms() {
         must_commit(&store, &format!("p{n}"), all(1, 1_000 + n)).await;
     }
     assert_eq!(store.scan(&NUMBERS, "N", 1_000..=1_100, 100).await.unwrap().len(), 30);
+    assert!(!store.examine().await.unwrap().warns_of_lost_writes());
     for node in &cluster.nodes {
         let keys = node.cli(&["--scan", "--pattern", "emmer:{numbers/p*}"]).unwrap();
         assert!(!keys.trim().is_empty(), "a node has no partition");
     }
+    // What another node than the one that is named may lose is told too.
+    cluster.nodes[2].cli(&["CONFIG", "SET", "appendfsync", "everysec"]).unwrap();
+    let found = store.examine().await.unwrap();
+    let named = format!("127.0.0.1:{}: appendfsync is everysec", cluster.nodes[2].port());
+    assert!(found.warns_of_lost_writes() && found.findings[0].text.starts_with(&named), "{found:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
