@@ -1,6 +1,6 @@
 //! The SQL of MariaDB and MySQL.
 
-use emmer_store::ColumnType;
+use emmer_store::{Column, ColumnType};
 use emmer_store_relational::{Dialect, SqlType};
 
 /// Which of the two families a server is of.
@@ -74,7 +74,7 @@ impl Dialect for MySql {
         }
     }
 
-    fn table_options(&self) -> String {
+    fn table_options(&self, _: &[Column]) -> String {
         " ENGINE=InnoDB ROW_FORMAT=DYNAMIC".to_owned()
     }
 

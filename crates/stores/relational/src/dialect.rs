@@ -1,6 +1,6 @@
 //! What one server's SQL does its own way.
 
-use emmer_store::ColumnType;
+use emmer_store::{Column, ColumnType};
 
 /// What a column of a table holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +40,10 @@ pub trait Dialect {
         self.declared_type(SqlType::Key(100))
     }
 
-    /// What stands behind the closing parenthesis of a `CREATE TABLE`, with the space before it.
-    fn table_options(&self) -> String {
+    /// What stands behind the closing parenthesis of a `CREATE TABLE` of these columns beside keys and etag, with the
+    /// space before it.
+    fn table_options(&self, columns: &[Column]) -> String {
+        let _ = columns;
         String::new()
     }
 

@@ -30,7 +30,7 @@ pub fn create_meta(dialect: &dyn Dialect) -> String {
     let [meta, name, value] = [META, "name", "value"].map(|n| quoted(dialect, n));
     let key = dialect.meta_name_type();
     let number = dialect.declared_type(SqlType::Etag);
-    let options = dialect.table_options();
+    let options = dialect.table_options(&[]);
     format!(
         "CREATE TABLE {meta} ({name} {key} NOT NULL, {value} {number} NOT NULL, PRIMARY KEY ({name})){options}"
     )
@@ -64,7 +64,7 @@ pub fn create(dialect: &dyn Dialect, decl: &TableDecl) -> Vec<String> {
             format!("{} {}{not_null}, ", quoted(dialect, name), dialect.declared_type(sql_type))
         })
         .collect();
-    let options = dialect.table_options();
+    let options = dialect.table_options(decl.columns);
     let create = format!("CREATE TABLE {table} ({columns}PRIMARY KEY ({partition}, {row})){options}");
     let indexed = decl.columns.iter().filter(|c| c.indexed).map(|c| create_index(dialect, decl, c));
     std::iter::once(create).chain(indexed).collect()

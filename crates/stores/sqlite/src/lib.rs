@@ -8,8 +8,9 @@
 //!   When the whole host loses power the newest commits may be gone, the file stays whole; `?synchronous=full`
 //!   makes every commit wait for the disk.
 //! * **Cost**: one thread writes and puts commits that wait together into one transaction; two threads read and
-//!   never wait for the writer. No async runtime is needed.
+//!   never wait for the writer.
 
+mod dialect;
 mod fault;
 mod operations;
 mod place;

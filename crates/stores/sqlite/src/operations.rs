@@ -4,12 +4,14 @@ use std::ops::RangeInclusive;
 
 use emmer_core::Timestamp;
 use emmer_store::{CommitOutcome, Mutation, Row, StoreErrorKind, StoredRow, TableDecl, Value};
+use emmer_store_relational::{etags, statements, stored_row};
 use rusqlite::{CachedStatement, OptionalExtension, params};
 
+use crate::dialect::Sqlite;
 use crate::fault::Fault;
 use crate::session::Session;
 use crate::sql::{self, TableSql};
-use crate::values::{Parameter, etag_number, etag_text, stored_row};
+use crate::values::{Parameter, RowCells};
 
 pub(crate) fn read_partition(
     session: &mut Session,
@@ -18,7 +20,7 @@ pub(crate) fn read_partition(
 ) -> Result<Vec<StoredRow>, Fault> {
     // One statement is one snapshot.
     let sql = session.sql(decl);
-    let mut statement = session.conn.prepare_cached(&sql.read_partition)?;
+    let mut statement = session.conn.prepare_cached(&sql.shared.read_partition)?;
     let found = statement.query([partition])?;
     collect(decl, found)
 }
@@ -30,9 +32,9 @@ pub(crate) fn read_row(
     row_key: &str,
 ) -> Result<Option<StoredRow>, Fault> {
     let sql = session.sql(decl);
-    let mut statement = session.conn.prepare_cached(&sql.read_row)?;
+    let mut statement = session.conn.prepare_cached(&sql.shared.read_row)?;
     let mut found = statement.query([partition, row_key])?;
-    found.next()?.map(|row| stored_row(decl, row)).transpose()
+    found.next()?.map(|found| row(decl, found)).transpose()
 }
 
 pub(crate) fn scan(
@@ -43,7 +45,7 @@ pub(crate) fn scan(
     limit: usize,
 ) -> Result<Vec<StoredRow>, Fault> {
     let (start, end) = (*range.start(), *range.end());
-    let sql = session.sql(decl).scan(column, start > end);
+    let sql = session.sql(decl).shared.scan(&Sqlite, column, start > end);
     let mut statement = session.conn.prepare_cached(&sql)?;
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let found = statement.query([start, end, limit])?;
@@ -52,10 +54,14 @@ pub(crate) fn scan(
 
 fn collect(decl: &TableDecl, mut found: rusqlite::Rows<'_>) -> Result<Vec<StoredRow>, Fault> {
     let mut rows = Vec::new();
-    while let Some(row) = found.next()? {
-        rows.push(stored_row(decl, row)?);
+    while let Some(found) = found.next()? {
+        rows.push(row(decl, found)?);
     }
     Ok(rows)
+}
+
+fn row(decl: &TableDecl, found: &rusqlite::Row<'_>) -> Result<StoredRow, Fault> {
+    stored_row(decl, &RowCells(found)).map_err(|detail| Fault::new(StoreErrorKind::Corrupt, detail))
 }
 
 /// All conditions are looked at before the first write, so that a conflict leaves the transaction, which it may share
@@ -66,6 +72,7 @@ pub(crate) fn commit(
     decl: &'static TableDecl,
     partition: &str,
     mutations: &[Mutation],
+    new_etag: i64,
 ) -> Result<CommitOutcome, Fault> {
     let sql = session.sql(decl);
     for (at, mutation) in mutations.iter().enumerate().skip(1) {
@@ -77,8 +84,7 @@ pub(crate) fn commit(
             return Ok(CommitOutcome::Conflict(if first_holds { at } else { 0 }));
         }
     }
-    let new_etag = session.next_etag()?;
-    let shown = etag_text(new_etag);
+    let shown = etags::text(new_etag);
     let mut etags = Vec::with_capacity(mutations.len());
     for (at, mutation) in mutations.iter().enumerate() {
         let write = Write { session, sql: &sql, decl, partition, new_etag };
@@ -108,7 +114,7 @@ fn holds(session: &Session, sql: &TableSql, partition: &str, mutation: &Mutation
         Mutation::Delete { etag: None, .. } => now.is_some(),
         Mutation::Replace { etag, .. }
         | Mutation::Delete { etag: Some(etag), .. }
-        | Mutation::Check { etag, .. } => now.is_some() && now == etag_number(etag),
+        | Mutation::Check { etag, .. } => now.is_some() && now == etags::number(etag),
     })
 }
 
@@ -128,7 +134,7 @@ impl Write<'_> {
             Mutation::Insert { row } => self.bound(&sql.insert, row)?.raw_execute()?,
             Mutation::Upsert { row } => self.bound(&sql.upsert, row)?.raw_execute()?,
             Mutation::Replace { row, etag } => {
-                let Some(etag) = etag_number(etag) else { return Ok(false) };
+                let Some(etag) = etags::number(etag) else { return Ok(false) };
                 let mut statement = self.bound(&sql.replace, row)?;
                 statement.raw_bind_parameter(sql::expected_etag(self.decl), etag)?;
                 statement.raw_execute()?
@@ -137,7 +143,7 @@ impl Write<'_> {
                 conn.prepare_cached(&sql.delete)?.execute([self.partition, row_key])?
             }
             Mutation::Delete { row_key, etag: Some(etag) } => {
-                let Some(etag) = etag_number(etag) else { return Ok(false) };
+                let Some(etag) = etags::number(etag) else { return Ok(false) };
                 conn.prepare_cached(&sql.delete_if)?.execute(params![self.partition, row_key, etag])?
             }
             Mutation::Check { .. } => return holds(self.session, sql, self.partition, mutation),
@@ -167,7 +173,7 @@ pub(crate) fn touch(
     column: &str,
     value: &Value,
 ) -> Result<bool, Fault> {
-    let mut statement = session.conn.prepare_cached(&sql::touch(decl, column))?;
+    let mut statement = session.conn.prepare_cached(&statements::touch(&Sqlite, decl, column))?;
     Ok(statement.execute(params![partition, row_key, Parameter(Some(value))])? == 1)
 }
 
@@ -176,9 +182,9 @@ pub(crate) fn append(
     decl: &'static TableDecl,
     partition: &str,
     rows: &[Row],
+    new_etag: i64,
 ) -> Result<(), Fault> {
     let sql = session.sql(decl);
-    let new_etag = session.next_etag()?;
     for row in rows {
         let write = Write { session, sql: &sql, decl, partition, new_etag };
         write.bound(&sql.insert, row)?.raw_execute()?;

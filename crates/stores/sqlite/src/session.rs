@@ -1,11 +1,11 @@
-//! One connection: how it is opened, its statements, its etags.
+//! One connection: how it is opened, its statements.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use emmer_store::{StoreErrorKind, TableDecl};
-use rusqlite::{Connection, OpenFlags, OptionalExtension};
+use rusqlite::{Connection, OpenFlags};
 
 use crate::fault::Fault;
 use crate::place::Place;
@@ -16,9 +16,6 @@ const BUSY_STEP: Duration = Duration::from_micros(100);
 const BUSY_STEPS_MAX: i32 = 50;
 /// How often a new file is asked to become a WAL file while others do the same.
 const WAL_RETRIES_MAX: u32 = 200;
-/// The bits of an etag that count the commits of one writer; a writer that used them up takes a new number. The other
-/// 31 bits count writers.
-const COMMIT_BITS: u32 = 32;
 /// The most distinct statements one connection keeps prepared.
 const STATEMENTS_MAX: usize = 256;
 
@@ -26,8 +23,6 @@ const STATEMENTS_MAX: usize = 256;
 pub(crate) struct Session {
     pub(crate) conn: Connection,
     tables: BTreeMap<&'static str, (&'static TableDecl, Arc<TableSql>)>,
-    /// The next etag and the end of this writer's range; none until the first commit.
-    etags: Option<(i64, i64)>,
 }
 
 impl Session {
@@ -53,7 +48,7 @@ impl Session {
         if read_only {
             conn.execute_batch("PRAGMA query_only = ON;")?;
         }
-        Ok(Self { conn, tables: BTreeMap::new(), etags: None })
+        Ok(Self { conn, tables: BTreeMap::new() })
     }
 
     /// The statements of a table.
@@ -66,31 +61,6 @@ impl Session {
                 sql
             }
         }
-    }
-
-    /// An etag no commit ever had, in this file, by any process: the number of this writer, counted in the file once,
-    /// and the number of its commit. Call it inside a write transaction only.
-    pub(crate) fn next_etag(&mut self) -> Result<i64, Fault> {
-        let (next, end) = match self.etags {
-            Some((next, end)) if next < end => (next, end),
-            _ => {
-                let sql = "UPDATE emmer_meta SET \"Value\" = \"Value\" + 1 WHERE \"Name\" = 'writers' RETURNING \"Value\"";
-                let writer: Option<i64> =
-                    self.conn.prepare_cached(sql)?.query_row([], |row| row.get(0)).optional()?;
-                let start = writer.and_then(|n| n.checked_mul(1 << COMMIT_BITS)).filter(|n| *n > 0);
-                let start = start.ok_or_else(|| {
-                    Fault::new(StoreErrorKind::Corrupt, format!("emmer_meta counts {writer:?} writers"))
-                })?;
-                (start, start.saturating_add((1 << COMMIT_BITS) - 1))
-            }
-        };
-        self.etags = Some((next + 1, end));
-        Ok(next)
-    }
-
-    /// The transaction is rolled back, and with it perhaps this writer's number.
-    pub(crate) fn forget_etags(&mut self) {
-        self.etags = None;
     }
 
     /// Runs a statement without parameters or answer.

@@ -13,6 +13,7 @@ use emmer_store::{
     BoxFuture, CommitOutcome, Contention, Examination, FindingLevel, FindingSubject, Mutation, Result, Row,
     StoreError, StoreErrorKind, StoredRow, SystemStore, TableDecl, Value,
 };
+use emmer_store_relational::Etags;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
@@ -37,6 +38,7 @@ pub struct SqliteStore {
     next_reader: AtomicUsize,
     writing: Option<JoinHandle<()>>,
     reading: Vec<JoinHandle<()>>,
+    etags: Etags,
     contention: Contention,
     full_sync: bool,
 }
@@ -69,8 +71,8 @@ impl SqliteStore {
             next_reader: AtomicUsize::new(0),
             writing: None,
             reading: Vec::with_capacity(READERS),
-            // Every such hasher begins with random keys.
-            contention: Contention::new(RandomState::new().hash_one(0)),
+            etags: Etags::new(random()),
+            contention: Contention::new(random()),
             full_sync: place.full_sync,
         };
         let at_open = |fault: Fault| fault.at(&name, "open".to_owned());
@@ -146,6 +148,11 @@ impl SqliteStore {
     }
 }
 
+/// Every such hasher begins with random keys.
+fn random() -> u64 {
+    RandomState::new().hash_one(0)
+}
+
 fn gone() -> Fault {
     Fault::new(StoreErrorKind::Unavailable, "the store's thread has ended")
 }
@@ -180,13 +187,14 @@ impl SystemStore for SqliteStore {
                 self.checked(validate::table(table), operation)?;
             }
             let wanted = tables.to_vec();
-            let missing = self.read(operation, move |session| tables::look(&session.conn, &wanted)).await?;
-            if missing.is_empty() {
+            let is_all_there =
+                self.read(operation, move |session| tables::is_all_there(&session.conn, &wanted)).await?;
+            if is_all_there {
                 // The usual start: nobody waits for the write lock.
                 return Ok(());
             }
             let wanted = tables.to_vec();
-            let end = self.write(move |session| tables::ensure(session, &wanted)).await;
+            let end = self.write(move |session| tables::ensure(&session.conn, &wanted)).await;
             self.settled(end, operation)
         })
     }
@@ -246,8 +254,8 @@ impl SystemStore for SqliteStore {
             let operation = || format!("commit {}/{partition}", table.name);
             self.checked(validate::commit(table, partition, &mutations), operation)?;
             let (owned, mutations) = (partition.to_owned(), Arc::new(mutations));
-            let (ours, begun) = (mutations.clone(), Instant::now());
-            let work = move |session: &mut Session| operations::commit(session, table, &owned, &ours);
+            let (ours, etag, begun) = (mutations.clone(), self.etags.next(), Instant::now());
+            let work = move |session: &mut Session| operations::commit(session, table, &owned, &ours, etag);
             let error = |fault: Fault| -> StoreError { fault.at(&self.name, operation()) };
             match self.write(work).await {
                 End::Done(outcome) => {
@@ -297,8 +305,8 @@ impl SystemStore for SqliteStore {
         Box::pin(async move {
             let operation = || format!("append {}/{partition}", table.name);
             self.checked(validate::append(table, partition, &rows), operation)?;
-            let owned = partition.to_owned();
-            let work = move |session: &mut Session| operations::append(session, table, &owned, &rows);
+            let (owned, etag) = (partition.to_owned(), self.etags.next());
+            let work = move |session: &mut Session| operations::append(session, table, &owned, &rows, etag);
             let end = self.write(work).await;
             self.settled(end, operation)
         })

@@ -1,12 +1,9 @@
 //! Values into statements and out of rows.
 
-use std::sync::Arc;
-
-use emmer_core::Timestamp;
-use emmer_store::{ColumnType, Etag, Row, StoreErrorKind, StoredRow, TableDecl, Value};
+use emmer_store::Value;
+use emmer_store_relational::Cells;
+use emmer_store_relational::rows::list_to_json;
 use rusqlite::types::{ToSql, ToSqlOutput, ValueRef};
-
-use crate::fault::Fault;
 
 /// A value, or null, as a parameter. Borrows everything but lists.
 pub(crate) struct Parameter<'a>(pub(crate) Option<&'a Value>);
@@ -20,8 +17,8 @@ impl ToSql for Parameter<'_> {
             Some(Value::Time(at)) => ToSqlOutput::Borrowed(ValueRef::Integer(at.as_millis())),
             Some(Value::Bytes(bytes)) => ToSqlOutput::Borrowed(ValueRef::Blob(bytes)),
             Some(Value::List(items)) => {
-                let json = serde_json::to_string(items)
-                    .map_err(|e| rusqlite::Error::ToSqlConversionFailure(Box::new(e)))?;
+                let json =
+                    list_to_json(items).map_err(|e| rusqlite::Error::ToSqlConversionFailure(e.into()))?;
                 ToSqlOutput::Owned(rusqlite::types::Value::Text(json))
             }
         })
@@ -29,52 +26,50 @@ impl ToSql for Parameter<'_> {
 }
 
 /// The row a `SELECT row key, etag, columns...` stands on.
-pub(crate) fn stored_row(decl: &TableDecl, found: &rusqlite::Row<'_>) -> Result<StoredRow, Fault> {
-    let key = text(found.get_ref(0)?, decl.row_key)?;
-    let mut columns = Vec::with_capacity(decl.columns.len());
-    let etag: i64 = found.get(1)?;
-    for (i, column) in decl.columns.iter().enumerate() {
-        let content = found.get_ref(i + 2)?;
-        if content != ValueRef::Null {
-            columns.push((column.name, value(column.column_type, content, column.name)?));
+pub(crate) struct RowCells<'a>(pub(crate) &'a rusqlite::Row<'a>);
+
+impl RowCells<'_> {
+    /// What `take` makes of a cell, none of a null.
+    fn cell<'c, T>(
+        &'c self,
+        at: usize,
+        take: impl FnOnce(ValueRef<'c>) -> Option<T>,
+    ) -> Result<Option<T>, String> {
+        match self.0.get_ref(at).map_err(|e| e.to_string())? {
+            ValueRef::Null => Ok(None),
+            found => take(found).map(Some).ok_or_else(|| format!("holds {}", found.data_type())),
         }
     }
-    Ok(StoredRow { row: Row::of(key, columns), etag: etag_text(etag) })
 }
 
-fn value(column_type: ColumnType, content: ValueRef<'_>, column: &str) -> Result<Value, Fault> {
-    Ok(match (column_type, content) {
-        (ColumnType::Text, content) => Value::Text(text(content, column)?.into()),
-        (ColumnType::Int, ValueRef::Integer(n)) => Value::Int(n),
-        (ColumnType::Time, ValueRef::Integer(ms)) => Value::Time(Timestamp::from_millis(ms)),
-        (ColumnType::Bytes, ValueRef::Blob(bytes)) => Value::Bytes(bytes.into()),
-        (ColumnType::List, content) => {
-            let items: Vec<Arc<str>> = serde_json::from_str(text(content, column)?)
-                .map_err(|e| corrupt(column, &format!("is no JSON list of texts: {e}")))?;
-            Value::List(items)
-        }
-        (_, other) => return Err(corrupt(column, &format!("holds {}", other.data_type()))),
-    })
-}
-
-fn text<'a>(content: ValueRef<'a>, column: &str) -> Result<&'a str, Fault> {
-    match content {
-        ValueRef::Text(bytes) => str::from_utf8(bytes).map_err(|_| corrupt(column, "is no UTF-8")),
-        other => Err(corrupt(column, &format!("holds {}", other.data_type()))),
+impl Cells for RowCells<'_> {
+    fn text(&self, at: usize) -> Result<Option<&str>, String> {
+        let bytes = self.cell(at, |found| match found {
+            ValueRef::Text(bytes) => Some(bytes),
+            _ => None,
+        })?;
+        bytes.map(str::from_utf8).transpose().map_err(|_| "is no UTF-8".to_owned())
     }
-}
 
-fn corrupt(column: &str, what: &str) -> Fault {
-    Fault::new(StoreErrorKind::Corrupt, format!("column {column} {what}"))
-}
+    fn int(&self, at: usize) -> Result<Option<i64>, String> {
+        self.cell(at, |found| match found {
+            ValueRef::Integer(n) => Some(n),
+            _ => None,
+        })
+    }
 
-/// An etag as the contract shows it.
-pub(crate) fn etag_text(etag: i64) -> Etag {
-    etag.to_string().into()
-}
+    fn time(&self, at: usize) -> Result<Option<i64>, String> {
+        self.int(at)
+    }
 
-/// An etag as SQLite keeps it; none for a text this store never gave out. The text must be the one spelling of its
-/// number: an etag is equal only to itself.
-pub(crate) fn etag_number(etag: &str) -> Option<i64> {
-    etag.parse().ok().filter(|n: &i64| n.to_string() == etag)
+    fn bytes(&self, at: usize) -> Result<Option<&[u8]>, String> {
+        self.cell(at, |found| match found {
+            ValueRef::Blob(bytes) => Some(bytes),
+            _ => None,
+        })
+    }
+
+    fn json(&self, at: usize) -> Result<Option<&str>, String> {
+        self.text(at)
+    }
 }

@@ -134,7 +134,6 @@ fn end_all(batch: Vec<Box<dyn WriteJob>>, end: &End<()>) {
 }
 
 fn roll_back(session: &mut Session) {
-    session.forget_etags();
     if !session.conn.is_autocommit() {
         // A rollback that fails leaves the transaction open; the next BEGIN then fails and says so.
         let _ = session.execute("ROLLBACK");
