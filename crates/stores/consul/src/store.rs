@@ -66,6 +66,8 @@ impl Consul {
 impl Backend for Consul {
     /// One transaction each, at least an operation for a row.
     const APPEND_ROWS: usize = 30;
+    /// Here those who lose cost the winner's reads time as well: a consistent read waits for the commits before it.
+    const LOSER_WAITS: Duration = Duration::from_millis(800);
 
     async fn connect(url: &str) -> Result<Self> {
         let client = Client::new(url, std::env::var("CONSUL_HTTP_TOKEN").ok())?;

@@ -10,7 +10,7 @@ use emmer_test_servers::consul::TOKEN;
 use emmer_test_servers::store;
 use emmer_test_servers::suite::rows::{NUMBERS, cluster, must_commit, row, silo};
 use emmer_test_servers::suite::{self, Store};
-use emmer_test_servers::{ConsulServer, process, skip};
+use emmer_test_servers::{Certificates, ConsulServer, process, skip};
 
 const STORE: Store = store!(ConsulStore);
 
@@ -43,6 +43,40 @@ async fn bad_addresses_and_tokens_are_refused_without_the_token() {
     let replace = vec![Mutation::Replace { row: row("r", 2), etag: before[0].etag.clone() }];
     let error = reader.commit(&NUMBERS, "p", replace).await.unwrap_err();
     assert!(error.kind == Refused && error.detail.contains("ermission denied"), "{error}");
+}
+
+#[tokio::test]
+async fn tls_is_spoken_with_whom_the_operator_trusts() {
+    use StoreErrorKind::Refused;
+    let folder = tempfile::TempDir::new().unwrap();
+    let certificates = match Certificates::new(folder.path()) {
+        Ok(certificates) => certificates,
+        Err(trouble) => return skip("tls_is_spoken", &trouble),
+    };
+    let port = process::free_port().unwrap();
+    // Beside the plain port, by which the test waits for it.
+    let encrypted = format!(
+        "ports {{ https = {port} }} cert_file = {:?} key_file = {:?}",
+        certificates.certificate, certificates.key
+    );
+    let Some(server) = ConsulServer::start_with_or_skip("tls_is_spoken", &["-hcl", &encrypted]) else {
+        return;
+    };
+    let trusting = format!("consul://127.0.0.1:{port}?ca_file={}", certificates.authority.display());
+    // Somebody else's authority.
+    let other = tempfile::TempDir::new().unwrap();
+    let other = Certificates::new(other.path()).unwrap().authority;
+    let cases = [
+        (format!("consul://127.0.0.1:{port}?tls=true&token=s3cret"), Refused, "certificate"),
+        (
+            format!("consul://127.0.0.1:{port}?ca_file={}&token=s3cret", other.display()),
+            Refused,
+            "certificate",
+        ),
+        (format!("consul://127.0.0.1:{port}?token=s3cret"), Refused, "HTTP"),
+        (format!("consul://127.0.0.1:{}?tls=true&token=s3cret", server.port()), Refused, ""),
+    ];
+    suite::refused::untrusted(STORE, &trusting, &cases).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

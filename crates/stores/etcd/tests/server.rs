@@ -107,12 +107,8 @@ async fn tls_is_spoken_with_whom_the_operator_trusts() {
         return;
     };
     let trusting = format!("etcd://127.0.0.1:{port}?ca_file={}", path(&certificates.authority));
-    let store = STORE.patient(&trusting).await;
-    store.ensure_tables(&[&NUMBERS]).await.unwrap();
-    must_commit(&store, "p", all(3, 7)).await;
-    assert!(!store.examine().await.unwrap().findings.iter().any(|f| f.text.contains("not encrypted")));
     let cases = [(format!("etcd://127.0.0.1:{port}?tls=true"), StoreErrorKind::Refused, "certificate")];
-    suite::refused::addresses(STORE, &cases).await;
+    suite::refused::untrusted(STORE, &trusting, &cases).await;
 }
 
 #[tokio::test]

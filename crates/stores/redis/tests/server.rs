@@ -62,18 +62,13 @@ async fn tls_is_spoken_with_whom_the_operator_trusts() {
     let Some(_server) = start("tls_is_spoken", &settings) else { return };
     let good = format!("rediss://:only%2Ffor%3Atests@127.0.0.1:{port}");
     let trusting = format!("{good}?ca_file={}", path(&certificates.authority));
-    let store = STORE.patient(&trusting).await;
-    store.ensure_tables(&[&NUMBERS]).await.unwrap();
-    must_commit(&store, "p", all(3, 7)).await;
-    assert_eq!(same_number(&store.read_partition(&NUMBERS, "p").await.unwrap(), 3), 7);
-    assert!(!store.examine().await.unwrap().findings.iter().any(|f| f.text.contains("not encrypted")));
     let cases = [
         (good, Refused, "certificate"),
         (format!("redis://:s3cret@127.0.0.1:{port}?timeout_ms=1000"), Unavailable, ""),
         // It waits for the end of a line that never comes.
         (format!("rediss://:s3cret@127.0.0.1:{}?timeout_ms=1000", plain.port()), Unavailable, "timed out"),
     ];
-    suite::refused::addresses(STORE, &cases).await;
+    suite::refused::untrusted(STORE, &trusting, &cases).await;
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 use emmer_store::StoreErrorKind;
 use futures_util::FutureExt;
 
-use super::rows::NUMBERS;
+use super::rows::{NUMBERS, all, must_commit, same_number};
 use super::{Store, with};
 
 /// Longer than anything here may take; a test must not hang. (A store gives up within 5 s; a loaded machine may not.)
@@ -29,6 +29,21 @@ pub async fn addresses(store: Store, cases: &[(String, StoreErrorKind, &str)]) {
         let is_secret = |word: &str| text.contains(word);
         assert!(![PASSWORD, "only/for", "only%2Ffor", "only-for"].into_iter().any(is_secret), "{text}");
     }
+}
+
+/// The store of `trusting`, a URL that names the authority of the server's certificate, works and does not say that its connection
+/// is not encrypted; the `others` are refused as [`addresses`] are.
+///
+/// # Panics
+/// It is otherwise.
+pub async fn untrusted(store: Store, trusting: &str, others: &[(String, StoreErrorKind, &str)]) {
+    let opened = store.patient(trusting).await;
+    opened.ensure_tables(&[&NUMBERS]).await.unwrap();
+    must_commit(&opened, "p", all(3, 7)).await;
+    assert_eq!(same_number(&opened.read_partition(&NUMBERS, "p").await.unwrap(), 3), 7);
+    let found = opened.examine().await.unwrap();
+    assert!(!found.findings.iter().any(|finding| finding.text.contains("not encrypted")), "{found:?}");
+    addresses(store, others).await;
 }
 
 /// A server that accepts connections and never says anything is unavailable. `url_at` gives the URL for a port of
