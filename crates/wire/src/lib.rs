@@ -43,7 +43,7 @@ pub use handshake::{
 };
 pub use request::{
     CallChain, ChainLink, ChainTooLong, RequestFlags, RequestHead, RequestHeader, decode_request,
-    encode_request, encode_request_head, read_request,
+    encode_request, encode_request_head, read_request, set_correlation,
 };
 pub use response::{
     Failure, FailureCode, ResponseHeader, ResponseStatus, decode_failure, decode_response, encode_failure,

@@ -8,7 +8,7 @@ use emmer_core::GrainId;
 use emmer_core::limits::CALL_CHAIN_MAX;
 
 use crate::error::{HeaderError, check_key};
-use crate::frame::{FrameKind, append};
+use crate::frame::{FRAME_PREFIX_BYTES, FrameKind, append};
 use crate::ident::{grain, key_kind, put_key, read_key};
 use crate::read::Reader;
 use crate::staged::Staged;
@@ -228,6 +228,14 @@ pub fn encode_request_head<E>(
         put_header(out, header);
         body(out)
     })
+}
+
+/// Sets the correlation of a Request frame, prefix included, that was encoded before its number was known (with any but 0).
+pub fn set_correlation(frame: &mut [u8], correlation: u64) {
+    const AT: usize = FRAME_PREFIX_BYTES + 1;
+    if let Some(field) = frame.get_mut(AT..AT + 8) {
+        field.copy_from_slice(&correlation.to_le_bytes());
+    }
 }
 
 fn put_header(out: &mut BytesMut, header: &RequestHead<'_>) {

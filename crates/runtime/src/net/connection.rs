@@ -1,6 +1,7 @@
 //! One connection: callers encode into its outgoing buffer themselves and wait in its slab of pending calls; no
 //! message is handed from task to task.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use emmer_core::SiloAddress;
 use emmer_wire::{
     CodecError, ConnectionLimits, FailureCode, GoodbyeCode, PeerKind, RequestFlags, RequestHead,
     encode_credit, encode_failure, encode_goodbye, encode_request_head, encode_system, frame_fits,
+    set_correlation,
 };
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -86,12 +88,47 @@ pub(super) struct Shared {
     told: u64,
 }
 
+impl Shared {
+    fn queue_request(&mut self, frame: &[u8]) {
+        self.out.extend_from_slice(frame);
+        self.sent += frame.len() as u64;
+    }
+}
+
+/// A frame on its way into a connection's buffer, in memory that this thread uses again.
+struct Frame(BytesMut);
+
+/// A thread keeps so much room for the next frame.
+const KEPT_FRAME_BYTES_MAX: usize = 64 << 10;
+
+thread_local! {
+    static FRAME: Cell<BytesMut> = Cell::new(BytesMut::new());
+}
+
+impl Frame {
+    /// An empty one.
+    fn take() -> Self {
+        Self(FRAME.take())
+    }
+}
+
+impl Drop for Frame {
+    fn drop(&mut self) {
+        if self.0.capacity() <= KEPT_FRAME_BYTES_MAX {
+            self.0.clear();
+            FRAME.set(std::mem::take(&mut self.0));
+        }
+    }
+}
+
 /// A connection to a silo or a client.
 pub(crate) struct Connection {
     pub(crate) peer: PeerKind,
     /// The other half, until the driver takes it.
     pub(super) reading: Mutex<Option<OwnedReadHalf>>,
     pub(super) shared: Mutex<Shared>,
+    /// How many calls have their answer, which their caller has not taken yet; changed under the lock.
+    pub(super) answered: AtomicU32,
     /// What the peer accepts.
     peer_limits: ConnectionLimits,
     /// What this side accepts.
@@ -133,6 +170,7 @@ impl Connection {
                 processed: 0,
                 told: 0,
             }),
+            answered: AtomicU32::new(0),
             peer_limits,
             limits,
             outgoing_bytes_max,
@@ -198,15 +236,15 @@ impl Connection {
         deadline: CoarseInstant,
         body: impl FnOnce(&mut BytesMut) -> Result<(), CodecError>,
     ) -> Result<Correlation, SendError> {
+        // Until the slot is known; see below.
+        head.correlation = 1;
+        let mut frame = self.encode(&head, body)?;
         let waker = waker.clone();
         let mut shared = self.shared.lock();
         self.admit(&shared)?;
         let correlation = shared.pending.begin(waker, deadline).map_err(SendError::Full)?;
-        head.correlation = correlation.as_u64();
-        if let Err(e) = self.queue_request(&mut shared, &head, body) {
-            shared.pending.give_up(correlation);
-            return Err(e);
-        }
+        set_correlation(&mut frame.0, correlation.as_u64());
+        shared.queue_request(&frame.0);
         // Nobody else has anything on the way: a system call here is cheaper than waking the driver.
         let lone = shared.pending.live() == 1;
         self.flush(shared, lone);
@@ -222,6 +260,7 @@ impl Connection {
     ) -> Poll<Result<Answer, Lost>> {
         let mut shared = self.shared.lock();
         if let Some(answer) = shared.pending.poll(call, waker, body) {
+            self.answered.store(shared.pending.answered(), Ordering::Relaxed);
             return Poll::Ready(Ok(answer));
         }
         let Some(lost) = shared.lost.clone() else { return Poll::Pending };
@@ -231,7 +270,9 @@ impl Connection {
 
     /// Gives a call up; a late answer is ignored.
     pub(crate) fn give_up(&self, call: Correlation) {
-        self.shared.lock().pending.give_up(call);
+        let mut shared = self.shared.lock();
+        shared.pending.give_up(call);
+        self.answered.store(shared.pending.answered(), Ordering::Relaxed);
     }
 
     /// As [`begin`](Self::begin), as a future that owns its connection and its answer.
@@ -253,9 +294,10 @@ impl Connection {
     ) -> Result<(), SendError> {
         head.correlation = 0;
         head.flags = head.flags | RequestFlags::ONE_WAY;
+        let frame = self.encode(&head, body)?;
         let mut shared = self.shared.lock();
         self.admit(&shared)?;
-        self.queue_request(&mut shared, &head, body)?;
+        shared.queue_request(&frame.0);
         self.flush(shared, false);
         Ok(())
     }
@@ -280,21 +322,21 @@ impl Connection {
         Ok(())
     }
 
-    fn queue_request(
+    /// The call as a frame. Made before the connection is locked: callers on other threads wait for a copy, not for
+    /// somebody's `Serialize`.
+    fn encode(
         &self,
-        shared: &mut Shared,
         head: &RequestHead<'_>,
         body: impl FnOnce(&mut BytesMut) -> Result<(), CodecError>,
-    ) -> Result<(), SendError> {
-        let appended =
-            encode_request_head(&mut shared.out, head, body).map_err(|e| SendError::Codec(e.to_string()))?;
-        if !frame_fits(appended, self.peer_limits.frame_bytes_max) {
-            let kept = shared.out.len() - appended;
-            shared.out.truncate(kept);
-            return Err(SendError::TooLarge(appended));
+    ) -> Result<Frame, SendError> {
+        let mut frame = Frame::take();
+        let bytes =
+            encode_request_head(&mut frame.0, head, body).map_err(|e| SendError::Codec(e.to_string()))?;
+        if frame_fits(bytes, self.peer_limits.frame_bytes_max) {
+            Ok(frame)
+        } else {
+            Err(SendError::TooLarge(bytes))
         }
-        shared.sent += appended as u64;
-        Ok(())
     }
 
     /// Sends a message between runtimes. Dropped when the peer does not drain its connection.

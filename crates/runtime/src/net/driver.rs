@@ -15,7 +15,8 @@ use tokio::net::tcp::OwnedReadHalf;
 
 use super::connection::{Connection, Lost};
 
-/// How much is read at once: grows while reads fill their room, shrinks when they do not.
+/// How much is read at once: grows while reads fill their room, shrinks when they leave most of it empty. What usually
+/// comes together is so read together.
 const READ_BYTES_MIN: usize = 4 << 10;
 /// The most that is read at once.
 const READ_BYTES_MAX: usize = 64 << 10;
@@ -26,6 +27,9 @@ const KEPT_BYTES_MAX: usize = 64 << 10;
 
 /// The body of an answer of this size is copied before the connection is locked, not under its lock.
 const LARGE_BODY_BYTES: usize = 32 << 10;
+
+/// After so many answers the connection is unlocked for a moment: callers on other threads want it, too.
+const ANSWERS_IN_ONE_GO_MAX: u32 = 16;
 
 /// The most reads in one go before other tasks get their turn.
 const READS_PER_TURN: usize = 16;
@@ -147,7 +151,7 @@ impl<H: Handler> Driver<H> {
     /// Whether callers are about to take their answers: most of them call again at once, perhaps on another thread, and
     /// what they send then goes out in one write with the rest. False when they do not move: they have other work.
     fn callers_come(&mut self) -> bool {
-        let waiting = self.connection.shared.lock().pending.answered();
+        let waiting = self.connection.answered.load(Ordering::Relaxed);
         let Behind { callers, in_vain, looks } = self.behind;
         let in_vain = if waiting == callers { in_vain + 1 } else { 0 };
         let come = waiting > 0 && in_vain < LOOKS_IN_VAIN_MAX && looks < LOOKS_MAX;
@@ -182,8 +186,10 @@ impl<H: Handler> Driver<H> {
                     progress = Progress::Read;
                     self.read_bytes = if n == room {
                         (self.read_bytes * 2).min(READ_BYTES_MAX)
+                    } else if n < self.read_bytes / 4 {
+                        (self.read_bytes / 2).max(READ_BYTES_MIN)
                     } else {
-                        (self.read_bytes / 2).max(READ_BYTES_MIN).max(n.min(READ_BYTES_MAX))
+                        self.read_bytes
                     };
                     self.connection.bytes_received.fetch_add(n as u64, Ordering::Relaxed);
                     self.handler.heard(&self.connection);
@@ -216,7 +222,7 @@ impl<H: Handler> Driver<H> {
         let max = connection.limits.frame_bytes_max;
         let broken = |e: HeaderError| Lost::Protocol(e.to_string());
         let (mut at, mut processed) = (0, 0);
-        let mut answers = None;
+        let (mut answers, mut run) = (None, 0u32);
         let end = loop {
             let frame = match peek_frame(&input[at..], max) {
                 Ok(Some(frame)) => frame,
@@ -237,6 +243,11 @@ impl<H: Handler> Driver<H> {
                 };
                 let shared = answers.get_or_insert_with(|| connection.shared.lock());
                 wake.extend(shared.pending.answer(&header, body, large));
+                connection.answered.store(shared.pending.answered(), Ordering::Relaxed);
+                run += 1;
+                if run % ANSWERS_IN_ONE_GO_MAX == 0 {
+                    answers = None;
+                }
                 continue;
             }
             // Whoever handles another frame may need the connection.
