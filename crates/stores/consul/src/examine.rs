@@ -23,6 +23,8 @@ struct Config {
 #[serde(default, rename_all = "PascalCase")]
 struct DebugConfig {
     dev_mode: bool,
+    #[serde(rename = "ACLsEnabled")]
+    acls_enabled: Option<bool>,
 }
 
 /// The whole report. What this token may not ask is left out.
@@ -34,6 +36,9 @@ pub(crate) async fn examine(client: &Client) -> Result<Examination, Fault> {
     match client.get::<Agent>("/v1/agent/self", deadline).await {
         Ok(agent) => {
             found.version = agent.config.version;
+            if client.has_token() && agent.debug_config.acls_enabled == Some(false) {
+                security::note_ignored(&mut found, "token", "access control lists are not enabled");
+            }
             if agent.debug_config.dev_mode {
                 found.may_lose_writes(
                     "the agent runs in -dev mode and keeps everything in memory: a restart loses all commits; run a server \

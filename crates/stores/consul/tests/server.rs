@@ -74,7 +74,7 @@ async fn tls_is_spoken_with_whom_the_operator_trusts() {
             "certificate",
         ),
         (format!("consul://127.0.0.1:{port}?token=s3cret"), Refused, "HTTP"),
-        (format!("consul://127.0.0.1:{}?tls=true&token=s3cret", server.port()), Refused, ""),
+        (format!("consul://127.0.0.1:{}?tls=true&token=s3cret", server.port()), Refused, "may not speak TLS"),
     ];
     suite::refused::untrusted(STORE, &trusting, &cases).await;
 }
@@ -137,6 +137,10 @@ async fn the_server_is_examined_and_limits_are_named() {
     assert!(found.server == "Consul" && found.version.starts_with(|c: char| c.is_ascii_digit()), "{found:?}");
     assert!(found.findings.iter().any(|f| f.text.contains("one server")), "{found:?}");
     assert!(!found.warns_of_lost_writes(), "{found:?}");
+    // A server without access control lets everybody in, whatever the URL says.
+    let named = STORE.patient(&format!("{}?token=s3cret", server.url())).await;
+    let found = named.examine().await.unwrap();
+    assert!(found.findings.iter().any(|f| f.text.contains("lists are not enabled")), "{found:?}");
     store.ensure_tables(&[&NUMBERS]).await.unwrap();
     let large = |kib: usize, rows: usize| -> Vec<Mutation> {
         let text = Value::Text("x".repeat(kib * 1024).into());

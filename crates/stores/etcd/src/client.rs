@@ -1,5 +1,6 @@
 //! The gateway: requests with a token, answers or failures.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use emmer_store::{Result, StoreErrorKind};
@@ -26,6 +27,8 @@ pub(crate) struct Client {
     http: Http,
     /// Who we are, to servers that ask.
     token: Mutex<Option<String>>,
+    /// The server asks nobody who they are.
+    open_to_all: AtomicBool,
 }
 
 impl Client {
@@ -44,7 +47,12 @@ impl Client {
         let ca_file = place.parameter("ca_file");
         let tls = place.flag("tls")? || ca_file.is_some();
         let http = Http::new(&place, tls, ca_file).map_err(|fault| fault.at(&place.name, "open"))?;
-        Ok(Self { place, tls, http, token: Mutex::default() })
+        Ok(Self { place, tls, http, token: Mutex::default(), open_to_all: AtomicBool::new(false) })
+    }
+
+    /// Whether the server was told a name and does not care.
+    pub(crate) fn is_open_to_all(&self) -> bool {
+        self.open_to_all.load(Ordering::Relaxed)
     }
 
     /// When an operation that begins now must end.
@@ -70,7 +78,9 @@ impl Client {
         if answer.status != 200 {
             let fault = refused(&answer).failure().fault();
             // A server that asks nobody for a name does not mind being told one.
-            return if fault.detail.contains("authentication is not enabled") { Ok(()) } else { Err(fault) };
+            let is_open = fault.detail.contains("authentication is not enabled");
+            self.open_to_all.store(is_open, Ordering::Relaxed);
+            return if is_open { Ok(()) } else { Err(fault) };
         }
         let found: Authenticated = understood(&answer).map_err(Failure::fault)?;
         *self.token() = Some(found.token);

@@ -155,6 +155,10 @@ async fn the_server_is_examined_and_limits_are_named() {
     let found = store.examine().await.unwrap();
     assert!(found.server == "etcd" && found.version.starts_with(|c: char| c.is_ascii_digit()), "{found:?}");
     assert!(found.findings.iter().any(|f| f.text.contains("one member")), "{found:?}");
+    // A server without authentication lets everybody in, whatever the URL says.
+    let named = format!("etcd://bob:s3cret@127.0.0.1:{}", server.port());
+    let found = STORE.patient(&named).await.examine().await.unwrap();
+    assert!(found.findings.iter().any(|f| f.text.contains("authentication is not enabled")), "{found:?}");
     store.ensure_tables(&[&NUMBERS]).await.unwrap();
     let large = |kib: usize| {
         let text = Value::Text("x".repeat(kib * 1024).into());

@@ -179,8 +179,12 @@ fn failure(error: &reqwest::Error) -> Failure {
     // The connection was never made: nothing was sent.
     let lower = words.to_ascii_lowercase();
     let tls = ["certificate", "tls", "handshake", "corrupt message"].iter().any(|word| lower.contains(word));
-    let kind = if tls { StoreErrorKind::Refused } else { StoreErrorKind::Unavailable };
-    Failure::Nothing(Fault::new(kind, words))
+    if !tls {
+        return Failure::Nothing(Fault::unavailable(words));
+    }
+    // Certificates name what is wrong themselves.
+    let hint = if lower.contains("certificate") { "" } else { ": the server may not speak TLS at this port" };
+    Failure::Nothing(Fault::new(StoreErrorKind::Refused, format!("{words}{hint}")))
 }
 
 /// The causes of an error, outermost first, each once; without the URL.
@@ -189,7 +193,8 @@ fn words(error: &reqwest::Error) -> String {
     let mut cause = error.source();
     while let Some(inner) = cause {
         let text = inner.to_string();
-        if !words.ends_with(&text) {
+        // The library's own layers say nothing.
+        if !words.ends_with(&text) && !text.starts_with("client error (") {
             words = if words.is_empty() { text } else { format!("{words}: {text}") };
         }
         cause = inner.source();

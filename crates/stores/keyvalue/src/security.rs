@@ -15,3 +15,11 @@ pub fn note(found: &mut Examination, names_no: Option<&str>, encrypt_by: Option<
         note(format!("the connection is not encrypted: {how} where the network is not private"));
     }
 }
+
+/// Notes that the URL says who we are by `what`, and that the server does not look at it, and why.
+pub fn note_ignored(found: &mut Examination, what: &str, why: &str) {
+    let text = format!(
+        "the server does not look at the URL's {what} ({why}): whoever reaches it may read and change the cluster's tables"
+    );
+    found.add(FindingLevel::Note, FindingSubject::Security, text);
+}

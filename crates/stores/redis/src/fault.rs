@@ -13,8 +13,8 @@ pub(crate) fn failure(error: &RedisError) -> Failure {
     }
 }
 
-/// An error while connecting.
-pub(crate) fn connecting(error: &RedisError) -> Fault {
+/// An error while connecting, over TLS or not.
+pub(crate) fn connecting(error: &RedisError, tls: bool) -> Fault {
     let words = words(error);
     let lower = words.to_ascii_lowercase();
     let kind = match error.code() {
@@ -32,7 +32,19 @@ pub(crate) fn connecting(error: &RedisError) -> Fault {
         }
         None => StoreErrorKind::Unavailable,
     };
-    Fault::new(kind, words)
+    // What becomes of a greeting that the other side does not understand.
+    let hint = match kind {
+        StoreErrorKind::Unavailable if tls && error.is_timeout() => {
+            " over TLS: the server may not speak it at this port"
+        }
+        StoreErrorKind::Unavailable
+            if !tls && error.is_connection_dropped() && !error.is_connection_refusal() =>
+        {
+            ": where the server speaks TLS at this port, write rediss://"
+        }
+        _ => "",
+    };
+    Fault::new(kind, format!("{words}{hint}"))
 }
 
 /// Whether a server could not be reached, so that another of its cluster may answer.
@@ -54,8 +66,12 @@ fn words(error: &RedisError) -> String {
     let text = error.to_string();
     match error.code() {
         Some("CLUSTERDOWN") => format!("{text}; see redis-cli CLUSTER INFO"),
+        Some("NOAUTH") => "authentication required: name a password, as in redis://:password@host".to_owned(),
         Some("READONLY") => format!("{text}; name the primary"),
         Some("OOM") => format!("{text}; raise maxmemory"),
+        None if error.kind() == ErrorKind::AuthenticationFailed => {
+            "the server refuses this user or password: authentication failed".to_owned()
+        }
         _ => text,
     }
 }

@@ -14,6 +14,7 @@ use crate::fault;
 pub(crate) struct Link {
     name: String,
     client: Client,
+    tls: bool,
     current: Mutex<Current>,
 }
 
@@ -32,8 +33,8 @@ impl fmt::Debug for Link {
 
 impl Link {
     /// The way to the node `name` (`host:port`).
-    pub(crate) fn new(name: &str, client: Client) -> Self {
-        Self { name: name.to_owned(), client, current: Mutex::default() }
+    pub(crate) fn new(name: &str, client: Client, tls: bool) -> Self {
+        Self { name: name.to_owned(), client, tls, current: Mutex::default() }
     }
 
     /// `host:port`.
@@ -58,7 +59,7 @@ impl Link {
             AsyncConnectionConfig::new().set_connection_timeout(Some(left)).set_response_timeout(None);
         let connecting = self.client.get_multiplexed_async_connection_with_config(&config);
         let connected = timeout_at(deadline, connecting).await.map_err(late)?;
-        let connection = connected.map_err(|e| fault::connecting(&e))?;
+        let connection = connected.map_err(|e| fault::connecting(&e, self.tls))?;
         current.number += 1;
         current.connection = Some(connection.clone());
         Ok((current.number, connection))

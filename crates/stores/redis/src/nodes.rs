@@ -97,7 +97,7 @@ impl Nodes {
             known.nodes.clear();
             known.slots.clear();
         }
-        let link = Arc::new(Link::new(name, client));
+        let link = Arc::new(Link::new(name, client, self.address.tls));
         known.nodes.insert(name.to_owned(), link.clone());
         Some(link)
     }
