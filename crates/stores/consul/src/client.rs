@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use emmer_store::{Result, StoreErrorKind};
+use emmer_store::{ClockDifference, Result, StoreErrorKind};
 use emmer_store_keyvalue::http::{Answer, Http, Request};
 use emmer_store_keyvalue::{Failure, Fault, Place};
 use reqwest::Method;
@@ -122,6 +122,11 @@ impl Client {
             Ok(found) => Ok(found.into_keys()),
             Err(errors) => Err(Fault::corrupt(words(&errors))),
         }
+    }
+
+    /// How far the server's clock is from this host's.
+    pub(crate) async fn clock(&self, deadline: Instant) -> Option<ClockDifference> {
+        self.http.clock(&Request::new(Method::GET, "/v1/status/leader", ""), deadline).await
     }
 
     /// What a path answers.

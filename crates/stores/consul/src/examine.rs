@@ -33,6 +33,7 @@ pub(crate) async fn examine(client: &Client) -> Result<Examination, Fault> {
     // Something everybody may ask: whether anybody is there.
     let peers: Vec<String> = client.get("/v1/status/peers", deadline).await?;
     let mut found = Examination::of("Consul", "");
+    found.clock = client.clock(deadline).await;
     match client.get::<Agent>("/v1/agent/self", deadline).await {
         Ok(agent) => {
             found.version = agent.config.version;

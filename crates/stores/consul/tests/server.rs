@@ -102,7 +102,7 @@ async fn consul_kv_shows_the_columns_of_the_seed() {
     one.votes = vec![emmer_core::Vote { voter: silo(2).address, at: Timestamp::from_millis(5) }];
     table.commit(&table.read_version().await.unwrap(), vec![one], vec![]).await.unwrap();
     table.touch(&silo(1).address, Timestamp::from_millis(1_795_265_085_000)).await.unwrap();
-    // As docs/store.md says.
+    // As docs/stores/consul.md says.
     let shown = server.cli(&["kv", "get", "-recurse", "emmer/silo_instances/prod/"]).unwrap();
     for column in SILO_INSTANCES.columns.iter().filter(|c| !c.volatile).map(|c| c.name) {
         assert!(shown.contains(&format!("\"{column}\":")), "{column} is not in {shown}");
@@ -134,6 +134,9 @@ async fn the_server_is_examined_and_limits_are_named() {
     let Some(server) = ConsulServer::start_or_skip("the_server_is_examined") else { return };
     let store = STORE.patient(&server.url()).await;
     let found = store.examine().await.unwrap();
+    // The same host: the clocks agree as far as a second tells.
+    let clock = found.clock.unwrap();
+    assert!(clock.ahead_ms.abs() <= clock.uncertainty_ms, "{clock:?}");
     assert!(found.server == "Consul" && found.version.starts_with(|c: char| c.is_ascii_digit()), "{found:?}");
     assert!(found.findings.iter().any(|f| f.text.contains("one server")), "{found:?}");
     assert!(!found.warns_of_lost_writes(), "{found:?}");

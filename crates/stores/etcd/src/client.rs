@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use emmer_store::{Result, StoreErrorKind};
+use emmer_store::{ClockDifference, Result, StoreErrorKind};
 use emmer_store_keyvalue::http::{Answer, Http, Request};
 use emmer_store_keyvalue::{Failure, Fault, Place};
 use reqwest::Method;
@@ -118,6 +118,13 @@ impl Client {
             answered => answered?,
         };
         understood(&answer).map_err(Refused::Otherwise)
+    }
+
+    /// How far the server's clock is from this host's.
+    pub(crate) async fn clock(&self, deadline: Instant) -> Option<ClockDifference> {
+        let mut request = Request::new(Method::POST, "/v3/maintenance/status", "{}");
+        request.token = self.token().clone().map(|token| ("authorization", token));
+        self.http.clock(&request, deadline).await
     }
 
     /// Runs a transaction.

@@ -44,6 +44,7 @@ pub(crate) async fn examine(client: &Client) -> Result<Examination, Fault> {
     let deadline = client.deadline();
     let version = version(client, deadline).await.map_err(|refused| refused.failure().fault())?;
     let mut found = Examination::of("etcd", version);
+    found.clock = client.clock(deadline).await;
     let ask = json!({"action": "GET"});
     if let Ok(answer) = client.ask::<Alarms>("/v3/maintenance/alarm", &ask, deadline, true).await {
         for alarm in answer.alarms {

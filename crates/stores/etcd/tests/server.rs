@@ -120,7 +120,7 @@ async fn etcdctl_shows_the_columns_of_the_seed() {
     one.votes = vec![emmer_core::Vote { voter: silo(2).address, at: Timestamp::from_millis(5) }];
     table.commit(&table.read_version().await.unwrap(), vec![one], vec![]).await.unwrap();
     table.touch(&silo(1).address, Timestamp::from_millis(1_795_265_085_000)).await.unwrap();
-    // As docs/store.md says.
+    // As docs/stores/etcd.md says.
     let shown = match server.ctl(&["get", "--prefix", "emmer/silo_instances/prod/"]) {
         Err(trouble @ emmer_test_servers::Trouble::Missing { .. }) => return skip("etcdctl_shows", &trouble),
         shown => shown.unwrap(),
@@ -153,6 +153,9 @@ async fn the_server_is_examined_and_limits_are_named() {
     let Some(server) = EtcdServer::start_or_skip("the_server_is_examined") else { return };
     let store = STORE.patient(&server.url()).await;
     let found = store.examine().await.unwrap();
+    // The same host: the clocks agree as far as a second tells.
+    let clock = found.clock.unwrap();
+    assert!(clock.ahead_ms.abs() <= clock.uncertainty_ms, "{clock:?}");
     assert!(found.server == "etcd" && found.version.starts_with(|c: char| c.is_ascii_digit()), "{found:?}");
     assert!(found.findings.iter().any(|f| f.text.contains("one member")), "{found:?}");
     // A server without authentication lets everybody in, whatever the URL says.

@@ -3,10 +3,12 @@
 use std::error::Error as _;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime};
 
 use bytes::{Bytes, BytesMut};
-use emmer_store::StoreErrorKind;
-use reqwest::{Certificate, Client, Method};
+use emmer_core::Timestamp;
+use emmer_store::{ClockDifference, StoreErrorKind};
+use reqwest::{Certificate, Client, Method, RequestBuilder};
 use tokio::time::{Instant, timeout_at};
 
 use crate::fault::{Failure, Fault};
@@ -145,7 +147,18 @@ impl Http {
         }
     }
 
-    async fn send_to(&self, base: &str, request: &Request) -> Result<Answer, Failure> {
+    /// How far the server's clock is from this host's, as its answer to a request tells it (to the second); none where it
+    /// does not.
+    pub async fn clock(&self, request: &Request, deadline: Instant) -> Option<ClockDifference> {
+        let base = self.bases.get(self.preferred.load(Ordering::Relaxed) % self.bases.len().max(1))?;
+        let asked = SystemTime::now();
+        let answer = timeout_at(deadline, self.builder(base, request).send()).await.ok()?.ok()?;
+        let answered = SystemTime::now();
+        let server = timestamp(answer.headers().get("date")?.to_str().ok()?)?;
+        Some(ClockDifference::measured(asked, server, answered, Duration::from_secs(1)))
+    }
+
+    fn builder(&self, base: &str, request: &Request) -> RequestBuilder {
         let mut builder = self
             .client
             .request(request.method.clone(), format!("{base}{}", request.path))
@@ -154,7 +167,11 @@ impl Http {
         if let Some((name, value)) = &request.token {
             builder = builder.header(*name, value);
         }
-        let mut response = builder.send().await.map_err(|e| failure(&e))?;
+        builder
+    }
+
+    async fn send_to(&self, base: &str, request: &Request) -> Result<Answer, Failure> {
+        let mut response = self.builder(base, request).send().await.map_err(|e| failure(&e))?;
         let status = response.status().as_u16();
         let mut body = BytesMut::new();
         while let Some(chunk) = response.chunk().await.map_err(|e| failure(&e))? {
@@ -166,6 +183,15 @@ impl Http {
         }
         Ok(Answer { status, body: body.freeze() })
     }
+}
+
+/// The time of a `Date` header: `Sat, 21 Nov 2026 12:44:45 GMT`.
+fn timestamp(date: &str) -> Option<Timestamp> {
+    const MONTHS: &str = "JanFebMarAprMayJunJulAugSepOctNovDec";
+    let mut words = date.split(' ').skip(1);
+    let (day, month, year, time) = (words.next()?, words.next()?, words.next()?, words.next()?);
+    let month = MONTHS.find(month).filter(|at| month.len() == 3 && at % 3 == 0)? / 3 + 1;
+    format!("{year}-{month:02}-{day}T{time}.000Z").parse().ok()
 }
 
 fn failure(error: &reqwest::Error) -> Failure {
@@ -200,4 +226,24 @@ fn words(error: &reqwest::Error) -> String {
         cause = inner.source();
     }
     if words.is_empty() { "the request failed".to_owned() } else { words }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_of_headers_are_times() {
+        let time = |date| timestamp(date).map(|time| time.to_string());
+        assert_eq!(time("Sat, 21 Nov 2026 12:44:45 GMT").as_deref(), Some("2026-11-21T12:44:45.000Z"));
+        for other in [
+            "",
+            "now",
+            "Sat, 21 nov 2026 12:44:45 GMT",
+            "Sat, 21 anF 2026 12:44:45 GMT",
+            "Sat, x Nov 2026 y GMT",
+        ] {
+            assert_eq!(time(other), None, "{other}");
+        }
+    }
 }

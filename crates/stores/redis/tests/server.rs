@@ -84,7 +84,7 @@ async fn redis_cli_shows_the_columns_of_the_seed() {
     one.votes = vec![emmer_core::Vote { voter: silo(2).address, at: Timestamp::from_millis(5) }];
     table.commit(&table.read_version().await.unwrap(), vec![one], vec![]).await.unwrap();
     table.touch(&silo(1).address, Timestamp::from_millis(1_795_265_085_000)).await.unwrap();
-    // As docs/store.md says.
+    // As docs/stores/redis.md says.
     let shown = server.cli(&["HGETALL", "emmer:{silo_instances/prod}"]).unwrap();
     for column in SILO_INSTANCES.columns.iter().filter(|c| !c.volatile).map(|c| c.name) {
         assert!(shown.contains(&format!("\"{column}\":")), "{column} is not in {shown}");
