@@ -1,6 +1,6 @@
 //! What connections carry beside calls: system messages, credit, goodbye.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use serde::Serialize;
 
 use crate::TEXT_BYTES_MAX;
@@ -29,10 +29,7 @@ pub fn encode_system<T: Serialize + ?Sized>(
     channel: u8,
     value: &T,
 ) -> Result<usize, CodecError> {
-    append(out, FrameKind::System, |out| {
-        out.put_u8(channel);
-        codec::encode_into(out, value)
-    })
+    append(out, FrameKind::System, |head| head.put_u8(channel), |out| codec::encode_into(out, value))
 }
 
 /// Splits the payload of a System frame into its channel and the encoded value, without a copy. The channel

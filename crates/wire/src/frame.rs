@@ -1,8 +1,9 @@
 //! Frames: a length, a kind, a payload.
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 
 use crate::error::FrameError;
+use crate::staged::Staged;
 
 /// The length prefix: a little-endian u32, the number of bytes that follow, the kind's byte included.
 pub const FRAME_PREFIX_BYTES: usize = 4;
@@ -148,19 +149,23 @@ pub const fn frame_fits(appended: usize, frame_bytes_max: u32) -> bool {
     appended.saturating_sub(FRAME_PREFIX_BYTES) as u64 <= frame_bytes_max as u64
 }
 
-/// Appends a frame of `kind` whose payload `write` appends, and returns how many bytes were appended.
+/// Appends a frame of `kind` whose payload is what `head` and then `body` append, and returns how many bytes were appended.
 ///
-/// The buffer is back to where it was when `write` fails, and also when it unwinds: a user's `Serialize` that
+/// The buffer is back to where it was when `body` fails, and also when it unwinds: a user's `Serialize` that
 /// panics must not leave half a frame in a connection's buffer.
 pub(crate) fn append<E>(
     out: &mut BytesMut,
     kind: FrameKind,
-    write: impl FnOnce(&mut BytesMut) -> Result<(), E>,
+    head: impl FnOnce(&mut Staged<'_>),
+    body: impl FnOnce(&mut BytesMut) -> Result<(), E>,
 ) -> Result<usize, E> {
     let start = out.len();
-    out.put_slice(&[0, 0, 0, 0, kind as u8]);
+    let mut staged = Staged::new(out);
+    staged.put_slice(&[0, 0, 0, 0, kind as u8]);
+    head(&mut staged);
+    staged.finish();
     let mut unfinished = Unfinished { out, start, finished: false };
-    write(unfinished.out)?;
+    body(unfinished.out)?;
     unfinished.finished = true;
     drop(unfinished);
     let appended = out.len().saturating_sub(start);
@@ -173,11 +178,12 @@ pub(crate) fn append<E>(
 }
 
 /// As [`append`], for payloads that cannot fail.
-pub(crate) fn append_plain(out: &mut BytesMut, kind: FrameKind, write: impl FnOnce(&mut BytesMut)) -> usize {
-    let done = append(out, kind, |out| {
-        write(out);
-        Ok::<(), std::convert::Infallible>(())
-    });
+pub(crate) fn append_plain(
+    out: &mut BytesMut,
+    kind: FrameKind,
+    write: impl FnOnce(&mut Staged<'_>),
+) -> usize {
+    let done = append(out, kind, write, |_| Ok::<(), std::convert::Infallible>(()));
     match done {
         Ok(appended) => appended,
         Err(never) => match never {},

@@ -4,7 +4,7 @@
 //! Refuse keep their layout in every future version, so that two versions with nothing in common can still
 //! tell each other so.
 
-use bytes::{BufMut, BytesMut};
+use bytes::BytesMut;
 use emmer_core::limits::Limits;
 use emmer_core::{ClusterId, SiloAddress};
 
@@ -14,6 +14,7 @@ use crate::error::HeaderError;
 use crate::frame::{FrameKind, append_plain};
 use crate::ident::{put_optional_silo, put_silo, read_optional_silo, read_silo};
 use crate::read::{Reader, cut};
+use crate::staged::Staged;
 
 /// The oldest protocol version this side speaks.
 pub const PROTOCOL_VERSION_MIN: u16 = 1;
@@ -70,7 +71,7 @@ impl ConnectionLimits {
         }
     }
 
-    fn put(&self, out: &mut BytesMut) {
+    fn put(&self, out: &mut Staged<'_>) {
         out.put_u32_le(self.calls_in_flight_max);
         out.put_u32_le(self.frame_bytes_max);
         out.put_u64_le(self.credit_bytes);

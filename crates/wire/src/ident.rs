@@ -3,7 +3,6 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use bytes::{BufMut, BytesMut};
 use emmer_core::grain::{GrainKey, GrainTypeId};
 use emmer_core::limits::GRAIN_KEY_BYTES_MAX;
 use emmer_core::{GrainId, SiloAddress};
@@ -20,7 +19,7 @@ const KEY_UUID: u8 = 3;
 const KEY_TEXT: u8 = 4;
 
 /// 16 address bytes (IPv4 in its mapped form), port, epoch.
-pub(crate) fn put_silo(out: &mut BytesMut, silo: &SiloAddress) {
+pub(crate) fn put_silo(out: &mut Staged<'_>, silo: &SiloAddress) {
     out.put_slice(&silo.ip_v6().octets());
     out.put_u16_le(silo.port());
     out.put_u64_le(silo.epoch());
@@ -34,7 +33,8 @@ pub(crate) fn read_silo(input: &mut Reader<'_>) -> Result<SiloAddress, HeaderErr
 }
 
 /// A byte 0, or a byte 1 and the silo.
-pub(crate) fn put_optional_silo(out: &mut BytesMut, silo: Option<&SiloAddress>) {
+#[inline]
+pub(crate) fn put_optional_silo(out: &mut Staged<'_>, silo: Option<&SiloAddress>) {
     out.put_u8(u8::from(silo.is_some()));
     if let Some(silo) = silo {
         put_silo(out, silo);
@@ -66,10 +66,10 @@ pub(crate) fn put_key(out: &mut Staged<'_>, key: &GrainKey) {
     match key {
         GrainKey::Uint(n) => put_leb128(out, *n),
         GrainKey::Int(n) => put_leb128(out, zigzag(*n)),
-        GrainKey::Uuid(uuid) => out.put(uuid.as_bytes()),
+        GrainKey::Uuid(uuid) => out.put_slice(uuid.as_bytes()),
         GrainKey::Text(text) => {
             put_leb128(out, text.len() as u64);
-            out.put(text.as_bytes());
+            out.put_slice(text.as_bytes());
         }
     }
 }

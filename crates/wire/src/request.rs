@@ -224,10 +224,7 @@ pub fn encode_request_head<E>(
     header: &RequestHead<'_>,
     body: impl FnOnce(&mut BytesMut) -> Result<(), E>,
 ) -> Result<usize, E> {
-    append(out, FrameKind::Request, |out| {
-        put_header(out, header);
-        body(out)
-    })
+    append(out, FrameKind::Request, |head| put_header(head, header), body)
 }
 
 /// Sets the correlation of a Request frame, prefix included, that was encoded before its number was known (with any but 0).
@@ -238,7 +235,8 @@ pub fn set_correlation(frame: &mut [u8], correlation: u64) {
     }
 }
 
-fn put_header(out: &mut BytesMut, header: &RequestHead<'_>) {
+#[inline]
+fn put_header(out: &mut Staged<'_>, header: &RequestHead<'_>) {
     debug_assert_eq!(header.check(), Ok(()), "a header that the peer would refuse");
     let key = header.target.key();
     let mut fixed = [0u8; FIXED_BYTES];
@@ -254,16 +252,14 @@ fn put_header(out: &mut BytesMut, header: &RequestHead<'_>) {
         header.chain.len() as u8,
         key_kind(key),
     ]);
-    let mut out = Staged::new(out);
-    out.put(&fixed);
-    put_key(&mut out, key);
+    out.put_slice(&fixed);
+    put_key(out, key);
     for link in header.chain.iter() {
         let exclusive = if link.exclusive { LINK_EXCLUSIVE } else { 0 };
         out.put_u8(key_kind(link.grain.key()) | exclusive);
-        out.put(&link.grain.grain_type().as_u32().to_le_bytes());
-        put_key(&mut out, link.grain.key());
+        out.put_u32_le(link.grain.grain_type().as_u32());
+        put_key(out, link.grain.key());
     }
-    out.finish();
 }
 
 /// Reads the payload of a Request frame: its header, and its body without a copy.

@@ -6,7 +6,7 @@ use emmer_core::SiloAddress;
 use crate::TEXT_BYTES_MAX;
 use crate::error::HeaderError;
 use crate::frame::{FrameKind, append, append_plain};
-use crate::ident::{put_silo, read_optional_silo};
+use crate::ident::{put_optional_silo, read_optional_silo};
 use crate::read::{Reader, cut};
 use crate::staged::Staged;
 
@@ -106,10 +106,7 @@ pub fn encode_response<E>(
     header: &ResponseHeader,
     body: impl FnOnce(&mut BytesMut) -> Result<(), E>,
 ) -> Result<usize, E> {
-    append(out, FrameKind::Response, |out| {
-        put_header(out, header);
-        body(out)
-    })
+    append(out, FrameKind::Response, |head| put_header(head, header), body)
 }
 
 /// Appends a Response frame for a call without a result and returns its length in bytes, prefix included.
@@ -124,7 +121,8 @@ pub fn encode_failure(
     let header = ResponseHeader { correlation, status: ResponseStatus::Failed(code), location: None };
     append_plain(out, FrameKind::Response, |out| {
         put_header(out, &header);
-        put_failure(out, maybe_executed, detail);
+        out.put_u8(u8::from(maybe_executed));
+        out.put_slice(cut(detail, TEXT_BYTES_MAX).as_bytes());
     })
 }
 
@@ -134,18 +132,12 @@ pub fn put_failure(out: &mut BytesMut, maybe_executed: bool, detail: &str) {
     out.put_slice(cut(detail, TEXT_BYTES_MAX).as_bytes());
 }
 
-fn put_header(out: &mut BytesMut, header: &ResponseHeader) {
+#[inline]
+fn put_header(out: &mut Staged<'_>, header: &ResponseHeader) {
     debug_assert_ne!(header.correlation, 0, "one-way calls are not answered");
-    let mut fixed = [0u8; 9];
-    fixed[..8].copy_from_slice(&header.correlation.to_le_bytes());
-    fixed[8] = header.status.into();
-    let mut staged = Staged::new(out);
-    staged.put(&fixed);
-    staged.put_u8(u8::from(header.location.is_some()));
-    staged.finish();
-    if let Some(silo) = &header.location {
-        put_silo(out, silo);
-    }
+    out.put_u64_le(header.correlation);
+    out.put_u8(header.status.into());
+    put_optional_silo(out, header.location.as_ref());
 }
 
 /// Reads the payload of a Response frame: its header, and its body without a copy.

@@ -25,7 +25,7 @@ impl<'a> Staged<'a> {
 
     /// Appends `bytes`.
     #[inline]
-    pub(crate) fn put(&mut self, bytes: &[u8]) {
+    pub(crate) fn put_slice(&mut self, bytes: &[u8]) {
         if let Some(room) = self.stage.get_mut(self.used..self.used + bytes.len()) {
             room.copy_from_slice(bytes);
             self.used += bytes.len();
@@ -36,7 +36,22 @@ impl<'a> Staged<'a> {
 
     #[inline]
     pub(crate) fn put_u8(&mut self, byte: u8) {
-        self.put(&[byte]);
+        self.put_slice(&[byte]);
+    }
+
+    #[inline]
+    pub(crate) fn put_u16_le(&mut self, number: u16) {
+        self.put_slice(&number.to_le_bytes());
+    }
+
+    #[inline]
+    pub(crate) fn put_u32_le(&mut self, number: u32) {
+        self.put_slice(&number.to_le_bytes());
+    }
+
+    #[inline]
+    pub(crate) fn put_u64_le(&mut self, number: u64) {
+        self.put_slice(&number.to_le_bytes());
     }
 
     fn put_past_stage(&mut self, bytes: &[u8]) {
@@ -64,13 +79,13 @@ impl<'a> Staged<'a> {
 impl Write for Staged<'_> {
     #[inline]
     fn write(&mut self, bytes: &[u8]) -> Result<usize> {
-        self.put(bytes);
+        self.put_slice(bytes);
         Ok(bytes.len())
     }
 
     #[inline]
     fn write_all(&mut self, bytes: &[u8]) -> Result<()> {
-        self.put(bytes);
+        self.put_slice(bytes);
         Ok(())
     }
 
@@ -95,7 +110,7 @@ mod tests {
                 if n % 5 == 4 {
                     piece.iter().for_each(|byte| staged.put_u8(*byte));
                 } else {
-                    staged.put(piece);
+                    staged.put_slice(piece);
                 }
             }
             staged.finish();
