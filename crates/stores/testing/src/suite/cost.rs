@@ -22,6 +22,8 @@ const WRITERS: usize = 20;
 /// How long one race lasts, and how many there are of each shape.
 const RACE: Duration = Duration::from_secs(2);
 const RACES: u32 = 4;
+/// How often the processes start.
+const STARTS: u32 = 20;
 
 /// The driver, with the statements a careful user would write by hand, on a table of its own that is like the store's.
 pub trait ByHand {
@@ -135,6 +137,10 @@ async fn race(table: &SiloTable, url: &str, store: Store) -> Outcome<()> {
             tally.add(writers(tables).await?);
         }
     }
+    let mut starts = Times::default();
+    for _ in 0..STARTS {
+        starts.take(start(&shapes[2])).await?;
+    }
     let [alone, sharing, apart] = tallies;
     let per_second = |tally: Tally| tally.won as f64 / (RACE * RACES).as_secs_f64();
     println!("one writer, reading the version before each commit: {:.0} commits/s", per_second(alone));
@@ -147,6 +153,31 @@ async fn race(table: &SiloTable, url: &str, store: Store) -> Outcome<()> {
             100 * tally.lost / tally.won.max(1),
             tally.longest.as_millis()
         );
+    }
+    let took = starts.median();
+    println!(
+        "{WRITERS} processes that start at once: all have committed twice after {} ms, median of {STARTS}",
+        took.as_millis()
+    );
+    Ok(())
+}
+
+/// Every writer commits twice, as a silo does that joins.
+async fn start(tables: &[SiloTable]) -> Outcome<()> {
+    let tasks = (1..).zip(tables.to_vec()).map(|(n, table)| {
+        tokio::spawn(async move {
+            let mut won = 0;
+            while won < 2 {
+                let base = table.read_version().await?;
+                if let SiloCommit::Committed(_) = table.commit(&base, vec![silo(n)], vec![]).await? {
+                    won += 1;
+                }
+            }
+            Ok::<(), emmer_store::StoreError>(())
+        })
+    });
+    for ended in try_join_all(tasks).await? {
+        ended?;
     }
     Ok(())
 }
