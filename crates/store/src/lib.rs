@@ -24,6 +24,7 @@ pub mod document;
 pub mod examine;
 pub mod keys;
 pub mod memory;
+mod one_pass;
 mod silo_rows;
 pub mod silos;
 pub mod state;
