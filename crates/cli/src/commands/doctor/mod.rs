@@ -74,7 +74,8 @@ impl Diagnosis {
 pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
     let flags = vec![("store", args.store, "--store"), ("log", log, "--log")];
     let settings = Settings::load(&args.config, std::env::vars_os(), flags)?;
-    logging::start(&settings)?;
+    // What a store warns of is among the findings.
+    logging::start_at(&settings, "error")?;
     let url = settings.required("store", "--store")?.text.clone();
     let runtime = runtime()?;
     let found = runtime.block_on(diagnose(&url));
