@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Buf, BytesMut};
@@ -127,6 +127,12 @@ pub(crate) struct Connection {
     /// The other half, until the driver takes it.
     pub(super) reading: Mutex<Option<OwnedReadHalf>>,
     pub(super) shared: Mutex<Shared>,
+    /// Set by the driver when bytes come, taken back at every tick of the clock.
+    pub(super) active: AtomicBool,
+    /// The driver holds large buffers; set by the driver.
+    pub(super) roomy: AtomicBool,
+    /// The driver shall let them go; set at a tick between which and the one before no bytes came.
+    pub(super) rest: AtomicBool,
     /// How many calls have their answer, which their caller has not taken yet; changed under the lock.
     pub(super) answered: AtomicU32,
     /// What the peer accepts.
@@ -170,6 +176,9 @@ impl Connection {
                 processed: 0,
                 told: 0,
             }),
+            active: AtomicBool::new(false),
+            roomy: AtomicBool::new(false),
+            rest: AtomicBool::new(false),
             answered: AtomicU32::new(0),
             peer_limits,
             limits,
@@ -425,10 +434,17 @@ impl Connection {
         wake.into_iter().for_each(Waker::wake);
     }
 
-    /// Ends the calls whose deadline has passed.
+    /// Ends the calls whose deadline has passed, and lets a connection that has fallen silent give its memory back. Called
+    /// at every tick of the clock.
     pub(crate) fn expire(&self, now: CoarseInstant) {
         let mut wake = Vec::new();
-        self.shared.lock().pending.expire(now, &mut wake);
+        let mut shared = self.shared.lock();
+        shared.pending.expire(now, &mut wake);
+        if !self.active.swap(false, Ordering::Relaxed) && self.roomy.swap(false, Ordering::Relaxed) {
+            self.rest.store(true, Ordering::Relaxed);
+            wake.extend(shared.driver.clone());
+        }
+        drop(shared);
         wake.into_iter().for_each(Waker::wake);
     }
 

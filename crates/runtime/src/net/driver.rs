@@ -21,9 +21,9 @@ const READ_BYTES_MIN: usize = 4 << 10;
 /// The most that is read at once.
 const READ_BYTES_MAX: usize = 64 << 10;
 
-/// A buffer that grew beyond this is let go when the connection falls idle: a silo has thousands of connections,
+/// A buffer that grew beyond this is let go when the connection falls silent: a silo has thousands of connections,
 /// and few of them are busy.
-const KEPT_BYTES_MAX: usize = 64 << 10;
+const KEPT_BYTES_MAX: usize = 2 * READ_BYTES_MIN;
 
 /// The body of an answer of this size is copied before the connection is locked, not under its lock.
 const LARGE_BODY_BYTES: usize = 32 << 10;
@@ -176,7 +176,7 @@ impl<H: Handler> Driver<H> {
             let read = std::pin::pin!(self.reading.read_buf(&mut self.input)).poll(cx);
             match read {
                 Poll::Pending => {
-                    if progress == Progress::Idle {
+                    if progress == Progress::Idle && self.connection.rest.swap(false, Ordering::Relaxed) {
                         self.rest();
                     }
                     return Ok(progress);
@@ -184,6 +184,8 @@ impl<H: Handler> Driver<H> {
                 Poll::Ready(Ok(0)) => return Err(Lost::Broken("the peer closed the stream".to_owned())),
                 Poll::Ready(Ok(n)) => {
                     progress = Progress::Read;
+                    self.connection.active.store(true, Ordering::Relaxed);
+                    self.note_room(self.input.len());
                     self.read_bytes = if n == room {
                         (self.read_bytes * 2).min(READ_BYTES_MAX)
                     } else if n < self.read_bytes / 4 {
@@ -201,17 +203,22 @@ impl<H: Handler> Driver<H> {
         Ok(Progress::More)
     }
 
-    /// Lets memory go while nothing comes in.
+    /// Lets memory go: nothing has come for a while.
     fn rest(&mut self) {
-        if self.input.is_empty() && self.input.capacity() > 2 * READ_BYTES_MIN {
-            self.input = BytesMut::new();
-            self.read_bytes = READ_BYTES_MIN;
+        self.read_bytes = READ_BYTES_MIN;
+        let mut shared = self.connection.shared.lock();
+        for buffer in [&mut self.input, &mut self.writing, &mut self.replies, &mut shared.out] {
+            if buffer.is_empty() {
+                *buffer = BytesMut::new();
+            }
         }
-        if self.writing.is_empty() && self.writing.capacity() > KEPT_BYTES_MAX {
-            self.writing = BytesMut::new();
-        }
-        if self.replies.is_empty() && self.replies.capacity() > KEPT_BYTES_MAX {
-            self.replies = BytesMut::new();
+    }
+
+    /// Notes a buffer of so many bytes: it is to be let go when nothing comes any more. (Once its bytes are taken off, its
+    /// capacity does not tell.)
+    fn note_room(&self, bytes: usize) {
+        if bytes > KEPT_BYTES_MAX {
+            self.connection.roomy.store(true, Ordering::Relaxed);
         }
     }
 
@@ -313,6 +320,7 @@ impl<H: Handler> Driver<H> {
         if !shared.out.is_empty() {
             self.writing.clear();
             std::mem::swap(&mut shared.out, &mut self.writing);
+            self.note_room(self.writing.len());
             // While the driver holds bytes, others must not write around it.
             shared.driver_idle = false;
             return Ok(true);
