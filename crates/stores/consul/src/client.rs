@@ -94,8 +94,14 @@ impl Client {
         let encode =
             |e: serde_json::Error| Failure::Nothing(Fault::new(StoreErrorKind::Invalid, e.to_string()));
         let body = serde_json::to_vec(operations).map_err(encode)?;
-        // `consistent` is for those that only read: the leader asks the others whether it still is the leader.
-        let path = format!("/v1/txn?consistent{}", self.datacenter);
+        // For those that only read: the leader asks the others whether it still is the leader. What writes goes through their
+        // agreement anyway, also when it fails.
+        let query = if operations.iter().any(Operation::writes) {
+            self.datacenter.trim_start_matches('&').to_owned()
+        } else {
+            format!("consistent{}", self.datacenter)
+        };
+        let path = format!("/v1/txn?{query}");
         let answer = self.send(Method::PUT, path, body, deadline, repeatable).await?;
         match answer.status {
             200 => Ok(Ok(understood(&answer)?)),

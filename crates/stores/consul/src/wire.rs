@@ -66,6 +66,11 @@ impl Operation {
         }
     }
 
+    /// Whether it changes anything. A transaction of others is a read to Consul.
+    pub(crate) fn writes(&self) -> bool {
+        !matches!(self.kv.verb, "get" | "get-tree" | "check-index" | "check-not-exists")
+    }
+
     /// About as many bytes as it takes to send it.
     pub(crate) fn bytes(&self) -> usize {
         100 + self.kv.key.len() + self.kv.value.as_ref().map_or(0, String::len)
@@ -135,6 +140,9 @@ mod tests {
             text(Operation::cas("a/b", "x", 0)),
             r#"{"KV":{"Verb":"cas","Key":"a/b","Value":"eA==","Index":0}}"#
         );
+        assert!(Operation::cas("a", "x", 0).writes() && Operation::delete("a").writes());
+        assert!(!Operation::get("a").writes() && !Operation::get_tree("a").writes());
+        assert!(!Operation::check("a", 0).writes() && !Operation::check("a", 7).writes());
         assert_eq!(text(Operation::check("a", 0)), r#"{"KV":{"Verb":"check-not-exists","Key":"a"}}"#);
         assert_eq!(text(Operation::check("a", 7)), r#"{"KV":{"Verb":"check-index","Key":"a","Index":7}}"#);
     }
