@@ -120,10 +120,11 @@ impl Exchanging {
     /// Starts one caller for each of `targets`.
     pub fn start<E: Exchange>(targets: Vec<E>, body_bytes: usize) -> Self {
         let (stop, recording) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-        let body = Bytes::from(vec![7u8; body_bytes]);
         let mut callers = JoinSet::new();
         for (caller, target) in targets.into_iter().enumerate() {
-            let (stop, recording, body) = (stop.clone(), recording.clone(), body.clone());
+            let (stop, recording) = (stop.clone(), recording.clone());
+            // A body of its own for each: what one of them sends is no memory that the others count holds on.
+            let body = Bytes::from(vec![7u8; body_bytes]);
             callers.spawn(async move {
                 let mut latency = Histogram::default();
                 // Callers begin far apart, so that they do not choose alike.
