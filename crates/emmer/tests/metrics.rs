@@ -4,6 +4,7 @@
 mod common;
 
 use std::future::IntoFuture;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{Counter, CounterGrain, cluster};
 use emmer::MethodStatistics;
@@ -35,6 +36,57 @@ async fn calls_errors_and_latencies_are_counted_by_method() {
     assert_eq!(of(&silos[0], "Counter.fail").failures, 1);
     let all = silos[0].statistics();
     assert_eq!((all.turns, all.calls_in_flight, all.calls_serving), (302, 0, 0));
+}
+
+#[grain_interface(key = String, grain = "blocker")]
+trait Blocker {
+    async fn block(&mut self, after: u64);
+    async fn block_between(&mut self, after: u64);
+}
+
+#[derive(Grain)]
+struct BlockerGrain;
+
+static NOTICED: AtomicU64 = AtomicU64::new(0);
+
+/// Holds the thread until the test has noticed once more.
+fn hold(after: u64) {
+    while NOTICED.load(Ordering::Acquire) <= after {
+        std::thread::sleep(millis(1));
+    }
+}
+
+#[grain]
+impl Blocker for BlockerGrain {
+    async fn block(&mut self, after: u64) {
+        hold(after);
+    }
+
+    async fn block_between(&mut self, after: u64) {
+        tokio::task::yield_now().await;
+        hold(after);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_turn_that_holds_its_thread_is_noticed() {
+    let silo =
+        Silo::builder().store(common::store()).host::<dyn Blocker, BlockerGrain>().start().await.unwrap();
+    let blocker = silo.client().grain::<dyn Blocker>("a");
+    for before in 0..3 {
+        assert_eq!(silo.statistics().turns_blocking, before);
+        // The first one finds no activation, the second runs in place, the third has suspended first.
+        let call = match before {
+            2 => tokio::spawn(blocker.block_between(before).into_future()),
+            _ => tokio::spawn(blocker.block(before).into_future()),
+        };
+        while silo.statistics().turns_blocking == before {
+            tokio::task::yield_now().await;
+        }
+        NOTICED.store(before + 1, Ordering::Release);
+        call.await.unwrap().unwrap();
+    }
+    silo.abort();
 }
 
 #[tokio::test(flavor = "multi_thread")]

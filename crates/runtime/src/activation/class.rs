@@ -55,6 +55,9 @@ pub(crate) trait AnyClass: Send + Sync {
     /// This class with the methods of `other`, which is the same class under another interface.
     fn merged(self: Arc<Self>, other: Arc<dyn AnyClass>) -> Result<Arc<dyn AnyClass>, MethodCollision>;
 
+    /// The name of the method of this number, if it has it.
+    fn method_name(&self, number: u32) -> Option<&'static str>;
+
     /// What is counted for each of its methods.
     fn statistics(&self) -> Vec<MethodStatistics>;
 
@@ -124,6 +127,11 @@ impl<G: Grain> Class<G> {
         }
     }
 
+    /// The number of the method at `place`.
+    pub(super) fn number_of(&self, place: u16) -> u32 {
+        self.methods.get(usize::from(place)).map_or(0, |method| method.id)
+    }
+
     /// The method of this number, and its place among the class's methods.
     #[inline]
     pub(super) fn method(&self, number: u32) -> Option<(u16, &MethodEntry<G>)> {
@@ -165,6 +173,10 @@ impl<G: Grain> AnyClass for Class<G> {
 
     fn create(self: Arc<Self>, silo: Arc<SiloCore>, id: GrainId, number: u64) -> Arc<dyn RunActivation> {
         Arc::new(Activation::new(silo, self, id, number))
+    }
+
+    fn method_name(&self, number: u32) -> Option<&'static str> {
+        self.method(number).map(|(_, method)| method.name)
     }
 
     fn statistics(&self) -> Vec<MethodStatistics> {

@@ -101,6 +101,7 @@ impl<G: Grain> Activation<G> {
         sink: &mut Sink<'_>,
     ) -> Option<Result<TurnEnd, StartError>> {
         let (place, entry) = self.class.method(method)?;
+        let watch = &self.silo.metrics.watch;
         let (timed, ended) = match entry.instant {
             Instant::No => return None,
             Instant::Exclusive(run) => {
@@ -109,7 +110,10 @@ impl<G: Grain> Activation<G> {
                 let admitted = lock.grain().ok()?;
                 let timed = self.count(place);
                 let context = TurnContext::instant(true, due.settle(now), chain.clone());
-                (timed, run(admitted, InstantTurn { activation: me, context, input, sink }))
+                let outer = watch.begin(method, now);
+                let ended = run(admitted, InstantTurn { activation: me, context, input, sink });
+                watch.end(outer);
+                (timed, ended)
             }
             Instant::Shared(run) => {
                 let lock = self.gate.try_shared().or_else(|| self.gate.spin(Gate::try_shared))?;
@@ -117,7 +121,10 @@ impl<G: Grain> Activation<G> {
                 let admitted = lock.grain().ok()?;
                 let timed = self.count(place);
                 let context = TurnContext::instant(false, due.settle(now), chain.clone());
-                (timed, run(admitted, InstantTurn { activation: me, context, input, sink }))
+                let outer = watch.begin(method, now);
+                let ended = run(admitted, InstantTurn { activation: me, context, input, sink });
+                watch.end(outer);
+                (timed, ended)
             }
         };
         Some(self.after_instant(me, place, timed, ended))

@@ -17,7 +17,7 @@ use super::{
 use crate::clock::{CoarseInstant, Due};
 use crate::directory::Registered;
 use crate::grain::{ClusterClient, Ctx, DeactivationReason, Grain, TurnContext};
-use crate::metrics::Ended;
+use crate::metrics::{Ended, Outer};
 
 impl<G: Grain> Activation<G> {
     /// Registers, loads and activates the grain under the lock of its first turn.
@@ -185,6 +185,14 @@ impl<G: Grain> RunActivation for Activation<G> {
         let context = TurnContext::new(self.clone(), place, entry.exclusive, due, chain, timed);
         let start = entry.start;
         start(self, input, context).map_err(StartError::BadArguments)
+    }
+
+    fn poll_begins(&self, method: u16) -> Outer {
+        self.silo.metrics.watch.begin(self.class.number_of(method), self.silo.clock.now())
+    }
+
+    fn poll_ends(&self, outer: Outer) {
+        self.silo.metrics.watch.end(outer);
     }
 
     fn note_suspended(&self, suspended: bool) {

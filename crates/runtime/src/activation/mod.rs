@@ -27,7 +27,7 @@ pub(crate) use self::turn::{Begun, poll_begun, run_to_end, standing, until_begun
 pub use self::turn::{BoxTurn, Input, LocalSlot, Progress, Sink, Turn, TurnEnd, TurnOutcome, boxed};
 use crate::clock::{CoarseInstant, Due};
 use crate::grain::{CallError, ClusterClient, DeactivationReason, Failure, Grain, TurnContext};
-use crate::metrics::Ended;
+use crate::metrics::{Ended, Outer};
 use crate::silo::SiloCore;
 
 /// Starts one method of a class: the arguments out of `Input`, the turn around the method.
@@ -272,6 +272,12 @@ pub(crate) trait RunActivation: AnyActivation {
         due: Due,
         chain: CallChain,
     ) -> Result<BoxTurn, StartError>;
+
+    /// A poll of a turn of the method at `method` begins; what it returns goes to [`poll_ends`](Self::poll_ends).
+    fn poll_begins(&self, method: u16) -> Outer;
+
+    /// The poll is over.
+    fn poll_ends(&self, outer: Outer);
 
     /// The turn inside suspends, or goes on.
     fn note_suspended(&self, suspended: bool);

@@ -149,11 +149,13 @@ where
             *this.suspended = false;
             this.context.as_ref().inspect(|context| context.note_suspended(false));
         }
+        let outer = this.context.as_ref().map(TurnContext::poll_begins).unwrap_or_default();
         let polled = TurnContext::scope(this.context, || {
             // A panic unwinds through the method's own values only; the activation is closed right after, so
             // nobody observes a broken one.
             catch_unwind(AssertUnwindSafe(|| this.future.poll(cx)))
         });
+        this.context.as_ref().inspect(|context| context.poll_ends(outer));
         let (end, ended) = match polled {
             Ok(Poll::Pending) => {
                 if let Some(context) = this.context.as_ref().filter(|context| context.has_begun()) {

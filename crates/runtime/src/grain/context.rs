@@ -13,7 +13,7 @@ use emmer_wire::{CallChain, ChainLink, ChainTooLong};
 use crate::activation::{AnyActivation, RunActivation};
 use crate::clock::{CoarseInstant, Due};
 use crate::grain::{ClusterClient, DeactivationReason};
-use crate::metrics::Ended;
+use crate::metrics::{Ended, Outer};
 
 /// A grain's view of itself and of the cluster. Cheap to clone; may be kept in a field marked `#[context]`.
 #[derive(Clone)]
@@ -215,6 +215,18 @@ impl TurnContext {
     pub(crate) fn break_activation(&self, why: &str) {
         if let Some(activation) = self.activation.clone() {
             activation.deactivate(DeactivationReason::Broken(why.to_owned()));
+        }
+    }
+
+    /// Tells the silo that this thread polls the turn.
+    pub(crate) fn poll_begins(&self) -> Outer {
+        self.activation.as_ref().map(|activation| activation.poll_begins(self.method)).unwrap_or_default()
+    }
+
+    /// Tells the silo that the poll is over.
+    pub(crate) fn poll_ends(&self, outer: Outer) {
+        if let Some(activation) = &self.activation {
+            activation.poll_ends(outer);
         }
     }
 

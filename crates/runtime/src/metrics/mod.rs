@@ -1,11 +1,13 @@
 //! What a silo counts.
 
+mod blocking;
 mod latency;
 mod methods;
 mod threads;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub(crate) use self::blocking::{Outer, Watch};
 pub use self::latency::Latency;
 pub use self::methods::MethodStatistics;
 pub(crate) use self::methods::{Ended, MethodMetrics};
@@ -21,6 +23,8 @@ pub(crate) struct Metrics {
     refused: AtomicU64,
     /// Turns waiting for their grain. Touched only by those that have to wait.
     waiting: AtomicU64,
+    /// Turns that hold their thread.
+    pub(crate) watch: Watch,
 }
 
 impl Metrics {
@@ -60,6 +64,7 @@ impl Metrics {
             calls_forwarded: get(&self.calls_forwarded),
             calls_refused: get(&self.refused),
             turns_waiting: get(&self.waiting),
+            turns_blocking: self.watch.blocking(),
             ..SiloStatistics::default()
         }
     }
@@ -95,6 +100,8 @@ pub struct SiloStatistics {
     pub calls_refused: u64,
     /// Turns waiting for their grain now; each grain's part is in [`GrainQueue`].
     pub turns_waiting: u64,
+    /// Turns since the start that held their thread for 100 ms without a suspension; the log names their methods.
+    pub turns_blocking: u64,
     /// Calls this silo has sent over connections and waits for now.
     pub calls_in_flight: u64,
     /// Calls of others that are under way here now and were not answered at once.

@@ -181,6 +181,15 @@ impl SiloCore {
         }
     }
 
+    fn tell_blocking(&self, method: u32, held: Duration) {
+        let method = self.classes.values().find_map(|class| class.method_name(method)).unwrap_or("?");
+        tracing::warn!(
+            method,
+            ?held,
+            "a turn holds its thread without an await: other tasks of the thread wait for it"
+        );
+    }
+
     /// The `n` grains of this silo for which most calls wait, most first. Looks at every activation.
     pub(crate) fn longest_queues(&self, n: usize) -> Vec<GrainQueue> {
         let mut found: Vec<GrainQueue> = Vec::new();
@@ -392,6 +401,7 @@ impl SiloCore {
             let now = self.clock.now();
             self.pool.expire(now);
             self.wake_overdue(now);
+            self.metrics.watch.look(now, |method, held| self.tell_blocking(method, held));
             // One shard at a time, so that a million idle activations are never looked at in one go.
             while next_sweep <= now {
                 for activation in self.catalog.shard_activations(next_shard) {

@@ -1,0 +1,116 @@
+//! Turns that hold their thread: a method that computes or waits for long without an `.await` keeps every other task of its
+//! thread from running, and nobody would see why.
+//!
+//! Whoever polls a turn leaves its method and the time where the silo's clock looks at every tick: two stores of its own
+//! thread, no look at a clock when the turn ends. A turn on the runtime's only thread is seen by nobody.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::threads::{self, OWNERS};
+use crate::clock::CoarseInstant;
+
+/// A turn that holds its thread for so long is told of.
+pub(crate) const BLOCKING_MIN: Duration = Duration::from_millis(100);
+
+/// What runs on one thread. In a line of memory of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Slot {
+    /// When the turn's poll began, in coarse milliseconds and one more; 0 when none is being polled.
+    since: AtomicU64,
+    method: AtomicU32,
+    /// The `since` of the last turn that was told of.
+    told: AtomicU64,
+}
+
+/// What runs on every thread.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    slots: Box<[Slot]>,
+    blocking: AtomicU64,
+}
+
+impl Default for Watch {
+    fn default() -> Self {
+        Self { slots: (0..OWNERS).map(|_| Slot::default()).collect(), blocking: AtomicU64::new(0) }
+    }
+}
+
+/// What was being polled on this thread before: a turn may poll another one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Outer {
+    since: u64,
+    method: u32,
+}
+
+impl Watch {
+    /// A poll of a turn of `method` begins on this thread. What it returns goes to [`end`](Self::end).
+    #[inline]
+    pub(crate) fn begin(&self, method: u32, now: CoarseInstant) -> Outer {
+        self.exchange(Outer { since: now.as_millis().saturating_add(1), method })
+    }
+
+    /// The poll is over.
+    #[inline]
+    pub(crate) fn end(&self, outer: Outer) {
+        self.exchange(outer);
+    }
+
+    #[inline]
+    fn exchange(&self, with: Outer) -> Outer {
+        // Only its owner writes a thread's slot; a thread without one is not watched.
+        let Some(slot) = self.slots.get(threads::current()) else { return Outer::default() };
+        let before =
+            Outer { since: slot.since.load(Ordering::Relaxed), method: slot.method.load(Ordering::Relaxed) };
+        slot.method.store(with.method, Ordering::Relaxed);
+        slot.since.store(with.since, Ordering::Relaxed);
+        before
+    }
+
+    /// Tells of every turn that has held its thread for [`BLOCKING_MIN`], once: its method and for how long so far.
+    pub(crate) fn look(&self, now: CoarseInstant, mut tell: impl FnMut(u32, Duration)) {
+        for slot in &self.slots {
+            let since = slot.since.load(Ordering::Relaxed);
+            if since == 0 || slot.told.load(Ordering::Relaxed) == since {
+                continue;
+            }
+            let held = now.left(CoarseInstant::from_millis(since - 1));
+            if held >= BLOCKING_MIN {
+                slot.told.store(since, Ordering::Relaxed);
+                self.blocking.fetch_add(1, Ordering::Relaxed);
+                tell(slot.method.load(Ordering::Relaxed), held);
+            }
+        }
+    }
+
+    /// How many turns were told of.
+    pub(crate) fn blocking(&self) -> u64 {
+        self.blocking.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_that_holds_its_thread_is_told_of_once() {
+        let watch = Watch::default();
+        let at = CoarseInstant::from_millis;
+        let mut told = Vec::new();
+        let outer = watch.begin(7, at(10));
+        watch.look(at(109), |method, held| told.push((method, held)));
+        assert!(told.is_empty());
+        for now in [110, 150] {
+            watch.look(at(now), |method, held| told.push((method, held)));
+        }
+        assert_eq!(told, [(7, BLOCKING_MIN)]);
+        // One turn polls another, which is over at once.
+        let inner = watch.begin(8, at(160));
+        watch.end(inner);
+        watch.end(outer);
+        watch.look(at(9_999), |method, held| told.push((method, held)));
+        assert_eq!((told.len(), watch.blocking()), (1, 1));
+    }
+}
