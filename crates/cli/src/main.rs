@@ -7,6 +7,7 @@ mod grains;
 mod logging;
 mod text;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -30,7 +31,8 @@ fn main() -> ExitCode {
     match command.run(log) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("emmer: {failure}");
+            // With the reader gone (`2>&1 | head`) the exit code still tells.
+            let _ = writeln!(std::io::stderr(), "emmer: {failure}");
             failure.code.into()
         }
     }

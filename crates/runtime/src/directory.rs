@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use emmer_core::{GrainId, Instant, SiloAddress, SiloStatus};
-use emmer_directory::{Config, Directory, Effect, Message, Outcome, Registration, Token};
+use emmer_directory::{Config, Directory, Effect, FailReason, Message, Outcome, Registration, Token};
 use emmer_membership::View;
 use emmer_wire::channel;
 use parking_lot::Mutex;
@@ -16,6 +17,9 @@ use crate::silo::SiloCore;
 
 /// How often a registration is tried again over a left-behind one of this same silo.
 const STALE_SELF_RETRIES: usize = 3;
+
+/// How long a registration waits before it looks for room again.
+const FULL_PAUSE: Duration = Duration::from_millis(5);
 
 /// What a registration came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,12 +63,15 @@ impl DirectoryService {
         &self,
         silo: &Arc<SiloCore>,
         grain: &GrainId,
-    ) -> Result<Option<Registration>, String> {
+    ) -> Result<Option<Registration>, FailReason> {
         let outcome = self.run(silo, None, |directory, now, token| directory.lookup(now, token, grain)).await;
         match outcome {
             Outcome::Found(found) => Ok(found),
-            Outcome::Failed(reason) => Err(reason.to_string()),
-            other => Err(format!("the directory answered {other:?} to a lookup")),
+            Outcome::Failed(reason) => Err(reason),
+            other => {
+                tracing::error!(%grain, ?other, "the directory gave no answer to a lookup");
+                Err(FailReason::TimedOut)
+            }
         }
     }
 
@@ -90,12 +97,7 @@ impl DirectoryService {
     ) -> Registered {
         let (grain, number) = (activation.id(), activation.number());
         for _ in 0..STALE_SELF_RETRIES {
-            let outcome = self
-                .run(silo, Some(activation), |directory, now, token| {
-                    directory.register(now, token, grain, number)
-                })
-                .await;
-            match outcome {
+            match self.register_number(silo, activation, number).await {
                 Outcome::Registered => return Registered::Here,
                 Outcome::Taken(other) if other.silo == silo.address => {
                     // Left behind by an activation that is not there any more.
@@ -109,6 +111,27 @@ impl DirectoryService {
             }
         }
         Registered::Failed("an earlier activation on this silo keeps the registration".to_owned())
+    }
+
+    /// Registers, waiting while as many operations are under way as may be: nothing was sent then, and room comes as answers
+    /// come. The activation's own timeout bounds the wait.
+    async fn register_number(
+        &self,
+        silo: &Arc<SiloCore>,
+        activation: &Arc<dyn RunActivation>,
+        number: u64,
+    ) -> Outcome {
+        loop {
+            let outcome = self
+                .run(silo, Some(activation), |directory, now, token| {
+                    directory.register(now, token, activation.id(), number)
+                })
+                .await;
+            if outcome != Outcome::Failed(FailReason::TooManyPending) {
+                return outcome;
+            }
+            tokio::time::sleep(FULL_PAUSE).await;
+        }
     }
 
     /// Gives the activation's registration back, if it has one.
@@ -154,7 +177,7 @@ impl DirectoryService {
         let mut forget = Forget { service: self, silo, token: Some(token) };
         let outcome = done.await;
         forget.token = None;
-        outcome.unwrap_or(Outcome::Failed(emmer_directory::FailReason::Closed))
+        outcome.unwrap_or(Outcome::Failed(FailReason::Closed))
     }
 
     /// A new view is in force.

@@ -165,7 +165,7 @@ thread_local! {
 fn is_counted() -> bool {
     let calls = CALLS.get().wrapping_add(1);
     CALLS.set(calls);
-    calls % COUNTED_EVERY == 0
+    calls.is_multiple_of(COUNTED_EVERY)
 }
 
 /// What a poll leads to.

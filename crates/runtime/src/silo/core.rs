@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use emmer_core::{GrainId, GrainTypeId, Instant, SiloAddress, SiloStatus};
+use emmer_directory::FailReason;
 use emmer_membership::{TerminateReason, View};
 use emmer_placement::{PlacementRequest, PlacementTable};
 use emmer_store::state::StateTable;
@@ -293,11 +294,15 @@ impl SiloCore {
         }
     }
 
-    fn unavailable(&self, why: String) -> Failure {
+    fn unavailable(&self, why: FailReason) -> Failure {
         if self.stopped.is_cancelled() {
             return CallError::ShuttingDown;
         }
-        CallError::Unreachable { silo: None, maybe_executed: false, detail: why }
+        if why == FailReason::TooManyPending {
+            self.metrics.refused();
+            return CallError::Overloaded(format!("{why} on this silo (the directory's pending_max)"));
+        }
+        CallError::Unreachable { silo: None, maybe_executed: false, detail: why.to_string() }
     }
 
     fn place(self: &Arc<Self>, id: &GrainId, avoid: &[SiloAddress]) -> Result<Place, Failure> {
