@@ -5,11 +5,9 @@
 
 use std::sync::Arc;
 
-use emmer_core::Timestamp;
 use emmer_store::{BoxFuture, Result, StoreErrorKind, SystemStore};
 use emmer_store_oracle::OracleStore;
-use emmer_test_servers::suite::rows::NUMBERS;
-use emmer_test_servers::suite::{self, Store, refused};
+use emmer_test_servers::suite::{Store, external, refused};
 
 const STORE: Store = Store { open, patient: "timeout_ms=60000", hasty: "timeout_ms=1000" };
 
@@ -17,73 +15,28 @@ fn open(url: String) -> BoxFuture<'static, Result<Arc<dyn SystemStore>>> {
     Box::pin(async move { Ok(Arc::new(OracleStore::open(&url).await?) as Arc<dyn SystemStore>) })
 }
 
-/// The server, or a line that nobody overlooks.
-fn server(test: &str) -> Option<String> {
-    let url = std::env::var("TEST_ORACLE_URL").ok();
-    if url.is_none() {
-        println!(
-            "NOT RUN {test}: no server is named by TEST_ORACLE_URL; this store is untested against a live server"
-        );
-    }
-    url
-}
-
 /// One after the other: they share a database. The first needs it empty.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_passes_what_every_store_passes() {
-    let Some(url) = server("it_passes_what_every_store_passes") else { return };
-    suite::conforms(&url, STORE).await;
-    suite::writers::first_tables(&url, STORE).await;
-    suite::forward::by_many_at_once(&url, STORE).await;
-    suite::writers::race(&url, STORE).await;
-    for part in 0..3 {
-        let store = STORE.patient(&url).await;
-        // What the part before left.
-        let rows = store.read_partition(&NUMBERS, "p").await.unwrap();
-        for some in rows.chunks(100) {
-            let delete = |row: &emmer_store::StoredRow| emmer_store::Mutation::Delete {
-                row_key: row.row.key().to_owned(),
-                etag: None,
-            };
-            store.commit(&NUMBERS, "p", some.iter().map(delete).collect()).await.unwrap();
-        }
-        match part {
-            0 => suite::writers::snapshots(&url, STORE).await,
-            1 => suite::writers::large_partition(&url, STORE).await,
-            _ => suite::writers::crosswise(&url, STORE).await,
-        }
-    }
-    refused::dropped(&url, STORE).await;
-    let store = STORE.patient(&url).await;
-    store.delete_older_than(&NUMBERS, "p", "At", Timestamp::from_millis(0)).await.unwrap();
+    let Some(url) = external::server("TEST_ORACLE_URL", "it_passes_what_every_store_passes") else { return };
+    external::passes_all(&url, STORE).await;
 }
 
 #[tokio::test]
 async fn wrong_passwords_and_missing_databases_are_refused() {
-    let Some(url) = server("wrong_passwords_and_missing_databases_are_refused") else { return };
+    let Some(url) = external::server("TEST_ORACLE_URL", "wrong_passwords_and_missing_databases_are_refused")
+    else {
+        return;
+    };
     let cases = [
-        (elsewhere(&url, Some(refused::PASSWORD), None), StoreErrorKind::Refused, "ORA-01017"),
-        (elsewhere(&url, None, Some("no_such_service")), StoreErrorKind::Unavailable, "no_such_service"),
+        (external::elsewhere(&url, Some(refused::PASSWORD), None), StoreErrorKind::Refused, "ORA-01017"),
+        (
+            external::elsewhere(&url, None, Some("no_such_service")),
+            StoreErrorKind::Unavailable,
+            "no_such_service",
+        ),
     ];
     refused::addresses(STORE, &cases).await;
-}
-
-/// The same server with another password or another database, and without the parameters of the URL.
-fn elsewhere(url: &str, password: Option<&str>, database: Option<&str>) -> String {
-    let (scheme, rest) = url.split_once("://").unwrap();
-    let (credentials, place) = rest.rsplit_once('@').unwrap();
-    let (user, own) = credentials.split_once(':').unwrap();
-    let place = place.split('?').next().unwrap();
-    let (host, own_database) = place.split_once('/').unwrap();
-    let (password, database) = (password.unwrap_or(own), database.unwrap_or(own_database));
-    format!("{scheme}://{user}:{password}@{host}/{database}")
-}
-
-#[test]
-fn a_url_is_led_elsewhere() {
-    let url = "x://bob:a%40b@db:1/emmer?timeout_ms=1000";
-    assert_eq!(elsewhere(url, Some("s3cret"), None), "x://bob:s3cret@db:1/emmer");
-    assert_eq!(elsewhere(url, None, Some("other")), "x://bob:a%40b@db:1/other");
 }
 
 /// Needs no server.

@@ -17,6 +17,7 @@
 
 pub mod book;
 pub mod cost;
+pub mod external;
 pub mod faults;
 pub mod forward;
 pub mod proxy;
