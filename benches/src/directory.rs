@@ -70,7 +70,7 @@ pub(crate) fn grain_ids(count: u64) -> Vec<GrainId> {
 pub fn sole_owner() -> (Directory, Instant) {
     let (me, now) = (silo_address(0), Instant::from_millis(1));
     let mut directory = Directory::new(me, Config::default(), now);
-    directory.handle_view(now, 1, &[(me, SiloStatus::Active)]);
+    directory.handle_view(now, 1, &[(me, SiloStatus::Active)], &[]);
     while let Some(effect) = directory.poll_effect() {
         // It asks itself first what it hosts: nothing.
         if let Effect::ReportLocal { report, .. } = effect {

@@ -180,7 +180,7 @@ impl Views {
             let view: View = view(self.version, &self.all[..self.all.len() - missing]);
             let silos: Vec<(SiloAddress, SiloStatus)> =
                 view.members().iter().map(|row| (row.address, row.status)).collect();
-            self.directory.handle_view(Instant::from_millis(self.version), view.version(), &silos);
+            self.directory.handle_view(Instant::from_millis(self.version), view.version(), &silos, &[]);
             while self.directory.poll_effect().is_some() {}
             active += view.active_count();
         }

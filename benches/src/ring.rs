@@ -70,7 +70,7 @@ pub fn run(plan: &Plan) -> Result<Vec<Sample>> {
     let meter = Meter::start();
     for number in 1..=plan.changes {
         let silos: Vec<_> = rows_at(number).iter().map(|row| (row.address, row.status)).collect();
-        directory.handle_view(Instant::from_millis(number), number, &silos);
+        directory.handle_view(Instant::from_millis(number), number, &silos, &[]);
         while directory.poll_effect().is_some() {}
     }
     samples.push(Sample::new("directory: new view", &name, 1, plan.changes).taking(meter.read()));

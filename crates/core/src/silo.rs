@@ -97,6 +97,10 @@ pub struct Vote {
     pub voter: SiloAddress,
     /// When, by the voter's wall clock.
     pub at: Timestamp,
+    /// Whether the voter knows that the process is gone, not only that it is silent: its host's kernel ended a connection in good
+    /// order, without a goodbye of the process, and refuses new ones.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub gone: bool,
 }
 
 /// One row of the silo instances table: everything the table says about one incarnation of a silo.

@@ -38,7 +38,16 @@ struct Progress {
 impl Directory {
     /// Installs the view `version` with these silos. A version that is not newer is ignored. Views may be
     /// skipped.
-    pub fn handle_view(&mut self, now: Instant, version: u64, silos: &[(SiloAddress, SiloStatus)]) {
+    ///
+    /// `fading` names the silos that are Dead in this view and may still run turns, and until when by this silo's clock. Nobody
+    /// may be granted one of their grains before (invariant I8).
+    pub fn handle_view(
+        &mut self,
+        now: Instant,
+        version: u64,
+        silos: &[(SiloAddress, SiloStatus)],
+        _fading: &[(SiloAddress, Instant)],
+    ) {
         if self.closed || version <= self.version {
             return;
         }

@@ -103,7 +103,10 @@ pub enum DialOutcome {
 pub enum ConnectionEvent {
     /// Application bytes arrived from the peer.
     Heard,
-    /// An established connection ended without a goodbye (FIN or RST).
+    /// The peer's kernel ended an established connection in good order (FIN), and the peer's process had said no goodbye: the
+    /// process closed it or died. Nobody but that host can end a connection in this way.
+    Closed,
+    /// An established connection broke (RST, or no acknowledgement for too long). Firewalls and foreign hosts can do that too.
     Broken,
     /// The peer said goodbye: it is stopping in good order.
     Goodbye,
@@ -127,6 +130,8 @@ pub enum TerminateReason {
     RowMissing,
     /// A later incarnation runs on the same `ip:port`.
     Superseded(SiloAddress),
+    /// The membership table went back: it has lost a commit that this silo had seen committed.
+    TableWentBack,
     /// The join did not succeed within `max_join_attempt_time`.
     JoinTimedOut,
     /// The leave is complete: Dead was written by the silo itself, or could not be written in time.
@@ -139,6 +144,9 @@ impl std::fmt::Display for TerminateReason {
             Self::DeclaredDead => f.write_str("this silo was declared dead"),
             Self::RowMissing => f.write_str("this silo's row vanished from the membership table"),
             Self::Superseded(by) => write!(f, "a later incarnation runs on the same address: {by}"),
+            Self::TableWentBack => {
+                f.write_str("the membership table has lost a commit that it had acknowledged")
+            }
             Self::JoinTimedOut => f.write_str("the join did not succeed within max_join_attempt_time"),
             Self::Left => f.write_str("the silo has left the cluster"),
         }

@@ -44,7 +44,7 @@ const fn halves(ip: u128) -> [u64; 2] {
 type Names = (Arc<str>, Arc<str>, Arc<str>);
 
 #[derive(Serialize, Deserialize)]
-struct Row(Address, SiloStatus, Vec<(Address, i64)>, u16, Names, (i32, i32), i64, i64);
+struct Row(Address, SiloStatus, Vec<(Address, i64, bool)>, u16, Names, (i32, i32), i64, i64);
 
 impl From<&SiloEntry> for Row {
     fn from(row: &SiloEntry) -> Self {
@@ -52,7 +52,7 @@ impl From<&SiloEntry> for Row {
         Self(
             row.address.into(),
             row.status,
-            row.votes.iter().map(|v| (v.voter.into(), since_start(v.at))).collect(),
+            row.votes.iter().map(|v| (v.voter.into(), since_start(v.at), v.gone)).collect(),
             row.proxy_port,
             (row.host_name.clone(), row.role_name.clone(), row.instance_name.clone()),
             (row.update_zone, row.fault_zone),
@@ -70,9 +70,10 @@ impl From<Row> for SiloEntry {
             status,
             votes: votes
                 .into_iter()
-                .map(|(voter, at)| Vote {
+                .map(|(voter, at, gone)| Vote {
                     voter: voter.into(),
                     at: Timestamp::from_millis(start.wrapping_add(at)),
+                    gone,
                 })
                 .collect(),
             proxy_port,

@@ -107,6 +107,11 @@ pub struct Config {
     pub i_am_alive_table_publish_timeout: Duration,
     /// NumMissedTableIAmAliveLimit: after how many missed touches a row is stale. Classic 2, default 3.
     pub num_missed_table_i_am_alive_limit: u32,
+    /// How often a silo touches its row in a small cluster: the period is 50 ms for each Active silo, at least this and at most
+    /// `i_am_alive_table_publish_timeout`, so that all silos together touch at most twenty rows a second. Zero: always the longer
+    /// period. Classic 0, default 5 s.
+    #[serde(with = "humane")]
+    pub min_i_am_alive_publish_timeout: Duration,
     /// Whether staleness is judged by the local time since the value last moved, instead of by comparing clocks
     /// (idea 8). Classic no, default yes.
     pub moving_staleness: bool,
@@ -175,6 +180,10 @@ pub struct Config {
     /// than the fastest possible death by silence. Zero: never. Classic 0, default 3500 ms.
     #[serde(with = "humane")]
     pub fence_timeout: Duration,
+    /// How long a confirmation by the table lets turns start: it proves life at one moment, whatever votes are under way. Whoever
+    /// takes over a silo's grains waits as long after its death. At most `fence_timeout`. Classic 0, default 500 ms.
+    #[serde(with = "humane")]
+    pub fence_table_timeout: Duration,
 }
 
 /// The options contradict one another. Nothing was started.
@@ -186,6 +195,9 @@ pub struct ConfigError {
     /// What is wrong with it, with its value.
     pub reason: String,
 }
+
+/// All silos together touch at most one row in this time.
+const TOUCH_EVERY: Duration = Duration::from_millis(50);
 
 const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
@@ -229,6 +241,7 @@ impl Default for Config {
             version_only_refresh: true,
             i_am_alive_table_publish_timeout: secs(30),
             num_missed_table_i_am_alive_limit: 3,
+            min_i_am_alive_publish_timeout: secs(5),
             moving_staleness: true,
             table_timeout: secs(10),
             table_retry_min: ms(100),
@@ -252,6 +265,7 @@ impl Default for Config {
             defunct_silo_cleanup_period: secs(3_600),
             max_defunct_silo_entries: 100,
             fence_timeout: ms(3_500),
+            fence_table_timeout: ms(500),
         }
     }
 }
@@ -281,6 +295,7 @@ impl Config {
             version_only_refresh: false,
             i_am_alive_table_publish_timeout: secs(300),
             num_missed_table_i_am_alive_limit: 2,
+            min_i_am_alive_publish_timeout: Duration::ZERO,
             moving_staleness: false,
             table_retry_min: secs(1),
             table_retry_max: secs(60),
@@ -293,6 +308,7 @@ impl Config {
             join_sample_rows: 0,
             max_defunct_silo_entries: 0,
             fence_timeout: Duration::ZERO,
+            fence_table_timeout: Duration::ZERO,
             ..Self::default()
         }
     }
@@ -302,6 +318,7 @@ impl Config {
         Self {
             num_missed_probes_limit: 3,
             fence_timeout: ms(800),
+            fence_table_timeout: ms(250),
             probe_period: ms(400),
             death_gather: ms(100),
             vote_hold: ms(1500),
@@ -336,6 +353,22 @@ impl Config {
     /// After how long without a touch a row is stale: the product of the two IAmAlive options.
     pub fn stale_after(&self) -> Duration {
         self.i_am_alive_table_publish_timeout.saturating_mul(self.num_missed_table_i_am_alive_limit)
+    }
+
+    /// How often each of `active` silos touches its row.
+    pub fn publish_period(&self, active: usize) -> Duration {
+        let longest = self.i_am_alive_table_publish_timeout;
+        if self.min_i_am_alive_publish_timeout.is_zero() {
+            return longest;
+        }
+        let shared = TOUCH_EVERY.saturating_mul(u32::try_from(active).unwrap_or(u32::MAX));
+        shared.max(self.min_i_am_alive_publish_timeout).min(longest)
+    }
+
+    /// For how long a row must have stood still, in a cluster of `active` silos, before a joiner overlooks a silo that it cannot
+    /// reach.
+    pub fn overlooked_after(&self, active: usize) -> Duration {
+        self.publish_period(active).saturating_mul(self.num_missed_table_i_am_alive_limit)
     }
 
     /// Checks that the options make sense together.
@@ -379,7 +412,10 @@ impl Config {
                 ),
             ));
         }
-        Ok(())
+        if self.fence_timeout > Duration::ZERO && self.fence_table_timeout.is_zero() {
+            return Err(wrong("fence_table_timeout", "must not be zero where there is a fence".to_owned()));
+        }
+        ordered("fence_table_timeout", self.fence_table_timeout, "fence_timeout", self.fence_timeout)
     }
 
     fn validate_votes(&self) -> Result<(), ConfigError> {

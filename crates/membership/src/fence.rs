@@ -31,8 +31,11 @@ pub(crate) struct Fence {
     /// The monitors of this silo, and the latest moment at which each is known to have heard it. Silos that are Joining are among
     /// them, although they do not probe yet: they may be Active, and vote, before this silo hears of it.
     heard: BTreeMap<SiloAddress, Instant>,
-    /// The latest moment at which this silo is known to have been alive to the cluster.
-    confirmed: Instant,
+    /// The latest moment by which enough monitors had heard this silo. Good for `fence_timeout`.
+    by_monitors: Instant,
+    /// The latest moment at which the table showed the view in force to be the latest. Good for `fence_table_timeout` only: votes
+    /// may be under way.
+    by_table: Instant,
     /// When this silo first wished to be Active.
     pub(crate) wished: Option<Instant>,
     /// When this silo, which knows of no other, was first probed by one.
@@ -50,14 +53,16 @@ impl Membership {
             && !self.view.is_empty()
     }
 
-    /// How long a confirmation is good for. A silo that knows of no other, and was probed by no other, can only be declared dead by
-    /// a newcomer that cannot reach it, once its row is stale.
-    fn fence_span(&self) -> Duration {
-        if self.view.ring(0).len() > 1 || self.fence.stranger.is_some() {
-            self.config.fence_timeout
-        } else {
-            self.config.fence_timeout.max(self.config.stale_after() * 2 / 3)
-        }
+    /// Whether this silo knows of no other and was probed by no other: then it can only be declared dead by a newcomer that
+    /// cannot reach it, once its row has stood still for long.
+    fn is_alone(&self) -> bool {
+        self.view.ring(0).len() <= 1 && self.fence.stranger.is_none()
+    }
+
+    /// How long a touch of the row lets a silo that is alone start turns: a little less than it takes a newcomer to overlook the
+    /// row.
+    pub(crate) fn alone_span(&self) -> Duration {
+        self.config.overlooked_after(1) * 9 / 10
     }
 
     pub(crate) fn fence_view_changed(&mut self, now: Now) {
@@ -71,10 +76,10 @@ impl Membership {
         if applies && !self.fence.armed {
             // The view that says Active may be old when it comes. Certain is that the row was Joining when this silo wished for
             // more.
-            self.fence.confirmed = self.fence.confirmed.max(self.fence.wished.unwrap_or_default());
+            self.fence.by_monitors = self.fence.by_monitors.max(self.fence.wished.unwrap_or_default());
         }
         // A new monitor has not had the time to probe: it starts as if it had heard this silo when it last was known alive.
-        let start = self.fence.confirmed;
+        let start = self.fence.by_monitors.max(self.fence.by_table);
         let old = std::mem::take(&mut self.fence.heard);
         self.fence.heard = monitors.into_iter().map(|m| (m, old.get(&m).copied().unwrap_or(start))).collect();
         self.fence.armed = applies;
@@ -84,12 +89,11 @@ impl Membership {
     /// A silo that is not in the view in force probes: a newcomer, which the next view shows. It may be Active as soon as it is
     /// answered, and lose patience with this silo then, but no earlier. So this silo is alive now, and has company from now on.
     pub(crate) fn fence_probed(&mut self, now: Now, from: &SiloAddress) {
-        let alone = self.fence.armed && self.fence.stranger.is_none() && self.view.ring(0).len() <= 1;
-        if !alone || self.view.get(from).is_some() {
+        if !self.fence.armed || !self.is_alone() || self.view.get(from).is_some() {
             return;
         }
         if self.fence_closes_at().is_some_and(|closes_at| now.mono < closes_at) {
-            self.fence.confirmed = self.fence.confirmed.max(now.mono);
+            self.fence.by_monitors = self.fence.by_monitors.max(now.mono);
         }
         self.fence.stranger = Some(now.mono);
         self.check_fence(now);
@@ -119,8 +123,9 @@ impl Membership {
         let votes = if touched { self.votes_in_full() } else { 1 };
         let votes = votes.saturating_sub(self.standing_votes(now));
         let enough = (times.len() + 1).saturating_sub(votes).max(1);
-        if let Some(confirmed) = times.get(enough - 1) {
-            self.confirm(now, *confirmed);
+        if let Some(confirmed) = times.get(enough - 1).filter(|at| **at > self.fence.by_monitors) {
+            self.fence.by_monitors = *confirmed;
+            self.check_fence(now);
         }
     }
 
@@ -144,38 +149,46 @@ impl Membership {
     pub(crate) fn confirm_by_table(&mut self, now: Now, sent: Instant) {
         self.settle_doubts(sent);
         self.fence.stranger.take_if(|at| *at < sent);
-        self.confirm(now, sent);
-    }
-
-    fn confirm(&mut self, now: Now, at: Instant) {
-        if at > self.fence.confirmed {
-            self.fence.confirmed = at;
+        if sent > self.fence.by_table {
+            self.fence.by_table = sent;
             self.check_fence(now);
         }
     }
 
     /// When the fence closes without a further confirmation; none when it does not apply.
     pub(crate) fn fence_closes_at(&self) -> Option<Instant> {
-        (self.fence.armed && !self.has(Bug::FenceIgnored)).then(|| self.fence.confirmed + self.fence_span())
+        if !self.fence.armed || self.has(Bug::FenceIgnored) {
+            return None;
+        }
+        let by_table = self.fence.by_table + self.config.fence_table_timeout;
+        Some(self.confirmed_until().max(by_table))
     }
 
-    /// Opens or closes the fence, and asks the table when confirmations are getting late.
+    /// Until when turns may start by what needs no read of the table: the word of monitors or, for a silo that is alone, the touch
+    /// of its row.
+    fn confirmed_until(&self) -> Instant {
+        let by_monitors = self.fence.by_monitors + self.config.fence_timeout;
+        let by_touch = self.table.touched.filter(|_| self.is_alone()).map(|at| at + self.alone_span());
+        by_monitors.max(by_touch.unwrap_or_default())
+    }
+
+    /// Opens or closes the fence, and asks the table while nothing else confirms this silo.
     pub(crate) fn check_fence(&mut self, now: Now) {
         let Some(closes_at) = self.fence_closes_at() else {
             self.timers.clear(Timer::Fence);
             self.set_fence(false);
             return;
         };
-        let timeout = self.fence_span();
-        let ask_at = self.fence.confirmed + timeout * 4 / 5;
         self.set_fence(now.mono >= closes_at);
-        if now.mono < ask_at {
-            self.timers.set(Timer::Fence, ask_at);
+        let (fence, table) = (self.config.fence_timeout, self.config.fence_table_timeout);
+        let until = self.confirmed_until();
+        if now.mono + fence / 5 < until {
+            self.timers.set(Timer::Fence, until - fence / 5);
             return;
         }
         self.table.want_version = true;
-        let again = now.mono + self.config.fence_timeout / 3;
-        let next = if now.mono < closes_at { closes_at } else { again };
+        let again = now.mono + table / 3;
+        let next = if now.mono < closes_at { again.min(closes_at) } else { again };
         self.timers.set(Timer::Fence, next);
     }
 

@@ -163,9 +163,9 @@ impl Membership {
             is_gone |= *gone;
             let at = if self.has(Bug::OldEvidence) { now.wall } else { self.sane_time(now, *at) };
             if self.has(Bug::VoterCountedTwice) {
-                row.votes.push(Vote { voter: *voter, at });
+                row.votes.push(Vote { voter: *voter, at, gone: false });
             }
-            add_vote(&mut row.votes, Vote { voter: *voter, at });
+            add_vote(&mut row.votes, Vote { voter: *voter, at, gone: false });
             waits_since = Some(waits_since.map_or(queued.since, |since| since.min(queued.since)));
         }
         let Some(since) = waits_since else { return Outcome::Nothing };

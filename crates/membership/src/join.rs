@@ -341,9 +341,12 @@ impl Membership {
     /// still for longer than a living silo's would (seed 000, IAmAlive: "new silos will ignore it during startup
     /// connectivity checks").
     fn is_exempt(&self, silo: &SiloAddress) -> bool {
-        let publish = self.config.i_am_alive_table_publish_timeout;
+        let active = self.view.active_count();
+        let period = self.config.publish_period(active);
         self.is_stale(silo)
-            || (self.join.refused.contains(silo) && self.has_stood_still(silo, publish + publish / 5))
+            || (self.config.moving_staleness
+                && self.has_stood_still(silo, self.config.overlooked_after(active)))
+            || (self.join.refused.contains(silo) && self.has_stood_still(silo, period + period / 5))
     }
 
     fn blockers(&self) -> Vec<SiloAddress> {
@@ -383,7 +386,7 @@ impl Membership {
                 self.effects.push_back(Effect::Event(Event::JoinWaitsFor { peer: *silo }));
                 self.dial_for_join(*silo);
             }
-            let waves_per_read = (5_000 / self.wave_time().as_millis().max(1)).max(1);
+            let waves_per_read = (2_000 / self.wave_time().as_millis().max(1)).max(1);
             if u128::from(self.join.waves) % waves_per_read == 1 % waves_per_read {
                 self.table.want_all = true;
             }

@@ -9,6 +9,7 @@ pub mod config;
 pub mod counters;
 pub mod delta;
 mod dice;
+mod fading;
 mod fence;
 mod gather;
 mod health;
@@ -48,6 +49,7 @@ pub use api::{
 };
 pub use config::{Config, ConfigError};
 pub use counters::Counters;
+pub use fading::{CLOCK_RATE_PERCENT, POLL_GRACE};
 pub use membership::Membership;
 pub use message::Message;
 pub use view::View;

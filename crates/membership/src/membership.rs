@@ -12,6 +12,7 @@ use crate::api::{
 use crate::config::{Config, ConfigError};
 use crate::counters::Counters;
 use crate::dice::Dice;
+use crate::fading::Fading;
 use crate::fence::Fence;
 use crate::health::Health;
 use crate::indirect::Help;
@@ -82,6 +83,7 @@ pub struct Membership {
     pub(crate) staleness: Staleness,
     pub(crate) health: Health,
     pub(crate) fence: Fence,
+    pub(crate) fading: Fading,
     /// When Dead rows were looked for last.
     pub(crate) cleaned_at: Option<Instant>,
     pub(crate) next_seq: u64,
@@ -143,6 +145,7 @@ impl Membership {
             staleness: Staleness::default(),
             health: Health::default(),
             fence: Fence::default(),
+            fading: Fading::default(),
             cleaned_at: None,
             next_seq: 0,
             next_dial: 0,
@@ -437,12 +440,16 @@ impl Membership {
         self.status = self.status.max(status);
         if before < SiloStatus::Active && self.status == SiloStatus::Active {
             self.health.became_active(now);
-            self.table.touched = Some(now.mono);
-            let touch = self.dice.duration_below(self.config.i_am_alive_table_publish_timeout);
+            self.table.touched = Some(self.fence.wished.unwrap_or(now.mono));
+            let touch = self.dice.duration_below(self.publish_period());
             self.timers.set(Timer::Touch, now.mono + touch);
             let refresh = self.dice.duration_below(self.config.table_refresh_timeout);
             self.timers.set(Timer::Refresh, now.mono + refresh);
             self.schedule_housekeeping(now);
+        }
+        if self.status >= SiloStatus::Active && self.timers.is_set(Timer::Touch) {
+            // In a cluster that has become smaller rows are touched more often.
+            self.timers.set_no_later(Timer::Touch, now.mono + self.publish_period());
         }
     }
 }

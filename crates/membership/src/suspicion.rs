@@ -166,7 +166,7 @@ impl Membership {
                     peer.heard = Some(now.mono);
                 }
             }
-            ConnectionEvent::Broken => {
+            ConnectionEvent::Closed | ConnectionEvent::Broken => {
                 if let Some(peer) = self.peers.get_mut(&silo) {
                     peer.heard = None;
                 }

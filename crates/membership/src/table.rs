@@ -304,9 +304,14 @@ impl Membership {
         self.on_join_conflict(now);
     }
 
+    /// How often this silo touches its row.
+    pub(crate) fn publish_period(&self) -> std::time::Duration {
+        self.config.publish_period(self.view.active_count())
+    }
+
     /// Touches the own row (seed 000, IAmAlive).
     pub(crate) fn touch(&mut self, now: Now) {
-        let period = self.config.i_am_alive_table_publish_timeout;
+        let period = self.publish_period();
         self.timers.set(Timer::Touch, now.mono + period);
         if self.table.touch.is_some() {
             return;
@@ -338,7 +343,7 @@ impl Membership {
             _ => {
                 // If this silo could not touch its row, neither could others perhaps: that does not make them stale.
                 self.forgive_staleness(now);
-                let again = self.config.i_am_alive_table_publish_timeout.min(self.config.table_retry_max * 2);
+                let again = self.publish_period().min(self.config.table_retry_max * 2);
                 self.timers.set_no_later(Timer::Touch, now.mono + again);
             }
         }

@@ -248,7 +248,8 @@ pub(crate) const fn is_on_rings(status: SiloStatus) -> bool {
 fn row_digest(row: &SiloEntry) -> u64 {
     let mut state = row.address.stable_hash(u64::from(u8::from(row.status)));
     for vote in &row.votes {
-        state = vote.voter.stable_hash(state ^ vote.at.as_millis().cast_unsigned());
+        let gone = u64::from(vote.gone);
+        state = vote.voter.stable_hash(state ^ vote.at.as_millis().cast_unsigned().rotate_left(1) ^ gone);
     }
     let mut rest = Vec::with_capacity(64);
     rest.extend_from_slice(&state.to_le_bytes());

@@ -81,7 +81,8 @@ impl Membership {
             self.gossip.hinted_by = None;
             self.timers.clear(Timer::Pull);
         }
-        self.view = view;
+        let before = std::mem::replace(&mut self.view, view);
+        self.fading_view_changed(now, &before, delta.map(|delta| &**delta));
         self.counters.views_installed += 1;
         self.look_at_own_row(now);
         if self.is_done() {

@@ -59,7 +59,7 @@ fn the_largest_commit_travels_in_less_than_twenty_kilobytes() {
 fn every_message_survives_the_wire() {
     let dead = {
         let mut dead = (*row(3, SiloStatus::Dead)).clone();
-        dead.votes.push(Vote { voter: address(5, 5), at: Timestamp::from_millis(-1) });
+        dead.votes.push(Vote { voter: address(5, 5), at: Timestamp::from_millis(-1), gone: false });
         Arc::new(dead)
     };
     let base = View::new(table(1), vec![row(1, SiloStatus::Active), row(3, SiloStatus::Active)]);

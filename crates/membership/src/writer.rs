@@ -293,7 +293,7 @@ impl Membership {
         }
         for mut old in earlier.into_values() {
             old.status = SiloStatus::Dead;
-            add_vote(&mut old.votes, Vote { voter: row.address, at: now.wall });
+            add_vote(&mut old.votes, Vote { voter: row.address, at: now.wall, gone: false });
             draft.put(old);
         }
         let mut row = row.clone();
@@ -312,7 +312,7 @@ impl Membership {
         row.status = status;
         if status == SiloStatus::Dead {
             // A vote of its own marks a silo that left in good order.
-            add_vote(&mut row.votes, Vote { voter: *silo, at: now.wall });
+            add_vote(&mut row.votes, Vote { voter: *silo, at: now.wall, gone: false });
         }
         draft.put(row);
         Verdict::Written

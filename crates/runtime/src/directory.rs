@@ -181,10 +181,10 @@ impl DirectoryService {
     }
 
     /// A new view is in force.
-    pub(crate) fn install(&self, silo: &Arc<SiloCore>, view: &View) {
+    pub(crate) fn install(&self, silo: &Arc<SiloCore>, view: &View, fading: &[(SiloAddress, Instant)]) {
         let members: Vec<(SiloAddress, SiloStatus)> =
             view.members().iter().map(|m| (m.address, m.status)).collect();
-        self.step(silo, |directory, now| directory.handle_view(now, view.version(), &members));
+        self.step(silo, |directory, now| directory.handle_view(now, view.version(), &members, fading));
     }
 
     /// A message from another silo's directory.

@@ -125,6 +125,7 @@ impl Handler for SiloCore {
         tracing::debug!(peer = ?connection.peer, %why, "a connection ended");
         let PeerKind::Silo(silo) = connection.peer else { return };
         let event = match why {
+            Lost::Ended => ConnectionEvent::Closed,
             Lost::Broken(_) => ConnectionEvent::Broken,
             Lost::Goodbye(_) => ConnectionEvent::Goodbye,
             Lost::PeerDead | Lost::Protocol(_) | Lost::Closed => return,

@@ -190,7 +190,7 @@ fn execute(
                 silo.membership.send_surely(Input::Dial(dial, outcome)).await;
             });
         }
-        Effect::Install(view) => silo.install(view, machine.status()),
+        Effect::Install(view) => silo.install(view, machine.status(), &machine.fading()),
         Effect::Fence(on) => silo.set_fence(on),
         Effect::Event(event) => log(silo, &event),
         Effect::Terminate(reason) => return Some(reason),

@@ -129,7 +129,10 @@ impl Measures {
 
     pub(crate) const fn terminated(&mut self, reason: TerminateReason) {
         match reason {
-            TerminateReason::DeclaredDead | TerminateReason::RowMissing | TerminateReason::Superseded(_) => {
+            TerminateReason::DeclaredDead
+            | TerminateReason::RowMissing
+            | TerminateReason::TableWentBack
+            | TerminateReason::Superseded(_) => {
                 self.ended_as_dead += 1;
             }
             TerminateReason::JoinTimedOut => self.joins_given_up += 1,

@@ -11,6 +11,9 @@ use crate::table::{Row, Value};
 /// Why a row cannot be written or understood, in words.
 type Text<T> = Result<T, String>;
 
+/// Behind the voter's name in SuspectingSilos: it knows that the process is gone.
+const GONE: &str = " gone";
+
 /// The row key of a silo: `ip-port-epoch` (seed 001).
 pub(crate) fn row_key(silo: &SiloAddress) -> String {
     format!("{}-{}-{}", silo.ip(), silo.port(), silo.epoch())
@@ -35,7 +38,8 @@ pub(crate) fn to_row(cluster: &ClusterId, entry: &SiloEntry) -> Text<Row> {
     let epoch = i64::try_from(silo.epoch()).map_err(|_| format!("the epoch of {silo} is out of range"))?;
     let text = |t: &Arc<str>| Value::Text(t.clone());
     let made = |t: String| Value::Text(t.into());
-    let voters = entry.votes.iter().map(|v| v.voter.to_string().into()).collect();
+    let voter = |v: &Vote| format!("{}{}", v.voter, if v.gone { GONE } else { "" });
+    let voters = entry.votes.iter().map(|v| voter(v).into()).collect();
     let times = entry.votes.iter().map(|v| v.at.to_string().into()).collect();
     Ok(Row::new(row_key(silo))
         .with("DeploymentId", Value::Text(cluster.as_str().into()))
@@ -88,7 +92,11 @@ fn votes(row: &Row) -> Text<Vec<Vote>> {
     }
     let vote = |(voter, at): (&Arc<str>, &Arc<str>)| {
         let at: Timestamp = parsed(at, "SuspectingTimes")?;
-        Ok(Vote { voter: parsed(voter, "SuspectingSilos")?, at })
+        let (voter, gone) = match voter.strip_suffix(GONE) {
+            Some(voter) => (voter, true),
+            None => (&**voter, false),
+        };
+        Ok(Vote { voter: parsed(voter, "SuspectingSilos")?, at, gone })
     };
     voters.iter().zip(times).map(vote).collect()
 }
@@ -147,7 +155,10 @@ mod tests {
         let silo: SiloAddress = "[2001:db8::7]:30000:1795265085000000".parse().unwrap();
         let at = Timestamp::from_millis(1_795_265_085_123);
         let mut entry = SiloEntry::new(silo, SiloStatus::ShuttingDown, at);
-        entry.votes = vec![Vote { voter: silo, at }, Vote { voter: "10.0.0.1:1:2".parse().unwrap(), at }];
+        entry.votes = vec![
+            Vote { voter: silo, at, gone: false },
+            Vote { voter: "10.0.0.1:1:2".parse().unwrap(), at, gone: true },
+        ];
         entry.host_name = "host \"ä\"".into();
         entry.proxy_port = 30_001;
         entry.fault_zone = -3;

@@ -50,7 +50,7 @@ impl Bench {
 
     pub(crate) fn view(&mut self, version: u64, silos: &[(u16, SiloStatus)]) {
         let silos: Vec<_> = silos.iter().map(|(n, status)| (silo(*n), *status)).collect();
-        self.dir.handle_view(self.now, version, &silos);
+        self.dir.handle_view(self.now, version, &silos, &[]);
     }
 
     pub(crate) fn effects(&mut self) -> Vec<Effect> {

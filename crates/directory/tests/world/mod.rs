@@ -168,7 +168,7 @@ impl World {
             Event::View { to, version } => {
                 let view: Vec<_> =
                     self.views[version as usize - 1].iter().map(|(silo, status)| (*silo, *status)).collect();
-                self.on(to, |dir| dir.handle_view(now, version, &view))?;
+                self.on(to, |dir| dir.handle_view(now, version, &view, &[]))?;
                 self.leave_if_told(to)
             }
             Event::Timeout { silo } => self.on(silo, |dir| dir.handle_timeout(now)),

@@ -29,7 +29,9 @@ const HEARD_EVERY_MS: u64 = 50;
 /// Why a connection ended; every call that waits on it learns this.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Lost {
-    /// The stream ended or broke.
+    /// The peer's kernel ended the stream in good order (FIN), without a goodbye of the peer.
+    Ended,
+    /// The stream broke.
     Broken(String),
     /// The membership view says that the peer is dead.
     PeerDead,
@@ -44,6 +46,7 @@ pub(crate) enum Lost {
 impl std::fmt::Display for Lost {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            Self::Ended => f.write_str("the peer's host closed the connection"),
             Self::Broken(why) => write!(f, "the connection broke: {why}"),
             Self::PeerDead => f.write_str("the silo was declared dead"),
             Self::Goodbye(code) => write!(f, "the peer closed the connection: {code:?}"),

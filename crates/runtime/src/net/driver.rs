@@ -181,7 +181,7 @@ impl<H: Handler> Driver<H> {
                     }
                     return Ok(progress);
                 }
-                Poll::Ready(Ok(0)) => return Err(Lost::Broken("the peer closed the stream".to_owned())),
+                Poll::Ready(Ok(0)) => return Err(Lost::Ended),
                 Poll::Ready(Ok(n)) => {
                     progress = Progress::Read;
                     self.connection.active.store(true, Ordering::Relaxed);

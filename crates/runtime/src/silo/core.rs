@@ -218,7 +218,12 @@ impl SiloCore {
     }
 
     /// Puts a new view in force, everywhere in this silo, in the order in which the parts depend on it.
-    pub(crate) fn install(self: &Arc<Self>, view: Arc<View>, status: SiloStatus) {
+    pub(crate) fn install(
+        self: &Arc<Self>,
+        view: Arc<View>,
+        status: SiloStatus,
+        fading: &[(SiloAddress, Instant)],
+    ) {
         tracing::debug!(me = %self.address, version = view.version(), active = view.active_count(), %status, "new view");
         let dead = |silo: &SiloAddress| view.status_of(silo) == Some(SiloStatus::Dead);
         let before = self.view();
@@ -230,7 +235,7 @@ impl SiloCore {
         self.outboxes.drop_dead(&view);
         self.locations.forget_silos(|silo| dead(&silo) || view.status_of(&silo).is_none());
         self.membership.retain(&view);
-        self.directory.install(self, &view);
+        self.directory.install(self, &view, fading);
         // Whoever waits for the status acts on the view: it must be there first.
         *self.candidates.write() = view.active().map(|m| m.address).collect();
         self.view_version.store(view.version(), Ordering::Release);

@@ -100,8 +100,9 @@ pub(super) async fn stale_tokens_update_nothing(bench: &Bench) -> Case {
     let mut wanted = Vec::new();
     for n in 1..10u16 {
         let mut row = entry(n, SiloStatus::Active);
-        row.votes =
-            [1, 2].map(|v| Vote { voter: silo(v), at: START + Duration::from_millis(v.into()) }).to_vec();
+        row.votes = [1, 2]
+            .map(|v| Vote { voter: silo(v), at: START + Duration::from_millis(v.into()), gone: false })
+            .to_vec();
         let used = version.clone();
         version = write(&table, &version, vec![row.clone()], vec![]).await?;
         row.status = SiloStatus::Dead;
@@ -205,7 +206,7 @@ pub(super) async fn clean_up_deletes_dead_rows_only(bench: &Bench) -> Case {
     let (mut alive, mut started, mut voted) = (entry(20, Dead), entry(21, Dead), entry(22, Dead));
     alive.i_am_alive_time = fresh;
     started.start_time = fresh;
-    voted.votes = vec![Vote { voter: silo(1), at: fresh }];
+    voted.votes = vec![Vote { voter: silo(1), at: fresh, gone: false }];
     rows.extend([alive, started, voted]);
     let version = write(&table, &TableVersion::default(), rows.clone(), vec![]).await?;
     let (_, read) = table.read_all().await?;

@@ -117,7 +117,7 @@ async fn etcdctl_shows_the_columns_of_the_seed() {
     let table = SiloTable::new(STORE.patient(&server.url()).await, cluster("prod"));
     table.ensure().await.unwrap();
     let mut one = silo(1);
-    one.votes = vec![emmer_core::Vote { voter: silo(2).address, at: Timestamp::from_millis(5) }];
+    one.votes = vec![emmer_core::Vote { voter: silo(2).address, at: Timestamp::from_millis(5), gone: false }];
     table.commit(&table.read_version().await.unwrap(), vec![one], vec![]).await.unwrap();
     table.touch(&silo(1).address, Timestamp::from_millis(1_795_265_085_000)).await.unwrap();
     // As docs/stores/etcd.md says.

@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(first, ["v2   silo a 127.0.0.1:1:9 is Active", "v2   silo b 127.0.0.1:2:9 is Joining"]);
         assert!(seen.take_in(2, vec![a.clone(), b]).is_empty());
         let mut dead = silo(2, "b", SiloStatus::Dead);
-        dead.votes = vec![Vote { voter: address(1), at: Timestamp::from_millis(5) }];
+        dead.votes = vec![Vote { voter: address(1), at: Timestamp::from_millis(5), gone: false }];
         let last = seen.take_in(3, vec![a, dead]);
         assert_eq!(
             last,

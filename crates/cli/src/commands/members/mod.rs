@@ -144,7 +144,8 @@ pub(super) mod fixture {
         active.proxy_port = 30000;
         active.i_am_alive_time = at - Duration::from_secs(5);
         let mut dead = SiloEntry::new(address(11112, 5), SiloStatus::Dead, at - Duration::from_secs(3_700));
-        dead.votes = vec![Vote { voter: address(11111, 7), at: at - Duration::from_millis(61_500) }];
+        dead.votes =
+            vec![Vote { voter: address(11111, 7), at: at - Duration::from_millis(61_500), gone: false }];
         let version = TableVersion { number: 12, etag: "x".into() };
         Reading { cluster: "dev".into(), store: "memory://".into(), version, silos: vec![active, dead], at }
     }

@@ -1,0 +1,96 @@
+//! Silos that are Dead and may still run turns for a moment, because they do not know it yet (invariant I8).
+//!
+//! Whoever takes over their grains waits for them. How long is the longest time for which such a silo can still hold a
+//! confirmation of its fence, by the evidence of its death that the row bears:
+//!
+//! | the row says | how long |
+//! |---|---|
+//! | it left by itself | not at all: a silo closes its fence before it asks for its own death |
+//! | its process is gone (a vote marked `gone`) | not at all |
+//! | it was Joining | not at all: it hosted nothing |
+//! | it was voted dead | `fence_table_timeout`; if it had just become Active, `fence_timeout` from then on |
+//! | a successor took its `ip:port` | `fence_timeout`; if it was alone, as long as its own fence may stay open |
+//!
+//! Each of them is lengthened by [`CLOCK_RATE_PERCENT`], for clocks that run at different rates, and by [`POLL_GRACE`], for a
+//! turn that is between its look at the fence and its next wait.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus};
+
+use crate::delta::Delta;
+use crate::membership::Membership;
+use crate::view::{View, is_on_rings};
+
+/// By how many percent one silo's clock may run faster than another's.
+pub const CLOCK_RATE_PERCENT: u32 = 2;
+
+/// How long the code of a turn may run between its look at the fence and its next wait.
+pub const POLL_GRACE: Duration = Duration::from_millis(50);
+
+/// The dead who may still run turns, and who became Active lately.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Fading {
+    until: BTreeMap<SiloAddress, Instant>,
+    active_since: BTreeMap<SiloAddress, Instant>,
+}
+
+/// `span` by another silo's clock, as long as it can take by this one's.
+pub(crate) fn lapse(span: Duration) -> Duration {
+    if span.is_zero() { span } else { span.saturating_mul(100 + CLOCK_RATE_PERCENT) / 100 + POLL_GRACE }
+}
+
+impl Membership {
+    /// Which silos are Dead in the view in force and may still run turns, and until when by this silo's clock. Nobody may be
+    /// granted one of their grains before. None where there is no fence.
+    pub fn fading(&self) -> Vec<(SiloAddress, Instant)> {
+        self.fading.until.iter().map(|(silo, until)| (*silo, *until)).collect()
+    }
+
+    /// The view in force followed `before`, by `delta` if one step led there.
+    pub(crate) fn fading_view_changed(&mut self, now: Now, before: &View, delta: Option<&Delta>) {
+        if self.config.fence_timeout.is_zero() {
+            return;
+        }
+        let view = self.view.clone();
+        self.fading.until.retain(|_, until| *until > now.mono);
+        let recent = lapse(self.config.fence_timeout);
+        self.fading.active_since.retain(|_, since| now.mono.saturating_since(*since) < recent);
+        let rows = delta.map_or(view.members(), |delta| &delta.rows);
+        for row in rows {
+            let old = before.get(&row.address).map(|old| old.status);
+            if row.status == SiloStatus::Active && old != Some(SiloStatus::Active) {
+                self.fading.active_since.insert(row.address, now.mono);
+            }
+            if row.status == SiloStatus::Dead && old != Some(SiloStatus::Dead) {
+                let until = self.fades_until(now, row, before, delta.is_some());
+                if until > now.mono {
+                    self.fading.until.insert(row.address, until);
+                }
+            }
+        }
+    }
+
+    /// Until when `row`, which the view in force shows Dead and `before` did not, may run turns. `next`: no view lies between the
+    /// two.
+    fn fades_until(&self, now: Now, row: &SiloEntry, before: &View, next: bool) -> Instant {
+        let silo = row.address;
+        let known_over = row.votes.iter().any(|vote| vote.gone || vote.voter == silo);
+        let old = before.get(&silo).map(|old| old.status);
+        if known_over || (next && matches!(old, None | Some(SiloStatus::Joining))) {
+            return now.mono;
+        }
+        let (fence, table) = (self.config.fence_timeout, self.config.fence_table_timeout);
+        if row.votes.iter().any(|vote| silo.is_succeeded_by(&vote.voter)) {
+            let others = before.members().iter().any(|m| m.address != silo && is_on_rings(m.status));
+            let span = if next && others { fence } else { fence.max(self.alone_span()) };
+            return now.mono + lapse(span);
+        }
+        let was_active = next && matches!(old, Some(status) if status >= SiloStatus::Active);
+        let since = self.fading.active_since.get(&silo).copied();
+        let confirmed = if was_active { since } else { Some(now.mono) };
+        let by_monitors = confirmed.map_or(now.mono, |at| at + lapse(fence));
+        by_monitors.max(now.mono + lapse(table))
+    }
+}
