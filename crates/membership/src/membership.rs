@@ -15,6 +15,7 @@ use crate::dice::Dice;
 use crate::fading::Fading;
 use crate::fence::Fence;
 use crate::health::Health;
+use crate::housekeeping::Cleaning;
 use crate::indirect::Help;
 use crate::intent::{Key, Own};
 use crate::join::Join;
@@ -84,8 +85,7 @@ pub struct Membership {
     pub(crate) health: Health,
     pub(crate) fence: Fence,
     pub(crate) fading: Fading,
-    /// When Dead rows were looked for last.
-    pub(crate) cleaned_at: Option<Instant>,
+    pub(crate) cleaning: Cleaning,
     pub(crate) next_seq: u64,
     pub(crate) next_dial: u64,
     /// The latest time this machine was told.
@@ -146,7 +146,7 @@ impl Membership {
             health: Health::default(),
             fence: Fence::default(),
             fading: Fading::default(),
-            cleaned_at: None,
+            cleaning: Cleaning::default(),
             next_seq: 0,
             next_dial: 0,
             last_now: now.mono,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use emmer_core::{Now, SiloAddress, SiloStatus};
+use emmer_core::{Now, SiloAddress, SiloEntry, SiloStatus};
 
 use crate::api::{Effect, TableSnapshot, TerminateReason};
 use crate::delta::{Delta, Misfit};
@@ -91,7 +91,10 @@ impl Membership {
         self.reconcile_own();
         self.join_view_changed(now, delta);
         self.choose_peers(now);
-        self.fence_view_changed(now);
+        let probes = |row: &Arc<SiloEntry>| matches!(row.status, SiloStatus::Joining | SiloStatus::Active);
+        let same_monitors =
+            self.view.has_rings_of(&before) && delta.is_some_and(|delta| delta.rows.iter().all(probes));
+        self.fence_view_changed(now, same_monitors);
         self.collect(now);
     }
 
@@ -227,8 +230,13 @@ impl Membership {
         }
     }
 
-    /// The own view is not what the committer's was: replaces it by a whole one.
+    /// The own view is not what the committer's was: one of the two shows commits that the table has lost. A silo that is in the table
+    /// has acted on its view, and ends; one that is not takes a whole view.
     fn mistrust(&mut self, now: Now, from: SiloAddress, version: u64) {
+        if self.inserted {
+            self.terminate(TerminateReason::TableWentBack);
+            return;
+        }
         self.counters.delta_gaps += 1;
         self.gossip.wanted = self.gossip.wanted.max(version);
         self.timers.set(Timer::Pull, now.mono + PULL_PATIENCE);

@@ -182,7 +182,7 @@ impl World {
     fn kill(&mut self, host: u32) {
         if let Some(number) = self.running_on(host) {
             self.trace.line(self.now, format_args!("{number:>4} is killed"));
-            self.gone(number, Life::Killed, ConnectionEvent::Broken);
+            self.gone(number, Life::Killed, ConnectionEvent::Closed);
         }
     }
 
