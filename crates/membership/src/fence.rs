@@ -162,6 +162,10 @@ impl Membership {
 
     /// The table showed the view in force to be the latest when it was asked at `sent`.
     pub(crate) fn confirm_by_table(&mut self, now: Now, sent: Instant) {
+        if self.is_behind() {
+            // A read that lags: it hides what this silo already knows to exist.
+            return;
+        }
         self.settle_doubts(sent);
         self.fence.stranger.take_if(|at| *at < sent);
         if sent > self.fence.by_table {

@@ -94,12 +94,17 @@ impl Membership {
             self.counters.version_reads += 1;
             let rows = self.config.join_sample_rows;
             self.ask(now, Asked::Sample, TableRequest::ReadSome { rows });
-        } else if self.table.want_version {
-            self.table.want_version = false;
-            self.counters.version_reads += 1;
-            self.ask(now, Asked::Version, TableRequest::ReadVersion);
-        } else if self.know_table && !self.timers.is_set(Timer::Flush) {
-            self.pump_commit(now);
+        } else {
+            // A commit says as much about this silo as a read of the version, and must not wait for those that the fence wants one
+            // after the other.
+            if self.know_table && !self.timers.is_set(Timer::Flush) {
+                self.pump_commit(now);
+            }
+            if self.table.want_version && self.table.main.is_none() && !self.is_done() {
+                self.table.want_version = false;
+                self.counters.version_reads += 1;
+                self.ask(now, Asked::Version, TableRequest::ReadVersion);
+            }
         }
     }
 
@@ -267,9 +272,6 @@ impl Membership {
             self.install_read(now, &torn);
         } else {
             self.install_read(now, snapshot);
-        }
-        if version == self.view.version() {
-            self.confirm_by_table(now, sent);
         }
         self.on_join_read(now);
     }

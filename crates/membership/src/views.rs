@@ -297,6 +297,7 @@ impl Membership {
         if version <= self.view.version() || self.has(Bug::NoAntiEntropy) {
             return;
         }
+        self.gossip.wanted = self.gossip.wanted.max(version);
         if !self.config.delta_views || self.view.len() <= SMALL_TABLE_ROWS {
             self.table.want_all = true;
             return;
@@ -344,6 +345,11 @@ impl Membership {
             Message::Snapshot(self.view.clone())
         };
         self.send(from, message);
+    }
+
+    /// Whether a later version than the view in force is known to exist.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.gossip.wanted > self.view.version()
     }
 
     /// Some Active silo other than this one, not doubted if a few draws find one.
