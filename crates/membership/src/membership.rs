@@ -22,6 +22,7 @@ use crate::join::Join;
 use crate::leave::Leave;
 use crate::message::Message;
 use crate::peer::Peer;
+use crate::reach::Reaching;
 use crate::stale::Staleness;
 use crate::supersede::Evictions;
 use crate::table::TableLane;
@@ -79,6 +80,7 @@ pub struct Membership {
     pub(crate) own: BTreeMap<Key, Own>,
     pub(crate) writer: Writer,
     pub(crate) evictions: Evictions,
+    pub(crate) reaching: Reaching,
     pub(crate) table: TableLane,
     pub(crate) gossip: Dissemination,
     pub(crate) staleness: Staleness,
@@ -140,6 +142,7 @@ impl Membership {
             own: BTreeMap::new(),
             writer: Writer::default(),
             evictions: Evictions::default(),
+            reaching: Reaching::default(),
             table: TableLane::default(),
             gossip: Dissemination::default(),
             staleness: Staleness::default(),
@@ -276,6 +279,8 @@ impl Membership {
                 self.note_version(now, from, version);
                 self.on_noted(now, from);
             }
+            Message::Reach => self.on_reach(from),
+            Message::Reached { through } => self.on_reached(now, from, through),
             Message::Recheck { version } => {
                 self.note_version(now, from, version);
                 self.on_recheck(now, version);

@@ -194,7 +194,10 @@ impl Membership {
     }
 
     pub(crate) fn on_dial(&mut self, now: Now, dial: DialId, outcome: DialOutcome) {
-        if self.join_dialled(now, dial, outcome) || self.eviction_dialled(now, dial, outcome) {
+        if self.reach_dialled(dial, outcome)
+            || self.join_dialled(now, dial, outcome)
+            || self.eviction_dialled(now, dial, outcome)
+        {
             return;
         }
         let Some(silo) = self.dials.remove(&dial) else { return };

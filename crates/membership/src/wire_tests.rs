@@ -86,6 +86,8 @@ fn every_message_survives_the_wire() {
         Message::Write { version: 4, intents, hops: 1 },
         Message::Noted { version: 4 },
         Message::Recheck { version: 4 },
+        Message::Reach,
+        Message::Reached { through: true },
         Message::Pull { have: 3 },
         Message::Hint { version: 9 },
         Message::Deltas(vec![delta.clone()]),
