@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use emmer_core::{SiloAddress, SiloEntry, SiloStatus};
-use emmer_membership::{ConnectionEvent, Membership};
+use emmer_membership::Membership;
 
+use super::effect::Farewell;
 use super::event::Event;
 use super::{Prepare, World};
 use crate::host::Hosts;
@@ -31,7 +32,11 @@ impl World {
         self.trace.event(self.now, 14, u64::from(number), epoch);
         self.trace.line(self.now, format_args!("{number:>4} starts as {address}"));
         let now = clock.now(self.now);
-        let entry = SiloEntry::new(address, SiloStatus::Created, now.wall);
+        let mut entry = SiloEntry::new(address, SiloStatus::Created, now.wall);
+        // Equal host names say that the two processes run under one kernel, which gives an `ip:port` to one of them at a time.
+        let shared = self.hosts.incarnations(host).iter().any(|n| self.processes[*n as usize].is_running());
+        entry.host_name =
+            if shared { format!("host-{host}-{number}") } else { format!("host-{host}") }.into();
         let machine = match Membership::new(self.scenario.config.clone(), entry, seed, now) {
             Ok(mut machine) => {
                 if let Some(Prepare(prepare)) = &self.prepare {
@@ -182,7 +187,7 @@ impl World {
     fn kill(&mut self, host: u32) {
         if let Some(number) = self.running_on(host) {
             self.trace.line(self.now, format_args!("{number:>4} is killed"));
-            self.gone(number, Life::Killed, ConnectionEvent::Broken);
+            self.gone(number, Life::Killed, Farewell::Kernel);
         }
     }
 
@@ -190,9 +195,7 @@ impl World {
         // Of two processes that ran at once both are gone.
         for number in self.hosts.incarnations(host).to_vec() {
             if self.processes[number as usize].is_running() {
-                // Nobody hears anything: forget the connections before they can be closed.
-                self.processes[number as usize].connections = HostSet::default();
-                self.gone(number, Life::Killed, ConnectionEvent::Broken);
+                self.gone(number, Life::Killed, Farewell::Silence);
             }
         }
         self.hosts.set_up(host, false);
