@@ -19,8 +19,8 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use self::hunt::Hunt;
-use self::results::{Finding, Results};
+use self::hunt::{Find, Hunt};
+use self::results::{Baseline, Finding, Results};
 use self::tree::{Program, Tree, What};
 use crate::workspace;
 
@@ -196,10 +196,7 @@ fn compile_and_hunt(
                 results.swarm(mutant, Finding::NotCompiled { why: why.clone() })?;
             }
         }
-        let mut swarm = Swarm { program, skip: results.baseline()?, cpu: results.cpu() };
-        if results.needs_baseline() {
-            swarm.baseline(results)?;
-        }
+        let mut swarm = Swarm::new(program, results)?;
         for (number, mutant) in &open {
             if !built.rejected.contains_key(number) && !options.build_only {
                 let finding = swarm.hunt(*number)?;
@@ -238,44 +235,58 @@ fn compile_and_hunt(
     Ok(())
 }
 
-/// The swarm, and the seeds that fail without any mutant.
+/// The swarm, and what it finds without any mutant.
 struct Swarm {
     program: Program,
-    skip: Vec<String>,
+    baseline: Baseline,
     cpu: u64,
 }
 
 impl Swarm {
-    /// Lets the swarm run over the unmutated sources for as long as over a mutant.
-    fn baseline(&mut self, results: &mut Results) -> Result<(), String> {
-        let arguments = vec![format!("cpu={}", self.cpu), "all=yes".to_owned()];
-        let hunt = hunt::swarm(&self.program.path, 0, self.cpu, &arguments)?;
+    /// Lets the swarm run over the unmutated sources for as long as over a mutant, unless that is known.
+    fn new(program: Program, results: &Results) -> Result<Self, String> {
+        let cpu = results.cpu();
+        if let Some(baseline) = results.baseline() {
+            return Ok(Self { program, baseline, cpu });
+        }
+        let arguments = vec![format!("cpu={cpu}"), "all=yes".to_owned()];
+        let hunt = hunt::swarm(&program.path, 0, cpu, &arguments)?;
+        let mut baseline = Baseline { seeds: hunt.seeds, ..Baseline::default() };
         for find in &hunt.found {
             eprintln!("WITHOUT A MUTANT: {} fails: {}", find.replay, find.what);
+            baseline.failing.push(format!("{}:{}", find.class, find.seed));
+            *baseline.violated.entry(find.invariant.clone()).or_default() += 1;
         }
         eprintln!("the unmutated sources: {} seeds in {} CPU ms", hunt.seeds, hunt.cpu_ms);
-        self.skip.extend(hunt.found.iter().map(|find| format!("{}:{}", find.class, find.seed)));
-        results.baseline_is(&self.skip)
+        results.baseline_is(&baseline)?;
+        Ok(Self { program, baseline, cpu })
     }
 
     /// Hunts one mutant. A seed that fails without it as well is left out from then on.
     fn hunt(&mut self, number: u32) -> Result<Finding, String> {
         loop {
-            let arguments = vec![format!("cpu={}", self.cpu), format!("skip={}", self.skip.join(","))];
-            let hunt = hunt::swarm(&self.program.path, number, self.cpu, &arguments)?;
-            let Hunt { found, seeds, cpu_ms } = hunt;
+            let known: Vec<String> = (self.baseline.violated.iter())
+                .map(|(invariant, count)| format!("{invariant}:{count}/{}", self.baseline.seeds))
+                .collect();
+            let mut arguments = vec![format!("cpu={}", self.cpu)];
+            arguments.push(format!("skip={}", self.baseline.failing.join(",")));
+            arguments.push(format!("known={}", known.join(",")));
+            let Hunt { found, seeds, cpu_ms } =
+                hunt::swarm(&self.program.path, number, self.cpu, &arguments)?;
             let Some(find) = found.into_iter().next() else {
                 return Ok(Finding::Escaped { seeds, cpu_ms });
             };
-            if !find.class.is_empty() {
-                let one = [format!("class={}", find.class), format!("seed={}", find.seed)];
-                if !hunt::swarm(&self.program.path, 0, self.cpu, &one)?.found.is_empty() {
-                    eprintln!("WITHOUT A MUTANT: {} fails as well", find.replay);
-                    self.skip.push(format!("{}:{}", find.class, find.seed));
-                    continue;
-                }
+            if !find.class.is_empty() && self.fails_anyway(&find)? {
+                eprintln!("WITHOUT A MUTANT: {} fails as well", find.replay);
+                self.baseline.failing.push(format!("{}:{}", find.class, find.seed));
+                continue;
             }
             return Ok(Finding::Swarm { find, cpu_ms });
         }
+    }
+
+    fn fails_anyway(&self, find: &Find) -> Result<bool, String> {
+        let one = [format!("class={}", find.class), format!("seed={}", find.seed)];
+        Ok(!hunt::swarm(&self.program.path, 0, self.cpu, &one)?.found.is_empty())
     }
 }

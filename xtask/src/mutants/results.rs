@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::Xxh3;
 
@@ -80,6 +81,16 @@ impl Finding {
     }
 }
 
+/// What the swarm finds in the unmutated sources: nothing, one day.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub(crate) struct Baseline {
+    /// Class and seed of each that fails.
+    pub(crate) failing: Vec<String>,
+    /// How often each invariant was violated.
+    pub(crate) violated: BTreeMap<String, u64>,
+    pub(crate) seeds: u64,
+}
+
 /// Every result of these sources.
 pub(crate) struct Results {
     folder: PathBuf,
@@ -90,7 +101,6 @@ pub(crate) struct Results {
     by_swarm: BTreeMap<String, Finding>,
     by_tests: BTreeMap<String, Finding>,
     sound: BTreeSet<String>,
-    has_baseline: bool,
 }
 
 impl Results {
@@ -107,7 +117,6 @@ impl Results {
             by_swarm: BTreeMap::new(),
             by_tests: BTreeMap::new(),
             sound: BTreeSet::new(),
-            has_baseline: false,
         })
     }
 
