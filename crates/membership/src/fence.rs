@@ -41,6 +41,8 @@ pub(crate) struct Fence {
     /// When this silo, which knows of no other, was first probed by one.
     stranger: Option<Instant>,
     armed: bool,
+    /// This silo ends: the fence never opens again.
+    shut: bool,
     pub(crate) closed: bool,
 }
 
@@ -65,15 +67,21 @@ impl Membership {
         self.config.overlooked_after(1) * 9 / 10
     }
 
-    pub(crate) fn fence_view_changed(&mut self, now: Now) {
+    /// The view in force is new; `same_monitors`: it differs from the one before in nothing that says who probes whom.
+    pub(crate) fn fence_view_changed(&mut self, now: Now, same_monitors: bool) {
         if self.config.fence_timeout.is_zero() {
+            return;
+        }
+        let applies = self.fence_applies();
+        if !applies || (self.fence.armed && same_monitors) {
+            self.fence.armed = applies;
+            self.check_fence(now);
             return;
         }
         let config = &self.config;
         let monitors =
             monitors_to_be(&self.view, &self.me.address, config.num_probe_rings, config.num_probed_silos);
-        let applies = self.fence_applies();
-        if applies && !self.fence.armed {
+        if !self.fence.armed {
             // The view that says Active may be old when it comes. Certain is that the row was Joining when this silo wished for
             // more.
             self.fence.by_monitors = self.fence.by_monitors.max(self.fence.wished.unwrap_or_default());
@@ -113,7 +121,14 @@ impl Membership {
 
     /// Takes the latest moment by which enough monitors had heard this silo.
     fn confirm_by_monitors(&mut self, now: Now) {
-        let mut times: Vec<Instant> = self.fence.heard.values().copied().collect();
+        let rests = self.intent_lifetime() + self.config.table_timeout;
+        // A monitor whose process is gone votes no more, and what it had voted is over.
+        let is_gone = |monitor: &SiloAddress| {
+            let since = self.peers.get(monitor).and_then(|peer| peer.gone_since);
+            since.is_some_and(|since| now.mono.saturating_since(since) > rests)
+        };
+        let heard = self.fence.heard.iter().filter(|(monitor, _)| !is_gone(monitor));
+        let mut times: Vec<Instant> = heard.map(|(_, at)| *at).collect();
         times.sort_unstable_by(|a, b| b.cmp(a));
         // While this silo cannot touch its row it may look stale to others, and one vote may be enough (see
         // `votes_required`).
@@ -147,6 +162,10 @@ impl Membership {
 
     /// The table showed the view in force to be the latest when it was asked at `sent`.
     pub(crate) fn confirm_by_table(&mut self, now: Now, sent: Instant) {
+        if self.is_behind() {
+            // A read that lags: it hides what this silo already knows to exist.
+            return;
+        }
         self.settle_doubts(sent);
         self.fence.stranger.take_if(|at| *at < sent);
         if sent > self.fence.by_table {
@@ -159,6 +178,9 @@ impl Membership {
     pub(crate) fn fence_closes_at(&self) -> Option<Instant> {
         if !self.fence.armed || self.has(Bug::FenceIgnored) {
             return None;
+        }
+        if self.fence.shut {
+            return Some(Instant::ZERO);
         }
         let by_table = self.fence.by_table + self.config.fence_table_timeout;
         Some(self.confirmed_until().max(by_table))
@@ -180,20 +202,28 @@ impl Membership {
             return;
         };
         self.set_fence(now.mono >= closes_at);
+        if self.fence.shut {
+            self.timers.clear(Timer::Fence);
+            return;
+        }
         let (fence, table) = (self.config.fence_timeout, self.config.fence_table_timeout);
         let until = self.confirmed_until();
         if now.mono + fence / 5 < until {
             self.timers.set(Timer::Fence, until - fence / 5);
             return;
         }
-        self.table.want_version = true;
-        let again = now.mono + table / 3;
-        let next = if now.mono < closes_at { again.min(closes_at) } else { again };
+        let mut ask_at = self.fence.by_table + table / 3;
+        if now.mono >= ask_at {
+            self.table.want_version = true;
+            ask_at = now.mono + table / 3;
+        }
+        let next = if now.mono < closes_at { ask_at.min(closes_at) } else { ask_at };
         self.timers.set(Timer::Fence, next);
     }
 
     /// Closes the fence for good: this silo is about to end.
     pub(crate) fn close_fence(&mut self) {
+        self.fence.shut = true;
         if self.fence.armed {
             self.set_fence(true);
         }

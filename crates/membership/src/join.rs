@@ -52,6 +52,10 @@ pub(crate) struct Join {
     /// Members whose host refused a dial.
     refused: BTreeSet<SiloAddress>,
     dials: BTreeMap<DialId, SiloAddress>,
+    /// Whether a member has got through to this silo at the address that it advertises.
+    reached: bool,
+    /// How many members were asked to try in this wave.
+    reach_asked: usize,
     /// How many members were asked in vain.
     asked: u32,
     /// How many waves of probes have gone unanswered.
@@ -332,9 +336,49 @@ impl Membership {
         self.join.pending.remove(at);
         self.join.verified.insert(at);
         self.join.blocking.remove(at);
+        self.ask_to_reach(*from);
         if self.join.pending.is_empty() || self.join.waves > 0 {
             self.try_activate(now);
         }
+    }
+
+    /// Whether the round trips of the join are being made.
+    pub(crate) fn is_joining(&self) -> bool {
+        self.join.phase == Phase::Checking
+    }
+
+    /// Asks a member that has answered to dial this silo, unless that is known already or enough were asked.
+    fn ask_to_reach(&mut self, member: SiloAddress) {
+        let wanted = self.config.connection_hints && !self.join.reached;
+        if wanted && self.join.reach_asked < crate::reach::ASKED_MAX {
+            self.join.reach_asked += 1;
+            self.send(member, Message::Reach);
+        }
+    }
+
+    /// Asks again, other members than before perhaps.
+    fn ask_others_to_reach(&mut self) {
+        self.join.reach_asked = 0;
+        let verified: Vec<SiloAddress> = self.join.silos(&self.join.verified).copied().collect();
+        if verified.is_empty() {
+            return;
+        }
+        let start = self.dice.index(verified.len());
+        for at in 0..verified.len().min(crate::reach::ASKED_MAX) {
+            self.ask_to_reach(verified[(start + at) % verified.len()]);
+        }
+    }
+
+    /// A member has got through to this silo.
+    pub(crate) fn join_reached(&mut self, now: Now) {
+        if self.is_joining() && !std::mem::replace(&mut self.join.reached, true) {
+            self.try_activate(now);
+        }
+    }
+
+    /// Whether it is settled that others reach this silo: one did, or there is nobody to try.
+    fn is_reached(&self) -> bool {
+        self.join.reached || !self.config.connection_hints || self.join.verified.is_empty()
     }
 
     /// Whether the connectivity check ignores `silo`: its row is stale, or its host says that it is gone and its row has stood
@@ -360,6 +404,7 @@ impl Membership {
         let ready = self.join.phase == Phase::Checking
             && self.join.recheck == 0
             && (self.join.pending.is_empty() || (waited && self.join.pending.len() <= MISSING_MAX))
+            && self.is_reached()
             && self.blockers().is_empty();
         let ready = ready || (self.has(Bug::ActiveWithoutConnectivity) && self.join.phase == Phase::Checking);
         if !ready {
@@ -381,6 +426,7 @@ impl Membership {
             self.probe_for_join(silo);
         }
         self.join.waves += 1;
+        self.ask_others_to_reach();
         if !blockers.is_empty() {
             for silo in blockers.iter().take(DIALS_PER_WAVE_MAX) {
                 self.effects.push_back(Effect::Event(Event::JoinWaitsFor { peer: *silo }));

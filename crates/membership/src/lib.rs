@@ -26,6 +26,7 @@ mod peer;
 pub mod planted;
 #[cfg(test)]
 mod scale_tests;
+mod reach;
 mod stale;
 mod supersede;
 #[cfg(test)]

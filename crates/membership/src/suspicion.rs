@@ -5,7 +5,7 @@ use std::time::Duration;
 use emmer_core::{Instant, Now, SiloAddress, SiloStatus, Timestamp, Vote};
 
 use crate::api::{ConnectionEvent, DialId, DialOutcome, Effect};
-use crate::intent::{Intent, Key};
+use crate::intent::{Evidence, Intent, Key};
 use crate::membership::Membership;
 use crate::planted::Bug;
 use crate::writer::Draft;
@@ -14,25 +14,36 @@ use crate::writer::Draft;
 const TABLE_WITNESS_SILOS_MAX: usize = 3;
 
 impl Membership {
-    /// The suspect has been silent long enough: votes, if nothing speaks against it.
+    /// Votes, if there is evidence enough: the process is gone, or the suspect has been silent for the whole patience and nothing speaks
+    /// for it, or its host refuses connections after one broke.
     pub(crate) fn consider_vote(&mut self, now: Now, target: SiloAddress) {
         if self.status != SiloStatus::Active || self.view.get(&target).is_none() {
             return;
         }
         let Some(peer) = self.peers.get(&target) else { return };
-        if !peer.gone && (self.is_heard_of(now, &target) || !self.witness_ok(&target)) {
+        let silent = peer.misses >= self.config.num_missed_probes_limit
+            && !self.is_heard_of(now, &target)
+            && self.witness_ok(&target);
+        let evidence = if peer.is_gone() {
+            Evidence::Gone
+        } else if silent {
+            Evidence::Silence
+        } else if peer.refused && (peer.broken || peer.closed) {
+            Evidence::Refusal
+        } else {
             return;
-        }
-        self.vote(now, target);
+        };
+        self.vote(now, target, evidence);
     }
 
     /// Wishes for a vote, unless the row already shows a young one.
-    pub(crate) fn vote(&mut self, now: Now, target: SiloAddress) {
+    pub(crate) fn vote(&mut self, now: Now, target: SiloAddress, evidence: Evidence) {
         let voter = self.me.address;
         let renew_after = self.config.death_vote_expiration_timeout / 3;
         let voted = self.view.get(&target).is_some_and(|row| {
             let off = |at: Timestamp| now.wall.saturating_since(at).max(at.saturating_since(now.wall));
-            row.votes.iter().any(|v| v.voter == voter && off(v.at) < renew_after)
+            let told = |v: &Vote| v.gone || evidence != Evidence::Gone;
+            row.votes.iter().any(|v| v.voter == voter && off(v.at) < renew_after && told(v))
         });
         let doubt = self.config.vote_hold + self.config.table_timeout;
         self.doubts.insert(target, now.mono + doubt);
@@ -42,8 +53,7 @@ impl Membership {
             self.counters.votes_cast += 1;
         }
         if !voted {
-            let gone = self.peers.get(&target).is_some_and(|peer| peer.gone);
-            self.wish(now, Intent::Vote { target, voter, at: now.wall, gone });
+            self.wish(now, Intent::Vote { target, voter, at: now.wall, evidence });
         }
     }
 
@@ -135,7 +145,7 @@ impl Membership {
 
     /// Whether this silo has reason to think that `silo` will not answer.
     pub(crate) fn is_doubted(&self, silo: &SiloAddress) -> bool {
-        self.peers.get(silo).is_some_and(|peer| peer.misses > 0 || peer.gone)
+        self.peers.get(silo).is_some_and(|peer| peer.misses > 0 || peer.refused)
     }
 
     // ---- hints ------------------------------------------------------------------------------------------
@@ -169,6 +179,12 @@ impl Membership {
             ConnectionEvent::Closed | ConnectionEvent::Broken => {
                 if let Some(peer) = self.peers.get_mut(&silo) {
                     peer.heard = None;
+                    peer.broken |= event == ConnectionEvent::Broken;
+                    peer.closed |= event == ConnectionEvent::Closed;
+                    peer.note_gone(now.mono);
+                    if peer.refused {
+                        self.consider_vote(now, silo);
+                    }
                 }
                 self.dial_peer(silo);
             }
@@ -178,7 +194,10 @@ impl Membership {
     }
 
     pub(crate) fn on_dial(&mut self, now: Now, dial: DialId, outcome: DialOutcome) {
-        if self.join_dialled(now, dial, outcome) || self.eviction_dialled(now, dial, outcome) {
+        if self.reach_dialled(dial, outcome)
+            || self.join_dialled(now, dial, outcome)
+            || self.eviction_dialled(now, dial, outcome)
+        {
             return;
         }
         let Some(silo) = self.dials.remove(&dial) else { return };
@@ -187,17 +206,23 @@ impl Membership {
         match outcome {
             DialOutcome::Answered => {}
             DialOutcome::OtherEpoch(other) if !silo.is_succeeded_by(&other) => {}
-            // The same host says that no such process is there (any more).
+            // Something answers for the host, and says that no such process is there (any more). Together with a connection that the
+            // host's kernel ended it is proof; alone it may be a firewall.
             DialOutcome::Refused | DialOutcome::OtherEpoch(_) => {
                 self.counters.dials_refused += 1;
-                peer.gone = true;
+                peer.refused = true;
+                peer.note_gone(now.mono);
                 self.consider_vote(now, silo);
+                self.probe_now(now, silo);
             }
-            DialOutcome::NoAnswer => {
-                if peer.misses == 0 && peer.deadline.is_none() {
-                    self.send_probe(now, silo);
-                }
-            }
+            DialOutcome::NoAnswer => self.probe_now(now, silo),
+        }
+    }
+
+    /// Probes `silo` before its turn, unless a probe is on its way or was missed.
+    fn probe_now(&mut self, now: Now, silo: SiloAddress) {
+        if self.peers.get(&silo).is_some_and(|peer| peer.misses == 0 && peer.deadline.is_none()) {
+            self.send_probe(now, silo);
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use emmer_core::{Now, SiloAddress, SiloStatus};
+use emmer_core::{Now, SiloAddress, SiloEntry, SiloStatus};
 
 use crate::api::{Effect, TableSnapshot, TerminateReason};
 use crate::delta::{Delta, Misfit};
@@ -91,7 +91,10 @@ impl Membership {
         self.reconcile_own();
         self.join_view_changed(now, delta);
         self.choose_peers(now);
-        self.fence_view_changed(now);
+        let probes = |row: &Arc<SiloEntry>| matches!(row.status, SiloStatus::Joining | SiloStatus::Active);
+        let same_monitors =
+            self.view.has_rings_of(&before) && delta.is_some_and(|delta| delta.rows.iter().all(probes));
+        self.fence_view_changed(now, same_monitors);
         self.collect(now);
     }
 
@@ -227,8 +230,13 @@ impl Membership {
         }
     }
 
-    /// The own view is not what the committer's was: replaces it by a whole one.
+    /// The own view is not what the committer's was: one of the two shows commits that the table has lost. A silo that is in the table
+    /// has acted on its view, and ends; one that is not takes a whole view.
     fn mistrust(&mut self, now: Now, from: SiloAddress, version: u64) {
+        if self.inserted {
+            self.terminate(TerminateReason::TableWentBack);
+            return;
+        }
         self.counters.delta_gaps += 1;
         self.gossip.wanted = self.gossip.wanted.max(version);
         self.timers.set(Timer::Pull, now.mono + PULL_PATIENCE);
@@ -289,6 +297,7 @@ impl Membership {
         if version <= self.view.version() || self.has(Bug::NoAntiEntropy) {
             return;
         }
+        self.gossip.wanted = self.gossip.wanted.max(version);
         if !self.config.delta_views || self.view.len() <= SMALL_TABLE_ROWS {
             self.table.want_all = true;
             return;
@@ -336,6 +345,11 @@ impl Membership {
             Message::Snapshot(self.view.clone())
         };
         self.send(from, message);
+    }
+
+    /// Whether a later version than the view in force is known to exist.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.gossip.wanted > self.view.version()
     }
 
     /// Some Active silo other than this one, not doubted if a few draws find one.

@@ -281,7 +281,7 @@ impl World {
             Happening::Answer(i, op, outcome) => self.call(i, |m, now| m.handle_table(now, op, outcome)),
             Happening::Dialled(i, dial, outcome) => self.call(i, |m, now| m.handle_dial(now, dial, outcome)),
             Happening::Broken(i, peer) => {
-                self.call(i, |m, now| m.handle_connection(now, peer, ConnectionEvent::Broken));
+                self.call(i, |m, now| m.handle_connection(now, peer, ConnectionEvent::Closed));
             }
         }
     }

@@ -255,7 +255,7 @@ impl Membership {
     }
 
     /// A little longer than it takes owners to repeat what was acknowledged.
-    fn intent_lifetime(&self) -> Duration {
+    pub(crate) fn intent_lifetime(&self) -> Duration {
         self.config.vote_hold + self.config.writer_timeout * 6
     }
 
@@ -293,7 +293,8 @@ impl Membership {
         }
         for mut old in earlier.into_values() {
             old.status = SiloStatus::Dead;
-            add_vote(&mut old.votes, Vote { voter: row.address, at: now.wall, gone: false });
+            let gone = self.is_known_gone(row, &old);
+            add_vote(&mut old.votes, Vote { voter: row.address, at: now.wall, gone });
             draft.put(old);
         }
         let mut row = row.clone();
