@@ -20,6 +20,7 @@ use std::time::Duration;
 use emmer_core::{Instant, Now, SiloAddress, SiloStatus};
 
 use crate::api::Effect;
+use crate::leave::Leave;
 use crate::membership::Membership;
 use crate::monitor::monitors_to_be;
 use crate::planted::Bug;
@@ -135,7 +136,10 @@ impl Membership {
         let fresh = self.touch_lasts();
         let touched = self.table.touched.is_some_and(|at| now.mono.saturating_since(at) < fresh)
             && self.table.stale_until.is_none_or(|until| now.mono >= until);
-        let votes = if touched { self.votes_in_full() } else { 1 };
+        // A silo that leaves is not counted any more, perhaps before it hears of it.
+        let leaving = usize::from(self.leaving != Leave::No);
+        let active = self.view.active_count().saturating_sub(leaving);
+        let votes = if touched { self.votes_among(active) } else { 1 };
         let votes = votes.saturating_sub(self.standing_votes(now));
         let enough = (times.len() + 1).saturating_sub(votes).max(1);
         if let Some(confirmed) = times.get(enough - 1).filter(|at| **at > self.fence.by_monitors) {

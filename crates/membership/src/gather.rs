@@ -101,7 +101,8 @@ impl Membership {
             }
             // I6: whoever dies by this very commit is no voter any more.
             let counted = self.valid_votes(now, draft, &row.votes).len();
-            if counted >= self.votes_required(&row.address) {
+            let is_gone = row.votes.iter().any(|vote| vote.gone);
+            if counted >= self.votes_required(now, &row.address, is_gone) {
                 draft.put(row);
             }
         }
@@ -176,7 +177,7 @@ impl Membership {
         }
         let Some(since) = waits_since else { return Outcome::Nothing };
         let counted = self.valid_votes(now, draft, &row.votes).len();
-        if !self.config.liveness_enabled || counted < self.votes_required(&target) {
+        if !self.config.liveness_enabled || counted < self.votes_required(now, &target, is_gone) {
             return Outcome::Few(row, since);
         }
         row.status = SiloStatus::Dead;

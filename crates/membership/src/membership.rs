@@ -25,6 +25,7 @@ use crate::peer::Peer;
 use crate::reach::Reaching;
 use crate::stale::Staleness;
 use crate::supersede::Evictions;
+use crate::suspicion::Quorum;
 use crate::table::TableLane;
 use crate::timers::{Timer, Timers};
 use crate::view::View;
@@ -87,6 +88,7 @@ pub struct Membership {
     pub(crate) health: Health,
     pub(crate) fence: Fence,
     pub(crate) fading: Fading,
+    pub(crate) quorum: Quorum,
     pub(crate) cleaning: Cleaning,
     pub(crate) next_seq: u64,
     pub(crate) next_dial: u64,
@@ -149,6 +151,7 @@ impl Membership {
             health: Health::default(),
             fence: Fence::default(),
             fading: Fading::default(),
+            quorum: Quorum::default(),
             cleaning: Cleaning::default(),
             next_seq: 0,
             next_dial: 0,

@@ -5,13 +5,23 @@ use std::time::Duration;
 use emmer_core::{Instant, Now, SiloAddress, SiloStatus, Timestamp, Vote};
 
 use crate::api::{ConnectionEvent, DialId, DialOutcome, Effect};
+use crate::fading::lapse;
 use crate::intent::{Evidence, Intent, Key};
 use crate::membership::Membership;
 use crate::planted::Bug;
+use crate::view::View;
 use crate::writer::Draft;
 
 /// Up to how many Active silos the table may stand in for a third silo as the witness.
 const TABLE_WITNESS_SILOS_MAX: usize = 3;
+
+/// How many silos were Active lately.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Quorum {
+    active: usize,
+    /// Until when that number counts.
+    pub(crate) until: Instant,
+}
 
 impl Membership {
     /// Votes, if there is evidence enough: the process is gone, or the suspect has been silent for the whole patience and nothing speaks
@@ -255,22 +265,38 @@ impl Membership {
         counted
     }
 
-    /// How many votes make a silo Dead whose row is fresh: the configured number, or in small clusters half of the
-    /// Active silos, rounded up.
-    pub(crate) fn votes_in_full(&self) -> usize {
+    /// How many votes make a silo Dead whose row is fresh, where `active` silos are Active: the configured number, or in small clusters
+    /// half of them, rounded up.
+    pub(crate) fn votes_among(&self, active: usize) -> usize {
         if self.has(Bug::OneVoteKills) {
             return 1;
         }
-        let half = self.view.active_count().div_ceil(2);
-        (self.config.num_votes_for_death_declaration as usize).min(half.max(1))
+        (self.config.num_votes_for_death_declaration as usize).min(active.div_ceil(2).max(1))
+    }
+
+    /// The view in force followed `before`; `next`: no view lies between the two.
+    ///
+    /// A silo may have been confirmed by monitors that are gone now, when its death took more votes. So a smaller number of Active
+    /// silos counts only when such a confirmation is over.
+    pub(crate) fn quorum_view_changed(&mut self, now: Now, before: &View, next: bool) {
+        let was = if next { before.active_count() } else { usize::MAX };
+        if was > self.view.active_count() && !self.config.fence_timeout.is_zero() {
+            let still = if now.mono < self.quorum.until { self.quorum.active } else { 0 };
+            let until = now.mono + lapse(self.config.fence_timeout);
+            self.quorum = Quorum { active: was.max(still), until };
+        }
     }
 
     /// How many votes make `target` Dead. Active silos that are stale are not counted among those of whom half must
     /// vote: always in the original, and with the fence only against a target that is stale itself. A silo that
     /// touches its row can then rely on how many votes its death takes (see the fence).
-    pub(crate) fn votes_required(&self, target: &SiloAddress) -> usize {
+    ///
+    /// Against a process that is known to be gone those who are Active now are enough; against one that is silent, those who were
+    /// lately (see [`quorum_view_changed`](Self::quorum_view_changed)).
+    pub(crate) fn votes_required(&self, now: Now, target: &SiloAddress, is_gone: bool) -> usize {
         if !self.config.fence_timeout.is_zero() && !self.is_stale(target) {
-            return self.votes_in_full();
+            let lately = if is_gone || now.mono >= self.quorum.until { 0 } else { self.quorum.active };
+            return self.votes_among(self.view.active_count().max(lately));
         }
         let half = self.live_active_count().div_ceil(2);
         (self.config.num_votes_for_death_declaration as usize).min(half.max(1))

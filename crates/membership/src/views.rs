@@ -86,6 +86,7 @@ impl Membership {
         }
         let before = std::mem::replace(&mut self.view, view);
         self.fading_view_changed(now, &before, delta.map(|delta| &**delta));
+        self.quorum_view_changed(now, &before, delta.is_some());
         self.counters.views_installed += 1;
         self.look_at_own_row(now);
         if self.is_done() {

@@ -182,6 +182,9 @@ impl Membership {
         let mut recheck = Vec::new();
         let keys: Vec<Key> = self.writer.queue.keys().copied().collect();
         self.write_suspicions(now, &keys, &mut draft, &mut dropped);
+        if self.writer.has_votes() && now.mono < self.quorum.until {
+            self.timers.set_no_later(Timer::Flush, self.quorum.until);
+        }
         for key in keys {
             if draft.room() < 2 {
                 break;
