@@ -176,11 +176,14 @@ impl Membership {
 
     /// When the fence closes without a further confirmation; none when it does not apply.
     pub(crate) fn fence_closes_at(&self) -> Option<Instant> {
-        if !self.fence.armed || self.has(Bug::FenceIgnored) {
+        if self.has(Bug::FenceIgnored) {
             return None;
         }
         if self.fence.shut {
             return Some(Instant::ZERO);
+        }
+        if !self.fence.armed {
+            return None;
         }
         let by_table = self.fence.by_table + self.config.fence_table_timeout;
         Some(self.confirmed_until().max(by_table))
@@ -223,8 +226,8 @@ impl Membership {
 
     /// Closes the fence for good: this silo is about to end.
     pub(crate) fn close_fence(&mut self) {
-        self.fence.shut = true;
-        if self.fence.armed {
+        if !self.config.fence_timeout.is_zero() {
+            self.fence.shut = true;
             self.set_fence(true);
         }
     }

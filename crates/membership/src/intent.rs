@@ -264,18 +264,25 @@ impl Membership {
         if !self.config.batch_writes {
             return Vec::new();
         }
+        if let Some(winner) = self.join_winner() {
+            return vec![winner];
+        }
         let me = self.me.address;
-        // While nobody is Active yet, the first that is Joining collects for the others.
-        let status = if self.view.active_count() > 0 { SiloStatus::Active } else { SiloStatus::Joining };
-        let mut writers: Vec<SiloAddress> = self
-            .view
-            .ring(0)
-            .iter()
-            .map(|(_, at)| &self.view.members()[*at as usize])
-            .filter(|m| m.status == status && !self.is_doubted(&m.address))
-            .map(|m| m.address)
-            .take(WRITERS_ASKED as usize)
-            .collect();
+        let first = |status| -> Vec<SiloAddress> {
+            self.view
+                .ring(0)
+                .iter()
+                .map(|(_, at)| &self.view.members()[*at as usize])
+                .filter(|m| m.status == status && !self.is_doubted(&m.address))
+                .map(|m| m.address)
+                .take(WRITERS_ASKED as usize)
+                .collect()
+        };
+        let mut writers = first(SiloStatus::Active);
+        if writers.is_empty() {
+            // While nobody is Active yet, or all who were seem to be gone, the first that is Joining collects for the others.
+            writers = first(SiloStatus::Joining);
+        }
         if let Some(at) = writers.iter().position(|w| *w == me) {
             writers.truncate(at);
         }

@@ -26,6 +26,10 @@ impl Membership {
             return;
         }
         self.leaving = Leave::Draining;
+        if self.status < SiloStatus::Active {
+            // It never was a full member, and will host nothing.
+            self.close_fence();
+        }
         self.status = status;
         self.abandon_join();
         self.peers.clear();

@@ -25,8 +25,10 @@ mod monitor;
 mod peer;
 pub mod planted;
 #[cfg(test)]
-mod scale_tests;
+mod promise_tests;
 mod reach;
+#[cfg(test)]
+mod scale_tests;
 mod stale;
 mod supersede;
 #[cfg(test)]

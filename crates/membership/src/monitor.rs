@@ -41,9 +41,11 @@ fn pick_targets(
         let ring = view.ring(number);
         let key = (me.stable_hash(number as u64), mine);
         let start = ring.partition_point(|(hash, at)| (*hash, *at as usize) <= key);
-        let next = ring[start..].iter().chain(&ring[..start]).map(|(_, at)| *at).find(|at| {
-            !picked.contains(at) && !view.members()[*at as usize].address.same_endpoint(me)
-        });
+        let next = ring[start..]
+            .iter()
+            .chain(&ring[..start])
+            .map(|(_, at)| *at)
+            .find(|at| !picked.contains(at) && !view.members()[*at as usize].address.same_endpoint(me));
         let Some(next) = next else { break };
         picked.push(next);
         if enough(next) {
@@ -308,7 +310,8 @@ mod tests {
             for (rings, wanted) in [(10, 10), (1, 3), (3, 10), (4, 6)] {
                 for silo in &silos {
                     let known = monitors_of(&view, silo, rings, wanted);
-                    let probing = silos.iter().filter(|s| ring_targets(&view, s, rings, wanted).contains(silo));
+                    let probing =
+                        silos.iter().filter(|s| ring_targets(&view, s, rings, wanted).contains(silo));
                     let probing: BTreeSet<SiloAddress> = probing.copied().collect();
                     assert_eq!(known, probing, "{n} silos, {rings} rings, {wanted} probed: {silo}");
                 }

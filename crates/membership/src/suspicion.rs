@@ -145,7 +145,7 @@ impl Membership {
 
     /// Whether this silo has reason to think that `silo` will not answer.
     pub(crate) fn is_doubted(&self, silo: &SiloAddress) -> bool {
-        self.peers.get(silo).is_some_and(|peer| peer.misses > 0 || peer.refused)
+        self.peers.get(silo).is_some_and(|peer| peer.misses > 0 || peer.refused) || self.join_doubts(silo)
     }
 
     // ---- hints ------------------------------------------------------------------------------------------

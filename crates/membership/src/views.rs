@@ -30,6 +30,9 @@ const PULL_PATIENCE: Duration = Duration::from_millis(150);
 /// How long a hinted version may take to arrive by itself.
 const HINT_PATIENCE: Duration = Duration::from_millis(30);
 
+/// The same for a silo that waits for the view in which it is: many are inserted at once, and most get it down the tree.
+const INSERTED_PATIENCE: Duration = Duration::from_millis(100);
+
 /// How many silos get a hint from each silo that a tree reached.
 const HINTED: usize = 2;
 
@@ -181,10 +184,11 @@ impl Membership {
 
     /// A version exists; it is probably on its way.
     pub(crate) fn on_hint(&mut self, now: Now, from: SiloAddress, version: u64) {
-        if version > self.view.version() && self.inserted && !self.timers.is_set(Timer::Pull) {
+        if version > self.view.version() && !self.timers.is_set(Timer::Pull) {
             self.gossip.wanted = self.gossip.wanted.max(version);
             self.gossip.hinted_by = Some(from);
-            self.timers.set(Timer::Pull, now.mono + HINT_PATIENCE);
+            let patience = if self.inserted { HINT_PATIENCE } else { INSERTED_PATIENCE };
+            self.timers.set(Timer::Pull, now.mono + patience);
         }
     }
 

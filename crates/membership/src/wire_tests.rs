@@ -71,7 +71,12 @@ fn every_message_survives_the_wire() {
     let intents = vec![
         Intent::Join(row(9, SiloStatus::Joining)),
         Intent::Activate { silo, checked: 3, missing: vec![other] },
-        Intent::Vote { target: silo, voter: other, at: Timestamp::from_millis(5), evidence: crate::intent::Evidence::Gone },
+        Intent::Vote {
+            target: silo,
+            voter: other,
+            at: Timestamp::from_millis(5),
+            evidence: crate::intent::Evidence::Gone,
+        },
         Intent::Withdraw { target: silo, voter: other },
         Intent::Status { silo, status: SiloStatus::ShuttingDown },
     ];

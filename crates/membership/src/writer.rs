@@ -15,6 +15,7 @@ use crate::api::{Effect, Event, TableRequest};
 use crate::delta::Delta;
 use crate::intent::{INTENTS_MAX, Intent, Key};
 use crate::membership::Membership;
+use crate::message::Message;
 use crate::planted::Bug;
 use crate::timers::Timer;
 
@@ -331,6 +332,9 @@ impl Membership {
             self.counters.deaths_declared += 1;
             self.effects.push_back(Effect::Event(Event::DeclaredDead { peer: row.address }));
         }
+        // A silo just inserted may hang below one in the tree that died with its whole cluster.
+        let inserted = |silo: &&SiloAddress| self.view.get(silo).is_none();
+        let inserted: Vec<SiloAddress> = draft.rows.keys().filter(inserted).copied().collect();
         let Draft { rows, mut deletes, skipped, .. } = draft;
         let rows: Vec<Arc<SiloEntry>> = rows.into_values().map(Arc::new).collect();
         self.counters.rows_written += (rows.len() + deletes.len()) as u64;
@@ -341,6 +345,11 @@ impl Membership {
         let delta = Arc::new(delta);
         self.install(now, view, Some(&delta));
         self.broadcast(&delta);
+        if self.config.use_liveness_gossip && self.config.delta_views {
+            for silo in inserted {
+                self.send(silo, Message::Hint { version: delta.version() });
+            }
+        }
     }
 }
 
