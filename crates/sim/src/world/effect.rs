@@ -108,6 +108,7 @@ impl World {
         let process = &mut self.processes[number as usize];
         process.installed = view.version();
         process.seen_itself |= view.get(&process.address).is_some();
+        process.hosted |= process.machine.as_ref().is_some_and(|m| m.status() == SiloStatus::Active);
         // How fast views reach the living: not those that are dead in it, or disturbed themselves.
         if process.faulty_at.is_none() {
             self.measures.installed(self.now, view.version());
