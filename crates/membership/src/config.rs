@@ -181,7 +181,7 @@ pub struct Config {
     #[serde(with = "humane")]
     pub fence_timeout: Duration,
     /// How long a confirmation by the table lets turns start: it proves life at one moment, whatever votes are under way. Whoever
-    /// takes over a silo's grains waits as long after its death. At most `fence_timeout`. Classic 0, default 500 ms.
+    /// takes over a silo's grains waits as long after its death. At most `fence_timeout`. Classic 0, default 350 ms.
     #[serde(with = "humane")]
     pub fence_table_timeout: Duration,
 }
@@ -265,7 +265,7 @@ impl Default for Config {
             defunct_silo_cleanup_period: secs(3_600),
             max_defunct_silo_entries: 100,
             fence_timeout: ms(3_500),
-            fence_table_timeout: ms(500),
+            fence_table_timeout: ms(350),
         }
     }
 }

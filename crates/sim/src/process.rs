@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use emmer_core::{Now, SiloAddress, SiloStatus};
+use emmer_core::{Now, SiloAddress};
 use emmer_membership::{Membership, TerminateReason};
 
 use crate::net::HostSet;
@@ -65,6 +65,8 @@ pub struct Process {
     pub installed: u64,
     /// Whether its row was in a view in force.
     pub seen_itself: bool,
+    /// Whether it ever took itself for Active: before that it hosts no grain.
+    pub hosted: bool,
     /// When something was last wrong with this process or its links; none while it was always healthy.
     pub faulty_at: Option<VirtualTime>,
     /// From whom it heard anything since it started, while it is joining.
@@ -119,6 +121,7 @@ impl Process {
             slow: None,
             installed: 0,
             seen_itself: false,
+            hosted: false,
             faulty_at: None,
             heard: HostSet::default(),
             active_at: None,
@@ -159,7 +162,7 @@ impl Process {
     pub fn would_run_turns(&self, at: VirtualTime) -> bool {
         self.is_running()
             && self.machine.as_ref().is_some_and(|machine| {
-                machine.status() >= SiloStatus::Active
+                self.hosted
                     && !machine.is_fenced()
                     && machine.fence_deadline().is_none_or(|deadline| self.now(at).mono < deadline)
             })

@@ -171,11 +171,6 @@ impl Table {
         TableSnapshot { version: self.version.clone(), rows }
     }
 
-    /// The version row as it was `back` commits ago.
-    pub fn version_back(&self, back: usize) -> TableVersion {
-        version_of(self.history.len().saturating_sub(back))
-    }
-
     /// A read of several pages that a commit went through: the version and the first half of the rows of now,
     /// the rest as it was one commit ago. A store that keeps the contract never returns this.
     pub fn snapshot_torn(&self) -> TableSnapshot {

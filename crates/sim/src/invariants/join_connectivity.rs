@@ -2,7 +2,8 @@
 //!
 //! Stated so that it holds for every order of joins: whoever was Active before the joiner started, still is, and
 //! is not stale, has been heard by the joiner (a message or an answered dial) before the joiner is Active. A silo
-//! whose row has stood still for longer than a living silo's would (`Config::overlooked_after`) need not be heard.
+//! whose row has stood still for longer than a living silo's would (`Config::overlooked_after`) need not be heard; of one that
+//! is gone, and whose host says so, it must have stood still for a little more than one publish period.
 
 use emmer_core::SiloStatus;
 
@@ -22,7 +23,9 @@ pub(super) fn check(facts: &Facts<'_>, record: &Record) -> Result<(), Violation>
         return Ok(());
     }
     let active = facts.table.rows().filter(|row| row.status == SiloStatus::Active).count();
-    let still = facts.scenario.config.overlooked_after(active).mul_f64(NEARLY);
+    let config = &facts.scenario.config;
+    let overlooked_after = config.overlooked_after(active).mul_f64(NEARLY);
+    let refused_after = (config.publish_period(active) * 6 / 5).mul_f64(NEARLY);
     for change in &record.changes {
         let is_active = |row: &emmer_core::SiloEntry| row.status == SiloStatus::Active;
         if !change.after.as_ref().is_some_and(is_active) || change.before.as_ref().is_some_and(is_active) {
@@ -35,8 +38,9 @@ pub(super) fn check(facts: &Facts<'_>, record: &Record) -> Result<(), Violation>
             }
             let Some(row) = facts.table.row(&member.address) else { continue };
             let alive = !facts.may_look_stale(&member.address, joiner, 0.5);
+            let after = if member.is_running() { overlooked_after } else { refused_after };
             let overlooked =
-                facts.table.alive_at(&member.address).is_some_and(|at| facts.now.since(at) >= still);
+                facts.table.alive_at(&member.address).is_some_and(|at| facts.now.since(at) >= after);
             if is_active(row) && alive && !overlooked && !joiner.heard.contains(number) {
                 let what = format!("{} became Active and never heard {}", joiner.address, member.address);
                 return Err(facts.violated("J", what));

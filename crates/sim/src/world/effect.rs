@@ -10,9 +10,11 @@ use emmer_membership::{
 
 use super::World;
 use super::event::Event;
+use crate::measure::Overrun;
 use crate::net::Verdict;
 use crate::process::Life;
 use crate::table::Author;
+use crate::time::VirtualTime;
 use crate::trace::mix;
 
 /// The share of a dead process's connections on which bytes lay unread: its kernel resets those.
@@ -106,6 +108,7 @@ impl World {
         let process = &mut self.processes[number as usize];
         process.installed = view.version();
         process.seen_itself |= view.get(&process.address).is_some();
+        process.hosted |= process.machine.as_ref().is_some_and(|m| m.status() == SiloStatus::Active);
         // How fast views reach the living: not those that are dead in it, or disturbed themselves.
         if process.faulty_at.is_none() {
             self.measures.installed(self.now, view.version());
@@ -206,7 +209,21 @@ impl World {
         process.granted_at = Some(self.now);
         self.trace.event(self.now, 11, u64::from(number), u64::from(by));
         self.trace.line(self.now, format_args!("{by:>4} may grant the grains of {number}"));
-        self.check(|checks, facts| checks.on_granted(facts, number));
+        self.look_at_fence(number);
+    }
+
+    /// Looks at a silo whose grains may be granted to others: it may run no turn (invariant I8).
+    pub(super) fn look_at_fence(&mut self, number: u32) {
+        let process = &self.processes[number as usize];
+        let Some(granted_at) = process.granted_at else { return };
+        if !self.scenario.measure_overruns {
+            self.check(|checks, facts| checks.on_granted(facts, number));
+            return;
+        }
+        let at = self.now.max(process.paused_until);
+        let open = process.would_run_turns(at).then(|| process.turns_until().unwrap_or(VirtualTime::MAX));
+        let overrun = self.measures.overruns.entry(number).or_insert_with(|| Overrun::new(granted_at));
+        overrun.look(self.now, open);
     }
 
     fn terminate(&mut self, number: u32, reason: TerminateReason) {
@@ -224,6 +241,7 @@ impl World {
         process.life = life;
         process.ended_at = Some(self.now);
         process.machine = None;
+        self.look_at_fence(number);
         self.doomed.retain(|doomed| *doomed != number);
         let process = &mut self.processes[number as usize];
         let peers = std::mem::take(&mut process.connections);

@@ -311,7 +311,7 @@ impl World {
             self.check(|checks, facts| checks.after_step(facts, number));
         }
         if self.processes[number as usize].granted_at.is_some() {
-            self.check(|checks, facts| checks.on_granted(facts, number));
+            self.look_at_fence(number);
         }
         self.arm(number);
     }
