@@ -8,6 +8,7 @@ use std::future::IntoFuture;
 use std::sync::{Arc, Condvar, LazyLock, Mutex};
 
 use common::held::HeldStore;
+use common::until_dead;
 use emmer::membership::Config;
 use emmer::prelude::*;
 use tokio::sync::Semaphore;
@@ -269,4 +270,27 @@ async fn turns_of_a_silo_that_was_aborted_are_dropped_where_they_stand() {
     let failure = client.grain::<dyn Actor>("aborted").begin().await.unwrap_err();
     assert_eq!(failure, CallError::ShuttingDown);
     assert_eq!(stage.said(), ["begun", "dropped"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stop_that_met_its_limit_drops_its_turns_before_the_silo_is_dead() {
+    let (shared, stage) = (common::store(), stage("limit"));
+    let other = builder(shared.clone()).start().await.unwrap();
+    let silo = builder(shared).configure(|options| options.shutdown_timeout = millis(200));
+    let silo = silo.start().await.unwrap();
+    common::settle(std::slice::from_ref(&silo), 2).await;
+    let turn = tokio::spawn(silo.client().grain::<dyn Actor>("limit").play().into_future());
+    stage.until_said("begun").await;
+    let told = stage.clone();
+    let left = silo.address();
+    let watching = tokio::spawn(async move {
+        until_dead(&other, left).await;
+        told.say("dead");
+    });
+    silo.stop().await.unwrap();
+    assert!(turn.await.unwrap().is_err());
+    watching.await.unwrap();
+    stage.go();
+    let_others_run().await;
+    assert_eq!(stage.said(), ["begun", "dropped", "dead"]);
 }
