@@ -23,7 +23,6 @@ mod membership;
 pub mod message;
 mod monitor;
 mod peer;
-pub mod planted;
 #[cfg(test)]
 mod promise_tests;
 mod reach;

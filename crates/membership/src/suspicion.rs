@@ -8,7 +8,6 @@ use crate::api::{ConnectionEvent, DialId, DialOutcome, Effect};
 use crate::fading::lapse;
 use crate::intent::{Evidence, Intent, Key};
 use crate::membership::Membership;
-use crate::planted::Bug;
 use crate::view::View;
 use crate::writer::Draft;
 
@@ -69,9 +68,6 @@ impl Membership {
 
     /// The suspect answered.
     pub(crate) fn withdraw(&mut self, target: &SiloAddress) {
-        if self.has(Bug::OldEvidence) && self.table.down {
-            return;
-        }
         let Some(peer) = self.peers.get_mut(target).filter(|peer| !peer.stuck) else { return };
         if std::mem::take(&mut peer.suspected) {
             self.counters.suspicions_withdrawn += 1;
@@ -242,7 +238,6 @@ impl Membership {
     /// declared dead by the same commit (invariant I6).
     pub(crate) fn may_vote(&self, draft: &Draft, voter: &SiloAddress) -> bool {
         self.drafted(draft, voter).is_some_and(|row| row.status == SiloStatus::Active)
-            || self.has(Bug::AnybodyVotes)
     }
 
     /// The votes that count: fresh in a window that ends at the latest time any clock involved shows, so that every
@@ -252,12 +247,8 @@ impl Membership {
         let end = votes.iter().map(|v| v.at).fold(now.wall, std::cmp::max);
         let mut counted: Vec<Vote> = Vec::new();
         for vote in votes {
-            let mut fresh = end.saturating_since(vote.at) < window || self.has(Bug::VoteExpiryIgnored);
-            if self.has(Bug::ClockJumpExpiresVotes) {
-                let off = now.wall.saturating_since(vote.at).max(vote.at.saturating_since(now.wall));
-                fresh = off < window;
-            }
-            let once = counted.iter().all(|v| v.voter != vote.voter) || self.has(Bug::VoterCountedTwice);
+            let fresh = end.saturating_since(vote.at) < window;
+            let once = counted.iter().all(|v| v.voter != vote.voter);
             if fresh && once && self.may_vote(draft, &vote.voter) {
                 counted.push(*vote);
             }
@@ -268,9 +259,6 @@ impl Membership {
     /// How many votes make a silo Dead whose row is fresh, where `active` silos are Active: the configured number, or in small clusters
     /// half of them, rounded up.
     pub(crate) fn votes_among(&self, active: usize) -> usize {
-        if self.has(Bug::OneVoteKills) {
-            return 1;
-        }
         (self.config.num_votes_for_death_declaration as usize).min(active.div_ceil(2).max(1))
     }
 
