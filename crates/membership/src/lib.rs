@@ -37,6 +37,7 @@ mod table;
 mod timers;
 pub mod view;
 mod views;
+mod window;
 #[cfg(test)]
 mod wire_tests;
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use emmer_core::{Instant, Now, SiloAddress, SiloStatus, Timestamp, Vote};
+use emmer_core::{Instant, Now, SiloAddress, SiloStatus, Vote};
 
 use crate::api::{ConnectionEvent, DialId, DialOutcome, Effect};
 use crate::fading::lapse;
@@ -48,11 +48,10 @@ impl Membership {
     /// Wishes for a vote, unless the row already shows a young one.
     pub(crate) fn vote(&mut self, now: Now, target: SiloAddress, evidence: Evidence) {
         let voter = self.me.address;
-        let renew_after = self.config.death_vote_expiration_timeout / 3;
+        let window = self.config.vote_window();
         let voted = self.view.get(&target).is_some_and(|row| {
-            let off = |at: Timestamp| now.wall.saturating_since(at).max(at.saturating_since(now.wall));
             let told = |v: &Vote| v.gone || evidence != Evidence::Gone;
-            row.votes.iter().any(|v| v.voter == voter && off(v.at) < renew_after && told(v))
+            row.votes.iter().any(|v| v.voter == voter && window.is_young(now.wall, v.at) && told(v))
         });
         let doubt = self.config.vote_hold + self.config.table_timeout;
         self.doubts.insert(target, now.mono + doubt);
@@ -94,8 +93,7 @@ impl Membership {
     /// end of the window no vote counts any more.
     pub(crate) fn press_doubt(&mut self, now: Now, silo: &SiloAddress) {
         let Some(until) = self.doubts.get(silo).copied().filter(|until| now.mono >= *until) else { return };
-        let window = self.config.death_vote_expiration_timeout;
-        if now.mono >= until + window + window / 2 {
+        if now.mono >= until + self.config.vote_window().longest() {
             self.doubts.remove(silo);
         } else {
             self.table.want_version = true;
@@ -104,8 +102,7 @@ impl Membership {
 
     /// Whether a vote in the table may still count for some writer's clock.
     pub(crate) fn may_still_count(&self, now: Now, vote: &Vote) -> bool {
-        let window = self.config.death_vote_expiration_timeout;
-        now.wall.saturating_since(vote.at) < window + window / 2
+        self.config.vote_window().may_still_count(now.wall, vote.at)
     }
 
     /// Whether application bytes from the suspect speak against a vote.
@@ -243,11 +240,11 @@ impl Membership {
     /// The votes that count: fresh in a window that ends at the latest time any clock involved shows, so that every
     /// silo counts alike whatever its own clock says; each voter once.
     pub(crate) fn valid_votes(&self, now: Now, draft: &Draft, votes: &[Vote]) -> Vec<Vote> {
-        let window = self.config.death_vote_expiration_timeout;
+        let window = self.config.vote_window();
         let end = votes.iter().map(|v| v.at).fold(now.wall, std::cmp::max);
         let mut counted: Vec<Vote> = Vec::new();
         for vote in votes {
-            let fresh = end.saturating_since(vote.at) < window;
+            let fresh = window.counts(end, vote.at);
             let once = counted.iter().all(|v| v.voter != vote.voter);
             if fresh && once && self.may_vote(draft, &vote.voter) {
                 counted.push(*vote);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use emmer_core::limits::MEMBERSHIP_ROWS_PER_COMMIT_MAX;
-use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus, TableVersion, Timestamp, Vote};
+use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus, TableVersion, Vote};
 
 use crate::api::{Effect, Event, TableRequest};
 use crate::delta::Delta;
@@ -239,14 +239,6 @@ impl Membership {
         self.writer
             .queue
             .retain(|key, queued| own.contains_key(key) || now.mono.saturating_since(queued.renewed) < keep);
-    }
-
-    /// The time of a vote that came in just now, by a clock that cannot be far from this one's: a voter whose clock is
-    /// wrong would otherwise expire everybody else's votes, or have its own expired.
-    pub(crate) fn sane_time(&self, now: Now, at: Timestamp) -> Timestamp {
-        let tolerated = self.config.death_vote_expiration_timeout / 4;
-        let off = now.wall.saturating_since(at).max(at.saturating_since(now.wall));
-        if off > tolerated { now.wall } else { at }
     }
 
     /// A little longer than it takes owners to repeat what was acknowledged.
