@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::mutants;
 use crate::services::{self, Action};
 use crate::stores::STORES;
 
@@ -14,6 +15,8 @@ pub(crate) enum Task {
     Guard {
         renew: bool,
     },
+    /// Put bugs into the protocol and see who finds them.
+    Mutants(mutants::Options),
     /// What to do with which servers; with all when none is named.
     Services(Action, Vec<String>),
 }
@@ -23,7 +26,7 @@ pub(crate) enum Task {
 pub(crate) struct Options {
     /// As the build machine does: the lock file is binding and cargo-deny is installed when it is missing.
     pub(crate) ci: bool,
-    /// Leave out what is slow to compile: clippy, doc, deny, guard.
+    /// Leave out what is slow to compile: clippy, mutants, doc, deny, guard.
     pub(crate) quick: bool,
     /// Only these steps; all when empty.
     pub(crate) only: Vec<String>,
@@ -36,16 +39,16 @@ pub(crate) struct Options {
 }
 
 /// The steps of `test`, in the order they run.
-pub(crate) const STEPS: &[&str] = &["fmt", "tidy", "clippy", "test", "doc", "deny", "guard"];
+pub(crate) const STEPS: &[&str] = &["fmt", "tidy", "clippy", "test", "mutants", "doc", "deny", "guard"];
 
 /// What `help` prints.
 pub(crate) const HELP: &str = "\
 Project tasks. Usage: cargo xtask TASK [OPTIONS]
 
   test     run every check and every test, and print a table of what ran
-             --quick        leave out clippy, doc, deny and guard
-             --only A,B     run these steps only: fmt, tidy, clippy, test, doc, deny,
-                            guard
+             --quick        leave out clippy, mutants, doc, deny and guard
+             --only A,B     run these steps only: fmt, tidy, clippy, test, mutants,
+                            doc, deny, guard
              --package NAME compile and test this package only (may be given more than once)
              --advisories   let deny fetch and check the advisory database too
              --store NAME   everything for one system store, against its real server: its tests,
@@ -60,6 +63,15 @@ Project tasks. Usage: cargo xtask TASK [OPTIONS]
   layers   print the table of layers as ARCHITECTURE.md shows it
   guard    count the instructions of the hot paths and compare them with benches/guard.json
              --renew        write that file from what was counted
+  mutants  put small bugs into the protocol's sources (in a copy) and see whether the simulator or a unit
+           test finds each; a survivor without an explanation is a failure (docs/mutants.md)
+             --only NAME    those whose name begins so (may be given more than once)
+             --skip NAME    all but those
+             --smoke        the small set that `test` runs
+             --generated N  draw N mechanical ones (60), by --seed S (1)
+             --cpu SECS     CPU time of the swarm for each (60)
+             --list         print them; --build compile only; --fresh forget what is known
+             --format json  a report for programs
   services up|down|status|install [NAME]
            real servers to try things with (postgres, mariadb, redis, zookeeper, consul, etcd),
            on private ports and in temporary folders; up and install use apt-get for what is
@@ -95,10 +107,44 @@ pub(crate) fn parse(args: &[String]) -> Result<Task, String> {
             _ => Err("`guard` takes nothing but `--renew`".to_owned()),
         },
         "services" => services_task(rest),
+        "mutants" => mutants_task(rest).map(Task::Mutants),
         other => Err(format!(
-            "there is no task `{other}`; the tasks are test, ci, tidy, layers, guard, services, help"
+            "there is no task `{other}`; the tasks are test, ci, tidy, layers, guard, mutants, services, help"
         )),
     }
+}
+
+fn mutants_task(args: &[String]) -> Result<mutants::Options, String> {
+    fn number<T: std::str::FromStr>(option: &str, word: Option<&String>) -> Result<T, String> {
+        word.and_then(|word| word.parse().ok()).ok_or_else(|| format!("`{option}` needs a number"))
+    }
+    let mut options = mutants::Options::default();
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--only" => options.only.push(args.next().ok_or("`--only` needs a name")?.to_owned()),
+            "--skip" => options.skip.push(args.next().ok_or("`--skip` needs a name")?.to_owned()),
+            "--smoke" => options.smoke = true,
+            "--generated" => options.generated = number(arg, args.next())?,
+            "--seed" => options.seed = number(arg, args.next())?,
+            "--cpu" => options.cpu = number(arg, args.next())?,
+            // One mutant after the other is all there is.
+            "--jobs" => number::<u32>(arg, args.next()).and_then(|jobs| match jobs {
+                1 => Ok(()),
+                _ => Err("`--jobs` can only be 1".to_owned()),
+            })?,
+            "--list" => options.list = true,
+            "--build" => options.build_only = true,
+            "--fresh" => options.fresh = true,
+            "--format" => match args.next().map(String::as_str) {
+                Some("json") => options.json = true,
+                Some("text") => options.json = false,
+                _ => return Err("`--format` is json or text".to_owned()),
+            },
+            other => return Err(format!("there is no option `{other}`; see `cargo xtask help`")),
+        }
+    }
+    Ok(options)
 }
 
 fn services_task(args: &[String]) -> Result<Task, String> {
@@ -184,6 +230,16 @@ mod tests {
         let expected = Options { store: Some("redis".to_owned()), ..Options::default() };
         assert_eq!(parse_words("test --store redis"), Ok(Task::Test(expected)));
         assert_eq!(parse_words("services up"), Ok(Task::Services(Action::Up, vec![])));
+    }
+
+    #[test]
+    fn mutants_take_options() {
+        let expected = mutants::Options { smoke: true, json: true, seed: 9, ..mutants::Options::default() };
+        assert_eq!(
+            parse_words("mutants --smoke --seed 9 --format json --jobs 1"),
+            Ok(Task::Mutants(expected))
+        );
+        assert!(parse_words("mutants --jobs 2").is_err() && parse_words("mutants --cpu x").is_err());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The project's tasks: `cargo xtask test`, `ci`, `tidy`, `layers`, `guard`. See `cargo xtask help`.
+//! The project's tasks: `cargo xtask test`, `ci`, `tidy`, `layers`, `guard`, `mutants`. See `cargo xtask help`.
 
 mod args;
 mod deny;
@@ -7,6 +7,7 @@ mod guard;
 mod libtest;
 mod live;
 mod lock;
+mod mutants;
 mod report;
 mod run;
 mod services;
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
             Ok(true)
         }
         Task::Guard { renew } => guard::run(renew),
+        Task::Mutants(options) => mutants::run(&options),
         Task::Services(action, names) => services::run(&action, &names),
         Task::Tidy => tidy::run().map(|outcomes| {
             print!("{}", tidy::render(&outcomes));

@@ -39,6 +39,8 @@ pub struct Directory {
     pub(crate) answering: BTreeMap<ReportId, Question>,
     /// Recovery questions that name a view this silo has not installed, by asker and its number.
     pub(crate) deferred: BTreeMap<(SiloAddress, u64), Question>,
+    /// Silos that are Dead and may still run turns, and until when.
+    pub(crate) fading: BTreeMap<SiloAddress, Instant>,
     pub(crate) timers: BTreeSet<(Instant, Timer)>,
     pub(crate) effects: VecDeque<Effect>,
     /// The last number given to an attempt, a recovery or a report.
@@ -64,6 +66,7 @@ impl Directory {
             tokens: BTreeMap::new(),
             answering: BTreeMap::new(),
             deferred: BTreeMap::new(),
+            fading: BTreeMap::new(),
             timers: BTreeSet::new(),
             effects: VecDeque::new(),
             last_number: 0,
@@ -131,7 +134,7 @@ impl Directory {
         if self.closed {
             return Some(Outcome::Failed(FailReason::Closed));
         }
-        if self.serves(grain) {
+        if self.may_serve(grain, operation) {
             return outcome_of(self.serve(self.me, grain, operation));
         }
         if self.ring.is_empty() {
@@ -178,7 +181,7 @@ impl Directory {
         if !self.owned.covers(grain) {
             return Answer::WrongView;
         }
-        if self.is_locked(grain) {
+        if !self.may_serve(grain, operation) {
             return Answer::Busy;
         }
         if matches!(operation, Operation::Register(_)) && !self.is_host(&from) {
@@ -220,6 +223,7 @@ impl Directory {
             match timer {
                 Timer::Op(id) => self.op_due(now, id),
                 Timer::Recovery(id) => self.recovery_due(now, id),
+                Timer::Fading => self.fading_due(now),
             }
         }
     }
@@ -248,9 +252,16 @@ impl Directory {
         self.silos.get(silo).copied().is_some_and(hosts)
     }
 
-    /// Whether this silo answers for `grain` right now: owned by the installed view, and not locked.
+    /// Whether this silo answers for `grain` right now: owned by the installed view, not locked, and not
+    /// registered for a silo that is [fading](Self::is_fading).
     pub fn serves(&self, grain: &GrainId) -> bool {
-        self.owned.covers(grain) && !self.is_locked(grain)
+        self.may_serve(grain, Operation::Lookup)
+    }
+
+    /// A removal tells that the activation has run its last turn: it need not wait for what fades.
+    pub(crate) fn may_serve(&self, grain: &GrainId, operation: Operation) -> bool {
+        let removal = matches!(operation, Operation::Unregister(_));
+        self.owned.covers(grain) && !self.is_locked(grain) && (removal || !self.is_fading(grain))
     }
 
     /// Whether `grain`'s range is this silo's and is being recovered.

@@ -4,6 +4,7 @@ mod answering;
 mod api;
 mod directory;
 mod entries;
+mod fading;
 mod message;
 mod pending;
 mod ranges;

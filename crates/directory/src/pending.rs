@@ -16,6 +16,8 @@ pub(crate) enum Timer {
     Op(u64),
     /// The recovery with this number: ask again who has not answered.
     Recovery(u64),
+    /// A silo that is Dead cannot run turns any more.
+    Fading,
 }
 
 /// A command that waits for an answer.
@@ -153,7 +155,7 @@ impl Directory {
         let ids: Vec<u64> = self
             .ops
             .iter()
-            .filter(|(_, op)| op.target == me && self.serves(&op.grain))
+            .filter(|(_, op)| op.target == me && self.may_serve(&op.grain, op.operation))
             .map(|(id, _)| *id)
             .collect();
         for id in ids {

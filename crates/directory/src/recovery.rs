@@ -25,6 +25,8 @@ pub(crate) struct Recovery {
     /// The newest view at which anybody answered: only with it installed is it known which of the ranges were
     /// this silo's in the answerer's eyes.
     answered_at: u64,
+    /// Silos that died without an answer may run turns until here, on activations that nobody else knows of.
+    not_before: Instant,
     due: Instant,
 }
 
@@ -39,14 +41,14 @@ impl Directory {
     /// Installs the view `version` with these silos. A version that is not newer is ignored. Views may be
     /// skipped.
     ///
-    /// `fading` names the silos that are Dead in this view and may still run turns, and until when by this silo's clock. Nobody
-    /// may be granted one of their grains before (invariant I8).
+    /// `fading` names the silos that are Dead in this view and may still run turns, and until when by this
+    /// silo's clock. Nobody is granted one of their grains before (invariant I8).
     pub fn handle_view(
         &mut self,
         now: Instant,
         version: u64,
         silos: &[(SiloAddress, SiloStatus)],
-        _fading: &[(SiloAddress, Instant)],
+        fading: &[(SiloAddress, Instant)],
     ) {
         if self.closed || version <= self.version {
             return;
@@ -65,6 +67,7 @@ impl Directory {
             self.close();
             return;
         }
+        self.note_fading(now, fading);
         let before = std::mem::replace(&mut self.owned, RangeSet::owned(&self.ring, self.me));
         let mut gained = self.owned.subtract(&before);
         if contiguous {
@@ -73,19 +76,15 @@ impl Directory {
             // Between the views somebody else may have owned what is locked here: answers so far are void.
             gained = gained.union(&self.drop_recoveries().intersect(&self.owned));
         }
-        let silos = &self.silos;
-        let hosted = |silo: &SiloAddress| silos.get(silo).copied().is_some_and(hosts);
         let lost = !before.subtract(&self.owned).is_empty();
-        if lost || !gained.is_empty() || self.entries.names_silo_not(hosted) {
-            let kept = self.owned.subtract(&gained);
-            self.entries.retain(|hash| kept.contains(hash), hosted);
-        }
+        let kept = (lost || !gained.is_empty()).then(|| self.owned.subtract(&gained));
+        self.keep_entries(kept.as_ref());
         if !gained.is_empty() {
             self.start_recovery(now, gained);
         }
         self.follow_view(now);
         self.answer_deferred(now);
-        self.finish_recoveries();
+        self.finish_recoveries(now);
     }
 
     fn close(&mut self) {
@@ -95,19 +94,28 @@ impl Directory {
         self.drop_recoveries();
         self.answering.clear();
         self.deferred.clear();
+        self.fading.clear();
         self.timers.clear();
         self.fail_all(FailReason::Closed);
     }
 
-    /// The next view in sequence: recoveries go on for what is still owned, without silos that are gone. Silos
-    /// that became hosts since need not be asked (crate page, lemma 3).
+    /// The next view in sequence: recoveries go on for what is still owned. Who died without an answer is not
+    /// asked any more, but has to have faded. Silos that became hosts since need not be asked (crate page,
+    /// lemma 3).
     fn keep_recoveries(&mut self) {
         let silos = &self.silos;
         let owned = &self.owned;
+        let fading = &self.fading;
         let timers = &mut self.timers;
         self.recoveries.retain(|id, recovery| {
             recovery.ranges = recovery.ranges.intersect(owned);
-            recovery.waiting.retain(|silo, _| silos.get(silo).copied().is_some_and(hosts));
+            recovery.waiting.retain(|silo, _| {
+                let waits = silos.get(silo).copied().is_some_and(hosts);
+                if let Some(until) = fading.get(silo).filter(|_| !waits) {
+                    recovery.not_before = recovery.not_before.max(*until);
+                }
+                waits
+            });
             let keep = !recovery.ranges.is_empty();
             if !keep {
                 timers.remove(&(recovery.due, Timer::Recovery(*id)));
@@ -138,8 +146,9 @@ impl Directory {
             .collect();
         let due = now + self.config.resend_interval;
         self.timers.insert((due, Timer::Recovery(id)));
-        let view = self.version;
-        self.recoveries.insert(id, Recovery { view, ranges, waiting, answered_at: view, due });
+        let (view, not_before) = (self.version, self.all_faded(now));
+        let recovery = Recovery { view, ranges, waiting, answered_at: view, not_before, due };
+        self.recoveries.insert(id, recovery);
         self.ask(now, id);
     }
 
@@ -197,7 +206,7 @@ impl Directory {
             self.recovered(id, &grain, Registration { silo: from, activation });
         }
         self.put_off(now, id);
-        self.finish_recoveries();
+        self.finish_recoveries(now);
     }
 
     /// Enters one reported activation. Two of one grain cannot be while every silo keeps the rules; should it
@@ -221,12 +230,13 @@ impl Directory {
     }
 
     /// Unlocks what is complete, and serves this silo's own commands that waited for it.
-    fn finish_recoveries(&mut self) {
+    pub(crate) fn finish_recoveries(&mut self, now: Instant) {
         let version = self.version;
         let timers = &mut self.timers;
         let before = self.recoveries.len();
         self.recoveries.retain(|id, recovery| {
-            let done = recovery.waiting.is_empty() && recovery.answered_at <= version;
+            let answered = recovery.waiting.is_empty() && recovery.answered_at <= version;
+            let done = answered && recovery.not_before <= now;
             if done {
                 timers.remove(&(recovery.due, Timer::Recovery(*id)));
             }

@@ -20,6 +20,12 @@ fn options(seed: u64) -> Options {
     }
 }
 
+/// How many faulty worlds: 600, or what the environment says.
+#[allow(clippy::disallowed_methods, reason = "more worlds by hand; each is still given by its seed")]
+fn seeds() -> u64 {
+    std::env::var("EMMER_DIRECTORY_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(600).max(600)
+}
+
 fn run(seed: u64, options: Options) -> Stats {
     match World::new(seed, options).run() {
         Ok(stats) => stats,
@@ -30,17 +36,20 @@ fn run(seed: u64, options: Options) -> Stats {
 #[test]
 fn faulty_worlds_keep_one_registration_per_grain() {
     let mut total = Stats::default();
-    for seed in 0..600 {
+    for seed in 0..seeds() {
         let stats = run(seed, options(seed));
         total.registered += stats.registered;
         total.taken += stats.taken;
         total.found += stats.found;
         total.delivered += stats.delivered;
         total.views += stats.views;
+        total.by_zombies += stats.by_zombies;
+        total.after_zombies += stats.after_zombies;
     }
     // A workload that stops doing what it should would prove nothing.
     assert!(total.registered > 10_000 && total.taken > 3_000 && total.found > 3_000, "{total:?}");
     assert!(total.views > 3_000 && total.delivered > 100_000, "{total:?}");
+    assert!(total.by_zombies > 50 && total.after_zombies > 200, "{total:?}");
 }
 
 #[test]
@@ -61,7 +70,9 @@ fn one_seed() {
 
 #[test]
 fn planted_bugs_are_found() {
-    for tamper in [Tamper::EmptyReports, Tamper::SlowShells] {
+    for tamper in
+        [Tamper::EmptyReports, Tamper::SlowShells, Tamper::NoFadingEntries, Tamper::NoFadingRecoveries]
+    {
         let found = (0..1500).find_map(|seed| {
             let options = Options { tamper, ..options(seed) };
             World::new(seed, options).run().err()

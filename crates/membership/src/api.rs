@@ -216,6 +216,11 @@ pub enum Event {
     StoreUnavailable,
     /// The store answers again.
     StoreBack,
+    /// `from` has dialled this silo, which joins, at the address that it advertises, and did not get through.
+    NotReached {
+        /// Who dialled.
+        from: SiloAddress,
+    },
     /// The join waits for `peer`, to which there is no connectivity.
     JoinWaitsFor {
         /// The unreachable member.

@@ -44,10 +44,6 @@ impl Bits {
         true
     }
 
-    pub(crate) const fn len(&self) -> usize {
-        self.count
-    }
-
     pub(crate) const fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -82,6 +78,6 @@ mod tests {
         assert!(bits.remove(63));
         assert!(!bits.remove(63));
         assert!(!bits.remove(1_000));
-        assert_eq!((bits.len(), bits.contains(64), bits.contains(63)), (3, true, false));
+        assert_eq!((bits.iter().count(), bits.contains(64), bits.contains(63)), (3, true, false));
     }
 }

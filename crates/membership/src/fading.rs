@@ -57,7 +57,7 @@ impl Membership {
         self.fading.until.retain(|_, until| *until > now.mono);
         let recent = lapse(self.config.fence_timeout);
         self.fading.active_since.retain(|_, since| now.mono.saturating_since(*since) < recent);
-        let rows = delta.map_or(view.members(), |delta| &delta.rows);
+        let rows = delta.map_or_else(|| view.members(), |delta| &delta.rows);
         for row in rows {
             let old = before.get(&row.address).map(|old| old.status);
             if row.status == SiloStatus::Active && old != Some(SiloStatus::Active) {

@@ -20,6 +20,7 @@ use std::time::Duration;
 use emmer_core::{Instant, Now, SiloAddress, SiloStatus};
 
 use crate::api::Effect;
+use crate::leave::Leave;
 use crate::membership::Membership;
 use crate::monitor::monitors_to_be;
 use crate::planted::Bug;
@@ -41,6 +42,8 @@ pub(crate) struct Fence {
     /// When this silo, which knows of no other, was first probed by one.
     stranger: Option<Instant>,
     armed: bool,
+    /// This silo ends: the fence never opens again.
+    shut: bool,
     pub(crate) closed: bool,
 }
 
@@ -65,15 +68,21 @@ impl Membership {
         self.config.overlooked_after(1) * 9 / 10
     }
 
-    pub(crate) fn fence_view_changed(&mut self, now: Now) {
+    /// The view in force is new; `same_monitors`: it differs from the one before in nothing that says who probes whom.
+    pub(crate) fn fence_view_changed(&mut self, now: Now, same_monitors: bool) {
         if self.config.fence_timeout.is_zero() {
+            return;
+        }
+        let applies = self.fence_applies();
+        if !applies || (self.fence.armed && same_monitors) {
+            self.fence.armed = applies;
+            self.check_fence(now);
             return;
         }
         let config = &self.config;
         let monitors =
             monitors_to_be(&self.view, &self.me.address, config.num_probe_rings, config.num_probed_silos);
-        let applies = self.fence_applies();
-        if applies && !self.fence.armed {
+        if !self.fence.armed {
             // The view that says Active may be old when it comes. Certain is that the row was Joining when this silo wished for
             // more.
             self.fence.by_monitors = self.fence.by_monitors.max(self.fence.wished.unwrap_or_default());
@@ -113,14 +122,24 @@ impl Membership {
 
     /// Takes the latest moment by which enough monitors had heard this silo.
     fn confirm_by_monitors(&mut self, now: Now) {
-        let mut times: Vec<Instant> = self.fence.heard.values().copied().collect();
+        let rests = self.intent_lifetime() + self.config.table_timeout;
+        // A monitor whose process is gone votes no more, and what it had voted is over.
+        let is_gone = |monitor: &SiloAddress| {
+            let since = self.peers.get(monitor).and_then(|peer| peer.gone_since);
+            since.is_some_and(|since| now.mono.saturating_since(since) > rests)
+        };
+        let heard = self.fence.heard.iter().filter(|(monitor, _)| !is_gone(monitor));
+        let mut times: Vec<Instant> = heard.map(|(_, at)| *at).collect();
         times.sort_unstable_by(|a, b| b.cmp(a));
         // While this silo cannot touch its row it may look stale to others, and one vote may be enough (see
         // `votes_required`).
         let fresh = self.touch_lasts();
         let touched = self.table.touched.is_some_and(|at| now.mono.saturating_since(at) < fresh)
             && self.table.stale_until.is_none_or(|until| now.mono >= until);
-        let votes = if touched { self.votes_in_full() } else { 1 };
+        // A silo that leaves is not counted any more, perhaps before it hears of it.
+        let leaving = usize::from(self.leaving != Leave::No);
+        let active = self.view.active_count().saturating_sub(leaving);
+        let votes = if touched { self.votes_among(active) } else { 1 };
         let votes = votes.saturating_sub(self.standing_votes(now));
         let enough = (times.len() + 1).saturating_sub(votes).max(1);
         if let Some(confirmed) = times.get(enough - 1).filter(|at| **at > self.fence.by_monitors) {
@@ -147,6 +166,10 @@ impl Membership {
 
     /// The table showed the view in force to be the latest when it was asked at `sent`.
     pub(crate) fn confirm_by_table(&mut self, now: Now, sent: Instant) {
+        if self.is_behind() {
+            // A read that lags: it hides what this silo already knows to exist.
+            return;
+        }
         self.settle_doubts(sent);
         self.fence.stranger.take_if(|at| *at < sent);
         if sent > self.fence.by_table {
@@ -157,7 +180,13 @@ impl Membership {
 
     /// When the fence closes without a further confirmation; none when it does not apply.
     pub(crate) fn fence_closes_at(&self) -> Option<Instant> {
-        if !self.fence.armed || self.has(Bug::FenceIgnored) {
+        if self.has(Bug::FenceIgnored) {
+            return None;
+        }
+        if self.fence.shut {
+            return Some(Instant::ZERO);
+        }
+        if !self.fence.armed {
             return None;
         }
         let by_table = self.fence.by_table + self.config.fence_table_timeout;
@@ -180,21 +209,29 @@ impl Membership {
             return;
         };
         self.set_fence(now.mono >= closes_at);
+        if self.fence.shut {
+            self.timers.clear(Timer::Fence);
+            return;
+        }
         let (fence, table) = (self.config.fence_timeout, self.config.fence_table_timeout);
         let until = self.confirmed_until();
         if now.mono + fence / 5 < until {
             self.timers.set(Timer::Fence, until - fence / 5);
             return;
         }
-        self.table.want_version = true;
-        let again = now.mono + table / 3;
-        let next = if now.mono < closes_at { again.min(closes_at) } else { again };
+        let mut ask_at = self.fence.by_table + table / 3;
+        if now.mono >= ask_at {
+            self.table.want_version = true;
+            ask_at = now.mono + table / 3;
+        }
+        let next = if now.mono < closes_at { ask_at.min(closes_at) } else { ask_at };
         self.timers.set(Timer::Fence, next);
     }
 
     /// Closes the fence for good: this silo is about to end.
     pub(crate) fn close_fence(&mut self) {
-        if self.fence.armed {
+        if !self.config.fence_timeout.is_zero() {
+            self.fence.shut = true;
             self.set_fence(true);
         }
     }

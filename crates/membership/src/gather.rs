@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus, Vote};
 
-use crate::intent::{Intent, Key};
+use crate::intent::{Evidence, Intent, Key};
 use crate::membership::Membership;
 use crate::planted::Bug;
 use crate::timers::Timer;
@@ -101,7 +101,8 @@ impl Membership {
             }
             // I6: whoever dies by this very commit is no voter any more.
             let counted = self.valid_votes(now, draft, &row.votes).len();
-            if counted >= self.votes_required(&row.address) {
+            let is_gone = row.votes.iter().any(|vote| vote.gone);
+            if counted >= self.votes_required(now, &row.address, is_gone) {
                 draft.put(row);
             }
         }
@@ -153,24 +154,30 @@ impl Membership {
             row.votes.retain(|vote| vote.at.saturating_since(now.wall) < window);
         }
         let mut waits_since: Option<Instant> = None;
-        let mut is_gone = false;
+        // Refusals count beside the word of a silo that knows the process to be gone.
+        let knows = |intent: &Intent| matches!(intent, Intent::Vote { voter, evidence: Evidence::Gone, .. } if self.may_vote(draft, voter));
+        let is_gone = queued.iter().any(|(_, queued)| knows(&queued.intent))
+            || row.votes.iter().any(|vote| vote.gone && self.may_vote(draft, &vote.voter));
         for (key, queued) in &queued {
-            let Intent::Vote { voter, at, gone, .. } = &queued.intent else { continue };
-            if !self.may_vote(draft, voter) || row.votes.iter().any(|v| v.voter == *voter && v.at >= *at) {
+            let Intent::Vote { voter, at, evidence, .. } = &queued.intent else { continue };
+            if !self.may_vote(draft, voter) || self.is_shown(&queued.intent) {
                 dropped.push(*key);
                 continue;
             }
-            is_gone |= *gone;
+            if *evidence == Evidence::Refusal && !is_gone {
+                continue;
+            }
+            let gone = *evidence == Evidence::Gone;
             let at = if self.has(Bug::OldEvidence) { now.wall } else { self.sane_time(now, *at) };
             if self.has(Bug::VoterCountedTwice) {
-                row.votes.push(Vote { voter: *voter, at, gone: false });
+                row.votes.push(Vote { voter: *voter, at, gone });
             }
-            add_vote(&mut row.votes, Vote { voter: *voter, at, gone: false });
+            add_vote(&mut row.votes, Vote { voter: *voter, at, gone });
             waits_since = Some(waits_since.map_or(queued.since, |since| since.min(queued.since)));
         }
         let Some(since) = waits_since else { return Outcome::Nothing };
         let counted = self.valid_votes(now, draft, &row.votes).len();
-        if !self.config.liveness_enabled || counted < self.votes_required(&target) {
+        if !self.config.liveness_enabled || counted < self.votes_required(now, &target, is_gone) {
             return Outcome::Few(row, since);
         }
         row.status = SiloStatus::Dead;

@@ -1,11 +1,13 @@
 //! What a silo looks after now and then: the dead who still speak, rows nobody needs any more, stuck joiners.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use emmer_core::limits::MEMBERSHIP_ROWS_PER_COMMIT_MAX;
-use emmer_core::{Now, SiloAddress, SiloEntry, SiloStatus, Timestamp};
+use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus, Timestamp};
 
 use crate::api::TerminateReason;
+use crate::intent::Evidence;
 use crate::leave::Leave;
 use crate::membership::Membership;
 use crate::message::Message;
@@ -14,6 +16,16 @@ use crate::timers::Timer;
 
 /// How often, at least, there is something to look after.
 const HOUSEKEEPING_MAX: Duration = Duration::from_secs(10);
+
+/// What is remembered about rows that are to be deleted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Cleaning {
+    /// When Dead rows were looked for last.
+    looked_at: Option<Instant>,
+    /// When each Dead row was first seen to be Dead, by this silo's own clock: the wall clocks that wrote the rows, and this one's, may
+    /// be wrong by hours.
+    dead_since: BTreeMap<SiloAddress, Instant>,
+}
 
 impl Membership {
     pub(crate) fn schedule_housekeeping(&mut self, now: Now) {
@@ -49,7 +61,7 @@ impl Membership {
             }
         }
         for silo in stuck {
-            self.vote(now, silo);
+            self.vote(now, silo, Evidence::Silence);
         }
     }
 
@@ -61,7 +73,13 @@ impl Membership {
         if period.is_zero() || !lowest || self.leaving != Leave::No {
             return;
         }
-        let due = self.cleaned_at.is_none_or(|at| now.mono.saturating_since(at) >= period);
+        let view = self.view.clone();
+        let is_dead = |silo: &SiloAddress| view.get(silo).is_some_and(|row| row.status == SiloStatus::Dead);
+        self.cleaning.dead_since.retain(|silo, _| is_dead(silo));
+        for row in view.members().iter().filter(|row| row.status == SiloStatus::Dead) {
+            self.cleaning.dead_since.entry(row.address).or_insert(now.mono);
+        }
+        let due = self.cleaning.looked_at.is_none_or(|at| now.mono.saturating_since(at) >= period);
         let at_once = self.has(Bug::ResurrectedAfterCleanup)
             || self.has(Bug::DeleteLeftOutOfDelta)
             || self.has(Bug::OwnCleanedDeathMissed);
@@ -74,17 +92,19 @@ impl Membership {
         if !due && excess == 0 {
             return;
         }
-        self.cleaned_at = Some(now.mono);
+        self.cleaning.looked_at = Some(now.mono);
         dead.sort_unstable();
         // A silo that was frozen while it joined must not find its dead row gone and join again (I3): by the time the row
         // goes, its max_join_attempt_time is over.
         let keep = self.config.death_vote_expiration_timeout.max(self.config.max_join_attempt_time * 2);
         let expiration = self.config.defunct_silo_expiration.max(keep);
         let age = |at: Timestamp| now.wall.saturating_since(at);
+        let seen = |silo: &SiloAddress| self.cleaning.dead_since.get(silo).copied().unwrap_or(now.mono);
+        let rested = |silo: &SiloAddress| now.mono.saturating_since(seen(silo)) > keep;
         self.writer.deletes = dead
             .iter()
             .enumerate()
-            .filter(|(i, (at, _))| at_once || age(*at) > expiration || (*i < excess && age(*at) > keep))
+            .filter(|(i, (at, silo))| at_once || (rested(silo) && (age(*at) > expiration || *i < excess)))
             .map(|(_, (_, silo))| *silo)
             .take(MEMBERSHIP_ROWS_PER_COMMIT_MAX)
             .collect();

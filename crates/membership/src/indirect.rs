@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use emmer_core::{Instant, Now, SiloAddress, SiloStatus};
 
-use crate::intent::Intent;
+use crate::intent::{Evidence, Intent};
 use crate::membership::Membership;
 use crate::message::Message;
 
@@ -26,7 +26,7 @@ impl Membership {
         let (limit, attempts) = (self.config.num_missed_probes_limit, self.config.num_indirect_attempts);
         self.config.enable_indirect_probes
             && self.peers.get(silo).is_some_and(|peer| {
-                !peer.gone && peer.misses > 0 && peer.misses + attempts >= limit && peer.misses < limit
+                !peer.is_gone() && peer.misses > 0 && peer.misses + attempts >= limit && peer.misses < limit
             })
     }
 
@@ -164,8 +164,8 @@ impl Membership {
             && peer.missed_since.is_some_and(|since| since <= asked_at)
         {
             // Classic: the negative answer of a healthy intermediary leads to a vote, and is one itself.
-            self.vote(now, target);
-            self.wish(now, Intent::Vote { target, voter: from, at: now.wall, gone: false });
+            self.vote(now, target, Evidence::Silence);
+            self.wish(now, Intent::Vote { target, voter: from, at: now.wall, evidence: Evidence::Silence });
         }
     }
 }

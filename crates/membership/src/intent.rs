@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus, Timestamp};
+use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus, Timestamp, Vote};
 use serde::{Deserialize, Serialize};
 
 use crate::api::Effect;
@@ -53,9 +53,9 @@ pub enum Intent {
         /// When, by the voter's wall clock: when the last evidence was gathered.
         #[serde(rename = "d")]
         at: Timestamp,
-        /// Whether the suspect's host said that the process is gone (idea 3): such a death waits for no company.
-        #[serde(rename = "g", default, skip_serializing_if = "std::ops::Not::not")]
-        gone: bool,
+        /// What the suspicion rests on.
+        #[serde(rename = "g", default, skip_serializing_if = "Evidence::is_silence")]
+        evidence: Evidence,
     },
     /// A suspicion taken back before it was written.
     #[serde(rename = "u")]
@@ -77,6 +77,46 @@ pub enum Intent {
         #[serde(rename = "x")]
         status: SiloStatus,
     },
+}
+
+/// What a vote rests on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "u8", into = "u8")]
+pub enum Evidence {
+    /// A connection broke and the host refuses new ones. A firewall can do both while the silo lives: such a vote counts only beside one
+    /// of a silo that knows the process to be gone.
+    Refusal,
+    /// The suspect has not answered for the whole patience.
+    #[default]
+    Silence,
+    /// The process is gone: its host's kernel ended a connection in good order, without a goodbye of the process, and refuses new
+    /// ones.
+    Gone,
+}
+
+impl Evidence {
+    fn is_silence(&self) -> bool {
+        *self == Self::Silence
+    }
+}
+
+impl From<Evidence> for u8 {
+    fn from(evidence: Evidence) -> Self {
+        evidence as Self
+    }
+}
+
+impl TryFrom<u8> for Evidence {
+    type Error = String;
+
+    fn try_from(number: u8) -> Result<Self, Self::Error> {
+        match number {
+            0 => Ok(Self::Refusal),
+            1 => Ok(Self::Silence),
+            2 => Ok(Self::Gone),
+            _ => Err(format!("{number} is no kind of evidence: expected 0, 1 or 2")),
+        }
+    }
 }
 
 /// Orders intents in a queue: what kills and what leaves first, then what completes a join, then new joins.
@@ -135,9 +175,14 @@ impl Membership {
         let key = intent.key();
         let fresh = match self.own.get_mut(&key) {
             Some(own) => {
+                let evidence = |intent: &Intent| match intent {
+                    Intent::Vote { evidence, .. } => Some(*evidence),
+                    _ => None,
+                };
+                let stronger = evidence(&intent) > evidence(&own.intent);
                 let same = own.intent == intent;
                 own.intent = intent;
-                if !same && matches!(own.intent, Intent::Activate { .. }) {
+                if stronger || (!same && matches!(own.intent, Intent::Activate { .. })) {
                     own.next_at = now.mono;
                     own.attempt = 0;
                 }
@@ -219,18 +264,25 @@ impl Membership {
         if !self.config.batch_writes {
             return Vec::new();
         }
+        if let Some(winner) = self.join_winner() {
+            return vec![winner];
+        }
         let me = self.me.address;
-        // While nobody is Active yet, the first that is Joining collects for the others.
-        let status = if self.view.active_count() > 0 { SiloStatus::Active } else { SiloStatus::Joining };
-        let mut writers: Vec<SiloAddress> = self
-            .view
-            .ring(0)
-            .iter()
-            .map(|(_, at)| &self.view.members()[*at as usize])
-            .filter(|m| m.status == status && !self.is_doubted(&m.address))
-            .map(|m| m.address)
-            .take(WRITERS_ASKED as usize)
-            .collect();
+        let first = |status| -> Vec<SiloAddress> {
+            self.view
+                .ring(0)
+                .iter()
+                .map(|(_, at)| &self.view.members()[*at as usize])
+                .filter(|m| m.status == status && !self.is_doubted(&m.address))
+                .map(|m| m.address)
+                .take(WRITERS_ASKED as usize)
+                .collect()
+        };
+        let mut writers = first(SiloStatus::Active);
+        if writers.is_empty() {
+            // While nobody is Active yet, or all who were seem to be gone, the first that is Joining collects for the others.
+            writers = first(SiloStatus::Joining);
+        }
         if let Some(at) = writers.iter().position(|w| *w == me) {
             writers.truncate(at);
         }
@@ -300,10 +352,11 @@ impl Membership {
             Intent::Activate { silo, .. } => {
                 self.view.get(silo).is_some_and(|row| row.status != SiloStatus::Joining)
             }
-            Intent::Vote { target, voter, at, .. } => match self.view.get(target) {
+            Intent::Vote { target, voter, at, evidence } => match self.view.get(target) {
                 Some(row) => {
+                    let told = |v: &Vote| v.gone || *evidence != Evidence::Gone;
                     row.status == SiloStatus::Dead
-                        || row.votes.iter().any(|v| v.voter == *voter && v.at >= *at)
+                        || row.votes.iter().any(|v| v.voter == *voter && v.at >= *at && told(v))
                 }
                 None => self.view.version() > 0,
             },

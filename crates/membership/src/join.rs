@@ -52,6 +52,12 @@ pub(crate) struct Join {
     /// Members whose host refused a dial.
     refused: BTreeSet<SiloAddress>,
     dials: BTreeMap<DialId, SiloAddress>,
+    /// A silo that won the compare-and-set which this one lost: it is alive, and can write for this one.
+    winner: Option<SiloAddress>,
+    /// Whether a member has got through to this silo at the address that it advertises.
+    reached: bool,
+    /// How many members were asked to try in this wave.
+    reach_asked: usize,
     /// How many members were asked in vain.
     asked: u32,
     /// How many waves of probes have gone unanswered.
@@ -65,7 +71,7 @@ const ASKED_MAX: u32 = 3;
 const ASKED_OF_FEW_MAX: u32 = 1;
 
 /// How many unreachable members one wave dials.
-const DIALS_PER_WAVE_MAX: usize = 16;
+const DIALS_PER_WAVE_MAX: usize = 64;
 
 /// How many members without a round trip an activation names at most; with more it is held back.
 const MISSING_MAX: usize = 64;
@@ -133,7 +139,7 @@ impl Membership {
         let to = members[self.dice.index(members.len())];
         let intents = vec![Intent::Join(self.me.clone())];
         self.send(to, Message::Write { version: 0, intents, hops: 0 });
-        self.timers.set(Timer::JoinStep, now.mono + self.config.writer_timeout * 2);
+        self.timers.set(Timer::JoinStep, now.mono + self.config.writer_timeout);
     }
 
     /// The table was read whole.
@@ -146,6 +152,11 @@ impl Membership {
         }
         let first_time = self.join.phase != Phase::Inserting;
         self.join.phase = Phase::Inserting;
+        let me = self.me.address;
+        let joining = self.view.members().iter().filter(|row| row.status == SiloStatus::Joining);
+        let others = joining.map(|row| row.address).filter(|silo| !silo.same_endpoint(&me));
+        // The youngest is the likeliest to be alive: everybody else may be what is left of a cluster that was lost.
+        self.join.winner = others.max_by_key(SiloAddress::epoch).filter(|_| !first_time);
         let alone = !self.view.members().iter().any(|row| is_on_rings(row.status));
         if first_time && alone {
             // Others may be starting at this very moment: spread the first writes.
@@ -332,9 +343,60 @@ impl Membership {
         self.join.pending.remove(at);
         self.join.verified.insert(at);
         self.join.blocking.remove(at);
+        self.ask_to_reach(*from);
         if self.join.pending.is_empty() || self.join.waves > 0 {
             self.try_activate(now);
         }
+    }
+
+    /// Whom a silo that is not in the table yet asks to write for it, if it has lost a race to somebody.
+    pub(crate) fn join_winner(&self) -> Option<SiloAddress> {
+        self.join.winner.filter(|_| !self.inserted)
+    }
+
+    /// Whether the join found no life in `silo`: its host refused a dial, or it left probes of two waves unanswered.
+    pub(crate) fn join_doubts(&self, silo: &SiloAddress) -> bool {
+        let silent = || self.join.position(silo).is_some_and(|at| self.join.pending.contains(at));
+        self.join.refused.contains(silo) || (self.join.waves >= 2 && silent())
+    }
+
+    /// Whether the round trips of the join are being made.
+    pub(crate) fn is_joining(&self) -> bool {
+        self.join.phase == Phase::Checking
+    }
+
+    /// Asks a member that has answered to dial this silo, unless that is known already or enough were asked.
+    fn ask_to_reach(&mut self, member: SiloAddress) {
+        let wanted = self.config.connection_hints && !self.join.reached;
+        if wanted && self.join.reach_asked < crate::reach::ASKED_MAX {
+            self.join.reach_asked += 1;
+            self.send(member, Message::Reach);
+        }
+    }
+
+    /// Asks again, other members than before perhaps.
+    fn ask_others_to_reach(&mut self) {
+        self.join.reach_asked = 0;
+        let verified: Vec<SiloAddress> = self.join.silos(&self.join.verified).copied().collect();
+        if verified.is_empty() {
+            return;
+        }
+        let start = self.dice.index(verified.len());
+        for at in 0..verified.len().min(crate::reach::ASKED_MAX) {
+            self.ask_to_reach(verified[(start + at) % verified.len()]);
+        }
+    }
+
+    /// A member has got through to this silo.
+    pub(crate) fn join_reached(&mut self, now: Now) {
+        if self.is_joining() && !std::mem::replace(&mut self.join.reached, true) {
+            self.try_activate(now);
+        }
+    }
+
+    /// Whether it is settled that others reach this silo: one did, or there is nobody to try.
+    fn is_reached(&self) -> bool {
+        self.join.reached || !self.config.connection_hints || self.join.verified.is_empty()
     }
 
     /// Whether the connectivity check ignores `silo`: its row is stale, or its host says that it is gone and its row has stood
@@ -353,20 +415,25 @@ impl Membership {
         self.join.silos(&self.join.blocking).filter(|silo| !self.is_exempt(silo)).copied().collect()
     }
 
+    /// The members without a round trip that nothing excuses.
+    fn missing(&self) -> Vec<SiloAddress> {
+        self.join.silos(&self.join.pending).filter(|silo| !self.is_exempt(silo)).copied().collect()
+    }
+
     /// Wishes to be Active, once every Active member has answered (stale ones excepted) and every Joining one has, or has
     /// had the time of a wave to.
     fn try_activate(&mut self, now: Now) {
         let waited = self.join.waves > 0;
         let ready = self.join.phase == Phase::Checking
             && self.join.recheck == 0
-            && (self.join.pending.is_empty() || (waited && self.join.pending.len() <= MISSING_MAX))
+            && (self.join.pending.is_empty() || (waited && self.missing().len() <= MISSING_MAX))
+            && self.is_reached()
             && self.blockers().is_empty();
         let ready = ready || (self.has(Bug::ActiveWithoutConnectivity) && self.join.phase == Phase::Checking);
         if !ready {
             return;
         }
-        let missing: Vec<SiloAddress> =
-            self.join.silos(&self.join.pending).filter(|silo| !self.is_exempt(silo)).copied().collect();
+        let missing = self.missing();
         let checked = self.join.checked_version();
         self.fence.wished.get_or_insert(now.mono);
         self.wish(now, Intent::Activate { silo: self.me.address, checked, missing });
@@ -381,12 +448,17 @@ impl Membership {
             self.probe_for_join(silo);
         }
         self.join.waves += 1;
+        self.ask_others_to_reach();
         if !blockers.is_empty() {
-            for silo in blockers.iter().take(DIALS_PER_WAVE_MAX) {
-                self.effects.push_back(Effect::Event(Event::JoinWaitsFor { peer: *silo }));
-                self.dial_for_join(*silo);
+            let (known, unknown): (Vec<SiloAddress>, Vec<SiloAddress>) =
+                blockers.iter().copied().partition(|silo| self.join.refused.contains(silo));
+            for silo in unknown.into_iter().chain(known).take(DIALS_PER_WAVE_MAX) {
+                self.effects.push_back(Effect::Event(Event::JoinWaitsFor { peer: silo }));
+                self.dial_for_join(silo);
             }
-            let waves_per_read = (2_000 / self.wave_time().as_millis().max(1)).max(1);
+            // Where hosts refuse, the rows need to stand still for a moment only.
+            let every = if self.join.refused.is_empty() { 2_000 } else { 1_000 };
+            let waves_per_read = (every / self.wave_time().as_millis().max(1)).max(1);
             if u128::from(self.join.waves) % waves_per_read == 1 % waves_per_read {
                 self.table.want_all = true;
             }

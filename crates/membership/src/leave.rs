@@ -26,6 +26,10 @@ impl Membership {
             return;
         }
         self.leaving = Leave::Draining;
+        if self.status < SiloStatus::Active {
+            // It never was a full member, and will host nothing.
+            self.close_fence();
+        }
         self.status = status;
         self.abandon_join();
         self.peers.clear();
@@ -48,6 +52,8 @@ impl Membership {
             return;
         }
         self.leaving = Leave::Finishing;
+        // Whoever sees it Dead by its own word takes its grains over at once (I8).
+        self.close_fence();
         self.timers.set(Timer::Leave, now.mono + self.config.shutdown_grace_period);
         let silo = self.me.address;
         self.own.remove(&Key::Status(silo));

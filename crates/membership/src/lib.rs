@@ -25,6 +25,9 @@ mod monitor;
 mod peer;
 pub mod planted;
 #[cfg(test)]
+mod promise_tests;
+mod reach;
+#[cfg(test)]
 mod scale_tests;
 mod stale;
 mod supersede;

@@ -15,14 +15,17 @@ use crate::dice::Dice;
 use crate::fading::Fading;
 use crate::fence::Fence;
 use crate::health::Health;
+use crate::housekeeping::Cleaning;
 use crate::indirect::Help;
 use crate::intent::{Key, Own};
 use crate::join::Join;
 use crate::leave::Leave;
 use crate::message::Message;
 use crate::peer::Peer;
+use crate::reach::Reaching;
 use crate::stale::Staleness;
 use crate::supersede::Evictions;
+use crate::suspicion::Quorum;
 use crate::table::TableLane;
 use crate::timers::{Timer, Timers};
 use crate::view::View;
@@ -78,14 +81,15 @@ pub struct Membership {
     pub(crate) own: BTreeMap<Key, Own>,
     pub(crate) writer: Writer,
     pub(crate) evictions: Evictions,
+    pub(crate) reaching: Reaching,
     pub(crate) table: TableLane,
     pub(crate) gossip: Dissemination,
     pub(crate) staleness: Staleness,
     pub(crate) health: Health,
     pub(crate) fence: Fence,
     pub(crate) fading: Fading,
-    /// When Dead rows were looked for last.
-    pub(crate) cleaned_at: Option<Instant>,
+    pub(crate) quorum: Quorum,
+    pub(crate) cleaning: Cleaning,
     pub(crate) next_seq: u64,
     pub(crate) next_dial: u64,
     /// The latest time this machine was told.
@@ -140,13 +144,15 @@ impl Membership {
             own: BTreeMap::new(),
             writer: Writer::default(),
             evictions: Evictions::default(),
+            reaching: Reaching::default(),
             table: TableLane::default(),
             gossip: Dissemination::default(),
             staleness: Staleness::default(),
             health: Health::default(),
             fence: Fence::default(),
             fading: Fading::default(),
-            cleaned_at: None,
+            quorum: Quorum::default(),
+            cleaning: Cleaning::default(),
             next_seq: 0,
             next_dial: 0,
             last_now: now.mono,
@@ -276,6 +282,8 @@ impl Membership {
                 self.note_version(now, from, version);
                 self.on_noted(now, from);
             }
+            Message::Reach => self.on_reach(from),
+            Message::Reached { through } => self.on_reached(now, from, through),
             Message::Recheck { version } => {
                 self.note_version(now, from, version);
                 self.on_recheck(now, version);

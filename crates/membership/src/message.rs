@@ -141,6 +141,17 @@ pub enum Message {
         #[serde(rename = "v")]
         version: u64,
     },
+    /// "Dial me at the address in my row": a joiner wants to know whether it can be reached there. Answered with
+    /// [`Reached`](Self::Reached).
+    #[serde(rename = "f")]
+    Reach,
+    /// "I have dialled you."
+    #[serde(rename = "g")]
+    Reached {
+        /// Whether this very silo answered.
+        #[serde(rename = "t")]
+        through: bool,
+    },
     /// The next view, on its way down the tree that grows from the silo that committed it.
     #[serde(rename = "t")]
     Tree {

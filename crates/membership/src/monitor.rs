@@ -17,9 +17,23 @@ const STALE_PROBED_MAX: usize = 64;
 /// The silos that `me` probes in `view`: on each ring in turn the first successor not yet picked, until there are
 /// enough. With one ring: the successors on it.
 pub(crate) fn ring_targets(view: &View, me: &SiloAddress, rings: u32, wanted: u32) -> BTreeSet<SiloAddress> {
-    let mut picked = BTreeSet::new();
+    let mut picked = Vec::with_capacity(wanted as usize);
+    pick_targets(view, me, rings, wanted, &mut picked, |_| false);
+    picked.into_iter().map(|at| view.members()[at as usize].address).collect()
+}
+
+/// Puts the positions of the targets into `picked`, in the order in which they are picked, until `enough` says so of one.
+fn pick_targets(
+    view: &View,
+    me: &SiloAddress,
+    rings: u32,
+    wanted: u32,
+    picked: &mut Vec<u32>,
+    enough: impl Fn(u32) -> bool,
+) -> bool {
+    picked.clear();
     let Some(mine) = view.position(me).filter(|at| is_on_rings(view.members()[*at].status)) else {
-        return picked;
+        return false;
     };
     let (rings, wanted) = (rings.max(1) as usize, wanted as usize);
     for i in 0..wanted {
@@ -30,19 +44,18 @@ pub(crate) fn ring_targets(view: &View, me: &SiloAddress, rings: u32, wanted: u3
         let next = ring[start..]
             .iter()
             .chain(&ring[..start])
-            .map(|(_, at)| view.members()[*at as usize].address)
-            .find(|silo| !silo.same_endpoint(me) && !picked.contains(silo));
+            .map(|(_, at)| *at)
+            .find(|at| !picked.contains(at) && !view.members()[*at as usize].address.same_endpoint(me));
         let Some(next) = next else { break };
-        picked.insert(next);
+        picked.push(next);
+        if enough(next) {
+            return true;
+        }
     }
-    picked
+    false
 }
 
-/// Up to how many silos on the rings the monitors of one are found by looking at all of them.
-const EXACT_MONITORS_SILOS: usize = 64;
-
-/// The Active silos that probe `me` in `view`. In large clusters a few are left out: those that come to `me` only because
-/// their first choice on a ring was taken already.
+/// The Active silos that probe `me` in `view`: exactly those whose [`ring_targets`] name it.
 pub(crate) fn monitors_of(view: &View, me: &SiloAddress, rings: u32, wanted: u32) -> BTreeSet<SiloAddress> {
     find_monitors(view, me, rings, wanted, |status| status == SiloStatus::Active)
 }
@@ -59,6 +72,8 @@ pub(crate) fn monitors_to_be(
     })
 }
 
+/// A silo picks `me` on a ring only if it has already picked everybody between the two, and it picks one silo at a time: so it stands,
+/// on that ring, no further before `me` than it has picked others by then.
 fn find_monitors(
     view: &View,
     me: &SiloAddress,
@@ -66,34 +81,32 @@ fn find_monitors(
     wanted: u32,
     probes: impl Fn(SiloStatus) -> bool,
 ) -> BTreeSet<SiloAddress> {
-    if view.ring(0).len() <= EXACT_MONITORS_SILOS {
-        return view
-            .members()
-            .iter()
-            .filter(|row| probes(row.status))
-            .map(|row| row.address)
-            .filter(|silo| silo != me && ring_targets(view, silo, rings, wanted).contains(me))
-            .collect();
-    }
     let mut found = BTreeSet::new();
     let Some(mine) = view.position(me).filter(|at| is_on_rings(view.members()[*at].status)) else {
         return found;
     };
-    let (rings, wanted) = (rings.max(1) as usize, wanted as usize);
-    for i in 0..wanted {
-        let number = i % rings;
+    let mine_at = u32::try_from(mine).unwrap_or(u32::MAX);
+    let mut picked = Vec::with_capacity(wanted as usize);
+    let mut refused = Vec::new();
+    let used = rings.max(1).min(wanted.max(1)) as usize;
+    for number in 0..used {
         let ring = view.ring(number);
         let key = (me.stable_hash(number as u64), mine);
         let start = ring.partition_point(|(hash, at)| (*hash, *at as usize) < key);
-        // The nearest before this one, as many as would pick it: one on each ring, or all on a single one.
-        let mut before = ring[..start].iter().rev().chain(ring[start..].iter().rev());
-        let nth = i / rings;
-        let silo = before.nth(nth).map(|(_, at)| &view.members()[*at as usize]);
-        if let Some(silo) = silo
-            && probes(silo.status)
-            && !silo.address.same_endpoint(me)
-        {
-            found.insert(silo.address);
+        // The last pick on this ring comes after all others but those on later rings.
+        let last_pick = (wanted as usize - 1 - number) / used * used + number;
+        let before = ring[..start].iter().rev().chain(ring[start..].iter().rev());
+        for (_, at) in before.take(last_pick + 1) {
+            let row = &view.members()[*at as usize];
+            let silo = row.address;
+            if !probes(row.status) || silo == *me || found.contains(&silo) || refused.contains(&silo) {
+                continue;
+            }
+            if pick_targets(view, &silo, rings, wanted, &mut picked, |target| target == mine_at) {
+                found.insert(silo);
+            } else {
+                refused.push(silo);
+            }
         }
     }
     found
@@ -288,6 +301,22 @@ mod tests {
         let (view, silos) = view(3);
         assert_eq!(ring_targets(&view, &silos[0], 10, 10).len(), 2);
         assert_eq!(monitors_of(&view, &silos[0], 10, 10).len(), 2);
+    }
+
+    #[test]
+    fn a_silo_knows_exactly_who_probes_it() {
+        for n in [2, 5, 11, 12, 64, 65, 100, 300] {
+            let (view, silos) = view(n);
+            for (rings, wanted) in [(10, 10), (1, 3), (3, 10), (4, 6)] {
+                for silo in &silos {
+                    let known = monitors_of(&view, silo, rings, wanted);
+                    let probing =
+                        silos.iter().filter(|s| ring_targets(&view, s, rings, wanted).contains(silo));
+                    let probing: BTreeSet<SiloAddress> = probing.copied().collect();
+                    assert_eq!(known, probing, "{n} silos, {rings} rings, {wanted} probed: {silo}");
+                }
+            }
+        }
     }
 
     #[test]

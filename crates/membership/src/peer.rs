@@ -35,8 +35,14 @@ pub(crate) struct Peer {
     pub(crate) witnessed: bool,
     /// Whether the deadline was already put off because this process had been paused.
     pub(crate) graced: bool,
-    /// A dial was refused, or found a later incarnation, since the last answer: the process is gone.
-    pub(crate) gone: bool,
+    /// A dial was refused, or found a later incarnation, since the last answer.
+    pub(crate) refused: bool,
+    /// A connection has broken since the last answer.
+    pub(crate) broken: bool,
+    /// The peer's kernel has ended a connection in good order since the last answer, without a goodbye of the process.
+    pub(crate) closed: bool,
+    /// Since when the process is known to be gone: its kernel ended a connection and refuses new ones.
+    pub(crate) gone_since: Option<Instant>,
     /// The dial in flight.
     pub(crate) dial: Option<DialId>,
     /// Whether this silo has wished for a vote against it since the last answer.
@@ -99,7 +105,10 @@ impl Peer {
             heard: None,
             witnessed: false,
             graced: false,
-            gone: false,
+            refused: false,
+            broken: false,
+            closed: false,
+            gone_since: None,
             dial: None,
             suspected: false,
             joining_since: None,
@@ -154,13 +163,33 @@ impl Peer {
             self.calm(now, period);
             return Answer::Lives;
         }
-        self.gone = false;
+        self.forget_hints();
         if at + 1 == self.unanswered.len() && self.deadline.take().is_some() {
             // Asks again at once.
             self.next_at = now;
         }
         self.unanswered.remove(at);
         Answer::Counted
+    }
+
+    /// Whether the process is known to be gone.
+    pub(crate) const fn is_gone(&self) -> bool {
+        self.gone_since.is_some()
+    }
+
+    /// Notes since when the process is known to be gone, if it is now.
+    pub(crate) fn note_gone(&mut self, now: Instant) {
+        if self.closed && self.refused {
+            self.gone_since.get_or_insert(now);
+        }
+    }
+
+    /// It answers: what its host said before means nothing any more.
+    const fn forget_hints(&mut self) {
+        self.refused = false;
+        self.broken = false;
+        self.closed = false;
+        self.gone_since = None;
     }
 
     /// It lives: forgets every miss.
@@ -171,7 +200,7 @@ impl Peer {
         self.misses = 0;
         self.answers = 0;
         self.missed_since = None;
-        self.gone = false;
+        self.forget_hints();
         self.witnessed = false;
     }
 

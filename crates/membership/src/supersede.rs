@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use emmer_core::{Instant, Now, SiloAddress, SiloStatus};
+use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus};
 
 use crate::api::{DialId, DialOutcome, Effect, TerminateReason};
 use crate::intent::Key;
@@ -268,6 +268,13 @@ impl Membership {
         let waited = eviction.silent_since.map(|since| now.mono.saturating_since(since));
         let fence_over = waited.is_some_and(|waited| waited >= self.config.fence_timeout);
         (port_is_lost && (all_gave_word || eviction.tries >= QUICK_TRIES)) || (all_gave_word && fence_over)
+    }
+
+    /// Whether `old`, the predecessor of `new` on its `ip:port`, is known to have ended: it said so, or the two run on one host, whose
+    /// kernel gives a port to one process at a time. Hosts are told apart by their names.
+    pub(crate) fn is_known_gone(&self, new: &SiloEntry, old: &SiloEntry) -> bool {
+        let yielded = self.evictions.by_silo.get(&old.address).is_some_and(|eviction| eviction.yielded);
+        yielded || (!new.host_name.is_empty() && new.host_name == old.host_name)
     }
 
     /// A successor of this silo is about to be written: nothing is served any more, and whoever writes may know.

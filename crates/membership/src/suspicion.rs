@@ -5,34 +5,55 @@ use std::time::Duration;
 use emmer_core::{Instant, Now, SiloAddress, SiloStatus, Timestamp, Vote};
 
 use crate::api::{ConnectionEvent, DialId, DialOutcome, Effect};
-use crate::intent::{Intent, Key};
+use crate::fading::lapse;
+use crate::intent::{Evidence, Intent, Key};
 use crate::membership::Membership;
 use crate::planted::Bug;
+use crate::view::View;
 use crate::writer::Draft;
 
 /// Up to how many Active silos the table may stand in for a third silo as the witness.
 const TABLE_WITNESS_SILOS_MAX: usize = 3;
 
+/// How many silos were Active lately.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Quorum {
+    active: usize,
+    /// Until when that number counts.
+    pub(crate) until: Instant,
+}
+
 impl Membership {
-    /// The suspect has been silent long enough: votes, if nothing speaks against it.
+    /// Votes, if there is evidence enough: the process is gone, or the suspect has been silent for the whole patience and nothing speaks
+    /// for it, or its host refuses connections after one broke.
     pub(crate) fn consider_vote(&mut self, now: Now, target: SiloAddress) {
         if self.status != SiloStatus::Active || self.view.get(&target).is_none() {
             return;
         }
         let Some(peer) = self.peers.get(&target) else { return };
-        if !peer.gone && (self.is_heard_of(now, &target) || !self.witness_ok(&target)) {
+        let silent = peer.misses >= self.config.num_missed_probes_limit
+            && !self.is_heard_of(now, &target)
+            && self.witness_ok(&target);
+        let evidence = if peer.is_gone() {
+            Evidence::Gone
+        } else if silent {
+            Evidence::Silence
+        } else if peer.refused && (peer.broken || peer.closed) {
+            Evidence::Refusal
+        } else {
             return;
-        }
-        self.vote(now, target);
+        };
+        self.vote(now, target, evidence);
     }
 
     /// Wishes for a vote, unless the row already shows a young one.
-    pub(crate) fn vote(&mut self, now: Now, target: SiloAddress) {
+    pub(crate) fn vote(&mut self, now: Now, target: SiloAddress, evidence: Evidence) {
         let voter = self.me.address;
         let renew_after = self.config.death_vote_expiration_timeout / 3;
         let voted = self.view.get(&target).is_some_and(|row| {
             let off = |at: Timestamp| now.wall.saturating_since(at).max(at.saturating_since(now.wall));
-            row.votes.iter().any(|v| v.voter == voter && off(v.at) < renew_after)
+            let told = |v: &Vote| v.gone || evidence != Evidence::Gone;
+            row.votes.iter().any(|v| v.voter == voter && off(v.at) < renew_after && told(v))
         });
         let doubt = self.config.vote_hold + self.config.table_timeout;
         self.doubts.insert(target, now.mono + doubt);
@@ -42,8 +63,7 @@ impl Membership {
             self.counters.votes_cast += 1;
         }
         if !voted {
-            let gone = self.peers.get(&target).is_some_and(|peer| peer.gone);
-            self.wish(now, Intent::Vote { target, voter, at: now.wall, gone });
+            self.wish(now, Intent::Vote { target, voter, at: now.wall, evidence });
         }
     }
 
@@ -135,7 +155,7 @@ impl Membership {
 
     /// Whether this silo has reason to think that `silo` will not answer.
     pub(crate) fn is_doubted(&self, silo: &SiloAddress) -> bool {
-        self.peers.get(silo).is_some_and(|peer| peer.misses > 0 || peer.gone)
+        self.peers.get(silo).is_some_and(|peer| peer.misses > 0 || peer.refused) || self.join_doubts(silo)
     }
 
     // ---- hints ------------------------------------------------------------------------------------------
@@ -169,6 +189,12 @@ impl Membership {
             ConnectionEvent::Closed | ConnectionEvent::Broken => {
                 if let Some(peer) = self.peers.get_mut(&silo) {
                     peer.heard = None;
+                    peer.broken |= event == ConnectionEvent::Broken;
+                    peer.closed |= event == ConnectionEvent::Closed;
+                    peer.note_gone(now.mono);
+                    if peer.refused {
+                        self.consider_vote(now, silo);
+                    }
                 }
                 self.dial_peer(silo);
             }
@@ -178,7 +204,10 @@ impl Membership {
     }
 
     pub(crate) fn on_dial(&mut self, now: Now, dial: DialId, outcome: DialOutcome) {
-        if self.join_dialled(now, dial, outcome) || self.eviction_dialled(now, dial, outcome) {
+        if self.reach_dialled(dial, outcome)
+            || self.join_dialled(now, dial, outcome)
+            || self.eviction_dialled(now, dial, outcome)
+        {
             return;
         }
         let Some(silo) = self.dials.remove(&dial) else { return };
@@ -187,17 +216,23 @@ impl Membership {
         match outcome {
             DialOutcome::Answered => {}
             DialOutcome::OtherEpoch(other) if !silo.is_succeeded_by(&other) => {}
-            // The same host says that no such process is there (any more).
+            // Something answers for the host, and says that no such process is there (any more). Together with a connection that the
+            // host's kernel ended it is proof; alone it may be a firewall.
             DialOutcome::Refused | DialOutcome::OtherEpoch(_) => {
                 self.counters.dials_refused += 1;
-                peer.gone = true;
+                peer.refused = true;
+                peer.note_gone(now.mono);
                 self.consider_vote(now, silo);
+                self.probe_now(now, silo);
             }
-            DialOutcome::NoAnswer => {
-                if peer.misses == 0 && peer.deadline.is_none() {
-                    self.send_probe(now, silo);
-                }
-            }
+            DialOutcome::NoAnswer => self.probe_now(now, silo),
+        }
+    }
+
+    /// Probes `silo` before its turn, unless a probe is on its way or was missed.
+    fn probe_now(&mut self, now: Now, silo: SiloAddress) {
+        if self.peers.get(&silo).is_some_and(|peer| peer.misses == 0 && peer.deadline.is_none()) {
+            self.send_probe(now, silo);
         }
     }
 
@@ -230,22 +265,38 @@ impl Membership {
         counted
     }
 
-    /// How many votes make a silo Dead whose row is fresh: the configured number, or in small clusters half of the
-    /// Active silos, rounded up.
-    pub(crate) fn votes_in_full(&self) -> usize {
+    /// How many votes make a silo Dead whose row is fresh, where `active` silos are Active: the configured number, or in small clusters
+    /// half of them, rounded up.
+    pub(crate) fn votes_among(&self, active: usize) -> usize {
         if self.has(Bug::OneVoteKills) {
             return 1;
         }
-        let half = self.view.active_count().div_ceil(2);
-        (self.config.num_votes_for_death_declaration as usize).min(half.max(1))
+        (self.config.num_votes_for_death_declaration as usize).min(active.div_ceil(2).max(1))
+    }
+
+    /// The view in force followed `before`; `next`: no view lies between the two.
+    ///
+    /// A silo may have been confirmed by monitors that are gone now, when its death took more votes. So a smaller number of Active
+    /// silos counts only when such a confirmation is over.
+    pub(crate) fn quorum_view_changed(&mut self, now: Now, before: &View, next: bool) {
+        let was = if next { before.active_count() } else { usize::MAX };
+        if was > self.view.active_count() && !self.config.fence_timeout.is_zero() {
+            let still = if now.mono < self.quorum.until { self.quorum.active } else { 0 };
+            let until = now.mono + lapse(self.config.fence_timeout);
+            self.quorum = Quorum { active: was.max(still), until };
+        }
     }
 
     /// How many votes make `target` Dead. Active silos that are stale are not counted among those of whom half must
     /// vote: always in the original, and with the fence only against a target that is stale itself. A silo that
     /// touches its row can then rely on how many votes its death takes (see the fence).
-    pub(crate) fn votes_required(&self, target: &SiloAddress) -> usize {
+    ///
+    /// Against a process that is known to be gone those who are Active now are enough; against one that is silent, those who were
+    /// lately (see [`quorum_view_changed`](Self::quorum_view_changed)).
+    pub(crate) fn votes_required(&self, now: Now, target: &SiloAddress, is_gone: bool) -> usize {
         if !self.config.fence_timeout.is_zero() && !self.is_stale(target) {
-            return self.votes_in_full();
+            let lately = if is_gone || now.mono >= self.quorum.until { 0 } else { self.quorum.active };
+            return self.votes_among(self.view.active_count().max(lately));
         }
         let half = self.live_active_count().div_ceil(2);
         (self.config.num_votes_for_death_declaration as usize).min(half.max(1))

@@ -5,6 +5,8 @@
 //!   evaluated anew against the view of the moment.
 //! * A request without an outcome after `table_timeout` is forgotten as unknown.
 
+use std::time::Duration;
+
 use emmer_core::{Instant, Now, TableVersion};
 
 use crate::api::{Effect, Event, OpId, TableOutcome, TableRequest, TableSnapshot, TerminateReason};
@@ -14,6 +16,12 @@ use crate::planted::Bug;
 use crate::stale::EVIDENCE_MAX;
 use crate::timers::Timer;
 use crate::writer::Draft;
+
+/// After so many reads in a row that showed an older version than the view in force, the table has gone back.
+const OLDER_READS_MAX: u32 = 20;
+
+/// The pause between two such reads.
+const OLDER_READ_PAUSE: Duration = Duration::from_millis(500);
 
 /// What is in flight, what is wanted, and how the table has behaved.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -38,6 +46,8 @@ pub(crate) struct TableLane {
     unsettled: bool,
     /// Nothing is written any more; never but for a planted bug.
     stuck: bool,
+    /// How many reads in a row showed an older version than the view in force.
+    older_reads: u32,
     /// The view is fresh from the table, read for the commit that follows (classic only).
     fresh: bool,
     /// The table did not answer the last request.
@@ -84,12 +94,17 @@ impl Membership {
             self.counters.version_reads += 1;
             let rows = self.config.join_sample_rows;
             self.ask(now, Asked::Sample, TableRequest::ReadSome { rows });
-        } else if self.table.want_version {
-            self.table.want_version = false;
-            self.counters.version_reads += 1;
-            self.ask(now, Asked::Version, TableRequest::ReadVersion);
-        } else if self.know_table && !self.timers.is_set(Timer::Flush) {
-            self.pump_commit(now);
+        } else {
+            // A commit says as much about this silo as a read of the version, and must not wait for those that the fence wants one
+            // after the other.
+            if self.know_table && !self.timers.is_set(Timer::Flush) {
+                self.pump_commit(now);
+            }
+            if self.table.want_version && self.table.main.is_none() && !self.is_done() {
+                self.table.want_version = false;
+                self.counters.version_reads += 1;
+                self.ask(now, Asked::Version, TableRequest::ReadVersion);
+            }
         }
     }
 
@@ -233,14 +248,22 @@ impl Membership {
                 self.effects.push_back(Effect::Install(self.view.clone()));
                 return;
             }
-            // Older than what is known to have existed: a replica that lags. Not worth anything.
+            // Older than what is known to have existed: a replica that lags, or a table that went back.
             self.table.fresh = false;
+            if version < self.view.version() {
+                self.saw_older_table(now);
+            }
             self.table.want_all |= self.table.unknown_since.is_some();
             self.set_table_retry(now, 0);
             return;
         }
         if self.table.unknown_since.take().is_some_and(|base| version > base) {
             self.table.unsettled = false;
+        }
+        self.table.older_reads = 0;
+        if version == self.view.version() && self.inserted && self.is_another_history(&snapshot.version) {
+            self.terminate(TerminateReason::TableWentBack);
+            return;
         }
         self.know_table = true;
         self.observe_alive(now, sent, &snapshot.rows);
@@ -249,9 +272,6 @@ impl Membership {
             self.install_read(now, &torn);
         } else {
             self.install_read(now, snapshot);
-        }
-        if version == self.view.version() {
-            self.confirm_by_table(now, sent);
         }
         self.on_join_read(now);
     }
@@ -270,11 +290,36 @@ impl Membership {
 
     fn on_version(&mut self, now: Now, version: &TableVersion, sent: Instant) {
         self.counters.rows_read += 1;
+        if version.number < self.view.version() {
+            self.saw_older_table(now);
+            return;
+        }
+        self.table.older_reads = 0;
         if version.number > self.view.version() {
             self.catch_up(now, version.number);
-        } else if version.number == self.view.version() {
+        } else if self.is_another_history(version) {
+            self.terminate(TerminateReason::TableWentBack);
+        } else {
             self.confirm_by_table(now, sent);
         }
+    }
+
+    /// Whether the table at the version of the view in force is not the table that this view shows: it has lost commits, and others
+    /// have taken their numbers.
+    fn is_another_history(&self, version: &TableVersion) -> bool {
+        let mine = self.view.table_version();
+        version.number == mine.number && version.etag != mine.etag
+    }
+
+    /// The table showed an older version than the view in force. A replica may lag for a moment; a table that shows nothing else for
+    /// ten seconds has lost what this silo saw committed. Others may act on what is lost, so this silo has to end.
+    fn saw_older_table(&mut self, now: Now) {
+        self.table.older_reads += 1;
+        if self.table.older_reads >= OLDER_READS_MAX && self.inserted {
+            self.terminate(TerminateReason::TableWentBack);
+            return;
+        }
+        self.timers.set_no_later(Timer::Refresh, now.mono + OLDER_READ_PAUSE);
     }
 
     /// The compare-and-set was lost: somebody else wrote. Gets the newer view, and evaluates again (idea 7); only
@@ -305,7 +350,7 @@ impl Membership {
     }
 
     /// How often this silo touches its row.
-    pub(crate) fn publish_period(&self) -> std::time::Duration {
+    pub(crate) fn publish_period(&self) -> Duration {
         self.config.publish_period(self.view.active_count())
     }
 

@@ -94,6 +94,11 @@ impl View {
         self.digest
     }
 
+    /// Whether the same silos stand on the rings as in `other`, the view before or after.
+    pub(crate) fn has_rings_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shape, &other.shape)
+    }
+
     /// The row of `silo`.
     pub fn get(&self, silo: &SiloAddress) -> Option<&Arc<SiloEntry>> {
         self.position(silo).map(|i| &self.members[i])

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use emmer_core::{Now, SiloAddress, SiloStatus};
+use emmer_core::{Now, SiloAddress, SiloEntry, SiloStatus};
 
 use crate::api::{Effect, TableSnapshot, TerminateReason};
 use crate::delta::{Delta, Misfit};
@@ -29,6 +29,9 @@ const PULL_PATIENCE: Duration = Duration::from_millis(150);
 
 /// How long a hinted version may take to arrive by itself.
 const HINT_PATIENCE: Duration = Duration::from_millis(30);
+
+/// The same for a silo that waits for the view in which it is: many are inserted at once, and most get it down the tree.
+const INSERTED_PATIENCE: Duration = Duration::from_millis(100);
 
 /// How many silos get a hint from each silo that a tree reached.
 const HINTED: usize = 2;
@@ -83,6 +86,7 @@ impl Membership {
         }
         let before = std::mem::replace(&mut self.view, view);
         self.fading_view_changed(now, &before, delta.map(|delta| &**delta));
+        self.quorum_view_changed(now, &before, delta.is_some());
         self.counters.views_installed += 1;
         self.look_at_own_row(now);
         if self.is_done() {
@@ -91,7 +95,10 @@ impl Membership {
         self.reconcile_own();
         self.join_view_changed(now, delta);
         self.choose_peers(now);
-        self.fence_view_changed(now);
+        let probes = |row: &Arc<SiloEntry>| matches!(row.status, SiloStatus::Joining | SiloStatus::Active);
+        let same_monitors =
+            self.view.has_rings_of(&before) && delta.is_some_and(|delta| delta.rows.iter().all(probes));
+        self.fence_view_changed(now, same_monitors);
         self.collect(now);
     }
 
@@ -178,10 +185,11 @@ impl Membership {
 
     /// A version exists; it is probably on its way.
     pub(crate) fn on_hint(&mut self, now: Now, from: SiloAddress, version: u64) {
-        if version > self.view.version() && self.inserted && !self.timers.is_set(Timer::Pull) {
+        if version > self.view.version() && !self.timers.is_set(Timer::Pull) {
             self.gossip.wanted = self.gossip.wanted.max(version);
             self.gossip.hinted_by = Some(from);
-            self.timers.set(Timer::Pull, now.mono + HINT_PATIENCE);
+            let patience = if self.inserted { HINT_PATIENCE } else { INSERTED_PATIENCE };
+            self.timers.set(Timer::Pull, now.mono + patience);
         }
     }
 
@@ -227,8 +235,13 @@ impl Membership {
         }
     }
 
-    /// The own view is not what the committer's was: replaces it by a whole one.
+    /// The own view is not what the committer's was: one of the two shows commits that the table has lost. A silo that is in the table
+    /// has acted on its view, and ends; one that is not takes a whole view.
     fn mistrust(&mut self, now: Now, from: SiloAddress, version: u64) {
+        if self.inserted {
+            self.terminate(TerminateReason::TableWentBack);
+            return;
+        }
         self.counters.delta_gaps += 1;
         self.gossip.wanted = self.gossip.wanted.max(version);
         self.timers.set(Timer::Pull, now.mono + PULL_PATIENCE);
@@ -289,6 +302,7 @@ impl Membership {
         if version <= self.view.version() || self.has(Bug::NoAntiEntropy) {
             return;
         }
+        self.gossip.wanted = self.gossip.wanted.max(version);
         if !self.config.delta_views || self.view.len() <= SMALL_TABLE_ROWS {
             self.table.want_all = true;
             return;
@@ -336,6 +350,11 @@ impl Membership {
             Message::Snapshot(self.view.clone())
         };
         self.send(from, message);
+    }
+
+    /// Whether a later version than the view in force is known to exist.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.gossip.wanted > self.view.version()
     }
 
     /// Some Active silo other than this one, not doubted if a few draws find one.

@@ -71,7 +71,12 @@ fn every_message_survives_the_wire() {
     let intents = vec![
         Intent::Join(row(9, SiloStatus::Joining)),
         Intent::Activate { silo, checked: 3, missing: vec![other] },
-        Intent::Vote { target: silo, voter: other, at: Timestamp::from_millis(5), gone: false },
+        Intent::Vote {
+            target: silo,
+            voter: other,
+            at: Timestamp::from_millis(5),
+            evidence: crate::intent::Evidence::Gone,
+        },
         Intent::Withdraw { target: silo, voter: other },
         Intent::Status { silo, status: SiloStatus::ShuttingDown },
     ];
@@ -86,6 +91,8 @@ fn every_message_survives_the_wire() {
         Message::Write { version: 4, intents, hops: 1 },
         Message::Noted { version: 4 },
         Message::Recheck { version: 4 },
+        Message::Reach,
+        Message::Reached { through: true },
         Message::Pull { have: 3 },
         Message::Hint { version: 9 },
         Message::Deltas(vec![delta.clone()]),

@@ -66,6 +66,12 @@ pub(crate) struct World {
     pub(crate) trace: bool,
     /// Pairs (from, to) between which nothing passes.
     pub(crate) cut: BTreeSet<(SiloAddress, SiloAddress)>,
+    /// Silos to which dials are refused, whatever runs there.
+    pub(crate) refusing: BTreeSet<SiloAddress>,
+    /// The table before the last commit.
+    before: Option<(TableVersion, BTreeMap<SiloAddress, SiloEntry>)>,
+    /// Told to the silos as part of each etag: a table that went back writes other ones.
+    history_name: &'static str,
 }
 
 const START_MS: i64 = 1_795_265_085_000;
@@ -92,6 +98,9 @@ impl World {
             died_at: BTreeMap::new(),
             trace: false,
             cut: BTreeSet::new(),
+            refusing: BTreeSet::new(),
+            before: None,
+            history_name: "e",
         }
     }
 
@@ -198,8 +207,12 @@ impl World {
         if self.silos[i].silent || self.cut.contains(&(me, to)) || self.cut.contains(&(to, me)) {
             return DialOutcome::NoAnswer;
         }
+        if self.refusing.contains(&to) {
+            return DialOutcome::Refused;
+        }
         let mut there = self.silos.iter().filter(|p| p.machine.me().same_endpoint(&to));
-        if there.clone().any(|p| p.up && p.silent) {
+        // A silent process, or a host that was lost while it was.
+        if there.clone().any(|p| p.silent) && !there.clone().any(|p| p.up && !p.silent) {
             return DialOutcome::NoAnswer;
         }
         match there.find(|p| p.up) {
@@ -223,6 +236,22 @@ impl World {
             if self.silos[other].up && !self.silos[other].silent && !self.silos[i].silent {
                 self.later(500, Happening::Broken(other, me));
             }
+        }
+    }
+
+    /// The table loses its last commit, and writes other etags from now on.
+    pub(crate) fn lose_last_commit(&mut self) {
+        let (version, rows) = self.before.take().unwrap();
+        (self.version, self.rows) = (version, rows);
+        self.history.pop();
+        self.history_name = "f";
+    }
+
+    /// Every connection of silo `i` is reset.
+    pub(crate) fn reset_connections(&mut self, i: usize) {
+        let me = self.silos[i].machine.me();
+        for other in 0..self.silos.len() {
+            self.call(other, |m, now| m.handle_connection(now, me, ConnectionEvent::Broken));
         }
     }
 
@@ -281,7 +310,7 @@ impl World {
             Happening::Answer(i, op, outcome) => self.call(i, |m, now| m.handle_table(now, op, outcome)),
             Happening::Dialled(i, dial, outcome) => self.call(i, |m, now| m.handle_dial(now, dial, outcome)),
             Happening::Broken(i, peer) => {
-                self.call(i, |m, now| m.handle_connection(now, peer, ConnectionEvent::Broken));
+                self.call(i, |m, now| m.handle_connection(now, peer, ConnectionEvent::Closed));
             }
         }
     }
@@ -331,6 +360,7 @@ impl World {
         if *base != self.version {
             return TableOutcome::Conflict;
         }
+        self.before = Some((self.version.clone(), self.rows.clone()));
         for mut row in rows {
             if let Some(old) = self.rows.get(&row.address) {
                 assert!(old.status <= row.status, "I3: {old:?} becomes {row:?}");
@@ -347,7 +377,7 @@ impl World {
         self.check_incarnations();
         self.commits += 1;
         let number = base.number + 1;
-        self.version = TableVersion { number, etag: format!("e{number}").into() };
+        self.version = TableVersion { number, etag: format!("{}{number}", self.history_name).into() };
         self.history.push(self.rows.values().map(|r| (r.address, r.status)).collect());
         TableOutcome::Committed(self.version.clone())
     }

@@ -15,6 +15,7 @@ use crate::api::{Effect, Event, TableRequest};
 use crate::delta::Delta;
 use crate::intent::{INTENTS_MAX, Intent, Key};
 use crate::membership::Membership;
+use crate::message::Message;
 use crate::planted::Bug;
 use crate::timers::Timer;
 
@@ -181,6 +182,9 @@ impl Membership {
         let mut recheck = Vec::new();
         let keys: Vec<Key> = self.writer.queue.keys().copied().collect();
         self.write_suspicions(now, &keys, &mut draft, &mut dropped);
+        if self.writer.has_votes() && now.mono < self.quorum.until {
+            self.timers.set_no_later(Timer::Flush, self.quorum.until);
+        }
         for key in keys {
             if draft.room() < 2 {
                 break;
@@ -255,7 +259,7 @@ impl Membership {
     }
 
     /// A little longer than it takes owners to repeat what was acknowledged.
-    fn intent_lifetime(&self) -> Duration {
+    pub(crate) fn intent_lifetime(&self) -> Duration {
         self.config.vote_hold + self.config.writer_timeout * 6
     }
 
@@ -293,7 +297,8 @@ impl Membership {
         }
         for mut old in earlier.into_values() {
             old.status = SiloStatus::Dead;
-            add_vote(&mut old.votes, Vote { voter: row.address, at: now.wall, gone: false });
+            let gone = self.is_known_gone(row, &old);
+            add_vote(&mut old.votes, Vote { voter: row.address, at: now.wall, gone });
             draft.put(old);
         }
         let mut row = row.clone();
@@ -330,6 +335,9 @@ impl Membership {
             self.counters.deaths_declared += 1;
             self.effects.push_back(Effect::Event(Event::DeclaredDead { peer: row.address }));
         }
+        // A silo just inserted may hang below one in the tree that died with its whole cluster.
+        let inserted = |silo: &&SiloAddress| self.view.get(silo).is_none();
+        let inserted: Vec<SiloAddress> = draft.rows.keys().filter(inserted).copied().collect();
         let Draft { rows, mut deletes, skipped, .. } = draft;
         let rows: Vec<Arc<SiloEntry>> = rows.into_values().map(Arc::new).collect();
         self.counters.rows_written += (rows.len() + deletes.len()) as u64;
@@ -340,6 +348,11 @@ impl Membership {
         let delta = Arc::new(delta);
         self.install(now, view, Some(&delta));
         self.broadcast(&delta);
+        if self.config.use_liveness_gossip && self.config.delta_views {
+            for silo in inserted {
+                self.send(silo, Message::Hint { version: delta.version() });
+            }
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! line by line; `... -- shrink 17` makes it smaller first. `min=3 max=64 chaos=300 liveness=yes` bound the clusters (silos)
 //! and the time with faults (seconds); a scenario follows from its seed *and* these.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use emmer_sim::shrink::{describe, shrink};
@@ -44,25 +45,43 @@ fn main() {
 
 fn many(swarm: &Swarm, from: u64, to: u64) {
     let started = Instant::now();
-    let (mut events, mut failed, mut silos) = (0, 0, 0u64);
+    let (mut events, mut silos) = (0, 0u64);
+    let mut broken: BTreeMap<&'static str, u64> = BTreeMap::new();
     for seed in from..to {
         let scenario = swarm.scenario(seed);
         let outcome = run(&scenario);
         events += outcome.events;
         silos += u64::from(scenario.hosts);
         if let Some(violation) = outcome.violation {
-            failed += 1;
+            *broken.entry(violation.invariant).or_default() += 1;
             println!("seed {seed} ({} hosts, {} steps): {violation}", scenario.hosts, scenario.steps.len());
         }
     }
     let secs = started.elapsed().as_secs_f64();
+    let seeds = to - from;
     println!(
-        "{from}..{to}: {} seeds of {} to {} silos ({:.1} on average), {failed} failed, {events} events, {secs:.1} s, \
-         {:.0} events/s",
-        to - from,
+        "{from}..{to}: {seeds} seeds of {} to {} silos ({:.1} on average), {events} events",
         swarm.hosts_min,
         swarm.hosts_max,
-        silos as f64 / (to - from).max(1) as f64,
+        silos as f64 / seeds.max(1) as f64,
+    );
+    println!("violations: {broken:?}");
+    println!(
+        "{secs:.1} s, {} CPU seconds, {:.0} seeds/minute, {:.0} events/s",
+        cpu_seconds().map_or_else(|| "?".to_owned(), |cpu| format!("{cpu:.1}")),
+        seeds as f64 * 60.0 / secs,
         events as f64 / secs
     );
+    if !broken.is_empty() {
+        std::process::exit(1);
+    }
+}
+
+/// How long this process has used the processor; none where the system does not say so in `/proc`.
+fn cpu_seconds() -> Option<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    let fields: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
+    let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok());
+    // User and system time, in hundredths of a second.
+    Some((ticks(11)? + ticks(12)?) / 100.0)
 }

@@ -1,5 +1,6 @@
 //! What a run counts and times, for reports. No behaviour depends on it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use emmer_core::{SiloAddress, SiloEntry, SiloStatus};
@@ -62,6 +63,36 @@ pub struct Measures {
     pub votes: u64,
     /// Commits evaluated again.
     pub commits_lost: u64,
+    /// For each process whose grains could be granted to others while it ran: for how long after that it could run turns.
+    pub overruns: BTreeMap<u32, Overrun>,
+}
+
+/// For how long a silo could run turns after its grains could be granted to others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Overrun {
+    /// Since when its grains could be granted.
+    pub granted_at: VirtualTime,
+    /// Until when it can run turns, when it was looked at last and could; later than everything: no end is in sight.
+    open_until: Option<VirtualTime>,
+    /// The longest so far, what is still going on left out.
+    longest: Duration,
+}
+
+impl Overrun {
+    pub(crate) const fn new(granted_at: VirtualTime) -> Self {
+        Self { granted_at, open_until: None, longest: Duration::ZERO }
+    }
+
+    /// It can run turns until `open_until`, or cannot; looked at `now`.
+    pub(crate) fn look(&mut self, now: VirtualTime, open_until: Option<VirtualTime>) {
+        self.longest = self.until(now);
+        self.open_until = open_until;
+    }
+
+    /// How long it was, as far as is known `now`.
+    pub fn until(&self, now: VirtualTime) -> Duration {
+        self.open_until.map_or(self.longest, |open| self.longest.max(open.min(now).since(self.granted_at)))
+    }
 }
 
 impl Measures {

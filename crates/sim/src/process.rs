@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use emmer_core::{Now, SiloAddress, SiloStatus};
+use emmer_core::{Now, SiloAddress};
 use emmer_membership::{Membership, TerminateReason};
 
 use crate::net::HostSet;
@@ -65,18 +65,20 @@ pub struct Process {
     pub installed: u64,
     /// Whether its row was in a view in force.
     pub seen_itself: bool,
+    /// Whether it ever took itself for Active: before that it hosts no grain.
+    pub hosted: bool,
     /// When something was last wrong with this process or its links; none while it was always healthy.
     pub faulty_at: Option<VirtualTime>,
     /// From whom it heard anything since it started, while it is joining.
     pub heard: HostSet,
-    /// When the store last answered it as if the latest commits had not happened.
-    pub misled_at: Option<VirtualTime>,
     /// When the table first said it is Active.
     pub active_at: Option<VirtualTime>,
     /// When the table first said it is Dead.
     pub dead_at: Option<VirtualTime>,
-    /// Whether the table knew of no other silo that was Active then: its fence stays open for longer.
-    pub died_alone: bool,
+    /// The version of the table that first said so.
+    pub death_version: Option<u64>,
+    /// Since when one of its grains may be granted to somebody else: from then on it may run no turn (invariant I8).
+    pub granted_at: Option<VirtualTime>,
     /// The timer was found late by this much since the last health sample.
     pub stalled: Duration,
 }
@@ -119,12 +121,13 @@ impl Process {
             slow: None,
             installed: 0,
             seen_itself: false,
+            hosted: false,
             faulty_at: None,
             heard: HostSet::default(),
-            misled_at: None,
             active_at: None,
             dead_at: None,
-            died_alone: false,
+            death_version: None,
+            granted_at: None,
             stalled: Duration::ZERO,
         }
     }
@@ -148,16 +151,28 @@ impl Process {
         if phase < nanos(slow.block) { at + slow.block - Duration::from_nanos(phase) } else { at }
     }
 
-    /// Whether its code may start a turn at `at`: it runs, is not standing still, hosts grains (it is Active, or
+    /// Whether its code may start or resume a turn at `at`: it runs, is not standing still, hosts grains (it is Active, or
     /// leaving), and its fence is open.
     pub fn may_run_turns(&self, at: VirtualTime) -> bool {
-        if !self.is_running() || self.paused_until > at {
-            return false;
-        }
-        self.machine.as_ref().is_some_and(|machine| {
-            machine.status() >= SiloStatus::Active
-                && !machine.is_fenced()
-                && machine.fence_deadline().is_none_or(|deadline| self.now(at).mono < deadline)
-        })
+        self.paused_until <= at && self.would_run_turns(at)
+    }
+
+    /// As [`may_run_turns`](Self::may_run_turns), for a process that may stand still now: whether it would run turns at `at`
+    /// if its code ran then, before anything else reaches its machine.
+    pub fn would_run_turns(&self, at: VirtualTime) -> bool {
+        self.is_running()
+            && self.machine.as_ref().is_some_and(|machine| {
+                self.hosted
+                    && !machine.is_fenced()
+                    && machine.fence_deadline().is_none_or(|deadline| self.now(at).mono < deadline)
+            })
+    }
+
+    /// Until when it may run turns, in true time, if nothing further confirms that it is alive; none: for ever.
+    pub fn turns_until(&self) -> Option<VirtualTime> {
+        self.machine
+            .as_ref()
+            .and_then(|machine| machine.fence_deadline())
+            .map(|deadline| self.clock.when(deadline))
     }
 }

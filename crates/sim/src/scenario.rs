@@ -93,6 +93,13 @@ pub enum Fault {
     /// The process stands still, its sockets stay open (SIGSTOP, a collector's pause); then everything that came
     /// in meanwhile bursts in.
     Pause(u32),
+    /// The machine is suspended: nothing on it runs, its kernel answers nobody.
+    Suspend {
+        /// Where.
+        host: u32,
+        /// Whether the monotonic clock of its processes stands still meanwhile.
+        clock_stops: bool,
+    },
     /// The process's IO blocks for `block`, runs for `run`, and so on; its timers run all the while (Lifeguard's
     /// anomaly).
     Slow {
@@ -166,6 +173,7 @@ impl Fault {
             | Self::LoseHost(host)
             | Self::Pause(host)
             | Self::Slow { host, .. }
+            | Self::Suspend { host, .. }
             | Self::StepClock { host, .. }
             | Self::Lossy { host, .. }
             | Self::Delay { host, .. } => *host,
@@ -242,6 +250,8 @@ pub struct Scenario {
     pub thorough: bool,
     /// Estimate the bytes of each message.
     pub measure_bytes: bool,
+    /// Measure for how long silos break I8 (`Measures::overruns`) instead of stopping at the first that does.
+    pub measure_overruns: bool,
 }
 
 impl Scenario {
@@ -264,6 +274,7 @@ impl Scenario {
             liveness_bound: Duration::from_secs(600),
             thorough: hosts <= 64,
             measure_bytes: false,
+            measure_overruns: false,
         }
     }
 

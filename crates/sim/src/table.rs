@@ -51,18 +51,6 @@ pub struct Record {
     pub changes: Vec<Change>,
 }
 
-impl Record {
-    /// Whether before this commit, the newest one of `table`, no silo but `silo` had become Active and was not Dead.
-    pub fn was_alone(&self, table: &Table, silo: &SiloAddress) -> bool {
-        let lived = |row: &SiloEntry| {
-            row.address != *silo && row.status >= SiloStatus::Active && row.status != SiloStatus::Dead
-        };
-        let changed = |row: &SiloEntry| self.changes.iter().any(|change| change.address == row.address);
-        !self.changes.iter().filter_map(|change| change.before.as_ref()).any(lived)
-            && !table.rows().filter(|row| !changed(row)).any(lived)
-    }
-}
-
 /// Why a commit was not applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
@@ -181,11 +169,6 @@ impl Table {
         let skip = rng.index(count);
         let rows = of(status).chain(of(status)).skip(skip).take(limit.min(count)).cloned().collect();
         TableSnapshot { version: self.version.clone(), rows }
-    }
-
-    /// The version row as it was `back` commits ago.
-    pub fn version_back(&self, back: usize) -> TableVersion {
-        version_of(self.history.len().saturating_sub(back))
     }
 
     /// A read of several pages that a commit went through: the version and the first half of the rows of now,

@@ -94,21 +94,27 @@ pub struct Clock {
     drift_ppm: i64,
     /// How far the wall clock is off, in milliseconds.
     wall_offset_ms: i64,
+    /// How long the monotonic clock has stood still, in nanoseconds of true time, the sleep that is going on included.
+    slept: u64,
+    /// What the monotonic clock showed when it last began to stand still, in nanoseconds since the process started.
+    asleep_at: u64,
 }
 
 impl Clock {
     /// The clocks of a process that starts at `started`.
     pub const fn new(started: VirtualTime, mono_start: u64, drift_ppm: i64, wall_offset_ms: i64) -> Self {
-        Self { started, mono_start, drift_ppm, wall_offset_ms }
+        Self { started, mono_start, drift_ppm, wall_offset_ms, slept: 0, asleep_at: 0 }
     }
 
     /// What both clocks show at `at`.
     pub fn now(&self, at: VirtualTime) -> Now {
-        let local = self.stretch(at.0.saturating_sub(self.started.0));
+        let span = at.0.saturating_sub(self.started.0);
+        let awake = self.stretch(span.saturating_sub(self.slept)).max(self.asleep_at);
+        let local = self.stretch(span);
         // The wall clock drifts only since the process began: before that it was set right up to the offset.
         let wall_ms = i64::try_from((self.started.0.saturating_add(local)) / 1_000_000).unwrap_or(i64::MAX);
         Now {
-            mono: Instant::from_nanos(self.mono_start.saturating_add(local)),
+            mono: Instant::from_nanos(self.mono_start.saturating_add(awake)),
             wall: Timestamp::from_millis(
                 WALL_START_MS.saturating_add(wall_ms).saturating_add(self.wall_offset_ms),
             ),
@@ -118,8 +124,9 @@ impl Clock {
     /// The first moment at which the monotonic clock shows `instant` or later.
     pub fn when(&self, instant: Instant) -> VirtualTime {
         let local = instant.as_nanos().saturating_sub(self.mono_start);
+        let slept = if local > self.asleep_at { self.slept } else { 0 };
         if self.drift_ppm == 0 {
-            return VirtualTime(self.started.0.saturating_add(local));
+            return VirtualTime(self.started.0.saturating_add(local).saturating_add(slept));
         }
         let rate = i128::from(1_000_000 + self.drift_ppm).max(1);
         let span = (i128::from(local) * 1_000_000 + rate - 1) / rate;
@@ -127,7 +134,14 @@ impl Clock {
         while self.stretch(span) < local && span < u64::MAX {
             span += 1;
         }
-        VirtualTime(self.started.0.saturating_add(span))
+        VirtualTime(self.started.0.saturating_add(span).saturating_add(slept))
+    }
+
+    /// The monotonic clock stands still from `from` on until `until`, as it does on systems whose clock does not count the
+    /// time that the machine is suspended. The wall clock goes on.
+    pub fn sleep(&mut self, from: VirtualTime, until: VirtualTime) {
+        self.asleep_at = self.now(from).mono.as_nanos().saturating_sub(self.mono_start);
+        self.slept = self.slept.saturating_add(nanos(until.since(from)));
     }
 
     /// Steps the wall clock by `ms` milliseconds.
@@ -166,6 +180,24 @@ mod tests {
                     assert!(clock.now(just_before).mono < instant, "{ppm} {local}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_clock_that_sleeps_stands_still_and_goes_on_where_it_was() {
+        for ppm in [0, 500, -500] {
+            let mut clock = Clock::new(VirtualTime::from_secs(1), 77, ppm, 0);
+            let before = clock.now(VirtualTime::from_secs(5));
+            clock.sleep(VirtualTime::from_secs(5), VirtualTime::from_secs(65));
+            let asleep = [5, 6, 64, 65].map(|at| clock.now(VirtualTime::from_secs(at)).mono);
+            assert_eq!(asleep, [before.mono; 4]);
+            let woken = clock.now(VirtualTime::from_secs(66));
+            let lasted = woken.mono.saturating_since(before.mono);
+            assert!((Duration::from_millis(999)..=Duration::from_millis(1_001)).contains(&lasted));
+            assert!(woken.wall.saturating_since(before.wall) >= Duration::from_secs(60));
+            let due = before.mono + Duration::from_millis(500);
+            let at = clock.when(due);
+            assert!(at > VirtualTime::from_secs(65) && clock.now(at).mono >= due, "{at}");
         }
     }
 

@@ -43,6 +43,15 @@ fn outage() {
 }
 
 #[test]
+fn isolate() {
+    let options = Options { profiles: vec![Profile::Default], silos: 5, ..Options::quick() };
+    let report = Experiment::Isolate.run(&options);
+    let missed: Vec<_> = report.goals.iter().filter(|goal| !goal.is_met()).collect();
+    assert!(missed.is_empty(), "{missed:?}\n{}", report.to_text());
+    assert_eq!(report.rows.len(), 5);
+}
+
+#[test]
 fn loss() {
     assert_eq!(small(Experiment::Loss).goals.len(), 4);
 }

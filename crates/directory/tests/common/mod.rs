@@ -49,8 +49,19 @@ impl Bench {
     }
 
     pub(crate) fn view(&mut self, version: u64, silos: &[(u16, SiloStatus)]) {
+        self.view_fading(version, silos, &[]);
+    }
+
+    /// A view, and until when which of its dead may run turns.
+    pub(crate) fn view_fading(
+        &mut self,
+        version: u64,
+        silos: &[(u16, SiloStatus)],
+        fading: &[(u16, Instant)],
+    ) {
         let silos: Vec<_> = silos.iter().map(|(n, status)| (silo(*n), *status)).collect();
-        self.dir.handle_view(self.now, version, &silos, &[]);
+        let fading: Vec<_> = fading.iter().map(|(n, until)| (silo(*n), *until)).collect();
+        self.dir.handle_view(self.now, version, &silos, &fading);
     }
 
     pub(crate) fn effects(&mut self) -> Vec<Effect> {

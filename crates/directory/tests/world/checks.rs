@@ -20,6 +20,26 @@ impl World {
         }
     }
 
+    /// Invariant I8, at the moment at which `mine` is confirmed: no other silo can run turns of the grain, be it
+    /// Dead and without knowledge of it.
+    pub(crate) fn check_alone(&mut self, grain: &GrainId, mine: Registration) -> Result<(), String> {
+        if !self.can_run(&mine.silo) {
+            return Ok(());
+        }
+        self.stats.by_zombies += usize::from(self.deaths.contains_key(&mine.silo));
+        let mut after_zombie = false;
+        for (silo, node) in self.nodes.iter().filter(|(silo, _)| **silo != mine.silo) {
+            let Some(local) = node.local.get(grain).filter(|local| local.confirmed) else { continue };
+            if self.can_run(silo) {
+                let other = Registration { silo: *silo, activation: local.activation };
+                return Err(format!("{mine} of {grain} is confirmed while {other} can run turns"));
+            }
+            after_zombie |= self.deaths.contains_key(silo);
+        }
+        self.stats.after_zombies += usize::from(after_zombie);
+        Ok(())
+    }
+
     pub(crate) fn check_the_end(&mut self) -> Result<(), String> {
         if let Some((token, call)) = self.tokens.first_key_value() {
             return Err(format!("command {token} never completed: {call:?}"));

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use emmer_core::{SiloAddress, SiloStatus};
+use emmer_core::{Instant, SiloAddress, SiloStatus};
 
-use super::{Event, World};
+use super::{Death, Event, FADE, Tamper, World};
 
 impl World {
     pub(crate) fn random_fault(&mut self) {
@@ -18,7 +18,7 @@ impl World {
         let later = Duration::from_micros(self.rng.below(slow));
         let doomed = |event: &Event| matches!(event, Event::SetStatus { status: SiloStatus::Dead, .. });
         let spare = active.len() > 2 + self.queue.values().filter(|e| doomed(e)).count();
-        let kind = self.rng.below(5);
+        let kind = self.rng.below(6);
         if !spare || kind == 0 {
             if self.nodes.len() < 12 {
                 self.join(later);
@@ -33,6 +33,11 @@ impl World {
             }
             // Declared dead by mistake: it runs on until it hears of it.
             3 => self.set_status(silo, SiloStatus::Dead),
+            // Nobody hears it, nor does it hear anybody, long before it is declared dead.
+            4 => {
+                self.cut.insert(silo);
+                self.schedule(self.now + later, Event::SetStatus { silo, status: SiloStatus::Dead });
+            }
             _ => {
                 self.set_status(silo, SiloStatus::ShuttingDown);
                 self.schedule(self.now + later, Event::SetStatus { silo, status: SiloStatus::Stopping });
@@ -47,9 +52,11 @@ impl World {
         self.schedule(self.now + later, Event::SetStatus { silo, status: SiloStatus::Active });
     }
 
-    /// The process ends. What it had confirmed counts until the table says that it is Dead.
+    /// The process ends. Others know that sometimes.
     fn crash(&mut self, silo: SiloAddress) {
         self.nodes.get_mut(&silo).unwrap().running = false;
+        let fades = self.rng.chance(0.5);
+        self.deaths.insert(silo, Death { lapsed: self.now, fades });
         self.tokens.retain(|_, call| call.silo != silo);
         self.truth.retain(|_, (held, _)| held.silo != silo);
     }
@@ -59,10 +66,14 @@ impl World {
         if view.get(&silo).is_some_and(|old| *old >= status) {
             return;
         }
-        view.insert(silo, status);
+        let old = view.insert(silo, status);
+        if status == SiloStatus::Dead && old == Some(SiloStatus::Stopping) {
+            // A silo that leaves runs its last turn before it asks for its death.
+            self.deaths.entry(silo).or_insert(Death { lapsed: self.now, fades: false });
+        }
         // Clean-up: the table forgets a silo that died long ago.
         if self.rng.chance(0.1)
-            && let Some(old) = view.iter().find(|(s, st)| **st == SiloStatus::Dead && **s != silo)
+            && let Some(old) = view.iter().find(|(s, _)| self.is_long_dead(s) && **s != silo)
         {
             let old = *old.0;
             self.nodes.get_mut(&old).unwrap().running = false;
@@ -70,6 +81,42 @@ impl World {
             view.remove(&old);
         }
         self.write_view(view);
+    }
+
+    fn is_long_dead(&self, silo: &SiloAddress) -> bool {
+        let last = self.views.last().and_then(|view| view.get(silo));
+        let lapsed = self.deaths.get(silo).is_some_and(|death| death.lapsed <= self.now);
+        last == Some(&SiloStatus::Dead) && lapsed
+    }
+
+    /// Whether `silo` can run turns, in truth.
+    pub(crate) fn can_run(&self, silo: &SiloAddress) -> bool {
+        let node = &self.nodes[silo];
+        let lapsed = self.deaths.get(silo).is_some_and(|death| death.lapsed <= self.now);
+        node.running && !node.dir.is_closed() && !lapsed
+    }
+
+    /// What `to` has to believe of the dead of `view` as it installs it.
+    pub(crate) fn fading_for(
+        &mut self,
+        to: SiloAddress,
+        view: &[(SiloAddress, SiloStatus)],
+    ) -> Vec<(SiloAddress, Instant)> {
+        let mut fading = Vec::new();
+        for (silo, _) in view.iter().filter(|(_, status)| *status == SiloStatus::Dead) {
+            if self.deaths.get(silo).is_some_and(|death| death.fades) {
+                let until = *self.believed.entry((to, *silo)).or_insert(self.now + FADE);
+                fading.push((*silo, until));
+            }
+        }
+        let dir = &self.nodes[&to].dir;
+        let named = |silo: &SiloAddress| dir.entries().any(|(_, held)| held.silo == *silo);
+        match self.options.tamper {
+            Tamper::NoFadingEntries => fading.retain(|(silo, _)| !named(silo)),
+            Tamper::NoFadingRecoveries => fading.retain(|(silo, _)| named(silo)),
+            _ => {}
+        }
+        fading
     }
 
     /// A silo that sees itself leaving removes its activations.

@@ -38,7 +38,15 @@ pub(crate) enum Tamper {
     EmptyReports,
     /// Shells are slow to mark what was confirmed: a report misses the youngest activations.
     SlowShells,
+    /// Registrations of silos that are Dead and still run turns are dropped at once.
+    NoFadingEntries,
+    /// Recoveries do not wait for silos that are Dead and still run turns.
+    NoFadingRecoveries,
 }
+
+/// How long a silo that is Dead by mistake may run turns at most, counted from the commit of its death. Others
+/// count from when they hear of it.
+pub(crate) const FADE: Duration = Duration::from_millis(250);
 
 /// What happened, so that a test can see that something happened.
 #[derive(Clone, Copy, Debug, Default)]
@@ -53,6 +61,10 @@ pub(crate) struct Stats {
     pub(crate) delivered: usize,
     /// Views written.
     pub(crate) views: usize,
+    /// Activations confirmed to silos that were Dead and could still run turns.
+    pub(crate) by_zombies: usize,
+    /// Activations confirmed of grains that a silo ran while it was Dead.
+    pub(crate) after_zombies: usize,
 }
 
 #[derive(Debug)]
@@ -66,6 +78,15 @@ pub(crate) enum Event {
     SetStatus { silo: SiloAddress, status: SiloStatus },
 }
 
+/// How a silo died.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Death {
+    /// From here on it runs no turn.
+    pub(crate) lapsed: Instant,
+    /// Whether others must believe that it may run turns for [`FADE`].
+    pub(crate) fades: bool,
+}
+
 pub(crate) struct World {
     pub(crate) options: Options,
     pub(crate) rng: SeededRng,
@@ -73,6 +94,11 @@ pub(crate) struct World {
     pub(crate) queue: BTreeMap<(Instant, u64), Event>,
     pub(crate) steps: u64,
     pub(crate) nodes: BTreeMap<SiloAddress, shell::Node>,
+    pub(crate) deaths: BTreeMap<SiloAddress, Death>,
+    /// Silos that no message leaves or reaches.
+    pub(crate) cut: BTreeSet<SiloAddress>,
+    /// Until when the first believes that the second, Dead, may run turns.
+    believed: BTreeMap<(SiloAddress, SiloAddress), Instant>,
     /// The table's history: view n is at index n - 1.
     pub(crate) views: Vec<BTreeMap<SiloAddress, SiloStatus>>,
     pub(crate) grains: Vec<GrainId>,
@@ -99,6 +125,9 @@ impl World {
             queue: BTreeMap::new(),
             steps: 0,
             nodes: BTreeMap::new(),
+            deaths: BTreeMap::new(),
+            cut: BTreeSet::new(),
+            believed: BTreeMap::new(),
             views: Vec::new(),
             grains: (0..12u64).map(|n| GrainId::new(GrainTypeId::of("g"), n)).collect(),
             pair_last: BTreeMap::new(),
@@ -161,6 +190,7 @@ impl World {
     fn step(&mut self, event: Event) -> Result<(), String> {
         let now = self.now;
         match event {
+            Event::Deliver { from, to, .. } if self.cut.contains(&from) || self.cut.contains(&to) => Ok(()),
             Event::Deliver { from, to, message } => {
                 self.stats.delivered += 1;
                 self.on(to, |dir| dir.handle_message(now, from, message))
@@ -168,7 +198,8 @@ impl World {
             Event::View { to, version } => {
                 let view: Vec<_> =
                     self.views[version as usize - 1].iter().map(|(silo, status)| (*silo, *status)).collect();
-                self.on(to, |dir| dir.handle_view(now, version, &view, &[]))?;
+                let fading = self.fading_for(to, &view);
+                self.on(to, |dir| dir.handle_view(now, version, &view, &fading))?;
                 self.leave_if_told(to)
             }
             Event::Timeout { silo } => self.on(silo, |dir| dir.handle_timeout(now)),
@@ -247,9 +278,15 @@ impl World {
         let version = self.views.len() as u64;
         let dead: BTreeSet<_> = self.dead();
         self.truth.retain(|_, (registration, _)| !dead.contains(&registration.silo));
+        for silo in &dead {
+            let death = Death { lapsed: self.now + FADE, fades: true };
+            self.deaths.entry(*silo).or_insert(death);
+        }
         let silos: Vec<_> = self.nodes.keys().copied().collect();
         for to in silos {
-            let slow = if self.rng.chance(0.2) { 600_000 } else { 60_000 };
+            // The dead hear of it late.
+            let late = if dead.contains(&to) { 0.8 } else { 0.2 };
+            let slow = if self.rng.chance(late) { 600_000 } else { 60_000 };
             let mut at = self.now + Duration::from_micros(self.rng.below(slow));
             if !self.options.skip_views {
                 let last = self.view_last.entry(to).or_default();

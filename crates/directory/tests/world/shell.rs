@@ -191,6 +191,7 @@ impl World {
             }
             None => return Err(format!("{mine} was confirmed and is not there")),
         }
+        self.check_alone(&call.grain, mine)?;
         if dead {
             return Ok(());
         }

@@ -9,9 +9,11 @@
 //! | `coldstart` | everybody starts at once | `coldstart.rs` |
 //! | `mass-crash` | a tenth of the cluster crashes at once | `mass_crash.rs` |
 //! | `outage` | the store is away for ten minutes | `outage.rs` |
+//! | `isolate` | one silo cannot be reached, the store can: how long may it still run turns? | `isolate.rs` |
 
 mod coldstart;
 mod detect;
+mod isolate;
 mod lifeguard;
 mod loss;
 mod mass_crash;
@@ -88,11 +90,13 @@ pub enum Experiment {
     MassCrash,
     /// The store is away.
     Outage,
+    /// One silo cannot be reached.
+    Isolate,
 }
 
 impl Experiment {
     /// Every experiment.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Detect,
         Self::Lifeguard,
         Self::Loss,
@@ -100,6 +104,7 @@ impl Experiment {
         Self::ColdStart,
         Self::MassCrash,
         Self::Outage,
+        Self::Isolate,
     ];
 
     /// The name on the command line and of the files.
@@ -112,6 +117,7 @@ impl Experiment {
             Self::ColdStart => "coldstart",
             Self::MassCrash => "mass-crash",
             Self::Outage => "outage",
+            Self::Isolate => "isolate",
         }
     }
 
@@ -130,6 +136,7 @@ impl Experiment {
             Self::ColdStart => coldstart::run(options),
             Self::MassCrash => mass_crash::run(options),
             Self::Outage => outage::run(options),
+            Self::Isolate => isolate::run(options),
         }
     }
 }

@@ -1,56 +1,32 @@
-//! I8, membership's half: a silo whose death is in the table runs no turn once its fence bound has passed, on a
-//! clock that drifts within the stated rate.
+//! I8: no turn starts, and no suspended turn goes on, on a silo once anybody else may be granted one of its grains.
 //!
-//! The bound counts from the commit of the death: the fence timeout on the silo's own (perhaps slow) clock. A store whose reads
-//! may be stale can confirm to a dead silo that it is alive: the bound then counts from the last answer to that silo that hid the
-//! latest version.
+//! In a world without grains that moment is the first one at which another silo, which runs and is Active by its own view, has
+//! installed the death and no longer takes the dead silo for fading (`Membership::fading`, by its own clock). From then on
+//! the dead silo is looked at after every input that it takes; between inputs its fence can only close. One that stands still is
+//! judged by what its code would do at the moment at which it goes on, before anything reaches its machine.
 //!
-//! A silo that was alone has nobody to confirm it but the table, and so a longer bound: two thirds of the time after which its row
-//! is stale. It can only die that soon because its successor took its `ip:port` while it still runs, which an operating system
-//! does not allow and these worlds do.
-
-use std::time::Duration;
+//! There is no exemption. Parameter sets without a fence promise nothing.
 
 use crate::invariants::{Facts, Violation};
-use crate::scenario::Scenario;
 use crate::time::VirtualTime;
 
-/// How long after its death is committed a silo may still start turns; none when no fence is configured.
-#[derive(Debug)]
-pub(super) struct FenceBound {
-    /// Among others.
-    usual: Option<Duration>,
-    /// Alone.
-    alone: Duration,
-}
-
-impl FenceBound {
-    pub(super) fn new(scenario: &Scenario) -> Self {
-        let timeout = scenario.config.fence_timeout;
-        let drift = 1.0 + f64::from(scenario.clocks.drift_ppm_max) / 1e6;
-        let bound = |span: Duration| span.mul_f64(drift) + Duration::from_millis(1);
-        Self {
-            usual: (!timeout.is_zero()).then(|| bound(timeout)),
-            alone: bound(timeout.max(scenario.config.stale_after() * 2 / 3)),
-        }
-    }
-
-    pub(super) fn due(&self, died_at: VirtualTime, alone: bool) -> Option<VirtualTime> {
-        self.usual.map(|bound| died_at + if alone { self.alone } else { bound })
-    }
-}
-
-/// Looks at a silo whose bound has passed.
-pub(super) fn check(bound: &FenceBound, facts: &Facts<'_>, number: u32) -> Result<(), Violation> {
+/// Looks at a silo whose grains may be granted to others.
+pub(super) fn check(facts: &Facts<'_>, number: u32) -> Result<(), Violation> {
     let process = &facts.processes[number as usize];
-    if process.leaving || !process.may_run_turns(facts.now) {
+    let at = facts.now.max(process.paused_until);
+    if !process.would_run_turns(at) {
         return Ok(());
     }
-    let misled = process.misled_at.and_then(|at| bound.due(at, process.died_alone));
-    if misled.is_some_and(|due| facts.now < due) {
-        return Ok(());
-    }
-    let what =
-        format!("{} is dead in the table, its fence bound has passed, and it runs turns", process.address);
+    let millis = |at: Option<VirtualTime>| {
+        at.map_or_else(|| "?".to_owned(), |at| format!("{} ms ago", facts.now.since(at).as_millis()))
+    };
+    let what = format!(
+        "{} may run turns until {}{}; its death was committed {}, its grains may be granted since {}",
+        process.address,
+        process.turns_until().map_or_else(|| "for ever".to_owned(), |until| format!("{until} s")),
+        if process.leaving { " (it was told to leave)" } else { "" },
+        millis(process.dead_at),
+        millis(process.granted_at),
+    );
     Err(facts.violated("I8", what))
 }

@@ -9,7 +9,7 @@
 //! | I5 | the store's absence kills nobody, and neither does old evidence | design section 5, seed 000 "accuracy" | `i5_accuracy.rs` |
 //! | I6 | whoever is Dead was voted dead by enough silos, left, was succeeded, or went stale | design section 5, seed 000 step 5 | `i6_votes.rs` |
 //! | I7 | a silo that installs its own death ends within that step | design section 5, seed 000 "perfect failure detection" | `i7_own_death.rs` |
-//! | I8 | a silo declared dead runs no turn once its fence bound has passed | design section 5, idea 9 | `i8_fence.rs` |
+//! | I8 | a silo runs no turn once anybody else may be granted one of its grains | design section 5, idea 9 | `i8_fence.rs` |
 //! | J | a silo becomes Active only after it heard every silo that was Active when it started | seed 000 step 3 | `join_connectivity.rs` |
 //! | I10 | once faults stop, the cluster is whole within a bound | design section 5 | `i10_convergence.rs` |
 //!
@@ -124,7 +124,6 @@ pub struct Checks {
     views: i2_views::Views,
     dead: i3_dead_is_final::EverDead,
     own_death: i7_own_death::OwnDeath,
-    fence: i8_fence::FenceBound,
 }
 
 impl Checks {
@@ -134,7 +133,6 @@ impl Checks {
             views: i2_views::Views::new(scenario.thorough),
             dead: i3_dead_is_final::EverDead::default(),
             own_death: i7_own_death::OwnDeath::default(),
-            fence: i8_fence::FenceBound::new(scenario),
         }
     }
 
@@ -176,17 +174,11 @@ impl Checks {
         self.own_death.check(facts, number)
     }
 
-    /// When the fence of a silo that was declared dead at `at` must have closed; none when nothing is promised. One that was
-    /// `alone` may take longer.
-    pub fn fence_due(&self, at: VirtualTime, alone: bool) -> Option<VirtualTime> {
-        self.fence.due(at, alone)
-    }
-
-    /// The fence bound of the dead process `number` has passed.
+    /// A grain of process `number`, which is Dead and runs, may be granted to somebody else, or the process made a step since.
     ///
     /// # Errors
     /// A violation, when it may still run turns.
-    pub fn on_watch(&self, facts: &Facts<'_>, number: u32) -> Result<(), Violation> {
-        i8_fence::check(&self.fence, facts, number)
+    pub fn on_granted(&self, facts: &Facts<'_>, number: u32) -> Result<(), Violation> {
+        i8_fence::check(facts, number)
     }
 }

@@ -10,10 +10,26 @@ use emmer_membership::{
 
 use super::World;
 use super::event::Event;
+use crate::measure::Overrun;
 use crate::net::Verdict;
 use crate::process::Life;
 use crate::table::Author;
+use crate::time::VirtualTime;
 use crate::trace::mix;
+
+/// The share of a dead process's connections on which bytes lay unread: its kernel resets those.
+const UNREAD_SHARE: f64 = 0.1;
+
+/// What peers hear from a process that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Farewell {
+    /// It said goodbye.
+    Goodbye,
+    /// Its kernel ended its connections.
+    Kernel,
+    /// Nothing: its host is gone.
+    Silence,
+}
 
 impl World {
     /// Carries out one effect of the process `number`. True when the invariants want to look after this step.
@@ -92,10 +108,12 @@ impl World {
         let process = &mut self.processes[number as usize];
         process.installed = view.version();
         process.seen_itself |= view.get(&process.address).is_some();
+        process.hosted |= process.machine.as_ref().is_some_and(|m| m.status() == SiloStatus::Active);
         // How fast views reach the living: not those that are dead in it, or disturbed themselves.
         if process.faulty_at.is_none() {
             self.measures.installed(self.now, view.version());
         }
+        self.learns_of_deaths(number, view, previous);
     }
 
     /// A commit was applied: the newest record of the table's history is new.
@@ -129,70 +147,114 @@ impl World {
             self.measures.changed(self.now, before, after, process);
         }
         self.measures.committed_at.push(self.now);
-        let watch: Vec<u32> = record
+        let dead: Vec<u32> = record
             .changes
             .iter()
             .filter(|change| change.after.as_ref().is_some_and(|row| row.status == SiloStatus::Dead))
             .filter_map(|change| self.process_of(&change.address))
-            .filter(|victim| self.processes[*victim as usize].is_running())
-            .collect();
-        let alone: Vec<bool> = watch
-            .iter()
-            .map(|victim| record.was_alone(&self.store.table, &self.processes[*victim as usize].address))
             .collect();
         self.check(|checks, facts| checks.on_commit(facts));
-        for (victim, alone) in watch.into_iter().zip(alone) {
+        for victim in dead {
             let process = &mut self.processes[victim as usize];
             if process.dead_at.is_none() {
-                (process.dead_at, process.died_alone) = (Some(self.now), alone);
-            }
-            if let Some(at) = self.checks.fence_due(self.now, process.died_alone) {
-                self.queue.push(at, Event::Watch { process: victim });
+                (process.dead_at, process.death_version) = (Some(self.now), Some(version));
+                if process.is_running() {
+                    self.doomed.push(victim);
+                }
             }
         }
     }
 
-    /// Looks whether a silo that was declared dead still runs turns, and when to look again.
-    pub(super) fn watch(&mut self, number: u32) {
+    /// Process `number` has installed `view`, and had `previous` before: it knows of the deaths in between, and grants the
+    /// grains of those silos to others as soon as it no longer takes them for fading.
+    fn learns_of_deaths(&mut self, number: u32, view: &View, previous: u64) {
+        if self.doomed.is_empty() || self.scenario.config.fence_timeout.is_zero() {
+            return;
+        }
+        let learner = &self.processes[number as usize];
+        if view.status_of(&learner.address) != Some(SiloStatus::Active) {
+            // Who is not Active owns no range, and grants nothing.
+            return;
+        }
+        let fading = learner.machine.as_ref().map(|machine| machine.fading()).unwrap_or_default();
+        let mut due = Vec::new();
+        for victim in &self.doomed {
+            let process = &self.processes[*victim as usize];
+            let learns = process.death_version.is_some_and(|at| previous < at && at <= view.version());
+            if learns && *victim != number {
+                let until = fading.iter().find(|(silo, _)| *silo == process.address).map(|(_, until)| *until);
+                due.push((*victim, until.map_or(self.now, |until| learner.clock.when(until).max(self.now))));
+            }
+        }
+        for (victim, at) in due {
+            self.queue.push(at, Event::Granted { process: victim, by: number });
+        }
+    }
+
+    /// From now on `by`, if it still runs, may grant a grain of `number` to another silo.
+    pub(super) fn granted(&mut self, number: u32, by: u32) {
+        let granter = &self.processes[by as usize];
+        if !granter.is_running() || !self.processes[number as usize].is_running() {
+            return;
+        }
+        if granter.paused_until > self.now {
+            let at = granter.paused_until;
+            self.queue.push(at, Event::Granted { process: number, by });
+            return;
+        }
+        let process = &mut self.processes[number as usize];
+        if process.granted_at.is_some() {
+            return;
+        }
+        process.granted_at = Some(self.now);
+        self.trace.event(self.now, 11, u64::from(number), u64::from(by));
+        self.trace.line(self.now, format_args!("{by:>4} may grant the grains of {number}"));
+        self.look_at_fence(number);
+    }
+
+    /// Looks at a silo whose grains may be granted to others: it may run no turn (invariant I8).
+    pub(super) fn look_at_fence(&mut self, number: u32) {
         let process = &self.processes[number as usize];
-        if !process.is_running() {
+        let Some(granted_at) = process.granted_at else { return };
+        if !self.scenario.measure_overruns {
+            self.check(|checks, facts| checks.on_granted(facts, number));
             return;
         }
-        if process.paused_until > self.now {
-            // Just behind everything that bursts in when the pause ends.
-            let at = process.paused_until + Duration::from_nanos(1);
-            self.queue.push(at, Event::Watch { process: number });
-            return;
-        }
-        self.trace.event(self.now, 11, u64::from(number), 0);
-        self.check(|checks, facts| checks.on_watch(facts, number));
-        let again = self.now + Duration::from_millis(500);
-        self.queue.push(again, Event::Watch { process: number });
+        let at = self.now.max(process.paused_until);
+        let open = process.would_run_turns(at).then(|| process.turns_until().unwrap_or(VirtualTime::MAX));
+        let overrun = self.measures.overruns.entry(number).or_insert_with(|| Overrun::new(granted_at));
+        overrun.look(self.now, open);
     }
 
     fn terminate(&mut self, number: u32, reason: TerminateReason) {
         self.trace.event(self.now, 12, u64::from(number), 0);
         self.trace.line(self.now, format_args!("{number:>4} ends: {reason}"));
         let left = reason == TerminateReason::Left;
-        self.gone(
-            number,
-            Life::Ended(reason),
-            if left { ConnectionEvent::Goodbye } else { ConnectionEvent::Broken },
-        );
+        let farewell = if left { Farewell::Goodbye } else { Farewell::Kernel };
+        self.gone(number, Life::Ended(reason), farewell);
         self.measures.terminated(reason);
     }
 
-    /// The process is over; its host's kernel closes its connections.
-    pub(super) fn gone(&mut self, number: u32, life: Life, farewell: ConnectionEvent) {
+    /// The process is over; its host's kernel closes its connections: in good order, or with a reset where bytes lay unread.
+    pub(super) fn gone(&mut self, number: u32, life: Life, farewell: Farewell) {
         let process = &mut self.processes[number as usize];
         process.life = life;
         process.ended_at = Some(self.now);
         process.machine = None;
+        self.look_at_fence(number);
+        self.doomed.retain(|doomed| *doomed != number);
+        let process = &mut self.processes[number as usize];
         let peers = std::mem::take(&mut process.connections);
         let host = process.host;
         for peer in peers.iter() {
             if self.processes[peer as usize].is_running() {
-                self.notify(peer, number, farewell);
+                let event = match farewell {
+                    Farewell::Silence => continue,
+                    Farewell::Goodbye => ConnectionEvent::Goodbye,
+                    Farewell::Kernel if self.rng.chance(UNREAD_SHARE) => ConnectionEvent::Broken,
+                    Farewell::Kernel => ConnectionEvent::Closed,
+                };
+                self.notify(peer, number, event);
             }
         }
         if let Some(after) = self.scenario.restart_after

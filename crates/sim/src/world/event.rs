@@ -53,8 +53,8 @@ pub(super) enum Event {
     Traffic { process: u32 },
     /// The host of a leaving silo has finished its turns.
     FinishLeave { process: u32 },
-    /// The fence of a silo that was declared dead is looked at.
-    Watch { process: u32 },
+    /// `by` may grant a grain of `process`, a silo that is Dead and still runs, to somebody else from now on.
+    Granted { process: u32, by: u32 },
 }
 
 impl World {
@@ -81,7 +81,7 @@ impl World {
                 self.trace.event(self.now, 13, u64::from(process), 0);
                 self.drive(process, |machine, now| machine.finish_leave(now));
             }
-            Event::Watch { process } => self.watch(process),
+            Event::Granted { process, by } => self.granted(process, by),
         }
     }
 
@@ -251,14 +251,6 @@ impl World {
             Answer::Reply { outcome, after, committed } => {
                 if committed {
                     self.committed();
-                }
-                let shown = match &outcome {
-                    TableOutcome::Version(version) => Some(version.number),
-                    TableOutcome::Snapshot(snapshot) => Some(snapshot.version.number),
-                    _ => None,
-                };
-                if shown.is_some_and(|shown| shown < self.store.table.version().number) {
-                    self.processes[number as usize].misled_at = Some(self.now);
                 }
                 if !late {
                     let at = self.now + after;

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use emmer_core::{SiloAddress, SiloEntry, SiloStatus};
-use emmer_membership::{ConnectionEvent, Membership};
+use emmer_membership::Membership;
 
+use super::effect::Farewell;
 use super::event::Event;
 use super::{Prepare, World};
 use crate::host::Hosts;
-use crate::net::HostSet;
+use crate::net::{Direction, HostSet};
 use crate::process::{Life, Process, Slow};
 use crate::scenario::{Fault, Step};
 use crate::time::{Clock, VirtualTime};
@@ -31,7 +32,11 @@ impl World {
         self.trace.event(self.now, 14, u64::from(number), epoch);
         self.trace.line(self.now, format_args!("{number:>4} starts as {address}"));
         let now = clock.now(self.now);
-        let entry = SiloEntry::new(address, SiloStatus::Created, now.wall);
+        let mut entry = SiloEntry::new(address, SiloStatus::Created, now.wall);
+        // Equal host names say that the two processes run under one kernel, which gives an `ip:port` to one of them at a time.
+        let shared = self.hosts.incarnations(host).iter().any(|n| self.processes[*n as usize].is_running());
+        entry.host_name =
+            if shared { format!("host-{host}-{number}") } else { format!("host-{host}") }.into();
         let machine = match Membership::new(self.scenario.config.clone(), entry, seed, now) {
             Ok(mut machine) => {
                 if let Some(Prepare(prepare)) = &self.prepare {
@@ -102,6 +107,7 @@ impl World {
             Fault::Kill(host) => self.kill(host),
             Fault::LoseHost(host) => self.lose_host(host),
             Fault::Pause(host) => self.pause(host, until),
+            Fault::Suspend { host, clock_stops } => self.suspend(step, host, until, clock_stops),
             Fault::Slow { host, block, run } => self.slow(host, Slow { since: self.now, block, run }),
             Fault::StepClock { host, ms } => self.step_clock(host, ms),
             Fault::Cut { inside, direction, flip } => {
@@ -128,7 +134,7 @@ impl World {
                     self.processes[*number as usize].slow = None;
                 }
             }
-            Fault::Cut { .. } | Fault::BreakLink { .. } => self.network.heal(step),
+            Fault::Cut { .. } | Fault::BreakLink { .. } | Fault::Suspend { .. } => self.network.heal(step),
             Fault::Lossy { host, .. } => self.network.set_loss(host, 0.0, 0.0),
             Fault::Delay { host, .. } => self.network.set_extra_delay(host, Duration::ZERO),
             Fault::StoreOutage => self.store.recover(),
@@ -142,6 +148,7 @@ impl World {
         let hosts: HostSet = match fault {
             Fault::Pause(host)
             | Fault::Slow { host, .. }
+            | Fault::Suspend { host, .. }
             | Fault::Lossy { host, .. }
             | Fault::Delay { host, .. } => HostSet::from_iter([*host]),
             Fault::BreakLink { from, to } => HostSet::from_iter([*from, *to]),
@@ -182,7 +189,7 @@ impl World {
     fn kill(&mut self, host: u32) {
         if let Some(number) = self.running_on(host) {
             self.trace.line(self.now, format_args!("{number:>4} is killed"));
-            self.gone(number, Life::Killed, ConnectionEvent::Broken);
+            self.gone(number, Life::Killed, Farewell::Kernel);
         }
     }
 
@@ -190,9 +197,7 @@ impl World {
         // Of two processes that ran at once both are gone.
         for number in self.hosts.incarnations(host).to_vec() {
             if self.processes[number as usize].is_running() {
-                // Nobody hears anything: forget the connections before they can be closed.
-                self.processes[number as usize].connections = HostSet::default();
-                self.gone(number, Life::Killed, ConnectionEvent::Broken);
+                self.gone(number, Life::Killed, Farewell::Silence);
             }
         }
         self.hosts.set_up(host, false);
@@ -203,6 +208,22 @@ impl World {
             let process = &mut self.processes[number as usize];
             process.paused_until = process.paused_until.max(until);
             process.stalled = process.stalled.max(until.since(self.now));
+        }
+    }
+
+    /// The machine sleeps: its processes stand still, and nothing goes in or out.
+    fn suspend(&mut self, step: u32, host: u32, until: VirtualTime, clock_stops: bool) {
+        self.network.cut(step, HostSet::from_iter([host]), Direction::Both, None, self.now);
+        for number in self.hosts.incarnations(host) {
+            let process = &mut self.processes[*number as usize];
+            if process.is_running() && process.paused_until <= self.now {
+                process.paused_until = until;
+                let stalled = if clock_stops { Duration::ZERO } else { until.since(self.now) };
+                process.stalled = process.stalled.max(stalled);
+                if clock_stops {
+                    process.clock.sleep(self.now, until);
+                }
+            }
         }
     }
 

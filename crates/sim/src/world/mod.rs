@@ -79,6 +79,8 @@ pub struct World {
     measures: Measures,
     rng: SeededRng,
     violation: Option<Violation>,
+    /// Processes that are Dead in the table and still run.
+    doomed: Vec<u32>,
     /// Open windows of trouble that is not the store's.
     open_troubles: u32,
     /// When such trouble was last seen.
@@ -112,6 +114,7 @@ impl World {
             measures: Measures::default(),
             rng: SeededRng::new(seed(3)),
             violation: None,
+            doomed: Vec::new(),
             open_troubles: u32::from(always),
             trouble_at: None,
             clock_steps: vec![0; scenario.hosts as usize],
@@ -306,6 +309,9 @@ impl World {
         }
         if notable {
             self.check(|checks, facts| checks.after_step(facts, number));
+        }
+        if self.processes[number as usize].granted_at.is_some() {
+            self.look_at_fence(number);
         }
         self.arm(number);
     }

@@ -1,4 +1,11 @@
 //! A commit as one text: statements that travel together, each after the condition of all.
+//!
+//! The client may be gone while the server works on a text. The server does not mind: it runs one statement after the
+//! other, the `COMMIT` too, and ends early only by a statement that fails. So nothing that is written may depend on how
+//! an earlier write ended: where the answer to that cannot be sent, `ROW_COUNT()` is -1 whatever was written. Whether a
+//! commit happens is decided before its first write, by reads that lock, and kept in a variable of the session that
+//! nothing sets afterwards. Then every write goes by the same decision; if one fails, the text ends before its `COMMIT`,
+//! and the end of the connection undoes all.
 
 use emmer_store::{Etag, Mutation, Row, StoreErrorKind, TableDecl};
 use emmer_store_relational::{Fault, Names, etags};
@@ -11,9 +18,9 @@ use crate::values::{integer, literal, text_literal};
 enum If {
     /// On nothing.
     Always,
-    /// On the statement before, which must have written something.
-    Wrote,
-    /// On the verdict.
+    /// On the one condition there is, which [`Commit::holds`] looked at.
+    Holds,
+    /// On the verdict on many conditions.
     Verdict,
 }
 
@@ -49,7 +56,9 @@ pub(crate) struct Commit<'a> {
     pub(crate) packet_max: usize,
 }
 
-/// A session's variable that holds the verdict; and the ones, numbered, that hold the etags found.
+/// A session's variables: whether the one condition holds; the verdict on many; and the ones, numbered, that hold the etags
+/// found.
+const HOLDS: &str = "@emmer_holds";
 const VERDICT: &str = "@emmer_verdict";
 const FOUND: &str = "@emmer_found";
 
@@ -79,15 +88,15 @@ impl Commit<'_> {
                 }
                 Judge::Always
             }
-            // A membership commit: the update that locks the version row tells whether its condition held, and each
-            // write depends on the one before.
-            [(0, first @ Mutation::Replace { .. }), others @ ..]
+            // A membership commit: one condition, that of the version row, which is locked first.
+            [(0, first @ Mutation::Replace { row, etag }), others @ ..]
                 if others.iter().all(|(_, m)| is_free(m)) =>
             {
-                statements.push(self.alone(first)?.1);
-                let judge = Judge::Found(statements.len() - 1);
+                statements.push(self.holds(row.key(), etag));
+                let judge = Judge::Found(statements.len());
+                statements.push(self.write(first, If::Holds)?);
                 for (_, mutation) in others {
-                    statements.push(self.write(mutation, If::Wrote)?);
+                    statements.push(self.write(mutation, If::Holds)?);
                 }
                 judge
             }
@@ -140,6 +149,16 @@ impl Commit<'_> {
         })
     }
 
+    /// Locks a row if it has this etag, and keeps in a variable whether it has.
+    fn holds(&self, row_key: &str, etag: &Etag) -> Statement {
+        // Counted, so that there is an answer, and the variable is set, whatever is found.
+        let mut out = format!("SELECT COUNT(*) INTO {HOLDS} FROM {}", self.sql.names.table).into_bytes();
+        self.at(&mut out, row_key);
+        self.and_etag(&mut out, etag);
+        out.extend_from_slice(b" FOR UPDATE");
+        out
+    }
+
     /// Locks the row of each mutation and keeps its etag in a variable.
     fn look(&self, order: &[(usize, &Mutation)]) -> Vec<Statement> {
         let Names { table, etag, .. } = &self.sql.names;
@@ -157,10 +176,14 @@ impl Commit<'_> {
 
     /// What a mutation writes, whatever the row's etag; on what it depends.
     fn write(&self, mutation: &Mutation, on: If) -> Result<Statement, Fault> {
+        let condition = match on {
+            If::Always => "TRUE".to_owned(),
+            If::Holds => format!("{HOLDS} > 0"),
+            If::Verdict => format!("{VERDICT} < 0"),
+        };
         let (before, after) = match on {
             If::Always => ("VALUES (", ")".to_owned()),
-            If::Wrote => ("SELECT ", " FROM DUAL WHERE ROW_COUNT() > 0".to_owned()),
-            If::Verdict => ("SELECT ", format!(" FROM DUAL WHERE {VERDICT} < 0")),
+            If::Holds | If::Verdict => ("SELECT ", format!(" FROM DUAL WHERE {condition}")),
         };
         Ok(match mutation {
             Mutation::Insert { row } => self.insert(row, before, &after)?,
@@ -171,13 +194,13 @@ impl Commit<'_> {
             }
             Mutation::Replace { row, .. } => {
                 let mut out = self.update(row)?;
-                out.extend_from_slice(format!(" AND {VERDICT} < 0").as_bytes());
+                out.extend_from_slice(format!(" AND {condition}").as_bytes());
                 out
             }
             Mutation::Delete { row_key, .. } => {
                 let mut out = format!("DELETE FROM {}", self.sql.names.table).into_bytes();
                 self.at(&mut out, row_key);
-                out.extend_from_slice(format!(" AND {VERDICT} < 0").as_bytes());
+                out.extend_from_slice(format!(" AND {condition}").as_bytes());
                 out
             }
             Mutation::Check { .. } => Vec::new(),

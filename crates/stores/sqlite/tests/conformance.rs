@@ -39,6 +39,18 @@ on_a_new_file! {
     a_table_of_an_older_program_is_brought_forward_by_many_at_once: suite::forward::by_many_at_once, "";
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_whose_process_is_killed_is_there_whole_or_not_at_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("sqlite://{}/cluster.db", dir.path().display());
+    suite::dying::killed(&url, STORE, "a_process_to_be_killed_that_commits").await;
+}
+
+#[tokio::test]
+async fn a_process_to_be_killed_that_commits() {
+    suite::dying::writer(STORE).await;
+}
+
 #[tokio::test]
 async fn it_tells_whether_commits_wait_for_the_disk() {
     let dir = tempfile::tempdir().unwrap();

@@ -114,6 +114,83 @@ pub fn signal(pid: u32, name: &str) -> Result<(), Trouble> {
     run(Command::new("kill").arg(format!("-{name}")).arg(pid.to_string()))
 }
 
+/// A process that stands still (SIGSTOP), and all its children. Dropped, they go on.
+#[derive(Debug)]
+pub struct Frozen(Vec<u32>);
+
+impl Frozen {
+    /// Stops a process and its children, those of its children too.
+    ///
+    /// # Errors
+    /// There is no such process, it does not stop, or processes cannot be listed.
+    pub fn whole(pid: u32) -> Result<Self, Trouble> {
+        let mut frozen = Self(Vec::new());
+        // A process that stands still starts no others: who is not seen after that is not there.
+        while let Some(&next) = family(pid)?.iter().find(|pid| !frozen.0.contains(pid)) {
+            signal(next, "STOP")?;
+            frozen.0.push(next);
+            stopped(next)?;
+        }
+        Ok(frozen)
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        for pid in self.0.iter().rev() {
+            // It may have been killed.
+            let _ = signal(*pid, "CONT");
+        }
+    }
+}
+
+/// Waits until all threads of a process stand still: each goes on until the system next looks at it.
+fn stopped(pid: u32) -> Result<(), Trouble> {
+    let begun = Instant::now();
+    let failed = |e: std::io::Error| Trouble::Failed(format!("process {pid}: {e}"));
+    loop {
+        let mut states = Vec::new();
+        for entry in fs::read_dir(format!("/proc/{pid}/task")).map_err(failed)? {
+            // A thread that has just ended is of no interest.
+            states.extend(status(&entry.map_err(failed)?.path()).map(|(state, _)| state));
+        }
+        if states.iter().all(|state| "TtZX".contains(*state)) {
+            return Ok(());
+        }
+        if begun.elapsed() > END_LIMIT {
+            return Err(Trouble::Failed(format!("process {pid} does not stop: {states:?}")));
+        }
+        std::thread::sleep(POLL);
+    }
+}
+
+/// The state and the parent of the process or thread with this folder; none when it is gone.
+fn status(folder: &Path) -> Option<(char, u32)> {
+    let stat = fs::read_to_string(folder.join("stat")).ok()?;
+    // Behind the program's name, which may hold anything.
+    let mut rest = stat.rsplit(") ").next()?.split(' ');
+    Some((rest.next()?.chars().next()?, rest.next()?.parse().ok()?))
+}
+
+/// A process, its children, and theirs.
+fn family(pid: u32) -> Result<Vec<u32>, Trouble> {
+    let failed = |e: std::io::Error| Trouble::Failed(format!("/proc: {e}"));
+    let mut parents = Vec::new();
+    for entry in fs::read_dir("/proc").map_err(failed)? {
+        let name = entry.map_err(failed)?.file_name();
+        let Some(child) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        // A process that has just ended is of no interest.
+        parents.extend(status(&Path::new("/proc").join(name)).map(|(_, parent)| (child, parent)));
+    }
+    let mut found = vec![pid];
+    let mut at = 0;
+    while let Some(&parent) = found.get(at) {
+        found.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(child, _)| *child));
+        at += 1;
+    }
+    Ok(found)
+}
+
 /// Asks a child to end by a signal, and kills it if it does not.
 pub fn end(child: &mut Child, name: &str) {
     let begun = Instant::now();

@@ -8,7 +8,7 @@ use emmer_store::{CommitOutcome, Mutation, StoreErrorKind, SystemStore};
 use super::proxy::{Cut, Proxy};
 use super::rows::{NUMBERS, all, must_commit, number_of, row, same_number};
 use super::{Store, TestServer};
-use crate::process::signal;
+use crate::process::Frozen;
 
 /// The rows one commit of the crash test writes.
 const ROWS: usize = 40;
@@ -102,13 +102,10 @@ pub async fn away(mut server: impl TestServer, opener: Store) {
     store.ensure_tables(&[&NUMBERS]).await.unwrap();
     must_commit(&store, "p", all(1, 1)).await;
     // It is there and says nothing.
-    signal(server.pid(), "STOP").unwrap();
-    let silent = store.read_partition(&NUMBERS, "p").await;
-    signal(server.pid(), "CONT").unwrap();
-    // Another process of the same server may have answered.
-    if let Err(error) = silent {
-        assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
-    }
+    let frozen = tokio::task::block_in_place(|| Frozen::whole(server.pid())).unwrap();
+    let error = store.read_partition(&NUMBERS, "p").await.unwrap_err();
+    assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
+    tokio::task::block_in_place(|| drop(frozen));
     tokio::task::block_in_place(|| server.kill());
     // Its other processes die with the main one, but not at the same moment.
     while store.read_partition(&NUMBERS, "p").await.is_ok() {}

@@ -1,6 +1,6 @@
 //! What every system store proves on its own server, beside the conformance suite of `emmer-store`: the server is killed,
-//! frozen and away; the connection is cut before and after every single message of a commit; writers race, snapshots are
-//! taken under load, partitions are large, addresses and passwords are wrong.
+//! frozen and away; the connection is cut before and after every single message of a commit, of one row and of many; the
+//! process that commits is killed; writers race, snapshots are taken under load, partitions are large, addresses and passwords are wrong.
 //!
 //! A store's test program names its server and how it opens a store, and has all of it:
 //!
@@ -17,12 +17,14 @@
 
 pub mod book;
 pub mod cost;
+pub mod dying;
 pub mod external;
 pub mod faults;
 pub mod forward;
 pub mod proxy;
 pub mod refused;
 pub mod rows;
+pub mod whole;
 pub mod writers;
 
 use std::sync::Arc;
@@ -157,6 +159,16 @@ macro_rules! store_suite {
             a_connection_cut_around_a_commit_leaves_it_unknown: |server| {
                 $crate::suite::faults::cut(&server, $store).await;
             },
+            a_commit_whose_connection_is_cut_is_there_whole_or_not_at_all: |server| {
+                $crate::suite::dying::cut(&server, $store).await;
+            },
+            a_commit_whose_server_stood_still_is_there_whole_or_not_at_all: |server| {
+                $crate::suite::dying::stopped(&server, $store).await;
+            },
+            a_commit_whose_process_is_killed_is_there_whole_or_not_at_all: |server| {
+                let url = $crate::suite::TestServer::url(&server);
+                $crate::suite::dying::killed(&url, $store, "a_process_to_be_killed_that_commits").await;
+            },
             racing_writers_move_the_version_once_per_acknowledged_commit: |server| {
                 $crate::suite::writers::race(&$crate::suite::TestServer::url(&server), $store).await;
             },
@@ -179,6 +191,11 @@ macro_rules! store_suite {
                 $crate::suite::refused::dropped(&$crate::suite::TestServer::url(&server), $store).await;
             },
         );
+
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn a_process_to_be_killed_that_commits() {
+            $crate::suite::dying::writer($store).await;
+        }
     };
     (@each $start:expr, $store:expr; $($name:ident: |$server:ident| $body:block),* $(,)?) => {
         $(

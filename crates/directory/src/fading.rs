@@ -1,0 +1,50 @@
+//! Silos that are Dead and may still run turns, because they do not know it yet: nobody is granted one of their
+//! grains before they have faded (invariant I8).
+
+use emmer_core::{GrainId, Instant, SiloAddress};
+
+use crate::directory::{Directory, hosts};
+use crate::pending::Timer;
+use crate::ranges::RangeSet;
+
+impl Directory {
+    /// Takes what a view's news say about the dead. Whatever was said before stays true.
+    pub(crate) fn note_fading(&mut self, now: Instant, fading: &[(SiloAddress, Instant)]) {
+        self.fading.retain(|_, until| *until > now);
+        for (silo, until) in fading.iter().filter(|(_, until)| *until > now) {
+            let known = self.fading.entry(*silo).or_insert(*until);
+            *known = (*known).max(*until);
+            self.timers.insert((*known, Timer::Fading));
+        }
+    }
+
+    /// From when on no silo that is Dead by now can run turns.
+    pub(crate) fn all_faded(&self, now: Instant) -> Instant {
+        self.fading.values().copied().fold(now, Instant::max)
+    }
+
+    /// Somebody has faded: what was registered for it goes, and what waited for it is served.
+    pub(crate) fn fading_due(&mut self, now: Instant) {
+        self.fading.retain(|_, until| *until > now);
+        self.keep_entries(None);
+        self.finish_recoveries(now);
+        self.settle_own();
+    }
+
+    /// Drops registrations outside of `ranges`, and those of silos that neither host grains nor fade.
+    pub(crate) fn keep_entries(&mut self, ranges: Option<&RangeSet>) {
+        let (silos, fading) = (&self.silos, &self.fading);
+        let keep =
+            |silo: &SiloAddress| silos.get(silo).copied().is_some_and(hosts) || fading.contains_key(silo);
+        if ranges.is_some() || self.entries.names_silo_not(keep) {
+            self.entries.retain(|hash| ranges.is_none_or(|ranges| ranges.contains(hash)), keep);
+        }
+    }
+
+    /// Whether `grain` is registered here for a silo that is Dead and may still run turns. Nothing but a removal
+    /// is served for it until that is over.
+    pub fn is_fading(&self, grain: &GrainId) -> bool {
+        !self.fading.is_empty()
+            && self.entries.get(grain).is_some_and(|held| self.fading.contains_key(&held.silo))
+    }
+}

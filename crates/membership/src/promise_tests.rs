@@ -1,0 +1,169 @@
+//! Promises of `docs/membership.md` that took an adversary to be found broken, each with the smallest world that shows it.
+
+use std::time::Duration;
+
+use emmer_core::SiloStatus;
+
+use crate::world::{World, address};
+use crate::{Config, TerminateReason};
+
+fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// Cuts silo `i` off from every other one; the table stays in reach of all.
+fn isolate(world: &mut World, i: usize) {
+    let me = world.silos[i].machine.me();
+    let others: Vec<_> = world.silos.iter().map(|p| p.machine.me()).filter(|silo| *silo != me).collect();
+    for other in others {
+        world.cut.insert((me, other));
+        world.cut.insert((other, me));
+    }
+}
+
+#[test]
+fn a_silo_cut_off_from_its_peers_starts_no_turn_once_others_may_have_its_grains() {
+    for (config, n) in
+        [(Config::default(), 5), (Config::fast(), 5), (Config::default(), 20), (Config::fast(), 2)]
+    {
+        let mut world = World::cluster(&config, n);
+        let victim = address(1_000, 1);
+        isolate(&mut world, 0);
+        world.until(secs(10), |w| w.status(&victim) == Some(SiloStatus::Dead));
+        let fades = |w: &World, i: usize| {
+            let machine = &w.silos[i].machine;
+            machine.view().status_of(&victim) != Some(SiloStatus::Dead)
+                || machine.fading().iter().any(|(silo, until)| *silo == victim && w.now < *until)
+        };
+        for _ in 0..4_000 {
+            world.run(ms(1));
+            let serves = world.silos[0].up
+                && world.silos[0].machine.fence_deadline().is_none_or(|until| world.now < until);
+            let granted = (1..usize::from(n)).any(|i| world.silos[i].up && !fades(&world, i));
+            assert!(!(serves && granted), "{n} silos: the cut silo may start turns at {:?}", world.now);
+        }
+    }
+}
+
+#[test]
+fn a_firewall_that_refuses_and_resets_kills_nobody() {
+    for config in [Config::default(), Config::fast()] {
+        let mut world = World::cluster(&config, 6);
+        let victim = address(1_002, 1);
+        world.refusing.insert(victim);
+        for _ in 0..5 {
+            world.reset_connections(2);
+            world.run(secs(10));
+        }
+        assert_eq!(world.active(), 6, "{:?}", world.rows);
+        assert_eq!(world.silos[2].ended, None);
+    }
+}
+
+#[test]
+fn a_killed_silo_is_dead_in_milliseconds_and_known_to_be_gone() {
+    let mut world = World::cluster(&Config::default(), 6);
+    world.kill(3);
+    let took = world.until(secs(1), |w| w.status(&address(1_003, 1)) == Some(SiloStatus::Dead));
+    assert!(took <= ms(100), "{took:?}");
+    assert!(world.rows[&address(1_003, 1)].votes.iter().any(|vote| vote.gone));
+    world.run(ms(100));
+    for process in world.silos.iter().filter(|p| p.up) {
+        assert_eq!(process.machine.fading(), [], "nobody waits for a process that is gone");
+    }
+}
+
+#[test]
+fn a_silo_that_nobody_reaches_at_its_address_does_not_become_active() {
+    let mut world = World::cluster(&Config::default(), 3);
+    let hidden = address(2_000, 1);
+    world.refusing.insert(hidden);
+    world.start(&Config::default(), hidden, 9);
+    world.run(secs(30));
+    assert_eq!(world.status(&hidden), Some(SiloStatus::Joining));
+    world.refusing.clear();
+    world.until(secs(2), |w| w.status(&hidden) == Some(SiloStatus::Active));
+}
+
+#[test]
+fn a_table_that_lost_a_commit_ends_those_who_saw_it() {
+    for config in [Config::default(), Config::classic()] {
+        let mut world = World::cluster(&config, 4);
+        world.kill(3);
+        world.until(secs(60), |w| w.status(&address(1_003, 1)) == Some(SiloStatus::Dead));
+        world.until(secs(60), World::converged);
+        world.lose_last_commit();
+        let ended = |w: &World| w.silos[..3].iter().all(|p| p.ended == Some(TerminateReason::TableWentBack));
+        world.until(config.table_refresh_timeout + secs(30), ended);
+    }
+}
+
+#[test]
+fn other_commits_under_the_same_numbers_end_those_who_saw_the_lost_ones() {
+    let mut world = World::cluster(&Config::default(), 4);
+    world.kill(3);
+    world.until(secs(5), |w| w.status(&address(1_003, 1)) == Some(SiloStatus::Dead));
+    world.until(secs(5), World::converged);
+    world.lose_last_commit();
+    // Somebody who knows nothing of it writes what takes the lost number.
+    world.start(&Config::default(), address(2_000, 1), 9);
+    world.until(secs(90), |w| w.silos[..3].iter().all(|p| p.ended == Some(TerminateReason::TableWentBack)));
+}
+
+#[test]
+fn a_wall_clock_that_jumps_deletes_no_dead_row_early() {
+    let config = Config {
+        defunct_silo_cleanup_period: secs(2),
+        defunct_silo_expiration: secs(60),
+        ..Config::default()
+    };
+    let mut world = World::cluster(&config, 4);
+    let victim = address(1_003, 1);
+    world.kill(3);
+    world.until(secs(5), |w| w.status(&victim) == Some(SiloStatus::Dead));
+    for process in &mut world.silos {
+        process.skew_ms = 3_600_000;
+    }
+    world.run(config.max_join_attempt_time);
+    assert_eq!(world.status(&victim), Some(SiloStatus::Dead), "the row must outlive every join");
+    world.run(config.max_join_attempt_time * 2);
+    assert_eq!(world.status(&victim), None);
+}
+
+#[test]
+fn a_leaver_starts_no_turn_once_it_asks_for_its_own_death() {
+    let mut world = World::cluster(&Config::default(), 3);
+    world.call(1, |m, now| m.leave(now));
+    world.run(ms(200));
+    assert!(!world.silos[1].machine.is_fenced(), "it drains");
+    world.call(1, |m, now| m.finish_leave(now));
+    assert!(world.silos[1].machine.is_fenced());
+    assert!(world.silos[1].machine.fence_deadline().is_some_and(|until| until < world.now));
+}
+
+#[test]
+fn a_cluster_lost_and_started_elsewhere_is_active_soon() {
+    for (n, refuses, limit) in
+        [(3, true, 10), (3, false, 30), (20, true, 10), (100, true, 10), (100, false, 30)]
+    {
+        let config = Config::default();
+        let mut world = World::cluster(&config, n);
+        for i in 0..usize::from(n) {
+            world.silos[i].silent = !refuses;
+            world.kill(i);
+        }
+        for i in 0..n {
+            world.start(&config, address(3_000 + i, 2), 500 + u64::from(i));
+        }
+        let young = |w: &World| {
+            let active = |i| w.status(&address(3_000 + i, 2)) == Some(SiloStatus::Active);
+            (0..n).all(active)
+        };
+        let took = world.until(secs(limit), young);
+        println!("{n} silos, old hosts {}: {took:?}", if refuses { "refuse" } else { "are silent" });
+    }
+}

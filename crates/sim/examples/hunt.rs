@@ -1,0 +1,214 @@
+//! Runs seeds until something is violated or the CPU time is spent: what `cargo xtask mutants` asks of each mutant.
+//!
+//! `hunt cpu=60` runs the swarm's classes of scenarios in turn. `hunt class=small seed=17` runs one seed. `hunt all=yes` goes on
+//! after a violation. `skip=small:17,large:3` leaves seeds out. A panic counts as a violation, and so does a seed that does not
+//! end. What was found is told as one JSON object per line.
+//!
+//! `known=J:70/6600` says that the unmutated sources violate J in 70 of 6,600 seeds: then one violation of J says nothing, and only
+//! so many that chance does not explain them count.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use emmer_sim::{Swarm, run};
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::json;
+
+/// A kind of scenarios, with the arguments that make the `swarm` example draw the same.
+struct Class {
+    name: &'static str,
+    hosts_min: u32,
+    hosts_max: u32,
+    chaos_secs: u64,
+    /// One seed of it in so many.
+    every: u64,
+}
+
+/// The usual swarm most of the time; now and then clusters in which a silo does not probe everybody.
+const CLASSES: [Class; 3] = [
+    Class { name: "small", hosts_min: 3, hosts_max: 16, chaos_secs: 300, every: 1 },
+    Class { name: "tiny", hosts_min: 1, hosts_max: 4, chaos_secs: 120, every: 3 },
+    Class { name: "large", hosts_min: 17, hosts_max: 80, chaos_secs: 40, every: 40 },
+];
+
+impl Class {
+    fn swarm(&self) -> Swarm {
+        Swarm {
+            hosts_min: self.hosts_min,
+            hosts_max: self.hosts_max,
+            chaos_max: Duration::from_secs(self.chaos_secs),
+            ..Swarm::default()
+        }
+    }
+}
+
+/// CPU time after which one seed counts as one that does not end.
+const SEED_MAX: Duration = Duration::from_secs(40);
+
+/// How often the guard looks at the clock.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// The class and seed that run now, and since when by the CPU clock, for the guard.
+static CLASS: AtomicUsize = AtomicUsize::new(0);
+static SEED: AtomicU64 = AtomicU64::new(0);
+static SINCE_MS: AtomicU64 = AtomicU64::new(0);
+
+fn cpu() -> Duration {
+    let spent = clock_gettime(ClockId::ProcessCPUTime);
+    let (secs, nanos) = (u64::try_from(spent.tv_sec), u32::try_from(spent.tv_nsec));
+    Duration::new(secs.unwrap_or(0), nanos.unwrap_or(0))
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// What a run of the seed violates, if anything: the invariant and what was seen.
+fn violated(class: &Class, seed: u64) -> Option<(String, String)> {
+    let outcome = catch_unwind(AssertUnwindSafe(|| run(&class.swarm().scenario(seed))));
+    match outcome {
+        Ok(outcome) => outcome.violation.map(|v| (v.invariant.to_owned(), v.to_string())),
+        Err(cause) => {
+            let text = cause.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| cause.downcast_ref::<&str>().copied()).unwrap_or("a panic");
+            Some(("panic".to_owned(), text.chars().take(300).collect()))
+        }
+    }
+}
+
+fn tell(kind: &str, class: &Class, seed: u64, invariant: &str, what: &str) {
+    let Class { hosts_min, hosts_max, chaos_secs, .. } = class;
+    let replay = format!("swarm trace {seed} min={hosts_min} max={hosts_max} chaos={chaos_secs}");
+    let cpu_ms = millis(cpu());
+    let line = json!({
+        "kind": kind, "class": class.name, "seed": seed, "invariant": invariant, "what": what,
+        "replay": replay, "cpu_ms": cpu_ms
+    });
+    println!("{line}");
+}
+
+/// Ends the process when one seed takes for ever.
+fn guard() {
+    loop {
+        std::thread::sleep(LOOK_EVERY);
+        let since = Duration::from_millis(SINCE_MS.load(Ordering::Relaxed));
+        if cpu().saturating_sub(since) > SEED_MAX {
+            let class = &CLASSES[CLASS.load(Ordering::Relaxed)];
+            let what = format!("no end after {} s of CPU time", SEED_MAX.as_secs());
+            tell("found", class, SEED.load(Ordering::Relaxed), "hang", &what);
+            std::process::exit(1);
+        }
+    }
+}
+
+/// Below this probability so many violations are no chance any more.
+const CHANCE_MAX: f64 = 1e-5;
+
+/// The probability of `count` events or more where `expected` are expected (Poisson).
+fn chance(count: u64, expected: f64) -> f64 {
+    let mut term = (-expected).exp();
+    let mut below = 0.0;
+    for n in 0..count {
+        below += term;
+        term *= expected / (n + 1) as f64;
+    }
+    (1.0 - below).max(0.0)
+}
+
+/// How often each invariant was violated here, and is where nothing is wrong.
+#[derive(Default)]
+struct Noise {
+    /// Violations for each seed.
+    rates: BTreeMap<String, f64>,
+    counts: BTreeMap<String, u64>,
+}
+
+impl Noise {
+    /// Notes a violation within so many seeds; whether it, with those before, is more than noise.
+    fn is_signal(&mut self, invariant: &str, seeds: u64) -> bool {
+        let Some(rate) = self.rates.get(invariant) else { return true };
+        let count = self.counts.entry(invariant.to_owned()).or_default();
+        *count += 1;
+        chance(*count, rate * seeds as f64) < CHANCE_MAX
+    }
+}
+
+/// `J:70/6600` as the rate at the upper end of what that says.
+fn rate(pair: &str) -> Option<(String, f64)> {
+    let (invariant, share) = pair.split_once(':')?;
+    let (count, seeds) = share.split_once('/')?;
+    let (count, seeds) = (count.parse::<f64>().ok()?, seeds.parse::<f64>().ok()?);
+    Some((invariant.to_owned(), (count + count.sqrt() + 1.0) / seeds.max(1.0)))
+}
+
+#[derive(Default)]
+struct Wanted {
+    cpu: Duration,
+    class: Option<String>,
+    seed: Option<u64>,
+    all: bool,
+    skip: BTreeSet<(String, u64)>,
+    noise: Noise,
+}
+
+fn wanted() -> Wanted {
+    let mut wanted = Wanted { cpu: Duration::from_secs(60), ..Wanted::default() };
+    for arg in std::env::args().skip(1) {
+        match arg.split_once('=') {
+            Some(("cpu", secs)) => wanted.cpu = Duration::from_secs(secs.parse().unwrap_or(60)),
+            Some(("class", name)) => wanted.class = Some(name.to_owned()),
+            Some(("seed", seed)) => wanted.seed = seed.parse().ok(),
+            Some(("all", yes)) => wanted.all = yes == "yes",
+            Some(("skip", seeds)) => {
+                let pairs = seeds.split(',').filter_map(|pair| pair.split_once(':'));
+                wanted.skip =
+                    pairs.filter_map(|(class, n)| Some((class.to_owned(), n.parse().ok()?))).collect();
+            }
+            Some(("known", rates)) => wanted.noise.rates = rates.split(',').filter_map(rate).collect(),
+            _ => eprintln!("not understood: {arg}"),
+        }
+    }
+    wanted
+}
+
+fn main() {
+    let mut wanted = wanted();
+    std::panic::set_hook(Box::new(|_| {}));
+    std::thread::spawn(guard);
+    let mut seeds = 0u64;
+    let mut found = false;
+    let first = wanted.seed.unwrap_or(0);
+    'seeds: for n in first.. {
+        for (at, class) in CLASSES.iter().enumerate() {
+            let asked = wanted.class.as_deref().is_none_or(|name| name == class.name);
+            if !asked || (wanted.seed.is_none() && n % class.every != 0) {
+                continue;
+            }
+            if wanted.skip.contains(&(class.name.to_owned(), n)) {
+                continue;
+            }
+            if cpu() >= wanted.cpu {
+                break 'seeds;
+            }
+            CLASS.store(at, Ordering::Relaxed);
+            SEED.store(n, Ordering::Relaxed);
+            SINCE_MS.store(millis(cpu()), Ordering::Relaxed);
+            seeds += 1;
+            if let Some((invariant, what)) = violated(class, n) {
+                let counts = wanted.noise.is_signal(&invariant, seeds);
+                tell(if counts { "found" } else { "noise" }, class, n, &invariant, &what);
+                found |= counts;
+                if counts && !wanted.all {
+                    break 'seeds;
+                }
+            }
+        }
+        if wanted.seed.is_some() {
+            break;
+        }
+    }
+    println!("{}", json!({ "kind": "end", "seeds": seeds, "cpu_ms": millis(cpu()) }));
+    std::process::exit(i32::from(found));
+}

@@ -1,0 +1,298 @@
+//! `cargo xtask mutants`: small bugs put into the protocol's sources, and whether the simulator or a unit test finds them.
+//!
+//! Nothing is edited in the real tree. A copy below `target/mutants` is compiled once with every mutant in it (`weave.rs`); a
+//! number in the environment chooses one. Each is hunted by the simulator's swarm for a minute of CPU time; what the swarm
+//! does not find goes through the unit tests of its crate; what nothing finds has to be explained in
+//! `crates/sim/mutants/survivors.toml`.
+
+mod generate;
+mod hunt;
+mod list;
+mod report;
+mod results;
+mod sites;
+mod tree;
+mod weave;
+
+use std::ops::Range;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use self::hunt::{Find, Hunt};
+use self::results::{Baseline, Finding, Results};
+use self::tree::{Program, Tree, What};
+use crate::workspace;
+
+/// What the command line asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// Only mutants whose name begins with one of these; all when empty.
+    pub(crate) only: Vec<String>,
+    /// None whose name begins with one of these.
+    pub(crate) skip: Vec<String>,
+    /// Only the small set that every test run takes.
+    pub(crate) smoke: bool,
+    /// How many mechanical mutants are drawn, and by which seed.
+    pub(crate) generated: usize,
+    pub(crate) seed: u64,
+    /// CPU seconds for the swarm, for each mutant.
+    pub(crate) cpu: u64,
+    pub(crate) json: bool,
+    /// Only say which mutants there are.
+    pub(crate) list: bool,
+    /// Compile, and look whether the unmutated sources pass, but hunt nothing.
+    pub(crate) build_only: bool,
+    /// Look again for what is known already.
+    pub(crate) fresh: bool,
+}
+
+/// CPU seconds for each mutant: what the project promises.
+pub(crate) const CPU_SECS: u64 = 60;
+
+/// CPU seconds for each mutant of the smoke set.
+const SMOKE_CPU_SECS: u64 = 15;
+
+/// How many mechanical mutants a run draws, unless it is told.
+const GENERATED: usize = 60;
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            only: Vec::new(),
+            skip: Vec::new(),
+            smoke: false,
+            generated: GENERATED,
+            seed: 1,
+            cpu: CPU_SECS,
+            json: false,
+            list: false,
+            build_only: false,
+            fresh: false,
+        }
+    }
+}
+
+/// What a mutant is about.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum About {
+    /// Something happens that never may.
+    Safety,
+    /// Something does not happen that must, or not in time.
+    Liveness,
+}
+
+/// One small edit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mutant {
+    pub(crate) name: String,
+    /// Relative to the root.
+    pub(crate) file: String,
+    /// Where in the file, in bytes.
+    pub(crate) at: Range<usize>,
+    pub(crate) line: usize,
+    pub(crate) before: String,
+    pub(crate) after: String,
+    pub(crate) by_hand: bool,
+    pub(crate) smoke: bool,
+    /// What those written by hand are about, what they break, and what somebody might have thought.
+    pub(crate) about: Option<About>,
+    pub(crate) breaks: String,
+    pub(crate) mistake: String,
+}
+
+impl Mutant {
+    /// A mutant that nobody explains.
+    pub(crate) fn generated(name: String, file: &str, at: Range<usize>, text: &str, after: String) -> Self {
+        Self {
+            name,
+            file: file.to_owned(),
+            line: text[..at.start].matches('\n').count() + 1,
+            before: text[at.clone()].to_owned(),
+            after,
+            at,
+            by_hand: false,
+            smoke: false,
+            about: None,
+            breaks: String::new(),
+            mistake: String::new(),
+        }
+    }
+}
+
+/// Runs what `options` ask for; whether every mutant was found or is explained.
+pub(crate) fn run(options: &Options) -> Result<bool, String> {
+    let root = workspace::root()?;
+    let (mutants, stale) = wanted(&root, options)?;
+    for why in &stale {
+        eprintln!("DOES NOT APPLY: {why}");
+    }
+    if options.list {
+        print!("{}", report::list(&mutants));
+        return Ok(stale.is_empty());
+    }
+    let survivors = list::survivors(&root)?;
+    let tree = Tree::new(&root);
+    let numbered: Vec<(u32, &Mutant)> = (1..).zip(&mutants).collect();
+    let mut results = Results::open(&tree, options)?;
+    compile_and_hunt(&tree, options, &numbered, &mut results)?;
+    let report = report::Report::new(&mutants, &results, &survivors, &stale);
+    println!("{}", if options.json { report.json() } else { report.text() });
+    Ok(options.build_only || report.passed())
+}
+
+/// The mutants asked for, and what is wrong with the lists.
+fn wanted(root: &Path, options: &Options) -> Result<(Vec<Mutant>, Vec<String>), String> {
+    let (mut mutants, mut stale) = list::mutants(root)?;
+    let begins = |mutant: &Mutant, names: &[String]| names.iter().any(|n| mutant.name.starts_with(n.as_str()));
+    let asked = |mutant: &Mutant| {
+        (options.only.is_empty() || begins(mutant, &options.only))
+            && !begins(mutant, &options.skip)
+            && (!options.smoke || mutant.smoke)
+    };
+    mutants.retain(asked);
+    for mutant in &mutants {
+        let path = root.join(&mutant.file);
+        let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let functions = sites::functions(&text).map_err(|e| format!("{}: {e}", mutant.file))?;
+        if let Some(why) = weave::obstacle(mutant, &functions) {
+            stale.push(format!("{}: {why}", mutant.name));
+        }
+    }
+    mutants.retain(|mutant| !stale.iter().any(|why| why.starts_with(&format!("{}: ", mutant.name))));
+    if !options.smoke {
+        let mut all = Vec::new();
+        for folder in generate::FOLDERS {
+            for file in workspace::text_files(&root.join(folder), &["rs"])? {
+                let path = format!("{folder}/{}", file.path);
+                if generate::is_protocol(&path) {
+                    all.extend(generate::all(&path, &file.text)?);
+                }
+            }
+        }
+        all.retain(|mutant| !begins(mutant, &options.skip));
+        // Named ones are looked for among all of them, not only among those drawn.
+        if options.only.is_empty() {
+            mutants.extend(generate::sample(all, options.generated, options.seed));
+        } else {
+            all.retain(asked);
+            mutants.extend(all);
+        }
+    }
+    Ok((mutants, stale))
+}
+
+/// Two passes: the swarm for all, the unit tests for what it did not find.
+fn compile_and_hunt(
+    tree: &Tree,
+    options: &Options,
+    mutants: &[(u32, &Mutant)],
+    results: &mut Results,
+) -> Result<(), String> {
+    let open: Vec<(u32, &Mutant)> =
+        mutants.iter().filter(|(_, m)| !results.knows_swarm(m)).copied().collect();
+    if !open.is_empty() {
+        eprintln!("compiling {} mutants, {} of them to be hunted", mutants.len(), open.len());
+        let built = tree.compile(mutants, What::Hunt)?;
+        let program =
+            built.programs.iter().find(|p| p.name == "hunt").ok_or("cargo built no `hunt`")?.clone();
+        for (number, mutant) in &open {
+            if let Some(why) = built.rejected.get(number) {
+                results.swarm(mutant, Finding::NotCompiled { why: why.clone() })?;
+            }
+        }
+        let mut swarm = Swarm::new(program, results)?;
+        for (number, mutant) in &open {
+            if !built.rejected.contains_key(number) && !options.build_only {
+                let finding = swarm.hunt(*number)?;
+                eprintln!("{}: {}", mutant.name, finding.text());
+                results.swarm(mutant, finding)?;
+            }
+        }
+    }
+    let left: Vec<(u32, &Mutant)> = mutants
+        .iter()
+        .filter(|(_, m)| results.survived_swarm(m) && !results.knows_tests(m))
+        .copied()
+        .collect();
+    if left.is_empty() || options.build_only {
+        return Ok(());
+    }
+    eprintln!("compiling the unit tests, for {} mutants", left.len());
+    let built = tree.compile(mutants, What::Tests)?;
+    for (number, mutant) in left {
+        let krate = mutant.file.split("/src/").next().unwrap_or_default();
+        let programs: Vec<&Program> = built.programs.iter().filter(|p| p.folder.ends_with(krate)).collect();
+        if results.needs_tests_baseline(krate) {
+            if let Some(test) = hunt::tests(&programs, 0)? {
+                return Err(format!("{krate}: {test} fails without any mutant"));
+            }
+            results.tests_baseline_passed(krate);
+        }
+        let finding = match (built.rejected.get(&number), hunt::tests(&programs, number)?) {
+            (Some(why), _) => Finding::NotCompiled { why: why.clone() },
+            (None, Some(test)) => Finding::Tests { test },
+            (None, None) => Finding::Survived,
+        };
+        eprintln!("{}: {}", mutant.name, finding.text());
+        results.tests(mutant, finding)?;
+    }
+    Ok(())
+}
+
+/// The swarm, and what it finds without any mutant.
+struct Swarm {
+    program: Program,
+    baseline: Baseline,
+    cpu: u64,
+}
+
+impl Swarm {
+    /// Lets the swarm run over the unmutated sources for as long as over a mutant, unless that is known.
+    fn new(program: Program, results: &Results) -> Result<Self, String> {
+        let cpu = results.cpu();
+        if let Some(baseline) = results.baseline() {
+            return Ok(Self { program, baseline, cpu });
+        }
+        let arguments = vec![format!("cpu={cpu}"), "all=yes".to_owned()];
+        let hunt = hunt::swarm(&program.path, 0, cpu, &arguments)?;
+        let mut baseline = Baseline { seeds: hunt.seeds, ..Baseline::default() };
+        for find in &hunt.found {
+            eprintln!("WITHOUT A MUTANT: {} fails: {}", find.replay, find.what);
+            baseline.failing.push(format!("{}:{}", find.class, find.seed));
+            *baseline.violated.entry(find.invariant.clone()).or_default() += 1;
+        }
+        eprintln!("the unmutated sources: {} seeds in {} CPU ms", hunt.seeds, hunt.cpu_ms);
+        results.baseline_is(&baseline)?;
+        Ok(Self { program, baseline, cpu })
+    }
+
+    /// Hunts one mutant. A seed that fails without it as well is left out from then on.
+    fn hunt(&mut self, number: u32) -> Result<Finding, String> {
+        loop {
+            let known: Vec<String> = (self.baseline.violated.iter())
+                .map(|(invariant, count)| format!("{invariant}:{count}/{}", self.baseline.seeds))
+                .collect();
+            let mut arguments = vec![format!("cpu={}", self.cpu)];
+            arguments.push(format!("skip={}", self.baseline.failing.join(",")));
+            arguments.push(format!("known={}", known.join(",")));
+            let Hunt { found, seeds, cpu_ms } =
+                hunt::swarm(&self.program.path, number, self.cpu, &arguments)?;
+            let Some(find) = found.into_iter().next() else {
+                return Ok(Finding::Escaped { seeds, cpu_ms });
+            };
+            if !find.class.is_empty() && self.fails_anyway(&find)? {
+                eprintln!("WITHOUT A MUTANT: {} fails as well", find.replay);
+                self.baseline.failing.push(format!("{}:{}", find.class, find.seed));
+                continue;
+            }
+            return Ok(Finding::Swarm { find, cpu_ms });
+        }
+    }
+
+    fn fails_anyway(&self, find: &Find) -> Result<bool, String> {
+        let one = [format!("class={}", find.class), format!("seed={}", find.seed)];
+        Ok(!hunt::swarm(&self.program.path, 0, self.cpu, &one)?.found.is_empty())
+    }
+}

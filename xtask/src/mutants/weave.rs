@@ -1,0 +1,114 @@
+//! Many mutants in one source: every function that one changes gets a body for each, and the process chooses by a number in its
+//! environment.
+//!
+//! So a hundred mutants are compiled at once, and what is not mutated is compiled once. The price is that a mutant has to lie
+//! within the body of one function, which does not return `impl Trait`.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::Mutant;
+use super::sites::{self, Function};
+
+/// The variable with the number of the mutant that is to run; without it none is.
+pub(crate) const VARIABLE: &str = "EMMER_MUTANT";
+
+/// What the crates' roots get: which mutant runs.
+pub(crate) const CHOICE: &str = "
+/// Which mutant runs; 0: none.
+pub(crate) fn chosen_mutant() -> u32 {
+    static CHOSEN: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
+    *CHOSEN.get_or_init(|| std::env::var(\"EMMER_MUTANT\").ok().and_then(|n| n.parse().ok()).unwrap_or(0))
+}
+";
+
+/// A source with all its mutants in it.
+#[derive(Debug)]
+pub(crate) struct Woven {
+    pub(crate) text: String,
+    /// Which lines, counted from 1, belong to which mutant alone.
+    pub(crate) lines: Vec<(Range<usize>, u32)>,
+}
+
+/// Where a mutant cannot be woven in, and why.
+pub(crate) fn obstacle(mutant: &Mutant, functions: &[Function]) -> Option<String> {
+    match functions.iter().find(|f| holds(f, mutant)) {
+        None => Some("it is not within the body of a function (outside tests)".to_owned()),
+        Some(f) if f.opaque => Some(format!("`{}` returns impl Trait", f.name)),
+        Some(_) => None,
+    }
+}
+
+fn holds(function: &Function, mutant: &Mutant) -> bool {
+    function.body.start < mutant.at.start && mutant.at.end < function.body.end
+}
+
+/// Weaves `mutants`, each with its number, into `text`. Functions of the file lose their `const`: the choice is not one.
+pub(crate) fn weave(text: &str, mutants: &[(u32, &Mutant)]) -> Result<Woven, String> {
+    let functions = sites::functions(text)?;
+    if let Some((_, mutant)) = mutants.iter().find(|(_, m)| text.get(m.at.clone()) != Some(m.before.as_str()))
+    {
+        return Err(format!("the file has changed since `{}` was placed in it", mutant.name));
+    }
+    let mut woven = String::with_capacity(text.len() * 2);
+    let mut lines = Vec::new();
+    let mut done = 0;
+    for function in &functions {
+        if let Some(word) = &function.constness {
+            woven += &text[done..word.start];
+            done = word.end;
+        }
+        let here: BTreeMap<u32, &Mutant> =
+            mutants.iter().filter(|(_, m)| holds(function, m)).map(|(n, m)| (*n, *m)).collect();
+        if here.is_empty() {
+            continue;
+        }
+        woven += &text[done..function.body.start];
+        woven += "{ match crate::chosen_mutant() {\n";
+        for (number, mutant) in here {
+            let from = woven.matches('\n').count() + 1;
+            let before = &text[function.body.start..mutant.at.start];
+            let after = &text[mutant.at.end..function.body.end];
+            woven += &format!("{number} => {before}{}{after}\n", mutant.after);
+            lines.push((from..woven.matches('\n').count() + 1, number));
+        }
+        woven += &format!("_ => {}\n}} }}", &text[function.body.clone()]);
+        done = function.body.end;
+    }
+    woven += &text[done..];
+    Ok(Woven { text: woven, lines })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_mutant_gets_a_body_and_its_lines() {
+        let text = "const fn a() -> u8 {\n    1\n}\nfn b() -> u8 {\n    a() + 2\n}\n";
+        let mutant = |name: &str, find: &str, after: &str| {
+            let at = text.find(find).unwrap();
+            Mutant::generated(name.to_owned(), "x.rs", at..at + find.len(), text, after.to_owned())
+        };
+        let (one, two) = (mutant("one", "+", "-"), mutant("two", "2", "3"));
+        let woven = weave(text, &[(1, &one), (2, &two)]).unwrap();
+        assert!(woven.text.starts_with(" fn a() -> u8 {\n    1\n}\nfn b() -> u8 { match"), "{}", woven.text);
+        let lines: Vec<&str> = woven.text.lines().collect();
+        let first = woven.lines[0].0.clone();
+        assert_eq!(lines[first.start - 1..first.end - 1], ["1 => {", "    a() - 2", "}"]);
+        assert!(syn::parse_file(&woven.text).is_ok());
+        assert_eq!(woven.lines.iter().map(|(_, n)| *n).collect::<Vec<_>>(), [1, 2]);
+    }
+
+    #[test]
+    fn what_cannot_be_woven_is_said() {
+        let text = "const A: u8 = 1;\nfn b() -> impl Fn() {\n    c\n}\n";
+        let functions = sites::functions(text).unwrap();
+        let at = |find: &str| {
+            let at = text.find(find).unwrap();
+            Mutant::generated("m".to_owned(), "x.rs", at..at + 1, text, "2".to_owned())
+        };
+        assert!(obstacle(&at("1"), &functions).is_some());
+        assert!(obstacle(&at("c\n"), &functions).is_some_and(|why| why.contains("impl Trait")));
+    }
+}
