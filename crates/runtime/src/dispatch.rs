@@ -103,6 +103,8 @@ impl Handler for SiloCore {
                 Ok(message) => self.membership.send(MembershipInput::Message(from, message)),
                 Err(e) => tracing::warn!(%from, error = %e, "an unreadable membership message"),
             },
+            // Nobody asks a dead silo's directory any more, and nobody answers it.
+            (channel::DIRECTORY, PeerKind::Silo(_)) if connection.is_parting() => {}
             (channel::DIRECTORY, PeerKind::Silo(from)) => match codec::decode(&payload) {
                 Ok(message) => self.directory.receive(self, from, message),
                 Err(e) => tracing::warn!(%from, error = %e, "an unreadable directory message"),

@@ -105,7 +105,7 @@ impl<G: Grain> Activation<G> {
             match tokio::time::timeout(limit, hook).await {
                 Ok(Ok(())) => {}
                 Ok(Err(Shut)) => {
-                    tracing::debug!(grain = %self.name(), "no deactivate hook: the silo has ended")
+                    tracing::debug!(grain = %self.name(), "the deactivate hook was dropped: the silo has ended");
                 }
                 Err(_) => {
                     tracing::warn!(grain = %self.name(), ?limit, "the deactivate hook did not end in time");
@@ -209,7 +209,7 @@ impl<G: Grain> RunActivation for Activation<G> {
         Box::pin(async move {
             if silo.fence.opened(&silo.clock).await.is_err() {
                 // Whoever drives the turn drops it.
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         })
     }

@@ -200,7 +200,6 @@ impl SiloCore {
         let newly_dead: Vec<_> = named.clone().filter(|s| dead(s) && lived(s)).collect();
         self.pool.set_dead(named.filter(|s| dead(s)));
         self.announce_dead(&newly_dead);
-        self.outboxes.drop_dead(&view);
         self.locations.forget_silos(|silo| dead(&silo) || view.status_of(&silo).is_none());
         self.membership.retain(&view);
         self.directory.install(self, &view, fading);
@@ -345,11 +344,9 @@ impl SiloCore {
             ended.get_or_insert(reason);
             first
         });
-        if reason == TerminateReason::Left {
-            self.pool.goodbye(GoodbyeCode::Stopping, "this silo has left the cluster");
-        } else {
-            self.pool.open().iter().for_each(|c| c.lose(Lost::Closed));
-        }
+        // Never without a word: peers take a silent end for the end of the process, and this one may poll a turn for a
+        // moment more.
+        self.pool.goodbye(GoodbyeCode::Stopping, &reason.to_string());
         // Activations hold the silo, and the silo them: let go of both.
         self.catalog.clear();
         self.queues.lock().clear();
