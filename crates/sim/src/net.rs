@@ -92,13 +92,15 @@ pub enum Direction {
 pub struct HostSet(Vec<u64>);
 
 impl HostSet {
-    /// Adds a host.
-    pub fn insert(&mut self, host: u32) {
+    /// Adds a host; whether it was not in.
+    pub fn insert(&mut self, host: u32) -> bool {
+        let was = self.contains(host);
         let word = host as usize / 64;
         if self.0.len() <= word {
             self.0.resize(word + 1, 0);
         }
         self.0[word] |= 1 << (host % 64);
+        !was
     }
 
     /// Takes a host out; whether it was in.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use emmer_core::{Now, SiloAddress};
 use emmer_membership::{Membership, TerminateReason};
 
+use crate::grains::Shell;
 use crate::net::HostSet;
 use crate::time::{Clock, VirtualTime, nanos};
 
@@ -48,12 +49,18 @@ pub struct Process {
     pub leaving: bool,
     /// The protocol. None once the process has ended.
     pub machine: Option<Box<Membership>>,
+    /// The directory and the grains, in worlds that have some. None once the process has ended.
+    pub shell: Option<Box<Shell>>,
+    /// When the membership machine was last told of bytes from each peer.
+    pub heard_at: BTreeMap<u32, VirtualTime>,
     /// When the one timer event that counts is due; later than everything when there is none.
     pub timer_at: VirtualTime,
     /// How often in a row the timer fired at this same moment.
     pub timer_spins: u32,
     /// Whom it has a connection with, by process number.
     pub connections: HostSet,
+    /// Who was Dead in a view that it installed while they ran, by process number.
+    pub parted: HostSet,
     /// The order on its connections, by the receiver's number. In large clusters only connections that lost
     /// something have an entry.
     pub streams: BTreeMap<u32, Stream>,
@@ -113,9 +120,12 @@ impl Process {
             ended_at: None,
             leaving: false,
             machine,
+            shell: None,
+            heard_at: BTreeMap::new(),
             timer_at: VirtualTime::MAX,
             timer_spins: 0,
             connections: HostSet::default(),
+            parted: HostSet::default(),
             streams: BTreeMap::new(),
             paused_until: VirtualTime::ZERO,
             slow: None,

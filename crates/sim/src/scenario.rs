@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use emmer_membership::Config;
 
+use crate::grains::GrainLoad;
 use crate::net::{Direction, HostSet, NetworkModel};
 use crate::store::StoreModel;
 use crate::time::VirtualTime;
@@ -248,6 +249,10 @@ pub struct Scenario {
     pub liveness_bound: Duration,
     /// Check everything, also what costs time in proportion to the cluster's size at each view. For small clusters.
     pub thorough: bool,
+    /// Grains that are called; none: the silos have no directory.
+    pub grains: Option<GrainLoad>,
+    /// Pass every message through its bytes.
+    pub through_bytes: bool,
     /// Estimate the bytes of each message.
     pub measure_bytes: bool,
     /// Measure for how long silos break I8 (`Measures::overruns`) instead of stopping at the first that does.
@@ -273,6 +278,8 @@ impl Scenario {
             calm_at: VirtualTime::from_secs(60),
             liveness_bound: Duration::from_secs(600),
             thorough: hosts <= 64,
+            grains: None,
+            through_bytes: false,
             measure_bytes: false,
             measure_overruns: false,
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use emmer_core::rng::SeededRng;
 
+use crate::grains::GrainLoad;
 use crate::net::{Direction, HostSet, Latency, NetworkModel, Transport};
 use crate::scenario::{ClockModel, Fault, Profile, Scenario, Step};
 use crate::store::StoreModel;
@@ -24,10 +25,18 @@ pub struct Swarm {
     pub profile: Option<Profile>,
     /// Whether there is a liveness phase.
     pub liveness: bool,
+    /// What a seed means: see [`VERSION`].
+    pub version: u32,
 }
 
+/// The newest meaning of a seed. A seed that once failed keeps the meaning under which it did.
+///
+/// * 1: membership alone.
+/// * 2: as 1, and then, from random numbers of their own: grains in half of the seeds, every tenth through bytes.
+pub const VERSION: u32 = 2;
+
 impl Default for Swarm {
-    /// 3 to 16 silos, up to five minutes of faults, any profile, then a liveness phase.
+    /// 3 to 16 silos, up to five minutes of faults, any profile, then a liveness phase; seeds mean what they mean now.
     fn default() -> Self {
         Self {
             hosts_min: 3,
@@ -35,6 +44,7 @@ impl Default for Swarm {
             chaos_max: Duration::from_secs(300),
             profile: None,
             liveness: true,
+            version: VERSION,
         }
     }
 }
@@ -61,6 +71,10 @@ impl Swarm {
         draw_steps(&mut rng, &mut scenario);
         if rng.chance(0.6) {
             scenario.restart_after = Some(ms(200) + rng.duration_below(ms(10_000)));
+        }
+        if self.version >= 2 {
+            let mut rng = SeededRng::new(mix(seed, 0x0006_7a12));
+            draw_grains(&mut rng, &mut scenario);
         }
         scenario
     }
@@ -178,6 +192,28 @@ fn draw_parameters(rng: &mut SeededRng, scenario: &mut Scenario) {
     if rng.chance(0.2) {
         config.i_am_alive_table_publish_timeout = *pick(rng, &[ms(2_000), ms(10_000)]);
     }
+}
+
+/// Grains that are called, in half of the seeds; and in every tenth the bytes of the messages.
+fn draw_grains(rng: &mut SeededRng, scenario: &mut Scenario) {
+    scenario.through_bytes = rng.chance(0.1);
+    if rng.chance(0.5) {
+        return;
+    }
+    // The directory counts on the order of one connection.
+    scenario.network.transport = Transport::Stream;
+    scenario.grains = Some(GrainLoad {
+        grains: *pick(rng, &[3, 10, 30]),
+        call_every: *pick(rng, &[ms(400), ms(1_500), ms(5_000)]),
+        burst: *pick(rng, &[1, 3]),
+        suspend_max: *pick(rng, &[ms(5), ms(1_000), ms(8_000)]),
+        idle_max: *pick(rng, &[ms(50), ms(3_000), ms(30_000)]),
+        directory: emmer_directory::Config {
+            points_per_silo: *pick(rng, &[1, 4, 32]),
+            report_batch_max: *pick(rng, &[1, 4_096]),
+            ..emmer_directory::Config::default()
+        },
+    });
 }
 
 /// Which kinds of faults a seed turns on.

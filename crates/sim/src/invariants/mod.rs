@@ -9,7 +9,8 @@
 //! | I5 | the store's absence kills nobody, and neither does old evidence | design section 5, seed 000 "accuracy" | `i5_accuracy.rs` |
 //! | I6 | whoever is Dead was voted dead by enough silos, left, was succeeded, or went stale | design section 5, seed 000 step 5 | `i6_votes.rs` |
 //! | I7 | a silo that installs its own death ends within that step | design section 5, seed 000 "perfect failure detection" | `i7_own_death.rs` |
-//! | I8 | a silo runs no turn once anybody else may be granted one of its grains | design section 5, idea 9 | `i8_fence.rs` |
+//! | I8 | a silo runs no turn once anybody else may be granted one of its grains | design section 5, idea 9 | `i8_fence.rs`, `i8_turns.rs` |
+//! | I9 | an acknowledged registration is found until it is removed or its silo Dead; ranges partition the ring | issue 6 | `i9_directory.rs` |
 //! | J | a silo becomes Active only after it heard every silo that was Active when it started | seed 000 step 3 | `join_connectivity.rs` |
 //! | I10 | once faults stop, the cluster is whole within a bound | design section 5 | `i10_convergence.rs` |
 //!
@@ -24,6 +25,8 @@ mod i5_accuracy;
 mod i6_votes;
 mod i7_own_death;
 mod i8_fence;
+pub(crate) mod i8_turns;
+pub(crate) mod i9_directory;
 mod join_connectivity;
 
 use std::fmt;
@@ -124,6 +127,7 @@ pub struct Checks {
     views: i2_views::Views,
     dead: i3_dead_is_final::EverDead,
     own_death: i7_own_death::OwnDeath,
+    partition: i9_directory::Partition,
 }
 
 impl Checks {
@@ -133,6 +137,7 @@ impl Checks {
             views: i2_views::Views::new(scenario.thorough),
             dead: i3_dead_is_final::EverDead::default(),
             own_death: i7_own_death::OwnDeath::default(),
+            partition: i9_directory::Partition::default(),
         }
     }
 
@@ -172,6 +177,20 @@ impl Checks {
     /// The first violation.
     pub fn after_step(&mut self, facts: &Facts<'_>, number: u32) -> Result<(), Violation> {
         self.own_death.check(facts, number)
+    }
+
+    /// The directory of `number` has installed the view `version`, in which `active` silos are Active.
+    ///
+    /// # Errors
+    /// A violation, when two silos own the same range, or nobody does.
+    pub fn on_ranges(
+        &mut self,
+        facts: &Facts<'_>,
+        number: u32,
+        version: u64,
+        active: usize,
+    ) -> Result<(), Violation> {
+        self.partition.check(facts, number, version, active)
     }
 
     /// A grain of process `number`, which is Dead and runs, may be granted to somebody else, or the process made a step since.

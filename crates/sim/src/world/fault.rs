@@ -50,7 +50,8 @@ impl World {
             }
         };
         let life = if machine.is_some() { Life::Running } else { Life::Killed };
-        let process = Process::new(address, host, clock, self.now, life, machine);
+        let mut process = Process::new(address, host, clock, self.now, life, machine);
+        process.shell = self.new_shell(address, seed, now.mono).filter(|_| life == Life::Running);
         self.processes.push(process);
         self.hosts.add(host, number);
         if let Some(period) = self.scenario.health_period {
@@ -61,6 +62,7 @@ impl World {
             let at = self.now + self.rng.duration_below(period);
             self.queue.push(at, Event::Traffic { process: number });
         }
+        self.start_callers(number);
         self.drive(number, Membership::join);
     }
 

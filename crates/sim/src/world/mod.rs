@@ -6,10 +6,12 @@
 //! | `event.rs` | what can happen next, and what each does to its process |
 //! | `effect.rs` | carrying out what the machines ask for |
 //! | `fault.rs` | starting, killing and disturbing |
+//! | `shell/` | the directory and the grains of each silo |
 
 mod effect;
 mod event;
 mod fault;
+mod shell;
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,6 +21,7 @@ use emmer_core::SiloAddress;
 use emmer_core::rng::SeededRng;
 use emmer_membership::{Event as Noted, Membership};
 
+use crate::grains::GrainTruth;
 use crate::host::Hosts;
 use crate::invariants::{Checks, Facts, Violation, i10_convergence};
 use crate::measure::Measures;
@@ -26,6 +29,7 @@ use crate::net::Network;
 use crate::process::Process;
 use crate::queue::Queue;
 use crate::scenario::{Scenario, Step};
+use crate::sometimes::Sometimes;
 use crate::store::{Store, StoreStats};
 use crate::time::VirtualTime;
 use crate::trace::{Trace, mix};
@@ -78,6 +82,12 @@ pub struct World {
     trace: Trace,
     measures: Measures,
     rng: SeededRng,
+    /// For callers, turns and activations: worlds without grains draw nothing from it.
+    grain_rng: SeededRng,
+    /// What is true about grains.
+    truth: GrainTruth,
+    /// Which rare situations came up.
+    sometimes: Sometimes,
     violation: Option<Violation>,
     /// Processes that are Dead in the table and still run.
     doomed: Vec<u32>,
@@ -113,6 +123,9 @@ impl World {
             trace: Trace::new(keep_lines),
             measures: Measures::default(),
             rng: SeededRng::new(seed(3)),
+            grain_rng: SeededRng::new(seed(4)),
+            truth: GrainTruth::new(scenario.grains.as_ref().map_or(0, |load| load.grains)),
+            sometimes: Sometimes::default(),
             violation: None,
             doomed: Vec::new(),
             open_troubles: u32::from(always),
@@ -251,9 +264,19 @@ impl World {
         self.violation.as_ref()
     }
 
+    /// What is known to be true about grains.
+    pub const fn truth(&self) -> &GrainTruth {
+        &self.truth
+    }
+
+    /// Which rare situations came up so far.
+    pub const fn sometimes(&self) -> &Sometimes {
+        &self.sometimes
+    }
+
     /// Takes what is left of a run that is over.
-    pub fn into_parts(self) -> (Trace, Measures, Option<Violation>) {
-        (self.trace, self.measures, self.violation)
+    pub fn into_parts(self) -> (Trace, Measures, Sometimes, Option<Violation>) {
+        (self.trace, self.measures, self.sometimes, self.violation)
     }
 
     /// The process that runs on `host`: the youngest one, if it runs.
@@ -289,9 +312,14 @@ impl World {
         }
         let facts = facts!(self);
         if let Err(violation) = look(&mut self.checks, &facts) {
-            self.trace.line(self.now, format_args!("VIOLATION {violation}"));
-            self.violation = Some(violation);
+            self.violated(violation);
         }
+    }
+
+    /// An invariant does not hold: the run is over. The first one counts.
+    fn violated(&mut self, violation: Violation) {
+        self.trace.line(self.now, format_args!("VIOLATION {violation}"));
+        self.violation.get_or_insert(violation);
     }
 
     /// Gives the process `number` an input and carries out what comes of it.
@@ -313,6 +341,7 @@ impl World {
         if self.processes[number as usize].granted_at.is_some() {
             self.look_at_fence(number);
         }
+        self.unblock(number);
         self.arm(number);
     }
 
