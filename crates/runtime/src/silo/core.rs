@@ -111,8 +111,8 @@ impl SiloCore {
     }
 
     pub(crate) fn set_fence(&self, on: bool) {
-        if on {
-            tracing::warn!(me = %self.address, "heard from nobody for too long: running no turns");
+        if on && !self.fence.is_shut() {
+            tracing::warn!(me = %self.address, "nobody confirms that this silo is alive: running no turns");
         }
         self.fence.set_closed(on);
     }
