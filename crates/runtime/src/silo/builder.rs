@@ -365,6 +365,7 @@ fn make_core(
         limits: options.limits.clone(),
         budget: Arc::new(Budget::new(options.limits.silo_calls_in_flight_max)),
         timeout: options.connect_timeout,
+        options: options.digest(),
     };
     SiloCore {
         address,

@@ -222,7 +222,7 @@ impl SiloCore {
 
     /// How this silo introduces itself when it only asks who is there.
     pub(crate) fn probe_greeting(&self) -> Greeting {
-        Greeting { me: PeerKind::Probe(self.address), ..self.pool.greeting().clone() }
+        Greeting { me: PeerKind::Probe(self.address), options: 0, ..self.pool.greeting().clone() }
     }
 
     /// Finds a grain: on this silo, where it was last seen, where the directory says, or where placement puts it.
