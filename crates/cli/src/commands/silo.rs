@@ -118,6 +118,14 @@ async fn serve(silo: Silo, requests: &mut mpsc::Receiver<()>) -> Result<()> {
 fn ended(silo: &Silo, reason: &TerminateReason) -> Result<()> {
     match reason {
         TerminateReason::Left => Ok(()),
+        TerminateReason::TableWentBack => {
+            let message = format!(
+                "silo {} stopped itself: {reason}. The store was restored from a backup, or failed over to a server that \
+                 lacked the commit. Every silo that saw the commit ends like this one; those that start now join anew",
+                silo.address()
+            );
+            Err(Failure::new(Code::TableWentBack, message))
+        }
         reason => {
             let message = format!("silo {} stopped itself: {reason}", silo.address());
             Err(Failure::new(Code::DeclaredDead, message))
