@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use emmer::Timestamp;
 use emmer::store::{BoxFuture, MemoryStore, SystemStore};
@@ -31,6 +32,10 @@ impl CountingStore {
 impl SystemStore for CountingStore {
     fn describe(&self) -> String {
         self.inner.describe()
+    }
+
+    fn request_timeout(&self) -> Option<Duration> {
+        self.inner.request_timeout()
     }
 
     fn ensure_tables<'a>(&'a self, tables: &'a [&'static TableDecl]) -> BoxFuture<'a, Result<()>> {

@@ -28,6 +28,9 @@ pub(crate) enum Code {
     /// The cluster declared this silo dead; it stopped itself. The same number as
     /// [`emmer::EXIT_CODE_TERMINATED`], which an application's own silos end with.
     DeclaredDead = 86,
+    /// The membership table has lost a commit that the silo had seen; it stopped itself. The same number as
+    /// [`emmer::EXIT_CODE_TABLE_WENT_BACK`].
+    TableWentBack = 87,
     /// Interrupted before the work was done.
     Interrupted = 130,
 }
@@ -46,6 +49,7 @@ Exit codes:
     8  a simulated run violated an invariant
     9  the doctor found a store that is not fit for a cluster
    86  the cluster declared this silo dead; start a new one
+   87  the membership table has lost a commit; look at the store, then start a new silo
   130  interrupted";
 
 /// Why the command failed.
@@ -95,6 +99,7 @@ mod tests {
     #[test]
     fn help_and_operations_page_list_every_code() {
         assert_eq!(i32::from(Code::DeclaredDead as u8), emmer::EXIT_CODE_TERMINATED);
+        assert_eq!(i32::from(Code::TableWentBack as u8), emmer::EXIT_CODE_TABLE_WENT_BACK);
         let page = include_str!("../../../docs/operations.md");
         for code in [
             Code::Failed,
@@ -103,6 +108,7 @@ mod tests {
             Code::Listen,
             Code::NotJoined,
             Code::DeclaredDead,
+            Code::TableWentBack,
             Code::Mismatch,
             Code::Input,
             Code::Violated,

@@ -47,3 +47,6 @@ pub mod macro_support {
 
 /// The exit code of a process whose silo the cluster declared dead (or superseded), when no hook was set.
 pub const EXIT_CODE_TERMINATED: i32 = 86;
+
+/// The exit code of a process whose silo found that the membership table has lost a commit, when no hook was set.
+pub const EXIT_CODE_TABLE_WENT_BACK: i32 = 87;

@@ -258,6 +258,10 @@ fn log(silo: &SiloCore, event: &Event) {
         }
         Event::VoteCast { peer } => tracing::warn!(%me, %peer, "suspects a silo"),
         Event::DeclaredDead { peer } => tracing::warn!(%me, %peer, "declared a silo dead"),
+        Event::NotReached { from } => {
+            let advertised = me.endpoint();
+            tracing::warn!(%me, %from, %advertised, "cannot join yet: a member dialled the advertised address in vain");
+        }
         Event::JoinWaitsFor { peer } => {
             // While many start together this is how it goes; when it lasts, somebody has to look.
             if silo.clock.now().as_millis() > JOIN_PATIENCE_MS {

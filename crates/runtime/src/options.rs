@@ -76,6 +76,32 @@ impl SiloOptions {
         self.collection_quantum.unwrap_or(by_age)
     }
 
+    /// A digest of what must be the same on every silo of a cluster: whoever takes over grains, counts votes or answers
+    /// for a range relies on it. Never 0.
+    pub(crate) fn digest(&self) -> u64 {
+        let Self { membership: m, directory, .. } = self;
+        let times = [
+            m.fence_timeout,
+            m.fence_table_timeout,
+            m.patience(),
+            m.death_vote_expiration_timeout,
+            m.table_timeout,
+            m.i_am_alive_table_publish_timeout,
+            m.min_i_am_alive_publish_timeout,
+        ];
+        let numbers = [
+            m.num_votes_for_death_declaration,
+            m.num_probe_rings,
+            m.num_probed_silos,
+            m.num_missed_table_i_am_alive_limit,
+            u32::from(m.liveness_enabled),
+            directory.points_per_silo,
+        ];
+        let times = times.into_iter().flat_map(|time| time.as_nanos().to_le_bytes());
+        let bytes: Vec<u8> = times.chain(numbers.into_iter().flat_map(u32::to_le_bytes)).collect();
+        emmer_core::hash::stable64(&bytes).max(1)
+    }
+
     /// The name under which grain state is stored.
     pub(crate) fn service(&self) -> &ClusterId {
         self.service_id.as_ref().unwrap_or(&self.cluster_id)
@@ -121,6 +147,38 @@ fn default_cluster() -> ClusterId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_digest_tells_options_apart_that_must_agree_and_no_others() {
+        type Change = fn(&mut SiloOptions);
+        let own = SiloOptions::default().digest();
+        let digest = |change: Change| {
+            let mut options = SiloOptions::default();
+            change(&mut options);
+            options.digest()
+        };
+        let must: [Change; 8] = [
+            |o| o.membership.fence_timeout = Duration::from_secs(3),
+            |o| o.membership.fence_table_timeout = Duration::from_millis(400),
+            |o| o.membership.num_votes_for_death_declaration = 2,
+            |o| o.membership.num_missed_probes_limit = 5,
+            |o| o.membership.num_probe_rings = 3,
+            |o| o.membership.num_probed_silos = 9,
+            |o| o.membership.table_timeout = Duration::from_secs(9),
+            |o| o.directory.points_per_silo = 31,
+        ];
+        for (at, change) in must.into_iter().enumerate() {
+            assert_ne!(digest(change), own, "option {at}");
+        }
+        let may: [Change; 3] = [
+            |o| o.response_timeout = Duration::from_secs(1),
+            |o| o.membership.fan_out = 9,
+            |o| o.name = Some("other".to_owned()),
+        ];
+        for (at, change) in may.into_iter().enumerate() {
+            assert_eq!(digest(change), own, "option {at}");
+        }
+    }
 
     #[test]
     fn defaults_are_made_without_trouble() {

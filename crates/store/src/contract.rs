@@ -19,6 +19,7 @@ use std::future::Future;
 use std::ops::RangeInclusive;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use emmer_core::Timestamp;
 
@@ -160,6 +161,12 @@ pub type Result<T> = std::result::Result<T, StoreError>;
 pub trait SystemStore: Send + Sync + 'static {
     /// Scheme and place without credentials, for messages: `sqlite:///var/lib/emmer.db`.
     fn describe(&self) -> String;
+
+    /// The longest a request may take before the store gives it up, connecting included; none when it does not say. What
+    /// was given up has ended on the server as well, or ends there within that time.
+    fn request_timeout(&self) -> Option<Duration> {
+        None
+    }
 
     /// Creates what is missing of `tables`, idempotently, also when several processes start at once.
     ///

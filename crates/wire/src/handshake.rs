@@ -104,10 +104,12 @@ pub struct Hello {
     pub codec: u8,
     /// What the dialer accepts.
     pub limits: ConnectionLimits,
+    /// A digest of the options that must be the same on every silo of a cluster; 0: not said.
+    pub options: u64,
 }
 
 impl Hello {
-    /// A Hello in this side's versions and codec.
+    /// A Hello in this side's versions and codec, which does not say its options.
     pub const fn new(
         cluster: ClusterId,
         peer: PeerKind,
@@ -122,6 +124,7 @@ impl Hello {
             expects,
             codec: CODEC_MESSAGE_PACK,
             limits,
+            options: 0,
         }
     }
 
@@ -165,7 +168,8 @@ impl Hello {
             codec => codec,
         };
         let limits = ConnectionLimits::read(&mut input)?;
-        Ok(Self { version_min, version_max, cluster, peer, expects, codec, limits })
+        let options = read_options(&mut input)?;
+        Ok(Self { version_min, version_max, cluster, peer, expects, codec, limits, options })
     }
 }
 
@@ -196,7 +200,13 @@ pub fn encode_hello(out: &mut BytesMut, hello: &Hello) -> usize {
         put_optional_silo(out, hello.expects.as_ref());
         out.put_u8(hello.codec);
         hello.limits.put(out);
+        out.put_u64_le(hello.options);
     })
+}
+
+/// The digest of the options, from a peer that knows the field.
+fn read_options(input: &mut Reader<'_>) -> Result<u64, HeaderError> {
+    if input.remaining() == 0 { Ok(0) } else { input.u64("the digest of the options") }
 }
 
 /// The acceptor's first frame when it agrees.
@@ -208,6 +218,8 @@ pub struct Welcome {
     pub silo: SiloAddress,
     /// What the acceptor accepts.
     pub limits: ConnectionLimits,
+    /// As in [`Hello`].
+    pub options: u64,
 }
 
 impl Welcome {
@@ -221,7 +233,8 @@ impl Welcome {
         if negotiate(version, version).is_none() {
             return Err(HeaderError::Version { min: version, max: version });
         }
-        Ok(Self { version, silo: read_silo(&mut input)?, limits: ConnectionLimits::read(&mut input)? })
+        let (silo, limits) = (read_silo(&mut input)?, ConnectionLimits::read(&mut input)?);
+        Ok(Self { version, silo, limits, options: read_options(&mut input)? })
     }
 }
 
@@ -231,6 +244,7 @@ pub fn encode_welcome(out: &mut BytesMut, welcome: &Welcome) -> usize {
         out.put_u16_le(welcome.version);
         put_silo(out, &welcome.silo);
         welcome.limits.put(out);
+        out.put_u64_le(welcome.options);
     })
 }
 

@@ -54,12 +54,20 @@ fn any_handshake() -> impl Strategy<Value = Message> {
         any_silo().prop_map(PeerKind::Probe),
         any::<u64>().prop_map(PeerKind::Client),
     ];
-    let hello = ("[a-zA-Z0-9_-][a-zA-Z0-9._-]{0,63}", peer, proptest::option::of(any_silo()), any_limits())
-        .prop_map(|(cluster, peer, expects, limits)| {
-            Message::Hello(Hello::new(ClusterId::new(&cluster).unwrap(), peer, expects, limits))
+    let hello = (
+        "[a-zA-Z0-9_-][a-zA-Z0-9._-]{0,63}",
+        peer,
+        proptest::option::of(any_silo()),
+        any_limits(),
+        any::<u64>(),
+    )
+        .prop_map(|(cluster, peer, expects, limits, options)| {
+            let hello = Hello::new(ClusterId::new(&cluster).unwrap(), peer, expects, limits);
+            Message::Hello(Hello { options, ..hello })
         });
-    let welcome = (any_silo(), any_limits())
-        .prop_map(|(silo, limits)| Message::Welcome(Welcome { version: PROTOCOL_VERSION, silo, limits }));
+    let welcome = (any_silo(), any_limits(), any::<u64>()).prop_map(|(silo, limits, options)| {
+        Message::Welcome(Welcome { version: PROTOCOL_VERSION, silo, limits, options })
+    });
     let refuse = (any::<u8>(), proptest::option::of(any_silo()), ".{0,200}")
         .prop_map(|(code, silo, reason)| Message::Refuse(Refuse { code: code.into(), silo, reason }));
     prop_oneof![hello, welcome, refuse]

@@ -98,7 +98,7 @@ fn failure(error: StartError) -> Failure {
         StartError::Store(_) => Code::Store,
         StartError::Listen { .. } => Code::Listen,
         StartError::Join { .. } => Code::NotJoined,
-        StartError::Wildcard(_) | StartError::Membership(_) => Code::Usage,
+        StartError::Wildcard(_) | StartError::Membership(_) | StartError::StorePatience { .. } => Code::Usage,
         _ => Code::Failed,
     };
     Failure::new(code, error)
@@ -118,6 +118,14 @@ async fn serve(silo: Silo, requests: &mut mpsc::Receiver<()>) -> Result<()> {
 fn ended(silo: &Silo, reason: &TerminateReason) -> Result<()> {
     match reason {
         TerminateReason::Left => Ok(()),
+        TerminateReason::TableWentBack => {
+            let message = format!(
+                "silo {} stopped itself: {reason}. The store was restored from a backup, or failed over to a server that \
+                 lacked the commit. Every silo that saw the commit ends like this one; those that start now join anew",
+                silo.address()
+            );
+            Err(Failure::new(Code::TableWentBack, message))
+        }
         reason => {
             let message = format!("silo {} stopped itself: {reason}", silo.address());
             Err(Failure::new(Code::DeclaredDead, message))

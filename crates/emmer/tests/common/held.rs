@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::time::Duration;
 
 use emmer::Timestamp;
 use emmer::store::{BoxFuture, StoreError, SystemStore};
@@ -14,11 +15,18 @@ type Answer<'a, T> = BoxFuture<'a, Result<T, StoreError>>;
 pub struct HeldStore {
     inner: Arc<dyn SystemStore>,
     held: watch::Sender<bool>,
+    patience: Option<Duration>,
 }
 
 impl HeldStore {
     pub fn over(inner: &Arc<dyn SystemStore>) -> Arc<Self> {
-        Arc::new(Self { inner: inner.clone(), held: watch::Sender::new(false) })
+        Arc::new(Self { inner: inner.clone(), held: watch::Sender::new(false), patience: None })
+    }
+
+    /// A store that says that its requests may take so long.
+    pub fn patient(inner: &Arc<dyn SystemStore>, patience: Duration) -> Arc<dyn SystemStore> {
+        let patience = Some(patience);
+        Arc::new(Self { inner: inner.clone(), held: watch::Sender::new(false), patience })
     }
 
     /// Lets requests wait, or go on.
@@ -38,6 +46,10 @@ impl HeldStore {
 impl SystemStore for HeldStore {
     fn describe(&self) -> String {
         self.inner.describe()
+    }
+
+    fn request_timeout(&self) -> Option<Duration> {
+        self.patience
     }
 
     fn ensure_tables<'a>(&'a self, tables: &'a [&'static TableDecl]) -> Answer<'a, ()> {

@@ -69,6 +69,7 @@ impl ClientCore {
             limits: options.limits.clone(),
             budget: Arc::new(Budget::new(options.limits.silo_calls_in_flight_max)),
             timeout: options.connect_timeout,
+            options: 0,
         };
         Self {
             clock: Clock::new(),

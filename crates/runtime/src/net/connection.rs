@@ -129,6 +129,8 @@ impl Drop for Frame {
 /// A connection to a silo or a client.
 pub(crate) struct Connection {
     pub(crate) peer: PeerKind,
+    /// The digest of the peer's options; 0 when it did not say.
+    pub(super) peer_options: u64,
     /// The other half, until the driver takes it.
     pub(super) reading: Mutex<Option<OwnedReadHalf>>,
     pub(super) shared: Mutex<Shared>,
@@ -159,6 +161,7 @@ pub(crate) struct Connection {
 impl Connection {
     pub(super) fn new(
         peer: PeerKind,
+        peer_options: u64,
         stream: TcpStream,
         peer_limits: ConnectionLimits,
         limits: ConnectionLimits,
@@ -169,6 +172,7 @@ impl Connection {
         let calls = peer_limits.calls_in_flight_max.min(limits.calls_in_flight_max);
         Self {
             peer,
+            peer_options,
             reading: Mutex::new(Some(reading)),
             shared: Mutex::new(Shared {
                 stream: Some(stream),

@@ -32,6 +32,8 @@ pub(crate) struct Greeting {
     pub(crate) budget: Arc<Budget>,
     /// After this the handshake has failed.
     pub(crate) timeout: Duration,
+    /// The digest of the options that must be the same on every silo; 0 for who is none.
+    pub(crate) options: u64,
 }
 
 impl Greeting {
@@ -70,6 +72,7 @@ pub(crate) async fn dial(
         // Small frames must not wait for more to come.
         stream.set_nodelay(true).map_err(|e| DialError::Broken(endpoint, e.to_string()))?;
         let hello = Hello::new(greeting.cluster.clone(), greeting.me, expects, greeting.connection_limits());
+        let hello = Hello { options: greeting.options, ..hello };
         let mut out = BytesMut::new();
         encode_hello(&mut out, &hello);
         stream.write_all(&out).await.map_err(|e| DialError::Broken(endpoint, e.to_string()))?;
@@ -84,6 +87,7 @@ pub(crate) async fn dial(
                     Welcome::decode(&payload).map_err(|e| DialError::Protocol(endpoint, e.to_string()))?;
                 let connection = Connection::new(
                     PeerKind::Silo(welcome.silo),
+                    welcome.options,
                     stream,
                     welcome.limits,
                     greeting.connection_limits(),
@@ -172,10 +176,11 @@ pub(crate) async fn accept(
             (Ok(hello), Verdict::Accept) => {
                 let limits = greeting.connection_limits();
                 let version = hello.negotiated().unwrap_or(emmer_wire::PROTOCOL_VERSION);
-                encode_welcome(&mut out, &Welcome { version, silo: me, limits });
+                encode_welcome(&mut out, &Welcome { version, silo: me, limits, options: greeting.options });
                 stream.write_all(&out).await.map_err(|e| e.to_string())?;
                 let connection = Connection::new(
                     hello.peer,
+                    hello.options,
                     stream,
                     hello.limits,
                     limits,

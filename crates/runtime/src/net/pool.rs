@@ -22,6 +22,9 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// How long the goodbye that follows may take to be written.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
+/// So many silos with other options are remembered, and warned of.
+const STRANGERS_MAX: usize = 1024;
+
 /// The connections, and who must not be connected to.
 pub(crate) struct Pool {
     greeting: Greeting,
@@ -33,6 +36,8 @@ pub(crate) struct Pool {
     dead: RwLock<HashSet<SiloAddress>>,
     /// The connections over which some of them are still told so.
     farewells: Mutex<HashMap<SiloAddress, Arc<Connection>>>,
+    /// Silos whose options are not those of this one.
+    strangers: Mutex<HashSet<SiloAddress>>,
 }
 
 impl Pool {
@@ -44,6 +49,7 @@ impl Pool {
             dialing: Mutex::default(),
             dead: RwLock::default(),
             farewells: Mutex::default(),
+            strangers: Mutex::default(),
         }
     }
 
@@ -140,11 +146,34 @@ impl Pool {
         }
         if let PeerKind::Silo(silo) = connection.peer {
             self.silos.write().entry(silo).or_insert_with(|| connection.clone());
+            self.compare_options(silo, connection.peer_options);
             // After it is in both lists: a view that comes now finds it there.
             if self.is_dead(silo) {
                 self.part(silo, connection);
             }
         }
+    }
+
+    /// Warns of a silo whose options are not those of this one, once.
+    fn compare_options(&self, silo: SiloAddress, theirs: u64) {
+        let ours = self.greeting.options;
+        if theirs == 0 || ours == 0 || theirs == ours {
+            return;
+        }
+        let mut strangers = self.strangers.lock();
+        if strangers.len() < STRANGERS_MAX && strangers.insert(silo) {
+            tracing::warn!(
+                peer = %silo,
+                "another silo of the cluster has other options than this one; while they differ, a grain may run twice and a \
+                 silo that lives be declared dead (fence, votes, probes, time limits of the table, points_per_silo)"
+            );
+        }
+    }
+
+    /// Silos whose options are not those of this one.
+    #[cfg(test)]
+    pub(super) fn strangers(&self) -> Vec<SiloAddress> {
+        self.strangers.lock().iter().copied().collect()
     }
 
     /// Lets an ended connection go.
@@ -186,6 +215,7 @@ impl Pool {
         if newly.is_empty() {
             return;
         }
+        self.strangers.lock().retain(|silo| !newly.contains(silo));
         for connection in self.open() {
             if let Some(silo) = connection.silo().filter(|silo| newly.contains(silo)) {
                 self.part(silo, &connection);

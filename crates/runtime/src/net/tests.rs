@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
 use super::handshake::{Verdict, accept};
-use super::{Budget, Connection, Greeting, Handler, Lost, SendError, dial, drive};
+use super::{Budget, Connection, Greeting, Handler, Lost, Pool, SendError, dial, drive};
 use crate::clock::CoarseInstant;
 
 /// What a side is told.
@@ -55,6 +55,7 @@ fn greeting(me: SiloAddress) -> Greeting {
         limits: Limits::default(),
         budget: Arc::new(Budget::new(1_000)),
         timeout: Duration::from_secs(5),
+        options: me.epoch(),
     }
 }
 
@@ -175,6 +176,26 @@ async fn a_goodbye_that_nobody_reads_ends_in_a_reset() {
         }
     };
     assert!(matches!(last, Some(Told::Lost(Lost::Broken(_)))), "{last:?}");
+}
+
+#[tokio::test]
+async fn silos_with_other_options_are_noticed_on_both_sides() {
+    let (dialer, same) = (silo("127.0.0.1:1:1"), silo("127.0.0.1:9:1"));
+    let (dialed, accepted) = connected().await;
+    let acceptor = dialed.silo().unwrap();
+    for (me, connection, stranger) in [(dialer, dialed, acceptor), (acceptor, accepted, dialer)] {
+        let pool = Arc::new(Pool::new(greeting(me)));
+        let connection = Arc::new(connection);
+        pool.adopt(&connection);
+        pool.adopt(&connection);
+        assert_eq!(pool.strangers(), [stranger]);
+        pool.set_dead([stranger].into_iter());
+        assert!(pool.strangers().is_empty());
+    }
+    let (_, accepted) = connected().await;
+    let pool = Arc::new(Pool::new(greeting(same)));
+    pool.adopt(&Arc::new(accepted));
+    assert!(pool.strangers().is_empty(), "the same digest");
 }
 
 #[tokio::test]

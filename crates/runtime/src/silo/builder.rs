@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::Duration;
 
-use emmer_core::{ClusterId, GrainTypeId, SiloAddress, SiloEntry, SiloStatus};
+use emmer_core::{ClusterId, GrainTypeId, SiloAddress, SiloStatus};
 use emmer_membership::{Membership, TerminateReason, View};
 use emmer_placement::PlacementTable;
 use emmer_store::silos::SiloTable;
@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::fence::Fence;
 use super::outbox::Outboxes;
-use super::{Silo, SiloCore};
+use super::{Silo, SiloCore, identity};
 use crate::activation::{AnyClass, Class, MethodCollision, NumberMap};
 use crate::catalog::Catalog;
 use crate::clock::{self, Clock};
@@ -104,6 +104,19 @@ pub enum StartError {
     /// No store was given.
     #[error("a silo needs a system store: call .store(...)")]
     NoStore,
+    /// The store may go on with a request for longer than membership waits for it.
+    #[error(
+        "{store} gives a request up after {request:?} (timeout_ms), later than membership does after {table_timeout:?} \
+         (table_timeout): shorten the first or lengthen the second"
+    )]
+    StorePatience {
+        /// The store.
+        store: String,
+        /// How long it may go on with a request.
+        request: Duration,
+        /// The membership option `table_timeout`.
+        table_timeout: Duration,
+    },
     /// The address cannot be listened on.
     #[error("cannot listen on {address} for {purpose}: {source}")]
     Listen {
@@ -228,7 +241,8 @@ impl<S: StoreOpener> SiloBuilder<S> {
 
     /// What to do when the cluster has declared this silo dead (or its row is gone, or a later incarnation took its
     /// place). The silo runs no turn any more when the hook runs. Default: end the process with
-    /// [`EXIT_CODE_TERMINATED`](crate::EXIT_CODE_TERMINATED).
+    /// [`EXIT_CODE_TERMINATED`](crate::EXIT_CODE_TERMINATED), or with
+    /// [`EXIT_CODE_TABLE_WENT_BACK`](crate::EXIT_CODE_TABLE_WENT_BACK) when the membership table has lost a commit.
     #[must_use]
     pub fn on_terminate(mut self, hook: impl FnOnce(TerminateReason) + Send + 'static) -> Self {
         self.on_terminate = Some(Box::new(hook));
@@ -244,6 +258,7 @@ impl<S: StoreOpener> SiloBuilder<S> {
         options.membership.validate()?;
         let classes = make_classes(hosted, options.collection_age)?;
         let store = store.ok_or(StartError::NoStore)?.open::<S>().await?;
+        check_patience(&*store, options.membership.table_timeout)?;
         // The port first: whoever holds it is the only process that can use this address, and only then is it time
         // to choose an epoch.
         let silo_socket = listen(options.listen, "silos").await?;
@@ -253,15 +268,15 @@ impl<S: StoreOpener> SiloBuilder<S> {
             None => None,
         };
         let gateway = gateway_socket.as_ref().and_then(|s| s.local_addr().ok());
-        let address = SiloAddress::new(endpoint, clock::epoch_now());
-
         let table = SiloTable::new(store.clone(), options.cluster_id.clone())
             .with_rows_max(options.limits.membership_rows_max);
         let states = StateTable::new(store, options.service().clone());
         table.ensure().await?;
         states.ensure().await?;
 
-        let entry = describe(address, &options, gateway);
+        let (_, rows) = table.read_all().await?;
+        let address = identity::next(endpoint, clock::epoch_now(), &rows);
+        let entry = identity::row(address, &options, gateway);
         let clock = Clock::new();
         let seed = address.stable_hash(address.epoch());
         let machine = Membership::new(options.membership.clone(), entry, seed, clock.exact())?;
@@ -282,6 +297,14 @@ impl<S: StoreOpener> SiloBuilder<S> {
         tokio::spawn(async move { run_membership(running, machine, table, inputs, on_terminate).await });
         join(&core).await?;
         Ok(Silo { core, gateway, stores: PhantomData })
+    }
+}
+
+/// The machine counts a commit as over after `table_timeout`: the store must not go on with one for longer.
+fn check_patience(store: &dyn SystemStore, table_timeout: Duration) -> Result<(), StartError> {
+    match store.request_timeout().filter(|request| *request > table_timeout) {
+        None => Ok(()),
+        Some(request) => Err(StartError::StorePatience { store: store.describe(), request, table_timeout }),
     }
 }
 
@@ -328,31 +351,6 @@ fn advertised(options: &SiloOptions, socket: &TcpListener) -> Result<SocketAddr,
     if endpoint.ip().is_unspecified() { Err(StartError::Wildcard(endpoint)) } else { Ok(endpoint) }
 }
 
-fn describe(address: SiloAddress, options: &SiloOptions, gateway: Option<SocketAddr>) -> SiloEntry {
-    let host = host_name();
-    let name = options.name.clone().unwrap_or_else(|| format!("{host}:{}", address.port()));
-    let role = std::env::current_exe()
-        .ok()
-        .and_then(|exe| exe.file_stem().map(|s| s.to_string_lossy().into_owned()))
-        .unwrap_or_default();
-    let mut entry = SiloEntry::new(address, SiloStatus::Created, clock::wall());
-    entry.proxy_port = gateway.map_or(0, |g| g.port());
-    entry.host_name = host.as_str().into();
-    entry.instance_name = name.as_str().into();
-    entry.role_name = role.as_str().into();
-    entry
-}
-
-/// The host's name as the operating system tells it without a library: for people only.
-fn host_name() -> String {
-    std::env::var("HOSTNAME")
-        .ok()
-        .or_else(|| std::fs::read_to_string("/etc/hostname").ok())
-        .map(|name| name.trim().to_owned())
-        .filter(|name| !name.is_empty())
-        .unwrap_or_else(|| "localhost".to_owned())
-}
-
 fn make_core(
     address: SiloAddress,
     options: SiloOptions,
@@ -368,6 +366,7 @@ fn make_core(
         limits: options.limits.clone(),
         budget: Arc::new(Budget::new(options.limits.silo_calls_in_flight_max)),
         timeout: options.connect_timeout,
+        options: options.digest(),
     };
     SiloCore {
         address,
@@ -433,6 +432,9 @@ async fn run_membership(
     tracing::error!(me = %core.address, %reason, "this silo ends");
     match hook {
         Some(hook) => hook(reason),
+        None if reason == TerminateReason::TableWentBack => {
+            std::process::exit(crate::EXIT_CODE_TABLE_WENT_BACK)
+        }
         None => std::process::exit(crate::EXIT_CODE_TERMINATED),
     }
 }

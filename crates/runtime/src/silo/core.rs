@@ -111,8 +111,8 @@ impl SiloCore {
     }
 
     pub(crate) fn set_fence(&self, on: bool) {
-        if on {
-            tracing::warn!(me = %self.address, "heard from nobody for too long: running no turns");
+        if on && !self.fence.is_shut() {
+            tracing::warn!(me = %self.address, "nobody confirms that this silo is alive: running no turns");
         }
         self.fence.set_closed(on);
     }
@@ -222,7 +222,7 @@ impl SiloCore {
 
     /// How this silo introduces itself when it only asks who is there.
     pub(crate) fn probe_greeting(&self) -> Greeting {
-        Greeting { me: PeerKind::Probe(self.address), ..self.pool.greeting().clone() }
+        Greeting { me: PeerKind::Probe(self.address), options: 0, ..self.pool.greeting().clone() }
     }
 
     /// Finds a grain: on this silo, where it was last seen, where the directory says, or where placement puts it.

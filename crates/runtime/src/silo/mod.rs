@@ -4,6 +4,7 @@ mod builder;
 mod core;
 mod fence;
 mod gateway;
+mod identity;
 mod lifecycle;
 mod outbox;
 

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::future::Future;
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use emmer_core::Timestamp;
 use emmer_store::examine::Examination;
@@ -114,6 +115,10 @@ impl<B: Backend> KeyValue<B> {
 impl<B: Backend> SystemStore for KeyValue<B> {
     fn describe(&self) -> String {
         self.backend.name().to_owned()
+    }
+
+    fn request_timeout(&self) -> Option<Duration> {
+        Some(self.backend.timeout())
     }
 
     fn ensure_tables<'a>(&'a self, tables: &'a [&'static TableDecl]) -> BoxFuture<'a, Result<()>> {

@@ -233,6 +233,10 @@ impl<D: Driver> SystemStore for Relational<D> {
         self.name.clone()
     }
 
+    fn request_timeout(&self) -> Option<Duration> {
+        Some(self.driver.limits().timeout)
+    }
+
     fn ensure_tables<'a>(&'a self, tables: &'a [&'static TableDecl]) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let names: Vec<&str> = tables.iter().map(|decl| decl.name).collect();

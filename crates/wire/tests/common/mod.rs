@@ -131,7 +131,8 @@ fn handshakes() -> Vec<(&'static str, Message)> {
     let (here, there) = (silo("10.0.0.1:11111:1795265085000000"), silo("10.0.0.2:11111:1795265085000001"));
     let hello = |peer| {
         let cluster = ClusterId::new("prod").unwrap();
-        Message::Hello(Hello::new(cluster, peer, Some(there), LIMITS))
+        let options = if matches!(peer, PeerKind::Silo(_)) { 0x1817_1615_1413_1211 } else { 0 };
+        Message::Hello(Hello { options, ..Hello::new(cluster, peer, Some(there), LIMITS) })
     };
     let client = Hello {
         version_min: 1,
@@ -141,8 +142,14 @@ fn handshakes() -> Vec<(&'static str, Message)> {
         expects: None,
         codec: 1,
         limits: ConnectionLimits { calls_in_flight_max: 1, frame_bytes_max: 2, credit_bytes: 3 },
+        options: 0,
     };
-    let welcome = Welcome { version: 1, silo: silo("[2001:db8::7]:30000:7"), limits: LIMITS };
+    let welcome = Welcome {
+        version: 1,
+        silo: silo("[2001:db8::7]:30000:7"),
+        limits: LIMITS,
+        options: 0x1817_1615_1413_1211,
+    };
     let refuse = Refuse {
         code: RefuseCode::WrongSilo,
         silo: Some(there),

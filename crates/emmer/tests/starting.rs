@@ -1,0 +1,47 @@
+//! What a silo looks at before it joins.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+mod common;
+
+use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
+
+use common::held::HeldStore;
+use emmer::prelude::*;
+use emmer::store::SiloTable;
+use emmer::{SiloAddress, SiloEntry, SiloStatus, StartError, Timestamp};
+
+/// An address that nobody listens on.
+fn free_address() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// As when the wall clock was set back by an hour between two incarnations.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silo_starts_after_a_predecessor_from_the_future() {
+    for status in [SiloStatus::Dead, SiloStatus::Active, SiloStatus::Joining] {
+        let (store, endpoint) = (common::store(), free_address());
+        let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+        let later = now + Duration::from_secs(3_600);
+        let before = SiloAddress::new(endpoint, u64::try_from(later.as_micros()).unwrap());
+        let started = Timestamp::from_millis(i64::try_from(later.as_millis()).unwrap());
+        let table = SiloTable::new(store.clone(), ClusterId::new("dev").unwrap());
+        table.ensure().await.unwrap();
+        let (base, _) = table.read_all().await.unwrap();
+        table.commit(&base, vec![SiloEntry::new(before, status, started)], Vec::new()).await.unwrap();
+        let silo = Silo::builder().store(store).listen(endpoint).on_terminate(|_| {}).start().await.unwrap();
+        assert!(silo.address().epoch() > before.epoch(), "{status}: {} after {before}", silo.address());
+        assert_eq!(silo.view().status_of(&silo.address()), Some(SiloStatus::Active));
+        assert_eq!(silo.view().status_of(&before), Some(SiloStatus::Dead));
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_is_more_patient_than_membership_is_refused() {
+    let store = HeldStore::patient(&common::store(), secs(11));
+    let refused = Silo::builder().store(store).on_terminate(|_| {}).start().await.unwrap_err();
+    assert!(matches!(refused, StartError::StorePatience { .. }), "{refused}");
+    for word in ["11s", "timeout_ms", "10s", "table_timeout"] {
+        assert!(refused.to_string().contains(word), "{refused}");
+    }
+}

@@ -1,0 +1,83 @@
+//! Who a silo is: its incarnation, and what its row says about it.
+
+use std::net::SocketAddr;
+
+use emmer_core::{SiloAddress, SiloEntry, SiloStatus};
+
+use crate::clock;
+use crate::options::SiloOptions;
+
+/// The identity of a silo that starts at `endpoint` when the clock says `now`, in a table of these rows. Its epoch is later
+/// than every one that the table knows of this endpoint: a wall clock that was set back must not make a silo find its own
+/// successor.
+pub(super) fn next(endpoint: SocketAddr, now: u64, rows: &[SiloEntry]) -> SiloAddress {
+    let here = SiloAddress::new(endpoint, now);
+    let known = rows.iter().map(|row| row.address).filter(|other| other.same_endpoint(&here));
+    let after = known.map(|other| other.epoch().saturating_add(1)).max();
+    SiloAddress::new(endpoint, after.map_or(now, |after| now.max(after)))
+}
+
+/// The row of a silo that starts now.
+pub(super) fn row(address: SiloAddress, options: &SiloOptions, gateway: Option<SocketAddr>) -> SiloEntry {
+    let host = host_name();
+    let name = options.name.clone().unwrap_or_else(|| format!("{host}:{}", address.port()));
+    let role = std::env::current_exe()
+        .ok()
+        .and_then(|exe| exe.file_stem().map(|s| s.to_string_lossy().into_owned()))
+        .unwrap_or_default();
+    let mut entry = SiloEntry::new(address, SiloStatus::Created, clock::wall());
+    entry.proxy_port = gateway.map_or(0, |g| g.port());
+    entry.host_name = host.as_str().into();
+    entry.instance_name = name.as_str().into();
+    entry.role_name = role.as_str().into();
+    entry
+}
+
+/// The name that the kernel has for this host (for this container, where it has one of its own). Never the environment's:
+/// two rows with one name and one `ip:port` are taken for two processes of one host.
+#[cfg(target_os = "linux")]
+fn host_name() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().trim().to_owned();
+    if name.is_empty() { "localhost".to_owned() } else { name }
+}
+
+/// The host's name as the environment tells it.
+#[cfg(not(target_os = "linux"))]
+fn host_name() -> String {
+    let named = ["HOSTNAME", "COMPUTERNAME"].into_iter().filter_map(|key| std::env::var(key).ok());
+    let mut named = named.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty());
+    named.next().unwrap_or_else(|| "localhost".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use emmer_core::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn epochs_never_repeat_or_go_back_on_one_endpoint() {
+        let row =
+            |text: &str, status| SiloEntry::new(text.parse().unwrap(), status, Timestamp::from_millis(0));
+        let rows = [
+            row("10.0.0.1:1:500", SiloStatus::Dead),
+            row("10.0.0.1:1:400", SiloStatus::Active),
+            row("10.0.0.1:2:900", SiloStatus::Active),
+            row("10.0.0.2:1:900", SiloStatus::Dead),
+        ];
+        let endpoint = "10.0.0.1:1".parse().unwrap();
+        for (now, epoch) in [(1_000, 1_000), (501, 501), (500, 501), (3, 501)] {
+            assert_eq!(next(endpoint, now, &rows), SiloAddress::new(endpoint, epoch), "at {now}");
+        }
+        assert_eq!(next(endpoint, 3, &[]).epoch(), 3);
+    }
+
+    #[test]
+    fn a_row_always_names_its_host() {
+        let address = SiloAddress::new("10.0.0.1:1".parse().unwrap(), 1);
+        let entry = row(address, &SiloOptions::default(), None);
+        assert!(!entry.host_name.is_empty());
+        #[cfg(target_os = "linux")]
+        assert_eq!(&*entry.host_name, std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap().trim());
+    }
+}
