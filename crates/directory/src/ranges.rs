@@ -57,6 +57,26 @@ impl RangeSet {
         self.intervals.iter().map(|(lo, hi)| RingRange { after: lo.wrapping_sub(1), through: *hi }).collect()
     }
 
+    /// The set cut at the points of `ring`, in order, each piece with its owner there.
+    pub(crate) fn split(&self, ring: &Ring) -> Vec<((u64, u64), SiloAddress)> {
+        let points = ring.points();
+        let mut pieces = Vec::with_capacity(self.intervals.len());
+        let Some((_, first)) = points.first() else { return pieces };
+        for (lo, hi) in &self.intervals {
+            let mut at = *lo;
+            loop {
+                let next = points.get(points.partition_point(|(point, _)| *point < at));
+                let (end, owner) = next.map_or((*hi, *first), |(point, owner)| (*point.min(hi), *owner));
+                pieces.push(((at, end), owner));
+                if end == *hi {
+                    break;
+                }
+                at = end + 1;
+            }
+        }
+        pieces
+    }
+
     fn from_intervals(mut intervals: Vec<(u64, u64)>) -> Self {
         intervals.sort_unstable();
         let mut merged: Vec<(u64, u64)> = Vec::with_capacity(intervals.len());
@@ -160,6 +180,18 @@ mod tests {
             let owners: Vec<_> = (0..6).filter(|i| owned[*i].contains(hash)).map(|i| silos[i]).collect();
             assert_eq!(owners, [ring.owner(hash).unwrap()], "{hash:x}");
         }
+    }
+
+    #[test]
+    fn pieces_cover_the_set_and_have_the_rings_owners() {
+        let ring = Ring::with_points(silos(6), 0, 8);
+        let set = RangeSet::from_intervals(vec![(0, 1 << 40), (1 << 62, 3 << 62), (u64::MAX, u64::MAX)]);
+        let pieces = set.split(&ring);
+        assert_eq!(RangeSet::from_intervals(pieces.iter().map(|(piece, _)| *piece).collect()), set);
+        for ((lo, hi), owner) in pieces {
+            assert_eq!((ring.owner(lo), ring.owner(hi)), (Some(owner), Some(owner)));
+        }
+        assert!(set.split(&Ring::default()).is_empty());
     }
 
     #[test]
