@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use emmer_core::ring::Ring;
 use emmer_core::{GrainId, Instant, SiloAddress, SiloStatus};
 
 use crate::answering::Question;
@@ -57,17 +56,21 @@ pub(crate) struct Early {
 }
 
 impl Directory {
-    /// What the installed view takes from the dead, given the one before.
-    pub(crate) fn loss(&self, ring: &Ring, silos: &BTreeMap<SiloAddress, SiloStatus>) -> Option<Loss> {
-        let was_owner = |status: &SiloStatus| *status == SiloStatus::Active;
-        let dead: Vec<_> = silos
-            .iter()
-            .filter(|(silo, s)| was_owner(s) && !self.is_host(silo))
-            .map(|(silo, _)| *silo)
-            .collect();
-        let collector = self.ring.owner(dead.first()?.stable_hash(0))?;
-        let ranges =
-            dead.iter().fold(RangeSet::default(), |all, silo| all.union(&RangeSet::owned(ring, *silo)));
+    /// Which owners of the view before are Dead in this one, and what they had. The ring is still the old one.
+    pub(crate) fn lost_to_death(
+        &self,
+        before: &BTreeMap<SiloAddress, SiloStatus>,
+    ) -> Vec<(SiloAddress, RangeSet)> {
+        let owners = before.iter().filter(|(_, status)| **status == SiloStatus::Active);
+        let dead = owners.map(|(silo, _)| *silo).filter(|silo| !self.is_host(silo));
+        dead.map(|silo| (silo, RangeSet::owned(&self.ring, silo))).collect()
+    }
+
+    /// Who collects what these had, by the ring of the installed view.
+    pub(crate) fn loss(&self, lost: &[(SiloAddress, RangeSet)]) -> Option<Loss> {
+        let (first, _) = lost.first()?;
+        let collector = self.ring.owner(first.stable_hash(0))?;
+        let ranges = lost.iter().fold(RangeSet::default(), |all, (_, ranges)| all.union(ranges));
         Some(Loss { collector, ranges })
     }
 

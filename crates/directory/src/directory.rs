@@ -62,10 +62,9 @@ impl Directory {
     pub fn new(me: SiloAddress, config: Config, _now: Instant) -> Self {
         Self {
             me,
-            config,
             version: 0,
             silos: BTreeMap::new(),
-            ring: Ring::default(),
+            ring: Ring::with_points([], 0, config.points_per_silo),
             closed: false,
             owned: RangeSet::default(),
             entries: Entries::default(),
@@ -81,6 +80,7 @@ impl Directory {
             timers: BTreeSet::new(),
             effects: VecDeque::new(),
             last_number: 0,
+            config,
         }
     }
 

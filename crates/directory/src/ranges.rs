@@ -14,25 +14,7 @@ pub struct RangeSet {
 impl RangeSet {
     /// What `silo` owns on `ring`; empty when it is not on it.
     pub fn owned(ring: &Ring, silo: SiloAddress) -> Self {
-        let mut intervals = Vec::new();
-        let mut before: Option<u64> = None;
-        for (point, at) in ring.points() {
-            // Of two silos at one and the same point the first owns the range, as `Ring::owner` says.
-            if before == Some(*point) {
-                continue;
-            }
-            if *at == silo {
-                intervals.push((before.map_or(0, |b| b + 1), *point));
-            }
-            before = Some(*point);
-        }
-        // Behind the last point the ring goes on to the first.
-        if ring.points().first().is_some_and(|(_, first)| *first == silo)
-            && let Some(start) = before.and_then(|b| b.checked_add(1))
-        {
-            intervals.push((start, u64::MAX));
-        }
-        Self::from_intervals(intervals)
+        Self::from_ring_ranges(&ring.ranges_of(silo))
     }
 
     /// The union of `ranges`.
@@ -59,14 +41,13 @@ impl RangeSet {
 
     /// The set cut at the points of `ring`, in order, each piece with its owner there.
     pub(crate) fn split(&self, ring: &Ring) -> Vec<((u64, u64), SiloAddress)> {
-        let points = ring.points();
         let mut pieces = Vec::with_capacity(self.intervals.len());
-        let Some((_, first)) = points.first() else { return pieces };
+        let Some(first) = ring.owner(u64::MAX) else { return pieces };
         for (lo, hi) in &self.intervals {
             let mut at = *lo;
             loop {
-                let next = points.get(points.partition_point(|(point, _)| *point < at));
-                let (end, owner) = next.map_or((*hi, *first), |(point, owner)| (*point.min(hi), *owner));
+                let next = ring.point_from(at);
+                let (end, owner) = next.map_or((*hi, first), |(point, owner)| (point.min(*hi), owner));
                 pieces.push(((at, end), owner));
                 if end == *hi {
                     break;
@@ -173,7 +154,7 @@ mod tests {
         let ring = Ring::with_points(silos.iter().copied(), 0, 8);
         let owned: Vec<_> = silos.iter().map(|s| RangeSet::owned(&ring, *s)).collect();
         let mut rng = SeededRng::new(1);
-        let edges = ring.points().iter().flat_map(|(p, _)| [*p, p.wrapping_add(1), p.wrapping_sub(1)]);
+        let edges = ring.points().flat_map(|(p, _)| [p, p.wrapping_add(1), p.wrapping_sub(1)]);
         let mut hashes: Vec<u64> = (0..2000).map(|_| rng.bits()).chain(edges).collect();
         hashes.extend([0, u64::MAX]);
         for hash in hashes {

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use emmer_core::ring::Ring;
 use emmer_core::{GrainId, Instant, SiloAddress, SiloStatus};
 
 use crate::answering::Question;
@@ -60,13 +59,12 @@ impl Directory {
             Some(status) => *status == SiloStatus::Dead,
             None => was_member,
         };
-        let active = self.silos.iter().filter(|(_, s)| **s == SiloStatus::Active).map(|(silo, _)| *silo);
-        let ring = Ring::with_points(active, 0, self.config.points_per_silo);
-        let old_ring = std::mem::replace(&mut self.ring, ring);
         if gone {
             self.close();
             return;
         }
+        let died = if contiguous { self.lost_to_death(&old_silos) } else { Vec::new() };
+        self.change_ring(&old_silos);
         self.note_fading(now, fading);
         let before = std::mem::replace(&mut self.owned, RangeSet::owned(&self.ring, self.me));
         let mut gained = self.owned.subtract(&before);
@@ -81,7 +79,7 @@ impl Directory {
         self.keep_entries(kept.as_ref());
         self.keep_collections();
         self.keep_streams();
-        let loss = contiguous.then(|| self.loss(&old_ring, &old_silos)).flatten();
+        let loss = self.loss(&died);
         if let Some(loss) = &loss {
             self.start_recovery(now, gained.intersect(&loss.ranges), Some(loss.collector));
             gained = gained.subtract(&loss.ranges);
@@ -95,6 +93,15 @@ impl Directory {
         self.take_early(now);
         self.finish_collections(now);
         self.finish_recoveries(now);
+    }
+
+    /// The ring follows the silos that became Active, or are not any more.
+    fn change_ring(&mut self, before: &BTreeMap<SiloAddress, SiloStatus>) {
+        let new = |old: &BTreeMap<_, _>, now: &BTreeMap<SiloAddress, SiloStatus>| -> Vec<SiloAddress> {
+            let active = now.iter().filter(|(_, status)| **status == SiloStatus::Active);
+            active.map(|(silo, _)| *silo).filter(|silo| old.get(silo) != Some(&SiloStatus::Active)).collect()
+        };
+        self.ring.change(&new(&self.silos, before), &new(before, &self.silos));
     }
 
     fn close(&mut self) {
