@@ -9,10 +9,10 @@ use emmer_sim::store::StoreModel;
 use emmer_sim::{Fault, Profile, Scenario, VirtualTime};
 
 /// A situation: its name, and the scenario of a seed.
-pub type Focus = (&'static str, fn(u64) -> Scenario);
+pub(crate) type Focus = (&'static str, fn(u64) -> Scenario);
 
 /// Every situation.
-pub const ALL: [Focus; 8] = [
+pub(crate) const ALL: [Focus; 8] = [
     ("cut", cut),
     ("takeover", takeover),
     ("votes", votes),

@@ -119,7 +119,7 @@ impl World {
         while let Some(Some(effect)) = self.with_directory(number, |directory, _| directory.poll_effect()) {
             match effect {
                 Effect::Send { to, message } => {
-                    self.send_packet(number, &to, Packet::Directory(Box::new(message)))
+                    self.send_packet(number, &to, Packet::Directory(Box::new(message)));
                 }
                 Effect::Complete { token, outcome } => self.completed(number, token, outcome),
                 Effect::ReportLocal { report, ranges } => {
