@@ -137,7 +137,7 @@ impl Membership {
         // A silo that leaves is not counted any more, perhaps before it hears of it.
         let leaving = usize::from(self.leaving != Leave::No);
         let active = self.view.active_count().saturating_sub(leaving);
-        let votes = if touched { self.votes_among(active) } else { 1 };
+        let votes = if touched { self.votes_among(active).min(times.len().max(1)) } else { 1 };
         let votes = votes.saturating_sub(self.standing_votes(now));
         let enough = (times.len() + 1).saturating_sub(votes).max(1);
         if let Some(confirmed) = times.get(enough - 1).filter(|at| **at > self.fence.by_monitors) {

@@ -8,6 +8,7 @@ use crate::api::{ConnectionEvent, DialId, DialOutcome, Effect};
 use crate::fading::lapse;
 use crate::intent::{Evidence, Intent, Key};
 use crate::membership::Membership;
+use crate::monitor::monitors_of;
 use crate::view::View;
 use crate::writer::Draft;
 
@@ -281,7 +282,10 @@ impl Membership {
     pub(crate) fn votes_required(&self, now: Now, target: &SiloAddress, is_gone: bool) -> usize {
         if !self.config.fence_timeout.is_zero() && !self.is_stale(target) {
             let lately = if is_gone || now.mono >= self.quorum.until { 0 } else { self.quorum.active };
-            return self.votes_among(self.view.active_count().max(lately));
+            // Where silos probe few others, one may have fewer monitors than a death takes votes: then all of them are enough.
+            let config = &self.config;
+            let monitors = monitors_of(&self.view, target, config.num_probe_rings, config.num_probed_silos);
+            return self.votes_among(self.view.active_count().max(lately)).min(monitors.len().max(1));
         }
         let half = self.live_active_count().div_ceil(2);
         (self.config.num_votes_for_death_declaration as usize).min(half.max(1))
