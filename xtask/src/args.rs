@@ -26,7 +26,7 @@ pub(crate) enum Task {
 pub(crate) struct Options {
     /// As the build machine does: the lock file is binding and cargo-deny is installed when it is missing.
     pub(crate) ci: bool,
-    /// Leave out what is slow to compile: clippy, doc, deny, guard.
+    /// Leave out what is slow to compile: clippy, mutants, doc, deny, guard.
     pub(crate) quick: bool,
     /// Only these steps; all when empty.
     pub(crate) only: Vec<String>,
@@ -39,16 +39,16 @@ pub(crate) struct Options {
 }
 
 /// The steps of `test`, in the order they run.
-pub(crate) const STEPS: &[&str] = &["fmt", "tidy", "clippy", "test", "doc", "deny", "guard"];
+pub(crate) const STEPS: &[&str] = &["fmt", "tidy", "clippy", "test", "mutants", "doc", "deny", "guard"];
 
 /// What `help` prints.
 pub(crate) const HELP: &str = "\
 Project tasks. Usage: cargo xtask TASK [OPTIONS]
 
   test     run every check and every test, and print a table of what ran
-             --quick        leave out clippy, doc, deny and guard
-             --only A,B     run these steps only: fmt, tidy, clippy, test, doc, deny,
-                            guard
+             --quick        leave out clippy, mutants, doc, deny and guard
+             --only A,B     run these steps only: fmt, tidy, clippy, test, mutants,
+                            doc, deny, guard
              --package NAME compile and test this package only (may be given more than once)
              --advisories   let deny fetch and check the advisory database too
              --store NAME   everything for one system store, against its real server: its tests,
@@ -66,6 +66,7 @@ Project tasks. Usage: cargo xtask TASK [OPTIONS]
   mutants  put small bugs into the protocol's sources (in a copy) and see whether the simulator or a unit
            test finds each; a survivor without an explanation is a failure (docs/mutants.md)
              --only NAME    those whose name begins so (may be given more than once)
+             --skip NAME    all but those
              --smoke        the small set that `test` runs
              --generated N  draw N mechanical ones (60), by --seed S (1)
              --cpu SECS     CPU time of the swarm for each (60)
@@ -122,6 +123,7 @@ fn mutants_task(args: &[String]) -> Result<mutants::Options, String> {
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--only" => options.only.push(args.next().ok_or("`--only` needs a name")?.to_owned()),
+            "--skip" => options.skip.push(args.next().ok_or("`--skip` needs a name")?.to_owned()),
             "--smoke" => options.smoke = true,
             "--generated" => options.generated = number(arg, args.next())?,
             "--seed" => options.seed = number(arg, args.next())?,

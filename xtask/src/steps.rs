@@ -60,7 +60,7 @@ fn left_out(options: &Options, step: &str) -> Option<String> {
     if !options.only.is_empty() && !options.only.iter().any(|name| name == step) {
         return Some("not asked for (--only)".to_owned());
     }
-    (options.quick && ["clippy", "doc", "deny", "guard"].contains(&step))
+    (options.quick && ["clippy", "mutants", "doc", "deny", "guard"].contains(&step))
         .then(|| "left out by --quick".to_owned())
 }
 
@@ -74,6 +74,7 @@ fn run_step(context: &Context, step: &str) -> Result<Vec<Row>, String> {
         "tidy" => Ok(vec![tidy_step()]),
         "clippy" => clippy(context),
         "test" => tests(context),
+        "mutants" => mutants(context),
         "doc" => {
             let mut command = cargo(context, "doc", &["--no-deps", "--keep-going"]);
             command.env("RUSTDOCFLAGS", "-D warnings");
@@ -100,6 +101,18 @@ fn clippy(context: &Context) -> Result<Vec<Row>, String> {
         rows.extend(check(context, "clippy all stores", command)?);
     }
     Ok(rows)
+}
+
+/// The small set of mutants, each of which the swarm has to find. They are compiled in a copy of the workspace.
+fn mutants(context: &Context) -> Result<Vec<Row>, String> {
+    if !context.options.packages.is_empty() {
+        let why = "only with the whole workspace".to_owned();
+        return Ok(vec![Row::check("mutants", Verdict::Skipped(why), Duration::ZERO)]);
+    }
+    let program = std::env::current_exe().map_err(|e| format!("this program's own path: {e}"))?;
+    let mut command = Command::new(program);
+    command.args(["mutants", "--smoke"]).current_dir(&context.root);
+    check(context, "mutants", command)
 }
 
 /// What is compiled with; a missing component is named here instead of failing three times below.

@@ -20,9 +20,9 @@ use std::time::Duration;
 use emmer_core::{Instant, Now, SiloAddress, SiloStatus};
 
 use crate::api::Effect;
+use crate::leave::Leave;
 use crate::membership::Membership;
 use crate::monitor::monitors_to_be;
-use crate::planted::Bug;
 use crate::timers::Timer;
 
 /// The state of the fence.
@@ -113,7 +113,6 @@ impl Membership {
         if misses > 0 || echo == Instant::ZERO || echo > now.mono {
             return;
         }
-        let echo = if self.has(Bug::FenceTrustsOldEchoes) { now.mono } else { echo };
         let Some(heard) = self.fence.heard.get_mut(from) else { return };
         *heard = (*heard).max(echo);
         self.confirm_by_monitors(now);
@@ -135,7 +134,10 @@ impl Membership {
         let fresh = self.touch_lasts();
         let touched = self.table.touched.is_some_and(|at| now.mono.saturating_since(at) < fresh)
             && self.table.stale_until.is_none_or(|until| now.mono >= until);
-        let votes = if touched { self.votes_in_full() } else { 1 };
+        // A silo that leaves is not counted any more, perhaps before it hears of it.
+        let leaving = usize::from(self.leaving != Leave::No);
+        let active = self.view.active_count().saturating_sub(leaving);
+        let votes = if touched { self.votes_among(active) } else { 1 };
         let votes = votes.saturating_sub(self.standing_votes(now));
         let enough = (times.len() + 1).saturating_sub(votes).max(1);
         if let Some(confirmed) = times.get(enough - 1).filter(|at| **at > self.fence.by_monitors) {
@@ -176,9 +178,6 @@ impl Membership {
 
     /// When the fence closes without a further confirmation; none when it does not apply.
     pub(crate) fn fence_closes_at(&self) -> Option<Instant> {
-        if self.has(Bug::FenceIgnored) {
-            return None;
-        }
         if self.fence.shut {
             return Some(Instant::ZERO);
         }

@@ -25,6 +25,7 @@ use crate::peer::Peer;
 use crate::reach::Reaching;
 use crate::stale::Staleness;
 use crate::supersede::Evictions;
+use crate::suspicion::Quorum;
 use crate::table::TableLane;
 use crate::timers::{Timer, Timers};
 use crate::view::View;
@@ -87,6 +88,7 @@ pub struct Membership {
     pub(crate) health: Health,
     pub(crate) fence: Fence,
     pub(crate) fading: Fading,
+    pub(crate) quorum: Quorum,
     pub(crate) cleaning: Cleaning,
     pub(crate) next_seq: u64,
     pub(crate) next_dial: u64,
@@ -96,8 +98,6 @@ pub struct Membership {
     pub(crate) last_wall: Timestamp,
     next_probe: Option<Instant>,
     done: bool,
-    #[cfg(feature = "planted-bugs")]
-    pub(crate) planted: Option<crate::planted::Bug>,
 }
 
 /// How far before the start time the initial IAmAliveTime lies at most.
@@ -149,6 +149,7 @@ impl Membership {
             health: Health::default(),
             fence: Fence::default(),
             fading: Fading::default(),
+            quorum: Quorum::default(),
             cleaning: Cleaning::default(),
             next_seq: 0,
             next_dial: 0,
@@ -156,8 +157,6 @@ impl Membership {
             last_wall: now.wall,
             next_probe: None,
             done: false,
-            #[cfg(feature = "planted-bugs")]
-            planted: None,
         })
     }
 

@@ -2,16 +2,25 @@
 
 use std::time::Duration;
 
-use emmer_core::{Instant, Now, SiloAddress, SiloStatus, Timestamp, Vote};
+use emmer_core::{Instant, Now, SiloAddress, SiloStatus, Vote};
 
 use crate::api::{ConnectionEvent, DialId, DialOutcome, Effect};
+use crate::fading::lapse;
 use crate::intent::{Evidence, Intent, Key};
 use crate::membership::Membership;
-use crate::planted::Bug;
+use crate::view::View;
 use crate::writer::Draft;
 
 /// Up to how many Active silos the table may stand in for a third silo as the witness.
 const TABLE_WITNESS_SILOS_MAX: usize = 3;
+
+/// How many silos were Active lately.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Quorum {
+    active: usize,
+    /// Until when that number counts.
+    pub(crate) until: Instant,
+}
 
 impl Membership {
     /// Votes, if there is evidence enough: the process is gone, or the suspect has been silent for the whole patience and nothing speaks
@@ -39,11 +48,10 @@ impl Membership {
     /// Wishes for a vote, unless the row already shows a young one.
     pub(crate) fn vote(&mut self, now: Now, target: SiloAddress, evidence: Evidence) {
         let voter = self.me.address;
-        let renew_after = self.config.death_vote_expiration_timeout / 3;
+        let window = self.config.vote_window();
         let voted = self.view.get(&target).is_some_and(|row| {
-            let off = |at: Timestamp| now.wall.saturating_since(at).max(at.saturating_since(now.wall));
             let told = |v: &Vote| v.gone || evidence != Evidence::Gone;
-            row.votes.iter().any(|v| v.voter == voter && off(v.at) < renew_after && told(v))
+            row.votes.iter().any(|v| v.voter == voter && window.is_young(now.wall, v.at) && told(v))
         });
         let doubt = self.config.vote_hold + self.config.table_timeout;
         self.doubts.insert(target, now.mono + doubt);
@@ -59,9 +67,6 @@ impl Membership {
 
     /// The suspect answered.
     pub(crate) fn withdraw(&mut self, target: &SiloAddress) {
-        if self.has(Bug::OldEvidence) && self.table.down {
-            return;
-        }
         let Some(peer) = self.peers.get_mut(target).filter(|peer| !peer.stuck) else { return };
         if std::mem::take(&mut peer.suspected) {
             self.counters.suspicions_withdrawn += 1;
@@ -88,8 +93,7 @@ impl Membership {
     /// end of the window no vote counts any more.
     pub(crate) fn press_doubt(&mut self, now: Now, silo: &SiloAddress) {
         let Some(until) = self.doubts.get(silo).copied().filter(|until| now.mono >= *until) else { return };
-        let window = self.config.death_vote_expiration_timeout;
-        if now.mono >= until + window + window / 2 {
+        if now.mono >= until + self.config.vote_window().longest() {
             self.doubts.remove(silo);
         } else {
             self.table.want_version = true;
@@ -98,8 +102,7 @@ impl Membership {
 
     /// Whether a vote in the table may still count for some writer's clock.
     pub(crate) fn may_still_count(&self, now: Now, vote: &Vote) -> bool {
-        let window = self.config.death_vote_expiration_timeout;
-        now.wall.saturating_since(vote.at) < window + window / 2
+        self.config.vote_window().may_still_count(now.wall, vote.at)
     }
 
     /// Whether application bytes from the suspect speak against a vote.
@@ -232,22 +235,17 @@ impl Membership {
     /// declared dead by the same commit (invariant I6).
     pub(crate) fn may_vote(&self, draft: &Draft, voter: &SiloAddress) -> bool {
         self.drafted(draft, voter).is_some_and(|row| row.status == SiloStatus::Active)
-            || self.has(Bug::AnybodyVotes)
     }
 
     /// The votes that count: fresh in a window that ends at the latest time any clock involved shows, so that every
     /// silo counts alike whatever its own clock says; each voter once.
     pub(crate) fn valid_votes(&self, now: Now, draft: &Draft, votes: &[Vote]) -> Vec<Vote> {
-        let window = self.config.death_vote_expiration_timeout;
+        let window = self.config.vote_window();
         let end = votes.iter().map(|v| v.at).fold(now.wall, std::cmp::max);
         let mut counted: Vec<Vote> = Vec::new();
         for vote in votes {
-            let mut fresh = end.saturating_since(vote.at) < window || self.has(Bug::VoteExpiryIgnored);
-            if self.has(Bug::ClockJumpExpiresVotes) {
-                let off = now.wall.saturating_since(vote.at).max(vote.at.saturating_since(now.wall));
-                fresh = off < window;
-            }
-            let once = counted.iter().all(|v| v.voter != vote.voter) || self.has(Bug::VoterCountedTwice);
+            let fresh = window.counts(end, vote.at);
+            let once = counted.iter().all(|v| v.voter != vote.voter);
             if fresh && once && self.may_vote(draft, &vote.voter) {
                 counted.push(*vote);
             }
@@ -255,22 +253,35 @@ impl Membership {
         counted
     }
 
-    /// How many votes make a silo Dead whose row is fresh: the configured number, or in small clusters half of the
-    /// Active silos, rounded up.
-    pub(crate) fn votes_in_full(&self) -> usize {
-        if self.has(Bug::OneVoteKills) {
-            return 1;
+    /// How many votes make a silo Dead whose row is fresh, where `active` silos are Active: the configured number, or in small clusters
+    /// half of them, rounded up.
+    pub(crate) fn votes_among(&self, active: usize) -> usize {
+        (self.config.num_votes_for_death_declaration as usize).min(active.div_ceil(2).max(1))
+    }
+
+    /// The view in force followed `before`; `next`: no view lies between the two.
+    ///
+    /// A silo may have been confirmed by monitors that are gone now, when its death took more votes. So a smaller number of Active
+    /// silos counts only when such a confirmation is over.
+    pub(crate) fn quorum_view_changed(&mut self, now: Now, before: &View, next: bool) {
+        let was = if next { before.active_count() } else { usize::MAX };
+        if was > self.view.active_count() && !self.config.fence_timeout.is_zero() {
+            let still = if now.mono < self.quorum.until { self.quorum.active } else { 0 };
+            let until = now.mono + lapse(self.config.fence_timeout);
+            self.quorum = Quorum { active: was.max(still), until };
         }
-        let half = self.view.active_count().div_ceil(2);
-        (self.config.num_votes_for_death_declaration as usize).min(half.max(1))
     }
 
     /// How many votes make `target` Dead. Active silos that are stale are not counted among those of whom half must
     /// vote: always in the original, and with the fence only against a target that is stale itself. A silo that
     /// touches its row can then rely on how many votes its death takes (see the fence).
-    pub(crate) fn votes_required(&self, target: &SiloAddress) -> usize {
+    ///
+    /// Against a process that is known to be gone those who are Active now are enough; against one that is silent, those who were
+    /// lately (see [`quorum_view_changed`](Self::quorum_view_changed)).
+    pub(crate) fn votes_required(&self, now: Now, target: &SiloAddress, is_gone: bool) -> usize {
         if !self.config.fence_timeout.is_zero() && !self.is_stale(target) {
-            return self.votes_in_full();
+            let lately = if is_gone || now.mono >= self.quorum.until { 0 } else { self.quorum.active };
+            return self.votes_among(self.view.active_count().max(lately));
         }
         let half = self.live_active_count().div_ceil(2);
         (self.config.num_votes_for_death_declaration as usize).min(half.max(1))

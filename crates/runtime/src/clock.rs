@@ -1,4 +1,13 @@
-//! The process's clocks as the runtime uses them: one exact, one coarse and nearly free.
+//! The process's clocks as the runtime uses them: one exact, one coarse and nearly free. Both go on while the process is
+//! stopped, and while the whole machine sleeps.
+//!
+//! On Linux the exact clock is `CLOCK_BOOTTIME`. The kernel has no coarse form of it: the coarse clock is
+//! `CLOCK_MONOTONIC_COARSE`, which stands still while the machine sleeps, plus the time slept so far. Whoever reads it
+//! sees from the coarse wall clock that the machine has slept since: both get the time slept in the same step of the
+//! kernel, so the gap between the two then differs, and the exact clocks are asked. A wall clock that somebody sets
+//! looks the same, and costs one such question.
+//!
+//! Elsewhere both are `std::time::Instant`. On macOS that clock stands still while the machine sleeps.
 
 use std::num::NonZeroU64;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -8,13 +17,16 @@ use emmer_core::{Instant, Now, Timestamp};
 /// How often deadlines are looked at, and so how exact call timeouts are (with the coarse clock's own 1 to 10 ms).
 pub(crate) const COARSE_TICK: Duration = Duration::from_millis(5);
 
-/// How far the coarse clock may lag behind the exact one: ten milliseconds with the slowest kernel tick in use, and
-/// as much again.
-pub(crate) const COARSE_LAG: Duration = Duration::from_millis(20);
+/// How far the coarse clock may lag behind the exact one: ten milliseconds with the slowest kernel tick in use, the
+/// shortest sleep that is noticed, and a little more.
+pub(crate) const COARSE_LAG: Duration = Duration::from_millis(30);
+
+/// A wait for a moment is cut into pieces of this length: timers stand still while the machine sleeps.
+const SLEEP_PIECE: Duration = Duration::from_millis(200);
 
 /// Milliseconds since the clock was made, by the kernel's coarse clock: good enough for deadlines and idle times,
-/// and a few nanoseconds to read. It goes on while the process is stopped, so that whoever wakes up late knows it
-/// before the first turn.
+/// and a few nanoseconds to read. It goes on while the process is stopped and while the machine sleeps, so that whoever
+/// wakes up late knows it before the first turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct CoarseInstant(u64);
 
@@ -85,22 +97,25 @@ impl Due {
 }
 
 /// The clocks of one silo or client.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Clock {
-    start: tokio::time::Instant,
-    coarse_start: u64,
+    /// The exact clock when this one was made, in nanoseconds.
+    start: u64,
+    start_millis: u64,
+    coarse: Coarse,
 }
 
 impl Clock {
     /// A clock that starts now.
     pub(crate) fn new() -> Self {
-        Self { start: tokio::time::Instant::now(), coarse_start: coarse_monotonic() }
+        let start = source::exact_nanos();
+        Self { start, start_millis: start / NANOS_PER_MILLI, coarse: Coarse::new() }
     }
 
     /// The coarse time.
     #[inline]
     pub(crate) fn now(&self) -> CoarseInstant {
-        CoarseInstant(coarse_monotonic().saturating_sub(self.coarse_start))
+        CoarseInstant(self.coarse.millis().saturating_sub(self.start_millis))
     }
 
     /// Both exact clocks, for the state machines.
@@ -110,7 +125,7 @@ impl Clock {
 
     /// The exact monotonic clock.
     pub(crate) fn mono(&self) -> Instant {
-        Instant::from_nanos(u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        Instant::from_nanos(source::exact_nanos().saturating_sub(self.start))
     }
 
     /// The exact clock as a stamp for [`since_stamp`](Self::since_stamp).
@@ -123,41 +138,195 @@ impl Clock {
         Duration::from_nanos(self.mono().as_nanos().saturating_sub(stamp.get()))
     }
 
-    /// The tokio instant of a machine's instant.
-    pub(crate) fn tokio_at(&self, at: Instant) -> tokio::time::Instant {
-        self.start + Duration::from_nanos(at.as_nanos())
-    }
-
     /// Waits until a machine's timeout; for ever when it has none.
     pub(crate) async fn sleep_until(&self, due: Option<Instant>) {
-        match due {
-            Some(due) => tokio::time::sleep_until(self.tokio_at(due)).await,
-            None => std::future::pending().await,
+        let Some(due) = due else { return std::future::pending().await };
+        loop {
+            let left = due.saturating_since(self.mono());
+            if left.is_zero() {
+                return;
+            }
+            tokio::time::sleep(left.min(SLEEP_PIECE)).await;
         }
     }
 
-    /// The tokio instant of a coarse one.
+    /// The tokio instant of a coarse one, as long as the machine does not sleep.
     pub(crate) fn tokio_at_coarse(&self, at: CoarseInstant) -> tokio::time::Instant {
         // Thirty years are for ever, and an instant that is too far away would panic.
-        self.start + Duration::from_millis(at.as_millis().min(1_000_000_000_000))
+        let left = at.left(self.now()).min(Duration::from_secs(1_000_000_000));
+        tokio::time::Instant::now() + left
     }
 }
 
-/// The kernel's monotonic clock as of its last tick, in milliseconds.
+const NANOS_PER_MILLI: u64 = 1_000_000;
+
 #[cfg(target_os = "linux")]
-#[inline]
-fn coarse_monotonic() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
-    // Neither is ever negative.
-    time.tv_sec.cast_unsigned() * 1_000 + time.tv_nsec.cast_unsigned() / 1_000_000
+use self::boot_time as source;
+#[cfg(target_os = "linux")]
+use self::boot_time::Coarse;
+#[cfg(not(target_os = "linux"))]
+use self::portable as source;
+#[cfg(not(target_os = "linux"))]
+use self::portable::Coarse;
+
+/// Linux.
+#[cfg(target_os = "linux")]
+mod boot_time {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use parking_lot::Mutex;
+    use rustix::time::{ClockId, clock_gettime};
+
+    use super::NANOS_PER_MILLI;
+
+    /// The gap between the two coarse clocks differs by more than this from the one known: the machine has slept, or
+    /// somebody has set the wall clock. They are read one after the other, with a tick of the kernel in between at worst.
+    const GAP_TOLERANCE_MS: u64 = 15;
+
+    /// How often the exact clocks are read again when other threads ran in between.
+    const EXACT_TRIES: usize = 8;
+
+    /// Two readings of one clock that are closer than this enclose a reading of another well enough.
+    const EXACT_ENOUGH_NANOS: u64 = NANOS_PER_MILLI;
+
+    fn nanos(clock: ClockId) -> u64 {
+        let time = clock_gettime(clock);
+        // Neither is ever negative.
+        time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+    }
+
+    fn millis(clock: ClockId) -> u64 {
+        let time = clock_gettime(clock);
+        time.tv_sec.cast_unsigned().wrapping_mul(1_000) + time.tv_nsec.cast_unsigned() / NANOS_PER_MILLI
+    }
+
+    /// The exact clock, in nanoseconds since the machine started.
+    pub(super) fn exact_nanos() -> u64 {
+        nanos(ClockId::Boottime)
+    }
+
+    /// The time for which the machine has slept since it started, in milliseconds.
+    fn slept_millis() -> u64 {
+        let mut slept = 0;
+        for _ in 0..EXACT_TRIES {
+            let before = nanos(ClockId::Monotonic);
+            let boot = exact_nanos();
+            let after = nanos(ClockId::Monotonic);
+            slept = boot.saturating_sub(after) / NANOS_PER_MILLI;
+            if after - before < EXACT_ENOUGH_NANOS {
+                break;
+            }
+        }
+        slept
+    }
+
+    /// The coarse clock.
+    #[derive(Debug)]
+    pub(super) struct Coarse {
+        /// The wall clock less the monotonic one, in milliseconds, when they were last looked at.
+        gap: AtomicU64,
+        /// For how many milliseconds the machine had slept by then. Never shrinks.
+        slept: AtomicU64,
+        looking: Mutex<()>,
+    }
+
+    impl Coarse {
+        pub(super) fn new() -> Self {
+            let new = Self { gap: AtomicU64::new(0), slept: AtomicU64::new(0), looking: Mutex::new(()) };
+            new.look(|| millis(ClockId::RealtimeCoarse), slept_millis);
+            new
+        }
+
+        /// Milliseconds since the machine started.
+        #[inline]
+        pub(super) fn millis(&self) -> u64 {
+            self.millis_by(|| millis(ClockId::RealtimeCoarse), slept_millis)
+        }
+
+        /// As [`millis`](Self::millis), by a wall clock and a time slept of the caller's.
+        #[inline]
+        pub(super) fn millis_by(&self, wall: impl Fn() -> u64, slept: impl Fn() -> u64) -> u64 {
+            let mono = millis(ClockId::MonotonicCoarse);
+            // Read before the time slept, as it is written after it.
+            let known = self.gap.load(Ordering::Acquire);
+            let off = wall().wrapping_sub(mono).wrapping_sub(known).wrapping_add(GAP_TOLERANCE_MS);
+            if off > 2 * GAP_TOLERANCE_MS {
+                return mono + self.look(wall, slept);
+            }
+            mono + self.slept.load(Ordering::Relaxed)
+        }
+
+        /// Asks the exact clocks how long the machine has slept.
+        #[cold]
+        fn look(&self, wall: impl Fn() -> u64, slept: impl Fn() -> u64) -> u64 {
+            // One at a time: whoever looks later must not be overwritten by who looked earlier.
+            let _one = self.looking.lock();
+            let gap = wall().wrapping_sub(millis(ClockId::MonotonicCoarse));
+            let slept = slept().max(self.slept.load(Ordering::Relaxed));
+            self.slept.store(slept, Ordering::Relaxed);
+            self.gap.store(gap, Ordering::Release);
+            slept
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use std::cell::Cell;
+
+        use super::*;
+
+        #[test]
+        fn the_coarse_clock_counts_the_time_slept_at_the_first_look_after_it() {
+            let clock = Coarse::new();
+            let (gap, slept) = (Cell::new(0), Cell::new(slept_millis()));
+            let wall = || millis(ClockId::RealtimeCoarse) + gap.get();
+            let now = || clock.millis_by(wall, || slept.get());
+            let before = now();
+            // An hour of sleep: the wall clock and the time slept have it, the monotonic clock does not.
+            gap.set(3_600_000);
+            slept.set(slept.get() + 3_600_000);
+            let woken = now();
+            assert!(woken - before >= 3_600_000, "{before} {woken}");
+            // The wall clock is set back by two hours: no time has passed by that.
+            gap.set(0);
+            assert!((woken..woken + 60_000).contains(&now()));
+        }
+
+        #[test]
+        fn the_coarse_clock_follows_the_exact_one() {
+            let clock = Coarse::new();
+            let exact = || exact_nanos() / NANOS_PER_MILLI;
+            let (before, coarse, after) = (exact(), clock.millis(), exact());
+            let lag = u64::try_from(crate::clock::COARSE_LAG.as_millis()).unwrap_or(0);
+            assert!(coarse + lag >= before && coarse <= after + 1, "{before} {coarse} {after}");
+        }
+    }
 }
 
-/// Where the kernel has no coarse clock, the exact one since the first call.
+/// Where the kernel has no such clocks, the one of the standard library, since the first look at it.
 #[cfg(not(target_os = "linux"))]
-fn coarse_monotonic() -> u64 {
-    static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
-    let since = START.get_or_init(std::time::Instant::now).elapsed();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+mod portable {
+    use std::sync::OnceLock;
+    use std::time::Instant;
+
+    pub(super) fn exact_nanos() -> u64 {
+        static START: OnceLock<Instant> = OnceLock::new();
+        u64::try_from(START.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// The coarse clock: the exact one.
+    #[derive(Debug)]
+    pub(super) struct Coarse;
+
+    impl Coarse {
+        pub(super) fn new() -> Self {
+            Self
+        }
+
+        pub(super) fn millis(&self) -> u64 {
+            exact_nanos() / super::NANOS_PER_MILLI
+        }
+    }
 }
 
 /// The wall clock.

@@ -18,11 +18,11 @@ use crate::activation::{
 };
 use crate::clock::{CoarseInstant, Due};
 use crate::grain::{CallError, Failure};
-use crate::invoke::{InlineDepth, failure_of, overdue, send_failure, unreachable_silo};
+use crate::invoke::{InlineDepth, dropped, failure_of, overdue, send_failure, unreachable_silo};
 use crate::membership::Input as MembershipInput;
 use crate::net::{Answer, Connection, Handler, Lost};
 use crate::remote::failure_parts;
-use crate::silo::{Place, SiloCore};
+use crate::silo::{Place, Shut, SiloCore};
 
 /// A call that came over a connection and is not answered yet.
 struct Arrived {
@@ -103,6 +103,8 @@ impl Handler for SiloCore {
                 Ok(message) => self.membership.send(MembershipInput::Message(from, message)),
                 Err(e) => tracing::warn!(%from, error = %e, "an unreadable membership message"),
             },
+            // Nobody asks a dead silo's directory any more, and nobody answers it.
+            (channel::DIRECTORY, PeerKind::Silo(_)) if connection.is_parting() => {}
             (channel::DIRECTORY, PeerKind::Silo(from)) => match codec::decode(&payload) {
                 Ok(message) => self.directory.receive(self, from, message),
                 Err(e) => tracing::warn!(%from, error = %e, "an unreadable directory message"),
@@ -222,7 +224,10 @@ impl SiloCore {
         // While it waits for admission it can still be given up; once begun it runs to its end.
         let end = match until_begun(&mut turn, &self.clock, &mut sink).await {
             Begun::Over(end) => end,
-            Begun::Running => run_to_end(turn, &mut sink).await,
+            Begun::Running => match run_to_end(turn, &self.fence, &mut sink).await {
+                Ok(end) => end,
+                Err(Shut) => return Err(dropped()),
+            },
             Begun::Overdue => return Err(overdue()),
         };
         match end {
@@ -295,8 +300,8 @@ impl SiloCore {
             return Ok(Place::There { peer, placed: false });
         }
         if matches!(arrived.connection.peer, PeerKind::Silo(_)) {
-            self.wait_unfenced().await;
-            if self.accepts_activations() {
+            let open = self.fence.opened(&self.clock).await.is_ok();
+            if open && self.accepts_activations() {
                 return self.create_here(target).map(Place::Here);
             }
             // Leaving: the sender's memory is stale, and so may be this one's.

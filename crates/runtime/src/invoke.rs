@@ -240,10 +240,16 @@ pub(crate) fn overdue() -> Failure {
     interrupted(&Interrupted::Deadline, false, "waiting for its turn")
 }
 
+/// What a call comes to whose turn had begun when the silo ended.
+pub(crate) fn dropped() -> Failure {
+    let detail = "the silo ended while the turn was running".to_owned();
+    CallError::Unreachable { silo: None, maybe_executed: true, detail }
+}
+
 /// Waits in the caller's task while the turn waits for admission; once it has begun, it gets a task of its own,
 /// so that a caller who gives up does not leave the grain half way.
 async fn run_local<M: Method>(
-    silo: &SiloCore,
+    silo: &Arc<SiloCore>,
     mut turn: BoxTurn,
     mut slot: LocalSlot<M>,
     caller: &Caller,
@@ -262,20 +268,23 @@ async fn run_local<M: Method>(
 
 /// Gives a turn that has begun a task of its own, and waits for it.
 async fn run_apart<M: Method>(
-    silo: &SiloCore,
+    silo: &Arc<SiloCore>,
     turn: BoxTurn,
     mut slot: LocalSlot<M>,
     deadline: CoarseInstant,
     cancel: Option<&CancellationToken>,
 ) -> LocalEnd<M> {
     let (done, wait) = oneshot::channel();
+    let driven = silo.clone();
     silo.handle.spawn(async move {
-        let end = run_to_end(turn, &mut Sink::Local(&mut slot)).await;
-        let _ = done.send((end, slot));
+        if let Ok(end) = run_to_end(turn, &driven.fence, &mut Sink::Local(&mut slot)).await {
+            let _ = done.send((end, slot));
+        }
     });
     match bounded(&silo.clock, deadline, cancel, wait).await {
         Ok(Ok((end, slot))) => local_end(end, slot),
-        Ok(Err(_)) => LocalEnd::Failed(CallError::ShuttingDown),
+        // The silo ended, and dropped the turn where it stood.
+        Ok(Err(_)) => LocalEnd::Failed(dropped()),
         Err(by) => LocalEnd::Failed(interrupted(&by, true, "the turn was running")),
     }
 }

@@ -127,7 +127,7 @@ pub(crate) async fn run(
         }
         if fence_deadline != machine.fence_deadline() {
             fence_deadline = machine.fence_deadline();
-            silo.set_fence_deadline(fence_deadline);
+            silo.fence.set_deadline(fence_deadline);
         }
         let due = machine.poll_timeout();
         // Messages first: an answer that is already here must not be judged late. But a flood of them must not keep

@@ -29,6 +29,8 @@ use crate::workspace;
 pub(crate) struct Options {
     /// Only mutants whose name begins with one of these; all when empty.
     pub(crate) only: Vec<String>,
+    /// None whose name begins with one of these.
+    pub(crate) skip: Vec<String>,
     /// Only the small set that every test run takes.
     pub(crate) smoke: bool,
     /// How many mechanical mutants are drawn, and by which seed.
@@ -58,6 +60,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             only: Vec::new(),
+            skip: Vec::new(),
             smoke: false,
             generated: GENERATED,
             seed: 1,
@@ -142,8 +145,11 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
 /// The mutants asked for, and what is wrong with the lists.
 fn wanted(root: &Path, options: &Options) -> Result<(Vec<Mutant>, Vec<String>), String> {
     let (mut mutants, mut stale) = list::mutants(root)?;
+    let begins =
+        |mutant: &Mutant, names: &[String]| names.iter().any(|n| mutant.name.starts_with(n.as_str()));
     let asked = |mutant: &Mutant| {
-        (options.only.is_empty() || options.only.iter().any(|name| mutant.name.starts_with(name.as_str())))
+        (options.only.is_empty() || begins(mutant, &options.only))
+            && !begins(mutant, &options.skip)
             && (!options.smoke || mutant.smoke)
     };
     mutants.retain(asked);
@@ -166,6 +172,7 @@ fn wanted(root: &Path, options: &Options) -> Result<(Vec<Mutant>, Vec<String>), 
                 }
             }
         }
+        all.retain(|mutant| !begins(mutant, &options.skip));
         // Named ones are looked for among all of them, not only among those drawn.
         if options.only.is_empty() {
             mutants.extend(generate::sample(all, options.generated, options.seed));
@@ -187,8 +194,8 @@ fn compile_and_hunt(
     let open: Vec<(u32, &Mutant)> =
         mutants.iter().filter(|(_, m)| !results.knows_swarm(m)).copied().collect();
     if !open.is_empty() {
-        eprintln!("compiling {} mutants", open.len());
-        let built = tree.compile(&open, What::Hunt)?;
+        eprintln!("compiling {} mutants, {} of them to be hunted", mutants.len(), open.len());
+        let built = tree.compile(mutants, What::Hunt)?;
         let program =
             built.programs.iter().find(|p| p.name == "hunt").ok_or("cargo built no `hunt`")?.clone();
         for (number, mutant) in &open {
@@ -213,8 +220,8 @@ fn compile_and_hunt(
     if left.is_empty() || options.build_only {
         return Ok(());
     }
-    eprintln!("compiling the unit tests for {} mutants", left.len());
-    let built = tree.compile(&left, What::Tests)?;
+    eprintln!("compiling the unit tests, for {} mutants", left.len());
+    let built = tree.compile(mutants, What::Tests)?;
     for (number, mutant) in left {
         let krate = mutant.file.split("/src/").next().unwrap_or_default();
         let programs: Vec<&Program> = built.programs.iter().filter(|p| p.folder.ends_with(krate)).collect();

@@ -199,22 +199,13 @@ impl Results {
         self.folder.join(format!("baseline-{:032x}-{}.json", self.hunts, self.cpu))
     }
 
-    /// The seeds that fail without any mutant, if they are known.
-    pub(crate) fn baseline(&mut self) -> Result<Vec<String>, String> {
-        let Ok(text) = std::fs::read_to_string(self.baseline_path()) else { return Ok(Vec::new()) };
-        let seeds =
-            serde_json::from_str(&text).map_err(|e| format!("{}: {e}", self.baseline_path().display()))?;
-        self.has_baseline = true;
-        Ok(seeds)
+    /// What the unmutated sources violate, if it is known.
+    pub(crate) fn baseline(&self) -> Option<Baseline> {
+        serde_json::from_str(&std::fs::read_to_string(self.baseline_path()).ok()?).ok()
     }
 
-    pub(crate) const fn needs_baseline(&self) -> bool {
-        !self.has_baseline
-    }
-
-    pub(crate) fn baseline_is(&mut self, seeds: &[String]) -> Result<(), String> {
-        self.has_baseline = true;
-        write(&self.baseline_path(), &json!(seeds))
+    pub(crate) fn baseline_is(&self, baseline: &Baseline) -> Result<(), String> {
+        write(&self.baseline_path(), &json!(baseline))
     }
 
     pub(crate) fn needs_tests_baseline(&self, krate: &str) -> bool {

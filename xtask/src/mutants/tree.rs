@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::Mutant;
@@ -50,7 +51,7 @@ pub(crate) enum What {
 }
 
 /// An example or a test binary.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Program {
     pub(crate) name: String,
     /// The package's folder in the copy, where its tests run.
@@ -59,11 +60,20 @@ pub(crate) struct Program {
 }
 
 /// What was compiled.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Built {
+    /// Of which sources and mutants.
+    of: String,
     pub(crate) programs: Vec<Program>,
     /// Mutants that do not compile, with the compiler's words.
     pub(crate) rejected: BTreeMap<u32, String>,
+}
+
+impl Built {
+    /// Whether the programs still exist.
+    fn is_there(&self) -> bool {
+        self.programs.iter().all(|program| program.path.is_file())
+    }
 }
 
 impl Tree {
@@ -78,6 +88,30 @@ impl Tree {
 
     /// Weaves `mutants` in and compiles; takes out what does not compile, until the rest does.
     pub(crate) fn compile(&self, mutants: &[(u32, &Mutant)], what: What) -> Result<Built, String> {
+        let of = self.key(mutants, what)?;
+        let known = self.root.join("target/mutants").join(format!("built-{what:?}.json"));
+        let built = std::fs::read_to_string(&known).ok().and_then(|text| serde_json::from_str(&text).ok());
+        if let Some(built) = built.filter(|built: &Built| built.of == of && built.is_there()) {
+            return Ok(built);
+        }
+        let built = Built { of, ..self.compile_anew(mutants, what)? };
+        let text = format!("{}\n", json!(built));
+        std::fs::write(&known, text).map_err(|e| format!("{}: {e}", known.display()))?;
+        Ok(built)
+    }
+
+    /// A hash of everything that is compiled.
+    fn key(&self, mutants: &[(u32, &Mutant)], what: What) -> Result<String, String> {
+        let mut hash = Xxh3::new();
+        hash.update(&self.fingerprint(what)?.to_le_bytes());
+        for (number, mutant) in mutants {
+            let Mutant { file, at, after, .. } = mutant;
+            hash.update(format!("{number} {file} {} {} {after}\n", at.start, at.end).as_bytes());
+        }
+        Ok(format!("{:032x}", hash.digest128()))
+    }
+
+    fn compile_anew(&self, mutants: &[(u32, &Mutant)], what: What) -> Result<Built, String> {
         let mut rejected = BTreeMap::new();
         for _ in 0..ROUNDS_MAX {
             let left: Vec<(u32, &Mutant)> =
@@ -86,7 +120,7 @@ impl Tree {
             self.write(&woven)?;
             let (programs, errors) = self.cargo(what)?;
             if errors.is_empty() {
-                return Ok(Built { programs, rejected });
+                return Ok(Built { of: String::new(), programs, rejected });
             }
             let mut found = 0;
             for error in &errors {

@@ -46,6 +46,10 @@ fn holds(function: &Function, mutant: &Mutant) -> bool {
 /// Weaves `mutants`, each with its number, into `text`. Functions of the file lose their `const`: the choice is not one.
 pub(crate) fn weave(text: &str, mutants: &[(u32, &Mutant)]) -> Result<Woven, String> {
     let functions = sites::functions(text)?;
+    if let Some((_, mutant)) = mutants.iter().find(|(_, m)| text.get(m.at.clone()) != Some(m.before.as_str()))
+    {
+        return Err(format!("the file has changed since `{}` was placed in it", mutant.name));
+    }
     let mut woven = String::with_capacity(text.len() * 2);
     let mut lines = Vec::new();
     let mut done = 0;

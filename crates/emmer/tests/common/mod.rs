@@ -2,6 +2,8 @@
 #![allow(dead_code, missing_docs, unreachable_pub, reason = "each test takes what it needs")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "test support")]
 
+pub mod held;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -158,7 +158,7 @@ impl<G: Grain> Activation<G> {
     #[inline]
     fn open_now(&self) -> Option<CoarseInstant> {
         let now = self.silo.clock.now();
-        if self.phase() != Phase::Active || self.silo.is_fenced_at(now) {
+        if self.phase() != Phase::Active || self.silo.fence.is_closed_at(now) {
             return None;
         }
         self.note_use(now);

@@ -18,6 +18,7 @@ use crate::clock::{CoarseInstant, Due};
 use crate::directory::Registered;
 use crate::grain::{ClusterClient, Ctx, DeactivationReason, Grain, TurnContext};
 use crate::metrics::{Ended, Outer};
+use crate::silo::Shut;
 
 impl<G: Grain> Activation<G> {
     /// Registers, loads and activates the grain under the lock of its first turn.
@@ -95,12 +96,20 @@ impl<G: Grain> Activation<G> {
         }
         if let Slot::There(mut grain) = std::mem::replace(&mut *lock, Slot::New) {
             let duplicate = reason == DeactivationReason::Duplicate;
+            // The hook is the grain's own code: the fence holds for it as for a turn.
             let hook = async {
                 grain.deactivate(&self.ctx(), reason).await;
             };
+            let hook = self.silo.fence.guard(&self.silo.clock, hook);
             let limit = self.silo.options.deactivation_timeout;
-            if tokio::time::timeout(limit, hook).await.is_err() {
-                tracing::warn!(grain = %self.name(), ?limit, "the deactivate hook did not end in time");
+            match tokio::time::timeout(limit, hook).await {
+                Ok(Ok(())) => {}
+                Ok(Err(Shut)) => {
+                    tracing::debug!(grain = %self.name(), "the deactivate hook was dropped: the silo has ended");
+                }
+                Err(_) => {
+                    tracing::warn!(grain = %self.name(), ?limit, "the deactivate hook did not end in time");
+                }
             }
             if !duplicate {
                 self.silo.directory.unregister(&self.silo, &self.as_run()).await;
@@ -187,8 +196,22 @@ impl<G: Grain> RunActivation for Activation<G> {
         start(self, input, context).map_err(StartError::BadArguments)
     }
 
-    fn poll_begins(&self, method: u16) -> Outer {
-        self.silo.metrics.watch.begin(self.class.number_of(method), self.silo.clock.now())
+    fn poll_begins(&self, method: u16, goes_on: bool) -> Option<Outer> {
+        let now = self.silo.clock.now();
+        if goes_on && self.silo.fence.is_closed_at(now) {
+            return None;
+        }
+        Some(self.silo.metrics.watch.begin(self.class.number_of(method), now))
+    }
+
+    fn reopened(&self) -> emmer_store::BoxFuture<'static, ()> {
+        let silo = self.silo.clone();
+        Box::pin(async move {
+            if silo.fence.opened(&silo.clock).await.is_err() {
+                // Whoever drives the turn drops it.
+                std::future::pending::<()>().await;
+            }
+        })
     }
 
     fn poll_ends(&self, outer: Outer) {

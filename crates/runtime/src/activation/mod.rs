@@ -28,7 +28,7 @@ pub use self::turn::{BoxTurn, Input, LocalSlot, Progress, Sink, Turn, TurnEnd, T
 use crate::clock::{CoarseInstant, Due};
 use crate::grain::{CallError, ClusterClient, DeactivationReason, Failure, Grain, TurnContext};
 use crate::metrics::{Ended, Outer};
-use crate::silo::SiloCore;
+use crate::silo::{Shut, SiloCore};
 
 /// Starts one method of a class: the arguments out of `Input`, the turn around the method.
 pub type StartMethod<G> = fn(Arc<Activation<G>>, Input<'_>, TurnContext) -> Result<BoxTurn, String>;
@@ -159,14 +159,27 @@ impl<G: Grain> Activation<G> {
 
     /// Asks the fence, after whatever the turn had to wait for, and notes that the turn has begun.
     #[inline]
-    async fn pass_fence(&self) -> CoarseInstant {
+    async fn pass_fence(&self) -> Result<CoarseInstant, Closed> {
         let mut now = self.silo.clock.now();
-        if self.silo.is_fenced_at(now) {
-            self.silo.wait_unfenced_until(TurnContext::deadline(now)).await;
+        while self.silo.fence.is_closed_at(now) {
+            let opened = self.silo.unfenced_until(TurnContext::deadline(now)).await;
+            opened.map_err(|Shut| Closed::Gone)?;
             now = self.silo.clock.now();
         }
         TurnContext::begin(now);
-        now
+        Ok(now)
+    }
+
+    /// Asks the fence once more, after an activation: the process may have been stopped meanwhile, within one poll. The
+    /// turn has begun, so that no deadline ends it here.
+    async fn pass_fence_again(&self) -> Result<CoarseInstant, Closed> {
+        loop {
+            let now = self.silo.clock.now();
+            if !self.silo.fence.is_closed_at(now) {
+                return Ok(now);
+            }
+            Box::pin(self.silo.fence.opened(&self.silo.clock)).await.map_err(|Shut| Closed::Gone)?;
+        }
     }
 
     #[inline]
@@ -196,15 +209,16 @@ impl<G: Grain> Activation<G> {
     }
 
     /// Waits until the turn may run alone, activating the grain first if nobody has. The fence is asked last, after
-    /// whatever the turn had to wait for: this is the only door to a grain.
+    /// whatever the turn had to wait for, and once more after an activation: this is the only door to a grain.
     ///
     /// # Errors
     /// [`Closed`] when the grain is not here any more.
     pub async fn admit_exclusive(self: &Arc<Self>) -> Result<Exclusive<'_, G>, Closed> {
         let mut lock = self.lock_exclusive().await;
-        let now = self.pass_fence().await;
+        let mut now = self.pass_fence().await?;
         if self.phase() == Phase::New {
             self.activate(&mut lock).await?;
+            now = self.pass_fence_again().await?;
         }
         let admitted = lock.grain()?;
         self.note_use(now);
@@ -217,12 +231,14 @@ impl<G: Grain> Activation<G> {
     /// [`Closed`] when the grain is not here any more.
     pub async fn admit_shared(self: &Arc<Self>) -> Result<Shared<'_, G>, Closed> {
         let mut lock = self.lock_shared().await;
-        let now = self.pass_fence().await;
+        let mut now = self.pass_fence().await?;
         if self.phase() == Phase::New {
             drop(lock);
             let mut alone = self.lock_exclusive().await;
+            now = self.pass_fence_again().await?;
             if self.phase() == Phase::New {
                 self.activate(&mut alone).await?;
+                now = self.pass_fence_again().await?;
             }
             lock = alone.downgrade();
         }
@@ -273,8 +289,12 @@ pub(crate) trait RunActivation: AnyActivation {
         chain: CallChain,
     ) -> Result<BoxTurn, StartError>;
 
-    /// A poll of a turn of the method at `method` begins; what it returns goes to [`poll_ends`](Self::poll_ends).
-    fn poll_begins(&self, method: u16) -> Outer;
+    /// A poll of a turn of the method at `method` begins; what it returns goes to [`poll_ends`](Self::poll_ends). None
+    /// when the turn `goes_on` after it had begun and suspended, and the fence is closed: it must not be polled.
+    fn poll_begins(&self, method: u16, goes_on: bool) -> Option<Outer>;
+
+    /// Waits until the fence may be open; for ever when it has been shut for good.
+    fn reopened(&self) -> emmer_store::BoxFuture<'static, ()>;
 
     /// The poll is over.
     fn poll_ends(&self, outer: Outer);

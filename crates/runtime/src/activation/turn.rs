@@ -4,23 +4,28 @@
 //! alone, `&self` beside other `&self`) and then runs the method. It is polled by whoever brought the call (the
 //! caller's own task, or the connection's read loop) and moved to a task of its own only when it has begun and
 //! suspends: an idle grain costs no task and no channel, and a call to it no hand-over.
+//!
+//! A turn that has begun and suspends is polled again only while the silo's fence is open. One whose fence was shut for
+//! good is dropped where it stands.
 
 use std::any::Any;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
 use emmer_core::SiloAddress;
+use emmer_store::BoxFuture;
 use emmer_wire::codec;
 use pin_project_lite::pin_project;
 
 use super::Closed;
 use crate::clock::{Clock, CoarseInstant};
 use crate::grain::{Method, TurnContext};
-use crate::metrics::Ended;
+use crate::metrics::{Ended, Outer};
+use crate::silo::{Fence, Shut};
 
 /// Where a turn's arguments come from.
 pub enum Input<'a> {
@@ -123,6 +128,8 @@ pin_project! {
         context: Option<TurnContext>,
         // It holds the grain and waits for something else.
         suspended: bool,
+        // The wait for the fence, of a turn that was to go on and found it closed.
+        held: Option<BoxFuture<'static, ()>>,
         #[pin]
         future: F,
         method: PhantomData<fn() -> M>,
@@ -135,7 +142,13 @@ where
     M: Method,
     F: Future<Output = TurnOutcome<M>> + Send + 'static,
 {
-    Box::pin(TypedTurn::<M, F> { context: Some(context), suspended: false, future, method: PhantomData })
+    Box::pin(TypedTurn::<M, F> {
+        context: Some(context),
+        suspended: false,
+        held: None,
+        future,
+        method: PhantomData,
+    })
 }
 
 impl<M, F> Turn for TypedTurn<M, F>
@@ -145,11 +158,19 @@ where
 {
     fn poll_turn(self: Pin<&mut Self>, cx: &mut Context<'_>, sink: &mut Sink<'_>) -> Poll<TurnEnd> {
         let this = self.project();
+        let outer = loop {
+            let Some(context) = this.context.as_ref() else { break Outer::default() };
+            if let Some(outer) = context.poll_begins(*this.suspended) {
+                break outer;
+            }
+            ready!(this.held.get_or_insert_with(|| context.reopened()).as_mut().poll(cx));
+            *this.held = None;
+        };
         if *this.suspended {
             *this.suspended = false;
+            *this.held = None;
             this.context.as_ref().inspect(|context| context.note_suspended(false));
         }
-        let outer = this.context.as_ref().map(TurnContext::poll_begins).unwrap_or_default();
         let polled = TurnContext::scope(this.context, || {
             // A panic unwinds through the method's own values only; the activation is closed right after, so
             // nobody observes a broken one.
@@ -280,6 +301,13 @@ pub(crate) async fn until_begun(turn: &mut BoxTurn, clock: &Clock, sink: &mut Si
 }
 
 /// Drives a turn to its end in a task of its own.
-pub(crate) async fn run_to_end(mut turn: BoxTurn, sink: &mut Sink<'_>) -> TurnEnd {
-    std::future::poll_fn(|cx| turn.as_mut().poll_turn(cx, sink)).await
+///
+/// # Errors
+/// [`Shut`] when the silo ended first. The turn is dropped half way.
+pub(crate) async fn run_to_end(
+    mut turn: BoxTurn,
+    fence: &Fence,
+    sink: &mut Sink<'_>,
+) -> Result<TurnEnd, Shut> {
+    fence.unless_shut(std::future::poll_fn(|cx| turn.as_mut().poll_turn(cx, sink))).await
 }

@@ -218,9 +218,20 @@ impl TurnContext {
         }
     }
 
-    /// Tells the silo that this thread polls the turn.
-    pub(crate) fn poll_begins(&self) -> Outer {
-        self.activation.as_ref().map(|activation| activation.poll_begins(self.method)).unwrap_or_default()
+    /// Tells the silo that this thread polls the turn; none when it `goes_on` and the fence is closed.
+    pub(crate) fn poll_begins(&self, goes_on: bool) -> Option<Outer> {
+        match &self.activation {
+            Some(activation) => activation.poll_begins(self.method, goes_on),
+            None => Some(Outer::default()),
+        }
+    }
+
+    /// Waits until the fence may be open.
+    pub(crate) fn reopened(&self) -> emmer_store::BoxFuture<'static, ()> {
+        match &self.activation {
+            Some(activation) => activation.reopened(),
+            None => Box::pin(std::future::ready(())),
+        }
     }
 
     /// Tells the silo that the poll is over.

@@ -84,6 +84,11 @@ impl Watch {
         }
     }
 
+    /// Whether any thread that is watched polls a turn.
+    pub(crate) fn is_polling(&self) -> bool {
+        self.slots.iter().any(|slot| slot.since.load(Ordering::Relaxed) != 0)
+    }
+
     /// How many turns were told of.
     pub(crate) fn blocking(&self) -> u64 {
         self.blocking.load(Ordering::Relaxed)
@@ -106,11 +111,13 @@ mod tests {
             watch.look(at(now), |method, held| told.push((method, held)));
         }
         assert_eq!(told, [(7, BLOCKING_MIN)]);
+        assert!(watch.is_polling());
         // One turn polls another, which is over at once.
         let inner = watch.begin(8, at(160));
         watch.end(inner);
         watch.end(outer);
         watch.look(at(9_999), |method, held| told.push((method, held)));
         assert_eq!((told.len(), watch.blocking()), (1, 1));
+        assert!(!watch.is_polling());
     }
 }

@@ -3,7 +3,7 @@
 mod blocking;
 mod latency;
 mod methods;
-mod threads;
+pub(crate) mod threads;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

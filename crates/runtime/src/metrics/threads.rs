@@ -40,7 +40,7 @@ thread_local! {
 
 /// Which cells this thread adds to.
 #[inline]
-pub(super) fn current() -> usize {
+pub(crate) fn current() -> usize {
     NUMBER.try_with(|number| number.0).unwrap_or(SHARED)
 }
 

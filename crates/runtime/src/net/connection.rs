@@ -83,6 +83,8 @@ pub(super) struct Shared {
     pub(super) lost: Option<Lost>,
     /// This side asked for an end: write what is queued, then close.
     pub(super) closing: bool,
+    /// The peer is dead in the view: no call goes out or is waited for, what the runtimes still have to say does.
+    parting: bool,
     /// Bytes of calls sent, and how many of them the peer has processed.
     sent: u64,
     pub(super) acknowledged: u64,
@@ -132,6 +134,8 @@ pub(crate) struct Connection {
     pub(super) shared: Mutex<Shared>,
     /// Set by the driver when bytes come, taken back at every tick of the clock.
     pub(super) active: AtomicBool,
+    /// Mirrors `parting`, for what arrives.
+    is_parting: AtomicBool,
     /// The driver holds large buffers; set by the driver.
     pub(super) roomy: AtomicBool,
     /// The driver shall let them go; set at a tick between which and the one before no bytes came.
@@ -174,12 +178,14 @@ impl Connection {
                 driver_idle: false,
                 lost: None,
                 closing: false,
+                parting: false,
                 sent: 0,
                 acknowledged: 0,
                 processed: 0,
                 told: 0,
             }),
             active: AtomicBool::new(false),
+            is_parting: AtomicBool::new(false),
             roomy: AtomicBool::new(false),
             rest: AtomicBool::new(false),
             answered: AtomicU32::new(0),
@@ -275,7 +281,8 @@ impl Connection {
             self.answered.store(shared.pending.answered(), Ordering::Relaxed);
             return Poll::Ready(Ok(answer));
         }
-        let Some(lost) = shared.lost.clone() else { return Poll::Pending };
+        let lost = shared.lost.clone().or_else(|| shared.parting.then_some(Lost::PeerDead));
+        let Some(lost) = lost else { return Poll::Pending };
         shared.pending.give_up(call);
         Poll::Ready(Err(lost))
     }
@@ -317,6 +324,9 @@ impl Connection {
     fn admit(&self, shared: &Shared) -> Result<(), SendError> {
         if let Some(lost) = &shared.lost {
             return Err(SendError::Lost(lost.clone()));
+        }
+        if shared.parting {
+            return Err(SendError::Lost(Lost::PeerDead));
         }
         if shared.closing {
             return Err(SendError::Lost(Lost::Closed));
@@ -422,13 +432,47 @@ impl Connection {
         }
     }
 
-    /// Ends the connection now; everybody who waits learns why.
+    /// The peer is dead in the view: every call that waits for it fails now, and no more are taken. What the runtimes
+    /// have to say to it still goes out, and its last words come in, until somebody ends the connection.
+    pub(crate) fn part(&self) {
+        let mut wake = Vec::new();
+        let mut shared = self.shared.lock();
+        shared.parting = true;
+        self.is_parting.store(true, Ordering::Relaxed);
+        shared.pending.drain_wakers(&mut wake);
+        drop(shared);
+        wake.into_iter().for_each(Waker::wake);
+    }
+
+    /// Whether the peer is dead in the view.
+    pub(crate) fn is_parting(&self) -> bool {
+        self.is_parting.load(Ordering::Relaxed)
+    }
+
+    /// Ends the connection now, as a process that dies does; everybody who waits learns why.
     pub(crate) fn lose(&self, why: Lost) {
+        self.cut(why, false);
+    }
+
+    /// As [`lose`](Self::lose), when the peer could not be told why. Its host gets a reset, not the orderly end which
+    /// only a process that has said goodbye or is gone may leave behind.
+    pub(crate) fn reset(&self, why: Lost) {
+        self.cut(why, true);
+    }
+
+    fn cut(&self, why: Lost, reset: bool) {
         let mut wake = Vec::new();
         let mut shared = self.shared.lock();
         if shared.lost.is_none() {
             shared.lost = Some(why);
-            shared.stream = None;
+            if let Some(stream) = shared.stream.take()
+                && reset
+            {
+                // Best effort: a socket that cannot be told is broken already.
+                let _ = stream.as_ref().set_zero_linger();
+                // Dropped as usual it would send the orderly end first.
+                stream.forget();
+            }
             shared.out = BytesMut::new();
             shared.pending.drain_wakers(&mut wake);
             wake.extend(shared.driver.take());

@@ -62,6 +62,7 @@ pub(crate) trait Handler: Send + Sync + 'static {
 /// Drives `connection` until it ends. `input` is what came behind the handshake.
 pub(crate) async fn drive<H: Handler>(connection: Arc<Connection>, handler: Arc<H>, input: BytesMut) {
     let Some(reading) = connection.reading.lock().take() else { return };
+    connection.bytes_received.fetch_add(input.len() as u64, Ordering::Relaxed);
     let mut driver = Driver {
         connection: connection.clone(),
         reading,
@@ -76,10 +77,14 @@ pub(crate) async fn drive<H: Handler>(connection: Arc<Connection>, handler: Arc<
     };
     let why = std::future::poll_fn(|cx| driver.poll(cx)).await;
     if let Lost::Protocol(text) = &why {
-        // Best effort: the peer may not be reading at all.
         let mut last = BytesMut::new();
         encode_goodbye(&mut last, GoodbyeCode::ProtocolError, text);
-        let _ = driver.reading.as_ref().try_write(&last);
+        // Behind half a frame nobody could read it; and the peer may not be reading at all.
+        let told = driver.writing.is_empty()
+            && driver.reading.as_ref().try_write(&last).is_ok_and(|n| n == last.len());
+        if !told {
+            connection.reset(why.clone());
+        }
     }
     connection.lose(why.clone());
     handler.lost(&connection, &why);
@@ -181,7 +186,7 @@ impl<H: Handler> Driver<H> {
                     }
                     return Ok(progress);
                 }
-                Poll::Ready(Ok(0)) => return Err(Lost::Ended),
+                Poll::Ready(Ok(0)) => return Err(self.ended()),
                 Poll::Ready(Ok(n)) => {
                     progress = Progress::Read;
                     self.connection.active.store(true, Ordering::Relaxed);
@@ -201,6 +206,16 @@ impl<H: Handler> Driver<H> {
             }
         }
         Ok(Progress::More)
+    }
+
+    /// Why a connection that the peer ended without a word has ended. A peer that has said nothing since the handshake
+    /// may have given up its dial: that tells nothing about its process.
+    fn ended(&self) -> Lost {
+        if self.connection.bytes_received.load(Ordering::Relaxed) > 0 {
+            Lost::Ended
+        } else {
+            Lost::Broken("the peer closed it before it said anything".to_owned())
+        }
     }
 
     /// Lets memory go: nothing has come for a while.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use emmer_core::SiloAddress;
-use emmer_wire::{Hello, PeerKind, RefuseCode};
+use emmer_wire::{GoodbyeCode, Hello, PeerKind, RefuseCode};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
@@ -85,6 +85,10 @@ impl<H: Handler> Listener<H> {
             return;
         }
         self.pool.adopt(&connection);
+        if self.stop.is_cancelled() {
+            // It came while the silo ended, behind the goodbyes to all others.
+            connection.goodbye(GoodbyeCode::Stopping, "this silo is stopping");
+        }
         drive(connection.clone(), self.handler.clone(), input).await;
         self.pool.forget(&connection);
     }
@@ -117,7 +121,8 @@ impl<H: Handler> Listener<H> {
             (Port::Gateway, _) if full => {
                 Verdict::Refuse(RefuseCode::Overloaded, "this gateway has too many connections".to_owned())
             }
-            (Port::Silo, PeerKind::Silo(silo)) if self.pool.is_dead(silo) => {
+            // One connection is taken for a while: over it the dead silo is told of its death.
+            (Port::Silo, PeerKind::Silo(silo)) if self.pool.has_farewell(silo) => {
                 Verdict::Refuse(RefuseCode::WrongSilo, format!("{silo} was declared dead"))
             }
             _ => Verdict::Accept,

@@ -6,6 +6,8 @@ mod handshake;
 mod listener;
 mod pending;
 mod pool;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use self::connection::{Connection, Lost, SendError, Ticket};
 pub(crate) use self::driver::{Handler, drive};

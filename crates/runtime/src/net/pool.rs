@@ -1,7 +1,8 @@
 //! The connections of one silo or client, by peer.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use emmer_core::SiloAddress;
 use emmer_wire::{GoodbyeCode, PeerKind};
@@ -15,6 +16,12 @@ use crate::clock::CoarseInstant;
 /// Dials under way at once; one more is refused.
 const DIALS_MAX: usize = 1024;
 
+/// How long a silo that is dead in the view is still talked to: it is told so by whoever it asks, and by the view itself.
+const FAREWELL: Duration = Duration::from_secs(2);
+
+/// How long the goodbye that follows may take to be written.
+const LAST_WORD: Duration = Duration::from_secs(1);
+
 /// The connections, and who must not be connected to.
 pub(crate) struct Pool {
     greeting: Greeting,
@@ -23,7 +30,9 @@ pub(crate) struct Pool {
     all: Mutex<Vec<Weak<Connection>>>,
     dialing: Mutex<HashMap<SiloAddress, Arc<tokio::sync::Mutex<()>>>>,
     /// Silos the membership view calls Dead.
-    dead: RwLock<std::collections::HashSet<SiloAddress>>,
+    dead: RwLock<HashSet<SiloAddress>>,
+    /// The connections over which some of them are still told so.
+    farewells: Mutex<HashMap<SiloAddress, Arc<Connection>>>,
 }
 
 impl Pool {
@@ -34,6 +43,7 @@ impl Pool {
             all: Mutex::default(),
             dialing: Mutex::default(),
             dead: RwLock::default(),
+            farewells: Mutex::default(),
         }
     }
 
@@ -51,6 +61,16 @@ impl Pool {
         self.dead.read().contains(&silo)
     }
 
+    /// Whether a silo that is dead in the view is still talked to.
+    pub(crate) fn has_farewell(&self, silo: SiloAddress) -> bool {
+        self.farewells.lock().contains_key(&silo)
+    }
+
+    /// The open connection for what the runtime itself says to `silo`, dead or alive.
+    pub(crate) fn get_for_runtime(&self, silo: SiloAddress) -> Option<Arc<Connection>> {
+        self.get(silo).or_else(|| self.farewells.lock().get(&silo).cloned())
+    }
+
     /// The connection to `silo`, made if there is none; concurrent callers share one dial.
     pub(crate) async fn connect<H: Handler>(
         self: &Arc<Self>,
@@ -58,6 +78,22 @@ impl Pool {
         handler: &Arc<H>,
     ) -> Result<Arc<Connection>, DialError> {
         if let Some(connection) = self.get(silo) {
+            return Ok(connection);
+        }
+        if self.is_dead(silo) {
+            return Err(DialError::Dead(silo));
+        }
+        let connection = self.connect_for_runtime(silo, handler).await?;
+        if connection.is_parting() { Err(DialError::Dead(silo)) } else { Ok(connection) }
+    }
+
+    /// As [`connect`](Self::connect), for what the runtime itself says to `silo`, dead or alive.
+    pub(crate) async fn connect_for_runtime<H: Handler>(
+        self: &Arc<Self>,
+        silo: SiloAddress,
+        handler: &Arc<H>,
+    ) -> Result<Arc<Connection>, DialError> {
+        if let Some(connection) = self.get_for_runtime(silo) {
             return Ok(connection);
         }
         let turn = {
@@ -68,9 +104,8 @@ impl Pool {
             dialing.entry(silo).or_default().clone()
         };
         let guard = turn.lock().await;
-        let result = match self.get(silo) {
+        let result = match self.get_for_runtime(silo) {
             Some(connection) => Ok(connection),
-            None if self.is_dead(silo) => Err(DialError::Dead(silo)),
             None => self.dial_now(silo, handler).await,
         };
         drop(guard);
@@ -95,15 +130,21 @@ impl Pool {
     }
 
     /// Takes in a connection that was made or accepted. The first one to a silo carries the calls to it.
-    pub(crate) fn adopt(&self, connection: &Arc<Connection>) {
+    pub(crate) fn adopt(self: &Arc<Self>, connection: &Arc<Connection>) {
+        {
+            let mut all = self.all.lock();
+            if all.len() == all.capacity() {
+                all.retain(|c| c.strong_count() > 0);
+            }
+            all.push(Arc::downgrade(connection));
+        }
         if let PeerKind::Silo(silo) = connection.peer {
             self.silos.write().entry(silo).or_insert_with(|| connection.clone());
+            // After it is in both lists: a view that comes now finds it there.
+            if self.is_dead(silo) {
+                self.part(silo, connection);
+            }
         }
-        let mut all = self.all.lock();
-        if all.len() == all.capacity() {
-            all.retain(|c| c.strong_count() > 0);
-        }
-        all.push(Arc::downgrade(connection));
     }
 
     /// Lets an ended connection go.
@@ -113,18 +154,42 @@ impl Pool {
             if silos.get(&silo).is_some_and(|c| Arc::ptr_eq(c, connection)) {
                 silos.remove(&silo);
             }
+            drop(silos);
+            let mut farewells = self.farewells.lock();
+            if farewells.get(&silo).is_some_and(|c| Arc::ptr_eq(c, connection)) {
+                farewells.remove(&silo);
+            }
         }
     }
 
+    /// Takes the connection to a silo that is dead in the view from the calls, and ends it when the silo has had the time
+    /// to be told.
+    fn part(self: &Arc<Self>, silo: SiloAddress, connection: &Arc<Connection>) {
+        connection.part();
+        self.forget(connection);
+        self.farewells.lock().insert(silo, connection.clone());
+        let (pool, connection) = (self.clone(), connection.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(FAREWELL).await;
+            pool.forget(&connection);
+            connection.goodbye(GoodbyeCode::Dead, "this silo was declared dead");
+            tokio::time::sleep(LAST_WORD).await;
+            connection.reset(Lost::PeerDead);
+        });
+    }
+
     /// Replaces what is known about dead silos; calls waiting for one of them fail now.
-    pub(crate) fn set_dead(&self, dead: impl Iterator<Item = SiloAddress>) {
-        let dead: std::collections::HashSet<_> = dead.collect();
-        let gone: Vec<_> =
-            self.silos.read().iter().filter(|(s, _)| dead.contains(s)).map(|(_, c)| c.clone()).collect();
-        *self.dead.write() = dead;
-        for connection in gone {
-            connection.lose(Lost::PeerDead);
-            self.forget(&connection);
+    pub(crate) fn set_dead(self: &Arc<Self>, dead: impl Iterator<Item = SiloAddress>) {
+        let dead: HashSet<_> = dead.collect();
+        let before = std::mem::replace(&mut *self.dead.write(), dead.clone());
+        let newly: HashSet<_> = dead.difference(&before).copied().collect();
+        if newly.is_empty() {
+            return;
+        }
+        for connection in self.open() {
+            if let Some(silo) = connection.silo().filter(|silo| newly.contains(silo)) {
+                self.part(silo, &connection);
+            }
         }
     }
 

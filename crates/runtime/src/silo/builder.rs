@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::Duration;
 
 use emmer_core::{ClusterId, GrainTypeId, SiloAddress, SiloEntry, SiloStatus};
@@ -19,6 +19,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::fence::Fence;
 use super::outbox::Outboxes;
 use super::{Silo, SiloCore};
 use crate::activation::{AnyClass, Class, MethodCollision, NumberMap};
@@ -383,10 +384,7 @@ fn make_core(
         candidates: RwLock::new(Arc::new([])),
         view_version: AtomicU64::new(0),
         status: watch::Sender::new(SiloStatus::Created),
-        fence: watch::Sender::new(false),
-        fenced: AtomicBool::new(false),
-        fence_at: AtomicU64::new(u64::MAX),
-        lapse_noted: AtomicBool::new(false),
+        fence: Fence::default(),
         placement: Mutex::new(PlacementTable::new(seed)),
         outboxes: Outboxes::default(),
         stopped: CancellationToken::new(),

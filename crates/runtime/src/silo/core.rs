@@ -1,7 +1,7 @@
 //! What every part of a silo shares.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use emmer_core::{GrainId, GrainTypeId, Instant, SiloAddress, SiloStatus};
@@ -15,10 +15,11 @@ use serde::Serialize;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::fence::{Fence, Shut};
 use super::outbox::Outboxes;
 use crate::activation::{AnyClass, NumberMap, RunActivation};
 use crate::catalog::Catalog;
-use crate::clock::{COARSE_LAG, Clock, CoarseInstant};
+use crate::clock::{Clock, CoarseInstant};
 use crate::directory::DirectoryService;
 use crate::grain::{CallError, Failure};
 use crate::locations::Locations;
@@ -59,14 +60,8 @@ pub(crate) struct SiloCore {
     pub(crate) view_version: AtomicU64,
     /// The silo's own status, as it last published it.
     pub(crate) status: watch::Sender<SiloStatus>,
-    /// True while no new turn may start.
-    pub(crate) fence: watch::Sender<bool>,
-    /// Mirrors `fence`, for the hot path.
-    pub(crate) fenced: AtomicBool,
-    /// When the fence closes by itself, in milliseconds of the clock.
-    pub(crate) fence_at: AtomicU64,
-    /// Whether the log was told that this moment has passed.
-    pub(crate) lapse_noted: AtomicBool,
+    /// When turns may run.
+    pub(crate) fence: Fence,
     pub(crate) placement: Mutex<PlacementTable>,
     pub(crate) outboxes: Outboxes,
     /// Fires when the silo has ended; every task of the silo ends with it.
@@ -110,62 +105,35 @@ impl SiloCore {
         }
     }
 
-    /// Whether no new turn may start: the machine says so, or its last confirmation is too old by the clock. A
-    /// process that was stopped for a while learns from the clock, before its membership task has run.
+    /// Whether no turn may begin or go on.
     pub(crate) fn is_fenced(&self) -> bool {
-        self.is_fenced_at(self.clock.now())
-    }
-
-    /// As [`is_fenced`](Self::is_fenced), by a clock that was read just now.
-    #[inline]
-    pub(crate) fn is_fenced_at(&self, now: CoarseInstant) -> bool {
-        self.fenced.load(Ordering::Acquire) || now.as_millis() > self.fence_at.load(Ordering::Relaxed)
-    }
-
-    /// Sets until when turns may start without a further confirmation.
-    pub(crate) fn set_fence_deadline(&self, at: Option<Instant>) {
-        let millis = at.map_or(u64::MAX, |at| (at - COARSE_LAG).as_nanos() / 1_000_000);
-        self.fence_at.store(millis, Ordering::Relaxed);
-        self.lapse_noted.store(false, Ordering::Relaxed);
-        self.fence.send_if_modified(|_| true);
+        self.fence.is_closed_at(self.clock.now())
     }
 
     pub(crate) fn set_fence(&self, on: bool) {
         if on {
-            tracing::warn!(me = %self.address, "heard from nobody for too long: starting no turns");
+            tracing::warn!(me = %self.address, "heard from nobody for too long: running no turns");
         }
-        self.fenced.store(on || self.stopped.is_cancelled(), Ordering::Release);
-        self.fence.send_replace(on);
+        self.fence.set_closed(on);
     }
 
-    /// Waits until turns may start. A silo that has ended never returns from here: its callers' deadlines do.
-    pub(crate) async fn wait_unfenced(&self) {
-        if self.is_fenced() {
-            if !self.fenced.load(Ordering::Acquire) && !self.lapse_noted.swap(true, Ordering::Relaxed) {
-                tracing::warn!(me = %self.address, "the right to start turns has lapsed: waiting for a confirmation");
-            }
-            let mut fence = self.fence.subscribe();
-            while self.is_fenced() && fence.changed().await.is_ok() {}
-            if self.stopped.is_cancelled() {
-                std::future::pending::<()>().await;
-            }
-        }
-    }
-
-    /// As [`wait_unfenced`](Self::wait_unfenced), for a turn: at its deadline whoever drives it is woken, looks at the
+    /// Waits until turns may run, for one that has not begun: at its deadline whoever drives it is woken, looks at the
     /// clock and drops it.
+    ///
+    /// # Errors
+    /// [`Shut`] when they never will.
     #[cold]
-    pub(crate) async fn wait_unfenced_until(&self, deadline: CoarseInstant) {
+    pub(crate) async fn unfenced_until(&self, deadline: CoarseInstant) -> Result<(), Shut> {
         let deadline = tokio::time::sleep_until(self.clock.tokio_at_coarse(deadline));
         // In a box: turns that are not fenced carry no room for it.
         let waits = Box::pin(async {
             tokio::select! {
                 biased;
-                () = self.wait_unfenced() => {}
+                opened = self.fence.opened(&self.clock) => opened,
                 () = deadline => std::future::pending().await,
             }
         });
-        waits.await;
+        waits.await
     }
 
     /// Looks at the queue of an activation at every tick, until nobody waits there any more.
@@ -232,7 +200,6 @@ impl SiloCore {
         let newly_dead: Vec<_> = named.clone().filter(|s| dead(s) && lived(s)).collect();
         self.pool.set_dead(named.filter(|s| dead(s)));
         self.announce_dead(&newly_dead);
-        self.outboxes.drop_dead(&view);
         self.locations.forget_silos(|silo| dead(&silo) || view.status_of(&silo).is_none());
         self.membership.retain(&view);
         self.directory.install(self, &view, fading);
@@ -267,9 +234,10 @@ impl SiloCore {
         if self.stopped.is_cancelled() {
             return Err(CallError::ShuttingDown);
         }
-        self.wait_unfenced().await;
+        // A fence that was shut opens no more, but the call may go elsewhere.
+        let shut = self.fence.opened(&self.clock).await.is_err();
         if let Some(activation) = self.catalog.get(id) {
-            return Ok(Place::Here(activation));
+            return if shut { Err(CallError::ShuttingDown) } else { Ok(Place::Here(activation)) };
         }
         let usable =
             |peer: &SiloAddress| *peer != self.address && !avoid.contains(peer) && !self.pool.is_dead(*peer);
@@ -362,25 +330,23 @@ impl SiloCore {
 
     /// Ends the silo as a crash would: every connection breaks without a word.
     pub(crate) fn crash(&self) {
-        self.fenced.store(true, Ordering::Release);
+        self.fence.shut();
         self.pool.open().iter().for_each(|c| c.lose(Lost::Closed));
         self.end(TerminateReason::Left);
     }
 
-    /// Ends the silo now: no turn starts any more, every connection breaks, every task ends.
+    /// Ends the silo now: no turn begins or goes on any more, every connection breaks, every task ends.
     pub(crate) fn end(&self, reason: TerminateReason) {
-        self.fenced.store(true, Ordering::Release);
+        self.fence.shut();
         self.stopped.cancel();
         self.ended.send_if_modified(|ended| {
             let first = ended.is_none();
             ended.get_or_insert(reason);
             first
         });
-        if reason == TerminateReason::Left {
-            self.pool.goodbye(GoodbyeCode::Stopping, "this silo has left the cluster");
-        } else {
-            self.pool.open().iter().for_each(|c| c.lose(Lost::Closed));
-        }
+        // Never without a word: peers take a silent end for the end of the process, and this one may poll a turn for a
+        // moment more.
+        self.pool.goodbye(GoodbyeCode::Stopping, &reason.to_string());
         // Activations hold the silo, and the silo them: let go of both.
         self.catalog.clear();
         self.queues.lock().clear();

@@ -16,11 +16,24 @@ use crate::membership::Input;
 /// Deactivations under way at once while stopping.
 const PARALLEL_DEACTIVATIONS: usize = 256;
 
+/// How long turns that run while the fence is shut are waited for: each ends at its next wait.
+const LAST_POLLS_MAX: Duration = emmer_membership::POLL_GRACE;
+
+/// How often they are looked at.
+const LAST_POLLS_CHECK: Duration = Duration::from_millis(1);
+
 /// Leaves the cluster: ShuttingDown, drain, Dead.
 pub(super) async fn stop(silo: &Arc<SiloCore>) {
-    let limit = silo.options.shutdown_timeout;
-    if tokio::time::timeout(limit, leave(silo)).await.is_err() {
-        tracing::warn!(me = %silo.address, ?limit, "the silo did not stop in time: what is left is dropped");
+    if !silo.stopped.is_cancelled() {
+        tracing::info!(me = %silo.address, "stopping in good order");
+        // The row is to say Dead in the end, however long turns take: the rest of the time is for that.
+        let limit = silo.options.shutdown_timeout;
+        let grace = silo.options.membership.shutdown_grace_period;
+        let drain = limit.saturating_sub(grace).max(limit / 2);
+        if tokio::time::timeout(drain, drain_all(silo)).await.is_err() {
+            tracing::warn!(me = %silo.address, ?limit, "the silo did not stop in time: what is left is dropped");
+        }
+        let _ = tokio::time::timeout(limit - drain, finish(silo)).await;
     }
     silo.end(TerminateReason::Left);
     // The last bytes, the goodbyes among them, are written by the connections' own tasks.
@@ -31,8 +44,7 @@ pub(super) async fn stop(silo: &Arc<SiloCore>) {
 pub(super) async fn stop_now(silo: &Arc<SiloCore>) {
     let hasty = async {
         silo.membership.send_surely(Input::Stop).await;
-        silo.membership.send_surely(Input::FinishLeave).await;
-        silo.terminated().await;
+        finish(silo).await;
     };
     if !silo.stopped.is_cancelled() {
         let _ = tokio::time::timeout(silo.options.membership.shutdown_grace_period, hasty).await;
@@ -40,11 +52,7 @@ pub(super) async fn stop_now(silo: &Arc<SiloCore>) {
     silo.end(TerminateReason::Left);
 }
 
-async fn leave(silo: &Arc<SiloCore>) {
-    if silo.stopped.is_cancelled() {
-        return;
-    }
-    tracing::info!(me = %silo.address, "stopping in good order");
+async fn drain_all(silo: &Arc<SiloCore>) {
     silo.membership.send_surely(Input::Leave).await;
     // Others must know before grains are sent away, or they would come back.
     let mut status = silo.status.subscribe();
@@ -53,6 +61,23 @@ async fn leave(silo: &Arc<SiloCore>) {
     silo.announce_stop();
     deactivate_all(silo).await;
     silo.drain_calls(grace).await;
+}
+
+/// Ends every turn, then asks for the silo's own death. In this order: whoever reads of a silo that died by its own wish
+/// takes over its grains without waiting (invariant I8).
+async fn finish(silo: &Arc<SiloCore>) {
+    silo.fence.shut();
+    let last_polls = async {
+        loop {
+            tokio::time::sleep(LAST_POLLS_CHECK).await;
+            if !silo.metrics.watch.is_polling() {
+                return;
+            }
+        }
+    };
+    if tokio::time::timeout(LAST_POLLS_MAX, last_polls).await.is_err() {
+        tracing::warn!(me = %silo.address, "a turn holds its thread beyond the end of its silo");
+    }
     silo.membership.send_surely(Input::FinishLeave).await;
     silo.terminated().await;
 }

@@ -2,6 +2,7 @@
 
 mod builder;
 mod core;
+mod fence;
 mod gateway;
 mod lifecycle;
 mod outbox;
@@ -14,6 +15,7 @@ use emmer_membership::{TerminateReason, View};
 
 pub use self::builder::{NoStores, SiloBuilder, StartError, StoreOpener, StoreSource};
 pub(crate) use self::core::{Place, SiloCore};
+pub(crate) use self::fence::{Fence, Shut};
 pub(crate) use self::gateway::GatewayMessage;
 use crate::grain::ClusterClient;
 use crate::membership::MembershipStatistics;

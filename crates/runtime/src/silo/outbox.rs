@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use emmer_core::{SiloAddress, SiloStatus};
-use emmer_membership::View;
+use emmer_core::SiloAddress;
+use emmer_wire::channel::MEMBERSHIP;
 use emmer_wire::encode_system;
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -24,7 +24,8 @@ pub(crate) struct Outboxes {
 impl Outboxes {
     /// Sends now if there is a connection and nothing waits, else puts the message behind what waits.
     pub(crate) fn post<T: Serialize>(&self, silo: &Arc<SiloCore>, to: SiloAddress, channel: u8, message: &T) {
-        if silo.pool.is_dead(to) || silo.stopped.is_cancelled() {
+        // What membership says to a silo that is dead in the view tells it so. Nobody else has anything to say to it.
+        if silo.stopped.is_cancelled() || (channel != MEMBERSHIP && silo.pool.is_dead(to)) {
             return;
         }
         let mut waiting = self.waiting.lock();
@@ -34,7 +35,7 @@ impl Outboxes {
             }
             return;
         }
-        if let Some(connection) = silo.pool.get(to) {
+        if let Some(connection) = silo.pool.get_for_runtime(to) {
             if let Err(e) = connection.system(channel, message) {
                 tracing::debug!(%to, channel, error = ?e, "a message between runtimes was not sent");
             }
@@ -50,7 +51,7 @@ impl Outboxes {
     }
 
     async fn connect_and_flush(&self, silo: &Arc<SiloCore>, to: SiloAddress) {
-        let connected = silo.connect(to).await;
+        let connected = silo.pool.connect_for_runtime(to, silo).await;
         // Under the lock: nobody may send directly before what waits is sent.
         let mut waiting = self.waiting.lock();
         let Some(queue) = waiting.remove(&to) else { return };
@@ -58,10 +59,5 @@ impl Outboxes {
             Ok(connection) => connection.frames(&queue),
             Err(e) => tracing::debug!(%to, error = %e, "messages between runtimes were not sent"),
         }
-    }
-
-    /// Drops what waits for silos that are dead.
-    pub(crate) fn drop_dead(&self, view: &View) {
-        self.waiting.lock().retain(|silo, _| view.status_of(silo) != Some(SiloStatus::Dead));
     }
 }

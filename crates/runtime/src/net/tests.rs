@@ -1,0 +1,189 @@
+//! How connections end, as the other side sees it.
+
+use std::sync::Arc;
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use emmer_core::limits::Limits;
+use emmer_core::{ClusterId, GrainId, GrainKey, GrainTypeId, SiloAddress};
+use emmer_wire::{CallChain, GoodbyeCode, PeerKind, RequestFlags, RequestHead, RequestHeader, channel};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+
+use super::handshake::{Verdict, accept};
+use super::{Budget, Connection, Greeting, Handler, Lost, SendError, dial, drive};
+use crate::clock::CoarseInstant;
+
+/// What a side is told.
+#[derive(Debug, PartialEq)]
+enum Told {
+    System(u8),
+    Lost(Lost),
+}
+
+struct Side(mpsc::UnboundedSender<Told>);
+
+impl Handler for Side {
+    fn request(
+        self: &Arc<Self>,
+        _: &Arc<Connection>,
+        _: RequestHeader,
+        _: &[u8],
+        cost: u64,
+        _: &mut BytesMut,
+        _: &mut Context<'_>,
+    ) -> u64 {
+        cost
+    }
+
+    fn system(self: &Arc<Self>, _: &Arc<Connection>, channel: u8, _: Bytes) {
+        let _ = self.0.send(Told::System(channel));
+    }
+
+    fn heard(self: &Arc<Self>, _: &Arc<Connection>) {}
+
+    fn lost(self: &Arc<Self>, _: &Arc<Connection>, why: &Lost) {
+        let _ = self.0.send(Told::Lost(why.clone()));
+    }
+}
+
+fn greeting(me: SiloAddress) -> Greeting {
+    Greeting {
+        cluster: ClusterId::new("test").unwrap(),
+        me: PeerKind::Silo(me),
+        limits: Limits::default(),
+        budget: Arc::new(Budget::new(1_000)),
+        timeout: Duration::from_secs(5),
+    }
+}
+
+fn silo(text: &str) -> SiloAddress {
+    text.parse().unwrap()
+}
+
+/// Both ends of a connection after its handshake, none of them driven.
+async fn connected() -> (Connection, Connection) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (dialer, acceptor) = (silo("127.0.0.1:1:1"), SiloAddress::new(listener.local_addr().unwrap(), 2));
+    let accepting = async {
+        let (stream, _) = listener.accept().await.unwrap();
+        accept(stream, acceptor, &greeting(acceptor), |_| Verdict::Accept).await.unwrap().0
+    };
+    let greeting = greeting(dialer);
+    let (dialed, accepted) = tokio::join!(dial(acceptor.endpoint(), None, &greeting), accepting);
+    (dialed.unwrap().0, accepted)
+}
+
+/// Drives an end.
+fn driven(connection: Connection) -> (Arc<Connection>, mpsc::UnboundedReceiver<Told>) {
+    let (tell, told) = mpsc::unbounded_channel();
+    let connection = Arc::new(connection);
+    tokio::spawn(drive(connection.clone(), Arc::new(Side(tell)), BytesMut::new()));
+    (connection, told)
+}
+
+/// Sends a message and waits until it has arrived.
+async fn speak(connection: &Connection, told: &mut mpsc::UnboundedReceiver<Told>) {
+    connection.system(channel::MEMBERSHIP, &7).unwrap();
+    assert_eq!(told.recv().await, Some(Told::System(channel::MEMBERSHIP)));
+}
+
+#[tokio::test]
+async fn a_dial_that_was_given_up_is_not_the_end_of_a_process() {
+    let (dialed, accepted) = connected().await;
+    drop(dialed);
+    let (_accepted, mut told) = driven(accepted);
+    assert!(matches!(told.recv().await, Some(Told::Lost(Lost::Broken(_)))));
+}
+
+#[tokio::test]
+async fn a_connection_that_ends_without_a_word_is_the_end_of_a_process() {
+    let (dialed, accepted) = connected().await;
+    let (_accepted, mut told) = driven(accepted);
+    let (dialed, _) = driven(dialed);
+    speak(&dialed, &mut told).await;
+    dialed.lose(Lost::Closed);
+    assert_eq!(told.recv().await, Some(Told::Lost(Lost::Ended)));
+}
+
+#[tokio::test]
+async fn a_connection_that_is_reset_is_not() {
+    let (dialed, accepted) = connected().await;
+    let (_accepted, mut told) = driven(accepted);
+    let (dialed, _) = driven(dialed);
+    speak(&dialed, &mut told).await;
+    dialed.reset(Lost::PeerDead);
+    assert!(matches!(told.recv().await, Some(Told::Lost(Lost::Broken(_)))));
+}
+
+#[tokio::test]
+async fn who_breaks_the_protocol_is_told() {
+    let (dialed, accepted) = connected().await;
+    let (_accepted, _) = driven(accepted);
+    let (dialed, mut told) = driven(dialed);
+    dialed.frames(&[0, 0, 0, 0]);
+    let goodbye = Lost::Goodbye(GoodbyeCode::ProtocolError);
+    assert_eq!(told.recv().await, Some(Told::Lost(goodbye)));
+}
+
+#[tokio::test]
+async fn a_dead_peer_is_told_and_not_called() {
+    let (dialed, accepted) = connected().await;
+    let (_accepted, mut told) = driven(accepted);
+    let (dialed, _) = driven(dialed);
+    let grain = GrainId::new(GrainTypeId::from_u32(1), GrainKey::from(1_u64));
+    let call = || {
+        let head = RequestHead {
+            correlation: 0,
+            target: &grain,
+            method: 1,
+            flags: RequestFlags::NONE,
+            deadline_ms: 0,
+            forwards: 0,
+            expect_view: 0,
+            chain: &CallChain::EMPTY,
+        };
+        dialed.begin(Waker::noop(), head, CoarseInstant::LAST, |_| Ok(()))
+    };
+    let waiting = call().unwrap();
+    dialed.part();
+    let answered = dialed.poll_answer(waiting, Waker::noop(), &mut Vec::new());
+    assert_eq!(answered, std::task::Poll::Ready(Err(Lost::PeerDead)));
+    assert!(matches!(call(), Err(SendError::Lost(Lost::PeerDead))));
+    speak(&dialed, &mut told).await;
+    dialed.goodbye(GoodbyeCode::Dead, "");
+    assert_eq!(told.recv().await, Some(Told::Lost(Lost::Goodbye(GoodbyeCode::Dead))));
+}
+
+/// Not even a peer that reads nothing any more sees the orderly end of a process when it is given up.
+#[tokio::test]
+async fn a_goodbye_that_nobody_reads_ends_in_a_reset() {
+    let (dialed, accepted) = connected().await;
+    let (dialed, _) = driven(dialed);
+    let flood = vec![0_u8; 1 << 20];
+    for _ in 0..16 {
+        let _ = dialed.system(channel::MEMBERSHIP, &flood);
+    }
+    dialed.goodbye(GoodbyeCode::Dead, "");
+    dialed.reset(Lost::PeerDead);
+    let (_accepted, mut told) = driven(accepted);
+    let last = loop {
+        match told.recv().await {
+            Some(Told::System(_)) => {}
+            other => break other,
+        }
+    };
+    assert!(matches!(last, Some(Told::Lost(Lost::Broken(_)))), "{last:?}");
+}
+
+#[tokio::test]
+async fn a_refused_handshake_is_no_connection() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let stranger = TcpStream::connect(address).await.unwrap();
+    let (stream, _) = listener.accept().await.unwrap();
+    drop(stranger);
+    let me = silo("127.0.0.1:1:1");
+    assert!(accept(stream, me, &greeting(me), |_| Verdict::Accept).await.is_err());
+}
