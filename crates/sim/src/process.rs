@@ -66,17 +66,21 @@ pub struct Process {
     pub streams: BTreeMap<u32, Stream>,
     /// It stands still until then.
     pub paused_until: VirtualTime,
+    /// Its IO still blocks until then, although the trouble is over: what waits keeps its order.
+    pub blocked_until: VirtualTime,
     /// Its IO blocks and runs in turns.
     pub slow: Option<Slow>,
     /// The version of the view in force.
     pub installed: u64,
     /// Whether its row was in a view in force.
     pub seen_itself: bool,
+    /// Whether its fence is closed, as its machine last said.
+    pub fence_closed: bool,
     /// Whether it ever took itself for Active: before that it hosts no grain.
     pub hosted: bool,
     /// When something was last wrong with this process or its links; none while it was always healthy.
     pub faulty_at: Option<VirtualTime>,
-    /// From whom it heard anything since it started, while it is joining.
+    /// With whom it made a round trip: who answered a probe or a dial of its.
     pub heard: HostSet,
     /// When the table first said it is Active.
     pub active_at: Option<VirtualTime>,
@@ -128,9 +132,11 @@ impl Process {
             parted: HostSet::default(),
             streams: BTreeMap::new(),
             paused_until: VirtualTime::ZERO,
+            blocked_until: VirtualTime::ZERO,
             slow: None,
             installed: 0,
             seen_itself: false,
+            fence_closed: false,
             hosted: false,
             faulty_at: None,
             heard: HostSet::default(),
@@ -147,6 +153,13 @@ impl Process {
         self.life == Life::Running
     }
 
+    /// The connection to `peer` ended: the next one waits for no lost segment. What is under way keeps its order.
+    pub fn renew_stream(&mut self, peer: u32) {
+        if let Some(stream) = self.streams.get_mut(&peer) {
+            stream.held_until = VirtualTime::ZERO;
+        }
+    }
+
     /// What its clocks show at `at`.
     pub fn now(&self, at: VirtualTime) -> Now {
         self.clock.now(at)
@@ -154,7 +167,7 @@ impl Process {
 
     /// When its IO runs again; `at` itself when it does not block then.
     pub fn io_at(&self, at: VirtualTime) -> VirtualTime {
-        let at = at.max(self.paused_until);
+        let at = at.max(self.paused_until).max(self.blocked_until);
         let Some(slow) = self.slow else { return at };
         let cycle = nanos(slow.block + slow.run).max(1);
         let phase = nanos(at.since(slow.since)) % cycle;

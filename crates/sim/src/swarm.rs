@@ -32,7 +32,8 @@ pub struct Swarm {
 /// The newest meaning of a seed. A seed that once failed keeps the meaning under which it did.
 ///
 /// * 1: membership alone.
-/// * 2: as 1, and then, from random numbers of their own: grains in half of the seeds, every tenth through bytes.
+/// * 2: as 1, and then, from random numbers of their own: grains in half of the seeds, every tenth through bytes, and the faults
+///   of [`LATER_KINDS`].
 pub const VERSION: u32 = 2;
 
 impl Default for Swarm {
@@ -75,6 +76,7 @@ impl Swarm {
         if self.version >= 2 {
             let mut rng = SeededRng::new(mix(seed, 0x0006_7a12));
             draw_grains(&mut rng, &mut scenario);
+            draw_later(&mut rng, &mut scenario);
         }
         scenario
     }
@@ -251,6 +253,60 @@ const KINDS: [fn(&mut SeededRng, u32) -> Fault; 14] = [
     |_, _| Fault::StoreOutage,
     |rng, n| Fault::StoreCut(some_hosts(rng, n)),
 ];
+
+/// The kinds of faults that came with the second meaning of seeds.
+const LATER_KINDS: [fn(&mut SeededRng, u32) -> Fault; 5] = [
+    |rng, n| Fault::Suspend { host: index(rng, n), clock_stops: false },
+    |rng, n| Fault::Refuse(index(rng, n)),
+    |rng, n| Fault::Reset(index(rng, n)),
+    |rng, n| Fault::Pause(index(rng, n)),
+    |rng, n| Fault::LoseHost(index(rng, n)),
+];
+
+/// Above so many silos several faults always come at once.
+const MANY_SILOS: u32 = 64;
+
+/// Faults that came with the second meaning of seeds.
+fn draw_later(rng: &mut SeededRng, scenario: &mut Scenario) {
+    if rng.chance(0.15) {
+        scenario.network.duplicates = *pick(rng, &[0.01, 0.2]);
+    }
+    if rng.chance(0.1) {
+        scenario.store.never_answered = *pick(rng, &[0.01, 0.1]);
+    }
+    if rng.chance(0.1) {
+        scenario.store.minute_late = *pick(rng, &[0.01, 0.1]);
+    }
+    let calm_at = scenario.calm_at;
+    let span = calm_at.since(VirtualTime::ZERO);
+    let enabled: Vec<usize> = (0..3).filter(|_| rng.chance(0.3)).collect();
+    if !enabled.is_empty() {
+        for _ in 0..1 + rng.index(8) {
+            let fault = LATER_KINDS[*pick(rng, &enabled)](rng, scenario.hosts);
+            let at = VirtualTime::ZERO + rng.duration_below(span);
+            let length = *pick(rng, &[ms(3_000), ms(30_000)]);
+            let until = (at + rng.duration_below(length)).min(calm_at);
+            scenario.steps.push(Step { at, until, fault });
+        }
+    }
+    // Several at once.
+    if scenario.hosts > MANY_SILOS || rng.chance(0.1) {
+        let at = VirtualTime::ZERO + rng.duration_below(span);
+        for _ in 0..2 + rng.index(6) {
+            let kind = rng.index(LATER_KINDS.len());
+            let fault = LATER_KINDS[kind](rng, scenario.hosts);
+            let at = at + rng.duration_below(ms(500));
+            let until = (at + rng.duration_below(ms(20_000))).min(calm_at);
+            scenario.steps.push(Step { at: at.min(calm_at), until, fault });
+        }
+    }
+    if rng.chance(0.03) {
+        let at = VirtualTime::ZERO + rng.duration_below(span);
+        let commits = 1 + index(rng, 3);
+        scenario.steps.push(Step { at, until: at, fault: Fault::StoreForgets(commits) });
+        scenario.restart_after.get_or_insert(ms(5_000));
+    }
+}
 
 /// One host, or up to half of them.
 fn some_hosts(rng: &mut SeededRng, hosts: u32) -> HostSet {

@@ -9,17 +9,29 @@
 use crate::grains::Segment;
 use crate::invariants::{Facts, Violation};
 
-/// Looks for another silo than `number` that runs `grain` or could. `last`: the grain's last segment.
+/// Looks for another silo than `number` that runs `grain` or could. `runs`: code of the grain begins to run on `number` now;
+/// else it was acknowledged to be there. `last`: the grain's last segment.
 pub(crate) fn check(
     facts: &Facts<'_>,
     number: u32,
     grain: u32,
+    runs: bool,
     last: Option<&Segment>,
 ) -> Result<(), Violation> {
     let me = &facts.processes[number as usize];
     let fenced = !facts.scenario.config.fence_timeout.is_zero();
     if !fenced && me.dead_at.is_some() {
         return Ok(());
+    }
+    if !me.would_run_turns(facts.now) {
+        // An old acknowledgement that comes late grants nothing to a silo whose fence is closed.
+        if !runs {
+            return Ok(());
+        }
+        if fenced && me.granted_at.is_some() {
+            let what = format!("{} runs grain {grain} while others may be granted it", me.address);
+            return Err(facts.violated("I8", what));
+        }
     }
     if let Some(segment) = last.filter(|s| s.process != number && s.end > facts.now) {
         let other = &facts.processes[segment.process as usize];

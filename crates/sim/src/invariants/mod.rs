@@ -60,6 +60,19 @@ pub struct Facts<'a> {
     pub scenario: &'a Scenario,
     /// When anything but the store last gave a living silo a reason to look dead; now, if it still does.
     pub trouble_at: Option<VirtualTime>,
+    /// The same for each host.
+    pub host_troubles: &'a [HostTroubles],
+    /// Whether the network itself loses or delays messages now and then, anywhere.
+    pub noisy: bool,
+}
+
+/// When anything but the store was wrong with a host or its links.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HostTroubles {
+    /// Open windows of trouble.
+    pub open: u32,
+    /// When there was some last.
+    pub at: Option<VirtualTime>,
 }
 
 impl<'a> Facts<'a> {
@@ -83,6 +96,13 @@ impl<'a> Facts<'a> {
         };
         let before = self.table.alive_before(silo).filter(|_| self.now.since(alive_at) < READ_AGE);
         looks_stale(alive_at, row.i_am_alive_time) || before.is_some_and(|(at, value)| looks_stale(at, value))
+    }
+
+    /// Whether anything but the store was wrong with `host` or its links within `window`.
+    pub fn was_troubled(&self, host: u32, window: Duration) -> bool {
+        self.host_troubles.get(host as usize).is_some_and(|troubles| {
+            troubles.open > 0 || troubles.at.is_some_and(|at| self.now.since(at) <= window)
+        })
     }
 
     /// Whether a later process ever ran on the endpoint of `silo`.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use emmer_core::{SiloAddress, SiloStatus};
+use emmer_core::{SiloAddress, SiloEntry, SiloStatus};
 use emmer_membership::{
     ConnectionEvent, DialId, DialOutcome, Effect, Message, OpId, TableRequest, TerminateReason, View,
 };
@@ -16,7 +16,7 @@ use crate::invariants::Violation;
 use crate::measure::Overrun;
 use crate::net::Verdict;
 use crate::process::Life;
-use crate::table::Author;
+use crate::table::{Author, Change};
 use crate::time::VirtualTime;
 use crate::trace::mix;
 
@@ -51,6 +51,11 @@ impl World {
             Effect::Fence(closed) => {
                 self.trace.event(self.now, 8, u64::from(number), u64::from(closed));
                 self.measures.fences += u64::from(closed);
+                let process = &mut self.processes[number as usize];
+                if !closed && process.fence_closed {
+                    self.sometimes.reach("a fence that closed and opened");
+                }
+                process.fence_closed = closed;
                 let what = if closed { "closes" } else { "opens" };
                 self.trace.line(self.now, format_args!("{number:>4} fence {what}"));
             }
@@ -186,6 +191,28 @@ impl World {
             self.measures.changed(self.now, before, after, process);
         }
         self.measures.committed_at.push(self.now);
+        let (hosts, processes) = (&self.hosts, &self.processes);
+        let runs = |row: &SiloEntry| {
+            hosts.process_of(processes, &row.address).is_some_and(|n| processes[n as usize].is_running())
+        };
+        self.sometimes.committed(record, processes[record.writer as usize].address, runs);
+        let joined = |change: &&Change| {
+            let is_active = |row: &SiloEntry| row.status == SiloStatus::Active;
+            change.after.as_ref().is_some_and(is_active) && !change.before.as_ref().is_some_and(is_active)
+        };
+        if self.scenario.thorough
+            && let Some(joiner) = record.changes.iter().find(joined)
+            && let Some(joiner) = hosts.process_of(processes, &joiner.address)
+        {
+            let heard = &processes[joiner as usize].heard;
+            let overlooked = |row: &SiloEntry| {
+                let number = hosts.process_of(processes, &row.address).filter(|n| *n != joiner);
+                row.status == SiloStatus::Active && number.is_some_and(|number| !heard.contains(number))
+            };
+            if self.store.table.rows().any(overlooked) {
+                self.sometimes.reach("a silo that was gone or stale overlooked by a joiner");
+            }
+        }
         let dead: Vec<u32> = record
             .changes
             .iter()
@@ -258,6 +285,7 @@ impl World {
             return;
         }
         process.granted_at = Some(self.now);
+        self.sometimes.reach("a silo that ran on when its grains could be granted, its fence closed");
         self.trace.event(self.now, 11, u64::from(number), u64::from(by));
         self.trace.line(self.now, format_args!("{by:>4} may grant the grains of {number}"));
         self.look_at_fence(number);
@@ -280,6 +308,7 @@ impl World {
     fn terminate(&mut self, number: u32, reason: TerminateReason) {
         self.trace.event(self.now, 12, u64::from(number), 0);
         self.trace.line(self.now, format_args!("{number:>4} ends: {reason}"));
+        self.sometimes.ended(reason);
         let left = reason == TerminateReason::Left;
         let farewell = if left { Farewell::Goodbye } else { Farewell::Kernel };
         self.gone(number, Life::Ended(reason), farewell);
@@ -292,7 +321,9 @@ impl World {
         process.life = life;
         process.ended_at = Some(self.now);
         process.machine = None;
-        process.shell = None;
+        if process.shell.take().is_some_and(|shell| shell.directory.is_recovering()) {
+            self.sometimes.reach("a silo went while it took ranges over");
+        }
         self.look_at_fence(number);
         self.doomed.retain(|doomed| *doomed != number);
         let process = &mut self.processes[number as usize];

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use emmer_core::SiloAddress;
 use emmer_membership::{
-    ConnectionEvent, DialId, DialOutcome, HealthSample, OpId, TableOutcome, TableRequest,
+    ConnectionEvent, DialId, DialOutcome, HealthSample, Message, OpId, TableOutcome, TableRequest,
 };
 
 use super::World;
@@ -171,6 +171,11 @@ impl World {
                 if stream {
                     at = self.in_order(from, to, at);
                 }
+                if tries == 0 && matches!(packet, Packet::Membership(_)) && self.network.duplicates() {
+                    self.sometimes.reach("a membership message that comes twice");
+                    let (again, packet) = (at + delay, packet.clone());
+                    self.queue.push(again, Event::Deliver { from, to, packet });
+                }
                 self.queue.push(at, Event::Deliver { from, to, packet });
             }
             Verdict::Lost if stream => self.retransmit(from, to, tries, packet),
@@ -196,7 +201,7 @@ impl World {
     fn retransmit(&mut self, from: u32, to: u32, tries: u8, packet: Packet) {
         if tries >= RETRANSMITS_MAX {
             self.measures.messages_lost += 1;
-            self.processes[from as usize].streams.remove(&to);
+            self.processes[from as usize].renew_stream(to);
             if self.processes[from as usize].connections.remove(to) {
                 let event = ConnectionEvent::Broken;
                 self.queue.push(self.now, Event::Noticed { process: from, peer: to, event });
@@ -224,7 +229,7 @@ impl World {
         }
         let address = self.processes[from as usize].address;
         let receiver = &mut self.processes[to as usize];
-        if receiver.active_at.is_none() {
+        if matches!(packet, Packet::Membership(Message::Ack { .. })) {
             receiver.heard.insert(from);
         }
         // A connection is known to both of its ends.
@@ -233,6 +238,7 @@ impl World {
         match packet {
             Packet::Membership(message) => {
                 self.measures.delivered(to, &message, self.scenario.measure_bytes);
+                self.sometimes.delivered(&message);
                 self.drive(to, |machine, now| machine.handle_message(now, address, message));
             }
             Packet::Directory(message) => self.directory_message(to, address, *message),
@@ -260,7 +266,7 @@ impl World {
             && self.processes[number as usize].connections.remove(peer)
         {
             self.trace.event(self.now, 17, u64::from(number), u64::from(peer));
-            self.processes[number as usize].streams.remove(&peer);
+            self.processes[number as usize].renew_stream(peer);
             self.processes[peer as usize].connections.remove(number);
             self.notify(peer, number, ConnectionEvent::Goodbye);
         }
@@ -301,6 +307,12 @@ impl World {
                     self.queue.push(at, Event::Reply { process: number, op, outcome });
                 }
             }
+            Answer::Silence { committed } => {
+                self.sometimes.reach("a store request that is never answered");
+                if committed {
+                    self.committed();
+                }
+            }
             Answer::Late { report_after, arrive_after, request } => {
                 let (report, arrive) = (self.now + report_after, self.now + arrive_after);
                 self.queue.push(report, Event::Reply { process: number, op, outcome: TableOutcome::Unknown });
@@ -329,7 +341,12 @@ impl World {
 
     fn dialled(&mut self, number: u32, dial: DialId, to: SiloAddress, host: u32, deadline: VirtualTime) {
         let found = self.running_on(host);
+        let dialler = self.processes[number as usize].host;
         let answer = match found {
+            Some(_) if dialler != host && self.network.refuses(host) => {
+                self.sometimes.reach("a dial to a living silo is refused");
+                (self.now, DialOutcome::Refused)
+            }
             Some(found) => {
                 let process = &self.processes[found as usize];
                 let ready = process.io_at(self.now);
@@ -342,7 +359,6 @@ impl World {
             }
             None => (self.now, DialOutcome::Refused),
         };
-        let dialler = self.processes[number as usize].host;
         let (at, outcome) = match self.network.judge(host, dialler, self.now) {
             Verdict::Arrives(delay) if answer.0 + delay < deadline => (answer.0 + delay, answer.1),
             _ => (deadline, DialOutcome::NoAnswer),

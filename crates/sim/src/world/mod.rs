@@ -23,7 +23,7 @@ use emmer_membership::{Event as Noted, Membership};
 
 use crate::grains::GrainTruth;
 use crate::host::Hosts;
-use crate::invariants::{Checks, Facts, Violation, i10_convergence};
+use crate::invariants::{Checks, Facts, HostTroubles, Violation, i10_convergence};
 use crate::measure::Measures;
 use crate::net::Network;
 use crate::process::Process;
@@ -62,6 +62,8 @@ macro_rules! facts {
             processes: &$world.processes,
             hosts: &$world.hosts,
             scenario: &$world.scenario,
+            host_troubles: &$world.host_troubles,
+            noisy: $world.scenario.network.loss > 0.0 || $world.scenario.network.latency.tail > 0.0,
             trouble_at: if $world.open_troubles > 0 { Some($world.now) } else { $world.trouble_at },
         }
     };
@@ -89,10 +91,14 @@ pub struct World {
     /// Which rare situations came up.
     sometimes: Sometimes,
     violation: Option<Violation>,
+    /// The store lost commits that it had acknowledged: nothing is promised any more but to end, and to be whole again.
+    went_back: bool,
     /// Processes that are Dead in the table and still run.
     doomed: Vec<u32>,
     /// Open windows of trouble that is not the store's.
     open_troubles: u32,
+    /// The same for each host.
+    host_troubles: Vec<HostTroubles>,
     /// When such trouble was last seen.
     trouble_at: Option<VirtualTime>,
     /// How far each host's wall clock is stepped now, in milliseconds.
@@ -127,8 +133,10 @@ impl World {
             truth: GrainTruth::new(scenario.grains.as_ref().map_or(0, |load| load.grains)),
             sometimes: Sometimes::default(),
             violation: None,
+            went_back: false,
             doomed: Vec::new(),
             open_troubles: u32::from(always),
+            host_troubles: vec![HostTroubles::default(); scenario.hosts as usize],
             trouble_at: None,
             clock_steps: vec![0; scenario.hosts as usize],
             last_epoch: 0,
@@ -307,7 +315,7 @@ impl World {
 
     /// Has every invariant look at what just happened.
     fn check(&mut self, look: impl FnOnce(&mut Checks, &Facts<'_>) -> Result<(), Violation>) {
-        if self.violation.is_some() {
+        if self.violation.is_some() || self.went_back {
             return;
         }
         let facts = facts!(self);
@@ -318,6 +326,9 @@ impl World {
 
     /// An invariant does not hold: the run is over. The first one counts.
     fn violated(&mut self, violation: Violation) {
+        if self.went_back {
+            return;
+        }
         self.trace.line(self.now, format_args!("VIOLATION {violation}"));
         self.violation.get_or_insert(violation);
     }
@@ -361,6 +372,7 @@ impl World {
 
     fn note(&mut self, number: u32, noted: &Noted) {
         self.measures.note(noted);
+        self.sometimes.noted(noted);
         if self.trace.keeps_lines() {
             self.trace.line(self.now, format_args!("{number:>4} {noted:?}"));
         }

@@ -47,7 +47,7 @@ impl World {
             return;
         }
         let process = &mut self.processes[number as usize];
-        if !process.would_run_turns(self.now) {
+        if !process.would_run_turns(self.now) && !self.scenario.fence_not_asked {
             self.sometimes.reach("a turn waits for the fence");
             if let Some(shell) = process.shell.as_deref_mut() {
                 shell.blocked.push((grain, activation));
@@ -96,17 +96,17 @@ impl World {
             let text = format_args!("{number:>4} runs grain {grain}#{activation} until {} s", segment.end);
             self.trace.line(self.now, text);
         }
-        self.judge_turns(number, grain);
+        self.judge_turns(number, grain, true);
         self.truth.segments.insert(grain, segment);
         self.truth.ran += 1;
         lasts
     }
 
     /// Nobody else may run `grain` now (invariant I8).
-    fn judge_turns(&mut self, number: u32, grain: u32) {
+    fn judge_turns(&mut self, number: u32, grain: u32, runs: bool) {
         let last = self.truth.segments.get(&grain);
         if self.violation.is_none()
-            && let Err(violation) = i8_turns::check(&self.facts(), number, grain, last)
+            && let Err(violation) = i8_turns::check(&self.facts(), number, grain, runs, last)
         {
             self.violated(violation);
         }
@@ -120,7 +120,7 @@ impl World {
         {
             self.violated(violation);
         }
-        self.judge_turns(number, grain);
+        self.judge_turns(number, grain, false);
         let process = &self.processes[number as usize];
         if process.dead_at.is_none() {
             let mine = Registration { silo: process.address, activation };

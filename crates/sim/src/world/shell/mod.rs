@@ -140,7 +140,7 @@ impl World {
                     let me = self.processes[number as usize].address;
                     let what =
                         format!("{me} is to evict {grain}#{activation}: a recovery found two activations");
-                    self.violation.get_or_insert(Violation { invariant: "I9", at: self.now, what });
+                    self.violated(Violation { invariant: "I9", at: self.now, what });
                 }
             }
         }
@@ -173,14 +173,19 @@ impl World {
         let (Some(shell), Some(machine)) = (process.shell.as_deref_mut(), process.machine.as_deref()) else {
             return;
         };
-        let fading = machine.fading();
+        let fading = if self.scenario.fading_forgotten { Vec::new() } else { machine.fading() };
         let (status, known) = (machine.status(), shell.candidates.len());
         let members: Vec<_> = view.members().iter().map(|m| (m.address, m.status)).collect();
         shell.candidates = view.active().map(|m| m.address).collect();
         let recovering = shell.directory.is_recovering();
+        let missed = view.version() > shell.directory.view_version() + 1;
         shell.directory.handle_view(local, view.version(), &members, &fading);
         if recovering && shell.directory.is_recovering() {
-            self.sometimes.reach("a recovery goes on through another view");
+            self.sometimes.reach(if missed {
+                "a recovery starts again because views were missed"
+            } else {
+                "a recovery goes on through another view"
+            });
         }
         if !fading.is_empty() {
             self.sometimes.reach("a view with silos that fade");
