@@ -16,7 +16,7 @@ const STALE_PROBED_MAX: usize = 64;
 
 /// The silos that `me` probes in `view`: on each ring in turn the first successor not yet picked, until there are
 /// enough. With one ring: the successors on it.
-pub(crate) fn ring_targets(view: &View, me: &SiloAddress, rings: u32, wanted: u32) -> BTreeSet<SiloAddress> {
+pub fn ring_targets(view: &View, me: &SiloAddress, rings: u32, wanted: u32) -> BTreeSet<SiloAddress> {
     let mut picked = Vec::with_capacity(wanted as usize);
     pick_targets(view, me, rings, wanted, &mut picked, |_| false);
     picked.into_iter().map(|at| view.members()[at as usize].address).collect()

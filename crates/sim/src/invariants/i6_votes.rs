@@ -5,8 +5,10 @@
 //! long (seed 000 step 3, disaster recovery), and a silo that stays Joining for too long is evicted.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use emmer_core::{SiloAddress, SiloEntry, SiloStatus};
+use emmer_core::{SiloAddress, SiloEntry, SiloStatus, TableVersion};
+use emmer_membership::{View, ring_targets};
 
 use crate::invariants::{Facts, Violation};
 use crate::table::{Change, Record};
@@ -30,7 +32,7 @@ pub(super) fn check(facts: &Facts<'_>, record: &Record) -> Result<(), Violation>
         }
         let votes = valid_votes(facts, record, after);
         let needed = votes_needed(facts, record);
-        if votes.len() < needed {
+        if votes.len() < needed && votes.len() < monitors(facts, record, &change.address).max(1) {
             let what = format!(
                 "{} was declared dead with {} of {needed} votes that count: {votes:?} of {:?}",
                 change.address,
@@ -101,6 +103,22 @@ fn votes_needed(facts: &Facts<'_>, record: &Record) -> usize {
         .filter(|row| !facts.may_look_stale(&row.address, writer, 0.8))
         .count();
     (config.num_votes_for_death_declaration as usize).min(active.div_ceil(2)).max(1)
+}
+
+/// How many Active silos probed `silo` in the version before `record`: where there are fewer than a death takes votes, all of them are
+/// enough.
+fn monitors(facts: &Facts<'_>, record: &Record, silo: &SiloAddress) -> usize {
+    let config = &facts.scenario.config;
+    let before = facts.table.rows().filter_map(|row| {
+        let mut row = row.clone();
+        row.status = status_before(facts, record, &row.address)?;
+        Some(Arc::new(row))
+    });
+    let view = View::new(TableVersion::default(), before.collect());
+    let probes = |other: &SiloAddress| {
+        ring_targets(&view, other, config.num_probe_rings, config.num_probed_silos).contains(silo)
+    };
+    view.active().filter(|row| row.address != *silo && probes(&row.address)).count()
 }
 
 /// The status of `silo` in the version before `record`.
