@@ -9,7 +9,7 @@
 //! | its process is gone (a vote marked `gone`) | not at all |
 //! | it was Joining | not at all: it hosted nothing |
 //! | it was voted dead | `fence_table_timeout`; if it had just become Active, `fence_timeout` from then on |
-//! | a successor took its `ip:port` | `fence_timeout`; if it was alone, as long as its own fence may stay open |
+//! | a successor took its `ip:port` | as long as the fence of a silo that is alone may stay open |
 //!
 //! Each of them is lengthened by [`CLOCK_RATE_PERCENT`], for clocks that run at different rates, and by [`POLL_GRACE`], for a
 //! turn that is between its look at the fence and its next wait.
@@ -21,7 +21,7 @@ use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus};
 
 use crate::delta::Delta;
 use crate::membership::Membership;
-use crate::view::{View, is_on_rings};
+use crate::view::View;
 
 /// By how many percent one silo's clock may run faster than another's.
 pub const CLOCK_RATE_PERCENT: u32 = 2;
@@ -83,9 +83,8 @@ impl Membership {
         }
         let (fence, table) = (self.config.fence_timeout, self.config.fence_table_timeout);
         if row.votes.iter().any(|vote| silo.is_succeeded_by(&vote.voter)) {
-            let others = before.members().iter().any(|m| m.address != silo && is_on_rings(m.status));
-            let span = if next && others { fence } else { fence.max(self.alone_span()) };
-            return now.mono + lapse(span);
+            // It may not know yet that it is alone no longer.
+            return now.mono + lapse(fence.max(self.alone_span()));
         }
         let was_active = next && matches!(old, Some(status) if status >= SiloStatus::Active);
         let since = self.fading.active_since.get(&silo).copied();

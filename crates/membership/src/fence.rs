@@ -36,6 +36,8 @@ pub(crate) struct Fence {
     /// The latest moment at which the table showed the view in force to be the latest. Good for `fence_table_timeout` only: votes
     /// may be under way.
     by_table: Instant,
+    /// The last touch of the row after which the table showed the view in force to be the latest.
+    touched: Option<Instant>,
     /// When this silo first wished to be Active.
     pub(crate) wished: Option<Instant>,
     /// When this silo, which knows of no other, was first probed by one.
@@ -61,6 +63,11 @@ impl Membership {
         self.view.ring(0).len() <= 1 && self.fence.stranger.is_none()
     }
 
+    /// Whether a read of the version has to follow a touch.
+    pub(crate) fn rests_on_touches(&self) -> bool {
+        self.fence.armed && self.is_alone()
+    }
+
     /// How long a touch of the row lets a silo that is alone start turns: a little less than it takes a newcomer to overlook the
     /// row.
     pub(crate) fn alone_span(&self) -> Duration {
@@ -84,7 +91,9 @@ impl Membership {
         if !self.fence.armed {
             // The view that says Active may be old when it comes. Certain is that the row was Joining when this silo wished for
             // more.
-            self.fence.by_monitors = self.fence.by_monitors.max(self.fence.wished.unwrap_or_default());
+            let wished = self.fence.wished.unwrap_or_default();
+            self.fence.by_monitors = self.fence.by_monitors.max(wished);
+            self.fence.touched.get_or_insert(wished);
         }
         // A new monitor has not had the time to probe: it starts as if it had heard this silo when it last was known alive.
         let start = self.fence.by_monitors.max(self.fence.by_table);
@@ -170,6 +179,7 @@ impl Membership {
         }
         self.settle_doubts(sent);
         self.fence.stranger.take_if(|at| *at < sent);
+        self.fence.touched = self.fence.touched.max(self.table.touched.filter(|touched| *touched <= sent));
         if sent > self.fence.by_table {
             self.fence.by_table = sent;
             self.check_fence(now);
@@ -192,7 +202,8 @@ impl Membership {
     /// of its row.
     fn confirmed_until(&self) -> Instant {
         let by_monitors = self.fence.by_monitors + self.config.fence_timeout;
-        let by_touch = self.table.touched.filter(|_| self.is_alone()).map(|at| at + self.alone_span());
+        let alone = self.is_alone() && !self.is_behind();
+        let by_touch = self.fence.touched.filter(|_| alone).map(|at| at + self.alone_span());
         by_monitors.max(by_touch.unwrap_or_default())
     }
 

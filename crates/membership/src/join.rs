@@ -225,6 +225,8 @@ impl Membership {
         let first = self.join.phase != Phase::Checking;
         let version = self.view.version();
         if first {
+            // A silo that is alone reckons with joiners that watch its row from their own insertion on.
+            self.forgive_staleness(now);
             self.join.phase = Phase::Checking;
             self.timers.set(Timer::JoinStep, now.mono + self.wave_time());
         }

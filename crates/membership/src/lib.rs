@@ -54,6 +54,6 @@ pub use config::{Config, ConfigError};
 pub use counters::Counters;
 pub use fading::{CLOCK_RATE_PERCENT, POLL_GRACE};
 pub use membership::Membership;
-pub use monitor::ring_targets;
 pub use message::Message;
+pub use monitor::ring_targets;
 pub use view::View;

@@ -179,3 +179,51 @@ fn a_newcomer_that_finds_nobody_alive_has_the_dead_declared_dead() {
     let alone = |w: &World| w.active() == 1 && w.status(&address(3_000, 2)) == Some(SiloStatus::Active);
     world.until(config.stale_after() * 2 + secs(30), alone);
 }
+
+#[test]
+fn the_word_of_a_monitor_that_may_be_dead_itself_is_worth_nothing() {
+    // Of three silos 1 is cut off and dies; before 0 hears of it, 0 and 1 are together and cut off from 2, which alone reaches the
+    // store. Two silos are Active then, so the vote of 2 is enough against 0.
+    let config = Config::default();
+    let mut world = World::cluster(&config, 3);
+    isolate(&mut world, 1);
+    world.until(secs(10), |w| w.status(&address(1_001, 1)) == Some(SiloStatus::Dead));
+    let cut = |world: &mut World, a: u16, b: u16| {
+        world.cut.insert((address(a, 1), address(b, 1)));
+        world.cut.insert((address(b, 1), address(a, 1)));
+    };
+    world.cut.clear();
+    cut(&mut world, 1_002, 1_000);
+    cut(&mut world, 1_002, 1_001);
+    world.offline = [address(1_000, 1), address(1_001, 1)].into();
+    world.until(secs(30), |w| w.status(&address(1_000, 1)) == Some(SiloStatus::Dead));
+    for _ in 0..10_000 {
+        world.run(ms(1));
+        let serves = world.silos[0].up
+            && world.silos[0].machine.fence_deadline().is_none_or(|until| world.now < until);
+        let granted = world.silos[2].machine.fading().iter().all(|(_, until)| world.now >= *until);
+        assert!(!(serves && granted), "{:?}", world.now);
+    }
+}
+
+#[test]
+fn a_touch_of_a_dead_row_opens_no_fence() {
+    let config = Config::default();
+    let mut world = World::cluster(&config, 1);
+    let old = address(1_000, 1);
+    world.silos[0].silent = true;
+    world.offline = [old].into();
+    let newcomer = address(2_000, 2);
+    world.start(&config, newcomer, 9);
+    world.until(secs(60), |w| w.status(&old) == Some(SiloStatus::Dead));
+    world.run(secs(1));
+    // The store answers touches before it answers reads.
+    world.offline.clear();
+    world.touches_only = [old].into();
+    for _ in 0..20_000 {
+        world.run(ms(1));
+        let serves = world.silos[0].up
+            && world.silos[0].machine.fence_deadline().is_none_or(|until| world.now < until);
+        assert!(!serves, "{:?}", world.now);
+    }
+}

@@ -81,7 +81,8 @@ impl Membership {
         let me = self.me.address;
         let in_doubt = self.doubts.contains_key(silo);
         let stands = |vote: &Vote| vote.voter == me && self.may_still_count(now, vote);
-        !in_doubt && !self.view.get(silo).is_some_and(|row| row.votes.iter().any(stands))
+        // One that may be dead itself speaks for nobody.
+        !in_doubt && !self.is_fenced() && !self.view.get(silo).is_some_and(|row| row.votes.iter().any(stands))
     }
 
     /// The table showed the view in force to be the latest when it was asked at `sent`: whatever a vote that was over by
@@ -268,7 +269,9 @@ impl Membership {
         let was = if next { before.active_count() } else { usize::MAX };
         if was > self.view.active_count() && !self.config.fence_timeout.is_zero() {
             let still = if now.mono < self.quorum.until { self.quorum.active } else { 0 };
-            let until = now.mono + lapse(self.config.fence_timeout);
+            // The last word of a monitor that is Dead was given before its own fence closed.
+            let (fence, table) = (self.config.fence_timeout, self.config.fence_table_timeout);
+            let until = now.mono + lapse(fence) + lapse(table);
             self.quorum = Quorum { active: was.max(still), until };
         }
     }

@@ -345,6 +345,8 @@ impl Membership {
                     self.table.stale_until = Some(now.mono + EVIDENCE_MAX + self.config.table_timeout * 2);
                 }
                 self.table.touched = Some(sent);
+                // Whoever is alone rests on its touches, and a touch of a Dead row succeeds too.
+                self.table.want_version |= self.rests_on_touches();
             }
             // The row is gone: the next full read says why, and ends this silo if it was cleaned up.
             TableOutcome::RowMissing => self.table.want_all = true,

@@ -68,6 +68,10 @@ pub(crate) struct World {
     pub(crate) cut: BTreeSet<(SiloAddress, SiloAddress)>,
     /// Silos to which dials are refused, whatever runs there.
     pub(crate) refusing: BTreeSet<SiloAddress>,
+    /// Silos that the store does not answer.
+    pub(crate) offline: BTreeSet<SiloAddress>,
+    /// Silos of which the store takes touches only.
+    pub(crate) touches_only: BTreeSet<SiloAddress>,
     /// The table before the last commit.
     before: Option<(TableVersion, BTreeMap<SiloAddress, SiloEntry>)>,
     /// Told to the silos as part of each etag: a table that went back writes other ones.
@@ -99,6 +103,8 @@ impl World {
             trace: false,
             cut: BTreeSet::new(),
             refusing: BTreeSet::new(),
+            offline: BTreeSet::new(),
+            touches_only: BTreeSet::new(),
             before: None,
             history_name: "e",
         }
@@ -304,7 +310,10 @@ impl World {
                 }
             }
             Happening::Ask(i, op, request) => {
-                let outcome = self.table(request);
+                let me = self.silos[i].machine.me();
+                let touch = matches!(request, TableRequest::Touch { .. });
+                let refused = self.offline.contains(&me) || (!touch && self.touches_only.contains(&me));
+                let outcome = if refused { TableOutcome::Unavailable } else { self.table(request) };
                 self.later(2_500, Happening::Answer(i, op, outcome));
             }
             Happening::Answer(i, op, outcome) => self.call(i, |m, now| m.handle_table(now, op, outcome)),
