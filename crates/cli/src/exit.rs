@@ -21,7 +21,7 @@ pub(crate) enum Code {
     Mismatch = 6,
     /// An input file cannot be read or is malformed.
     Input = 7,
-    /// A simulated run violated an invariant.
+    /// A simulated run, or a measurement with real processes, violated an invariant.
     Violated = 8,
     /// The doctor found a store that is not fit for a cluster.
     Unfit = 9,
@@ -46,7 +46,7 @@ Exit codes:
     5  the silo could not join the cluster
     6  the demo's totals differ from the file's
     7  an input file cannot be read or is malformed
-    8  a simulated run violated an invariant
+    8  a simulated run or a measurement violated an invariant
     9  the doctor found a store that is not fit for a cluster
    86  the cluster declared this silo dead; start a new one
    87  the membership table has lost a commit; look at the store, then start a new silo

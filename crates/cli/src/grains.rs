@@ -1,5 +1,15 @@
-//! The grain that `emmer silo` hosts for measurements: it keeps no state in the store, and each of its turns says
-//! where and when it ran, to the caller and in the silo's log.
+//! The grains that `emmer silo` hosts for measurements. None keeps state in the store.
+//!
+//! | module | subject |
+//! |---|---|
+//! | this one | a grain whose turns say where and when they ran, to the caller and in the silo's log |
+//! | [`slow`] | a grain that activates slowly and whose turns sleep |
+//! | [`turn_log`] | what ran when, piece by piece |
+
+#[cfg(unix)]
+pub(crate) mod slow;
+#[cfg(unix)]
+pub(crate) mod turn_log;
 
 use std::time::SystemTime;
 
@@ -7,7 +17,7 @@ use emmer::{Ctx, Grain, grain, grain_interface};
 use serde::{Deserialize, Serialize};
 
 /// What the log says of each turn, at level debug: `--log emmer_probe=debug`.
-pub(crate) const LOG_TARGET: &str = "emmer_probe";
+const LOG_TARGET: &str = "emmer_probe";
 
 /// One turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -119,11 +119,6 @@ impl Delta {
         if self.version() != base.version() + 1 {
             return Err(Misfit::Gap);
         }
-        self.apply_unchecked(base, true)
-    }
-
-    /// As [`apply`](Self::apply), whatever the version of `base`, and with `strict` off whatever comes out.
-    pub(crate) fn apply_unchecked(&self, base: &View, strict: bool) -> Result<Arc<View>, Misfit> {
         let mut result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
         let known = if result.0 == base.digest() { result.1.upgrade() } else { None };
         let view = known.unwrap_or_else(|| {
@@ -132,7 +127,7 @@ impl Delta {
             view
         });
         drop(result);
-        if view.digest() == self.digest || !strict { Ok(view) } else { Err(Misfit::Digest) }
+        if view.digest() == self.digest { Ok(view) } else { Err(Misfit::Digest) }
     }
 
     /// The tree that starts at `root` over `view`, the view this delta led to.

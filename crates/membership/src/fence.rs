@@ -23,7 +23,6 @@ use crate::api::Effect;
 use crate::leave::Leave;
 use crate::membership::Membership;
 use crate::monitor::monitors_to_be;
-use crate::planted::Bug;
 use crate::timers::Timer;
 
 /// The state of the fence.
@@ -114,7 +113,6 @@ impl Membership {
         if misses > 0 || echo == Instant::ZERO || echo > now.mono {
             return;
         }
-        let echo = if self.has(Bug::FenceTrustsOldEchoes) { now.mono } else { echo };
         let Some(heard) = self.fence.heard.get_mut(from) else { return };
         *heard = (*heard).max(echo);
         self.confirm_by_monitors(now);
@@ -139,7 +137,7 @@ impl Membership {
         // A silo that leaves is not counted any more, perhaps before it hears of it.
         let leaving = usize::from(self.leaving != Leave::No);
         let active = self.view.active_count().saturating_sub(leaving);
-        let votes = if touched { self.votes_among(active) } else { 1 };
+        let votes = if touched { self.votes_among(active).min(times.len().max(1)) } else { 1 };
         let votes = votes.saturating_sub(self.standing_votes(now));
         let enough = (times.len() + 1).saturating_sub(votes).max(1);
         if let Some(confirmed) = times.get(enough - 1).filter(|at| **at > self.fence.by_monitors) {
@@ -180,9 +178,6 @@ impl Membership {
 
     /// When the fence closes without a further confirmation; none when it does not apply.
     pub(crate) fn fence_closes_at(&self) -> Option<Instant> {
-        if self.has(Bug::FenceIgnored) {
-            return None;
-        }
         if self.fence.shut {
             return Some(Instant::ZERO);
         }

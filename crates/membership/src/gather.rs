@@ -9,7 +9,6 @@ use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus, Vote};
 
 use crate::intent::{Evidence, Intent, Key};
 use crate::membership::Membership;
-use crate::planted::Bug;
 use crate::timers::Timer;
 use crate::writer::{Draft, Queued, add_vote};
 
@@ -128,10 +127,10 @@ impl Membership {
 
     /// A vote already written, only renewed, is not worth a version before half its life has passed.
     fn only_renews(&self, row: &SiloEntry) -> bool {
-        let window = self.config.death_vote_expiration_timeout;
+        let window = self.config.vote_window();
         let Some(before) = self.view.get(&row.address) else { return false };
         row.votes.iter().all(|vote| {
-            before.votes.iter().any(|b| b.voter == vote.voter && vote.at.saturating_since(b.at) < window / 2)
+            before.votes.iter().any(|b| b.voter == vote.voter && window.only_renews(b.at, vote.at))
         })
     }
 
@@ -149,10 +148,8 @@ impl Membership {
             return Outcome::Nothing;
         };
         // A vote from far in the future bears a wrong clock's time, and would expire all others.
-        let window = self.config.death_vote_expiration_timeout;
-        if !self.has(Bug::VoteExpiryIgnored) {
-            row.votes.retain(|vote| vote.at.saturating_since(now.wall) < window);
-        }
+        let window = self.config.vote_window();
+        row.votes.retain(|vote| !window.is_ahead(now.wall, vote.at));
         let mut waits_since: Option<Instant> = None;
         // Refusals count beside the word of a silo that knows the process to be gone.
         let knows = |intent: &Intent| matches!(intent, Intent::Vote { voter, evidence: Evidence::Gone, .. } if self.may_vote(draft, voter));
@@ -168,10 +165,7 @@ impl Membership {
                 continue;
             }
             let gone = *evidence == Evidence::Gone;
-            let at = if self.has(Bug::OldEvidence) { now.wall } else { self.sane_time(now, *at) };
-            if self.has(Bug::VoterCountedTwice) {
-                row.votes.push(Vote { voter: *voter, at, gone });
-            }
+            let at = window.sane_time(now.wall, *at);
             add_vote(&mut row.votes, Vote { voter: *voter, at, gone });
             waits_since = Some(waits_since.map_or(queued.since, |since| since.min(queued.since)));
         }

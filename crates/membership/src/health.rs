@@ -66,8 +66,8 @@ impl Membership {
         if self.inserted {
             match self.view.get(&self.me.address) {
                 Some(row) if row.status == SiloStatus::Active => {
-                    let young = self.config.death_vote_expiration_timeout;
-                    let votes = row.votes.iter().filter(|v| self.last_wall.saturating_since(v.at) < young);
+                    let window = self.config.vote_window();
+                    let votes = row.votes.iter().filter(|v| window.counts(self.last_wall, v.at));
                     score += u32::try_from(votes.count()).unwrap_or(HEALTH_SCORE_MAX).min(HEALTH_SCORE_MAX);
                 }
                 _ => return HEALTH_SCORE_MAX,

@@ -11,7 +11,6 @@ use crate::intent::Evidence;
 use crate::leave::Leave;
 use crate::membership::Membership;
 use crate::message::Message;
-use crate::planted::Bug;
 use crate::timers::Timer;
 
 /// How often, at least, there is something to look after.
@@ -80,10 +79,6 @@ impl Membership {
             self.cleaning.dead_since.entry(row.address).or_insert(now.mono);
         }
         let due = self.cleaning.looked_at.is_none_or(|at| now.mono.saturating_since(at) >= period);
-        let at_once = self.has(Bug::ResurrectedAfterCleanup)
-            || self.has(Bug::DeleteLeftOutOfDelta)
-            || self.has(Bug::OwnCleanedDeathMissed);
-        let due = due || at_once;
         let max = self.config.max_defunct_silo_entries as usize;
         let dead = self.view.members().iter().filter(|row| row.status == SiloStatus::Dead);
         let mut dead: Vec<(Timestamp, SiloAddress)> =
@@ -104,7 +99,7 @@ impl Membership {
         self.writer.deletes = dead
             .iter()
             .enumerate()
-            .filter(|(i, (at, silo))| at_once || (rested(silo) && (age(*at) > expiration || *i < excess)))
+            .filter(|(i, (at, silo))| rested(silo) && (age(*at) > expiration || *i < excess))
             .map(|(_, (_, silo))| *silo)
             .take(MEMBERSHIP_ROWS_PER_COMMIT_MAX)
             .collect();

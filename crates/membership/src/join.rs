@@ -12,7 +12,6 @@ use crate::delta::Delta;
 use crate::intent::{Intent, Key};
 use crate::membership::Membership;
 use crate::message::Message;
-use crate::planted::Bug;
 use crate::timers::Timer;
 use crate::view::{View, is_on_rings};
 use crate::writer::{Draft, Verdict};
@@ -429,7 +428,6 @@ impl Membership {
             && (self.join.pending.is_empty() || (waited && self.missing().len() <= MISSING_MAX))
             && self.is_reached()
             && self.blockers().is_empty();
-        let ready = ready || (self.has(Bug::ActiveWithoutConnectivity) && self.join.phase == Phase::Checking);
         if !ready {
             return;
         }
@@ -506,10 +504,6 @@ impl Membership {
         draft: &mut Draft,
     ) -> Verdict {
         let Some(row) = self.view.get(silo) else { return Verdict::Wait };
-        if self.has(Bug::ActiveWithoutConnectivity) && row.status == SiloStatus::Joining {
-            draft.activate((**row).clone(), missing);
-            return Verdict::Written;
-        }
         if row.status != SiloStatus::Joining || self.drafted(draft, silo).is_none_or(|now| now != &**row) {
             return Verdict::Drop;
         }

@@ -23,7 +23,6 @@ mod membership;
 pub mod message;
 mod monitor;
 mod peer;
-pub mod planted;
 #[cfg(test)]
 mod promise_tests;
 mod reach;
@@ -38,6 +37,7 @@ mod table;
 mod timers;
 pub mod view;
 mod views;
+mod window;
 #[cfg(test)]
 mod wire_tests;
 #[cfg(test)]

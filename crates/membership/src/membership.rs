@@ -98,8 +98,6 @@ pub struct Membership {
     pub(crate) last_wall: Timestamp,
     next_probe: Option<Instant>,
     done: bool,
-    #[cfg(feature = "planted-bugs")]
-    pub(crate) planted: Option<crate::planted::Bug>,
 }
 
 /// How far before the start time the initial IAmAliveTime lies at most.
@@ -159,8 +157,6 @@ impl Membership {
             last_wall: now.wall,
             next_probe: None,
             done: false,
-            #[cfg(feature = "planted-bugs")]
-            planted: None,
         })
     }
 

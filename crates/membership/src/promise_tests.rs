@@ -167,3 +167,15 @@ fn a_cluster_lost_and_started_elsewhere_is_active_soon() {
         println!("{n} silos, old hosts {}: {took:?}", if refuses { "refuse" } else { "are silent" });
     }
 }
+
+#[test]
+fn a_newcomer_that_finds_nobody_alive_has_the_dead_declared_dead() {
+    let config = Config::default();
+    let mut world = World::cluster(&config, 3);
+    for i in 0..3 {
+        world.kill(i);
+    }
+    world.start(&config, address(3_000, 2), 77);
+    let alone = |w: &World| w.active() == 1 && w.status(&address(3_000, 2)) == Some(SiloStatus::Active);
+    world.until(config.stale_after() * 2 + secs(30), alone);
+}

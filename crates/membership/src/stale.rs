@@ -9,6 +9,7 @@ use std::time::Duration;
 use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus, Timestamp};
 
 use crate::membership::Membership;
+use crate::peer::Peer;
 
 /// What was seen of the IAmAlive times of others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -87,7 +88,9 @@ impl Membership {
 
     /// Reads the table now and then while votes do not suffice: perhaps those who could vote are stale.
     pub(crate) fn look_for_staleness(&mut self, now: Now) {
-        if self.peers.values().any(|peer| peer.suspected) || self.writer.has_votes() {
+        let limit = self.config.num_missed_probes_limit;
+        let silent = |peer: &Peer| peer.suspected || peer.misses >= limit;
+        if self.peers.values().any(silent) || self.writer.has_votes() {
             self.read_for_staleness(now);
         }
     }

@@ -22,7 +22,6 @@ use crate::intent::Key;
 use crate::membership::Membership;
 use crate::message::Message;
 use crate::monitor::monitors_of;
-use crate::planted::Bug;
 use crate::timers::Timer;
 
 /// The most predecessors a writer looks after at a time; further joins wait for their turn.
@@ -77,7 +76,6 @@ impl Membership {
         matches!(status, SiloStatus::Active | SiloStatus::ShuttingDown | SiloStatus::Stopping)
             && !self.config.fence_timeout.is_zero()
             && *old != self.me.address
-            && !self.has(Bug::PredecessorNotKilled)
     }
 
     /// Before a commit is drafted: does what is due for each predecessor of a silo that wants to join.

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use emmer_core::{Instant, Now, SiloAddress, SiloStatus, Timestamp, Vote};
+use emmer_core::{Instant, Now, SiloAddress, SiloStatus, Vote};
 
 use crate::api::{ConnectionEvent, DialId, DialOutcome, Effect};
 use crate::fading::lapse;
 use crate::intent::{Evidence, Intent, Key};
 use crate::membership::Membership;
-use crate::planted::Bug;
+use crate::monitor::monitors_of;
 use crate::view::View;
 use crate::writer::Draft;
 
@@ -49,11 +49,10 @@ impl Membership {
     /// Wishes for a vote, unless the row already shows a young one.
     pub(crate) fn vote(&mut self, now: Now, target: SiloAddress, evidence: Evidence) {
         let voter = self.me.address;
-        let renew_after = self.config.death_vote_expiration_timeout / 3;
+        let window = self.config.vote_window();
         let voted = self.view.get(&target).is_some_and(|row| {
-            let off = |at: Timestamp| now.wall.saturating_since(at).max(at.saturating_since(now.wall));
             let told = |v: &Vote| v.gone || evidence != Evidence::Gone;
-            row.votes.iter().any(|v| v.voter == voter && off(v.at) < renew_after && told(v))
+            row.votes.iter().any(|v| v.voter == voter && window.is_young(now.wall, v.at) && told(v))
         });
         let doubt = self.config.vote_hold + self.config.table_timeout;
         self.doubts.insert(target, now.mono + doubt);
@@ -69,9 +68,6 @@ impl Membership {
 
     /// The suspect answered.
     pub(crate) fn withdraw(&mut self, target: &SiloAddress) {
-        if self.has(Bug::OldEvidence) && self.table.down {
-            return;
-        }
         let Some(peer) = self.peers.get_mut(target).filter(|peer| !peer.stuck) else { return };
         if std::mem::take(&mut peer.suspected) {
             self.counters.suspicions_withdrawn += 1;
@@ -98,8 +94,7 @@ impl Membership {
     /// end of the window no vote counts any more.
     pub(crate) fn press_doubt(&mut self, now: Now, silo: &SiloAddress) {
         let Some(until) = self.doubts.get(silo).copied().filter(|until| now.mono >= *until) else { return };
-        let window = self.config.death_vote_expiration_timeout;
-        if now.mono >= until + window + window / 2 {
+        if now.mono >= until + self.config.vote_window().longest() {
             self.doubts.remove(silo);
         } else {
             self.table.want_version = true;
@@ -108,8 +103,7 @@ impl Membership {
 
     /// Whether a vote in the table may still count for some writer's clock.
     pub(crate) fn may_still_count(&self, now: Now, vote: &Vote) -> bool {
-        let window = self.config.death_vote_expiration_timeout;
-        now.wall.saturating_since(vote.at) < window + window / 2
+        self.config.vote_window().may_still_count(now.wall, vote.at)
     }
 
     /// Whether application bytes from the suspect speak against a vote.
@@ -242,22 +236,17 @@ impl Membership {
     /// declared dead by the same commit (invariant I6).
     pub(crate) fn may_vote(&self, draft: &Draft, voter: &SiloAddress) -> bool {
         self.drafted(draft, voter).is_some_and(|row| row.status == SiloStatus::Active)
-            || self.has(Bug::AnybodyVotes)
     }
 
     /// The votes that count: fresh in a window that ends at the latest time any clock involved shows, so that every
     /// silo counts alike whatever its own clock says; each voter once.
     pub(crate) fn valid_votes(&self, now: Now, draft: &Draft, votes: &[Vote]) -> Vec<Vote> {
-        let window = self.config.death_vote_expiration_timeout;
+        let window = self.config.vote_window();
         let end = votes.iter().map(|v| v.at).fold(now.wall, std::cmp::max);
         let mut counted: Vec<Vote> = Vec::new();
         for vote in votes {
-            let mut fresh = end.saturating_since(vote.at) < window || self.has(Bug::VoteExpiryIgnored);
-            if self.has(Bug::ClockJumpExpiresVotes) {
-                let off = now.wall.saturating_since(vote.at).max(vote.at.saturating_since(now.wall));
-                fresh = off < window;
-            }
-            let once = counted.iter().all(|v| v.voter != vote.voter) || self.has(Bug::VoterCountedTwice);
+            let fresh = window.counts(end, vote.at);
+            let once = counted.iter().all(|v| v.voter != vote.voter);
             if fresh && once && self.may_vote(draft, &vote.voter) {
                 counted.push(*vote);
             }
@@ -268,9 +257,6 @@ impl Membership {
     /// How many votes make a silo Dead whose row is fresh, where `active` silos are Active: the configured number, or in small clusters
     /// half of them, rounded up.
     pub(crate) fn votes_among(&self, active: usize) -> usize {
-        if self.has(Bug::OneVoteKills) {
-            return 1;
-        }
         (self.config.num_votes_for_death_declaration as usize).min(active.div_ceil(2).max(1))
     }
 
@@ -296,7 +282,10 @@ impl Membership {
     pub(crate) fn votes_required(&self, now: Now, target: &SiloAddress, is_gone: bool) -> usize {
         if !self.config.fence_timeout.is_zero() && !self.is_stale(target) {
             let lately = if is_gone || now.mono >= self.quorum.until { 0 } else { self.quorum.active };
-            return self.votes_among(self.view.active_count().max(lately));
+            // Where silos probe few others, one may have fewer monitors than a death takes votes: then all of them are enough.
+            let config = &self.config;
+            let monitors = monitors_of(&self.view, target, config.num_probe_rings, config.num_probed_silos);
+            return self.votes_among(self.view.active_count().max(lately)).min(monitors.len().max(1));
         }
         let half = self.live_active_count().div_ceil(2);
         (self.config.num_votes_for_death_declaration as usize).min(half.max(1))

@@ -12,7 +12,6 @@ use emmer_core::{Instant, Now, TableVersion};
 use crate::api::{Effect, Event, OpId, TableOutcome, TableRequest, TableSnapshot, TerminateReason};
 use crate::membership::Membership;
 use crate::message::Message;
-use crate::planted::Bug;
 use crate::stale::EVIDENCE_MAX;
 use crate::timers::Timer;
 use crate::writer::Draft;
@@ -44,8 +43,6 @@ pub(crate) struct TableLane {
     /// A commit with an unknown outcome may still arrive. If nothing is left to write, its base has to be taken from
     /// it: a death must not appear in the table when nobody waits for it any more.
     unsettled: bool,
-    /// Nothing is written any more; never but for a planted bug.
-    stuck: bool,
     /// How many reads in a row showed an older version than the view in force.
     older_reads: u32,
     /// The view is fresh from the table, read for the commit that follows (classic only).
@@ -109,7 +106,7 @@ impl Membership {
     }
 
     fn pump_commit(&mut self, now: Now) {
-        if self.table.stuck || (self.writer.is_idle() && !self.table.unsettled) {
+        if self.writer.is_idle() && !self.table.unsettled {
             return;
         }
         // Seed 000: "S first reads the latest table state". With ordered views the view in force is as good as a
@@ -177,14 +174,7 @@ impl Membership {
                 self.confirm_by_table(now, sent);
             }
             (Asked::Commit(_), TableOutcome::Conflict) => self.on_conflict(now),
-            (Asked::Commit(draft), TableOutcome::Unknown) if self.has(Bug::UnknownTakenForSuccess) => {
-                let number = draft.base_number() + 1;
-                self.on_committed(now, *draft, TableVersion { number, etag: "guessed".into() });
-            }
             (Asked::Commit(draft), TableOutcome::Unknown) => {
-                if self.has(Bug::UnknownAppliedTwice) {
-                    self.writer.redo = Some((*draft).clone());
-                }
                 self.counters.commits_unknown += 1;
                 self.table.unsettled = true;
                 self.table.unknown_since = Some(draft.base_number());
@@ -243,11 +233,6 @@ impl Membership {
         self.counters.rows_read += 1 + snapshot.rows.len() as u64;
         let version = snapshot.version.number;
         if self.table.unknown_since.is_some_and(|base| version < base) || version < self.view.version() {
-            if self.has(Bug::StaleReadInstalled) && self.inserted {
-                self.view = std::sync::Arc::new(crate::view::View::from_snapshot(snapshot));
-                self.effects.push_back(Effect::Install(self.view.clone()));
-                return;
-            }
             // Older than what is known to have existed: a replica that lags, or a table that went back.
             self.table.fresh = false;
             if version < self.view.version() {
@@ -267,25 +252,8 @@ impl Membership {
         }
         self.know_table = true;
         self.observe_alive(now, sent, &snapshot.rows);
-        if self.has(Bug::TornReadInstalled) {
-            let torn = self.tear(snapshot);
-            self.install_read(now, &torn);
-        } else {
-            self.install_read(now, snapshot);
-        }
+        self.install_read(now, snapshot);
         self.on_join_read(now);
-    }
-
-    /// A planted bug: the second half of the rows as the view in force has them.
-    fn tear(&self, snapshot: &TableSnapshot) -> TableSnapshot {
-        let mut torn = snapshot.clone();
-        let half = torn.rows.len() / 2;
-        for row in &mut torn.rows[half..] {
-            if let Some(old) = self.view.get(&row.address).filter(|_| row.address != self.me.address) {
-                *row = (**old).clone();
-            }
-        }
-        torn
     }
 
     fn on_version(&mut self, now: Now, version: &TableVersion, sent: Instant) {
@@ -326,11 +294,6 @@ impl Membership {
     /// repeated losses make it wait.
     fn on_conflict(&mut self, now: Now) {
         self.counters.commits_lost += 1;
-        if self.has(Bug::LostCommitForgotten) {
-            // Takes wishes as before, and never writes again.
-            self.table.stuck = true;
-            return;
-        }
         self.effects.push_back(Effect::Event(Event::CommitLost));
         self.table.losses = self.table.losses.saturating_add(1);
         self.table.fresh = false;

@@ -11,7 +11,6 @@ use crate::api::{Effect, TableSnapshot, TerminateReason};
 use crate::delta::{Delta, Misfit};
 use crate::membership::Membership;
 use crate::message::Message;
-use crate::planted::Bug;
 use crate::timers::Timer;
 use crate::view::{View, is_on_rings};
 
@@ -123,11 +122,6 @@ impl Membership {
         match own {
             Some((SiloStatus::Dead, ..)) if self.is_finishing() => self.terminate(TerminateReason::Left),
             _ if let Some(by) = successor => self.terminate(TerminateReason::Superseded(by)),
-            Some((SiloStatus::Dead, ..)) if self.has(Bug::OwnDeathIgnored) => {}
-            None if self.inserted && self.has(Bug::OwnCleanedDeathMissed) => {}
-            None if self.inserted && self.has(Bug::ResurrectedAfterCleanup) => {
-                self.enqueue(now, crate::intent::Intent::Join(self.me.clone()));
-            }
             Some((SiloStatus::Dead, ..)) => self.terminate(TerminateReason::DeclaredDead),
             None if self.inserted => self.terminate(TerminateReason::RowMissing),
             Some((status, ..)) => self.own_status_is(now, status),
@@ -202,12 +196,6 @@ impl Membership {
             self.gossip.early.insert(delta.version(), (root, delta.clone()));
         }
         self.apply_early(now, from);
-        if self.has(Bug::DeltaOverGap)
-            && delta.version() > self.view.version()
-            && let Ok(view) = delta.apply_unchecked(&self.view, false)
-        {
-            self.install(now, view, Some(delta));
-        }
         if delta.version() > self.view.version() && !self.is_done() {
             self.counters.delta_gaps += 1;
             self.pull(now, from, delta.version());
@@ -286,9 +274,6 @@ impl Membership {
         if version <= self.view.version() {
             return;
         }
-        if self.has(Bug::NoAntiEntropy) {
-            return;
-        }
         self.gossip.wanted = self.gossip.wanted.max(version);
         if !self.timers.is_set(Timer::Pull) {
             self.timers.set(Timer::Pull, now.mono + PULL_PATIENCE);
@@ -299,7 +284,7 @@ impl Membership {
     /// A newer view exists; gets it from the table when that is small, else from a peer, and from the table if none
     /// delivers.
     pub(crate) fn catch_up(&mut self, now: Now, version: u64) {
-        if version <= self.view.version() || self.has(Bug::NoAntiEntropy) {
+        if version <= self.view.version() {
             return;
         }
         self.gossip.wanted = self.gossip.wanted.max(version);
@@ -321,6 +306,11 @@ impl Membership {
         let wanted = self.gossip.wanted;
         if let Some(peer) = self.gossip.hinted_by.take() {
             self.pull(now, peer, wanted);
+            return;
+        }
+        if !self.inserted {
+            // Its own wish leads on: the member that was asked answers again.
+            self.gossip.wanted = self.view.version();
             return;
         }
         self.gossip.pulls += 1;

@@ -9,14 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use emmer_core::limits::MEMBERSHIP_ROWS_PER_COMMIT_MAX;
-use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus, TableVersion, Timestamp, Vote};
+use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus, TableVersion, Vote};
 
 use crate::api::{Effect, Event, TableRequest};
 use crate::delta::Delta;
 use crate::intent::{INTENTS_MAX, Intent, Key};
 use crate::membership::Membership;
 use crate::message::Message;
-use crate::planted::Bug;
 use crate::timers::Timer;
 
 /// The intents a silo is to write, its own and others'.
@@ -27,8 +26,6 @@ pub(crate) struct Writer {
     pub(crate) ripe: BTreeMap<SiloAddress, Instant>,
     /// Rows to delete with the next commit.
     pub(crate) deletes: Vec<SiloAddress>,
-    /// A commit to write again as it is; always none but for a planted bug.
-    pub(crate) redo: Option<Draft>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -66,7 +63,7 @@ pub(crate) enum Verdict {
 impl Writer {
     /// Whether there is nothing to write at all.
     pub(crate) fn is_idle(&self) -> bool {
-        self.queue.is_empty() && self.deletes.is_empty() && self.redo.is_none()
+        self.queue.is_empty() && self.deletes.is_empty()
     }
 
     /// Whether any vote waits to be written.
@@ -174,9 +171,6 @@ impl Membership {
     pub(crate) fn draft_commit(&mut self, now: Now) -> Option<Draft> {
         self.forget_stale_intents(now);
         self.press_evictions(now);
-        if let Some(draft) = self.writer.redo.take() {
-            return Some(Draft { base: self.view.version(), ..draft });
-        }
         let mut draft = Draft::new(self.view.version());
         let mut dropped = Vec::new();
         let mut recheck = Vec::new();
@@ -240,22 +234,11 @@ impl Membership {
     /// What others sent counts only while they repeat it: a vote that waited out an outage of the store would be old
     /// evidence (invariant I5).
     fn forget_stale_intents(&mut self, now: Now) {
-        if self.has(Bug::OldEvidence) {
-            return;
-        }
         let keep = self.intent_lifetime();
         let own = &self.own;
         self.writer
             .queue
             .retain(|key, queued| own.contains_key(key) || now.mono.saturating_since(queued.renewed) < keep);
-    }
-
-    /// The time of a vote that came in just now, by a clock that cannot be far from this one's: a voter whose clock is
-    /// wrong would otherwise expire everybody else's votes, or have its own expired.
-    pub(crate) fn sane_time(&self, now: Now, at: Timestamp) -> Timestamp {
-        let tolerated = self.config.death_vote_expiration_timeout / 4;
-        let off = now.wall.saturating_since(at).max(at.saturating_since(now.wall));
-        if off > tolerated && !self.has(Bug::ClockJumpExpiresVotes) { now.wall } else { at }
     }
 
     /// A little longer than it takes owners to repeat what was acknowledged.
@@ -268,8 +251,7 @@ impl Membership {
             return Verdict::Drop;
         }
         // I3, I4: a later incarnation, alive or dead, ends this one's hopes; earlier ones die with its arrival.
-        let overlook = self.has(Bug::SuccessorOverlooked);
-        if (self.view.successor_of(&row.address).is_some() && !overlook)
+        if self.view.successor_of(&row.address).is_some()
             || draft.rows.values().any(|other| row.address.is_succeeded_by(&other.address))
         {
             return Verdict::Drop;
@@ -287,9 +269,6 @@ impl Membership {
                 .filter(|other| other.address.is_succeeded_by(&row.address))
                 .map(|other| (other.address, other.clone())),
         );
-        if self.has(Bug::PredecessorNotKilled) {
-            earlier.clear();
-        }
         earlier.retain(|_, old| old.status != SiloStatus::Dead);
         // I8: one that may still run must not be confirmed any more.
         if !earlier.keys().all(|old| self.may_supersede(now, old)) {
@@ -310,7 +289,7 @@ impl Membership {
 
     fn write_status(&self, now: Now, silo: &SiloAddress, status: SiloStatus, draft: &mut Draft) -> Verdict {
         let Some(row) = self.drafted(draft, silo) else { return Verdict::Drop };
-        if row.status >= status && !self.has(Bug::DeadNotFinal) {
+        if row.status >= status {
             return Verdict::Drop;
         }
         let mut row = row.clone();
@@ -338,12 +317,9 @@ impl Membership {
         // A silo just inserted may hang below one in the tree that died with its whole cluster.
         let inserted = |silo: &&SiloAddress| self.view.get(silo).is_none();
         let inserted: Vec<SiloAddress> = draft.rows.keys().filter(inserted).copied().collect();
-        let Draft { rows, mut deletes, skipped, .. } = draft;
+        let Draft { rows, deletes, skipped, .. } = draft;
         let rows: Vec<Arc<SiloEntry>> = rows.into_values().map(Arc::new).collect();
         self.counters.rows_written += (rows.len() + deletes.len()) as u64;
-        if self.has(Bug::DeleteLeftOutOfDelta) {
-            deletes.clear();
-        }
         let (delta, view) = Delta::of_commit(&self.view, version, rows, deletes, skipped);
         let delta = Arc::new(delta);
         self.install(now, view, Some(&delta));

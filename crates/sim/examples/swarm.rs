@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use emmer_sim::shrink::{describe, shrink};
+use emmer_sim::sometimes::Sometimes;
 use emmer_sim::{Swarm, run, run_traced};
 
 fn main() {
@@ -18,6 +19,7 @@ fn main() {
             Some(("min", n)) => swarm.hosts_min = n.parse().unwrap_or(swarm.hosts_min),
             Some(("max", n)) => swarm.hosts_max = n.parse().unwrap_or(swarm.hosts_max),
             Some(("chaos", n)) => swarm.chaos_max = Duration::from_secs(n.parse().unwrap_or(300)),
+            Some(("version", n)) => swarm.version = n.parse().unwrap_or(swarm.version),
             Some(("liveness", yes)) => swarm.liveness = yes == "yes",
             _ => args.push(arg),
         }
@@ -46,12 +48,17 @@ fn main() {
 fn many(swarm: &Swarm, from: u64, to: u64) {
     let started = Instant::now();
     let (mut events, mut silos) = (0, 0u64);
+    let (mut turns, mut calls) = (0, 0);
+    let mut sometimes = Sometimes::default();
     let mut broken: BTreeMap<&'static str, u64> = BTreeMap::new();
     for seed in from..to {
         let scenario = swarm.scenario(seed);
         let outcome = run(&scenario);
         events += outcome.events;
         silos += u64::from(scenario.hosts);
+        turns += outcome.turns;
+        calls += outcome.measures.calls_done;
+        sometimes.add(&outcome.sometimes);
         if let Some(violation) = outcome.violation {
             *broken.entry(violation.invariant).or_default() += 1;
             println!("seed {seed} ({} hosts, {} steps): {violation}", scenario.hosts, scenario.steps.len());
@@ -65,6 +72,10 @@ fn many(swarm: &Swarm, from: u64, to: u64) {
         swarm.hosts_max,
         silos as f64 / seeds.max(1) as f64,
     );
+    println!("{calls} calls of grains in {turns} stretches of their code");
+    for (what, times) in sometimes.iter() {
+        println!("  {times:>9} {what}");
+    }
     println!("violations: {broken:?}");
     println!(
         "{secs:.1} s, {} CPU seconds, {:.0} seeds/minute, {:.0} events/s",

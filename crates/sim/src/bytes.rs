@@ -4,6 +4,7 @@ use std::io;
 
 use emmer_membership::Message;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 /// The bytes of `message` in the wire's encoding (MessagePack with named fields), frame header included.
 pub fn estimate(message: &Message) -> u64 {
@@ -12,6 +13,15 @@ pub fn estimate(message: &Message) -> u64 {
     // Counting cannot fail; a value that MessagePack cannot hold would be counted short.
     let _ = message.serialize(&mut serializer);
     counter.0
+}
+
+/// `message` as it comes out at the other end of a connection.
+///
+/// # Errors
+/// When its bytes do not decode, in words.
+pub fn through<T: Serialize + DeserializeOwned>(message: &T) -> Result<T, String> {
+    let bytes = rmp_serde::to_vec_named(message).map_err(|e| e.to_string())?;
+    rmp_serde::from_slice(&bytes).map_err(|e| e.to_string())
 }
 
 /// A frame's header, about.

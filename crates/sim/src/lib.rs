@@ -1,6 +1,7 @@
 //! The virtual-time world that runs Emmer's state machines by the thousand.
 //!
-//! The same machines that run in production ([`emmer_membership::Membership`]) are driven here by a queue of
+//! The same machines that run in production ([`emmer_membership::Membership`], [`emmer_directory::Directory`],
+//! [`emmer_placement::PlacementTable`]) are driven here by a queue of
 //! events in virtual time: one thread, no sockets, no clock, every choice drawn from one seed. Faults come from a
 //! [`scenario::Scenario`], either written by hand or derived from a single number; after every step the
 //! [`invariants`] look at what changed. A run that violates one is replayed exactly by its seed and shrunk to the
@@ -10,6 +11,7 @@
 
 pub mod bytes;
 pub mod experiments;
+pub mod grains;
 pub mod host;
 pub mod invariants;
 pub mod measure;
@@ -20,6 +22,7 @@ pub mod report;
 pub mod run;
 pub mod scenario;
 pub mod shrink;
+pub mod sometimes;
 pub mod store;
 pub mod swarm;
 pub mod table;

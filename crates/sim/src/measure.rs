@@ -63,6 +63,10 @@ pub struct Measures {
     pub votes: u64,
     /// Commits evaluated again.
     pub commits_lost: u64,
+    /// Calls of grains whose turn ended.
+    pub calls_done: u64,
+    /// Calls of grains that failed.
+    pub calls_failed: u64,
     /// For each process whose grains could be granted to others while it ran: for how long after that it could run turns.
     pub overruns: BTreeMap<u32, Overrun>,
 }

@@ -61,6 +61,8 @@ pub struct NetworkModel {
     pub latency: Latency,
     /// The share of messages lost everywhere, all the time.
     pub loss: f64,
+    /// The share of membership messages that arrive twice.
+    pub duplicates: f64,
     /// What loss means.
     pub transport: Transport,
 }
@@ -71,6 +73,7 @@ impl Default for NetworkModel {
         Self {
             latency: Latency::even(Duration::from_micros(500), Duration::from_micros(200)),
             loss: 0.0,
+            duplicates: 0.0,
             transport: Transport::Stream,
         }
     }
@@ -92,13 +95,15 @@ pub enum Direction {
 pub struct HostSet(Vec<u64>);
 
 impl HostSet {
-    /// Adds a host.
-    pub fn insert(&mut self, host: u32) {
+    /// Adds a host; whether it was not in.
+    pub fn insert(&mut self, host: u32) -> bool {
+        let was = self.contains(host);
         let word = host as usize / 64;
         if self.0.len() <= word {
             self.0.resize(word + 1, 0);
         }
         self.0[word] |= 1 << (host % 64);
+        !was
     }
 
     /// Takes a host out; whether it was in.
@@ -183,6 +188,8 @@ pub struct Network {
     cuts: Vec<Cut>,
     /// One directed link each: id, from, to.
     broken_links: Vec<(u32, u32, u32)>,
+    /// Hosts that something refuses connections to, by the number of the fault.
+    refusing: Vec<(u32, u32)>,
     hosts: Vec<HostTrouble>,
     /// Whether any host is in trouble: the quick way out when none is.
     troubled: bool,
@@ -196,6 +203,7 @@ impl Network {
             rng: SeededRng::new(seed),
             cuts: Vec::new(),
             broken_links: Vec::new(),
+            refusing: Vec::new(),
             hosts: vec![HostTrouble::default(); hosts as usize],
             troubled: false,
         }
@@ -251,8 +259,24 @@ impl Network {
         self.broken_links.push((id, from, to));
     }
 
-    /// Ends the cut or broken link with this number.
+    /// Lets something on the way refuse every new connection to `host`.
+    pub fn refuse(&mut self, id: u32, host: u32) {
+        self.refusing.push((id, host));
+    }
+
+    /// Whether something on the way refuses new connections to `host`.
+    pub fn refuses(&self, host: u32) -> bool {
+        self.refusing.iter().any(|(_, refused)| *refused == host)
+    }
+
+    /// Whether the message sent now arrives twice.
+    pub fn duplicates(&mut self) -> bool {
+        self.model.duplicates > 0.0 && self.rng.chance(self.model.duplicates)
+    }
+
+    /// Ends the cut, broken link or refusal with this number.
     pub fn heal(&mut self, id: u32) {
+        self.refusing.retain(|(fault, _)| *fault != id);
         self.cuts.retain(|cut| cut.id != id);
         self.broken_links.retain(|(link, ..)| *link != id);
     }
@@ -271,8 +295,9 @@ impl Network {
     }
 
     /// Ends the random faults of the model itself: loss everywhere and unlucky latencies.
-    pub const fn calm(&mut self) {
+    pub fn calm(&mut self) {
         self.model.loss = 0.0;
+        self.model.duplicates = 0.0;
         self.model.latency.tail = 0.0;
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use emmer_core::{Now, SiloAddress};
 use emmer_membership::{Membership, TerminateReason};
 
+use crate::grains::Shell;
 use crate::net::HostSet;
 use crate::time::{Clock, VirtualTime, nanos};
 
@@ -48,28 +49,38 @@ pub struct Process {
     pub leaving: bool,
     /// The protocol. None once the process has ended.
     pub machine: Option<Box<Membership>>,
+    /// The directory and the grains, in worlds that have some. None once the process has ended.
+    pub shell: Option<Box<Shell>>,
+    /// When the membership machine was last told of bytes from each peer.
+    pub heard_at: BTreeMap<u32, VirtualTime>,
     /// When the one timer event that counts is due; later than everything when there is none.
     pub timer_at: VirtualTime,
     /// How often in a row the timer fired at this same moment.
     pub timer_spins: u32,
     /// Whom it has a connection with, by process number.
     pub connections: HostSet,
+    /// Who was Dead in a view that it installed while they ran, by process number.
+    pub parted: HostSet,
     /// The order on its connections, by the receiver's number. In large clusters only connections that lost
     /// something have an entry.
     pub streams: BTreeMap<u32, Stream>,
     /// It stands still until then.
     pub paused_until: VirtualTime,
+    /// Its IO still blocks until then, although the trouble is over: what waits keeps its order.
+    pub blocked_until: VirtualTime,
     /// Its IO blocks and runs in turns.
     pub slow: Option<Slow>,
     /// The version of the view in force.
     pub installed: u64,
     /// Whether its row was in a view in force.
     pub seen_itself: bool,
+    /// Whether its fence is closed, as its machine last said.
+    pub fence_closed: bool,
     /// Whether it ever took itself for Active: before that it hosts no grain.
     pub hosted: bool,
     /// When something was last wrong with this process or its links; none while it was always healthy.
     pub faulty_at: Option<VirtualTime>,
-    /// From whom it heard anything since it started, while it is joining.
+    /// With whom it made a round trip: who answered a probe or a dial of its.
     pub heard: HostSet,
     /// When the table first said it is Active.
     pub active_at: Option<VirtualTime>,
@@ -113,14 +124,19 @@ impl Process {
             ended_at: None,
             leaving: false,
             machine,
+            shell: None,
+            heard_at: BTreeMap::new(),
             timer_at: VirtualTime::MAX,
             timer_spins: 0,
             connections: HostSet::default(),
+            parted: HostSet::default(),
             streams: BTreeMap::new(),
             paused_until: VirtualTime::ZERO,
+            blocked_until: VirtualTime::ZERO,
             slow: None,
             installed: 0,
             seen_itself: false,
+            fence_closed: false,
             hosted: false,
             faulty_at: None,
             heard: HostSet::default(),
@@ -137,6 +153,13 @@ impl Process {
         self.life == Life::Running
     }
 
+    /// The connection to `peer` ended: the next one waits for no lost segment. What is under way keeps its order.
+    pub fn renew_stream(&mut self, peer: u32) {
+        if let Some(stream) = self.streams.get_mut(&peer) {
+            stream.held_until = VirtualTime::ZERO;
+        }
+    }
+
     /// What its clocks show at `at`.
     pub fn now(&self, at: VirtualTime) -> Now {
         self.clock.now(at)
@@ -144,7 +167,7 @@ impl Process {
 
     /// When its IO runs again; `at` itself when it does not block then.
     pub fn io_at(&self, at: VirtualTime) -> VirtualTime {
-        let at = at.max(self.paused_until);
+        let at = at.max(self.paused_until).max(self.blocked_until);
         let Some(slow) = self.slow else { return at };
         let cycle = nanos(slow.block + slow.run).max(1);
         let phase = nanos(at.since(slow.since)) % cycle;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::invariants::Violation;
 use crate::measure::Measures;
 use crate::scenario::Scenario;
+use crate::sometimes::Sometimes;
 use crate::store::StoreStats;
 use crate::time::VirtualTime;
 use crate::world::{Prepare, World};
@@ -31,6 +32,10 @@ pub struct Outcome {
     pub store: StoreStats,
     /// What was counted and timed.
     pub measures: Measures,
+    /// Which rare situations came up, and how often.
+    pub sometimes: Sometimes,
+    /// How many stretches of grains' code ran.
+    pub turns: u64,
     /// One line for each event, when asked for.
     pub lines: Vec<String>,
 }
@@ -67,7 +72,8 @@ fn run_world(mut world: World) -> Outcome {
     }
     let (ended_at, store) = (world.now(), world.store().stats);
     let version = world.store().table.version().number;
-    let (trace, measures, violation) = world.into_parts();
+    let turns = world.truth().ran;
+    let (trace, measures, sometimes, violation) = world.into_parts();
     Outcome {
         hash: trace.hash(),
         events: trace.events(),
@@ -77,6 +83,8 @@ fn run_world(mut world: World) -> Outcome {
         version,
         store,
         measures,
+        sometimes,
+        turns,
         lines: trace.into_lines(),
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use emmer_membership::Config;
 
+use crate::grains::GrainLoad;
 use crate::net::{Direction, HostSet, NetworkModel};
 use crate::store::StoreModel;
 use crate::time::VirtualTime;
@@ -149,6 +150,12 @@ pub enum Fault {
         /// By how much, each way.
         extra: Duration,
     },
+    /// Something on the way refuses every new connection to the host, as a firewall does, and resets those that there are.
+    Refuse(u32),
+    /// Every connection of the host's process is reset, once.
+    Reset(u32),
+    /// The store loses its latest commits, which it had acknowledged.
+    StoreForgets(u32),
     /// The store answers nobody.
     StoreOutage,
     /// The store answers everybody but these.
@@ -158,7 +165,15 @@ pub enum Fault {
 impl Fault {
     /// Whether it lasts, and ends at the step's end.
     pub const fn lasts(&self) -> bool {
-        !matches!(self, Self::Start(_) | Self::Leave(_) | Self::Stop(_) | Self::Kill(_))
+        !matches!(
+            self,
+            Self::Start(_)
+                | Self::Leave(_)
+                | Self::Stop(_)
+                | Self::Kill(_)
+                | Self::Reset(_)
+                | Self::StoreForgets(_)
+        )
     }
 }
 
@@ -172,6 +187,8 @@ impl Fault {
             | Self::Kill(host)
             | Self::LoseHost(host)
             | Self::Pause(host)
+            | Self::Refuse(host)
+            | Self::Reset(host)
             | Self::Slow { host, .. }
             | Self::Suspend { host, .. }
             | Self::StepClock { host, .. }
@@ -179,7 +196,7 @@ impl Fault {
             | Self::Delay { host, .. } => *host,
             Self::BreakLink { from, to } => *from.max(to),
             Self::Cut { inside: hosts, .. } | Self::StoreCut(hosts) => hosts.iter().last().unwrap_or(0),
-            Self::StoreOutage => 0,
+            Self::StoreOutage | Self::StoreForgets(_) => 0,
         }
     }
 }
@@ -248,6 +265,14 @@ pub struct Scenario {
     pub liveness_bound: Duration,
     /// Check everything, also what costs time in proportion to the cluster's size at each view. For small clusters.
     pub thorough: bool,
+    /// Grains that are called; none: the silos have no directory.
+    pub grains: Option<GrainLoad>,
+    /// A planted bug, for tests: the shell tells the directory of nobody who fades.
+    pub fading_forgotten: bool,
+    /// A planted bug, for tests: turns go on without a look at the fence.
+    pub fence_not_asked: bool,
+    /// Pass every message through its bytes.
+    pub through_bytes: bool,
     /// Estimate the bytes of each message.
     pub measure_bytes: bool,
     /// Measure for how long silos break I8 (`Measures::overruns`) instead of stopping at the first that does.
@@ -273,6 +298,10 @@ impl Scenario {
             calm_at: VirtualTime::from_secs(60),
             liveness_bound: Duration::from_secs(600),
             thorough: hosts <= 64,
+            grains: None,
+            fading_forgotten: false,
+            fence_not_asked: false,
+            through_bytes: false,
             measure_bytes: false,
             measure_overruns: false,
         }

@@ -12,6 +12,9 @@ use crate::time::VirtualTime;
 /// How long a client waits for a store that does not answer, at most.
 pub const STORE_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// How late some answers come.
+const MINUTE: Duration = Duration::from_secs(60);
+
 /// The store's properties. The shares are of single requests, from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StoreModel {
@@ -25,6 +28,10 @@ pub struct StoreModel {
     pub unknown_late: f64,
     /// Requests that fail without any effect, at once.
     pub unavailable: f64,
+    /// Requests that are carried out and never answered.
+    pub never_answered: f64,
+    /// Requests that are carried out and answered a minute later.
+    pub minute_late: f64,
     /// Reads of rows answered by a replica that lags behind (off unless the store is one of those). The version row alone is
     /// always read from where commits go: the store contract asks for it.
     pub stale_reads: f64,
@@ -43,6 +50,8 @@ impl Default for StoreModel {
             unknown_lost: 0.0,
             unknown_late: 0.0,
             unavailable: 0.0,
+            never_answered: 0.0,
+            minute_late: 0.0,
             stale_reads: 0.0,
             stale_back_max: 3,
             torn_reads: 0.0,
@@ -88,6 +97,11 @@ pub enum Answer {
         outcome: TableOutcome,
         /// When, from now.
         after: Duration,
+        /// Whether the table has a new version now.
+        committed: bool,
+    },
+    /// Reports nothing, ever.
+    Silence {
         /// Whether the table has a new version now.
         committed: bool,
     },
@@ -176,6 +190,8 @@ impl Store {
             unknown_lost: 0.0,
             unknown_late: 0.0,
             unavailable: 0.0,
+            never_answered: 0.0,
+            minute_late: 0.0,
             stale_reads: 0.0,
             stale_back_max: 0,
             torn_reads: 0.0,
@@ -205,7 +221,13 @@ impl Store {
             Err(malformed) => return malformed,
         };
         let committed = matches!(outcome, TableOutcome::Committed(_));
-        let after = self.travel();
+        let mut after = self.travel();
+        if !late && self.model.never_answered > 0.0 && self.rng.chance(self.model.never_answered) {
+            return Answer::Silence { committed };
+        }
+        if !late && self.model.minute_late > 0.0 && self.rng.chance(self.model.minute_late) {
+            after += MINUTE;
+        }
         if answer_lost {
             return Answer::Reply { outcome: TableOutcome::Unknown, after: STORE_TIMEOUT, committed };
         }

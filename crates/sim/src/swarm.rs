@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use emmer_core::rng::SeededRng;
 
+use crate::grains::GrainLoad;
 use crate::net::{Direction, HostSet, Latency, NetworkModel, Transport};
 use crate::scenario::{ClockModel, Fault, Profile, Scenario, Step};
 use crate::store::StoreModel;
@@ -24,10 +25,19 @@ pub struct Swarm {
     pub profile: Option<Profile>,
     /// Whether there is a liveness phase.
     pub liveness: bool,
+    /// What a seed means: see [`VERSION`].
+    pub version: u32,
 }
 
+/// The newest meaning of a seed. A seed that once failed keeps the meaning under which it did.
+///
+/// * 1: membership alone.
+/// * 2: as 1, and then, from random numbers of their own: grains in half of the seeds, every tenth through bytes, and the faults
+///   of [`LATER_KINDS`].
+pub const VERSION: u32 = 2;
+
 impl Default for Swarm {
-    /// 3 to 16 silos, up to five minutes of faults, any profile, then a liveness phase.
+    /// 3 to 16 silos, up to five minutes of faults, any profile, then a liveness phase; seeds mean what they mean now.
     fn default() -> Self {
         Self {
             hosts_min: 3,
@@ -35,6 +45,7 @@ impl Default for Swarm {
             chaos_max: Duration::from_secs(300),
             profile: None,
             liveness: true,
+            version: VERSION,
         }
     }
 }
@@ -61,6 +72,11 @@ impl Swarm {
         draw_steps(&mut rng, &mut scenario);
         if rng.chance(0.6) {
             scenario.restart_after = Some(ms(200) + rng.duration_below(ms(10_000)));
+        }
+        if self.version >= 2 {
+            let mut rng = SeededRng::new(mix(seed, 0x0006_7a12));
+            draw_grains(&mut rng, &mut scenario);
+            draw_later(&mut rng, &mut scenario);
         }
         scenario
     }
@@ -180,6 +196,28 @@ fn draw_parameters(rng: &mut SeededRng, scenario: &mut Scenario) {
     }
 }
 
+/// Grains that are called, in half of the seeds; and in every tenth the bytes of the messages.
+fn draw_grains(rng: &mut SeededRng, scenario: &mut Scenario) {
+    scenario.through_bytes = rng.chance(0.1);
+    if rng.chance(0.5) {
+        return;
+    }
+    // The directory counts on the order of one connection.
+    scenario.network.transport = Transport::Stream;
+    scenario.grains = Some(GrainLoad {
+        grains: *pick(rng, &[3, 10, 30]),
+        call_every: *pick(rng, &[ms(400), ms(1_500), ms(5_000)]),
+        burst: *pick(rng, &[1, 3]),
+        suspend_max: *pick(rng, &[ms(5), ms(1_000), ms(8_000)]),
+        idle_max: *pick(rng, &[ms(50), ms(3_000), ms(30_000)]),
+        directory: emmer_directory::Config {
+            points_per_silo: *pick(rng, &[1, 4, 32]),
+            report_batch_max: *pick(rng, &[1, 4_096]),
+            ..emmer_directory::Config::default()
+        },
+    });
+}
+
 /// Which kinds of faults a seed turns on.
 const KINDS: [fn(&mut SeededRng, u32) -> Fault; 14] = [
     |rng, n| Fault::Kill(index(rng, n)),
@@ -215,6 +253,60 @@ const KINDS: [fn(&mut SeededRng, u32) -> Fault; 14] = [
     |_, _| Fault::StoreOutage,
     |rng, n| Fault::StoreCut(some_hosts(rng, n)),
 ];
+
+/// The kinds of faults that came with the second meaning of seeds.
+const LATER_KINDS: [fn(&mut SeededRng, u32) -> Fault; 5] = [
+    |rng, n| Fault::Suspend { host: index(rng, n), clock_stops: false },
+    |rng, n| Fault::Refuse(index(rng, n)),
+    |rng, n| Fault::Reset(index(rng, n)),
+    |rng, n| Fault::Pause(index(rng, n)),
+    |rng, n| Fault::LoseHost(index(rng, n)),
+];
+
+/// Above so many silos several faults always come at once.
+const MANY_SILOS: u32 = 64;
+
+/// Faults that came with the second meaning of seeds.
+fn draw_later(rng: &mut SeededRng, scenario: &mut Scenario) {
+    if rng.chance(0.15) {
+        scenario.network.duplicates = *pick(rng, &[0.01, 0.2]);
+    }
+    if rng.chance(0.1) {
+        scenario.store.never_answered = *pick(rng, &[0.01, 0.1]);
+    }
+    if rng.chance(0.1) {
+        scenario.store.minute_late = *pick(rng, &[0.01, 0.1]);
+    }
+    let calm_at = scenario.calm_at;
+    let span = calm_at.since(VirtualTime::ZERO);
+    let enabled: Vec<usize> = (0..3).filter(|_| rng.chance(0.3)).collect();
+    if !enabled.is_empty() {
+        for _ in 0..1 + rng.index(8) {
+            let fault = LATER_KINDS[*pick(rng, &enabled)](rng, scenario.hosts);
+            let at = VirtualTime::ZERO + rng.duration_below(span);
+            let length = *pick(rng, &[ms(3_000), ms(30_000)]);
+            let until = (at + rng.duration_below(length)).min(calm_at);
+            scenario.steps.push(Step { at, until, fault });
+        }
+    }
+    // Several at once.
+    if scenario.hosts > MANY_SILOS || rng.chance(0.1) {
+        let at = VirtualTime::ZERO + rng.duration_below(span);
+        for _ in 0..2 + rng.index(6) {
+            let kind = rng.index(LATER_KINDS.len());
+            let fault = LATER_KINDS[kind](rng, scenario.hosts);
+            let at = at + rng.duration_below(ms(500));
+            let until = (at + rng.duration_below(ms(20_000))).min(calm_at);
+            scenario.steps.push(Step { at: at.min(calm_at), until, fault });
+        }
+    }
+    if rng.chance(0.03) {
+        let at = VirtualTime::ZERO + rng.duration_below(span);
+        let commits = 1 + index(rng, 3);
+        scenario.steps.push(Step { at, until: at, fault: Fault::StoreForgets(commits) });
+        scenario.restart_after.get_or_insert(ms(5_000));
+    }
+}
 
 /// One host, or up to half of them.
 fn some_hosts(rng: &mut SeededRng, hosts: u32) -> HostSet {

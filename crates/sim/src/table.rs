@@ -47,6 +47,8 @@ pub struct Record {
     pub asked: Timestamp,
     /// The content hash of all rows after it.
     pub content: u64,
+    /// The etag of the version that it made.
+    pub etag: Arc<str>,
     /// What it changed.
     pub changes: Vec<Change>,
 }
@@ -67,6 +69,8 @@ pub struct Table {
     version: TableVersion,
     content: u64,
     history: Vec<Record>,
+    /// How often it fell back to an earlier version: the same number never has the same etag twice.
+    fallbacks: u32,
 }
 
 #[derive(Debug)]
@@ -153,7 +157,7 @@ impl Table {
                 };
             }
         }
-        TableSnapshot { version: version_of(number), rows: rows.into_values().collect() }
+        TableSnapshot { version: self.version_at(number), rows: rows.into_values().collect() }
     }
 
     /// The version row and at most `limit` rows: Active ones if there are any, else Joining ones, from a random
@@ -213,15 +217,46 @@ impl Table {
             let before = self.write(at, row);
             changes.push(Change { address: row.address, before, after: Some(row.clone()) });
         }
+        let number = self.history.len() + 1;
+        let etag = match self.fallbacks {
+            0 => format!("tag-{number}"),
+            times => format!("tag-{number}-{times}"),
+        };
         self.history.push(Record {
+            etag: etag.into(),
             at,
             writer: author.process,
             asked: author.wall,
             content: self.content,
             changes,
         });
-        self.version = version_of(self.history.len());
+        self.version = self.version_at(number);
         Ok(&self.history[self.history.len() - 1])
+    }
+
+    /// Falls back by `commits` commits, as a store does that lost what it had acknowledged; how many it lost.
+    pub fn fall_back(&mut self, at: VirtualTime, commits: usize) -> usize {
+        let kept = self.history.len().saturating_sub(commits);
+        let lost = self.history.split_off(kept);
+        for change in lost.iter().rev().flat_map(|record| record.changes.iter().rev()) {
+            match &change.before {
+                Some(entry) => {
+                    let row = Row { entry: entry.clone(), alive_at: at, alive_before: None };
+                    self.rows.insert(change.address, row);
+                }
+                None => drop(self.rows.remove(&change.address)),
+            }
+        }
+        self.content = self.history.last().map_or(0, |record| record.content);
+        self.version = self.version_at(kept);
+        self.fallbacks += u32::from(!lost.is_empty());
+        lost.len()
+    }
+
+    fn version_at(&self, number: usize) -> TableVersion {
+        let etag =
+            number.checked_sub(1).and_then(|at| self.history.get(at)).map(|record| record.etag.clone());
+        TableVersion { number: number as u64, etag: etag.unwrap_or_default() }
     }
 
     fn write(&mut self, at: VirtualTime, new: &SiloEntry) -> Option<SiloEntry> {
@@ -252,11 +287,6 @@ impl Table {
             true
         })
     }
-}
-
-fn version_of(number: usize) -> TableVersion {
-    let etag: Arc<str> = if number == 0 { Arc::from("") } else { Arc::from(format!("tag-{number}")) };
-    TableVersion { number: number as u64, etag }
 }
 
 /// A hash of everything in a row but IAmAliveTime, which no version covers. Content hashes are sums of these,
@@ -362,6 +392,25 @@ mod tests {
             assert_eq!(table.content_at(number as u64), Some(content(&snapshot.rows)));
         }
         assert_eq!(table.content_at(21), None);
+    }
+
+    #[test]
+    fn a_table_that_falls_back_has_its_old_rows_and_no_etag_twice() {
+        let mut table = Table::default();
+        let mut seen = vec![table.snapshot()];
+        for n in 1..=3 {
+            let base = table.version().clone();
+            table.commit(VirtualTime::ZERO, author(0), &base, &[silo(n)], &[]).unwrap();
+            seen.push(table.snapshot());
+        }
+        assert_eq!(table.fall_back(VirtualTime::from_secs(1), 2), 2);
+        assert_eq!((table.snapshot(), table.content_at(1)), (seen[1].clone(), Some(content(&seen[1].rows))));
+        let base = table.version().clone();
+        table.commit(VirtualTime::ZERO, author(0), &base, &[silo(9)], &[]).unwrap();
+        assert_eq!(table.version().number, 2);
+        assert_ne!(table.version().etag, seen[2].version.etag);
+        assert_eq!(table.fall_back(VirtualTime::from_secs(1), 99), 2);
+        assert_eq!((table.version().clone(), table.is_empty()), (TableVersion::default(), true));
     }
 
     #[test]

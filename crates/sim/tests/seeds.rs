@@ -48,15 +48,21 @@ fn every_seed_that_ever_failed_passes() {
     assert_eq!(scenarios_run_twice_alike(scenarios.into_iter()), count);
 }
 
-/// The scenario of a line: its seed, and `max=N` where the clusters of its swarm were larger than usual.
+/// The scenario of a line: `vN` (what seeds meant then; the first meaning when left out), the seed, and `min=N` and `max=N` where
+/// the clusters of its swarm had other sizes than usual.
 fn scenario_of(line: &str) -> Scenario {
-    let mut words = line.split_whitespace();
-    let seed = words.next().unwrap().parse().unwrap();
-    let mut swarm = Swarm::default();
-    if let Some(max) = words.next().and_then(|word| word.strip_prefix("max=")) {
-        swarm.hosts_max = max.parse().unwrap();
+    let mut swarm = Swarm { version: 1, ..Swarm::default() };
+    let mut seed = None;
+    for word in line.split_whitespace() {
+        match word.split_once('=') {
+            Some(("min", n)) => swarm.hosts_min = n.parse().unwrap(),
+            Some(("max", n)) => swarm.hosts_max = n.parse().unwrap(),
+            _ if seed.is_none() && word.starts_with('v') => swarm.version = word[1..].parse().unwrap(),
+            _ if seed.is_none() => seed = Some(word.parse().unwrap()),
+            _ => break,
+        }
     }
-    swarm.scenario(seed)
+    swarm.scenario(seed.unwrap())
 }
 
 #[test]

@@ -145,7 +145,8 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
 /// The mutants asked for, and what is wrong with the lists.
 fn wanted(root: &Path, options: &Options) -> Result<(Vec<Mutant>, Vec<String>), String> {
     let (mut mutants, mut stale) = list::mutants(root)?;
-    let begins = |mutant: &Mutant, names: &[String]| names.iter().any(|n| mutant.name.starts_with(n.as_str()));
+    let begins =
+        |mutant: &Mutant, names: &[String]| names.iter().any(|n| mutant.name.starts_with(n.as_str()));
     let asked = |mutant: &Mutant| {
         (options.only.is_empty() || begins(mutant, &options.only))
             && !begins(mutant, &options.skip)

@@ -209,7 +209,7 @@ impl Tree {
         let mut command = workspace::cargo(&self.folder);
         match what {
             What::Hunt => {
-                command.args(["build", "--package", "emmer-sim", "--example", "hunt", "--example", "swarm"]);
+                command.args(["build", "--package", "emmer-sim", "--example", "hunt"]);
             }
             What::Tests => {
                 command.args(["test", "--no-run"]);
@@ -255,7 +255,7 @@ impl Tree {
             }
             for file in workspace::text_files(&folder, &["rs", "toml", "txt"])? {
                 let counts = file.path.starts_with("src/")
-                    || (*name == "sim" && file.path == "examples/hunt.rs")
+                    || (*name == "sim" && file.path.starts_with("examples/hunt/"))
                     || (what == What::Tests && file.path.starts_with("tests/"));
                 if counts {
                     hash.update(name.as_bytes());

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Result, Seek, SeekFrom};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
 
@@ -17,25 +18,66 @@ pub(super) struct Settings<'a> {
     pub(super) log: &'a str,
 }
 
-/// This program as a silo on free ports, with a gateway. It stops when its standard input ends, so that it does not
-/// outlive whoever started it.
-pub(super) fn silo(settings: &Settings<'_>) -> Result<Command> {
+/// Where a process is put on this machine.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    /// Its network namespace; this process's own when none.
+    pub(super) namespace: Option<String>,
+    /// Where it listens for silos.
+    pub(super) listen: SocketAddr,
+    /// Where it listens for clients.
+    pub(super) gateway: SocketAddr,
+    /// What other silos are told, when that is something else.
+    pub(super) advertise: Option<SocketAddr>,
+}
+
+impl Default for Place {
+    /// Free ports of the loopback device.
+    fn default() -> Self {
+        let free = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        Self { namespace: None, listen: free, gateway: free, advertise: None }
+    }
+}
+
+impl Place {
+    /// This program, run there; configured by nothing but what it is told.
+    pub(super) fn program(&self) -> Result<Command> {
+        let program = std::env::current_exe()?;
+        let mut command = match &self.namespace {
+            None => Command::new(program),
+            Some(name) => {
+                let mut command = Command::new("ip");
+                command.args(["netns", "exec", name]).arg(program);
+                command
+            }
+        };
+        // What configures a silo of the user's is not for these.
+        for (variable, _) in std::env::vars_os() {
+            if variable.to_str().is_some_and(|name| name.starts_with("EMMER_")) {
+                command.env_remove(variable);
+            }
+        }
+        // Ctrl-C on the terminal is for the command alone, which ends them.
+        #[cfg(unix)]
+        std::os::unix::process::CommandExt::process_group(&mut command, 0);
+        Ok(command)
+    }
+}
+
+/// This program as a silo with a gateway. It stops when its standard input ends, so that it does not outlive whoever
+/// started it.
+pub(super) fn silo(settings: &Settings<'_>, place: &Place) -> Result<Command> {
     let Settings { store, cluster, name, profile, log } = settings;
-    let mut command = Command::new(std::env::current_exe()?);
-    command.args(["silo", "--until-stdin-ends", "--listen", "127.0.0.1:0", "--gateway", "127.0.0.1:0"]);
+    let mut command = place.program()?;
+    command.args(["silo", "--until-stdin-ends", "--listen", &place.listen.to_string()]);
+    command.args(["--gateway", &place.gateway.to_string()]);
+    if let Some(address) = place.advertise {
+        command.args(["--advertise", &address.to_string()]);
+    }
     command.args(["--cluster-id", cluster, "--name", name]);
     command.args(["--profile", profile, "--log", log]);
-    // What configures a silo of the user's is not for these.
-    for (variable, _) in std::env::vars_os() {
-        if variable.to_str().is_some_and(|name| name.starts_with("EMMER_")) {
-            command.env_remove(variable);
-        }
-    }
     // Not on the command line, where everybody sees the password in it.
     command.env("EMMER_STORE", store);
-    // Ctrl-C on the terminal is for the command alone, which ends them.
-    #[cfg(unix)]
-    std::os::unix::process::CommandExt::process_group(&mut command, 0);
     Ok(command)
 }
 

@@ -1,6 +1,8 @@
 //! `emmer silo`: one silo in this process.
 
 use std::io::{Read, Write};
+#[cfg(unix)]
+use std::path::PathBuf;
 use std::process;
 
 use emmer::{Silo, StartError, TerminateReason};
@@ -11,6 +13,11 @@ use super::{runtime, store};
 use crate::config::{ConfigArgs, Settings};
 use crate::exit::{Code, Failure, Result};
 use crate::grains::{Probe, ProbeGrain};
+#[cfg(unix)]
+use crate::grains::{
+    slow::{Slow, SlowGrain},
+    turn_log::TurnLog,
+};
 use crate::logging;
 
 #[derive(clap::Args)]
@@ -41,6 +48,10 @@ pub(crate) struct Args {
     /// Stop in good order when the standard input ends: for whoever starts silos as children
     #[arg(long, hide = true)]
     until_stdin_ends: bool,
+    /// Where the grains for measurements write what ran when
+    #[cfg(unix)]
+    #[arg(long, hide = true, value_name = "FILE")]
+    turn_log: Option<PathBuf>,
 }
 
 pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
@@ -58,6 +69,8 @@ pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
     logging::start(&settings)?;
     let url = settings.required("store", "--store")?.text.clone();
     let options = settings.silo_options()?;
+    #[cfg(unix)]
+    let turn_log = args.turn_log.map(|path| TurnLog::start(&path).map_err(|e| unwritten(&e))).transpose()?;
     let runtime = runtime()?;
     let ended = runtime.block_on(async {
         let mut requests = stop_requests(args.until_stdin_ends)?;
@@ -68,17 +81,29 @@ pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
     });
     // Threads that still wait for something (the standard input, a slow store) must not hold the process.
     runtime.shutdown_background();
+    #[cfg(unix)]
+    if let Some(log) = turn_log {
+        log.finish().map_err(|e| unwritten(&e))?;
+    }
     ended
+}
+
+#[cfg(unix)]
+fn unwritten(error: &std::io::Error) -> Failure {
+    Failure::other(format!("the turn log cannot be written: {error}"))
 }
 
 async fn start(url: &str, options: emmer::SiloOptions) -> Result<Silo> {
     let store = store::open(url).await?;
-    let silo = Silo::builder()
+    let builder = Silo::builder()
         .options(options.clone())
         .store(store)
         .host::<dyn Airport, AirportGrain>()
         .host::<dyn Aircraft, AircraftGrain>()
-        .host::<dyn Probe, ProbeGrain>()
+        .host::<dyn Probe, ProbeGrain>();
+    #[cfg(unix)]
+    let builder = builder.host::<dyn Slow, SlowGrain>();
+    let silo = builder
         // What to do then is decided in `serve`, which waits for it.
         .on_terminate(|_| {})
         .start()

@@ -2,9 +2,11 @@
 //! the same view.
 
 use emmer_core::{SiloAddress, SiloStatus};
+use emmer_membership::View;
 
 use crate::invariants::Facts;
 use crate::process::Process;
+use crate::table::row_hash;
 
 /// What keeps the cluster from being whole, in words; none when it is.
 pub fn why_not_whole(facts: &Facts<'_>) -> Option<String> {
@@ -28,6 +30,13 @@ pub fn why_not_whole(facts: &Facts<'_>) -> Option<String> {
     if !anybody {
         // Nobody is left who could declare anybody dead.
         return None;
+    }
+    let content = facts.table.content_at(version).unwrap_or_default();
+    let same =
+        |view: &View| view.members().iter().fold(0u64, |sum, row| sum.wrapping_add(row_hash(row))) == content;
+    let machines = facts.processes.iter().filter_map(|process| process.machine.as_deref());
+    if let Some(other) = machines.into_iter().find(|machine| !same(machine.view())) {
+        return Some(format!("{} has another version {version} than the table", other.me()));
     }
     let runs = |silo: &SiloAddress| facts.process(silo).is_some_and(Process::is_running);
     let gone = facts.table.rows().find(|row| row.status != SiloStatus::Dead && !runs(&row.address));

@@ -3,11 +3,11 @@
 //!
 //! Stated so that it can be seen from outside: a silo that runs, does not leave and was not succeeded is declared
 //! dead only when something other than the store (the network, a pause, a slow machine) was wrong within the last
-//! vote window. Store trouble of any kind, wrong clocks and other silos' deaths are no reasons.
+//! vote window, on its own host or links or on those of a voter. Store trouble of any kind, wrong clocks and other silos' deaths are no reasons.
 
 use std::time::Duration;
 
-use emmer_core::SiloStatus;
+use emmer_core::{SiloAddress, SiloStatus};
 
 use crate::invariants::{Facts, Violation};
 use crate::table::Record;
@@ -34,7 +34,12 @@ pub(super) fn check(facts: &Facts<'_>, record: &Record) -> Result<(), Violation>
         let gathering = (config.patience() + config.probe_period) * 3 + config.max_probe_timeout;
         let window =
             config.death_vote_expiration_timeout + gathering + config.table_timeout + Duration::from_secs(15);
-        let excused = facts.trouble_at.is_some_and(|at| facts.now.since(at) <= window);
+        let host_of = |silo: &SiloAddress| facts.process(silo).map(|process| process.host);
+        let voters = change.after.iter().flat_map(|row| &row.votes).filter_map(|vote| host_of(&vote.voter));
+        let near = facts.noisy
+            || facts.was_troubled(victim.host, window)
+            || voters.into_iter().any(|host| facts.was_troubled(host, window));
+        let excused = near && facts.trouble_at.is_some_and(|at| facts.now.since(at) <= window);
         if !excused {
             let what = format!(
                 "{} runs and was declared dead; the last trouble besides the store's was {}",

@@ -1,5 +1,8 @@
 //! J: a silo becomes Active only after it proved its connectivity to the Active silos (seed 000 step 3).
 //!
+//! Any two silos that are Active in one version have made a round trip: one of them answered a probe or a dial of the other. Whoever
+//! was Active before a joiner started has answered that joiner. In clusters above 64 silos only the second half is looked at.
+//!
 //! Stated so that it holds for every order of joins: whoever was Active before the joiner started, still is, and
 //! is not stale, has been heard by the joiner (a message or an answered dial) before the joiner is Active. A silo
 //! whose row has stood still for longer than a living silo's would (`Config::overlooked_after`) need not be heard; of one that
@@ -31,9 +34,11 @@ pub(super) fn check(facts: &Facts<'_>, record: &Record) -> Result<(), Violation>
         if !change.after.as_ref().is_some_and(is_active) || change.before.as_ref().is_some_and(is_active) {
             continue;
         }
-        let Some(joiner) = facts.process(&change.address) else { continue };
+        let Some(joiner_number) = facts.hosts.process_of(facts.processes, &change.address) else { continue };
+        let joiner = &facts.processes[joiner_number as usize];
         for (number, member) in (0u32..).zip(facts.processes) {
-            if member.active_at.is_none_or(|at| at >= joiner.started) || member.address == joiner.address {
+            let before = member.active_at.is_some_and(|at| at < joiner.started);
+            if member.address == joiner.address || !(before || facts.scenario.thorough) {
                 continue;
             }
             let Some(row) = facts.table.row(&member.address) else { continue };
@@ -41,8 +46,12 @@ pub(super) fn check(facts: &Facts<'_>, record: &Record) -> Result<(), Violation>
             let after = if member.is_running() { overlooked_after } else { refused_after };
             let overlooked =
                 facts.table.alive_at(&member.address).is_some_and(|at| facts.now.since(at) >= after);
-            if is_active(row) && alive && !overlooked && !joiner.heard.contains(number) {
-                let what = format!("{} became Active and never heard {}", joiner.address, member.address);
+            let met = joiner.heard.contains(number) || (!before && member.heard.contains(joiner_number));
+            if is_active(row) && alive && !overlooked && !met {
+                let what = format!(
+                    "{} became Active and made no round trip with {}",
+                    joiner.address, member.address
+                );
                 return Err(facts.violated("J", what));
             }
         }

@@ -9,7 +9,8 @@
 //! | I5 | the store's absence kills nobody, and neither does old evidence | design section 5, seed 000 "accuracy" | `i5_accuracy.rs` |
 //! | I6 | whoever is Dead was voted dead by enough silos, left, was succeeded, or went stale | design section 5, seed 000 step 5 | `i6_votes.rs` |
 //! | I7 | a silo that installs its own death ends within that step | design section 5, seed 000 "perfect failure detection" | `i7_own_death.rs` |
-//! | I8 | a silo runs no turn once anybody else may be granted one of its grains | design section 5, idea 9 | `i8_fence.rs` |
+//! | I8 | a silo runs no turn once anybody else may be granted one of its grains | design section 5, idea 9 | `i8_fence.rs`, `i8_turns.rs` |
+//! | I9 | an acknowledged registration is found until it is removed or its silo Dead; ranges partition the ring | issue 6 | `i9_directory.rs` |
 //! | J | a silo becomes Active only after it heard every silo that was Active when it started | seed 000 step 3 | `join_connectivity.rs` |
 //! | I10 | once faults stop, the cluster is whole within a bound | design section 5 | `i10_convergence.rs` |
 //!
@@ -24,6 +25,8 @@ mod i5_accuracy;
 mod i6_votes;
 mod i7_own_death;
 mod i8_fence;
+pub(crate) mod i8_turns;
+pub(crate) mod i9_directory;
 mod join_connectivity;
 
 use std::fmt;
@@ -57,6 +60,19 @@ pub struct Facts<'a> {
     pub scenario: &'a Scenario,
     /// When anything but the store last gave a living silo a reason to look dead; now, if it still does.
     pub trouble_at: Option<VirtualTime>,
+    /// The same for each host.
+    pub host_troubles: &'a [HostTroubles],
+    /// Whether the network itself loses or delays messages now and then, anywhere.
+    pub noisy: bool,
+}
+
+/// When anything but the store was wrong with a host or its links.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HostTroubles {
+    /// Open windows of trouble.
+    pub open: u32,
+    /// When there was some last.
+    pub at: Option<VirtualTime>,
 }
 
 impl<'a> Facts<'a> {
@@ -80,6 +96,13 @@ impl<'a> Facts<'a> {
         };
         let before = self.table.alive_before(silo).filter(|_| self.now.since(alive_at) < READ_AGE);
         looks_stale(alive_at, row.i_am_alive_time) || before.is_some_and(|(at, value)| looks_stale(at, value))
+    }
+
+    /// Whether anything but the store was wrong with `host` or its links within `window`.
+    pub fn was_troubled(&self, host: u32, window: Duration) -> bool {
+        self.host_troubles.get(host as usize).is_some_and(|troubles| {
+            troubles.open > 0 || troubles.at.is_some_and(|at| self.now.since(at) <= window)
+        })
     }
 
     /// Whether a later process ever ran on the endpoint of `silo`.
@@ -124,6 +147,7 @@ pub struct Checks {
     views: i2_views::Views,
     dead: i3_dead_is_final::EverDead,
     own_death: i7_own_death::OwnDeath,
+    partition: i9_directory::Partition,
 }
 
 impl Checks {
@@ -133,6 +157,7 @@ impl Checks {
             views: i2_views::Views::new(scenario.thorough),
             dead: i3_dead_is_final::EverDead::default(),
             own_death: i7_own_death::OwnDeath::default(),
+            partition: i9_directory::Partition::default(),
         }
     }
 
@@ -172,6 +197,20 @@ impl Checks {
     /// The first violation.
     pub fn after_step(&mut self, facts: &Facts<'_>, number: u32) -> Result<(), Violation> {
         self.own_death.check(facts, number)
+    }
+
+    /// The directory of `number` has installed the view `version`, in which `active` silos are Active.
+    ///
+    /// # Errors
+    /// A violation, when two silos own the same range, or nobody does.
+    pub fn on_ranges(
+        &mut self,
+        facts: &Facts<'_>,
+        number: u32,
+        version: u64,
+        active: usize,
+    ) -> Result<(), Violation> {
+        self.partition.check(facts, number, version, active)
     }
 
     /// A grain of process `number`, which is Dead and runs, may be granted to somebody else, or the process made a step since.

@@ -3,22 +3,28 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use emmer_core::{SiloAddress, SiloStatus};
+use emmer_core::{SiloAddress, SiloEntry, SiloStatus};
 use emmer_membership::{
     ConnectionEvent, DialId, DialOutcome, Effect, Message, OpId, TableRequest, TerminateReason, View,
 };
 
 use super::World;
 use super::event::Event;
+use crate::bytes;
+use crate::grains::Packet;
+use crate::invariants::Violation;
 use crate::measure::Overrun;
 use crate::net::Verdict;
 use crate::process::Life;
-use crate::table::Author;
+use crate::table::{Author, Change};
 use crate::time::VirtualTime;
 use crate::trace::mix;
 
 /// The share of a dead process's connections on which bytes lay unread: its kernel resets those.
 const UNREAD_SHARE: f64 = 0.1;
+
+/// How long a silo that is Dead in the view is still talked to, as by the runtime.
+const FAREWELL: Duration = Duration::from_secs(2);
 
 /// What peers hear from a process that is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +51,11 @@ impl World {
             Effect::Fence(closed) => {
                 self.trace.event(self.now, 8, u64::from(number), u64::from(closed));
                 self.measures.fences += u64::from(closed);
+                let process = &mut self.processes[number as usize];
+                if !closed && process.fence_closed {
+                    self.sometimes.reach("a fence that closed and opened");
+                }
+                process.fence_closed = closed;
                 let what = if closed { "closes" } else { "opens" };
                 self.trace.line(self.now, format_args!("{number:>4} fence {what}"));
             }
@@ -59,11 +70,43 @@ impl World {
 
     fn send(&mut self, from: u32, to: &SiloAddress, message: Message) {
         self.measures.sent(from, &message);
+        self.send_packet(from, to, Packet::Membership(message));
+    }
+
+    /// Sends over the silos' own connection. What the runtime itself has to say goes out to the Dead as well: their connection
+    /// ends a while after the view that calls them so.
+    pub(super) fn send_packet(&mut self, from: u32, to: &SiloAddress, packet: Packet) {
         let Some(to) = self.process_of(to) else { return };
         if self.processes[to as usize].is_running() {
             self.processes[from as usize].connections.insert(to);
+            if self.processes[from as usize].parted.contains(to) {
+                self.part_later(from, to);
+            }
         }
-        self.transmit(from, to, 0, message);
+        let packet = if self.scenario.through_bytes { self.through_bytes(packet) } else { packet };
+        self.transmit(from, to, 0, packet);
+    }
+
+    /// The packet as it comes out at the other end of a connection.
+    fn through_bytes(&mut self, packet: Packet) -> Packet {
+        let passed = match &packet {
+            Packet::Membership(message) => bytes::through(message).map(Packet::Membership),
+            Packet::Directory(message) => bytes::through(&**message).map(|m| Packet::Directory(Box::new(m))),
+            Packet::Call(_) | Packet::Found { .. } => return packet,
+        };
+        match passed {
+            Ok(passed) => passed,
+            Err(error) => {
+                let what = format!("{packet:?} does not come out of its bytes: {error}");
+                self.violated(Violation { invariant: "wire", at: self.now, what });
+                packet
+            }
+        }
+    }
+
+    /// Ends the connection with a peer that is Dead, when it has had the time to be told so.
+    fn part_later(&mut self, number: u32, peer: u32) {
+        self.queue.push(self.now + FAREWELL, Event::Part { process: number, peer });
     }
 
     fn ask_table(&mut self, number: u32, op: OpId, request: TableRequest) {
@@ -114,6 +157,7 @@ impl World {
             self.measures.installed(self.now, view.version());
         }
         self.learns_of_deaths(number, view, previous);
+        self.shell_installs(number, view);
     }
 
     /// A commit was applied: the newest record of the table's history is new.
@@ -147,6 +191,28 @@ impl World {
             self.measures.changed(self.now, before, after, process);
         }
         self.measures.committed_at.push(self.now);
+        let (hosts, processes) = (&self.hosts, &self.processes);
+        let runs = |row: &SiloEntry| {
+            hosts.process_of(processes, &row.address).is_some_and(|n| processes[n as usize].is_running())
+        };
+        self.sometimes.committed(record, processes[record.writer as usize].address, runs);
+        let joined = |change: &&Change| {
+            let is_active = |row: &SiloEntry| row.status == SiloStatus::Active;
+            change.after.as_ref().is_some_and(is_active) && !change.before.as_ref().is_some_and(is_active)
+        };
+        if self.scenario.thorough
+            && let Some(joiner) = record.changes.iter().find(joined)
+            && let Some(joiner) = hosts.process_of(processes, &joiner.address)
+        {
+            let heard = &processes[joiner as usize].heard;
+            let overlooked = |row: &SiloEntry| {
+                let number = hosts.process_of(processes, &row.address).filter(|n| *n != joiner);
+                row.status == SiloStatus::Active && number.is_some_and(|number| !heard.contains(number))
+            };
+            if self.store.table.rows().any(overlooked) {
+                self.sometimes.reach("a silo that was gone or stale overlooked by a joiner");
+            }
+        }
         let dead: Vec<u32> = record
             .changes
             .iter()
@@ -158,9 +224,11 @@ impl World {
             let process = &mut self.processes[victim as usize];
             if process.dead_at.is_none() {
                 (process.dead_at, process.death_version) = (Some(self.now), Some(version));
+                let silo = process.address;
                 if process.is_running() {
                     self.doomed.push(victim);
                 }
+                self.truth.died(&silo);
             }
         }
     }
@@ -168,7 +236,17 @@ impl World {
     /// Process `number` has installed `view`, and had `previous` before: it knows of the deaths in between, and grants the
     /// grains of those silos to others as soon as it no longer takes them for fading.
     fn learns_of_deaths(&mut self, number: u32, view: &View, previous: u64) {
-        if self.doomed.is_empty() || self.scenario.config.fence_timeout.is_zero() {
+        if self.doomed.is_empty() {
+            return;
+        }
+        for victim in self.doomed.clone() {
+            let died = self.processes[victim as usize].death_version;
+            let learns = died.is_some_and(|at| previous < at && at <= view.version()) && victim != number;
+            if learns && self.processes[number as usize].parted.insert(victim) {
+                self.part_later(number, victim);
+            }
+        }
+        if self.scenario.config.fence_timeout.is_zero() {
             return;
         }
         let learner = &self.processes[number as usize];
@@ -207,6 +285,7 @@ impl World {
             return;
         }
         process.granted_at = Some(self.now);
+        self.sometimes.reach("a silo that ran on when its grains could be granted, its fence closed");
         self.trace.event(self.now, 11, u64::from(number), u64::from(by));
         self.trace.line(self.now, format_args!("{by:>4} may grant the grains of {number}"));
         self.look_at_fence(number);
@@ -229,6 +308,7 @@ impl World {
     fn terminate(&mut self, number: u32, reason: TerminateReason) {
         self.trace.event(self.now, 12, u64::from(number), 0);
         self.trace.line(self.now, format_args!("{number:>4} ends: {reason}"));
+        self.sometimes.ended(reason);
         let left = reason == TerminateReason::Left;
         let farewell = if left { Farewell::Goodbye } else { Farewell::Kernel };
         self.gone(number, Life::Ended(reason), farewell);
@@ -241,6 +321,9 @@ impl World {
         process.life = life;
         process.ended_at = Some(self.now);
         process.machine = None;
+        if process.shell.take().is_some_and(|shell| shell.directory.is_recovering()) {
+            self.sometimes.reach("a silo went while it took ranges over");
+        }
         self.look_at_fence(number);
         self.doomed.retain(|doomed| *doomed != number);
         let process = &mut self.processes[number as usize];

@@ -8,6 +8,8 @@ use emmer_membership::{
 };
 
 use super::World;
+use super::shell::GrainEvent;
+use crate::grains::Packet;
 use crate::invariants::Violation;
 use crate::net::{RETRANSMIT_FIRST, RETRANSMITS_MAX, Transport, Verdict};
 use crate::process::Life;
@@ -17,6 +19,9 @@ use crate::time::VirtualTime;
 
 /// How often a machine may ask to be woken again at the same moment before that counts as spinning.
 const TIMER_SPINS_MAX: u32 = 1_000;
+
+/// The membership machine is told of received bytes this often per peer, not for every read, as by the runtime.
+const HEARD_EVERY: Duration = Duration::from_millis(100);
 
 /// An event in the queue. Processes and hosts are meant by number.
 #[derive(Debug)]
@@ -33,10 +38,14 @@ pub(super) enum Event {
     Calm,
     /// The process's deadline.
     Timer { process: u32 },
-    /// A message is handed to the network (again, after `tries` retransmissions).
-    Transmit { from: u32, to: u32, tries: u8, message: Message },
-    /// A message arrives.
-    Deliver { from: u32, to: u32, message: Message },
+    /// A packet is handed to the network (again, after `tries` retransmissions).
+    Transmit { from: u32, to: u32, tries: u8, packet: Packet },
+    /// A packet arrives.
+    Deliver { from: u32, to: u32, packet: Packet },
+    /// Something happens to the grains of the process.
+    Grain { process: u32, event: GrainEvent },
+    /// The process ends its connection with `peer`, which it knows to be Dead, with a goodbye.
+    Part { process: u32, peer: u32 },
     /// A request arrives at the store.
     Request { author: Author, op: OpId, request: TableRequest, late: bool },
     /// The store's answer arrives.
@@ -66,8 +75,10 @@ impl World {
             Event::StepEnds(step) => self.end(step),
             Event::Calm => self.calm(),
             Event::Timer { process } => self.timer(process),
-            Event::Transmit { from, to, tries, message } => self.transmit(from, to, tries, message),
-            Event::Deliver { from, to, message } => self.deliver(from, to, message),
+            Event::Transmit { from, to, tries, packet } => self.transmit(from, to, tries, packet),
+            Event::Deliver { from, to, packet } => self.deliver(from, to, packet),
+            Event::Grain { process, event } => self.grain_event(process, event),
+            Event::Part { process, peer } => self.part(process, peer),
             Event::Request { author, op, request, late } => self.request(author, op, &request, late),
             Event::Reply { process, op, outcome } => self.reply(process, op, outcome),
             Event::Dialled { process, dial, to, host, deadline } => {
@@ -129,7 +140,7 @@ impl World {
         }
     }
 
-    pub(super) fn transmit(&mut self, from: u32, to: u32, tries: u8, message: Message) {
+    pub(super) fn transmit(&mut self, from: u32, to: u32, tries: u8, packet: Packet) {
         let now = self.now;
         let (sender, receiver) = (&self.processes[from as usize], &self.processes[to as usize]);
         if !sender.is_running() {
@@ -137,7 +148,7 @@ impl World {
         }
         let ready = sender.io_at(now);
         if ready > now {
-            self.queue.push(ready, Event::Transmit { from, to, tries, message });
+            self.queue.push(ready, Event::Transmit { from, to, tries, packet });
             return;
         }
         let (from_host, to_host) = (sender.host, receiver.host);
@@ -145,7 +156,7 @@ impl World {
         if stream && tries == 0 {
             let held = sender.streams.get(&to).map_or(VirtualTime::ZERO, |stream| stream.held_until);
             if held > now {
-                self.queue.push(held, Event::Transmit { from, to, tries, message });
+                self.queue.push(held, Event::Transmit { from, to, tries, packet });
                 return;
             }
         }
@@ -160,9 +171,14 @@ impl World {
                 if stream {
                     at = self.in_order(from, to, at);
                 }
-                self.queue.push(at, Event::Deliver { from, to, message });
+                if tries == 0 && matches!(packet, Packet::Membership(_)) && self.network.duplicates() {
+                    self.sometimes.reach("a membership message that comes twice");
+                    let (again, packet) = (at + delay, packet.clone());
+                    self.queue.push(again, Event::Deliver { from, to, packet });
+                }
+                self.queue.push(at, Event::Deliver { from, to, packet });
             }
-            Verdict::Lost if stream => self.retransmit(from, to, tries, message),
+            Verdict::Lost if stream => self.retransmit(from, to, tries, packet),
             Verdict::Lost => self.measures.messages_lost += 1,
         }
     }
@@ -172,7 +188,7 @@ impl World {
     /// something keeps its order.
     fn in_order(&mut self, from: u32, to: u32, at: VirtualTime) -> VirtualTime {
         let streams = &mut self.processes[from as usize].streams;
-        let stream = if self.scenario.thorough {
+        let stream = if self.scenario.thorough || self.scenario.grains.is_some() {
             streams.entry(to).or_default()
         } else {
             let Some(stream) = streams.get_mut(&to) else { return at };
@@ -182,10 +198,10 @@ impl World {
         stream.last_arrival
     }
 
-    fn retransmit(&mut self, from: u32, to: u32, tries: u8, message: Message) {
+    fn retransmit(&mut self, from: u32, to: u32, tries: u8, packet: Packet) {
         if tries >= RETRANSMITS_MAX {
             self.measures.messages_lost += 1;
-            self.processes[from as usize].streams.remove(&to);
+            self.processes[from as usize].renew_stream(to);
             if self.processes[from as usize].connections.remove(to) {
                 let event = ConnectionEvent::Broken;
                 self.queue.push(self.now, Event::Noticed { process: from, peer: to, event });
@@ -195,31 +211,65 @@ impl World {
         let at = self.now + RETRANSMIT_FIRST * (1 << tries);
         let stream = self.processes[from as usize].streams.entry(to).or_default();
         stream.held_until = stream.held_until.max(at);
-        self.queue.push(at, Event::Transmit { from, to, tries: tries + 1, message });
+        self.queue.push(at, Event::Transmit { from, to, tries: tries + 1, packet });
     }
 
-    fn deliver(&mut self, from: u32, to: u32, message: Message) {
+    fn deliver(&mut self, from: u32, to: u32, packet: Packet) {
         let Some(ready) = self.receptive_at(to) else {
             self.refuse_message(from, to);
             return;
         };
         if ready > self.now {
-            self.queue.push(ready, Event::Deliver { from, to, message });
+            self.queue.push(ready, Event::Deliver { from, to, packet });
             return;
         }
         self.trace.event(self.now, 2, u64::from(to), u64::from(from));
         if self.trace.keeps_lines() {
-            self.trace.line(self.now, format_args!("{to:>4} <- {from:<4} {message:?}"));
+            self.trace.line(self.now, format_args!("{to:>4} <- {from:<4} {}", Shown(&packet)));
         }
-        self.measures.delivered(to, &message, self.scenario.measure_bytes);
         let address = self.processes[from as usize].address;
         let receiver = &mut self.processes[to as usize];
-        if receiver.active_at.is_none() {
+        if matches!(packet, Packet::Membership(Message::Ack { .. })) {
             receiver.heard.insert(from);
         }
         // A connection is known to both of its ends.
         receiver.connections.insert(from);
-        self.drive(to, |machine, now| machine.handle_message(now, address, message));
+        self.bytes_from(to, from, address);
+        match packet {
+            Packet::Membership(message) => {
+                self.measures.delivered(to, &message, self.scenario.measure_bytes);
+                self.sometimes.delivered(&message);
+                self.drive(to, |machine, now| machine.handle_message(now, address, message));
+            }
+            Packet::Directory(message) => self.directory_message(to, address, *message),
+            Packet::Call(call) => self.call_arrives(to, call),
+            Packet::Found { grain, at } => self.found_arrives(to, grain, at),
+        }
+    }
+
+    /// Bytes came in over the connection with `from`: the machine is told, but not for every read. In worlds without grains only
+    /// `traffic` tells it.
+    fn bytes_from(&mut self, to: u32, from: u32, address: SiloAddress) {
+        if self.scenario.grains.is_none() {
+            return;
+        }
+        let heard = self.processes[to as usize].heard_at.entry(from).or_default();
+        if *heard == VirtualTime::ZERO || self.now.since(*heard) >= HEARD_EVERY {
+            *heard = self.now;
+            self.drive(to, |machine, now| machine.handle_connection(now, address, ConnectionEvent::Heard));
+        }
+    }
+
+    /// The silo has told its peer for long enough that it is Dead.
+    fn part(&mut self, number: u32, peer: u32) {
+        if self.processes[number as usize].is_running()
+            && self.processes[number as usize].connections.remove(peer)
+        {
+            self.trace.event(self.now, 17, u64::from(number), u64::from(peer));
+            self.processes[number as usize].renew_stream(peer);
+            self.processes[peer as usize].connections.remove(number);
+            self.notify(peer, number, ConnectionEvent::Goodbye);
+        }
     }
 
     /// The process is gone and its host is up: the connection is reset.
@@ -257,6 +307,12 @@ impl World {
                     self.queue.push(at, Event::Reply { process: number, op, outcome });
                 }
             }
+            Answer::Silence { committed } => {
+                self.sometimes.reach("a store request that is never answered");
+                if committed {
+                    self.committed();
+                }
+            }
             Answer::Late { report_after, arrive_after, request } => {
                 let (report, arrive) = (self.now + report_after, self.now + arrive_after);
                 self.queue.push(report, Event::Reply { process: number, op, outcome: TableOutcome::Unknown });
@@ -285,7 +341,12 @@ impl World {
 
     fn dialled(&mut self, number: u32, dial: DialId, to: SiloAddress, host: u32, deadline: VirtualTime) {
         let found = self.running_on(host);
+        let dialler = self.processes[number as usize].host;
         let answer = match found {
+            Some(_) if dialler != host && self.network.refuses(host) => {
+                self.sometimes.reach("a dial to a living silo is refused");
+                (self.now, DialOutcome::Refused)
+            }
             Some(found) => {
                 let process = &self.processes[found as usize];
                 let ready = process.io_at(self.now);
@@ -298,7 +359,6 @@ impl World {
             }
             None => (self.now, DialOutcome::Refused),
         };
-        let dialler = self.processes[number as usize].host;
         let (at, outcome) = match self.network.judge(host, dialler, self.now) {
             Verdict::Arrives(delay) if answer.0 + delay < deadline => (answer.0 + delay, answer.1),
             _ => (deadline, DialOutcome::NoAnswer),
@@ -335,6 +395,9 @@ impl World {
             self.trace.line(self.now, format_args!("{number:>4} {event:?} {peer}"));
         }
         let address = self.processes[peer as usize].address;
+        if event != ConnectionEvent::Heard {
+            self.forget_locations(number, peer);
+        }
         self.drive(number, |machine, now| machine.handle_connection(now, address, event));
     }
 
@@ -372,6 +435,20 @@ impl World {
         let peers: Vec<u32> = process.connections.iter().collect();
         for peer in peers {
             self.notify(peer, number, ConnectionEvent::Heard);
+        }
+    }
+}
+
+/// A packet as traces show it.
+struct Shown<'a>(&'a Packet);
+
+impl std::fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Packet::Membership(message) => write!(f, "{message:?}"),
+            Packet::Directory(message) => write!(f, "directory {message:?}"),
+            Packet::Call(call) => write!(f, "{call:?}"),
+            Packet::Found { grain, at } => write!(f, "grain {grain} is on {at}"),
         }
     }
 }

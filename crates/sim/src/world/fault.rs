@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use emmer_core::{SiloAddress, SiloEntry, SiloStatus};
-use emmer_membership::Membership;
+use emmer_membership::{ConnectionEvent, Membership};
 
 use super::effect::Farewell;
 use super::event::Event;
@@ -50,7 +50,8 @@ impl World {
             }
         };
         let life = if machine.is_some() { Life::Running } else { Life::Killed };
-        let process = Process::new(address, host, clock, self.now, life, machine);
+        let mut process = Process::new(address, host, clock, self.now, life, machine);
+        process.shell = self.new_shell(address, seed, now.mono).filter(|_| life == Life::Running);
         self.processes.push(process);
         self.hosts.add(host, number);
         if let Some(period) = self.scenario.health_period {
@@ -61,6 +62,7 @@ impl World {
             let at = self.now + self.rng.duration_below(period);
             self.queue.push(at, Event::Traffic { process: number });
         }
+        self.start_callers(number);
         self.drive(number, Membership::join);
     }
 
@@ -116,6 +118,12 @@ impl World {
             Fault::BreakLink { from, to } => self.network.break_link(step, from, to),
             Fault::Lossy { host, loss_in, loss_out } => self.network.set_loss(host, loss_in, loss_out),
             Fault::Delay { host, extra } => self.network.set_extra_delay(host, extra),
+            Fault::Refuse(host) => {
+                self.network.refuse(step, host);
+                self.reset_connections(host);
+            }
+            Fault::Reset(host) => self.reset_connections(host),
+            Fault::StoreForgets(commits) => self.store_forgets(commits),
             Fault::StoreOutage => self.store.fail(),
             Fault::StoreCut(hosts) => self.store.cut(step, hosts),
         }
@@ -131,15 +139,25 @@ impl World {
             Fault::StepClock { host, ms } => self.step_clock(host, -ms),
             Fault::Slow { host, .. } => {
                 for number in self.hosts.incarnations(host) {
-                    self.processes[*number as usize].slow = None;
+                    let process = &mut self.processes[*number as usize];
+                    process.blocked_until = process.io_at(self.now);
+                    process.slow = None;
                 }
             }
-            Fault::Cut { .. } | Fault::BreakLink { .. } | Fault::Suspend { .. } => self.network.heal(step),
+            Fault::Cut { .. } | Fault::BreakLink { .. } | Fault::Suspend { .. } | Fault::Refuse(_) => {
+                self.network.heal(step);
+            }
             Fault::Lossy { host, .. } => self.network.set_loss(host, 0.0, 0.0),
             Fault::Delay { host, .. } => self.network.set_extra_delay(host, Duration::ZERO),
             Fault::StoreOutage => self.store.recover(),
             Fault::StoreCut(_) => self.store.heal(step),
-            Fault::Pause(_) | Fault::Start(_) | Fault::Leave(_) | Fault::Stop(_) | Fault::Kill(_) => {}
+            Fault::Pause(_)
+            | Fault::Start(_)
+            | Fault::Leave(_)
+            | Fault::Stop(_)
+            | Fault::Kill(_)
+            | Fault::Reset(_)
+            | Fault::StoreForgets(_) => {}
         }
     }
 
@@ -152,7 +170,8 @@ impl World {
             | Fault::Lossy { host, .. }
             | Fault::Delay { host, .. } => HostSet::from_iter([*host]),
             Fault::BreakLink { from, to } => HostSet::from_iter([*from, *to]),
-            Fault::Cut { inside, .. } => inside.clone(),
+            // Both sides of a cut miss the other one.
+            Fault::Cut { .. } => (0..self.scenario.hosts).collect(),
             _ => return,
         };
         if begins {
@@ -162,6 +181,9 @@ impl World {
         }
         self.trouble_at = Some(self.now);
         for host in hosts.iter() {
+            let Some(troubles) = self.host_troubles.get_mut(host as usize) else { continue };
+            troubles.open = if begins { troubles.open + 1 } else { troubles.open.saturating_sub(1) };
+            troubles.at = Some(self.now);
             if let Some(number) = self.running_on(host) {
                 self.processes[number as usize].faulty_at = Some(self.now);
             }
@@ -209,6 +231,39 @@ impl World {
             process.paused_until = process.paused_until.max(until);
             process.stalled = process.stalled.max(until.since(self.now));
         }
+    }
+
+    /// Something on the way resets every connection of the host's process; both ends hear of it.
+    fn reset_connections(&mut self, host: u32) {
+        let Some(number) = self.running_on(host) else { return };
+        let peers = std::mem::take(&mut self.processes[number as usize].connections);
+        for peer in peers.iter().filter(|peer| *peer != number) {
+            self.processes[number as usize].renew_stream(peer);
+            if self.processes[peer as usize].is_running() {
+                self.processes[peer as usize].connections.remove(number);
+                self.processes[peer as usize].renew_stream(number);
+                self.notify(peer, number, ConnectionEvent::Broken);
+                self.notify(number, peer, ConnectionEvent::Broken);
+            }
+        }
+    }
+
+    /// The store falls back. What was true by the lost commits is true no more.
+    fn store_forgets(&mut self, commits: u32) {
+        if self.store.table.fall_back(self.now, commits as usize) == 0 {
+            return;
+        }
+        let number = self.store.table.version().number;
+        self.went_back = true;
+        self.sometimes.reach("a table that went back");
+        self.measures.committed_at.truncate(usize::try_from(number).unwrap_or(usize::MAX));
+        for process in &mut self.processes {
+            if process.death_version.is_some_and(|at| at > number) {
+                (process.dead_at, process.death_version, process.granted_at) = (None, None, None);
+            }
+        }
+        let processes = &self.processes;
+        self.doomed.retain(|victim| processes[*victim as usize].dead_at.is_some());
     }
 
     /// The machine sleeps: its processes stand still, and nothing goes in or out.

@@ -6,10 +6,12 @@
 //! | `event.rs` | what can happen next, and what each does to its process |
 //! | `effect.rs` | carrying out what the machines ask for |
 //! | `fault.rs` | starting, killing and disturbing |
+//! | `shell/` | the directory and the grains of each silo |
 
 mod effect;
 mod event;
 mod fault;
+mod shell;
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,13 +21,15 @@ use emmer_core::SiloAddress;
 use emmer_core::rng::SeededRng;
 use emmer_membership::{Event as Noted, Membership};
 
+use crate::grains::GrainTruth;
 use crate::host::Hosts;
-use crate::invariants::{Checks, Facts, Violation, i10_convergence};
+use crate::invariants::{Checks, Facts, HostTroubles, Violation, i10_convergence};
 use crate::measure::Measures;
 use crate::net::Network;
 use crate::process::Process;
 use crate::queue::Queue;
 use crate::scenario::{Scenario, Step};
+use crate::sometimes::Sometimes;
 use crate::store::{Store, StoreStats};
 use crate::time::VirtualTime;
 use crate::trace::{Trace, mix};
@@ -58,6 +62,8 @@ macro_rules! facts {
             processes: &$world.processes,
             hosts: &$world.hosts,
             scenario: &$world.scenario,
+            host_troubles: &$world.host_troubles,
+            noisy: $world.scenario.network.loss > 0.0 || $world.scenario.network.latency.tail > 0.0,
             trouble_at: if $world.open_troubles > 0 { Some($world.now) } else { $world.trouble_at },
         }
     };
@@ -78,11 +84,21 @@ pub struct World {
     trace: Trace,
     measures: Measures,
     rng: SeededRng,
+    /// For callers, turns and activations: worlds without grains draw nothing from it.
+    grain_rng: SeededRng,
+    /// What is true about grains.
+    truth: GrainTruth,
+    /// Which rare situations came up.
+    sometimes: Sometimes,
     violation: Option<Violation>,
+    /// The store lost commits that it had acknowledged: nothing is promised any more but to end, and to be whole again.
+    went_back: bool,
     /// Processes that are Dead in the table and still run.
     doomed: Vec<u32>,
     /// Open windows of trouble that is not the store's.
     open_troubles: u32,
+    /// The same for each host.
+    host_troubles: Vec<HostTroubles>,
     /// When such trouble was last seen.
     trouble_at: Option<VirtualTime>,
     /// How far each host's wall clock is stepped now, in milliseconds.
@@ -113,9 +129,14 @@ impl World {
             trace: Trace::new(keep_lines),
             measures: Measures::default(),
             rng: SeededRng::new(seed(3)),
+            grain_rng: SeededRng::new(seed(4)),
+            truth: GrainTruth::new(scenario.grains.as_ref().map_or(0, |load| load.grains)),
+            sometimes: Sometimes::default(),
             violation: None,
+            went_back: false,
             doomed: Vec::new(),
             open_troubles: u32::from(always),
+            host_troubles: vec![HostTroubles::default(); scenario.hosts as usize],
             trouble_at: None,
             clock_steps: vec![0; scenario.hosts as usize],
             last_epoch: 0,
@@ -251,9 +272,19 @@ impl World {
         self.violation.as_ref()
     }
 
+    /// What is known to be true about grains.
+    pub const fn truth(&self) -> &GrainTruth {
+        &self.truth
+    }
+
+    /// Which rare situations came up so far.
+    pub const fn sometimes(&self) -> &Sometimes {
+        &self.sometimes
+    }
+
     /// Takes what is left of a run that is over.
-    pub fn into_parts(self) -> (Trace, Measures, Option<Violation>) {
-        (self.trace, self.measures, self.violation)
+    pub fn into_parts(self) -> (Trace, Measures, Sometimes, Option<Violation>) {
+        (self.trace, self.measures, self.sometimes, self.violation)
     }
 
     /// The process that runs on `host`: the youngest one, if it runs.
@@ -284,14 +315,22 @@ impl World {
 
     /// Has every invariant look at what just happened.
     fn check(&mut self, look: impl FnOnce(&mut Checks, &Facts<'_>) -> Result<(), Violation>) {
-        if self.violation.is_some() {
+        if self.violation.is_some() || self.went_back {
             return;
         }
         let facts = facts!(self);
         if let Err(violation) = look(&mut self.checks, &facts) {
-            self.trace.line(self.now, format_args!("VIOLATION {violation}"));
-            self.violation = Some(violation);
+            self.violated(violation);
         }
+    }
+
+    /// An invariant does not hold: the run is over. The first one counts.
+    fn violated(&mut self, violation: Violation) {
+        if self.went_back {
+            return;
+        }
+        self.trace.line(self.now, format_args!("VIOLATION {violation}"));
+        self.violation.get_or_insert(violation);
     }
 
     /// Gives the process `number` an input and carries out what comes of it.
@@ -313,6 +352,7 @@ impl World {
         if self.processes[number as usize].granted_at.is_some() {
             self.look_at_fence(number);
         }
+        self.unblock(number);
         self.arm(number);
     }
 
@@ -332,6 +372,7 @@ impl World {
 
     fn note(&mut self, number: u32, noted: &Noted) {
         self.measures.note(noted);
+        self.sometimes.noted(noted);
         if self.trace.keeps_lines() {
             self.trace.line(self.now, format_args!("{number:>4} {noted:?}"));
         }

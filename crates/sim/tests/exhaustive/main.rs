@@ -8,7 +8,6 @@ mod model;
 use std::time::Duration;
 
 use emmer_membership::Config;
-use emmer_membership::planted::Bug;
 use model::{Budget, Silos, World};
 use stateright::{Checker, Model};
 
@@ -96,9 +95,9 @@ fn one_of_three_is_cut_off_and_declared_dead_in_every_order() {
 }
 
 #[test]
-fn the_model_finds_a_planted_bug() {
+fn the_model_finds_what_a_careless_table_does() {
     let mut world = World::joining(&[1, 1, 2], &small(), Budget { ticks: 4, ..NOTHING });
-    world.plant(Bug::PredecessorNotKilled);
+    world.make_table_careless();
     let checker = Silos { start: world }
         .checker()
         .threads(2)
@@ -106,5 +105,5 @@ fn the_model_finds_a_planted_bug() {
         .finish_when(stateright::HasDiscoveries::Any)
         .spawn_bfs()
         .join();
-    assert!(checker.discovery("I4: one living incarnation").is_some(), "{}", checker.unique_state_count());
+    assert!(!checker.discoveries().is_empty(), "{}", checker.unique_state_count());
 }

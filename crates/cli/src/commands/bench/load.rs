@@ -1,6 +1,5 @@
 //! A client that calls grains all the while, and what it saw.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,7 +9,7 @@ use tokio::task::JoinSet;
 
 use super::stage::Stage;
 use crate::exit::{Failure, Result};
-use crate::grains::{Probe, now_us};
+use crate::grains::Probe;
 
 /// How many calls are under way at once.
 const CALLERS: u64 = 16;
@@ -25,23 +24,12 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The most failures that are kept word by word; all are counted.
 const FAILURES_KEPT_MAX: usize = 20;
 
-/// What was answered by one silo.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Answers {
-    pub(super) count: u64,
-    /// When its last turn began, in microseconds since 1970.
-    pub(super) last_turn_us: u64,
-    /// When its last answer came.
-    pub(super) last_came_us: u64,
-}
-
 /// What the client saw.
 #[derive(Debug, Default)]
 struct Seen {
     answered: AtomicU64,
     failed: AtomicU64,
     slowest_us: AtomicU64,
-    silos: Mutex<BTreeMap<String, Answers>>,
     failures: Mutex<Vec<String>>,
 }
 
@@ -88,12 +76,6 @@ impl Load {
         }
     }
 
-    /// What this silo answered.
-    pub(super) fn answers(&self, silo: &str) -> Answers {
-        let silos = self.seen.silos.lock().unwrap_or_else(PoisonError::into_inner);
-        silos.get(silo).copied().unwrap_or_default()
-    }
-
     /// The first failures, word by word.
     pub(super) fn failures(&self) -> Vec<String> {
         self.seen.failures.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -115,14 +97,9 @@ async fn call_for_ever(client: Client, caller: u64, seen: Arc<Seen>) {
         let answer = client.grain::<dyn Probe>(key).turn().timeout(CALL_TIMEOUT).await;
         let took = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         match answer {
-            Ok(turn) => {
+            Ok(_) => {
                 seen.answered.fetch_add(1, Relaxed);
                 seen.slowest_us.fetch_max(took, Relaxed);
-                let mut silos = seen.silos.lock().unwrap_or_else(PoisonError::into_inner);
-                let answers = silos.entry(turn.silo).or_default();
-                answers.count += 1;
-                answers.last_turn_us = answers.last_turn_us.max(turn.at_us);
-                answers.last_came_us = now_us();
             }
             Err(error) => {
                 seen.failed.fetch_add(1, Relaxed);

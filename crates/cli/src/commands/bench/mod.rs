@@ -5,14 +5,26 @@
 //! | [`stage`] | what every measurement needs: a store, a cluster of its own, a folder for logs |
 //! | [`processes`] | silo processes, none of which outlives the command |
 //! | [`load`] | a client that calls grains all the while, and what it saw |
-//! | [`start`], [`kill`], [`freeze`], [`outage`] | the measurements of membership |
+//! | [`start`], [`kill`], [`outage`] | measurements of membership |
+//! | [`silence`] | one silo falls silent: [`freeze`] and [`cut`] |
+//! | [`callers`], [`crowd`] | processes that call slow grains, and those as seen by the measurement |
+//! | [`ground`] | where processes run, and how one silo is cut from the others |
+//! | [`pursuit`] | calls that follow the grains of a dead silo |
+//! | [`judge`] | whether any grain ran on two silos, by the turn logs |
 //! | [`speed`] | what calls, activations and idle grains cost |
 
+mod callers;
+mod crowd;
+mod cut;
 mod freeze;
+mod ground;
+mod judge;
 mod kill;
 mod load;
 mod outage;
 mod processes;
+mod pursuit;
+mod silence;
 mod speed;
 mod stage;
 mod start;
@@ -46,6 +58,9 @@ enum Subject {
     },
     #[command(flatten)]
     Speed(speed::Scenario),
+    /// The callers of a measurement, which starts them
+    #[command(hide = true)]
+    Callers(callers::Args),
 }
 
 #[derive(Subcommand)]
@@ -64,10 +79,17 @@ enum Membership {
         #[command(flatten)]
         common: Common,
     },
-    /// One silo process is frozen (SIGSTOP) under load: how long until it is Dead, and what does it do when it wakes?
+    /// One silo process is frozen (SIGSTOP) under load: how long until it is Dead, and does any grain run on two silos?
     Freeze {
         #[command(flatten)]
         args: freeze::Args,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// One silo process is cut from the others under load, but reaches the store: does any grain run on two silos?
+    Cut {
+        #[command(flatten)]
+        args: cut::Args,
         #[command(flatten)]
         common: Common,
     },
@@ -111,6 +133,17 @@ pub(super) fn run(args: &Args, log: Option<String>) -> Result<()> {
             logging::start(&Settings::load(&ConfigArgs::default(), std::env::vars_os(), flags)?)?;
             speed::run(scenario)
         }
+        Subject::Callers(args) => {
+            let flags =
+                vec![("log", log, "--log"), ("cluster_id", Some(args.cluster_id.clone()), "--cluster-id")];
+            let settings = Settings::load(&ConfigArgs::default(), std::env::vars_os(), flags)?;
+            logging::start(&settings)?;
+            let runtime = runtime()?;
+            let called = runtime.block_on(callers::run(args, &settings));
+            // The thread that watches the standard input may still be there.
+            runtime.shutdown_background();
+            called
+        }
     }
 }
 
@@ -118,6 +151,7 @@ fn membership(what: &Membership, log: Option<String>) -> Result<()> {
     let (Membership::Start { common, .. }
     | Membership::Kill { common, .. }
     | Membership::Freeze { common, .. }
+    | Membership::Cut { common, .. }
     | Membership::Outage { common, .. }) = what;
     let flags =
         vec![("log", log, "--log"), ("membership.profile", Some(common.profile.clone()), "--profile")];
@@ -129,13 +163,16 @@ fn membership(what: &Membership, log: Option<String>) -> Result<()> {
         let measured = async {
             let mut stage = Stage::set(common, membership).await?;
             let measured = match what {
-                Membership::Start { args, .. } => Box::pin(start::measure(args, &stage)).await,
-                Membership::Kill { args, .. } => Box::pin(kill::measure(args, &stage)).await,
+                Membership::Start { args, .. } => Box::pin(start::measure(args, &stage)).await.map(clean),
+                Membership::Kill { args, .. } => Box::pin(kill::measure(args, &stage)).await.map(clean),
                 Membership::Freeze { args, .. } => Box::pin(freeze::measure(args, &stage)).await,
-                Membership::Outage { args, .. } => Box::pin(outage::measure(args, &mut stage)).await,
+                Membership::Cut { args, .. } => Box::pin(cut::measure(args, &stage)).await,
+                Membership::Outage { args, .. } => {
+                    Box::pin(outage::measure(args, &mut stage)).await.map(clean)
+                }
             };
             let missed = match &measured {
-                Ok(report) => report.goals.iter().any(|goal| !goal.is_met()),
+                Ok((report, _)) => report.goals.iter().any(|goal| !goal.is_met()),
                 Err(failure) => failure.code != Code::Usage,
             };
             if common.keep || missed {
@@ -149,7 +186,17 @@ fn membership(what: &Membership, log: Option<String>) -> Result<()> {
         }
     });
     runtime.shutdown_background();
-    publish(&measured?, &common.reports, common.format)
+    let (report, violated) = measured?;
+    publish(&report, &common.reports, common.format)?;
+    violated.map_or(Ok(()), |what| Err(Failure::new(Code::Violated, what)))
+}
+
+/// What was measured, and which promise was broken, if any was.
+type Measured = (Report, Option<String>);
+
+/// A measurement that looks at no promise.
+const fn clean(report: Report) -> Measured {
+    (report, None)
 }
 
 fn publish(report: &Report, folder: &Path, format: TableFormat) -> Result<()> {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use emmer::{SiloAddress, SiloEntry, SiloStatus};
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::ground::Ground;
 use super::stage::Stage;
 use crate::commands::child;
 use crate::exit::{Failure, Result};
@@ -16,10 +17,17 @@ use crate::exit::{Failure, Result};
 /// How often an ended process is looked for.
 const POLL: Duration = Duration::from_millis(5);
 
+/// How long silos may take to leave in good order.
+const LEAVE_LIMIT: Duration = Duration::from_secs(30);
+
 /// One silo process.
 pub(super) struct Process {
     pub(super) name: String,
+    /// Its place on the ground.
+    pub(super) slot: usize,
     pub(super) log: PathBuf,
+    /// Its turn log, when it writes one.
+    pub(super) turns: PathBuf,
     child: Child,
 }
 
@@ -61,19 +69,43 @@ impl Process {
 /// The processes of a measurement.
 pub(super) struct Processes<'a> {
     stage: &'a Stage,
+    ground: Ground,
     log: &'a str,
+    turn_logs: bool,
     started: usize,
     pub(super) running: Vec<Process>,
 }
 
 impl<'a> Processes<'a> {
     /// None yet; `log` is what each logs.
-    pub(super) const fn new(stage: &'a Stage, log: &'a str) -> Self {
-        Self { stage, log, started: 0, running: Vec::new() }
+    pub(super) fn new(stage: &'a Stage, log: &'a str) -> Self {
+        Self {
+            stage,
+            ground: Ground::loopback(stage),
+            log,
+            turn_logs: false,
+            started: 0,
+            running: Vec::new(),
+        }
+    }
+
+    /// The same somewhere else, with turn logs.
+    pub(super) fn logged(stage: &'a Stage, log: &'a str, ground: Ground) -> Self {
+        Self { ground, turn_logs: true, ..Self::new(stage, log) }
+    }
+
+    /// Where they run.
+    pub(super) const fn ground(&self) -> &Ground {
+        &self.ground
     }
 
     /// Starts another one.
     pub(super) fn start(&mut self) -> Result<()> {
+        self.start_in(self.started)
+    }
+
+    /// Starts another one at a place of the ground.
+    pub(super) fn start_in(&mut self, slot: usize) -> Result<()> {
         self.started += 1;
         let name = format!("s{}", self.started);
         let failed =
@@ -82,16 +114,21 @@ impl<'a> Processes<'a> {
         let out = File::create(&log).map_err(failed)?;
         let errors = out.try_clone().map_err(failed)?;
         let settings = child::Settings {
-            store: &self.stage.url,
+            store: self.ground.store(),
             cluster: self.stage.cluster.as_str(),
             name: &name,
             profile: &self.stage.profile,
             log: self.log,
         };
-        let mut command = child::silo(&settings).map_err(failed)?;
+        let mut command = child::silo(&settings, &self.ground.silo(slot)).map_err(failed)?;
+        let turns = self.stage.dir().join(format!("turns-{name}.log"));
+        if self.turn_logs {
+            command.arg("--turn-log").arg(&turns);
+        }
         command.stdin(Stdio::piped()).stdout(out).stderr(errors);
         let child = command.spawn().map_err(failed)?;
-        self.running.push(Process { name, log, child });
+        self.ground.started(slot, child.id());
+        self.running.push(Process { name, slot, log, turns, child });
         Ok(())
     }
 
@@ -111,6 +148,24 @@ impl<'a> Processes<'a> {
             names.iter().map(active).collect::<Option<Vec<_>>>().map(Ok)
         });
         found.await?
+    }
+
+    /// Takes those out that have ended, though nobody asked them to.
+    pub(super) fn take_ended(&mut self) -> Vec<Process> {
+        self.running.extract_if(.., |process| process.if_ended().is_some()).collect()
+    }
+
+    /// Lets all of them leave in good order.
+    pub(super) async fn stop(&mut self) -> Result<()> {
+        for process in &mut self.running {
+            drop(process.child.stdin.take());
+        }
+        for process in &mut self.running {
+            if process.ended(LEAVE_LIMIT).await?.is_none() {
+                return Err(Failure::other(format!("silo {} does not leave", process.name)));
+            }
+        }
+        Ok(())
     }
 
     /// Takes the one with this name out.

@@ -75,7 +75,7 @@ impl Cluster {
             profile: &self.profile,
             log: &std::env::var("EMMER_LOG").unwrap_or_else(|_| "info".to_owned()),
         };
-        let mut command = child::silo(&settings).map_err(failed)?;
+        let mut command = child::silo(&settings, &child::Place::default()).map_err(failed)?;
         command.stdin(Stdio::piped()).stdout(out).stderr(errors);
         let child = command.spawn().map_err(failed)?;
         self.silos.push(Silo { name: name.clone(), child, log });

@@ -1,47 +1,44 @@
 //! Runs seeds until something is violated or the CPU time is spent: what `cargo xtask mutants` asks of each mutant.
 //!
-//! `hunt cpu=60` runs the swarm's classes of scenarios in turn. `hunt class=small seed=17` runs one seed. `hunt all=yes` goes on
-//! after a violation. `skip=small:17,large:3` leaves seeds out. A panic counts as a violation, and so does a seed that does not
+//! `hunt cpu=60` runs all classes of scenarios in turn: the swarm's, and those of `focus.rs`. `hunt class=cut seed=17` runs one seed,
+//! with `trace=yes` line by line. `hunt all=yes` goes on after a violation. `skip=small:17,large:3` leaves seeds out. A panic counts as a violation, and so does a seed that does not
 //! end. What was found is told as one JSON object per line.
 //!
 //! `known=J:70/6600` says that the unmutated sources violate J in 70 of 6,600 seeds: then one violation of J says nothing, and only
 //! so many that chance does not explain them count.
+
+mod focus;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use emmer_sim::{Swarm, run};
+use emmer_sim::{Scenario, Swarm, run, run_traced};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 
-/// A kind of scenarios, with the arguments that make the `swarm` example draw the same.
+/// A kind of scenarios.
 struct Class {
     name: &'static str,
-    hosts_min: u32,
-    hosts_max: u32,
-    chaos_secs: u64,
+    scenario: fn(u64) -> Scenario,
     /// One seed of it in so many.
     every: u64,
 }
 
-/// The usual swarm most of the time; now and then clusters in which a silo does not probe everybody.
-const CLASSES: [Class; 3] = [
-    Class { name: "small", hosts_min: 3, hosts_max: 16, chaos_secs: 300, every: 1 },
-    Class { name: "tiny", hosts_min: 1, hosts_max: 4, chaos_secs: 120, every: 3 },
-    Class { name: "large", hosts_min: 17, hosts_max: 80, chaos_secs: 40, every: 40 },
-];
+fn classes() -> Vec<Class> {
+    let mut classes = vec![
+        Class { name: "small", scenario: |seed| swarm(3, 16, 300).scenario(seed), every: 1 },
+        Class { name: "tiny", scenario: |seed| swarm(1, 4, 120).scenario(seed), every: 3 },
+        // Clusters in which a silo does not probe everybody.
+        Class { name: "large", scenario: |seed| swarm(17, 80, 40).scenario(seed), every: 40 },
+    ];
+    classes.extend(focus::ALL.map(|(name, scenario)| Class { name, scenario, every: 1 }));
+    classes
+}
 
-impl Class {
-    fn swarm(&self) -> Swarm {
-        Swarm {
-            hosts_min: self.hosts_min,
-            hosts_max: self.hosts_max,
-            chaos_max: Duration::from_secs(self.chaos_secs),
-            ..Swarm::default()
-        }
-    }
+fn swarm(hosts_min: u32, hosts_max: u32, chaos_secs: u64) -> Swarm {
+    Swarm { hosts_min, hosts_max, chaos_max: Duration::from_secs(chaos_secs), ..Swarm::default() }
 }
 
 /// CPU time after which one seed counts as one that does not end.
@@ -67,7 +64,7 @@ fn millis(time: Duration) -> u64 {
 
 /// What a run of the seed violates, if anything: the invariant and what was seen.
 fn violated(class: &Class, seed: u64) -> Option<(String, String)> {
-    let outcome = catch_unwind(AssertUnwindSafe(|| run(&class.swarm().scenario(seed))));
+    let outcome = catch_unwind(AssertUnwindSafe(|| run(&(class.scenario)(seed))));
     match outcome {
         Ok(outcome) => outcome.violation.map(|v| (v.invariant.to_owned(), v.to_string())),
         Err(cause) => {
@@ -78,24 +75,23 @@ fn violated(class: &Class, seed: u64) -> Option<(String, String)> {
     }
 }
 
-fn tell(kind: &str, class: &Class, seed: u64, invariant: &str, what: &str) {
-    let Class { hosts_min, hosts_max, chaos_secs, .. } = class;
-    let replay = format!("swarm trace {seed} min={hosts_min} max={hosts_max} chaos={chaos_secs}");
+fn tell(kind: &str, class: &str, seed: u64, invariant: &str, what: &str) {
+    let replay = format!("hunt class={class} seed={seed} trace=yes");
     let cpu_ms = millis(cpu());
     let line = json!({
-        "kind": kind, "class": class.name, "seed": seed, "invariant": invariant, "what": what,
+        "kind": kind, "class": class, "seed": seed, "invariant": invariant, "what": what,
         "replay": replay, "cpu_ms": cpu_ms
     });
     println!("{line}");
 }
 
 /// Ends the process when one seed takes for ever.
-fn guard() {
+fn guard(classes: &[&'static str]) {
     loop {
         std::thread::sleep(LOOK_EVERY);
         let since = Duration::from_millis(SINCE_MS.load(Ordering::Relaxed));
         if cpu().saturating_sub(since) > SEED_MAX {
-            let class = &CLASSES[CLASS.load(Ordering::Relaxed)];
+            let class = classes[CLASS.load(Ordering::Relaxed)];
             let what = format!("no end after {} s of CPU time", SEED_MAX.as_secs());
             tell("found", class, SEED.load(Ordering::Relaxed), "hang", &what);
             std::process::exit(1);
@@ -149,6 +145,7 @@ struct Wanted {
     class: Option<String>,
     seed: Option<u64>,
     all: bool,
+    trace: bool,
     skip: BTreeSet<(String, u64)>,
     noise: Noise,
 }
@@ -160,6 +157,7 @@ fn wanted() -> Wanted {
             Some(("cpu", secs)) => wanted.cpu = Duration::from_secs(secs.parse().unwrap_or(60)),
             Some(("class", name)) => wanted.class = Some(name.to_owned()),
             Some(("seed", seed)) => wanted.seed = seed.parse().ok(),
+            Some(("trace", yes)) => wanted.trace = yes == "yes",
             Some(("all", yes)) => wanted.all = yes == "yes",
             Some(("skip", seeds)) => {
                 let pairs = seeds.split(',').filter_map(|pair| pair.split_once(':'));
@@ -176,12 +174,14 @@ fn wanted() -> Wanted {
 fn main() {
     let mut wanted = wanted();
     std::panic::set_hook(Box::new(|_| {}));
-    std::thread::spawn(guard);
+    let classes = classes();
+    let names: Vec<&'static str> = classes.iter().map(|class| class.name).collect();
+    std::thread::spawn(move || guard(&names));
     let mut seeds = 0u64;
     let mut found = false;
     let first = wanted.seed.unwrap_or(0);
     'seeds: for n in first.. {
-        for (at, class) in CLASSES.iter().enumerate() {
+        for (at, class) in classes.iter().enumerate() {
             let asked = wanted.class.as_deref().is_none_or(|name| name == class.name);
             if !asked || (wanted.seed.is_none() && n % class.every != 0) {
                 continue;
@@ -196,9 +196,13 @@ fn main() {
             SEED.store(n, Ordering::Relaxed);
             SINCE_MS.store(millis(cpu()), Ordering::Relaxed);
             seeds += 1;
+            if wanted.trace {
+                let outcome = run_traced(&(class.scenario)(n));
+                outcome.lines.iter().for_each(|line| println!("{line}"));
+            }
             if let Some((invariant, what)) = violated(class, n) {
                 let counts = wanted.noise.is_signal(&invariant, seeds);
-                tell(if counts { "found" } else { "noise" }, class, n, &invariant, &what);
+                tell(if counts { "found" } else { "noise" }, class.name, n, &invariant, &what);
                 found |= counts;
                 if counts && !wanted.all {
                     break 'seeds;

@@ -1,0 +1,263 @@
+//! Grains in the world: what one silo's shell around its directory remembers, and what is known to be true.
+//!
+//! The shell itself, which acts on these, is `world/shell/`: it does what `emmer-runtime` does around the same machine.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use emmer_core::{GrainId, GrainTypeId, SiloAddress};
+use emmer_directory::{Config, Directory, Registration, Token};
+use emmer_membership::Message;
+use emmer_placement::PlacementTable;
+
+use crate::time::VirtualTime;
+
+/// How often a call is passed on, at most (`Limits::forwards_max`).
+pub const FORWARDS_MAX: u8 = 4;
+
+/// How many calls wait for one activation; one more fails.
+pub const QUEUE_MAX: usize = 32;
+
+/// How many calls wait for a fence to open on one silo; one more fails.
+pub const HELD_MAX: usize = 64;
+
+/// How often a registration is tried again over one that an earlier activation of the same silo left behind.
+pub const STALE_SELF_RETRIES: u8 = 3;
+
+/// How grains are called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrainLoad {
+    /// How many grains there are.
+    pub grains: u32,
+    /// How often each silo calls one, on average.
+    pub call_every: Duration,
+    /// How many calls each silo makes right after it learned of a death, and of any other view.
+    pub burst: u32,
+    /// The longest wait of a turn between two polls.
+    pub suspend_max: Duration,
+    /// How long a grain lies idle before it is deactivated, at most.
+    pub idle_max: Duration,
+    /// The directory's parameters.
+    pub directory: Config,
+}
+
+impl GrainLoad {
+    /// The grain with this number.
+    pub fn grain(number: u32) -> GrainId {
+        GrainId::new(GrainTypeId::of("sim"), u64::from(number))
+    }
+}
+
+/// What goes over the connection between two silos.
+#[derive(Clone, Debug)]
+pub enum Packet {
+    /// Between the membership machines.
+    Membership(Message),
+    /// Between the directories.
+    Directory(Box<emmer_directory::Message>),
+    /// A call of a grain.
+    Call(Call),
+    /// The answer to a call: where the grain is.
+    Found {
+        /// Which grain.
+        grain: u32,
+        /// The process that ran it.
+        at: u32,
+    },
+}
+
+/// A call under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Which grain.
+    pub grain: u32,
+    /// The process that made it.
+    pub origin: u32,
+    /// How often it was passed on.
+    pub hops: u8,
+}
+
+/// Where an activation stands. Between two polls it waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// The directory has not said yet that it is the grain's one activation.
+    Registering,
+    /// Its state is read and its hook runs; so many polls are left.
+    Waking(u8),
+    /// No turn runs.
+    Idle,
+    /// A turn runs; so many polls are left.
+    Running(Call, u8),
+    /// Its deactivation hook runs; so many polls are left.
+    Falling(u8),
+    /// Its registration is given back.
+    Leaving,
+}
+
+/// One grain in the memory of one silo.
+#[derive(Clone, Debug)]
+pub struct Activation {
+    /// Its number on this silo.
+    pub number: u64,
+    /// Where it stands.
+    pub phase: Phase,
+    /// Whether the directory holds a registration for it, as far as this silo knows.
+    pub registered: bool,
+    /// Whether it shall be deactivated when its turns are over.
+    pub closing: bool,
+    /// How often its registration met one left behind.
+    pub retries: u8,
+    /// Turns that wait.
+    pub queue: VecDeque<Call>,
+    /// When it last began to lie idle.
+    pub idle_since: VirtualTime,
+}
+
+impl Activation {
+    /// One that was just made for `call`.
+    pub fn new(number: u64, call: Call, at: VirtualTime) -> Self {
+        Self {
+            number,
+            phase: Phase::Registering,
+            registered: false,
+            closing: false,
+            retries: 0,
+            queue: VecDeque::from([call]),
+            idle_since: at,
+        }
+    }
+
+    /// Whether a poll of it would run the grain's own code, now or once it is woken.
+    pub const fn runs_code(&self) -> bool {
+        self.registered && !matches!(self.phase, Phase::Registering | Phase::Leaving)
+    }
+}
+
+/// A command of the directory that waits for its outcome.
+#[derive(Clone, Debug)]
+pub enum Waiting {
+    /// Where is the grain of this call? With the registration that was known to be there when it was asked.
+    Lookup(Call, Asked),
+    /// May this activation be the grain's one?
+    Register(u32, u64, Asked),
+    /// The activation is on its way out.
+    Unregister(u32, u64),
+    /// A registration of this silo that nothing here stands behind goes, for this activation.
+    UnregisterStale(u32, u64),
+}
+
+/// What was true when a command was given.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// The confirmed registration of the grain, and its place in the history.
+    pub known: Option<(Registration, u64)>,
+    /// How many removals were acknowledged by then.
+    pub removals: u64,
+}
+
+/// What one silo's shell remembers besides its membership machine.
+#[derive(Debug)]
+pub struct Shell {
+    /// The directory machine.
+    pub directory: Directory,
+    /// When its one timer event that counts is due.
+    pub timer_at: VirtualTime,
+    /// Chooses silos for new activations.
+    pub placement: PlacementTable,
+    /// The Active silos of the view in force.
+    pub candidates: Vec<SiloAddress>,
+    /// Every activation, by grain.
+    pub catalog: BTreeMap<u32, Activation>,
+    /// Where grains were last found, by grain: process numbers.
+    pub locations: BTreeMap<u32, u32>,
+    /// Commands under way.
+    pub waiting: BTreeMap<Token, Waiting>,
+    /// Calls that wait for the fence to open.
+    pub held: Vec<Call>,
+    /// Activations whose next poll waits for the fence to open.
+    pub blocked: Vec<(u32, u64)>,
+    /// Whether everything is to be deactivated.
+    pub leaving: bool,
+    next_token: u64,
+    next_activation: u64,
+}
+
+impl Shell {
+    /// The shell around `directory`.
+    pub fn new(directory: Directory, seed: u64) -> Self {
+        Self {
+            directory,
+            timer_at: VirtualTime::MAX,
+            placement: PlacementTable::new(seed),
+            candidates: Vec::new(),
+            catalog: BTreeMap::new(),
+            locations: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            held: Vec::new(),
+            blocked: Vec::new(),
+            leaving: false,
+            next_token: 0,
+            next_activation: 0,
+        }
+    }
+
+    /// A token that was never used.
+    pub fn token(&mut self) -> Token {
+        self.next_token += 1;
+        Token(self.next_token)
+    }
+
+    /// A number for an activation that no other had.
+    pub fn activation_number(&mut self) -> u64 {
+        self.next_activation += 1;
+        self.next_activation
+    }
+}
+
+/// A stretch of time in which the code of a grain ran without a look at the fence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// On which process.
+    pub process: u32,
+    /// From when.
+    pub start: VirtualTime,
+    /// Until when.
+    pub end: VirtualTime,
+}
+
+/// What is true about grains, from outside: what the checks compare with.
+#[derive(Debug, Default)]
+pub struct GrainTruth {
+    /// The grains by number.
+    pub ids: Vec<GrainId>,
+    /// The registration of each grain that was acknowledged, not given back, and whose silo the table does not call Dead; with
+    /// its place in the order of acknowledgements.
+    pub held: BTreeMap<u32, (Registration, u64)>,
+    /// The last segment of each grain's code.
+    pub segments: BTreeMap<u32, Segment>,
+    /// Registrations whose removal was acknowledged, with the place in the order of such removals.
+    pub removed: BTreeMap<(u32, Registration), u64>,
+    /// How many registrations were acknowledged.
+    pub acknowledged: u64,
+    /// How many removals were acknowledged.
+    pub removals: u64,
+    /// How many segments ran.
+    pub ran: u64,
+}
+
+impl GrainTruth {
+    /// So many grains, all nowhere.
+    pub fn new(grains: u32) -> Self {
+        Self { ids: (0..grains).map(GrainLoad::grain).collect(), ..Self::default() }
+    }
+
+    /// What is true now about `grain`.
+    pub fn asked(&self, grain: u32) -> Asked {
+        Asked { known: self.held.get(&grain).copied(), removals: self.removals }
+    }
+
+    /// `silo` is Dead in the table: what it held may go.
+    pub fn died(&mut self, silo: &SiloAddress) {
+        self.held.retain(|_, (held, _)| held.silo != *silo);
+    }
+}

@@ -1,0 +1,167 @@
+//! Calls: where to, and what becomes of them there.
+
+use emmer_core::{SiloAddress, SiloStatus};
+use emmer_placement::PlacementRequest;
+
+use super::super::World;
+use crate::grains::{Activation, Call, FORWARDS_MAX, HELD_MAX, Packet, Phase, QUEUE_MAX, Waiting};
+
+impl World {
+    /// Somebody on `number` calls a grain.
+    pub(super) fn random_call(&mut self, number: u32) {
+        if self.truth.ids.is_empty() || !self.processes[number as usize].hosted {
+            return;
+        }
+        let grain = u32::try_from(self.grain_rng.index(self.truth.ids.len())).unwrap_or(0);
+        self.trace.event(self.now, 22, u64::from(number), u64::from(grain));
+        self.locate(number, Call { grain, origin: number, hops: 0 });
+    }
+
+    pub(super) const fn call_failed(&mut self) {
+        self.measures.calls_failed += 1;
+    }
+
+    /// Finds the grain of a call: on this silo, where it was last seen, where the directory says, or where placement puts it.
+    pub(super) fn locate(&mut self, number: u32, call: Call) {
+        if self.holds(number, call) || self.enqueue(number, call) {
+            return;
+        }
+        let process = &self.processes[number as usize];
+        let Some(shell) = process.shell.as_deref() else { return };
+        if let Some(peer) = shell.locations.get(&call.grain).copied().filter(|peer| *peer != number) {
+            let to = self.processes[peer as usize].address;
+            self.pass_on(number, &to, call);
+            return;
+        }
+        let asked = self.truth.asked(call.grain);
+        let id = self.truth.ids[call.grain as usize].clone();
+        let process = &mut self.processes[number as usize];
+        let local = process.clock.now(self.now).mono;
+        let Some(shell) = process.shell.as_deref_mut() else { return };
+        let token = shell.token();
+        let waiting = Waiting::Lookup(call, asked);
+        match shell.directory.lookup(local, token, &id) {
+            Some(outcome) => self.concluded(number, waiting, outcome),
+            None => {
+                shell.waiting.insert(token, waiting);
+            }
+        }
+        self.drain_directory(number);
+    }
+
+    /// Keeps the call until the fence opens, if it is closed.
+    fn holds(&mut self, number: u32, call: Call) -> bool {
+        let process = &mut self.processes[number as usize];
+        if process.would_run_turns(self.now) {
+            return false;
+        }
+        if let Some(shell) = process.shell.as_deref_mut()
+            && shell.held.len() < HELD_MAX
+        {
+            shell.held.push(call);
+        }
+        true
+    }
+
+    /// Lets the call wait for its turn on an activation of this silo, if there is one.
+    fn enqueue(&mut self, number: u32, call: Call) -> bool {
+        let Some(shell) = self.processes[number as usize].shell.as_deref_mut() else { return false };
+        let Some(activation) = shell.catalog.get_mut(&call.grain) else { return false };
+        if activation.queue.len() >= QUEUE_MAX {
+            self.call_failed();
+            return true;
+        }
+        activation.queue.push_back(call);
+        let (idle, activation) = (activation.phase == Phase::Idle, activation.number);
+        if idle {
+            self.next_turn(number, call.grain, activation);
+        }
+        true
+    }
+
+    /// The directory has said where the grain is.
+    pub(super) fn looked_up(&mut self, number: u32, call: Call, found: Option<SiloAddress>) {
+        let me = self.processes[number as usize].address;
+        match found {
+            Some(silo) if silo != me => self.pass_on(number, &silo, call),
+            _ => self.place(number, call),
+        }
+    }
+
+    fn place(&mut self, number: u32, call: Call) {
+        let process = &mut self.processes[number as usize];
+        let me = process.address;
+        let Some(shell) = process.shell.as_deref_mut() else { return };
+        let id = &self.truth.ids[call.grain as usize];
+        let request = PlacementRequest { local: me, grain: id, requesting: me };
+        match shell.placement.place(None, &request, &shell.candidates) {
+            Ok(silo) if silo == me => self.create(number, call),
+            Ok(silo) => self.pass_on(number, &silo, call),
+            Err(_) => self.call_failed(),
+        }
+    }
+
+    /// The activation of the call's grain on this silo, made if there is none.
+    fn create(&mut self, number: u32, call: Call) {
+        if self.enqueue(number, call) {
+            return;
+        }
+        let at = self.now;
+        let Some(shell) = self.processes[number as usize].shell.as_deref_mut() else { return };
+        let activation = shell.activation_number();
+        shell.catalog.insert(call.grain, Activation::new(activation, call, at));
+        // The first turn asks the fence before it has the grain registered.
+        self.wake(number, call.grain, activation, std::time::Duration::ZERO);
+    }
+
+    /// Hands the call to another silo, unless that one is Dead here, or the call was passed on too often.
+    pub(super) fn pass_on(&mut self, number: u32, to: &SiloAddress, mut call: Call) {
+        call.hops += 1;
+        if call.hops > FORWARDS_MAX || self.knows_dead(number, to) {
+            if let Some(shell) = self.processes[number as usize].shell.as_deref_mut() {
+                shell.locations.remove(&call.grain);
+            }
+            self.call_failed();
+            return;
+        }
+        self.send_packet(number, to, Packet::Call(call));
+    }
+
+    /// Whether `silo` is Dead in the view of `number`.
+    pub(super) fn knows_dead(&self, number: u32, silo: &SiloAddress) -> bool {
+        let machine = self.processes[number as usize].machine.as_deref();
+        machine.is_some_and(|machine| machine.view().status_of(silo) == Some(SiloStatus::Dead))
+    }
+
+    /// A call arrived over a connection: whoever sent it believes that the grain is, or shall be, here.
+    pub(in crate::world) fn call_arrives(&mut self, number: u32, call: Call) {
+        if self.enqueue(number, call) || self.holds(number, call) {
+            return;
+        }
+        let process = &mut self.processes[number as usize];
+        let accepts = process.machine.as_deref().is_some_and(|m| m.status() == SiloStatus::Active);
+        if accepts {
+            self.create(number, call);
+            return;
+        }
+        // Leaving: what the sender remembers is stale, and so may be what this one does.
+        if let Some(shell) = process.shell.as_deref_mut() {
+            shell.locations.remove(&call.grain);
+        }
+        self.locate(number, call);
+    }
+
+    /// The answer to a call says where the grain is.
+    pub(in crate::world) fn found_arrives(&mut self, number: u32, grain: u32, at: u32) {
+        if let Some(shell) = self.processes[number as usize].shell.as_deref_mut() {
+            shell.locations.insert(grain, at);
+        }
+    }
+
+    /// The connection to `peer` ended: calls that were sent over it failed, and the next ones ask the directory.
+    pub(in crate::world) fn forget_locations(&mut self, number: u32, peer: u32) {
+        if let Some(shell) = self.processes[number as usize].shell.as_deref_mut() {
+            shell.locations.retain(|_, at| *at != peer);
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Grains in the simulated world: they are called, move, and are never in two places; and the checks bite.
+
+use std::time::Duration;
+
+use emmer_sim::grains::GrainLoad;
+use emmer_sim::net::{Direction, HostSet};
+use emmer_sim::{Fault, Profile, Scenario, VirtualTime, World, run};
+
+fn at(secs: u64) -> VirtualTime {
+    VirtualTime::from_secs(secs)
+}
+
+fn load() -> GrainLoad {
+    GrainLoad {
+        grains: 12,
+        call_every: Duration::from_millis(100),
+        burst: 4,
+        suspend_max: Duration::from_secs(4),
+        idle_max: Duration::from_secs(2),
+        directory: emmer_directory::Config { points_per_silo: 4, ..emmer_directory::Config::default() },
+    }
+}
+
+fn with_grains(seed: u64) -> Scenario {
+    let mut scenario = Scenario::calm(Profile::Default, 5, seed);
+    scenario.grains = Some(load());
+    scenario.restart_after = Some(Duration::from_secs(2));
+    scenario.calm_at(at(60), Duration::from_secs(300))
+}
+
+/// Every ten seconds another silo is cut from its peers for six; the store answers it.
+fn cut_from_peers(seed: u64) -> Scenario {
+    let mut scenario = with_grains(seed);
+    for n in 0..4u32 {
+        let inside = HostSet::from_iter([n]);
+        let from = 15 + u64::from(n) * 10;
+        let fault = Fault::Cut { inside, direction: Direction::Both, flip: None };
+        scenario = scenario.during(at(from), at(from + 7), fault);
+    }
+    scenario
+}
+
+#[test]
+fn calls_are_answered_and_the_directory_comes_to_rest() {
+    let mut scenario = with_grains(1);
+    scenario.grains = Some(GrainLoad { suspend_max: Duration::from_millis(5), ..load() });
+    let mut world = World::new(scenario, false);
+    world.run_until(at(60));
+    assert_eq!(world.violation(), None);
+    let measures = world.measures();
+    assert!(measures.calls_done > 2_000, "{}", measures.calls_done);
+    assert!(measures.calls_failed * 20 < measures.calls_done, "{}", measures.calls_failed);
+    let held: usize = world
+        .processes()
+        .iter()
+        .filter_map(|p| p.shell.as_deref())
+        .map(|s| s.directory.entries_count())
+        .sum();
+    assert!(held <= 12 && !world.truth().held.is_empty(), "{held}");
+}
+
+#[test]
+fn grains_of_a_silo_cut_from_its_peers_run_in_one_place() {
+    for seed in 0..4 {
+        let outcome = run(&cut_from_peers(seed));
+        assert_eq!(outcome.violation, None, "seed {seed}");
+        assert!(outcome.sometimes.reached("a view with silos that fade"), "seed {seed}");
+        assert!(outcome.measures.deaths.len() >= 4, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_directory_that_does_not_wait_for_the_fading_is_found() {
+    let found = (0..40).any(|seed| {
+        let mut scenario = cut_from_peers(seed);
+        scenario.fading_forgotten = true;
+        run(&scenario).violation.is_some_and(|violation| violation.invariant == "I8")
+    });
+    assert!(found);
+}
+
+#[test]
+fn turns_that_do_not_ask_the_fence_are_found() {
+    let found = (0..40).any(|seed| {
+        let mut scenario = cut_from_peers(seed);
+        scenario.fence_not_asked = true;
+        // Else the silo reads of its death, and ends, before anybody else may be granted its grains.
+        scenario = scenario.during(at(14), at(55), Fault::StoreCut((0..4).collect()));
+        run(&scenario).violation.is_some_and(|violation| violation.invariant == "I8")
+    });
+    assert!(found);
+}

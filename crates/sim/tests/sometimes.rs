@@ -1,0 +1,22 @@
+//! Does the bounded swarm reach what is rare? What it never reaches, it does not test.
+
+use emmer_sim::sometimes::{MUST, Sometimes};
+use emmer_sim::{Swarm, run};
+
+/// How many seeds must do.
+const SEEDS: u64 = 500;
+
+#[test]
+fn the_bounded_swarm_reaches_every_rare_situation() {
+    let swarm = Swarm::default();
+    let mut sometimes = Sometimes::default();
+    for seed in 0..SEEDS {
+        let outcome = run(&swarm.scenario(seed));
+        assert_eq!(outcome.violation, None, "seed {seed}");
+        sometimes.add(&outcome.sometimes);
+    }
+    assert_eq!(sometimes.missing(), [""; 0], "never reached in {SEEDS} seeds");
+    let unlisted: Vec<_> =
+        sometimes.iter().map(|(what, _)| what).filter(|what| !MUST.contains(what)).collect();
+    assert_eq!(unlisted, [""; 0], "reached, and not on the list");
+}
