@@ -12,8 +12,7 @@ use bytes::{Buf, BytesMut};
 use emmer_core::SiloAddress;
 use emmer_wire::{
     CodecError, ConnectionLimits, FailureCode, GoodbyeCode, PeerKind, RequestFlags, RequestHead,
-    encode_credit, encode_failure, encode_goodbye, encode_request_head, encode_system, frame_fits,
-    set_correlation,
+    encode_credit, encode_failure, encode_request_head, encode_system, frame_fits, set_correlation,
 };
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -73,7 +72,7 @@ pub(crate) enum SendError {
 
 pub(super) struct Shared {
     /// Gone when the connection is lost, so that whoever still knows the connection holds no socket.
-    stream: Option<OwnedWriteHalf>,
+    pub(super) stream: Option<OwnedWriteHalf>,
     pub(super) pending: Pending,
     /// Frames waiting for the driver.
     pub(super) out: BytesMut,
@@ -84,7 +83,7 @@ pub(super) struct Shared {
     /// This side asked for an end: write what is queued, then close.
     pub(super) closing: bool,
     /// The peer is dead in the view: no call goes out or is waited for, what the runtimes still have to say does.
-    parting: bool,
+    pub(super) parting: bool,
     /// Bytes of calls sent, and how many of them the peer has processed.
     sent: u64,
     pub(super) acknowledged: u64,
@@ -137,7 +136,7 @@ pub(crate) struct Connection {
     /// Set by the driver when bytes come, taken back at every tick of the clock.
     pub(super) active: AtomicBool,
     /// Mirrors `parting`, for what arrives.
-    is_parting: AtomicBool,
+    pub(super) is_parting: AtomicBool,
     /// The driver holds large buffers; set by the driver.
     pub(super) roomy: AtomicBool,
     /// The driver shall let them go; set at a tick between which and the one before no bytes came.
@@ -426,65 +425,6 @@ impl Connection {
         }
     }
 
-    /// Ends the connection after what is queued is written, saying why.
-    pub(crate) fn goodbye(&self, code: GoodbyeCode, text: &str) {
-        let mut shared = self.shared.lock();
-        if shared.lost.is_none() && !shared.closing {
-            shared.closing = true;
-            encode_goodbye(&mut shared.out, code, text);
-            self.flush(shared, true);
-        }
-    }
-
-    /// The peer is dead in the view: every call that waits for it fails now, and no more are taken. What the runtimes
-    /// have to say to it still goes out, and its last words come in, until somebody ends the connection.
-    pub(crate) fn part(&self) {
-        let mut wake = Vec::new();
-        let mut shared = self.shared.lock();
-        shared.parting = true;
-        self.is_parting.store(true, Ordering::Relaxed);
-        shared.pending.drain_wakers(&mut wake);
-        drop(shared);
-        wake.into_iter().for_each(Waker::wake);
-    }
-
-    /// Whether the peer is dead in the view.
-    pub(crate) fn is_parting(&self) -> bool {
-        self.is_parting.load(Ordering::Relaxed)
-    }
-
-    /// Ends the connection now, as a process that dies does; everybody who waits learns why.
-    pub(crate) fn lose(&self, why: Lost) {
-        self.cut(why, false);
-    }
-
-    /// As [`lose`](Self::lose), when the peer could not be told why. Its host gets a reset, not the orderly end which
-    /// only a process that has said goodbye or is gone may leave behind.
-    pub(crate) fn reset(&self, why: Lost) {
-        self.cut(why, true);
-    }
-
-    fn cut(&self, why: Lost, reset: bool) {
-        let mut wake = Vec::new();
-        let mut shared = self.shared.lock();
-        if shared.lost.is_none() {
-            shared.lost = Some(why);
-            if let Some(stream) = shared.stream.take()
-                && reset
-            {
-                // Best effort: a socket that cannot be told is broken already.
-                let _ = stream.as_ref().set_zero_linger();
-                // Dropped as usual it would send the orderly end first.
-                stream.forget();
-            }
-            shared.out = BytesMut::new();
-            shared.pending.drain_wakers(&mut wake);
-            wake.extend(shared.driver.take());
-        }
-        drop(shared);
-        wake.into_iter().for_each(Waker::wake);
-    }
-
     /// Ends the calls whose deadline has passed, and lets a connection that has fallen silent give its memory back. Called
     /// at every tick of the clock.
     pub(crate) fn expire(&self, now: CoarseInstant) {
@@ -501,7 +441,7 @@ impl Connection {
 
     /// Gets what is queued on its way: writes it here when `direct` and the driver is asleep, else wakes the
     /// driver.
-    fn flush(&self, mut shared: parking_lot::MutexGuard<'_, Shared>, direct: bool) {
+    pub(super) fn flush(&self, mut shared: parking_lot::MutexGuard<'_, Shared>, direct: bool) {
         let direct = direct && shared.driver_idle && !shared.closing;
         let Shared { stream, out, .. } = &mut *shared;
         if let Some(stream) = stream.as_ref().filter(|_| direct) {

@@ -2,6 +2,7 @@
 
 mod connection;
 mod driver;
+mod ending;
 mod handshake;
 mod listener;
 mod pending;

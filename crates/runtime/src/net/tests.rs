@@ -22,7 +22,10 @@ enum Told {
     Lost(Lost),
 }
 
-struct Side(mpsc::UnboundedSender<Told>);
+/// More than any test is told.
+const TOLD_MAX: usize = 64;
+
+struct Side(mpsc::Sender<Told>);
 
 impl Handler for Side {
     fn request(
@@ -38,13 +41,13 @@ impl Handler for Side {
     }
 
     fn system(self: &Arc<Self>, _: &Arc<Connection>, channel: u8, _: Bytes) {
-        let _ = self.0.send(Told::System(channel));
+        let _ = self.0.try_send(Told::System(channel));
     }
 
     fn heard(self: &Arc<Self>, _: &Arc<Connection>) {}
 
     fn lost(self: &Arc<Self>, _: &Arc<Connection>, why: &Lost) {
-        let _ = self.0.send(Told::Lost(why.clone()));
+        let _ = self.0.try_send(Told::Lost(why.clone()));
     }
 }
 
@@ -77,15 +80,15 @@ async fn connected() -> (Connection, Connection) {
 }
 
 /// Drives an end.
-fn driven(connection: Connection) -> (Arc<Connection>, mpsc::UnboundedReceiver<Told>) {
-    let (tell, told) = mpsc::unbounded_channel();
+fn driven(connection: Connection) -> (Arc<Connection>, mpsc::Receiver<Told>) {
+    let (tell, told) = mpsc::channel(TOLD_MAX);
     let connection = Arc::new(connection);
     tokio::spawn(drive(connection.clone(), Arc::new(Side(tell)), BytesMut::new()));
     (connection, told)
 }
 
 /// Sends a message and waits until it has arrived.
-async fn speak(connection: &Connection, told: &mut mpsc::UnboundedReceiver<Told>) {
+async fn speak(connection: &Connection, told: &mut mpsc::Receiver<Told>) {
     connection.system(channel::MEMBERSHIP, &7).unwrap();
     assert_eq!(told.recv().await, Some(Told::System(channel::MEMBERSHIP)));
 }
