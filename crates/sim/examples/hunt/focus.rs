@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use emmer_core::rng::SeededRng;
+use emmer_sim::grains::GrainLoad;
 use emmer_sim::net::{Direction, HostSet, Latency, Transport};
 use emmer_sim::store::StoreModel;
 use emmer_sim::{Fault, Profile, Scenario, VirtualTime};
@@ -12,7 +13,7 @@ use emmer_sim::{Fault, Profile, Scenario, VirtualTime};
 pub type Focus = (&'static str, fn(u64) -> Scenario);
 
 /// Every situation.
-pub const ALL: [Focus; 8] = [
+pub const ALL: [Focus; 9] = [
     ("cut", cut),
     ("takeover", takeover),
     ("votes", votes),
@@ -21,6 +22,7 @@ pub const ALL: [Focus; 8] = [
     ("joiners", joiners),
     ("commits", commits),
     ("young", young),
+    ("grains", grains),
 ];
 
 const fn ms(n: u64) -> Duration {
@@ -63,10 +65,31 @@ fn base(seed: u64, salt: u64, hosts_max: u64) -> (SeededRng, Scenario) {
     scenario.clocks.drift_ppm_max = one_of(&mut rng, &[0, 100, 1_000]);
     scenario.clocks.offset_ms_max = one_of(&mut rng, &[0, 0, 3_000]);
     scenario.health_period = rng.chance(0.5).then_some(ms(1_000));
+    if rng.chance(0.3) {
+        load(&mut rng, &mut scenario, &[400, 1_500]);
+    }
     if rng.chance(0.7) {
         scenario.restart_after = Some(ms(between(&mut rng, 100, 4_000)));
     }
     (rng, scenario)
+}
+
+/// Grains that each silo calls once in one of `every` milliseconds.
+fn load(rng: &mut SeededRng, scenario: &mut Scenario, every: &[u64]) {
+    // The directory counts on the order of one connection.
+    scenario.network.transport = Transport::Stream;
+    scenario.grains = Some(GrainLoad {
+        grains: one_of(rng, &[3, 10, 30]),
+        call_every: ms(one_of(rng, every)),
+        burst: one_of(rng, &[1, 3]),
+        suspend_max: ms(one_of(rng, &[5, 1_000, 4_000])),
+        idle_max: ms(one_of(rng, &[50, 1_000, 10_000])),
+        directory: emmer_directory::Config {
+            points_per_silo: one_of(rng, &[1, 4]),
+            report_batch_max: one_of(rng, &[1, 4_096]),
+            ..emmer_directory::Config::default()
+        },
+    });
 }
 
 /// The faults are over at `end` milliseconds; then the cluster has to become whole.
@@ -294,4 +317,29 @@ fn young(seed: u64) -> Scenario {
         scenario = scenario.during(at(from), at(from + between(&mut rng, 500, 7_500)), fault);
     }
     ending(scenario, 46_000)
+}
+
+/// Ranges of the directory that move all the time, over links that delay and lose, while grains are called and let go.
+fn grains(seed: u64) -> Scenario {
+    let (mut rng, mut scenario) = base(seed, 9, 6);
+    load(&mut rng, &mut scenario, &[100, 300]);
+    let hosts = scenario.hosts;
+    scenario.start_hosts = 1 + host(&mut rng, hosts);
+    if rng.chance(0.3) {
+        scenario.network.loss = 0.02;
+    }
+    for _ in 0..between(&mut rng, 4, 12) {
+        let from = between(&mut rng, 3_000, 25_000);
+        let who = host(&mut rng, hosts);
+        let fault = match rng.below(8) {
+            0 | 1 => Fault::Start(who),
+            2 => Fault::Kill(who),
+            3 | 4 => Fault::Leave(who),
+            5 => Fault::Delay { host: who, extra: ms(one_of(&mut rng, &[50, 400, 1_500])) },
+            _ => unheard(&mut rng, who),
+        };
+        let until = if fault.lasts() { from + between(&mut rng, 500, 7_000) } else { from };
+        scenario = scenario.during(at(from), at(until), fault);
+    }
+    ending(scenario, 34_000)
 }
