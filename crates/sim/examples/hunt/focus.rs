@@ -13,7 +13,7 @@ use emmer_sim::{Fault, Profile, Scenario, VirtualTime};
 pub type Focus = (&'static str, fn(u64) -> Scenario);
 
 /// Every situation.
-pub const ALL: [Focus; 9] = [
+pub const ALL: [Focus; 10] = [
     ("cut", cut),
     ("takeover", takeover),
     ("votes", votes),
@@ -23,6 +23,7 @@ pub const ALL: [Focus; 9] = [
     ("commits", commits),
     ("young", young),
     ("grains", grains),
+    ("lossy", lossy),
 ];
 
 const fn ms(n: u64) -> Duration {
@@ -62,7 +63,13 @@ fn base(seed: u64, salt: u64, hosts_max: u64) -> (SeededRng, Scenario) {
         scenario.network.transport = Transport::Datagram;
     }
     scenario.store = StoreModel::with_round_trip(ms(one_of(&mut rng, &[1, 5, 30, 150])));
-    scenario.clocks.drift_ppm_max = one_of(&mut rng, &[0, 100, 1_000]);
+    // One clock may run 2 % faster than another.
+    scenario.clocks.drift_ppm_max = one_of(&mut rng, &[0, 1_000, 10_000]);
+    if rng.chance(0.4) {
+        // Where everybody probes everybody a silo's monitors never change.
+        scenario.config.num_probed_silos = 3;
+        scenario.config.num_probe_rings = 3;
+    }
     scenario.clocks.offset_ms_max = one_of(&mut rng, &[0, 0, 3_000]);
     scenario.health_period = rng.chance(0.5).then_some(ms(1_000));
     if rng.chance(0.3) {
@@ -156,6 +163,14 @@ fn votes(seed: u64) -> Scenario {
         scenario.config.death_vote_expiration_timeout = window;
     }
     let victim = host(&mut rng, hosts);
+    if rng.chance(0.5) {
+        // Some of those that will not hear it come later.
+        scenario.start_hosts = 1 + hosts / 2;
+        for late in scenario.start_hosts..hosts {
+            let when = between(&mut rng, 3_000, 15_000);
+            scenario = scenario.at(at(when), Fault::Start(late));
+        }
+    }
     for _ in 0..between(&mut rng, 2, 14) {
         let from = between(&mut rng, 8_000, 40_000);
         let other = host(&mut rng, hosts);
@@ -227,8 +242,15 @@ fn alone(seed: u64) -> Scenario {
     for newcomer in 1..scenario.hosts {
         let when = between(&mut rng, 5_000, 30_000);
         scenario = scenario.at(at(when), Fault::Start(newcomer));
+        if rng.chance(0.6) {
+            // The first hears of the newcomer, and then nothing more.
+            let from = when + rng.below(1_200);
+            let until = from + between(&mut rng, 2_000, 25_000);
+            let fault = unheard(&mut rng, 0);
+            scenario = scenario.during(at(from), at(until), fault);
+        }
     }
-    for _ in 0..between(&mut rng, 1, 4) {
+    for _ in 0..between(&mut rng, 0, 4) {
         let from = between(&mut rng, 4_000, 40_000);
         let until = from + between(&mut rng, 300, 40_000);
         let fault = match rng.below(4) {
@@ -342,4 +364,24 @@ fn grains(seed: u64) -> Scenario {
         scenario = scenario.during(at(from), at(until), fault);
     }
     ending(scenario, 34_000)
+}
+
+/// A silo most of whose messages are lost: some of its answers come through.
+fn lossy(seed: u64) -> Scenario {
+    let (mut rng, mut scenario) = base(seed, 10, 6);
+    scenario.grains = None;
+    scenario.network.transport = Transport::Datagram;
+    for n in 0..3 {
+        let from = 8_000 + n * 14_000;
+        let host = host(&mut rng, scenario.hosts);
+        let (loss_in, loss_out) = (one_of(&mut rng, &[0.0, 0.3, 0.6]), one_of(&mut rng, &[0.4, 0.6, 0.8]));
+        let until = from + between(&mut rng, 5_000, 13_000);
+        scenario = scenario.during(at(from), at(until), Fault::Lossy { host, loss_in, loss_out });
+        if rng.chance(0.5) {
+            let cut = Fault::Cut { inside: only(host), direction: Direction::Both, flip: None };
+            let from = from + between(&mut rng, 3_000, 8_000);
+            scenario = scenario.during(at(from), at(from + 6_000), cut);
+        }
+    }
+    ending(scenario, 56_000)
 }
