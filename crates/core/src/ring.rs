@@ -1,5 +1,8 @@
 //! Consistent hashing over silos: who owns a hash, who follows whom (seed 000, protocol step 2).
 
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::SiloAddress;
@@ -7,12 +10,28 @@ use crate::SiloAddress;
 /// A ring of silos. Each silo stands at one or more points; the owner of a hash is the silo at the first
 /// point at or after it, wrapping around.
 ///
-/// Built from a set of silos alone, so that every silo with the same view has the same ring.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Made from a set of silos alone, so that every silo with the same view has the same ring, whatever way it came
+/// there: a ring that [changed](Self::change) equals one made anew.
+#[derive(Clone, Debug, Default)]
 pub struct Ring {
-    /// Sorted by hash, then address: ties resolve alike everywhere.
-    points: Vec<(u64, SiloAddress)>,
+    seed: u64,
+    points_per_silo: u32,
+    /// Sorted by hash, then address: ties resolve alike everywhere. The silo is a number, so that a change of the
+    /// ring moves little memory.
+    points: Vec<(u64, u32)>,
+    /// The silos by their numbers; none where a number is free.
+    silos: Vec<Option<SiloAddress>>,
+    numbers: BTreeMap<SiloAddress, u32>,
+    free: Vec<u32>,
 }
+
+impl PartialEq for Ring {
+    fn eq(&self, other: &Self) -> bool {
+        self.points().eq(other.points())
+    }
+}
+
+impl Eq for Ring {}
 
 impl Ring {
     /// The ring of `silos` with one point each, hashed under `seed`. Different seeds give rings in
@@ -27,41 +46,135 @@ impl Ring {
         seed: u64,
         points_per_silo: u32,
     ) -> Self {
-        let mut points: Vec<_> = silos
-            .into_iter()
-            .flat_map(|silo| {
-                (0..u64::from(points_per_silo.max(1))).map(move |i| {
-                    (silo.stable_hash(seed.wrapping_add(i.wrapping_mul(0x9e37_79b9_7f4a_7c15))), silo)
-                })
-            })
-            .collect();
-        points.sort_unstable();
+        let mut ring = Self { seed, points_per_silo: points_per_silo.max(1), ..Self::default() };
+        let silos: Vec<_> = silos.into_iter().collect();
+        ring.change(&[], &silos);
+        ring
+    }
+
+    /// Takes silos off the ring and puts others on it. It costs as much as the points of these silos, and moving
+    /// the points between them.
+    pub fn change(&mut self, leave: &[SiloAddress], join: &[SiloAddress]) {
+        let mut gone: Vec<usize> = leave.iter().flat_map(|silo| self.places(*silo)).collect();
+        gone.sort_unstable();
+        gone.dedup();
+        self.cut(&gone);
+        for silo in leave {
+            if let Some(number) = self.numbers.remove(silo) {
+                self.silos[number as usize] = None;
+                self.free.push(number);
+            }
+        }
+        let mut new = Vec::with_capacity(join.len() * self.points_per_silo as usize);
+        for silo in join {
+            if let Some(number) = self.number(*silo) {
+                new.extend(self.hashes(*silo).map(|hash| (hash, number)));
+            }
+        }
+        self.sort(&mut new);
+        self.merge(&new);
+    }
+
+    /// Gives the silo a number; none when it has one already.
+    fn number(&mut self, silo: SiloAddress) -> Option<u32> {
+        if self.numbers.contains_key(&silo) {
+            return None;
+        }
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.silos.push(None);
+            u32::try_from(self.silos.len() - 1).unwrap_or(u32::MAX)
+        });
+        self.silos[number as usize] = Some(silo);
+        self.numbers.insert(silo, number);
+        Some(number)
+    }
+
+    fn hashes(&self, silo: SiloAddress) -> impl Iterator<Item = u64> + use<> {
+        let seed = self.seed;
+        (0..u64::from(self.points_per_silo))
+            .map(move |i| silo.stable_hash(seed.wrapping_add(i.wrapping_mul(0x9e37_79b9_7f4a_7c15))))
+    }
+
+    fn silo(&self, number: u32) -> Option<SiloAddress> {
+        self.silos.get(number as usize).copied().flatten()
+    }
+
+    fn order(&self, a: (u64, u32), b: (u64, u32)) -> Ordering {
+        a.0.cmp(&b.0).then_with(|| self.silo(a.1).cmp(&self.silo(b.1)))
+    }
+
+    fn sort(&self, points: &mut Vec<(u64, u32)>) {
+        points.sort_unstable_by(|a, b| self.order(*a, *b));
         points.dedup();
-        Self { points }
+    }
+
+    /// Takes out the points at these places, which are in order.
+    fn cut(&mut self, places: &[usize]) {
+        let Some(first) = places.first() else { return };
+        let mut to = *first;
+        for (i, place) in places.iter().enumerate() {
+            let until = places.get(i + 1).copied().unwrap_or(self.points.len());
+            self.points.copy_within(place + 1..until, to);
+            to += until - (place + 1);
+        }
+        self.points.truncate(to);
+    }
+
+    /// Puts in points that are in order, from the last to the first, so that everything moves once.
+    fn merge(&mut self, new: &[(u64, u32)]) {
+        let mut end = self.points.len();
+        self.points.resize(end + new.len(), (0, 0));
+        for (before, point) in new.iter().enumerate().rev() {
+            let place = self.points[..end].partition_point(|p| self.order(*p, *point) == Ordering::Less);
+            self.points.copy_within(place..end, place + before + 1);
+            self.points[place + before] = *point;
+            end = place;
+        }
+    }
+
+    /// Where the points of `silo` are, in no order.
+    fn places(&self, silo: SiloAddress) -> Vec<usize> {
+        let Some(number) = self.numbers.get(&silo) else { return Vec::new() };
+        let mut places: Vec<_> = self
+            .hashes(silo)
+            .filter_map(|hash| self.points.binary_search_by(|p| self.order(*p, (hash, *number))).ok())
+            .collect();
+        places.sort_unstable();
+        places.dedup();
+        places
+    }
+
+    /// The first point at or after `hash`, and who stands there. None behind the last point: there the ring goes
+    /// on to the first.
+    pub fn point_from(&self, hash: u64) -> Option<(u64, SiloAddress)> {
+        let at = self.points.partition_point(|(point, _)| *point < hash);
+        self.points.get(at).and_then(|(point, number)| Some((*point, self.silo(*number)?)))
     }
 
     /// The silo that owns `hash`, or none on an empty ring.
     pub fn owner(&self, hash: u64) -> Option<SiloAddress> {
         let at = self.points.partition_point(|(point, _)| *point < hash);
-        self.points.get(at).or_else(|| self.points.first()).map(|(_, silo)| *silo)
+        self.points.get(at).or_else(|| self.points.first()).and_then(|(_, number)| self.silo(*number))
     }
 
     /// The ranges that `silo` owns, in ring order; empty when it is not on the ring.
     pub fn ranges_of(&self, silo: SiloAddress) -> Vec<RingRange> {
         let n = self.points.len();
-        (0..n)
-            .filter(|i| self.points[*i].1 == silo)
-            .map(|i| RingRange { after: self.points[(i + n - 1) % n].0, through: self.points[i].0 })
-            .collect()
+        let range = |i: usize| {
+            let (after, through) = (self.points[(i + n - 1) % n].0, self.points[i].0);
+            // Of two silos at one and the same point the first owns the range.
+            (i == 0 || after != through).then_some(RingRange { after, through })
+        };
+        self.places(silo).into_iter().filter_map(range).collect()
     }
 
     /// The silos that follow `silo` on the ring, nearest first, `silo` itself left out, each once.
     pub fn successors(&self, silo: SiloAddress) -> impl Iterator<Item = SiloAddress> + '_ {
         let n = self.points.len();
-        let start = self.points.iter().position(|(_, s)| *s == silo).unwrap_or(n);
+        let start = self.places(silo).first().copied().unwrap_or(n);
         let steps = if start == n { 0 } else { n - 1 };
         let mut seen = Vec::new();
-        (1..=steps).map(move |i| self.points[(start + i) % n].1).filter(move |s| {
+        (1..=steps).filter_map(move |i| self.silo(self.points[(start + i) % n].1)).filter(move |s| {
             let fresh = *s != silo && !seen.contains(s);
             if fresh {
                 seen.push(*s);
@@ -71,8 +184,8 @@ impl Ring {
     }
 
     /// Every point in ring order.
-    pub fn points(&self) -> &[(u64, SiloAddress)] {
-        &self.points
+    pub fn points(&self) -> impl Iterator<Item = (u64, SiloAddress)> + '_ {
+        self.points.iter().filter_map(|(point, number)| Some((*point, self.silo(*number)?)))
     }
 
     /// Whether no silo is on the ring.
@@ -148,6 +261,43 @@ mod tests {
         found.sort();
         assert!(!found.contains(&silos[2]));
         assert_eq!(ring.successors("10.9.9.9:1:1".parse().unwrap()).count(), 0);
+    }
+
+    #[test]
+    fn a_ring_that_changed_equals_one_made_anew() {
+        let all = silos(40);
+        let mut rng = SeededRng::new(3);
+        for points in [1, 2, 16] {
+            let mut on = std::collections::BTreeSet::new();
+            let mut ring = Ring::with_points([], 5, points);
+            for _ in 0..300 {
+                let (leave, join): (Vec<_>, Vec<_>) =
+                    (0..rng.below(6)).map(|_| all[rng.index(all.len())]).partition(|s| on.contains(s));
+                ring.change(&leave, &join);
+                on.retain(|silo| !leave.contains(silo));
+                on.extend(join);
+                let anew = Ring::with_points(on.iter().copied(), 5, points);
+                assert_eq!(ring, anew);
+                assert!(ring.points().count() == on.len() * points as usize);
+                for silo in &all {
+                    assert_eq!(ring.ranges_of(*silo), anew.ranges_of(*silo));
+                }
+                assert!(ring.silos.len() <= all.len() && ring.numbers.len() == on.len());
+            }
+        }
+    }
+
+    #[test]
+    fn silos_at_one_point_are_ordered_by_address() {
+        let all = silos(3);
+        let mut ring = Ring::default();
+        for silo in [all[2], all[0], all[1]] {
+            let number = ring.number(silo).unwrap();
+            ring.merge(&[(7, number)]);
+        }
+        let order: Vec<_> = ring.points().map(|(_, silo)| silo).collect();
+        assert_eq!(order, all);
+        assert_eq!((ring.owner(3), ring.owner(9)), (Some(all[0]), Some(all[0])));
     }
 
     #[test]

@@ -6,13 +6,14 @@ use crate::api::{Effect, ReportId};
 use crate::directory::Directory;
 use crate::message::Message;
 use crate::ranges::RangeSet;
+use crate::streams::Body;
 
 /// A new owner's question.
 #[derive(Clone, Debug)]
 pub(crate) struct Question {
     /// Who asks; this silo itself when it recovers.
     pub(crate) to: SiloAddress,
-    /// The asker's number.
+    /// The asker's number, or [`Message::UNASKED`].
     pub(crate) recovery: u64,
     /// The view it names; once it is being answered, the view it is answered at.
     pub(crate) view: u64,
@@ -49,7 +50,8 @@ impl Directory {
         }
         let same = |q: &Question| q.to == question.to && q.recovery == question.recovery;
         let full = question.to != self.me && self.answering.len() >= self.config.questions_max;
-        if full || self.answering.values().any(same) {
+        let asked = question.recovery != Message::UNASKED;
+        if asked && (full || self.answering.values().any(same)) {
             return;
         }
         self.disown_grants(now, &question.ranges);
@@ -77,19 +79,6 @@ impl Directory {
             self.handle_report(now, to, recovery, (view, report.0, 0, true), entries);
             return;
         }
-        let size = self.config.report_batch_max.max(1);
-        let batches = entries.len().div_ceil(size).max(1);
-        let mut entries = entries.into_iter();
-        for batch in 0..batches {
-            let message = Message::Report {
-                recovery,
-                view,
-                series: report.0,
-                batch: u32::try_from(batch).unwrap_or(u32::MAX),
-                last: batch + 1 == batches,
-                entries: entries.by_ref().take(size).collect(),
-            };
-            self.send(to, message);
-        }
+        self.open_stream(to, Body::Report { recovery, view, entries });
     }
 }

@@ -136,6 +136,9 @@ pub struct Config {
     /// How long an operation or a recovery question stays without any answer before it is sent again (the
     /// message was lost with its connection). Default 1 s.
     pub resend_interval: Duration,
+    /// How long the collector of what a dead owner knew waits for hosts that should tell by themselves, before it
+    /// asks those that have not. Default 200 ms.
+    pub collect_patience: Duration,
     /// After this a lookup or a registration is `Failed(TimedOut)`. Default 15 s.
     pub op_timeout: Duration,
     /// After this the machine stops trying to remove a registration. A registration left behind is removed when
@@ -160,6 +163,7 @@ impl Default for Config {
             retry_min: Duration::from_millis(5),
             retry_max: Duration::from_millis(100),
             resend_interval: Duration::from_secs(1),
+            collect_patience: Duration::from_millis(200),
             op_timeout: Duration::from_secs(15),
             unregister_timeout: Duration::from_secs(60),
             pending_max: 100_000,

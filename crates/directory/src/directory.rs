@@ -7,11 +7,13 @@ use emmer_core::{GrainId, Instant, SiloAddress, SiloStatus};
 
 use crate::answering::Question;
 use crate::api::{Config, Effect, FailReason, Outcome, Registration, ReportId, Token};
+use crate::collecting::{Collection, Early};
 use crate::entries::Entries;
 use crate::message::{Answer, Message, Operation};
 use crate::pending::{Op, Timer};
 use crate::ranges::RangeSet;
 use crate::recovery::Recovery;
+use crate::streams::Stream;
 
 /// One silo's part of the grain directory: owner of its ranges, and requester to the other owners.
 ///
@@ -39,6 +41,12 @@ pub struct Directory {
     pub(crate) answering: BTreeMap<ReportId, Question>,
     /// Recovery questions that name a view this silo has not installed, by asker and its number.
     pub(crate) deferred: BTreeMap<(SiloAddress, u64), Question>,
+    /// As a collector: what hosts tell of the losses of a view, by its version.
+    pub(crate) collections: BTreeMap<u64, Collection>,
+    /// What hosts told of losses of views that are not installed yet.
+    pub(crate) early: Early,
+    /// Lists being sent, by their number.
+    pub(crate) streams: BTreeMap<u64, Stream>,
     /// Silos that are Dead and may still run turns, and until when.
     pub(crate) fading: BTreeMap<SiloAddress, Instant>,
     pub(crate) timers: BTreeSet<(Instant, Timer)>,
@@ -54,10 +62,9 @@ impl Directory {
     pub fn new(me: SiloAddress, config: Config, _now: Instant) -> Self {
         Self {
             me,
-            config,
             version: 0,
             silos: BTreeMap::new(),
-            ring: Ring::default(),
+            ring: Ring::with_points([], 0, config.points_per_silo),
             closed: false,
             owned: RangeSet::default(),
             entries: Entries::default(),
@@ -66,10 +73,14 @@ impl Directory {
             tokens: BTreeMap::new(),
             answering: BTreeMap::new(),
             deferred: BTreeMap::new(),
+            collections: BTreeMap::new(),
+            early: Early::default(),
+            streams: BTreeMap::new(),
             fading: BTreeMap::new(),
             timers: BTreeSet::new(),
             effects: VecDeque::new(),
             last_number: 0,
+            config,
         }
     }
 
@@ -167,6 +178,12 @@ impl Directory {
             Message::Report { recovery, view, series, batch, last, entries } => {
                 self.handle_report(now, from, recovery, (view, series, batch, last), entries);
             }
+            Message::Credit { series, batches } => self.advance_stream(from, series, batches),
+            Message::Collected { view, at, series, batch, last, missing, entries } => {
+                self.handle_collected(now, from, (series, batch), (view, at, last), &missing, entries);
+            }
+            Message::Await { view } => self.handle_await(from, view),
+            Message::Awaited { view, known } => self.handle_awaited(now, from, view, known),
             Message::Evict { grain, activation } => {
                 self.effects.push_back(Effect::Evict { grain, activation });
             }
@@ -223,6 +240,7 @@ impl Directory {
             match timer {
                 Timer::Op(id) => self.op_due(now, id),
                 Timer::Recovery(id) => self.recovery_due(now, id),
+                Timer::Collection(view) => self.collection_due(now, view),
                 Timer::Fading => self.fading_due(now),
             }
         }

@@ -2,6 +2,7 @@
 
 mod answering;
 mod api;
+mod collecting;
 mod directory;
 mod entries;
 mod fading;
@@ -9,6 +10,7 @@ mod message;
 mod pending;
 mod ranges;
 mod recovery;
+mod streams;
 
 pub use api::{Config, Effect, FailReason, Outcome, Registration, ReportId, Token};
 pub use directory::Directory;

@@ -1,7 +1,7 @@
 //! What directories say to each other, as it goes on the wire (serde, compact names).
 
-use emmer_core::GrainId;
 use emmer_core::ring::RingRange;
+use emmer_core::{GrainId, SiloAddress};
 use serde::{Deserialize, Serialize};
 
 use crate::api::Registration;
@@ -51,10 +51,11 @@ pub enum Message {
         #[serde(rename = "r")]
         ranges: Vec<RingRange>,
     },
-    /// One batch of the answer to `Recover`.
+    /// One batch of the answer to `Recover`, or of what a host tells unasked to the collector of what a view's
+    /// dead owners knew.
     #[serde(rename = "p")]
     Report {
-        /// The asker's number for the recovery.
+        /// The asker's number for the recovery; [`UNASKED`](Self::UNASKED) to the collector of the view `view`.
         #[serde(rename = "i")]
         recovery: u64,
         /// The version of the answerer's view when it stopped accepting older grants for the ranges.
@@ -73,6 +74,58 @@ pub enum Message {
         #[serde(rename = "e")]
         entries: Vec<(GrainId, u64)>,
     },
+    /// The receiver of a list in batches has taken the first of them: more may follow.
+    #[serde(rename = "k")]
+    Credit {
+        /// The sender's number for the list.
+        #[serde(rename = "s")]
+        series: u64,
+        /// How many batches.
+        #[serde(rename = "b")]
+        batches: u32,
+    },
+    /// One batch of what a collector was told for the receiver, a new owner.
+    #[serde(rename = "d")]
+    Collected {
+        /// The view that gave the receiver the ranges.
+        #[serde(rename = "v")]
+        view: u64,
+        /// The newest view at which anybody told, or was found dead without having told.
+        #[serde(rename = "n")]
+        at: u64,
+        /// The collector's number for this list: batches of different lists do not mix.
+        #[serde(rename = "s")]
+        series: u64,
+        /// The batch's place in the list, from 0.
+        #[serde(rename = "b")]
+        batch: u32,
+        /// Whether this is the list's last batch.
+        #[serde(rename = "l")]
+        last: bool,
+        /// With the last batch: the hosts of the view that died before they had told everything.
+        #[serde(rename = "m")]
+        missing: Vec<SiloAddress>,
+        /// Confirmed activations of the view's hosts.
+        #[serde(rename = "e")]
+        entries: Vec<(GrainId, Registration)>,
+    },
+    /// A new owner waits for what the receiver should have collected.
+    #[serde(rename = "w")]
+    Await {
+        /// The view that gave the sender the ranges.
+        #[serde(rename = "v")]
+        view: u64,
+    },
+    /// The answer to `Await`, when there is nothing to pass on.
+    #[serde(rename = "z")]
+    Awaited {
+        /// The view of the question.
+        #[serde(rename = "v")]
+        view: u64,
+        /// Whether it will come. Else the new owner has to ask the hosts by itself.
+        #[serde(rename = "k")]
+        known: bool,
+    },
     /// The receiver's activation lost its grain to another one.
     #[serde(rename = "x")]
     Evict {
@@ -83,6 +136,11 @@ pub enum Message {
         #[serde(rename = "a")]
         activation: u64,
     },
+}
+
+impl Message {
+    /// The number of a recovery that nobody asked for.
+    pub const UNASKED: u64 = 0;
 }
 
 /// What a request wants. All are idempotent.

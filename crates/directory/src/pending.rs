@@ -16,6 +16,8 @@ pub(crate) enum Timer {
     Op(u64),
     /// The recovery with this number: ask again who has not answered.
     Recovery(u64),
+    /// What the view of this version lost is not collected yet: ask who has not told.
+    Collection(u64),
     /// A silo that is Dead cannot run turns any more.
     Fading,
 }

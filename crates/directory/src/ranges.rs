@@ -14,25 +14,7 @@ pub struct RangeSet {
 impl RangeSet {
     /// What `silo` owns on `ring`; empty when it is not on it.
     pub fn owned(ring: &Ring, silo: SiloAddress) -> Self {
-        let mut intervals = Vec::new();
-        let mut before: Option<u64> = None;
-        for (point, at) in ring.points() {
-            // Of two silos at one and the same point the first owns the range, as `Ring::owner` says.
-            if before == Some(*point) {
-                continue;
-            }
-            if *at == silo {
-                intervals.push((before.map_or(0, |b| b + 1), *point));
-            }
-            before = Some(*point);
-        }
-        // Behind the last point the ring goes on to the first.
-        if ring.points().first().is_some_and(|(_, first)| *first == silo)
-            && let Some(start) = before.and_then(|b| b.checked_add(1))
-        {
-            intervals.push((start, u64::MAX));
-        }
-        Self::from_intervals(intervals)
+        Self::from_ring_ranges(&ring.ranges_of(silo))
     }
 
     /// The union of `ranges`.
@@ -55,6 +37,25 @@ impl RangeSet {
     pub fn to_ring_ranges(&self) -> Vec<RingRange> {
         // An interval from 0 wraps: "after the largest hash".
         self.intervals.iter().map(|(lo, hi)| RingRange { after: lo.wrapping_sub(1), through: *hi }).collect()
+    }
+
+    /// The set cut at the points of `ring`, in order, each piece with its owner there.
+    pub(crate) fn split(&self, ring: &Ring) -> Vec<((u64, u64), SiloAddress)> {
+        let mut pieces = Vec::with_capacity(self.intervals.len());
+        let Some(first) = ring.owner(u64::MAX) else { return pieces };
+        for (lo, hi) in &self.intervals {
+            let mut at = *lo;
+            loop {
+                let next = ring.point_from(at);
+                let (end, owner) = next.map_or((*hi, first), |(point, owner)| (point.min(*hi), owner));
+                pieces.push(((at, end), owner));
+                if end == *hi {
+                    break;
+                }
+                at = end + 1;
+            }
+        }
+        pieces
     }
 
     fn from_intervals(mut intervals: Vec<(u64, u64)>) -> Self {
@@ -153,13 +154,25 @@ mod tests {
         let ring = Ring::with_points(silos.iter().copied(), 0, 8);
         let owned: Vec<_> = silos.iter().map(|s| RangeSet::owned(&ring, *s)).collect();
         let mut rng = SeededRng::new(1);
-        let edges = ring.points().iter().flat_map(|(p, _)| [*p, p.wrapping_add(1), p.wrapping_sub(1)]);
+        let edges = ring.points().flat_map(|(p, _)| [p, p.wrapping_add(1), p.wrapping_sub(1)]);
         let mut hashes: Vec<u64> = (0..2000).map(|_| rng.bits()).chain(edges).collect();
         hashes.extend([0, u64::MAX]);
         for hash in hashes {
             let owners: Vec<_> = (0..6).filter(|i| owned[*i].contains(hash)).map(|i| silos[i]).collect();
             assert_eq!(owners, [ring.owner(hash).unwrap()], "{hash:x}");
         }
+    }
+
+    #[test]
+    fn pieces_cover_the_set_and_have_the_rings_owners() {
+        let ring = Ring::with_points(silos(6), 0, 8);
+        let set = RangeSet::from_intervals(vec![(0, 1 << 40), (1 << 62, 3 << 62), (u64::MAX, u64::MAX)]);
+        let pieces = set.split(&ring);
+        assert_eq!(RangeSet::from_intervals(pieces.iter().map(|(piece, _)| *piece).collect()), set);
+        for ((lo, hi), owner) in pieces {
+            assert_eq!((ring.owner(lo), ring.owner(hi)), (Some(owner), Some(owner)));
+        }
+        assert!(set.split(&Ring::default()).is_empty());
     }
 
     #[test]

@@ -40,7 +40,7 @@ fn an_entry_of_a_fading_silo_is_busy_until_its_time_and_gone_after_it() {
     assert_eq!(bench.ask(2, 2, Operation::Register(1), &a), Answer::Registered);
     let until = bench.now + FADE;
     // Everything else silo 2 owned comes from a recovery, which waits as well: look at what was kept.
-    bench.view_fading(3, &[(1, Active), (2, Dead), (3, ShuttingDown)], &[(2, until)]);
+    bench.view_fading(4, &[(1, Active), (2, Dead), (3, ShuttingDown)], &[(2, until)]);
     bench.report_all(&[]);
     assert!(bench.dir.is_fading(&a) && !bench.dir.serves(&a) && bench.dir.serves(&b));
     assert_eq!(bench.ask(3, 3, Operation::Register(7), &a), Answer::Busy);
@@ -59,13 +59,13 @@ fn one_moment_before_the_time_nothing_is_granted() {
     let grain = bench.grain_of(1, 0);
     assert_eq!(bench.ask(2, 2, Operation::Register(1), &grain), Answer::Registered);
     let until = bench.now + FADE;
-    bench.view_fading(3, &[(1, Active), (2, Dead), (3, ShuttingDown)], &[(2, until)]);
+    bench.view_fading(4, &[(1, Active), (2, Dead), (3, ShuttingDown)], &[(2, until)]);
     bench.report_all(&[]);
     bench.now = until - Duration::from_nanos(1);
     bench.dir.handle_timeout(bench.now);
     assert_eq!(bench.ask(3, 3, Operation::Register(7), &grain), Answer::Busy);
     // Another view does not shorten it, even one that does not name the silo any more.
-    bench.view(4, &[(1, Active), (3, ShuttingDown)]);
+    bench.view(5, &[(1, Active), (3, ShuttingDown)]);
     assert_eq!(bench.ask(3, 4, Operation::Register(7), &grain), Answer::Busy);
     bench.now = until;
     bench.dir.handle_timeout(until);
@@ -78,7 +78,7 @@ fn the_fading_silo_may_give_its_registration_back_and_register_nothing() {
     let grain = bench.grain_of(1, 0);
     assert_eq!(bench.ask(2, 2, Operation::Register(1), &grain), Answer::Registered);
     let until = bench.now + FADE;
-    bench.view_fading(3, &[(1, Active), (2, Dead), (3, ShuttingDown)], &[(2, until)]);
+    bench.view_fading(4, &[(1, Active), (2, Dead), (3, ShuttingDown)], &[(2, until)]);
     bench.report_all(&[]);
     assert_eq!(bench.ask(2, 2, Operation::Register(1), &grain), Answer::Busy, "not even again");
     assert_eq!(bench.ask(3, 3, Operation::Unregister(1), &grain), Answer::Unregistered);
@@ -103,7 +103,7 @@ fn a_silo_that_does_not_fade_costs_no_wait() {
 #[test]
 fn ranges_of_a_dead_owner_stay_locked_until_every_fading_silo_is_over() {
     let mut bench = Bench::new(1, Config::default());
-    bench.view(2, &[(1, Joining), (2, Active), (3, ShuttingDown), (4, ShuttingDown)]);
+    bench.view(1, &[(1, Joining), (2, Active), (3, ShuttingDown), (4, ShuttingDown)]);
     let grain = bench.grain_of(2, 0);
     let (two, four) = (bench.now + FADE, bench.now + FADE * 2);
     bench.view_fading(3, &[(1, Active), (2, Dead), (3, ShuttingDown), (4, Dead)], &[(2, two), (4, four)]);
@@ -123,7 +123,7 @@ fn ranges_of_a_dead_owner_stay_locked_until_every_fading_silo_is_over() {
 fn a_host_that_dies_before_it_reported_has_to_fade_and_one_that_reported_only_where_it_was() {
     for reported in [false, true] {
         let mut bench = Bench::new(1, Config::default());
-        bench.view(2, &[(1, Joining), (2, Active), (3, ShuttingDown)]);
+        bench.view(1, &[(1, Joining), (2, Active), (3, ShuttingDown)]);
         let (grain, other) = (bench.grain_of(2, 0), bench.grain_of(2, 1));
         bench.view(3, &[(1, Active), (2, Dead), (3, ShuttingDown)]);
         let effects = bench.report_all(&[]);
@@ -147,7 +147,7 @@ fn a_host_that_dies_before_it_reported_has_to_fade_and_one_that_reported_only_wh
 #[test]
 fn a_recovery_that_begins_anew_after_skipped_views_waits_for_those_who_died_between() {
     let mut bench = Bench::new(1, Config::default());
-    bench.view(2, &[(1, Joining), (2, Active), (3, ShuttingDown)]);
+    bench.view(1, &[(1, Joining), (2, Active), (3, ShuttingDown)]);
     let grain = bench.grain_of(2, 0);
     bench.view(3, &[(1, Active), (2, Dead), (3, ShuttingDown)]);
     bench.report_all(&[]);

@@ -38,18 +38,15 @@ fn faulty_worlds_keep_one_registration_per_grain() {
     let mut total = Stats::default();
     for seed in 0..seeds() {
         let stats = run(seed, options(seed));
-        total.registered += stats.registered;
-        total.taken += stats.taken;
-        total.found += stats.found;
-        total.delivered += stats.delivered;
-        total.views += stats.views;
-        total.by_zombies += stats.by_zombies;
-        total.after_zombies += stats.after_zombies;
+        total.add(&stats);
     }
     // A workload that stops doing what it should would prove nothing.
     assert!(total.registered > 10_000 && total.taken > 3_000 && total.found > 3_000, "{total:?}");
     assert!(total.views > 3_000 && total.delivered > 100_000, "{total:?}");
     assert!(total.by_zombies > 50 && total.after_zombies > 200, "{total:?}");
+    // Every way in which a new owner learns what it has.
+    assert!(total.told > 1_000 && total.reported > 1_000 && total.collected > 500, "{total:?}");
+    assert!(total.credits > 500 && total.awaits > 20 && total.unknown > 5, "{total:?}");
 }
 
 #[test]
@@ -70,9 +67,13 @@ fn one_seed() {
 
 #[test]
 fn planted_bugs_are_found() {
-    for tamper in
-        [Tamper::EmptyReports, Tamper::SlowShells, Tamper::NoFadingEntries, Tamper::NoFadingRecoveries]
-    {
+    for tamper in [
+        Tamper::EmptyReports,
+        Tamper::EmptyCollections,
+        Tamper::SlowShells,
+        Tamper::NoFadingEntries,
+        Tamper::NoFadingRecoveries,
+    ] {
         let found = (0..1500).find_map(|seed| {
             let options = Options { tamper, ..options(seed) };
             World::new(seed, options).run().err()

@@ -308,6 +308,11 @@ impl Membership {
             self.pull(now, peer, wanted);
             return;
         }
+        if !self.inserted {
+            // Its own wish leads on: the member that was asked answers again.
+            self.gossip.wanted = self.view.version();
+            return;
+        }
         self.gossip.pulls += 1;
         match self.random_active() {
             Some(peer) if self.gossip.pulls < PULLS_BEFORE_READ => self.pull(now, peer, wanted),

@@ -13,6 +13,10 @@
 //!   So a writer may hand over whole rows read a while ago and never turns a heartbeat back;
 //! * partitions whose names share a prefix do not see each other;
 //! * errors name the store and the operation and never hold a password.
+//!
+//! A store that locks rows locks those of a commit in one order, whatever order the mutations are in: first the row with the
+//! key [`VERSION_ROW`](crate::silos::VERSION_ROW), where writers queue before they hold what others need, then by the bytes of
+//! the keys. So two commits do not wait for each other crosswise; servers that count their deadlocks count none.
 
 use std::fmt;
 use std::future::Future;
@@ -201,7 +205,8 @@ pub trait SystemStore: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Vec<StoredRow>>>;
 
     /// Applies all of `mutations` to one partition, or none. At most
-    /// [`COMMIT_MUTATIONS_MAX`](emmer_core::limits::COMMIT_MUTATIONS_MAX), at most one per row.
+    /// [`COMMIT_MUTATIONS_MAX`](emmer_core::limits::COMMIT_MUTATIONS_MAX), at most one per row. Their order says only which
+    /// conflict is told, the first; which row is locked first it does not.
     ///
     /// # Errors
     /// Any error means that nothing was changed; an outcome that is not known is

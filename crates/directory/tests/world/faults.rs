@@ -36,6 +36,13 @@ impl World {
             // Nobody hears it, nor does it hear anybody, long before it is declared dead.
             4 => {
                 self.cut.insert(silo);
+                // Often somebody else is lost meanwhile: that is told without the silo that is cut off.
+                let other = active[self.rng.index(active.len())];
+                if active.len() > 3 && other != silo && self.rng.chance(0.7) {
+                    self.crash(other);
+                    let at = self.now + later / 2;
+                    self.schedule(at, Event::SetStatus { silo: other, status: SiloStatus::Dead });
+                }
                 self.schedule(self.now + later, Event::SetStatus { silo, status: SiloStatus::Dead });
             }
             _ => {

@@ -38,6 +38,8 @@ pub(crate) enum Tamper {
     EmptyReports,
     /// Shells are slow to mark what was confirmed: a report misses the youngest activations.
     SlowShells,
+    /// What was collected arrives empty.
+    EmptyCollections,
     /// Registrations of silos that are Dead and still run turns are dropped at once.
     NoFadingEntries,
     /// Recoveries do not wait for silos that are Dead and still run turns.
@@ -61,10 +63,50 @@ pub(crate) struct Stats {
     pub(crate) delivered: usize,
     /// Views written.
     pub(crate) views: usize,
+    /// Batches that arrived: told unasked, reported when asked, passed on; credit for them; questions to a
+    /// collector, and its answers that it knows nothing.
+    pub(crate) told: usize,
+    pub(crate) reported: usize,
+    pub(crate) collected: usize,
+    pub(crate) credits: usize,
+    pub(crate) awaits: usize,
+    pub(crate) unknown: usize,
     /// Activations confirmed to silos that were Dead and could still run turns.
     pub(crate) by_zombies: usize,
     /// Activations confirmed of grains that a silo ran while it was Dead.
     pub(crate) after_zombies: usize,
+}
+
+impl Stats {
+    fn count(&mut self, message: &Message) {
+        self.delivered += 1;
+        match message {
+            Message::Report { recovery: Message::UNASKED, .. } => self.told += 1,
+            Message::Report { .. } => self.reported += 1,
+            Message::Collected { .. } => self.collected += 1,
+            Message::Credit { .. } => self.credits += 1,
+            Message::Await { .. } => self.awaits += 1,
+            Message::Awaited { known: false, .. } => self.unknown += 1,
+            _ => {}
+        }
+    }
+
+    /// Adds what happened in another world.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.registered += other.registered;
+        self.taken += other.taken;
+        self.found += other.found;
+        self.delivered += other.delivered;
+        self.views += other.views;
+        self.told += other.told;
+        self.reported += other.reported;
+        self.collected += other.collected;
+        self.credits += other.credits;
+        self.awaits += other.awaits;
+        self.unknown += other.unknown;
+        self.by_zombies += other.by_zombies;
+        self.after_zombies += other.after_zombies;
+    }
 }
 
 #[derive(Debug)]
@@ -113,7 +155,7 @@ pub(crate) struct World {
 }
 
 pub(crate) fn config() -> Config {
-    Config { points_per_silo: 4, report_batch_max: 2, ..Config::default() }
+    Config { points_per_silo: 4, report_batch_max: 1, ..Config::default() }
 }
 
 impl World {
@@ -192,7 +234,7 @@ impl World {
         match event {
             Event::Deliver { from, to, .. } if self.cut.contains(&from) || self.cut.contains(&to) => Ok(()),
             Event::Deliver { from, to, message } => {
-                self.stats.delivered += 1;
+                self.stats.count(&message);
                 self.on(to, |dir| dir.handle_message(now, from, message))
             }
             Event::View { to, version } => {
@@ -255,8 +297,10 @@ impl World {
         if self.rng.chance(self.options.loss) {
             return;
         }
-        if let (Message::Report { entries, .. }, Tamper::EmptyReports) = (&mut message, self.options.tamper) {
-            entries.clear();
+        match (&mut message, self.options.tamper) {
+            (Message::Report { entries, .. }, Tamper::EmptyReports) => entries.clear(),
+            (Message::Collected { entries, .. }, Tamper::EmptyCollections) => entries.clear(),
+            _ => {}
         }
         let slow = if self.rng.chance(0.05) { 300_000 } else { 15_000 };
         let at = self.now + Duration::from_micros(1 + self.rng.below(slow));

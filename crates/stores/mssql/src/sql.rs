@@ -1,7 +1,7 @@
 //! The statements of one table, and a commit as one batch.
 
 use emmer_store::{Mutation, Row, TableDecl};
-use emmer_store_relational::{Fault, Names, Statements, etags, names};
+use emmer_store_relational::{Fault, Names, Statements, etags, names, order};
 
 use crate::dialect::TransactSql;
 use crate::values::{bytes_literal, literal};
@@ -74,12 +74,8 @@ pub(crate) struct Batch<'a> {
 impl Batch<'_> {
     /// The whole commit. It answers with the position of the first condition that does not hold, or -1.
     pub(crate) fn commit(&self, mutations: &[Mutation]) -> Result<String, Fault> {
-        // The first mutation stays the first, whose row every commit of its kind locks first; the others go by key, so
-        // that two commits that meet on several rows wait for each other instead of each for the other.
-        let mut order: Vec<(usize, &Mutation)> = mutations.iter().enumerate().collect();
-        if let Some((_, others)) = order.split_first_mut() {
-            others.sort_by_key(|(_, mutation)| mutation.row_key());
-        }
+        // So that two commits that meet on several rows wait for each other instead of each for the other.
+        let order = order::mutations(mutations);
         let Names { table, etag, .. } = &self.sql.names;
         let mut out = format!("{BEGIN}DECLARE @verdict int = -1, @found bigint;\n");
         for (at, mutation) in &order {
@@ -101,13 +97,10 @@ impl Batch<'_> {
         Ok(out)
     }
 
-    /// Adds rows that are not there. By key, so that two appends of the same rows wait for each other in one order; of
-    /// rows with one key the first stays the first.
+    /// Adds rows that are not there, in the order of locks.
     pub(crate) fn append(&self, rows: &[Row]) -> Result<String, Fault> {
-        let mut order: Vec<&Row> = rows.iter().collect();
-        order.sort_by_key(|row| row.key());
         let mut out = BEGIN.to_owned();
-        for row in order {
+        for row in order::rows(rows) {
             out += &format!("IF NOT EXISTS (SELECT 1 FROM {} WITH (UPDLOCK, HOLDLOCK)", self.sql.names.table);
             self.at(&mut out, row.key());
             out.push_str(")\n");
@@ -192,7 +185,7 @@ fn fails(mutation: &Mutation) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use emmer_store::silos::SILO_INSTANCES;
+    use emmer_store::silos::{SILO_INSTANCES, VERSION_ROW};
     use emmer_store::{Column, ColumnType, Value};
 
     use super::*;
@@ -212,19 +205,21 @@ mod tests {
         let row = |key: &str| Row::new(key).with("A", Value::Int(1));
         let text = batch
             .commit(&[
-                Mutation::Replace { row: row("v"), etag: "5".into() },
                 Mutation::Upsert { row: row("b") },
+                Mutation::Replace { row: row(VERSION_ROW), etag: "5".into() },
                 Mutation::Delete { row_key: "a".to_owned(), etag: None },
             ])
             .unwrap();
-        // Locks: the first mutation's row, then by key.
+        // Locks: the version row, then by key. Conflicts: as the caller counts.
         let locks: Vec<&str> = text.lines().filter(|line| line.contains("UPDLOCK, HOLDLOCK")).collect();
         assert!(
-            locks[0].contains("[R] = 0x76") && locks[1].contains("0x61") && locks[2].contains("0x62"),
+            locks[0].contains("[R] = 0x56657273696f6e526f77")
+                && locks[1].contains("0x61")
+                && locks[2].contains("0x62"),
             "{text}"
         );
         assert!(text.contains(
-            "IF (@found IS NULL OR @found <> 5) AND (@verdict < 0 OR @verdict > 0) SET @verdict = 0;"
+            "IF (@found IS NULL OR @found <> 5) AND (@verdict < 0 OR @verdict > 1) SET @verdict = 1;"
         ));
         assert!(
             text.contains("IF @found IS NULL AND (@verdict < 0 OR @verdict > 2) SET @verdict = 2;"),

@@ -8,7 +8,7 @@
 //! and the end of the connection undoes all.
 
 use emmer_store::{Etag, Mutation, Row, StoreErrorKind, TableDecl};
-use emmer_store_relational::{Fault, Names, etags};
+use emmer_store_relational::{Fault, Names, etags, order};
 
 use crate::sql::TableSql;
 use crate::values::{integer, literal, text_literal};
@@ -29,8 +29,13 @@ enum If {
 pub(crate) enum Judge {
     /// It did.
     Always,
-    /// The statement of this number (from 0) found its row or did not; the others depend on that.
-    Found(usize),
+    /// One statement found its row or did not; the others depend on that.
+    Found {
+        /// Its number, from 0.
+        statement: usize,
+        /// The position of its mutation.
+        at: usize,
+    },
     /// One insert, which found its key taken or did not.
     Inserted,
     /// The text answers, before its `COMMIT`, with the position of the first condition that does not hold, or -1.
@@ -73,12 +78,8 @@ impl Commit<'_> {
             let (judge, statement) = self.alone(mutation)?;
             return Ok(Script { texts: self.packed(vec![statement])?, statements: 1, judge });
         }
-        // The first mutation stays the first, whose row every commit of its kind locks first; the others go by key, so
-        // that two commits that meet on several rows wait for each other instead of each for the other.
-        let mut order: Vec<(usize, &Mutation)> = mutations.iter().enumerate().collect();
-        if let Some((_, others)) = order.split_first_mut() {
-            others.sort_by_key(|(_, mutation)| mutation.row_key());
-        }
+        // So that two commits that meet on several rows wait for each other instead of each for the other.
+        let order = order::mutations(mutations);
         let is_free = |m: &Mutation| matches!(m, Mutation::Upsert { .. });
         let mut statements = vec![b"BEGIN".to_vec()];
         let judge = match order.as_slice() {
@@ -89,11 +90,11 @@ impl Commit<'_> {
                 Judge::Always
             }
             // A membership commit: one condition, that of the version row, which is locked first.
-            [(0, first @ Mutation::Replace { row, etag }), others @ ..]
+            [(at, first @ Mutation::Replace { row, etag }), others @ ..]
                 if others.iter().all(|(_, m)| is_free(m)) =>
             {
                 statements.push(self.holds(row.key(), etag));
-                let judge = Judge::Found(statements.len());
+                let judge = Judge::Found { statement: statements.len(), at: *at };
                 statements.push(self.write(first, If::Holds)?);
                 for (_, mutation) in others {
                     statements.push(self.write(mutation, If::Holds)?);
@@ -128,7 +129,7 @@ impl Commit<'_> {
             Mutation::Replace { row, etag } => {
                 let mut out = self.update(row)?;
                 self.and_etag(&mut out, etag);
-                (Judge::Found(0), out)
+                (Judge::Found { statement: 0, at: 0 }, out)
             }
             Mutation::Delete { row_key, etag } => {
                 let mut out = format!("DELETE FROM {table}").into_bytes();
@@ -136,7 +137,7 @@ impl Commit<'_> {
                 if let Some(etag) = etag {
                     self.and_etag(&mut out, etag);
                 }
-                (Judge::Found(0), out)
+                (Judge::Found { statement: 0, at: 0 }, out)
             }
             // Answered by a row as a verdict is.
             Mutation::Check { row_key, etag } => {
@@ -262,13 +263,9 @@ impl Commit<'_> {
 
     /// The rows of an append, in as many texts as needed.
     pub(crate) fn append(&self, rows: &[Row]) -> Result<Vec<Vec<u8>>, Fault> {
-        // By key, so that two appends of the same rows wait for each other in one order; of rows with one key the first
-        // stays the first.
-        let mut order: Vec<&Row> = rows.iter().collect();
-        order.sort_by_key(|row| row.key());
         let mut texts = Vec::new();
         let mut text = Vec::new();
-        for row in order {
+        for row in order::rows(rows) {
             let mut values = vec![b'('];
             self.values(&mut values, row)?;
             values.push(b')');

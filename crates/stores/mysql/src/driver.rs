@@ -185,7 +185,9 @@ async fn commit_all(
     let strange = || Failure::Broken(Fault::corrupt("the server answered a commit with something else"));
     match (script.judge, all.cell) {
         (Judge::Always | Judge::Inserted, _) => Ok(None),
-        (Judge::Found(at), _) => Ok((*all.affected.get(at).ok_or_else(strange)? == 0).then_some(0)),
+        (Judge::Found { statement, at }, _) => {
+            Ok((*all.affected.get(statement).ok_or_else(strange)? == 0).then_some(at))
+        }
         (Judge::Answered, Some(cell)) => match position(&cell) {
             Some(-1) => Ok(None),
             Some(at) => {

@@ -2,9 +2,9 @@
 //!
 //! Real tables with real columns: `SELECT * FROM silo_instances` in `mariadb` shows the membership (`docs/store.md`).
 //!
-//! * **A commit is one round trip**: its statements travel as one text. The first mutation's row is locked first (in a
-//!   membership commit the version row, so that writers queue), the conditions are judged on locked rows, every write
-//!   depends on the verdict, and the verdict is answered before the `COMMIT`.
+//! * **A commit is one round trip**: its statements travel as one text. Rows are locked in one order, the version
+//!   row first, so that writers queue; the conditions are judged on locked rows before the first write, and every write
+//!   depends on that verdict alone (`commit.rs`).
 //! * **Outcomes are honest**: an error before the `COMMIT` means that nothing was changed; a connection lost after the text
 //!   was sent is [`CommitOutcome::Unknown`](emmer_store::CommitOutcome::Unknown).
 //! * **Nothing waits for ever**: an operation ends within five seconds, connecting included.

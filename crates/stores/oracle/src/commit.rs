@@ -7,8 +7,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use emmer_store::silos::VERSION_ROW;
 use emmer_store::{Mutation, Row, TableDecl};
-use emmer_store_relational::{Fault, etags};
+use emmer_store_relational::{Fault, etags, order};
 
 use crate::fault::{DUPLICATE, Trouble};
 use crate::session::Session;
@@ -59,13 +60,11 @@ impl Writer {
         })
     }
 
-    /// Adds rows that are not there; everything but the `COMMIT`. By key, so that two appends of the same rows wait for
-    /// each other in one order; of rows with one key the first stays.
+    /// Adds rows that are not there; everything but the `COMMIT`. In the order of locks, so that two appends of the same
+    /// rows wait for each other instead of each for the other.
     pub(crate) fn append(&self, session: &mut Session, rows: &[Row]) -> Result<(), Trouble> {
-        let mut order: Vec<&Row> = rows.iter().collect();
-        order.sort_by_key(|row| row.key());
         session.transact(|session| {
-            for row in order {
+            for row in order::rows(rows) {
                 let write = self.insert(row)?;
                 match session.execute(&write.text, &write.values) {
                     // The statement is undone, the transaction goes on.
@@ -92,11 +91,7 @@ impl Writer {
 
     /// The statements of a commit whose conditions hold.
     fn writes(&self, mutations: &[Mutation], found: &Found) -> Result<Vec<Write>, Fault> {
-        let mut order: Vec<&Mutation> = mutations.iter().collect();
-        if let Some((_, others)) = order.split_first_mut() {
-            others.sort_by_key(|mutation| mutation.row_key());
-        }
-        let written = order.into_iter().filter_map(|mutation| match mutation {
+        let written = order::mutations(mutations).into_iter().filter_map(|(_, mutation)| match mutation {
             Mutation::Insert { row } => Some(self.insert(row)),
             Mutation::Replace { row, .. } => Some(self.update(row)),
             Mutation::Upsert { row } if found.contains_key(row.key()) => Some(self.update(row)),
@@ -132,14 +127,12 @@ impl Writer {
     }
 }
 
-/// The keys to lock, in groups that are locked one after the other: the first mutation's row (the version row of a
-/// membership commit), where writers queue; then all others, by key.
+/// The keys to lock, in groups that are locked one after the other: the version row, which a statement for several rows
+/// would not lock first; then all others.
 fn locks(mutations: &[Mutation]) -> Vec<Vec<&str>> {
-    let Some((first, others)) = mutations.split_first() else { return Vec::new() };
-    let mut others: Vec<&str> = others.iter().map(Mutation::row_key).collect();
-    others.sort_unstable();
-    let groups = [vec![first.row_key()], others];
-    groups.into_iter().filter(|keys| !keys.is_empty()).collect()
+    let keys = order::mutations(mutations).into_iter().map(|(_, mutation)| mutation.row_key());
+    let groups: (Vec<&str>, Vec<&str>) = keys.partition(|key| *key == VERSION_ROW);
+    [groups.0, groups.1].into_iter().filter(|keys| !keys.is_empty()).collect()
 }
 
 /// The position of the first mutation whose condition does not hold.
@@ -179,7 +172,7 @@ mod tests {
 
     fn some() -> [Mutation; 4] {
         [
-            Mutation::Replace { row: row("v"), etag: "5".into() },
+            Mutation::Replace { row: row(VERSION_ROW), etag: "5".into() },
             Mutation::Upsert { row: row("c") },
             Mutation::Delete { row_key: "a".to_owned(), etag: None },
             Mutation::Insert { row: row("b") },
@@ -187,9 +180,14 @@ mod tests {
     }
 
     #[test]
-    fn the_first_row_is_locked_first_and_the_others_by_key() {
-        assert_eq!(locks(&some()), [vec!["v"], vec!["a", "b", "c"]]);
-        assert_eq!(locks(&some()[..1]), [vec!["v"]]);
+    fn the_version_row_is_locked_first_and_the_others_by_key() {
+        let mut all = some();
+        for _ in 0..all.len() {
+            all.rotate_left(1);
+            assert_eq!(locks(&all), [vec![VERSION_ROW], vec!["a", "b", "c"]]);
+        }
+        assert_eq!(locks(&some()[..1]), [vec![VERSION_ROW]]);
+        assert_eq!(locks(&some()[1..]), [vec!["a", "b", "c"]]);
     }
 
     #[test]
@@ -198,25 +196,25 @@ mod tests {
             let there: Found = pairs.iter().map(|(key, etag)| ((*key).to_owned(), *etag)).collect();
             verdict(&some(), &there)
         };
-        assert_eq!(found(&[("v", 5), ("a", 1)]), None);
-        assert_eq!(found(&[("v", 5), ("a", 1), ("c", 1)]), None);
-        assert_eq!(found(&[("v", 6), ("b", 1)]), Some(0));
+        assert_eq!(found(&[(VERSION_ROW, 5), ("a", 1)]), None);
+        assert_eq!(found(&[(VERSION_ROW, 5), ("a", 1), ("c", 1)]), None);
+        assert_eq!(found(&[(VERSION_ROW, 6), ("b", 1)]), Some(0));
         assert_eq!(found(&[("a", 1)]), Some(0));
-        assert_eq!(found(&[("v", 5)]), Some(2));
-        assert_eq!(found(&[("v", 5), ("a", 1), ("b", 1)]), Some(3));
+        assert_eq!(found(&[(VERSION_ROW, 5)]), Some(2));
+        assert_eq!(found(&[(VERSION_ROW, 5), ("a", 1), ("b", 1)]), Some(3));
         let check = [Mutation::Check { row_key: "v".to_owned(), etag: "05".into() }];
         assert_eq!(verdict(&check, &Found::from([("v".to_owned(), 5)])), Some(0));
     }
 
     #[test]
-    fn writes_go_by_key_behind_the_first_and_spare_volatile_columns() {
+    fn writes_go_by_key_behind_the_version_row_and_spare_volatile_columns() {
         let sql = Arc::new(TableSql::new(&DECL, Duration::from_secs(4)));
         let writer = Writer { sql: sql.clone(), decl: &DECL, partition: "p".to_owned(), etag: 9 };
         let writes = writer.writes(&some(), &Found::from([("c".to_owned(), 1)])).unwrap();
         let texts: Vec<&str> = writes.iter().map(|write| write.text.as_str()).collect();
         assert_eq!(texts, [&sql.update, &sql.delete, &sql.insert, &sql.update]);
         let (int, key) = (Bound::int, Bound::key);
-        assert_eq!(writes[0].values, [int(9), int(1), key("p"), key("v")]);
+        assert_eq!(writes[0].values, [int(9), int(1), key("p"), key(VERSION_ROW)]);
         assert_eq!(writes[1].values, [key("p"), key("a")]);
         assert_eq!(writes[2].values, [key("p"), key("b"), int(9), int(1), int(2)]);
         let writes = writer.writes(&some(), &Found::new()).unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use emmer_store::{Mutation, Row, TableDecl};
-use emmer_store_relational::{Names, Statements, etags};
+use emmer_store_relational::{Names, Statements, etags, order};
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::dialect::Postgres;
@@ -179,14 +179,10 @@ pub(crate) struct CommitParameters<'a> {
 }
 
 impl<'a> CommitParameters<'a> {
-    /// The first mutation stays the first, whose row every commit of its kind locks first; the others go by key, so
-    /// that two commits that meet on several rows wait for each other instead of each for the other.
+    /// In the order of locks, so that two commits that meet on several rows wait for each other instead of each for the
+    /// other.
     pub(crate) fn new(decl: &TableDecl, partition: &'a str, etag: i64, mutations: &'a [Mutation]) -> Self {
-        let mut order: Vec<(i32, &Mutation)> = (0..).zip(mutations).collect();
-        if let Some((_, others)) = order.split_first_mut() {
-            others.sort_by_key(|(_, mutation)| mutation.row_key());
-        }
-        let count = order.len();
+        let count = mutations.len();
         let mut made = Self {
             partition,
             etag,
@@ -196,7 +192,7 @@ impl<'a> CommitParameters<'a> {
             expected: Vec::with_capacity(count),
             columns: Columns::new(decl, count),
         };
-        for (at, mutation) in order {
+        for (at, mutation) in order::mutations(mutations) {
             let (op, etag, row) = match mutation {
                 Mutation::Insert { row } => (op::INSERT, None, Some(row)),
                 Mutation::Upsert { row } => (op::UPSERT, None, Some(row)),
@@ -207,7 +203,8 @@ impl<'a> CommitParameters<'a> {
             };
             let expected = etag.and_then(|etag| etags::number(etag));
             made.op.push(if etag.is_some() && expected.is_none() { op::NEVER } else { op });
-            made.at.push(at);
+            // At most a hundred.
+            made.at.push(i32::try_from(at).unwrap_or(i32::MAX));
             made.key.push(mutation.row_key());
             made.expected.push(expected);
             made.columns.push(decl, row);
@@ -231,11 +228,9 @@ pub(crate) struct AppendParameters<'a> {
 }
 
 impl<'a> AppendParameters<'a> {
-    /// Rows by key, so that two appends of the same rows wait for each other in one order; of rows with one key the first
-    /// stays the first.
+    /// In the order of locks, so that two appends of the same rows wait for each other instead of each for the other.
     pub(crate) fn new(decl: &TableDecl, partition: &'a str, etag: i64, rows: &'a [Row]) -> Self {
-        let mut order: Vec<&Row> = rows.iter().collect();
-        order.sort_by_key(|row| row.key());
+        let order = order::rows(rows);
         let mut columns = Columns::new(decl, rows.len());
         order.iter().for_each(|row| columns.push(decl, Some(row)));
         Self { partition, etag, key: order.iter().map(|row| row.key()).collect(), columns }

@@ -28,13 +28,3 @@ async fn it_conforms_whatever_the_database_defaults_to() {
     }
     suite::conforms(&format!("{}?pool_max=1&{PATIENT}", server.url("odd")), STORE).await;
 }
-
-/// A deadlock is found after a second by default; here at once, so that there are some.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn victims_of_deadlocks_try_again() {
-    let Some(server) = PostgresServer::start_or_skip("victims_of_deadlocks_try_again") else { return };
-    let url = format!("{}?options=-c%20deadlock_timeout%3D20ms", server.url("postgres"));
-    suite::writers::crosswise(&url, STORE).await;
-    let victims = "SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'";
-    println!("deadlocks: {}", server.psql(&["-Atc", victims]).unwrap().trim());
-}

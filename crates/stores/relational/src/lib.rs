@@ -16,13 +16,12 @@
 //! | [`address`] | user, password, host, port and database of a URL |
 //! | [`calendar`] | times as dates, for servers that keep these |
 //! | [`driver`] | what a server's own crate does |
+//! | [`order`] | which rows are locked before which |
 //! | [`limits`] | connections and times, as a URL sets them |
 //! | [`fault`] | failures, and what they say about the statement that was sent |
 //! | [`store`] | the store: checks, retries, outcomes |
 //!
-//! How a server changes up to a hundred rows in one round trip, and locks them in an order that makes writers queue, is
-//! what its own crate is for. The crates agree on the order: the first mutation's row (the version row, in a membership
-//! commit) is locked first, the others by key.
+//! How a server changes up to a hundred rows in one round trip is what its own crate is for. All lock in one [`order`].
 
 pub mod address;
 pub mod calendar;
@@ -32,6 +31,7 @@ pub mod etags;
 pub mod fault;
 pub mod limits;
 pub mod names;
+pub mod order;
 mod pool;
 pub mod rows;
 pub mod schema;

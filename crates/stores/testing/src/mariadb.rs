@@ -289,6 +289,12 @@ impl crate::suite::TestServer for MariadbServer {
         self.port
     }
 
+    fn deadlocks(&self) -> Result<usize, Trouble> {
+        let told = self.sql("SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'")?;
+        let count = told.split_whitespace().last().and_then(|word| word.parse().ok());
+        count.ok_or_else(|| Trouble::Failed(format!("no number of deadlocks: {told}")))
+    }
+
     fn url_at(&self, port: u16) -> String {
         url(port, DATABASE)
     }

@@ -242,6 +242,12 @@ impl crate::suite::TestServer for PostgresServer {
         self.port
     }
 
+    fn deadlocks(&self) -> Result<usize, Trouble> {
+        // Its statistics come late, its log does not.
+        let log = fs::read(self.folder.path().join("log")).map_err(|e| Trouble::Failed(e.to_string()))?;
+        Ok(String::from_utf8_lossy(&log).matches("deadlock detected").count())
+    }
+
     fn url_at(&self, port: u16) -> String {
         url(port, "postgres")
     }

@@ -60,6 +60,14 @@ pub trait TestServer: Send + 'static {
     /// It does not start.
     fn start_again(&mut self) -> std::result::Result<(), Trouble>;
 
+    /// The deadlocks the server has met since it was made; 0 for one that knows of none.
+    ///
+    /// # Errors
+    /// It cannot be asked.
+    fn deadlocks(&self) -> std::result::Result<usize, Trouble> {
+        Ok(0)
+    }
+
     /// The URL of an empty database.
     fn url(&self) -> String {
         self.url_at(self.port())
@@ -182,7 +190,7 @@ macro_rules! store_suite {
                 $crate::suite::writers::first_tables(&$crate::suite::TestServer::url(&server), $store).await;
             },
             commits_that_lock_crosswise_all_happen: |server| {
-                $crate::suite::writers::crosswise(&$crate::suite::TestServer::url(&server), $store).await;
+                $crate::suite::writers::crosswise_without_deadlocks(&server, $store).await;
             },
             a_server_that_accepts_and_says_nothing_is_unavailable: |server| {
                 $crate::suite::refused::silent(|port| $crate::suite::TestServer::url_at(&server, port), $store).await;

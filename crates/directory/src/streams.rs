@@ -1,0 +1,155 @@
+//! Long lists of registrations in batches, few of them in flight: the receiver gives credit as it takes them.
+
+use emmer_core::{GrainId, SiloAddress, SiloStatus};
+
+use crate::api::Registration;
+use crate::directory::Directory;
+use crate::message::Message;
+
+/// How many batches are on their way before the receiver has said anything.
+const WINDOW: u32 = 4;
+
+/// The most lists being sent. One more ends the oldest: who waits for that one asks again.
+const STREAMS_MAX: usize = 4096;
+
+/// A list on its way to another silo.
+#[derive(Clone, Debug)]
+pub(crate) struct Stream {
+    to: SiloAddress,
+    body: Body,
+    sent: u32,
+}
+
+/// What is in it.
+#[derive(Clone, Debug)]
+pub(crate) enum Body {
+    /// The answer to a recovery question: over when it is sent.
+    Report { recovery: u64, view: u64, entries: Vec<(GrainId, u64)> },
+    /// What a collector was told for a new owner: over when it has arrived.
+    Collected { view: u64, at: u64, missing: Vec<SiloAddress>, entries: Vec<(GrainId, Registration)> },
+}
+
+/// How far a list has come at its receiver.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Progress {
+    series: u64,
+    next: u32,
+    /// Something came since this was last looked at.
+    fresh: bool,
+}
+
+impl Progress {
+    /// Whether this batch is the next one. Batches count in sequence only: after a loss the whole list is asked
+    /// for again.
+    pub(crate) const fn takes(&mut self, series: u64, batch: u32) -> bool {
+        if batch == 0 {
+            *self = Self { series, next: 0, fresh: false };
+        }
+        let next = self.series == series && self.next == batch;
+        if next {
+            self.next += 1;
+            self.fresh = true;
+        }
+        next
+    }
+
+    /// Whether something came since the last call.
+    pub(crate) const fn has_moved(&mut self) -> bool {
+        std::mem::replace(&mut self.fresh, false)
+    }
+}
+
+impl Body {
+    fn batches(&self, size: usize) -> u32 {
+        let len = match self {
+            Self::Report { entries, .. } => entries.len(),
+            Self::Collected { entries, .. } => entries.len(),
+        };
+        u32::try_from(len.div_ceil(size).max(1)).unwrap_or(u32::MAX)
+    }
+
+    fn message(&self, series: u64, batch: u32, size: usize) -> Message {
+        let last = batch + 1 == self.batches(size);
+        match self {
+            Self::Report { recovery, view, entries } => Message::Report {
+                recovery: *recovery,
+                view: *view,
+                series,
+                batch,
+                last,
+                entries: entries.chunks(size).nth(batch as usize).unwrap_or_default().to_vec(),
+            },
+            Self::Collected { view, at, missing, entries } => Message::Collected {
+                view: *view,
+                at: *at,
+                series,
+                batch,
+                last,
+                missing: if last { missing.clone() } else { Vec::new() },
+                entries: entries.chunks(size).nth(batch as usize).unwrap_or_default().to_vec(),
+            },
+        }
+    }
+
+    /// Whether the other one replaces this one.
+    fn is_for_the_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Report { recovery: a, view: x, .. }, Self::Report { recovery: b, view: y, .. }) => {
+                a == b && (*a != Message::UNASKED || x == y)
+            }
+            (Self::Collected { view: x, .. }, Self::Collected { view: y, .. }) => x == y,
+            _ => false,
+        }
+    }
+}
+
+impl Directory {
+    /// Begins to send a list. An earlier one for the same purpose ends.
+    pub(crate) fn open_stream(&mut self, to: SiloAddress, body: Body) {
+        self.streams.retain(|_, stream| stream.to != to || !stream.body.is_for_the_same(&body));
+        if self.streams.len() >= STREAMS_MAX {
+            self.streams.pop_first();
+        }
+        let series = self.next_number();
+        self.streams.insert(series, Stream { to, body, sent: 0 });
+        self.advance_stream(to, series, 0);
+    }
+
+    /// The receiver has the first `taken` batches: more may follow.
+    pub(crate) fn advance_stream(&mut self, to: SiloAddress, series: u64, taken: u32) {
+        let Some(stream) = self.streams.get_mut(&series).filter(|stream| stream.to == to) else { return };
+        let size = self.config.report_batch_max.max(1);
+        let batches = stream.body.batches(size);
+        let until = batches.min(taken.saturating_add(WINDOW));
+        let messages: Vec<_> =
+            (stream.sent..until).map(|batch| stream.body.message(series, batch, size)).collect();
+        stream.sent = stream.sent.max(until);
+        let over = match stream.body {
+            Body::Report { .. } => stream.sent == batches,
+            Body::Collected { .. } => taken >= batches,
+        };
+        if over {
+            self.streams.remove(&series);
+        }
+        for message in messages {
+            self.send(to, message);
+        }
+    }
+
+    /// Sends what was collected for `to` once more, if it is still here.
+    pub(crate) fn repeat_collected(&mut self, to: SiloAddress, view: u64) -> bool {
+        let is_it = |stream: &Stream| {
+            stream.to == to && matches!(stream.body, Body::Collected { view: v, .. } if v == view)
+        };
+        let found = self.streams.iter().find(|(_, stream)| is_it(stream)).map(|(series, _)| *series);
+        let Some(stream) = found.and_then(|series| self.streams.remove(&series)) else { return false };
+        self.open_stream(to, stream.body);
+        true
+    }
+
+    /// A view was installed: who cannot own anything any more needs nothing.
+    pub(crate) fn keep_streams(&mut self) {
+        let silos = &self.silos;
+        self.streams.retain(|_, stream| silos.get(&stream.to) == Some(&SiloStatus::Active));
+    }
+}
