@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use emmer_core::rng::SeededRng;
+use emmer_sim::grains::GrainLoad;
 use emmer_sim::net::{Direction, HostSet, Latency, Transport};
 use emmer_sim::store::StoreModel;
 use emmer_sim::{Fault, Profile, Scenario, VirtualTime};
@@ -12,7 +13,7 @@ use emmer_sim::{Fault, Profile, Scenario, VirtualTime};
 pub(crate) type Focus = (&'static str, fn(u64) -> Scenario);
 
 /// Every situation.
-pub(crate) const ALL: [Focus; 8] = [
+pub(crate) const ALL: [Focus; 10] = [
     ("cut", cut),
     ("takeover", takeover),
     ("votes", votes),
@@ -21,6 +22,8 @@ pub(crate) const ALL: [Focus; 8] = [
     ("joiners", joiners),
     ("commits", commits),
     ("young", young),
+    ("grains", grains),
+    ("lossy", lossy),
 ];
 
 const fn ms(n: u64) -> Duration {
@@ -60,13 +63,40 @@ fn base(seed: u64, salt: u64, hosts_max: u64) -> (SeededRng, Scenario) {
         scenario.network.transport = Transport::Datagram;
     }
     scenario.store = StoreModel::with_round_trip(ms(one_of(&mut rng, &[1, 5, 30, 150])));
-    scenario.clocks.drift_ppm_max = one_of(&mut rng, &[0, 100, 1_000]);
+    // One clock may run 2 % faster than another.
+    scenario.clocks.drift_ppm_max = one_of(&mut rng, &[0, 1_000, 10_000]);
+    if rng.chance(0.4) {
+        // Where everybody probes everybody a silo's monitors never change.
+        scenario.config.num_probed_silos = 3;
+        scenario.config.num_probe_rings = 3;
+    }
     scenario.clocks.offset_ms_max = one_of(&mut rng, &[0, 0, 3_000]);
     scenario.health_period = rng.chance(0.5).then_some(ms(1_000));
+    if rng.chance(0.3) {
+        load(&mut rng, &mut scenario, &[400, 1_500]);
+    }
     if rng.chance(0.7) {
         scenario.restart_after = Some(ms(between(&mut rng, 100, 4_000)));
     }
     (rng, scenario)
+}
+
+/// Grains that each silo calls once in one of `every` milliseconds.
+fn load(rng: &mut SeededRng, scenario: &mut Scenario, every: &[u64]) {
+    // The directory counts on the order of one connection.
+    scenario.network.transport = Transport::Stream;
+    scenario.grains = Some(GrainLoad {
+        grains: one_of(rng, &[3, 10, 30]),
+        call_every: ms(one_of(rng, every)),
+        burst: one_of(rng, &[1, 3]),
+        suspend_max: ms(one_of(rng, &[5, 1_000, 4_000])),
+        idle_max: ms(one_of(rng, &[50, 1_000, 10_000])),
+        directory: emmer_directory::Config {
+            points_per_silo: one_of(rng, &[1, 4]),
+            report_batch_max: one_of(rng, &[1, 4_096]),
+            ..emmer_directory::Config::default()
+        },
+    });
 }
 
 /// The faults are over at `end` milliseconds; then the cluster has to become whole.
@@ -133,6 +163,14 @@ fn votes(seed: u64) -> Scenario {
         scenario.config.death_vote_expiration_timeout = window;
     }
     let victim = host(&mut rng, hosts);
+    if rng.chance(0.5) {
+        // Some of those that will not hear it come later.
+        scenario.start_hosts = 1 + hosts / 2;
+        for late in scenario.start_hosts..hosts {
+            let when = between(&mut rng, 3_000, 15_000);
+            scenario = scenario.at(at(when), Fault::Start(late));
+        }
+    }
     for _ in 0..between(&mut rng, 2, 14) {
         let from = between(&mut rng, 8_000, 40_000);
         let other = host(&mut rng, hosts);
@@ -204,8 +242,15 @@ fn alone(seed: u64) -> Scenario {
     for newcomer in 1..scenario.hosts {
         let when = between(&mut rng, 5_000, 30_000);
         scenario = scenario.at(at(when), Fault::Start(newcomer));
+        if rng.chance(0.6) {
+            // The first hears of the newcomer, and then nothing more.
+            let from = when + rng.below(1_200);
+            let until = from + between(&mut rng, 2_000, 25_000);
+            let fault = unheard(&mut rng, 0);
+            scenario = scenario.during(at(from), at(until), fault);
+        }
     }
-    for _ in 0..between(&mut rng, 1, 4) {
+    for _ in 0..between(&mut rng, 0, 4) {
         let from = between(&mut rng, 4_000, 40_000);
         let until = from + between(&mut rng, 300, 40_000);
         let fault = match rng.below(4) {
@@ -294,4 +339,49 @@ fn young(seed: u64) -> Scenario {
         scenario = scenario.during(at(from), at(from + between(&mut rng, 500, 7_500)), fault);
     }
     ending(scenario, 46_000)
+}
+
+/// Ranges of the directory that move all the time, over links that delay and lose, while grains are called and let go.
+fn grains(seed: u64) -> Scenario {
+    let (mut rng, mut scenario) = base(seed, 9, 6);
+    load(&mut rng, &mut scenario, &[100, 300]);
+    let hosts = scenario.hosts;
+    scenario.start_hosts = 1 + host(&mut rng, hosts);
+    if rng.chance(0.3) {
+        scenario.network.loss = 0.02;
+    }
+    for _ in 0..between(&mut rng, 4, 12) {
+        let from = between(&mut rng, 3_000, 25_000);
+        let who = host(&mut rng, hosts);
+        let fault = match rng.below(8) {
+            0 | 1 => Fault::Start(who),
+            2 => Fault::Kill(who),
+            3 | 4 => Fault::Leave(who),
+            5 => Fault::Delay { host: who, extra: ms(one_of(&mut rng, &[50, 400, 1_500])) },
+            _ => unheard(&mut rng, who),
+        };
+        let until = if fault.lasts() { from + between(&mut rng, 500, 7_000) } else { from };
+        scenario = scenario.during(at(from), at(until), fault);
+    }
+    ending(scenario, 34_000)
+}
+
+/// A silo most of whose messages are lost: some of its answers come through.
+fn lossy(seed: u64) -> Scenario {
+    let (mut rng, mut scenario) = base(seed, 10, 6);
+    scenario.grains = None;
+    scenario.network.transport = Transport::Datagram;
+    for n in 0..3 {
+        let from = 8_000 + n * 14_000;
+        let host = host(&mut rng, scenario.hosts);
+        let (loss_in, loss_out) = (one_of(&mut rng, &[0.0, 0.3, 0.6]), one_of(&mut rng, &[0.4, 0.6, 0.8]));
+        let until = from + between(&mut rng, 5_000, 13_000);
+        scenario = scenario.during(at(from), at(until), Fault::Lossy { host, loss_in, loss_out });
+        if rng.chance(0.5) {
+            let cut = Fault::Cut { inside: only(host), direction: Direction::Both, flip: None };
+            let from = from + between(&mut rng, 3_000, 8_000);
+            scenario = scenario.during(at(from), at(from + 6_000), cut);
+        }
+    }
+    ending(scenario, 56_000)
 }
