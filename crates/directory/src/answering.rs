@@ -79,6 +79,6 @@ impl Directory {
             self.handle_report(now, to, recovery, (view, report.0, 0, true), entries);
             return;
         }
-        self.open_stream(to, Body::Report { recovery, view, entries });
+        self.open_stream(now, to, Body::Report { recovery, view, entries });
     }
 }

@@ -56,21 +56,21 @@ pub(crate) struct Early {
 }
 
 impl Directory {
-    /// Which owners of the view before are Dead in this one, and what they had. The ring is still the old one.
-    pub(crate) fn lost_to_death(
+    /// Which owners of the view before own nothing in this one, and what they had. The ring is still the old one.
+    pub(crate) fn owners_that_left(
         &self,
         before: &BTreeMap<SiloAddress, SiloStatus>,
     ) -> Vec<(SiloAddress, RangeSet)> {
         let owners = before.iter().filter(|(_, status)| **status == SiloStatus::Active);
-        let dead = owners.map(|(silo, _)| *silo).filter(|silo| !self.is_host(silo));
-        dead.map(|silo| (silo, RangeSet::owned(&self.ring, silo))).collect()
+        let left = owners.map(|(silo, _)| *silo).filter(|s| self.silos.get(s) != Some(&SiloStatus::Active));
+        left.map(|silo| (silo, RangeSet::owned(&self.ring, silo))).collect()
     }
 
-    /// Who collects what these had, by the ring of the installed view.
-    pub(crate) fn loss(&self, lost: &[(SiloAddress, RangeSet)]) -> Option<Loss> {
-        let (first, _) = lost.first()?;
-        let collector = self.ring.owner(first.stable_hash(0))?;
-        let ranges = lost.iter().fold(RangeSet::default(), |all, (_, ranges)| all.union(ranges));
+    /// What of it the dead had, and who collects that by the ring of the installed view.
+    pub(crate) fn loss(&self, left: &[(SiloAddress, RangeSet)]) -> Option<Loss> {
+        let mut dead = left.iter().filter(|(silo, _)| !self.is_host(silo)).peekable();
+        let collector = self.ring.owner(dead.peek()?.0.stable_hash(0))?;
+        let ranges = dead.fold(RangeSet::default(), |all, (_, ranges)| all.union(ranges));
         Some(Loss { collector, ranges })
     }
 
@@ -213,14 +213,14 @@ impl Directory {
                 self.take_collected(now, gainer, (view, at, true), &missing, entries);
             } else if self.silos.get(&gainer) == Some(&SiloStatus::Active) {
                 let missing = missing.clone();
-                self.open_stream(gainer, Body::Collected { view, at, missing, entries });
+                self.open_stream(now, gainer, Body::Collected { view, at, missing, entries });
             }
         }
     }
 
     /// A new owner waits for longer than it thinks it should.
-    pub(crate) fn handle_await(&mut self, from: SiloAddress, view: u64) {
-        if self.repeat_collected(from, view) {
+    pub(crate) fn handle_await(&mut self, now: Instant, from: SiloAddress, view: u64) {
+        if self.repeat(now, from, view, false) {
             return;
         }
         // A view that is not installed here yet may still begin a collection.

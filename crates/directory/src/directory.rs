@@ -9,6 +9,7 @@ use crate::answering::Question;
 use crate::api::{Config, Effect, FailReason, Outcome, Registration, ReportId, Token};
 use crate::collecting::{Collection, Early};
 use crate::entries::Entries;
+use crate::handover::Snapshot;
 use crate::message::{Answer, Message, Operation};
 use crate::pending::{Op, Timer};
 use crate::ranges::RangeSet;
@@ -45,6 +46,10 @@ pub struct Directory {
     pub(crate) collections: BTreeMap<u64, Collection>,
     /// What hosts told of losses of views that are not installed yet.
     pub(crate) early: Early,
+    /// What this silo had as it lost ranges, by the version of the view and the new owner.
+    pub(crate) snapshots: BTreeMap<(u64, SiloAddress), Snapshot>,
+    /// New owners that have installed a view which this silo has not.
+    pub(crate) takers: BTreeSet<(u64, SiloAddress)>,
     /// Lists being sent, by their number.
     pub(crate) streams: BTreeMap<u64, Stream>,
     /// Silos that are Dead and may still run turns, and until when.
@@ -75,6 +80,8 @@ impl Directory {
             deferred: BTreeMap::new(),
             collections: BTreeMap::new(),
             early: Early::default(),
+            snapshots: BTreeMap::new(),
+            takers: BTreeSet::new(),
             streams: BTreeMap::new(),
             fading: BTreeMap::new(),
             timers: BTreeSet::new(),
@@ -178,12 +185,17 @@ impl Directory {
             Message::Report { recovery, view, series, batch, last, entries } => {
                 self.handle_report(now, from, recovery, (view, series, batch, last), entries);
             }
-            Message::Credit { series, batches } => self.advance_stream(from, series, batches),
+            Message::Credit { series, batches } => self.advance_stream(now, from, series, batches),
             Message::Collected { view, at, series, batch, last, missing, entries } => {
                 self.handle_collected(now, from, (series, batch), (view, at, last), &missing, entries);
             }
-            Message::Await { view } => self.handle_await(from, view),
+            Message::Await { view } => self.handle_await(now, from, view),
             Message::Awaited { view, known } => self.handle_awaited(now, from, view, known),
+            Message::Take { view } => self.handle_take(now, from, view),
+            Message::Handed { view, series, batch, last, fading, entries } => {
+                self.handle_handed(now, from, (series, batch), (view, last), &fading, entries);
+            }
+            Message::Unheld { view } => self.handle_unheld(now, from, view),
             Message::Evict { grain, activation } => {
                 self.effects.push_back(Effect::Evict { grain, activation });
             }
@@ -241,6 +253,7 @@ impl Directory {
                 Timer::Op(id) => self.op_due(now, id),
                 Timer::Recovery(id) => self.recovery_due(now, id),
                 Timer::Collection(view) => self.collection_due(now, view),
+                Timer::Snapshots(view) => self.snapshots_due(view),
                 Timer::Fading => self.fading_due(now),
             }
         }
