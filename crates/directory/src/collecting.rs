@@ -3,14 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use emmer_core::{GrainId, Instant, SiloAddress, SiloStatus};
+use emmer_core::{GrainId, Instant, SiloAddress};
 
 use crate::answering::Question;
 use crate::api::Registration;
-use crate::directory::{Directory, hosts};
+use crate::directory::Directory;
 use crate::message::Message;
 use crate::pending::Timer;
 use crate::ranges::RangeSet;
+use crate::silos::Change;
 use crate::streams::{Body, Progress};
 
 /// The most views whose losses are being collected. One more ends the oldest: its new owners ask by themselves.
@@ -57,12 +58,8 @@ pub(crate) struct Early {
 
 impl Directory {
     /// Which owners of the view before own nothing in this one, and what they had. The ring is still the old one.
-    pub(crate) fn owners_that_left(
-        &self,
-        before: &BTreeMap<SiloAddress, SiloStatus>,
-    ) -> Vec<(SiloAddress, RangeSet)> {
-        let owners = before.iter().filter(|(_, status)| **status == SiloStatus::Active);
-        let left = owners.map(|(silo, _)| *silo).filter(|s| self.silos.get(s) != Some(&SiloStatus::Active));
+    pub(crate) fn owners_that_left(&self, changes: &[Change]) -> Vec<(SiloAddress, RangeSet)> {
+        let left = changes.iter().filter(|change| change.left_the_ring()).map(|change| change.silo);
         left.map(|silo| (silo, RangeSet::owned(&self.ring, silo))).collect()
     }
 
@@ -92,8 +89,7 @@ impl Directory {
         {
             self.timers.remove(&(old.due, Timer::Collection(view)));
         }
-        let hosts = self.silos.iter().filter(|(_, status)| hosts(**status));
-        let waiting = hosts.map(|(silo, _)| (*silo, Progress::default())).collect();
+        let waiting = self.silos.hosts().map(|silo| (silo, Progress::default())).collect();
         let due = now + self.config.collect_patience;
         let collection = Collection {
             id: self.next_number(),
@@ -163,20 +159,15 @@ impl Directory {
 
     /// A view was installed: who died without telling is not waited for, and named to the new owners. A collector
     /// that is not Active any more collects nothing: the new owners see that too.
-    pub(crate) fn keep_collections(&mut self) {
-        let (silos, version) = (&self.silos, self.version);
-        let collects = silos.get(&self.me) == Some(&SiloStatus::Active);
+    pub(crate) fn keep_collections(&mut self, ended: &[SiloAddress]) {
+        let version = self.version;
+        let collects = self.silos.is_active(&self.me);
         let timers = &mut self.timers;
         self.collections.retain(|view, collection| {
-            let (missing, at) = (&mut collection.missing, &mut collection.at);
-            collection.waiting.retain(|silo, _| {
-                let waits = silos.get(silo).copied().is_some_and(hosts);
-                if !waits {
-                    missing.push(*silo);
-                    *at = version;
-                }
-                waits
-            });
+            for silo in ended.iter().filter(|silo| collection.waiting.remove(silo).is_some()) {
+                collection.missing.push(*silo);
+                collection.at = version;
+            }
             if !collects {
                 timers.remove(&(collection.due, Timer::Collection(*view)));
             }
@@ -211,7 +202,7 @@ impl Directory {
         for (gainer, entries) in parts {
             if gainer == self.me {
                 self.take_collected(now, gainer, (view, at, true), &missing, entries);
-            } else if self.silos.get(&gainer) == Some(&SiloStatus::Active) {
+            } else if self.silos.is_active(&gainer) {
                 let missing = missing.clone();
                 self.open_stream(now, gainer, Body::Collected { view, at, missing, entries });
             }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use emmer_core::ring::Ring;
-use emmer_core::{GrainId, Instant, SiloAddress, SiloStatus};
+use emmer_core::{GrainId, Instant, SiloAddress};
 
 use crate::answering::Question;
 use crate::api::{Config, Effect, FailReason, Outcome, Registration, ReportId, Token};
@@ -14,6 +14,7 @@ use crate::message::{Answer, Message, Operation};
 use crate::pending::{Op, Timer};
 use crate::ranges::RangeSet;
 use crate::recovery::Recovery;
+use crate::silos::Silos;
 use crate::streams::Stream;
 
 /// One silo's part of the grain directory: owner of its ranges, and requester to the other owners.
@@ -27,7 +28,7 @@ pub struct Directory {
     pub(crate) config: Config,
     /// The version of the installed view; 0: none yet.
     pub(crate) version: u64,
-    pub(crate) silos: BTreeMap<SiloAddress, SiloStatus>,
+    pub(crate) silos: Silos,
     pub(crate) ring: Ring,
     pub(crate) closed: bool,
     /// What this silo owns by the installed view.
@@ -68,7 +69,7 @@ impl Directory {
         Self {
             me,
             version: 0,
-            silos: BTreeMap::new(),
+            silos: Silos::default(),
             ring: Ring::with_points([], 0, config.points_per_silo),
             closed: false,
             owned: RangeSet::default(),
@@ -280,7 +281,7 @@ impl Directory {
 
     /// Whether `silo` may host activations by the installed view: Active, or leaving and not yet Dead.
     pub(crate) fn is_host(&self, silo: &SiloAddress) -> bool {
-        self.silos.get(silo).copied().is_some_and(hosts)
+        self.silos.is_host(silo)
     }
 
     /// Whether this silo answers for `grain` right now: owned by the installed view, not locked, and not
@@ -339,11 +340,6 @@ impl Directory {
     pub const fn is_closed(&self) -> bool {
         self.closed
     }
-}
-
-/// Whether a silo of this status may host activations, so that a recovery must ask it.
-pub(crate) const fn hosts(status: SiloStatus) -> bool {
-    matches!(status, SiloStatus::Active | SiloStatus::ShuttingDown | SiloStatus::Stopping)
 }
 
 /// The command's outcome that an answer stands for; none for "try again".

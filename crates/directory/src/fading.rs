@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use emmer_core::{GrainId, Instant, SiloAddress};
 
-use crate::directory::{Directory, hosts};
+use crate::directory::Directory;
 use crate::pending::Timer;
 use crate::ranges::RangeSet;
 
@@ -18,7 +18,6 @@ const CLOCK_RATE_PART: u32 = 25;
 impl Directory {
     /// Takes what a view's news say about the dead. Whatever was said before stays true.
     pub(crate) fn note_fading(&mut self, now: Instant, fading: &[(SiloAddress, Instant)]) {
-        self.fading.retain(|_, until| *until > now);
         for (silo, until) in fading.iter().filter(|(_, until)| *until > now) {
             let known = self.fading.entry(*silo).or_insert(*until);
             *known = (*known).max(*until);
@@ -54,8 +53,7 @@ impl Directory {
     /// Drops registrations outside of `ranges`, and those of silos that neither host grains nor fade.
     pub(crate) fn keep_entries(&mut self, ranges: Option<&RangeSet>) {
         let (silos, fading) = (&self.silos, &self.fading);
-        let keep =
-            |silo: &SiloAddress| silos.get(silo).copied().is_some_and(hosts) || fading.contains_key(silo);
+        let keep = |silo: &SiloAddress| silos.is_host(silo) || fading.contains_key(silo);
         if ranges.is_some() || self.entries.names_silo_not(keep) {
             self.entries.retain(|hash| ranges.is_none_or(|ranges| ranges.contains(hash)), keep);
         }

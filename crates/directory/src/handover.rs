@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use emmer_core::{GrainId, Instant, SiloAddress, SiloStatus};
+use emmer_core::{GrainId, Instant, SiloAddress};
 
 use crate::api::Registration;
 use crate::directory::Directory;
@@ -26,7 +26,7 @@ impl Directory {
     pub(crate) fn keep_snapshots(&mut self, now: Instant, lost: &RangeSet, served: &RangeSet) {
         let view = self.version;
         let silos = &self.silos;
-        let is_active = |(_, gainer): &(u64, SiloAddress)| silos.get(gainer) == Some(&SiloStatus::Active);
+        let is_active = |(_, gainer): &(u64, SiloAddress)| silos.is_active(gainer);
         self.snapshots.retain(|key, _| is_active(key));
         if lost.is_empty() {
             return;

@@ -11,6 +11,7 @@ mod message;
 mod pending;
 mod ranges;
 mod recovery;
+mod silos;
 mod streams;
 mod views;
 

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use emmer_core::{GrainId, Instant, SiloAddress, SiloStatus};
+use emmer_core::{GrainId, Instant, SiloAddress};
 
 use crate::answering::Question;
 use crate::api::{Effect, Registration};
-use crate::directory::{Directory, hosts};
+use crate::directory::Directory;
 use crate::message::Message;
 use crate::pending::Timer;
 use crate::ranges::RangeSet;
@@ -51,28 +51,24 @@ impl Directory {
     /// The next view in sequence: recoveries go on for what is still owned. Who died without an answer is not
     /// asked any more, but has to have faded. Silos that became hosts since need not be asked (crate page,
     /// lemma 3).
-    pub(crate) fn keep_recoveries(&mut self, now: Instant) {
+    pub(crate) fn keep_recoveries(&mut self, now: Instant, ended: &[SiloAddress]) {
         let silos = &self.silos;
         let owned = &self.owned;
         let fading = &self.fading;
         let timers = &mut self.timers;
         self.recoveries.retain(|id, recovery| {
             recovery.ranges = recovery.ranges.intersect(owned);
-            recovery.waiting.retain(|silo, _| {
-                let waits = silos.get(silo).copied().is_some_and(hosts);
-                if let Some(until) = fading.get(silo).filter(|_| !waits) {
-                    recovery.not_before = recovery.not_before.max(*until);
-                }
-                waits
-            });
+            for silo in ended.iter().filter(|silo| recovery.waiting.remove(silo).is_some()) {
+                let faded = fading.get(silo).copied().unwrap_or_default();
+                recovery.not_before = recovery.not_before.max(faded);
+            }
             let keep = !recovery.ranges.is_empty();
             if !keep {
                 timers.remove(&(recovery.due, Timer::Recovery(*id)));
             }
             keep
         });
-        let collects = |silo: &SiloAddress| silos.get(silo) == Some(&SiloStatus::Active);
-        let left = |r: &Recovery| matches!(r.source, Source::Collector(silo) if !collects(&silo));
+        let left = |r: &Recovery| matches!(r.source, Source::Collector(silo) if !silos.is_active(&silo));
         let orphans: Vec<_> = self.recoveries.iter().filter(|(_, r)| left(r)).map(|(id, _)| *id).collect();
         for id in orphans {
             self.ask_everybody(now, id);
@@ -94,7 +90,7 @@ impl Directory {
         let mut orphans = RangeSet::default();
         self.recoveries.retain(|id, recovery| {
             let Source::Former(owner) = recovery.source else { return true };
-            let lives = silos.get(&owner).copied().is_some_and(hosts);
+            let lives = silos.is_host(&owner);
             if !lives {
                 timers.remove(&(recovery.due, Timer::Recovery(*id)));
                 orphans = orphans.union(&recovery.ranges);
@@ -137,16 +133,11 @@ impl Directory {
             return;
         }
         let id = self.next_number();
-        let told_by = |silo: &SiloAddress, status: &SiloStatus| match source {
-            Source::Hosts | Source::Collector(_) => hosts(*status),
-            Source::Former(owner) => *silo == owner,
+        let told_by: Vec<_> = match source {
+            Source::Hosts | Source::Collector(_) => self.silos.hosts().collect(),
+            Source::Former(owner) => vec![owner],
         };
-        let waiting: BTreeMap<_, _> = self
-            .silos
-            .iter()
-            .filter(|(silo, status)| told_by(silo, status))
-            .map(|(silo, _)| (*silo, Progress::default()))
-            .collect();
+        let waiting = told_by.into_iter().map(|silo| (silo, Progress::default())).collect();
         let due = now + self.config.resend_interval;
         self.timers.insert((due, Timer::Recovery(id)));
         let view = self.version;

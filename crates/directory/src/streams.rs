@@ -1,6 +1,6 @@
 //! Long lists of registrations in batches, few of them in flight: the receiver gives credit as it takes them.
 
-use emmer_core::{GrainId, Instant, SiloAddress, SiloStatus};
+use emmer_core::{GrainId, Instant, SiloAddress};
 
 use crate::api::Registration;
 use crate::directory::Directory;
@@ -175,6 +175,6 @@ impl Directory {
     /// A view was installed: who cannot own anything any more needs nothing.
     pub(crate) fn keep_streams(&mut self) {
         let silos = &self.silos;
-        self.streams.retain(|_, stream| silos.get(&stream.to) == Some(&SiloStatus::Active));
+        self.streams.retain(|_, stream| silos.is_active(&stream.to));
     }
 }

@@ -10,6 +10,7 @@ use crate::collecting::{Early, Loss};
 use crate::directory::Directory;
 use crate::ranges::RangeSet;
 use crate::recovery::Source;
+use crate::silos::{Change, Silos};
 
 impl Directory {
     /// Installs the view `version` with these silos. A version that is not newer is ignored. Views may be
@@ -28,22 +29,25 @@ impl Directory {
             return;
         }
         let contiguous = version == self.version + 1;
-        let was_member = self.silos.contains_key(&self.me);
+        let was_member = self.silos.get(&self.me).is_some();
         self.version = version;
-        let old_silos = std::mem::replace(&mut self.silos, silos.iter().copied().collect());
+        let silos = Silos::new(silos);
+        let changes = self.silos.changes(&silos);
+        self.silos = silos;
         let gone = match self.silos.get(&self.me) {
-            Some(status) => *status == SiloStatus::Dead,
+            Some(status) => status == SiloStatus::Dead,
             None => was_member,
         };
+        let ended: Vec<_> = changes.iter().filter(|c| c.ended()).map(|c| c.silo).collect();
         if gone {
             self.close();
             return;
         }
         let served = self.owned.subtract(&self.locked());
-        let left = if contiguous { self.owners_that_left(&old_silos) } else { Vec::new() };
-        let joined = old_silos.get(&self.me) != self.silos.get(&self.me);
+        let left = if contiguous { self.owners_that_left(&changes) } else { Vec::new() };
+        let joined = changes.iter().any(|c| c.silo == self.me && c.joined_the_ring());
         let old_ring = (contiguous && joined).then(|| self.ring.clone());
-        self.change_ring(&old_silos);
+        self.change_ring(&changes);
         self.note_fading(now, fading);
         let before = std::mem::replace(&mut self.owned, RangeSet::owned(&self.ring, self.me));
         let gained = self.owned.subtract(&before);
@@ -51,15 +55,17 @@ impl Directory {
         if contiguous {
             self.keep_snapshots(now, &before.subtract(&self.owned), &served);
             unknown = self.drop_orphans().intersect(&self.owned);
-            self.keep_recoveries(now);
+            self.keep_recoveries(now, &ended);
         } else {
             // Between the views somebody else may have owned what is locked here: answers so far are void.
             unknown = unknown.union(&self.drop_recoveries().intersect(&self.owned));
         }
         let changed = before != self.owned || !unknown.is_empty();
         let kept = changed.then(|| self.owned.subtract(&gained).subtract(&unknown));
-        self.keep_entries(kept.as_ref());
-        self.keep_collections();
+        if kept.is_some() || !ended.is_empty() {
+            self.keep_entries(kept.as_ref());
+        }
+        self.keep_collections(&ended);
         self.keep_streams();
         let loss = self.loss(&left);
         self.learn(now, gained, unknown, (loss.as_ref(), &left, old_ring.as_ref()));
@@ -107,12 +113,11 @@ impl Directory {
     }
 
     /// The ring follows the silos that became Active, or are not any more.
-    fn change_ring(&mut self, before: &BTreeMap<SiloAddress, SiloStatus>) {
-        let new = |old: &BTreeMap<_, _>, now: &BTreeMap<SiloAddress, SiloStatus>| -> Vec<SiloAddress> {
-            let active = now.iter().filter(|(_, status)| **status == SiloStatus::Active);
-            active.map(|(silo, _)| *silo).filter(|silo| old.get(silo) != Some(&SiloStatus::Active)).collect()
+    fn change_ring(&mut self, changes: &[Change]) {
+        let all = |which: fn(&Change) -> bool| -> Vec<SiloAddress> {
+            changes.iter().filter(|change| which(change)).map(|change| change.silo).collect()
         };
-        self.ring.change(&new(&self.silos, before), &new(before, &self.silos));
+        self.ring.change(&all(Change::left_the_ring), &all(Change::joined_the_ring));
     }
 
     fn close(&mut self) {

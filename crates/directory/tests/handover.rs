@@ -27,8 +27,8 @@ fn asks_everybody(effects: &[Effect]) -> bool {
 /// Silo 2, Active since view 2, as view 1 had only silo 1. What it waits for, a grain that it gained.
 fn gainer() -> (Bench, Vec<Effect>, GrainId) {
     let mut bench = Bench::new(2, Config::default());
-    bench.view(1, &[(1, Active), (2, Joining), (3, Joining)]);
-    bench.view(2, &[(1, Active), (2, Active), (3, Joining)]);
+    bench.view(1, &[(1, Active), (2, Joining), (3, ShuttingDown)]);
+    bench.view(2, &[(1, Active), (2, Active), (3, ShuttingDown)]);
     let grain = bench.grain_of(2, 0);
     let effects = bench.effects();
     (bench, effects, grain)
@@ -130,6 +130,26 @@ fn a_living_owner_knows_who_fades_and_only_those_entries_wait() {
 }
 
 #[test]
+fn the_loser_says_for_how_long_who_fades() {
+    let mut bench = Bench::alone();
+    bench.view(2, &[(1, Active), (2, Joining), (3, ShuttingDown), (4, ShuttingDown)]);
+    let grains: Vec<_> = (0..60).map(|nth| bench.grain_of(1, nth)).collect();
+    for (n, grain) in grains.iter().enumerate() {
+        let host = if n % 2 == 0 { 3 } else { 4 };
+        assert_eq!(bench.ask(host, 2, Operation::Register(n as u64), grain), Answer::Registered);
+    }
+    let until = bench.now + Duration::from_millis(300);
+    let view = [(1, Active), (2, Active), (3, Dead), (4, ShuttingDown)];
+    bench.view_fading(3, &view, &[(3, until), (5, until)]);
+    bench.now = until - Duration::from_micros(99_500);
+    let effects = bench.from(2, Message::Take { view: 3 });
+    let list = sent(&effects);
+    let [(2, Message::Handed { fading, entries, .. })] = &list[..] else { panic!("{effects:?}") };
+    assert_eq!(fading, &[(silo(3), 100)], "rounded up; and silo 5 has nothing in it");
+    assert!(entries.iter().any(|(_, held)| held.silo == silo(3)));
+}
+
+#[test]
 fn what_the_loser_did_not_know_itself_it_does_not_hand_over() {
     // It is still recovering as it loses the range.
     let mut bench = Bench::new(1, Config::default());
@@ -150,6 +170,9 @@ fn what_the_loser_did_not_know_itself_it_does_not_hand_over() {
 fn everybody_is_asked_when_the_one_before_cannot_say() {
     for case in 0..4 {
         let (mut bench, _, grain) = gainer();
+        // Half of it was there already.
+        bench.from(1, handed(2, false, &[(&grain, 3, 7)], &[]));
+        assert_eq!(bench.dir.entries_count(), 1);
         let effects = match case {
             0 => bench.from(1, Message::Unheld { view: 2 }),
             1 => {
@@ -158,13 +181,11 @@ fn everybody_is_asked_when_the_one_before_cannot_say() {
                 bench.elapse()
             }
             2 => {
-                // Half of it was there already.
-                bench.from(1, handed(2, false, &[(&grain, 1, 7)], &[]));
                 bench.view(3, &[(1, Dead), (2, Active), (3, ShuttingDown)]);
                 bench.effects()
             }
             _ => {
-                bench.view(4, &[(1, ShuttingDown), (2, Active)]);
+                bench.view(4, &[(1, ShuttingDown), (2, Active), (3, ShuttingDown)]);
                 bench.effects()
             }
         };
