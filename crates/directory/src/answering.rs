@@ -1,6 +1,6 @@
 //! The answerer's side of a recovery: telling a new owner what this silo has in its ranges.
 
-use emmer_core::{GrainId, Instant, SiloAddress, SiloStatus};
+use emmer_core::{GrainId, Instant, SiloAddress};
 
 use crate::api::{Effect, ReportId};
 use crate::directory::Directory;
@@ -45,7 +45,7 @@ impl Directory {
     /// From here on older grants in the ranges do not count; then the shell collects what counts already.
     pub(crate) fn start_answer(&mut self, now: Instant, mut question: Question) {
         // An asker that is not Active here loses the ranges as soon as it has this view too.
-        if self.silos.get(&question.to) != Some(&SiloStatus::Active) {
+        if !self.silos.is_active(&question.to) {
             return;
         }
         let same = |q: &Question| q.to == question.to && q.recovery == question.recovery;
@@ -79,6 +79,6 @@ impl Directory {
             self.handle_report(now, to, recovery, (view, report.0, 0, true), entries);
             return;
         }
-        self.open_stream(to, Body::Report { recovery, view, entries });
+        self.open_stream(now, to, Body::Report { recovery, view, entries });
     }
 }

@@ -3,14 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use emmer_core::{GrainId, Instant, SiloAddress, SiloStatus};
+use emmer_core::{GrainId, Instant, SiloAddress};
 
 use crate::answering::Question;
 use crate::api::Registration;
-use crate::directory::{Directory, hosts};
+use crate::directory::Directory;
 use crate::message::Message;
 use crate::pending::Timer;
 use crate::ranges::RangeSet;
+use crate::silos::Change;
 use crate::streams::{Body, Progress};
 
 /// The most views whose losses are being collected. One more ends the oldest: its new owners ask by themselves.
@@ -56,21 +57,17 @@ pub(crate) struct Early {
 }
 
 impl Directory {
-    /// Which owners of the view before are Dead in this one, and what they had. The ring is still the old one.
-    pub(crate) fn lost_to_death(
-        &self,
-        before: &BTreeMap<SiloAddress, SiloStatus>,
-    ) -> Vec<(SiloAddress, RangeSet)> {
-        let owners = before.iter().filter(|(_, status)| **status == SiloStatus::Active);
-        let dead = owners.map(|(silo, _)| *silo).filter(|silo| !self.is_host(silo));
-        dead.map(|silo| (silo, RangeSet::owned(&self.ring, silo))).collect()
+    /// Which owners of the view before own nothing in this one, and what they had. The ring is still the old one.
+    pub(crate) fn owners_that_left(&self, changes: &[Change]) -> Vec<(SiloAddress, RangeSet)> {
+        let left = changes.iter().filter(|change| change.left_the_ring()).map(|change| change.silo);
+        left.map(|silo| (silo, RangeSet::owned(&self.ring, silo))).collect()
     }
 
-    /// Who collects what these had, by the ring of the installed view.
-    pub(crate) fn loss(&self, lost: &[(SiloAddress, RangeSet)]) -> Option<Loss> {
-        let (first, _) = lost.first()?;
-        let collector = self.ring.owner(first.stable_hash(0))?;
-        let ranges = lost.iter().fold(RangeSet::default(), |all, (_, ranges)| all.union(ranges));
+    /// What of it the dead had, and who collects that by the ring of the installed view.
+    pub(crate) fn loss(&self, left: &[(SiloAddress, RangeSet)]) -> Option<Loss> {
+        let mut dead = left.iter().filter(|(silo, _)| !self.is_host(silo)).peekable();
+        let collector = self.ring.owner(dead.peek()?.0.stable_hash(0))?;
+        let ranges = dead.fold(RangeSet::default(), |all, (_, ranges)| all.union(ranges));
         Some(Loss { collector, ranges })
     }
 
@@ -92,8 +89,7 @@ impl Directory {
         {
             self.timers.remove(&(old.due, Timer::Collection(view)));
         }
-        let hosts = self.silos.iter().filter(|(_, status)| hosts(**status));
-        let waiting = hosts.map(|(silo, _)| (*silo, Progress::default())).collect();
+        let waiting = self.silos.hosts().map(|silo| (silo, Progress::default())).collect();
         let due = now + self.config.collect_patience;
         let collection = Collection {
             id: self.next_number(),
@@ -163,20 +159,15 @@ impl Directory {
 
     /// A view was installed: who died without telling is not waited for, and named to the new owners. A collector
     /// that is not Active any more collects nothing: the new owners see that too.
-    pub(crate) fn keep_collections(&mut self) {
-        let (silos, version) = (&self.silos, self.version);
-        let collects = silos.get(&self.me) == Some(&SiloStatus::Active);
+    pub(crate) fn keep_collections(&mut self, ended: &[SiloAddress]) {
+        let version = self.version;
+        let collects = self.silos.is_active(&self.me);
         let timers = &mut self.timers;
         self.collections.retain(|view, collection| {
-            let (missing, at) = (&mut collection.missing, &mut collection.at);
-            collection.waiting.retain(|silo, _| {
-                let waits = silos.get(silo).copied().is_some_and(hosts);
-                if !waits {
-                    missing.push(*silo);
-                    *at = version;
-                }
-                waits
-            });
+            for silo in ended.iter().filter(|silo| collection.waiting.remove(silo).is_some()) {
+                collection.missing.push(*silo);
+                collection.at = version;
+            }
             if !collects {
                 timers.remove(&(collection.due, Timer::Collection(*view)));
             }
@@ -211,16 +202,16 @@ impl Directory {
         for (gainer, entries) in parts {
             if gainer == self.me {
                 self.take_collected(now, gainer, (view, at, true), &missing, entries);
-            } else if self.silos.get(&gainer) == Some(&SiloStatus::Active) {
+            } else if self.silos.is_active(&gainer) {
                 let missing = missing.clone();
-                self.open_stream(gainer, Body::Collected { view, at, missing, entries });
+                self.open_stream(now, gainer, Body::Collected { view, at, missing, entries });
             }
         }
     }
 
     /// A new owner waits for longer than it thinks it should.
-    pub(crate) fn handle_await(&mut self, from: SiloAddress, view: u64) {
-        if self.repeat_collected(from, view) {
+    pub(crate) fn handle_await(&mut self, now: Instant, from: SiloAddress, view: u64) {
+        if self.repeat(now, from, view, false) {
             return;
         }
         // A view that is not installed here yet may still begin a collection.

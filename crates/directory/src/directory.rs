@@ -3,16 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use emmer_core::ring::Ring;
-use emmer_core::{GrainId, Instant, SiloAddress, SiloStatus};
+use emmer_core::{GrainId, Instant, SiloAddress};
 
 use crate::answering::Question;
 use crate::api::{Config, Effect, FailReason, Outcome, Registration, ReportId, Token};
 use crate::collecting::{Collection, Early};
 use crate::entries::Entries;
+use crate::handover::Snapshot;
 use crate::message::{Answer, Message, Operation};
 use crate::pending::{Op, Timer};
 use crate::ranges::RangeSet;
 use crate::recovery::Recovery;
+use crate::silos::Silos;
 use crate::streams::Stream;
 
 /// One silo's part of the grain directory: owner of its ranges, and requester to the other owners.
@@ -26,7 +28,7 @@ pub struct Directory {
     pub(crate) config: Config,
     /// The version of the installed view; 0: none yet.
     pub(crate) version: u64,
-    pub(crate) silos: BTreeMap<SiloAddress, SiloStatus>,
+    pub(crate) silos: Silos,
     pub(crate) ring: Ring,
     pub(crate) closed: bool,
     /// What this silo owns by the installed view.
@@ -45,6 +47,10 @@ pub struct Directory {
     pub(crate) collections: BTreeMap<u64, Collection>,
     /// What hosts told of losses of views that are not installed yet.
     pub(crate) early: Early,
+    /// What this silo had as it lost ranges, by the version of the view and the new owner.
+    pub(crate) snapshots: BTreeMap<(u64, SiloAddress), Snapshot>,
+    /// New owners that have installed a view which this silo has not.
+    pub(crate) takers: BTreeSet<(u64, SiloAddress)>,
     /// Lists being sent, by their number.
     pub(crate) streams: BTreeMap<u64, Stream>,
     /// Silos that are Dead and may still run turns, and until when.
@@ -63,7 +69,7 @@ impl Directory {
         Self {
             me,
             version: 0,
-            silos: BTreeMap::new(),
+            silos: Silos::default(),
             ring: Ring::with_points([], 0, config.points_per_silo),
             closed: false,
             owned: RangeSet::default(),
@@ -75,6 +81,8 @@ impl Directory {
             deferred: BTreeMap::new(),
             collections: BTreeMap::new(),
             early: Early::default(),
+            snapshots: BTreeMap::new(),
+            takers: BTreeSet::new(),
             streams: BTreeMap::new(),
             fading: BTreeMap::new(),
             timers: BTreeSet::new(),
@@ -178,12 +186,17 @@ impl Directory {
             Message::Report { recovery, view, series, batch, last, entries } => {
                 self.handle_report(now, from, recovery, (view, series, batch, last), entries);
             }
-            Message::Credit { series, batches } => self.advance_stream(from, series, batches),
+            Message::Credit { series, batches } => self.advance_stream(now, from, series, batches),
             Message::Collected { view, at, series, batch, last, missing, entries } => {
                 self.handle_collected(now, from, (series, batch), (view, at, last), &missing, entries);
             }
-            Message::Await { view } => self.handle_await(from, view),
+            Message::Await { view } => self.handle_await(now, from, view),
             Message::Awaited { view, known } => self.handle_awaited(now, from, view, known),
+            Message::Take { view } => self.handle_take(now, from, view),
+            Message::Handed { view, series, batch, last, fading, entries } => {
+                self.handle_handed(now, from, (series, batch), (view, last), &fading, entries);
+            }
+            Message::Unheld { view } => self.handle_unheld(now, from, view),
             Message::Evict { grain, activation } => {
                 self.effects.push_back(Effect::Evict { grain, activation });
             }
@@ -241,6 +254,7 @@ impl Directory {
                 Timer::Op(id) => self.op_due(now, id),
                 Timer::Recovery(id) => self.recovery_due(now, id),
                 Timer::Collection(view) => self.collection_due(now, view),
+                Timer::Snapshots(view) => self.snapshots_due(view),
                 Timer::Fading => self.fading_due(now),
             }
         }
@@ -267,7 +281,7 @@ impl Directory {
 
     /// Whether `silo` may host activations by the installed view: Active, or leaving and not yet Dead.
     pub(crate) fn is_host(&self, silo: &SiloAddress) -> bool {
-        self.silos.get(silo).copied().is_some_and(hosts)
+        self.silos.is_host(silo)
     }
 
     /// Whether this silo answers for `grain` right now: owned by the installed view, not locked, and not
@@ -326,11 +340,6 @@ impl Directory {
     pub const fn is_closed(&self) -> bool {
         self.closed
     }
-}
-
-/// Whether a silo of this status may host activations, so that a recovery must ask it.
-pub(crate) const fn hosts(status: SiloStatus) -> bool {
-    matches!(status, SiloStatus::Active | SiloStatus::ShuttingDown | SiloStatus::Stopping)
 }
 
 /// The command's outcome that an answer stands for; none for "try again".

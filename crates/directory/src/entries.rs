@@ -105,6 +105,20 @@ impl Entries {
         }
     }
 
+    /// Takes out what lies where `lost` says.
+    pub(crate) fn take(&mut self, lost: impl Fn(u64) -> bool) -> Vec<(GrainId, Registration)> {
+        let mut taken = Vec::new();
+        let silos = &self.silos;
+        self.map.retain(|grain, slot| {
+            let goes = lost(grain.stable_hash());
+            if let Some(silo) = silos.get(slot.silo as usize).copied().flatten().filter(|_| goes) {
+                taken.push((grain.clone(), Registration { silo, activation: slot.activation }));
+            }
+            !goes
+        });
+        taken
+    }
+
     /// Whether any entry may belong to a silo that `keep_silo` refuses.
     pub(crate) fn names_silo_not(&self, keep_silo: impl Fn(&SiloAddress) -> bool) -> bool {
         self.silos.iter().flatten().any(|silo| !keep_silo(silo))

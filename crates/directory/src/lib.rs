@@ -6,11 +6,14 @@ mod collecting;
 mod directory;
 mod entries;
 mod fading;
+mod handover;
 mod message;
 mod pending;
 mod ranges;
 mod recovery;
+mod silos;
 mod streams;
+mod views;
 
 pub use api::{Config, Effect, FailReason, Outcome, Registration, ReportId, Token};
 pub use directory::Directory;

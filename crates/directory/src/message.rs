@@ -126,6 +126,42 @@ pub enum Message {
         #[serde(rename = "k")]
         known: bool,
     },
+    /// A new owner asks the one before it, which lives, for what it had.
+    #[serde(rename = "h")]
+    Take {
+        /// The view that gave the sender the ranges.
+        #[serde(rename = "v")]
+        view: u64,
+    },
+    /// One batch of the answer to `Take`: every registration as the range was sealed.
+    #[serde(rename = "o")]
+    Handed {
+        /// The view that gave the receiver the ranges.
+        #[serde(rename = "v")]
+        view: u64,
+        /// The sender's number for this list: batches of different lists do not mix.
+        #[serde(rename = "s")]
+        series: u64,
+        /// The batch's place in the list, from 0.
+        #[serde(rename = "b")]
+        batch: u32,
+        /// Whether this is the list's last batch.
+        #[serde(rename = "l")]
+        last: bool,
+        /// Silos in the list that are Dead and may run turns, and for how many milliseconds from now.
+        #[serde(rename = "f")]
+        fading: Vec<(SiloAddress, u64)>,
+        /// The registrations.
+        #[serde(rename = "e")]
+        entries: Vec<(GrainId, Registration)>,
+    },
+    /// The answer to `Take` of one that cannot say: the new owner has to ask the hosts.
+    #[serde(rename = "n")]
+    Unheld {
+        /// The view of the question.
+        #[serde(rename = "v")]
+        view: u64,
+    },
     /// The receiver's activation lost its grain to another one.
     #[serde(rename = "x")]
     Evict {

@@ -18,6 +18,8 @@ pub(crate) enum Timer {
     Recovery(u64),
     /// What the view of this version lost is not collected yet: ask who has not told.
     Collection(u64),
+    /// Whoever gained something by the view of this version has taken it, or does not come any more.
+    Snapshots(u64),
     /// A silo that is Dead cannot run turns any more.
     Fading,
 }

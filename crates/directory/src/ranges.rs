@@ -39,6 +39,11 @@ impl RangeSet {
         self.intervals.iter().map(|(lo, hi)| RingRange { after: lo.wrapping_sub(1), through: *hi }).collect()
     }
 
+    /// One interval, both ends in it.
+    pub(crate) fn piece(interval: (u64, u64)) -> Self {
+        Self { intervals: vec![interval] }
+    }
+
     /// The set cut at the points of `ring`, in order, each piece with its owner there.
     pub(crate) fn split(&self, ring: &Ring) -> Vec<((u64, u64), SiloAddress)> {
         let mut pieces = Vec::with_capacity(self.intervals.len());

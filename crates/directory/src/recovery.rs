@@ -3,12 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use emmer_core::{GrainId, Instant, SiloAddress, SiloStatus};
+use emmer_core::{GrainId, Instant, SiloAddress};
 
 use crate::answering::Question;
-use crate::api::{Effect, FailReason, Registration};
-use crate::collecting::Early;
-use crate::directory::{Directory, hosts};
+use crate::api::{Effect, Registration};
+use crate::directory::Directory;
 use crate::message::Message;
 use crate::pending::Timer;
 use crate::ranges::RangeSet;
@@ -23,9 +22,11 @@ pub(crate) struct Recovery {
     pub(crate) ranges: RangeSet,
     /// Who has not told everything yet, and how far each has come.
     waiting: BTreeMap<SiloAddress, Progress>,
-    /// Who tells in the name of all, and how far that has come. None: every silo is asked.
-    collector: Option<(SiloAddress, Progress)>,
-    /// Whether the collector was asked what it does, and has not said.
+    /// Who tells.
+    source: Source,
+    /// How far the one that tells in the name of all has come.
+    progress: Progress,
+    /// Whether that one was asked what it does, and has not said.
     doubted: bool,
     /// The newest view at which anybody answered: only with it installed is it known which of the ranges were
     /// this silo's in the answerer's eyes.
@@ -35,115 +36,39 @@ pub(crate) struct Recovery {
     due: Instant,
 }
 
+/// From whom a recovery learns what is registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Every host is asked.
+    Hosts,
+    /// The hosts have told this silo.
+    Collector(SiloAddress),
+    /// The owner in the view before knows.
+    Former(SiloAddress),
+}
+
 impl Directory {
-    /// Installs the view `version` with these silos. A version that is not newer is ignored. Views may be
-    /// skipped.
-    ///
-    /// `fading` names the silos that are Dead in this view and may still run turns, and until when by this
-    /// silo's clock. Nobody is granted one of their grains before (invariant I8).
-    pub fn handle_view(
-        &mut self,
-        now: Instant,
-        version: u64,
-        silos: &[(SiloAddress, SiloStatus)],
-        fading: &[(SiloAddress, Instant)],
-    ) {
-        if self.closed || version <= self.version {
-            return;
-        }
-        let contiguous = version == self.version + 1;
-        let was_member = self.silos.contains_key(&self.me);
-        self.version = version;
-        let old_silos = std::mem::replace(&mut self.silos, silos.iter().copied().collect());
-        let gone = match self.silos.get(&self.me) {
-            Some(status) => *status == SiloStatus::Dead,
-            None => was_member,
-        };
-        if gone {
-            self.close();
-            return;
-        }
-        let died = if contiguous { self.lost_to_death(&old_silos) } else { Vec::new() };
-        self.change_ring(&old_silos);
-        self.note_fading(now, fading);
-        let before = std::mem::replace(&mut self.owned, RangeSet::owned(&self.ring, self.me));
-        let mut gained = self.owned.subtract(&before);
-        if contiguous {
-            self.keep_recoveries(now);
-        } else {
-            // Between the views somebody else may have owned what is locked here: answers so far are void.
-            gained = gained.union(&self.drop_recoveries().intersect(&self.owned));
-        }
-        let lost = !before.subtract(&self.owned).is_empty();
-        let kept = (lost || !gained.is_empty()).then(|| self.owned.subtract(&gained));
-        self.keep_entries(kept.as_ref());
-        self.keep_collections();
-        self.keep_streams();
-        let loss = self.loss(&died);
-        if let Some(loss) = &loss {
-            self.start_recovery(now, gained.intersect(&loss.ranges), Some(loss.collector));
-            gained = gained.subtract(&loss.ranges);
-        }
-        self.start_recovery(now, gained, None);
-        if let Some(loss) = loss {
-            self.collect(now, loss);
-        }
-        self.follow_view(now);
-        self.answer_deferred(now);
-        self.take_early(now);
-        self.finish_collections(now);
-        self.finish_recoveries(now);
-    }
-
-    /// The ring follows the silos that became Active, or are not any more.
-    fn change_ring(&mut self, before: &BTreeMap<SiloAddress, SiloStatus>) {
-        let new = |old: &BTreeMap<_, _>, now: &BTreeMap<SiloAddress, SiloStatus>| -> Vec<SiloAddress> {
-            let active = now.iter().filter(|(_, status)| **status == SiloStatus::Active);
-            active.map(|(silo, _)| *silo).filter(|silo| old.get(silo) != Some(&SiloStatus::Active)).collect()
-        };
-        self.ring.change(&new(&self.silos, before), &new(before, &self.silos));
-    }
-
-    fn close(&mut self) {
-        self.closed = true;
-        self.owned = RangeSet::default();
-        self.entries.clear();
-        self.drop_recoveries();
-        self.collections.clear();
-        self.early = Early::default();
-        self.streams.clear();
-        self.answering.clear();
-        self.deferred.clear();
-        self.fading.clear();
-        self.timers.clear();
-        self.fail_all(FailReason::Closed);
-    }
-
     /// The next view in sequence: recoveries go on for what is still owned. Who died without an answer is not
     /// asked any more, but has to have faded. Silos that became hosts since need not be asked (crate page,
     /// lemma 3).
-    fn keep_recoveries(&mut self, now: Instant) {
+    pub(crate) fn keep_recoveries(&mut self, now: Instant, ended: &[SiloAddress]) {
         let silos = &self.silos;
         let owned = &self.owned;
         let fading = &self.fading;
         let timers = &mut self.timers;
         self.recoveries.retain(|id, recovery| {
             recovery.ranges = recovery.ranges.intersect(owned);
-            recovery.waiting.retain(|silo, _| {
-                let waits = silos.get(silo).copied().is_some_and(hosts);
-                if let Some(until) = fading.get(silo).filter(|_| !waits) {
-                    recovery.not_before = recovery.not_before.max(*until);
-                }
-                waits
-            });
+            for silo in ended.iter().filter(|silo| recovery.waiting.remove(silo).is_some()) {
+                let faded = fading.get(silo).copied().unwrap_or_default();
+                recovery.not_before = recovery.not_before.max(faded);
+            }
             let keep = !recovery.ranges.is_empty();
             if !keep {
                 timers.remove(&(recovery.due, Timer::Recovery(*id)));
             }
             keep
         });
-        let collects = |silo: &SiloAddress| silos.get(silo) == Some(&SiloStatus::Active);
-        let left = |r: &Recovery| r.collector.is_some_and(|(silo, _)| !collects(&silo));
+        let left = |r: &Recovery| matches!(r.source, Source::Collector(silo) if !silos.is_active(&silo));
         let orphans: Vec<_> = self.recoveries.iter().filter(|(_, r)| left(r)).map(|(id, _)| *id).collect();
         for id in orphans {
             self.ask_everybody(now, id);
@@ -153,14 +78,44 @@ impl Directory {
     /// Nobody collects for this recovery (any more): this silo asks the hosts by itself.
     fn ask_everybody(&mut self, now: Instant, id: u64) {
         if let Some(recovery) = self.recoveries.get_mut(&id) {
-            recovery.collector = None;
+            recovery.source = Source::Hosts;
             self.put_off(now, id);
             self.ask(now, id);
         }
     }
 
+    /// Ends recoveries whose former owner is gone before it has handed all over; returns their ranges.
+    pub(crate) fn drop_orphans(&mut self) -> RangeSet {
+        let (silos, timers) = (&self.silos, &mut self.timers);
+        let mut orphans = RangeSet::default();
+        self.recoveries.retain(|id, recovery| {
+            let Source::Former(owner) = recovery.source else { return true };
+            let lives = silos.is_host(&owner);
+            if !lives {
+                timers.remove(&(recovery.due, Timer::Recovery(*id)));
+                orphans = orphans.union(&recovery.ranges);
+            }
+            lives
+        });
+        orphans
+    }
+
+    /// The former owner cannot or does not hand over: what it had is recovered from all hosts, from now on.
+    fn begin_anew(&mut self, now: Instant, id: u64) {
+        let Some(recovery) = self.recoveries.remove(&id) else { return };
+        self.timers.remove(&(recovery.due, Timer::Recovery(id)));
+        let kept = self.owned.subtract(&recovery.ranges);
+        self.keep_entries(Some(&kept));
+        self.start_recovery(now, recovery.ranges, Source::Hosts);
+    }
+
+    /// What is being recovered.
+    pub(crate) fn locked(&self) -> RangeSet {
+        self.recoveries.values().fold(RangeSet::default(), |all, recovery| all.union(&recovery.ranges))
+    }
+
     /// Ends every recovery; returns what was locked.
-    fn drop_recoveries(&mut self) -> RangeSet {
+    pub(crate) fn drop_recoveries(&mut self) -> RangeSet {
         let me = self.me;
         let recoveries = &self.recoveries;
         self.answering.retain(|_, q| q.to != me || !recoveries.contains_key(&q.recovery));
@@ -172,27 +127,38 @@ impl Directory {
         locked
     }
 
-    /// Locks `ranges` until it is known who is registered there: from the `collector`, if there is one.
-    fn start_recovery(&mut self, now: Instant, ranges: RangeSet, collector: Option<SiloAddress>) {
+    /// Locks `ranges` until it is known from `source` who is registered there.
+    pub(crate) fn start_recovery(&mut self, now: Instant, ranges: RangeSet, source: Source) {
         if ranges.is_empty() {
             return;
         }
         let id = self.next_number();
-        let waiting: BTreeMap<_, _> = self
-            .silos
-            .iter()
-            .filter(|(_, status)| hosts(**status))
-            .map(|(silo, _)| (*silo, Progress::default()))
-            .collect();
+        let told_by: Vec<_> = match source {
+            Source::Hosts | Source::Collector(_) => self.silos.hosts().collect(),
+            Source::Former(owner) => vec![owner],
+        };
+        let waiting = told_by.into_iter().map(|silo| (silo, Progress::default())).collect();
         let due = now + self.config.resend_interval;
         self.timers.insert((due, Timer::Recovery(id)));
-        let (view, not_before) = (self.version, self.all_faded(now));
-        let collector = collector.map(|silo| (silo, Progress::default()));
-        let recovery =
-            Recovery { view, ranges, waiting, collector, doubted: false, answered_at: view, not_before, due };
+        let view = self.version;
+        // A living owner knows whoever fades.
+        let not_before = if matches!(source, Source::Former(_)) { now } else { self.all_faded(now) };
+        let recovery = Recovery {
+            view,
+            ranges,
+            waiting,
+            source,
+            progress: Progress::default(),
+            doubted: false,
+            answered_at: view,
+            not_before,
+            due,
+        };
         self.recoveries.insert(id, recovery);
-        if collector.is_none() {
-            self.ask(now, id);
+        match source {
+            Source::Hosts => self.ask(now, id),
+            Source::Collector(_) => {}
+            Source::Former(owner) => self.send(owner, Message::Take { view }),
         }
     }
 
@@ -215,23 +181,71 @@ impl Directory {
     pub(crate) fn recovery_due(&mut self, now: Instant, id: u64) {
         self.put_off(now, id);
         let Some(recovery) = self.recoveries.get_mut(&id) else { return };
-        match recovery.collector {
-            Some((collector, _)) if collector != self.me && !recovery.doubted => {
-                recovery.doubted = true;
-                let view = recovery.view;
-                self.send(collector, Message::Await { view });
-            }
-            Some((collector, _)) if collector == self.me && self.collections.contains_key(&recovery.view) => {
-            }
-            Some(_) => self.ask_everybody(now, id),
-            None => self.ask(now, id),
+        let (view, source, again) = (recovery.view, recovery.source, !recovery.doubted);
+        recovery.doubted = true;
+        match source {
+            Source::Hosts => self.ask(now, id),
+            Source::Collector(to) if to == self.me && self.collections.contains_key(&view) => {}
+            Source::Collector(to) if to != self.me && again => self.send(to, Message::Await { view }),
+            Source::Collector(_) => self.ask_everybody(now, id),
+            Source::Former(to) if again => self.send(to, Message::Take { view }),
+            Source::Former(_) => self.begin_anew(now, id),
         }
     }
 
     /// This silo's recovery of what `view` lost, if `collector` tells it what was there.
     fn collected_by(&self, collector: SiloAddress, view: u64) -> Option<u64> {
-        let is_it = |r: &Recovery| r.view == view && r.collector.is_some_and(|(silo, _)| silo == collector);
+        self.recovery_from(Source::Collector(collector), view)
+    }
+
+    fn recovery_from(&self, source: Source, view: u64) -> Option<u64> {
+        let is_it = |r: &Recovery| r.view == view && r.source == source;
         self.recoveries.iter().find(|(_, recovery)| is_it(recovery)).map(|(id, _)| *id)
+    }
+
+    /// The former owner has nothing (any more).
+    pub(crate) fn handle_unheld(&mut self, now: Instant, from: SiloAddress, view: u64) {
+        if let Some(id) = self.recovery_from(Source::Former(from), view) {
+            self.begin_anew(now, id);
+        }
+    }
+
+    /// One batch of what a living owner had as it gave the ranges away, and who of the dead in it fades how long.
+    pub(crate) fn handle_handed(
+        &mut self,
+        now: Instant,
+        from: SiloAddress,
+        (series, batch): (u64, u32),
+        (view, last): (u64, bool),
+        fading: &[(SiloAddress, u64)],
+        entries: Vec<(GrainId, Registration)>,
+    ) {
+        let id = self.recovery_from(Source::Former(from), view);
+        let Some((id, recovery)) = id.and_then(|id| Some((id, self.recoveries.get_mut(&id)?))) else {
+            self.send(from, Message::Credit { series, batches: u32::MAX });
+            return;
+        };
+        if !recovery.progress.takes(series, batch) {
+            return;
+        }
+        recovery.doubted = false;
+        if last {
+            recovery.waiting.clear();
+        }
+        self.send(from, Message::Credit { series, batches: batch + 1 });
+        self.note_told_fading(now, fading);
+        self.take_entries(id, entries);
+        self.put_off(now, id);
+        self.finish_recoveries(now);
+    }
+
+    /// Enters what others say of third silos. Who is Dead has an entry for as long as it fades.
+    fn take_entries(&mut self, id: u64, entries: Vec<(GrainId, Registration)>) {
+        for (grain, held) in entries {
+            if self.is_host(&held.silo) || self.fading.contains_key(&held.silo) {
+                self.recovered(id, &grain, held);
+            }
+        }
     }
 
     /// What the collector says when it has nothing to pass on.
@@ -260,9 +274,7 @@ impl Directory {
             self.send(from, Message::Credit { series, batches: u32::MAX });
             return;
         };
-        if let Some((_, progress)) = &mut recovery.collector
-            && progress.takes(series, batch)
-        {
+        if recovery.progress.takes(series, batch) {
             self.send(from, Message::Credit { series, batches: batch + 1 });
             self.take_collected(now, from, (view, at, last), missing, entries);
         }
@@ -284,12 +296,7 @@ impl Directory {
         if last {
             recovery.waiting.retain(|silo, _| missing.contains(silo));
         }
-        for (grain, held) in entries {
-            // Who told and died since has an entry as long as it fades.
-            if self.is_host(&held.silo) || self.fading.contains_key(&held.silo) {
-                self.recovered(id, &grain, held);
-            }
-        }
+        self.take_entries(id, entries);
         self.put_off(now, id);
         self.finish_recoveries(now);
     }

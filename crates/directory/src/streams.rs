@@ -1,6 +1,6 @@
 //! Long lists of registrations in batches, few of them in flight: the receiver gives credit as it takes them.
 
-use emmer_core::{GrainId, SiloAddress, SiloStatus};
+use emmer_core::{GrainId, Instant, SiloAddress};
 
 use crate::api::Registration;
 use crate::directory::Directory;
@@ -27,6 +27,8 @@ pub(crate) enum Body {
     Report { recovery: u64, view: u64, entries: Vec<(GrainId, u64)> },
     /// What a collector was told for a new owner: over when it has arrived.
     Collected { view: u64, at: u64, missing: Vec<SiloAddress>, entries: Vec<(GrainId, Registration)> },
+    /// What a living owner had for the next one, and who of the silos in it fades: over when it has arrived.
+    Handed { view: u64, fading: Vec<(SiloAddress, Instant)>, entries: Vec<(GrainId, Registration)> },
 }
 
 /// How far a list has come at its receiver.
@@ -59,16 +61,23 @@ impl Progress {
     }
 }
 
+impl Stream {
+    /// Whether this is a hand-over.
+    pub(crate) const fn hands_over(&self) -> bool {
+        matches!(self.body, Body::Handed { .. })
+    }
+}
+
 impl Body {
     fn batches(&self, size: usize) -> u32 {
         let len = match self {
             Self::Report { entries, .. } => entries.len(),
-            Self::Collected { entries, .. } => entries.len(),
+            Self::Collected { entries, .. } | Self::Handed { entries, .. } => entries.len(),
         };
         u32::try_from(len.div_ceil(size).max(1)).unwrap_or(u32::MAX)
     }
 
-    fn message(&self, series: u64, batch: u32, size: usize) -> Message {
+    fn message(&self, now: Instant, series: u64, batch: u32, size: usize) -> Message {
         let last = batch + 1 == self.batches(size);
         match self {
             Self::Report { recovery, view, entries } => Message::Report {
@@ -88,6 +97,14 @@ impl Body {
                 missing: if last { missing.clone() } else { Vec::new() },
                 entries: entries.chunks(size).nth(batch as usize).unwrap_or_default().to_vec(),
             },
+            Self::Handed { view, fading, entries } => Message::Handed {
+                view: *view,
+                series,
+                batch,
+                last,
+                fading: fading.iter().map(|(silo, until)| (*silo, millis_until(now, *until))).collect(),
+                entries: entries.chunks(size).nth(batch as usize).unwrap_or_default().to_vec(),
+            },
         }
     }
 
@@ -97,36 +114,42 @@ impl Body {
             (Self::Report { recovery: a, view: x, .. }, Self::Report { recovery: b, view: y, .. }) => {
                 a == b && (*a != Message::UNASKED || x == y)
             }
-            (Self::Collected { view: x, .. }, Self::Collected { view: y, .. }) => x == y,
+            (Self::Collected { view: x, .. }, Self::Collected { view: y, .. })
+            | (Self::Handed { view: x, .. }, Self::Handed { view: y, .. }) => x == y,
             _ => false,
         }
     }
 }
 
+/// Rounded up.
+fn millis_until(now: Instant, until: Instant) -> u64 {
+    u64::try_from(until.saturating_since(now).as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
 impl Directory {
     /// Begins to send a list. An earlier one for the same purpose ends.
-    pub(crate) fn open_stream(&mut self, to: SiloAddress, body: Body) {
+    pub(crate) fn open_stream(&mut self, now: Instant, to: SiloAddress, body: Body) {
         self.streams.retain(|_, stream| stream.to != to || !stream.body.is_for_the_same(&body));
         if self.streams.len() >= STREAMS_MAX {
             self.streams.pop_first();
         }
         let series = self.next_number();
         self.streams.insert(series, Stream { to, body, sent: 0 });
-        self.advance_stream(to, series, 0);
+        self.advance_stream(now, to, series, 0);
     }
 
     /// The receiver has the first `taken` batches: more may follow.
-    pub(crate) fn advance_stream(&mut self, to: SiloAddress, series: u64, taken: u32) {
+    pub(crate) fn advance_stream(&mut self, now: Instant, to: SiloAddress, series: u64, taken: u32) {
         let Some(stream) = self.streams.get_mut(&series).filter(|stream| stream.to == to) else { return };
         let size = self.config.report_batch_max.max(1);
         let batches = stream.body.batches(size);
         let until = batches.min(taken.saturating_add(WINDOW));
         let messages: Vec<_> =
-            (stream.sent..until).map(|batch| stream.body.message(series, batch, size)).collect();
+            (stream.sent..until).map(|batch| stream.body.message(now, series, batch, size)).collect();
         stream.sent = stream.sent.max(until);
         let over = match stream.body {
             Body::Report { .. } => stream.sent == batches,
-            Body::Collected { .. } => taken >= batches,
+            Body::Collected { .. } | Body::Handed { .. } => taken >= batches,
         };
         if over {
             self.streams.remove(&series);
@@ -136,20 +159,22 @@ impl Directory {
         }
     }
 
-    /// Sends what was collected for `to` once more, if it is still here.
-    pub(crate) fn repeat_collected(&mut self, to: SiloAddress, view: u64) -> bool {
-        let is_it = |stream: &Stream| {
-            stream.to == to && matches!(stream.body, Body::Collected { view: v, .. } if v == view)
+    /// Sends once more what was collected for `to`, or what is handed to it, if it is still here.
+    pub(crate) fn repeat(&mut self, now: Instant, to: SiloAddress, view: u64, handed: bool) -> bool {
+        let is_it = |stream: &Stream| match stream.body {
+            Body::Report { .. } => false,
+            Body::Collected { view: v, .. } => !handed && v == view && stream.to == to,
+            Body::Handed { view: v, .. } => handed && v == view && stream.to == to,
         };
         let found = self.streams.iter().find(|(_, stream)| is_it(stream)).map(|(series, _)| *series);
         let Some(stream) = found.and_then(|series| self.streams.remove(&series)) else { return false };
-        self.open_stream(to, stream.body);
+        self.open_stream(now, to, stream.body);
         true
     }
 
     /// A view was installed: who cannot own anything any more needs nothing.
     pub(crate) fn keep_streams(&mut self) {
         let silos = &self.silos;
-        self.streams.retain(|_, stream| silos.get(&stream.to) == Some(&SiloStatus::Active));
+        self.streams.retain(|_, stream| silos.is_active(&stream.to));
     }
 }

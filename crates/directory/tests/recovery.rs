@@ -88,6 +88,12 @@ fn a_skipped_view_voids_answers_but_not_what_was_unlocked() {
     bench.view(4, &[(1, Active), (2, Dead), (3, ShuttingDown)]);
     let first = questions(&bench.report_all(&[]))[0];
     assert_eq!(first.0, silo(3));
+    let stale = (0..).map(|nth| bench.grain_of(1, nth)).find(|grain| bench.dir.is_locked(grain)).unwrap();
+    let half = vec![(stale.clone(), 8)];
+    bench.from(
+        3,
+        Message::Report { recovery: first.1, view: 4, series: 1, batch: 0, last: false, entries: half },
+    );
     bench.view(7, &[(1, Active), (3, ShuttingDown)]);
     let again = questions(&bench.report_all(&[]))[0];
     assert_ne!(first.1, again.1);
@@ -96,6 +102,7 @@ fn a_skipped_view_voids_answers_but_not_what_was_unlocked() {
     assert_eq!(bench.lookup(2, &kept), Some(Outcome::Found(Some(at(1, 1)))));
     bench.from(3, report(again.1, 7, &[]));
     assert!(!bench.dir.is_recovering());
+    assert_eq!(bench.lookup(3, &stale), Some(Outcome::Found(None)), "it was not said again");
 }
 
 #[test]

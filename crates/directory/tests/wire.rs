@@ -24,6 +24,10 @@ fn messages() -> Vec<Message> {
     messages.push(Message::Report { recovery: 1, view: 2, series: 3, batch: 4, last: true, entries });
     let (missing, entries) = (vec![silo], vec![(grain.clone(), held)]);
     messages.push(Message::Collected { view: 2, at: 3, series: 4, batch: 0, last: true, missing, entries });
+    let (fading, entries) = (vec![(silo, 250)], vec![(grain.clone(), held)]);
+    messages.push(Message::Handed { view: 2, series: 4, batch: 0, last: true, fading, entries });
+    messages.push(Message::Take { view: 2 });
+    messages.push(Message::Unheld { view: 2 });
     messages.push(Message::Credit { series: 4, batches: 1 });
     messages.push(Message::Await { view: 2 });
     messages.push(Message::Awaited { view: 2, known: true });

@@ -45,6 +45,12 @@ impl Bench {
         let mut bench = Self::alone();
         bench.view(2, &[(1, Active), (2, Active)]);
         assert!(bench.effects().is_empty(), "nothing was gained");
+        let handed = bench.from(2, Message::Take { view: 2 });
+        let [Effect::Send { message: Message::Handed { series, last: true, .. }, .. }] = handed[..] else {
+            panic!("{handed:?}")
+        };
+        bench.from(2, Message::Credit { series, batches: 1 });
+        assert_eq!(bench.dir.poll_timeout(), None);
         bench
     }
 

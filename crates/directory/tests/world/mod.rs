@@ -40,6 +40,8 @@ pub(crate) enum Tamper {
     SlowShells,
     /// What was collected arrives empty.
     EmptyCollections,
+    /// What a living owner hands over arrives empty.
+    EmptyHandovers,
     /// Registrations of silos that are Dead and still run turns are dropped at once.
     NoFadingEntries,
     /// Recoveries do not wait for silos that are Dead and still run turns.
@@ -71,6 +73,9 @@ pub(crate) struct Stats {
     pub(crate) credits: usize,
     pub(crate) awaits: usize,
     pub(crate) unknown: usize,
+    /// Batches handed over by living owners, and refusals of those that had nothing.
+    pub(crate) handed: usize,
+    pub(crate) unheld: usize,
     /// Activations confirmed to silos that were Dead and could still run turns.
     pub(crate) by_zombies: usize,
     /// Activations confirmed of grains that a silo ran while it was Dead.
@@ -87,6 +92,8 @@ impl Stats {
             Message::Credit { .. } => self.credits += 1,
             Message::Await { .. } => self.awaits += 1,
             Message::Awaited { known: false, .. } => self.unknown += 1,
+            Message::Handed { .. } => self.handed += 1,
+            Message::Unheld { .. } => self.unheld += 1,
             _ => {}
         }
     }
@@ -104,6 +111,8 @@ impl Stats {
         self.credits += other.credits;
         self.awaits += other.awaits;
         self.unknown += other.unknown;
+        self.handed += other.handed;
+        self.unheld += other.unheld;
         self.by_zombies += other.by_zombies;
         self.after_zombies += other.after_zombies;
     }
@@ -299,7 +308,8 @@ impl World {
         }
         match (&mut message, self.options.tamper) {
             (Message::Report { entries, .. }, Tamper::EmptyReports) => entries.clear(),
-            (Message::Collected { entries, .. }, Tamper::EmptyCollections) => entries.clear(),
+            (Message::Collected { entries, .. }, Tamper::EmptyCollections)
+            | (Message::Handed { entries, .. }, Tamper::EmptyHandovers) => entries.clear(),
             _ => {}
         }
         let slow = if self.rng.chance(0.05) { 300_000 } else { 15_000 };
