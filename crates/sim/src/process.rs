@@ -28,6 +28,10 @@ pub struct Stream {
     pub last_arrival: VirtualTime,
     /// Until when a lost segment holds everything behind it back.
     pub held_until: VirtualTime,
+    /// The number of the last packet sent over it, in worlds with grains.
+    pub sent: u64,
+    /// The number of the latest packet that came out of it: an earlier one that comes later is lost with its connection.
+    pub delivered: u64,
 }
 
 /// One incarnation of a silo, running or gone.

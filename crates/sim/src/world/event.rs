@@ -39,9 +39,9 @@ pub(super) enum Event {
     /// The process's deadline.
     Timer { process: u32 },
     /// A packet is handed to the network (again, after `tries` retransmissions).
-    Transmit { from: u32, to: u32, tries: u8, packet: Packet },
+    Transmit { from: u32, to: u32, tries: u8, number: u64, packet: Packet },
     /// A packet arrives.
-    Deliver { from: u32, to: u32, packet: Packet },
+    Deliver { from: u32, to: u32, number: u64, packet: Packet },
     /// Something happens to the grains of the process.
     Grain { process: u32, event: GrainEvent },
     /// The process ends its connection with `peer`, which it knows to be Dead, with a goodbye.
@@ -75,8 +75,10 @@ impl World {
             Event::StepEnds(step) => self.end(step),
             Event::Calm => self.calm(),
             Event::Timer { process } => self.timer(process),
-            Event::Transmit { from, to, tries, packet } => self.transmit(from, to, tries, packet),
-            Event::Deliver { from, to, packet } => self.deliver(from, to, packet),
+            Event::Transmit { from, to, tries, number, packet } => {
+                self.transmit(from, to, tries, number, packet);
+            }
+            Event::Deliver { from, to, number, packet } => self.deliver(from, to, number, packet),
             Event::Grain { process, event } => self.grain_event(process, event),
             Event::Part { process, peer } => self.part(process, peer),
             Event::Request { author, op, request, late } => self.request(author, op, &request, late),
@@ -140,7 +142,7 @@ impl World {
         }
     }
 
-    pub(super) fn transmit(&mut self, from: u32, to: u32, tries: u8, packet: Packet) {
+    pub(super) fn transmit(&mut self, from: u32, to: u32, tries: u8, number: u64, packet: Packet) {
         let now = self.now;
         let (sender, receiver) = (&self.processes[from as usize], &self.processes[to as usize]);
         if !sender.is_running() {
@@ -148,7 +150,7 @@ impl World {
         }
         let ready = sender.io_at(now);
         if ready > now {
-            self.queue.push(ready, Event::Transmit { from, to, tries, packet });
+            self.queue.push(ready, Event::Transmit { from, to, tries, number, packet });
             return;
         }
         let (from_host, to_host) = (sender.host, receiver.host);
@@ -156,7 +158,7 @@ impl World {
         if stream && tries == 0 {
             let held = sender.streams.get(&to).map_or(VirtualTime::ZERO, |stream| stream.held_until);
             if held > now {
-                self.queue.push(held, Event::Transmit { from, to, tries, packet });
+                self.queue.push(held, Event::Transmit { from, to, tries, number, packet });
                 return;
             }
         }
@@ -174,11 +176,11 @@ impl World {
                 if tries == 0 && matches!(packet, Packet::Membership(_)) && self.network.duplicates() {
                     self.sometimes.reach("a membership message that comes twice");
                     let (again, packet) = (at + delay, packet.clone());
-                    self.queue.push(again, Event::Deliver { from, to, packet });
+                    self.queue.push(again, Event::Deliver { from, to, number, packet });
                 }
-                self.queue.push(at, Event::Deliver { from, to, packet });
+                self.queue.push(at, Event::Deliver { from, to, number, packet });
             }
-            Verdict::Lost if stream => self.retransmit(from, to, tries, packet),
+            Verdict::Lost if stream => self.retransmit(from, to, tries, number, packet),
             Verdict::Lost => self.measures.messages_lost += 1,
         }
     }
@@ -198,7 +200,7 @@ impl World {
         stream.last_arrival
     }
 
-    fn retransmit(&mut self, from: u32, to: u32, tries: u8, packet: Packet) {
+    fn retransmit(&mut self, from: u32, to: u32, tries: u8, number: u64, packet: Packet) {
         if tries >= RETRANSMITS_MAX {
             self.measures.messages_lost += 1;
             self.processes[from as usize].renew_stream(to);
@@ -211,17 +213,25 @@ impl World {
         let at = self.now + RETRANSMIT_FIRST * (1 << tries);
         let stream = self.processes[from as usize].streams.entry(to).or_default();
         stream.held_until = stream.held_until.max(at);
-        self.queue.push(at, Event::Transmit { from, to, tries: tries + 1, packet });
+        self.queue.push(at, Event::Transmit { from, to, tries: tries + 1, number, packet });
     }
 
-    fn deliver(&mut self, from: u32, to: u32, packet: Packet) {
+    fn deliver(&mut self, from: u32, to: u32, number: u64, packet: Packet) {
         let Some(ready) = self.receptive_at(to) else {
             self.refuse_message(from, to);
             return;
         };
         if ready > self.now {
-            self.queue.push(ready, Event::Deliver { from, to, packet });
+            self.queue.push(ready, Event::Deliver { from, to, number, packet });
             return;
+        }
+        if number > 0 {
+            let stream = self.processes[from as usize].streams.entry(to).or_default();
+            if number < stream.delivered {
+                self.measures.messages_lost += 1;
+                return;
+            }
+            stream.delivered = number;
         }
         self.trace.event(self.now, 2, u64::from(to), u64::from(from));
         if self.trace.keeps_lines() {
