@@ -326,7 +326,8 @@ impl Membership {
         }
         let op = self.new_op();
         self.table.touch = Some((op, now.mono));
-        self.timers.set(Timer::TouchTimeout, now.mono + self.config.table_timeout);
+        // One that is not answered must not keep the next one waiting: the row would stand still for too long.
+        self.timers.set(Timer::TouchTimeout, now.mono + self.config.table_timeout.min(period));
         let request = TableRequest::Touch { silo: self.me.address, at: now.wall };
         self.effects.push_back(Effect::Table { op, request });
     }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use std::time::Duration;
 
 use emmer_core::limits::MEMBERSHIP_ROWS_PER_COMMIT_MAX;
 use emmer_core::rng::SeededRng;
@@ -15,6 +16,9 @@ use emmer_membership::TableSnapshot;
 
 use crate::time::VirtualTime;
 use crate::trace::mix;
+
+/// For how long it is remembered that a row stood still.
+const STILL_KEPT: Duration = Duration::from_secs(10);
 
 /// Who asks for a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +84,8 @@ struct Row {
     alive_at: VirtualTime,
     /// The time before that, and the value it had.
     alive_before: Option<(VirtualTime, Timestamp)>,
+    /// The longest time for which it stood still lately, and when that ended.
+    stood_still: (VirtualTime, Duration),
 }
 
 impl Table {
@@ -102,6 +108,12 @@ impl Table {
     /// knows whose read is a little older than that.
     pub fn alive_before(&self, silo: &SiloAddress) -> Option<(VirtualTime, Timestamp)> {
         self.rows.get(silo).and_then(|row| row.alive_before)
+    }
+
+    /// The longest time for which the row of `silo` stood still before a touch within the last `within`.
+    pub fn stood_still(&self, silo: &SiloAddress, at: VirtualTime, within: Duration) -> Duration {
+        let row = self.rows.get(silo).filter(|row| at.since(row.stood_still.0) <= within);
+        row.map_or(Duration::ZERO, |row| row.stood_still.1)
     }
 
     /// Every row, by address.
@@ -241,7 +253,8 @@ impl Table {
         for change in lost.iter().rev().flat_map(|record| record.changes.iter().rev()) {
             match &change.before {
                 Some(entry) => {
-                    let row = Row { entry: entry.clone(), alive_at: at, alive_before: None };
+                    let stood_still = (at, Duration::ZERO);
+                    let row = Row { entry: entry.clone(), alive_at: at, alive_before: None, stood_still };
                     self.rows.insert(change.address, row);
                 }
                 None => drop(self.rows.remove(&change.address)),
@@ -263,7 +276,8 @@ impl Table {
         self.content = self.content.wrapping_add(row_hash(new));
         match self.rows.entry(new.address) {
             Entry::Vacant(slot) => {
-                slot.insert(Row { entry: new.clone(), alive_at: at, alive_before: None });
+                let stood_still = (at, Duration::ZERO);
+                slot.insert(Row { entry: new.clone(), alive_at: at, alive_before: None, stood_still });
                 None
             }
             Entry::Occupied(mut slot) => {
@@ -280,6 +294,10 @@ impl Table {
     pub fn touch(&mut self, at: VirtualTime, silo: &SiloAddress, time: Timestamp) -> bool {
         self.rows.get_mut(silo).is_some_and(|row| {
             if row.entry.i_am_alive_time != time {
+                let gap = at.since(row.alive_at);
+                if gap >= row.stood_still.1 || at.since(row.stood_still.0) > STILL_KEPT {
+                    row.stood_still = (at, gap);
+                }
                 row.alive_before = Some((row.alive_at, row.entry.i_am_alive_time));
                 row.alive_at = at;
                 row.entry.i_am_alive_time = time;

@@ -4,7 +4,7 @@ use emmer_sim::sometimes::{MUST, Sometimes};
 use emmer_sim::{Swarm, run};
 
 /// How many seeds must do.
-const SEEDS: u64 = 500;
+const SEEDS: u64 = 1_200;
 
 #[test]
 fn the_bounded_swarm_reaches_every_rare_situation() {

@@ -10,7 +10,7 @@
 
 use emmer_core::SiloStatus;
 
-use crate::invariants::{Facts, Violation};
+use crate::invariants::{Facts, READ_AGE, Violation};
 use crate::table::Record;
 
 /// Clocks drift, and a joiner may count fewer Active silos than the table has: how much of a bound must have passed for it to
@@ -45,7 +45,8 @@ pub(super) fn check(facts: &Facts<'_>, record: &Record) -> Result<(), Violation>
             let alive = !facts.may_look_stale(&member.address, joiner, 0.5);
             let after = if member.is_running() { overlooked_after } else { refused_after };
             let overlooked =
-                facts.table.alive_at(&member.address).is_some_and(|at| facts.now.since(at) >= after);
+                facts.table.alive_at(&member.address).is_some_and(|at| facts.now.since(at) >= after)
+                    || facts.table.stood_still(&member.address, facts.now, READ_AGE) >= after;
             let met = joiner.heard.contains(number) || (!before && member.heard.contains(joiner_number));
             if is_active(row) && alive && !overlooked && !met {
                 let what = format!(

@@ -184,7 +184,8 @@ impl World {
             let Some(troubles) = self.host_troubles.get_mut(host as usize) else { continue };
             troubles.open = if begins { troubles.open + 1 } else { troubles.open.saturating_sub(1) };
             troubles.at = Some(self.now);
-            if let Some(number) = self.running_on(host) {
+            let disturbed = !matches!(fault, Fault::Cut { inside, .. } if !inside.contains(host));
+            if let Some(number) = self.running_on(host).filter(|_| disturbed) {
                 self.processes[number as usize].faulty_at = Some(self.now);
             }
         }
