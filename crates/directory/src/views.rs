@@ -68,7 +68,7 @@ impl Directory {
         self.keep_collections(&ended);
         self.keep_streams();
         let loss = self.loss(&left);
-        self.learn(now, gained, unknown, (loss.as_ref(), &left, old_ring.as_ref()));
+        self.learn(now, gained, &unknown, (loss.as_ref(), &left, old_ring.as_ref()));
         if let Some(loss) = loss {
             self.collect(now, loss);
         }
@@ -86,7 +86,7 @@ impl Directory {
         &mut self,
         now: Instant,
         gained: RangeSet,
-        unknown: RangeSet,
+        unknown: &RangeSet,
         (loss, left, old_ring): (Option<&Loss>, &[(SiloAddress, RangeSet)], Option<&Ring>),
     ) {
         let mut rest = gained;
@@ -109,7 +109,7 @@ impl Directory {
                 self.start_recovery(now, ranges, Source::Former(owner));
             }
         }
-        self.start_recovery(now, rest.union(&unknown), Source::Hosts);
+        self.start_recovery(now, rest.union(unknown), Source::Hosts);
     }
 
     /// The ring follows the silos that became Active, or are not any more.
