@@ -33,7 +33,7 @@ pub struct Swarm {
 ///
 /// * 1: membership alone.
 /// * 2: as 1, and then, from random numbers of their own: grains in half of the seeds, every tenth through bytes, and the faults
-///   of [`LATER_KINDS`].
+///   of `LATER_KINDS`.
 pub const VERSION: u32 = 2;
 
 impl Default for Swarm {
