@@ -162,6 +162,8 @@ fn wanted(root: &Path, options: &Options) -> Result<(Vec<Mutant>, Vec<String>), 
         }
     }
     mutants.retain(|mutant| !stale.iter().any(|why| why.starts_with(&format!("{}: ", mutant.name))));
+    // What matters most comes first: a run may be ended.
+    mutants.sort_by_key(|mutant| mutant.about != Some(About::Safety));
     if !options.smoke {
         let mut all = Vec::new();
         for folder in generate::FOLDERS {
@@ -206,7 +208,7 @@ fn compile_and_hunt(
         let mut swarm = Swarm::new(program, results)?;
         for (number, mutant) in &open {
             if !built.rejected.contains_key(number) && !options.build_only {
-                let finding = swarm.hunt(*number)?;
+                let finding = swarm.hunt(*number, mutant)?;
                 eprintln!("{}: {}", mutant.name, finding.text());
                 results.swarm(mutant, finding)?;
             }
@@ -270,7 +272,7 @@ impl Swarm {
     }
 
     /// Hunts one mutant. A seed that fails without it as well is left out from then on.
-    fn hunt(&mut self, number: u32) -> Result<Finding, String> {
+    fn hunt(&mut self, number: u32, mutant: &Mutant) -> Result<Finding, String> {
         loop {
             let known: Vec<String> = (self.baseline.violated.iter())
                 .map(|(invariant, count)| format!("{invariant}:{count}/{}", self.baseline.seeds))
@@ -278,6 +280,10 @@ impl Swarm {
             let mut arguments = vec![format!("cpu={}", self.cpu)];
             arguments.push(format!("skip={}", self.baseline.failing.join(",")));
             arguments.push(format!("known={}", known.join(",")));
+            if mutant.file.starts_with("crates/directory/") {
+                // Without grains the directory has nothing to do.
+                arguments.push("grains=yes".to_owned());
+            }
             let Hunt { found, seeds, cpu_ms } =
                 hunt::swarm(&self.program.path, number, self.cpu, &arguments)?;
             let Some(find) = found.into_iter().next() else {

@@ -67,8 +67,8 @@ fn base(seed: u64, salt: u64, hosts_max: u64) -> (SeededRng, Scenario) {
     scenario.clocks.drift_ppm_max = one_of(&mut rng, &[0, 1_000, 10_000]);
     if rng.chance(0.4) {
         // Where everybody probes everybody a silo's monitors never change.
-        scenario.config.num_probed_silos = 3;
-        scenario.config.num_probe_rings = 3;
+        scenario.config.num_probed_silos = 4;
+        scenario.config.num_probe_rings = 1;
     }
     scenario.clocks.offset_ms_max = one_of(&mut rng, &[0, 0, 3_000]);
     scenario.health_period = rng.chance(0.5).then_some(ms(1_000));
@@ -86,7 +86,7 @@ fn load(rng: &mut SeededRng, scenario: &mut Scenario, every: &[u64]) {
     // The directory counts on the order of one connection.
     scenario.network.transport = Transport::Stream;
     scenario.grains = Some(GrainLoad {
-        grains: one_of(rng, &[3, 10, 30]),
+        grains: one_of(rng, &[2, 5, 20]),
         call_every: ms(one_of(rng, every)),
         burst: one_of(rng, &[1, 3]),
         suspend_max: ms(one_of(rng, &[5, 1_000, 4_000])),
@@ -344,7 +344,7 @@ fn young(seed: u64) -> Scenario {
 /// Ranges of the directory that move all the time, over links that delay and lose, while grains are called and let go.
 fn grains(seed: u64) -> Scenario {
     let (mut rng, mut scenario) = base(seed, 9, 6);
-    load(&mut rng, &mut scenario, &[100, 300]);
+    load(&mut rng, &mut scenario, &[20, 60, 200]);
     let hosts = scenario.hosts;
     scenario.start_hosts = 1 + host(&mut rng, hosts);
     if rng.chance(0.3) {

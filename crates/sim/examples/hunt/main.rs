@@ -1,8 +1,9 @@
 //! Runs seeds until something is violated or the CPU time is spent: what `cargo xtask mutants` asks of each mutant.
 //!
-//! `hunt cpu=60` runs all classes of scenarios in turn: the swarm's, and those of `focus.rs`. `hunt class=cut seed=17` runs one seed,
-//! with `trace=yes` line by line. `hunt all=yes` goes on after a violation. `skip=small:17,large:3` leaves seeds out. A panic counts as a violation, and so does a seed that does not
-//! end. What was found is told as one JSON object per line.
+//! `hunt cpu=60` runs all classes of scenarios in turn: the swarm's, and those of `focus.rs`. `hunt class=cut seed=17` runs one
+//! seed, with `trace=yes` line by line. `all=yes` goes on after a violation, `skip=small:17,large:3` leaves seeds out, and
+//! `grains=yes` those without grains. A panic counts as a violation, and so does a seed that does not end. What was found is
+//! told as one JSON object per line.
 //!
 //! `known=J:70/6600` says that the unmutated sources violate J in 70 of 6,600 seeds: then one violation of J says nothing, and only
 //! so many that chance does not explain them count.
@@ -146,6 +147,8 @@ struct Wanted {
     seed: Option<u64>,
     all: bool,
     trace: bool,
+    /// Only scenarios with grains.
+    grains: bool,
     skip: BTreeSet<(String, u64)>,
     noise: Noise,
 }
@@ -158,6 +161,7 @@ fn wanted() -> Wanted {
             Some(("class", name)) => wanted.class = Some(name.to_owned()),
             Some(("seed", seed)) => wanted.seed = seed.parse().ok(),
             Some(("trace", yes)) => wanted.trace = yes == "yes",
+            Some(("grains", yes)) => wanted.grains = yes == "yes",
             Some(("all", yes)) => wanted.all = yes == "yes",
             Some(("skip", seeds)) => {
                 let pairs = seeds.split(',').filter_map(|pair| pair.split_once(':'));
@@ -191,6 +195,9 @@ fn main() {
             }
             if cpu() >= wanted.cpu {
                 break 'seeds;
+            }
+            if wanted.grains && (class.scenario)(n).grains.is_none() {
+                continue;
             }
             CLASS.store(at, Ordering::Relaxed);
             SEED.store(n, Ordering::Relaxed);
