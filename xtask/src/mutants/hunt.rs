@@ -141,9 +141,25 @@ fn limited(
         std::thread::sleep(LOOK_EVERY);
     };
     let output = reader.join().map_err(|_| "the reader of the output ended badly".to_owned())?;
+    if let Some(signal) = from_outside(status) {
+        return Err(format!("{}: stopped from outside, by signal {signal}", program.display()));
+    }
     let ending =
         status.code().map_or_else(|| "ended by a signal".to_owned(), |code| format!("exit code {code}"));
     Ok(Ran { output, success: status.success(), ended: status.code().is_some(), ending })
+}
+
+/// The signal that ended a run, if it is one that people send and programs do not earn.
+#[cfg(unix)]
+fn from_outside(status: std::process::ExitStatus) -> Option<i32> {
+    use std::os::unix::process::ExitStatusExt;
+    // Hang-up, interrupt, termination.
+    status.signal().filter(|signal| [1, 2, 15].contains(signal))
+}
+
+#[cfg(not(unix))]
+fn from_outside(_: std::process::ExitStatus) -> Option<i32> {
+    None
 }
 
 #[cfg(test)]
