@@ -131,7 +131,7 @@ impl FromStr for Timestamp {
 }
 
 /// The two clocks of one process at one moment, handed to every `handle_*` of a state machine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Now {
     /// The monotonic clock: decides timeouts.
     pub mono: Instant,

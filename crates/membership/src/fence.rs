@@ -20,9 +20,10 @@ use std::time::Duration;
 use emmer_core::{Instant, Now, SiloAddress, SiloStatus};
 
 use crate::api::Effect;
-use crate::leave::Leave;
 use crate::membership::Membership;
 use crate::monitor::monitors_to_be;
+use crate::peer::Peer;
+use crate::table::Read;
 use crate::timers::Timer;
 
 /// The state of the fence.
@@ -39,21 +40,40 @@ pub(crate) struct Fence {
     /// The last touch of the row after which the table showed the view in force to be the latest.
     touched: Option<Instant>,
     /// When this silo first wished to be Active.
-    pub(crate) wished: Option<Instant>,
+    wished: Option<Instant>,
     /// When this silo, which knows of no other, was first probed by one.
     stranger: Option<Instant>,
     armed: bool,
     /// This silo ends: the fence never opens again.
     shut: bool,
-    pub(crate) closed: bool,
+    closed: bool,
+}
+
+impl Fence {
+    /// This silo wishes to be Active.
+    pub(crate) fn note_wish(&mut self, now: Now) {
+        self.wished.get_or_insert(now.mono);
+    }
+
+    /// When it first did.
+    pub(crate) const fn wished(&self) -> Option<Instant> {
+        self.wished
+    }
+
+    pub(crate) const fn is_closed(&self) -> bool {
+        self.closed
+    }
 }
 
 impl Membership {
     /// Whether the fence works at all: it is configured, this silo is a full member, and somebody could declare it dead.
     fn fence_applies(&self) -> bool {
         !self.config.fence_timeout.is_zero()
-            && self.inserted
-            && matches!(self.status, SiloStatus::Active | SiloStatus::ShuttingDown | SiloStatus::Stopping)
+            && self.standing.is_in_table()
+            && matches!(
+                self.standing.status(),
+                SiloStatus::Active | SiloStatus::ShuttingDown | SiloStatus::Stopping
+            )
             && !self.view.is_empty()
     }
 
@@ -132,7 +152,7 @@ impl Membership {
         let rests = self.intent_lifetime() + self.config.table_timeout;
         // A monitor whose process is gone votes no more, and what it had voted is over.
         let is_gone = |monitor: &SiloAddress| {
-            let since = self.peers.get(monitor).and_then(|peer| peer.gone_since);
+            let since = self.probing.peer(monitor).and_then(Peer::gone_since);
             since.is_some_and(|since| now.mono.saturating_since(since) > rests)
         };
         let heard = self.fence.heard.iter().filter(|(monitor, _)| !is_gone(monitor));
@@ -141,10 +161,9 @@ impl Membership {
         // While this silo cannot touch its row it may look stale to others, and one vote may be enough (see
         // `votes_required`).
         let fresh = self.touch_lasts();
-        let touched = self.table.touched.is_some_and(|at| now.mono.saturating_since(at) < fresh)
-            && self.table.stale_until.is_none_or(|until| now.mono >= until);
+        let touched = self.table.is_row_fresh(now, fresh);
         // A silo that leaves is not counted any more, perhaps before it hears of it.
-        let leaving = usize::from(self.leaving != Leave::No);
+        let leaving = usize::from(self.standing.is_leaving());
         let active = self.view.active_count().saturating_sub(leaving);
         let votes = if touched { self.votes_among(active).min(times.len().max(1)) } else { 1 };
         let votes = votes.saturating_sub(self.standing_votes(now));
@@ -179,7 +198,7 @@ impl Membership {
         }
         self.settle_doubts(sent);
         self.fence.stranger.take_if(|at| *at < sent);
-        self.fence.touched = self.fence.touched.max(self.table.touched.filter(|touched| *touched <= sent));
+        self.fence.touched = self.fence.touched.max(self.table.touched().filter(|touched| *touched <= sent));
         if sent > self.fence.by_table {
             self.fence.by_table = sent;
             self.check_fence(now);
@@ -227,7 +246,7 @@ impl Membership {
         }
         let mut ask_at = self.fence.by_table + table / 3;
         if now.mono >= ask_at {
-            self.table.want_version = true;
+            self.table.want(Read::Version);
             ask_at = now.mono + table / 3;
         }
         let next = if now.mono < closes_at { ask_at.min(closes_at) } else { ask_at };

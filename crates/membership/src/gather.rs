@@ -81,7 +81,7 @@ impl Membership {
         at_once: bool,
         draft: &mut Draft,
     ) {
-        let mut since = std::mem::take(&mut self.writer.ripe);
+        let mut since = self.writer.take_ripe();
         since.retain(|silo, _| ripe.iter().any(|row| row.address == *silo));
         for row in &ripe {
             since.entry(row.address).or_insert(now.mono);
@@ -90,7 +90,7 @@ impl Membership {
         let until = *first + self.gather_time(undecided);
         let at_once = at_once || !draft.is_empty() || ripe.len() + 1 >= draft.room();
         if !at_once && now.mono < until {
-            self.writer.ripe = since;
+            self.writer.keep_ripe(since);
             self.timers.set_no_later(Timer::Flush, until);
             return;
         }
@@ -135,13 +135,7 @@ impl Membership {
     }
 
     fn weigh_votes(&self, now: Now, target: SiloAddress, draft: &Draft, dropped: &mut Vec<Key>) -> Outcome {
-        let queued: Vec<(Key, &Queued)> = self
-            .writer
-            .queue
-            .range(Key::Vote(target, lowest())..)
-            .take_while(|(key, _)| matches!(key, Key::Vote(t, _) if *t == target))
-            .map(|(key, queued)| (*key, queued))
-            .collect();
+        let queued: Vec<(Key, &Queued)> = self.writer.votes_against(target).collect();
         let row = self.drafted(draft, &target).filter(|row| row.status != SiloStatus::Dead).cloned();
         let Some(mut row) = row else {
             dropped.extend(queued.iter().map(|(key, _)| *key));
@@ -177,9 +171,4 @@ impl Membership {
         row.status = SiloStatus::Dead;
         if is_gone { Outcome::Gone(row) } else { Outcome::Silent(row) }
     }
-}
-
-/// A key below every real address.
-fn lowest() -> SiloAddress {
-    SiloAddress::new(std::net::SocketAddr::from(([0, 0, 0, 0], 0)), 0)
 }

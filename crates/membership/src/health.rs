@@ -51,30 +51,30 @@ impl Membership {
         let late_timer = u32::from(sample.timer_delay > self.config.health_timer_delay);
         let window = self.config.local_health_degradation_monitoring_period;
         self.health.sample(now, (late_tasks + late_timer).min(HEALTH_SCORE_MAX), window);
-        self.last_now = self.last_now.max(now.mono);
+        self.latest.mono = self.latest.mono.max(now.mono);
     }
 
     /// The score at the last input.
     pub(crate) fn score(&self) -> u32 {
-        let now = self.last_now;
+        let now = self.latest.mono;
         let window = self.config.local_health_degradation_monitoring_period;
         let recent = |at: Option<Instant>| at.is_some_and(|at| now.saturating_since(at) < window);
         let mut score = match self.health.local {
             Some((points, at)) if now.saturating_since(at) < window => points,
             _ => 0,
         };
-        if self.inserted {
+        if self.standing.is_in_table() {
             match self.view.get(&self.me.address) {
                 Some(row) if row.status == SiloStatus::Active => {
                     let window = self.config.vote_window();
-                    let votes = row.votes.iter().filter(|v| window.counts(self.last_wall, v.at));
+                    let votes = row.votes.iter().filter(|v| window.counts(self.latest.wall, v.at));
                     score += u32::try_from(votes.count()).unwrap_or(HEALTH_SCORE_MAX).min(HEALTH_SCORE_MAX);
                 }
                 _ => return HEALTH_SCORE_MAX,
             }
         }
         let settled = self.health.active_since.is_some_and(|at| now.saturating_since(at) > window);
-        if settled && self.peers.len() > 1 && !recent(self.health.last_answered) {
+        if settled && self.probing.len() > 1 && !recent(self.health.last_answered) {
             score += 1;
         }
         if settled && self.view.active_count() > 2 && !recent(self.health.last_probed) {

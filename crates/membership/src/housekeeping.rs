@@ -8,7 +8,6 @@ use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus, Timestamp};
 
 use crate::api::TerminateReason;
 use crate::intent::Evidence;
-use crate::leave::Leave;
 use crate::membership::Membership;
 use crate::message::Message;
 use crate::timers::Timer;
@@ -48,15 +47,13 @@ impl Membership {
         }
         let limit = self.config.max_join_attempt_time;
         let mut stuck = Vec::new();
-        for (silo, peer) in &mut self.peers {
+        for (silo, peer) in self.probing.iter_mut() {
             if self.view.get(silo).is_some_and(|row| row.status == SiloStatus::Joining) {
-                let since = *peer.joining_since.get_or_insert(now.mono);
-                peer.stuck = now.mono.saturating_since(since) > limit;
-                if peer.stuck {
+                if peer.is_joining(now.mono, limit) {
                     stuck.push(*silo);
                 }
             } else {
-                (peer.joining_since, peer.stuck) = (None, false);
+                peer.has_joined();
             }
         }
         for silo in stuck {
@@ -69,7 +66,7 @@ impl Membership {
     fn clean_up(&mut self, now: Now) {
         let period = self.config.defunct_silo_cleanup_period;
         let lowest = self.view.active().next().is_some_and(|row| row.address == self.me.address);
-        if period.is_zero() || !lowest || self.leaving != Leave::No {
+        if period.is_zero() || !lowest || self.standing.is_leaving() {
             return;
         }
         let view = self.view.clone();
@@ -96,13 +93,14 @@ impl Membership {
         let age = |at: Timestamp| now.wall.saturating_since(at);
         let seen = |silo: &SiloAddress| self.cleaning.dead_since.get(silo).copied().unwrap_or(now.mono);
         let rested = |silo: &SiloAddress| now.mono.saturating_since(seen(silo)) > keep;
-        self.writer.deletes = dead
+        let deletes = dead
             .iter()
             .enumerate()
             .filter(|(i, (at, silo))| rested(silo) && (age(*at) > expiration || *i < excess))
             .map(|(_, (_, silo))| *silo)
             .take(MEMBERSHIP_ROWS_PER_COMMIT_MAX)
             .collect();
+        self.writer.delete(deletes);
     }
 
     /// Whether `from` is dead in the view in force. It is told, and nothing it says counts: "everyone stops communicating
@@ -112,7 +110,7 @@ impl Membership {
             Some(status) => status == SiloStatus::Dead,
             None => match message {
                 Message::Probe { version, .. } => {
-                    *version > 0 && *version < self.view.version() && self.inserted
+                    *version > 0 && *version < self.view.version() && self.standing.is_in_table()
                 }
                 _ => false,
             },
@@ -125,7 +123,7 @@ impl Membership {
 
     /// Somebody with a later view says that this silo is dead.
     pub(crate) fn on_obituary(&mut self, version: u64) {
-        if self.inserted && version > self.view.version() {
+        if self.standing.is_in_table() && version > self.view.version() {
             let reason =
                 if self.is_finishing() { TerminateReason::Left } else { TerminateReason::DeclaredDead };
             self.terminate(reason);

@@ -1,5 +1,6 @@
 //! Indirect probes (seed 000, "Indirect probing"): asking others to probe a suspect before voting.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use emmer_core::{Instant, Now, SiloAddress, SiloStatus};
@@ -13,11 +14,20 @@ const HELPED_MAX: usize = 64;
 
 /// A probe carried out for somebody else.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Help {
+struct Help {
     asker: SiloAddress,
     asker_seq: u64,
     target: SiloAddress,
     deadline: Instant,
+}
+
+/// The indirect probes under way.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Indirect {
+    /// Asked of others, by number: suspect, intermediary, when.
+    asked_for: BTreeMap<u64, (SiloAddress, SiloAddress, Instant)>,
+    /// Carried out for others, by number.
+    helping: BTreeMap<u64, Help>,
 }
 
 impl Membership {
@@ -25,8 +35,11 @@ impl Membership {
     pub(crate) fn indirect_is_due(&self, silo: &SiloAddress) -> bool {
         let (limit, attempts) = (self.config.num_missed_probes_limit, self.config.num_indirect_attempts);
         self.config.enable_indirect_probes
-            && self.peers.get(silo).is_some_and(|peer| {
-                !peer.is_gone() && peer.misses > 0 && peer.misses + attempts >= limit && peer.misses < limit
+            && self.probing.peer(silo).is_some_and(|peer| {
+                !peer.is_gone()
+                    && peer.misses() > 0
+                    && peer.misses() + attempts >= limit
+                    && peer.misses() < limit
             })
     }
 
@@ -37,14 +50,13 @@ impl Membership {
         let wait_ms = u64::try_from((timeout / 2).as_millis()).unwrap_or(u64::MAX).max(1);
         let found = !helpers.is_empty();
         for helper in helpers {
-            self.next_seq += 1;
-            let seq = self.next_seq;
+            let seq = self.probing.new_seq();
             self.counters.indirect_probes_sent += 1;
-            self.asked_for.insert(seq, (target, helper, now.mono));
+            self.indirect.asked_for.insert(seq, (target, helper, now.mono));
             self.send(helper, Message::ProbeFor { seq, target, wait_ms });
         }
-        while self.asked_for.len() > HELPED_MAX {
-            self.asked_for.pop_first();
+        while self.indirect.asked_for.len() > HELPED_MAX {
+            self.indirect.asked_for.pop_first();
         }
         found
     }
@@ -93,37 +105,41 @@ impl Membership {
         wait: Duration,
     ) {
         let known = self.view.get(&target).is_some_and(|row| row.status != SiloStatus::Dead);
-        if !known || target == self.me.address || self.helping.len() >= HELPED_MAX {
+        if !known || target == self.me.address || self.indirect.helping.len() >= HELPED_MAX {
             return;
         }
-        self.next_seq += 1;
-        let seq = self.next_seq;
+        let seq = self.probing.new_seq();
         let deadline = now.mono + wait.min(self.config.max_probe_timeout.saturating_mul(4));
-        self.helping.insert(seq, Help { asker, asker_seq, target, deadline });
+        self.indirect.helping.insert(seq, Help { asker, asker_seq, target, deadline });
         self.send(target, Message::Probe { seq, version: self.view.version(), misses: 0, echo: 0 });
     }
 
     /// Whether the answer with number `seq` belongs to a probe for somebody else; passes it on.
     pub(crate) fn indirect_answered(&mut self, from: &SiloAddress, seq: u64) -> bool {
-        let Some(help) = self.helping.get(&seq).filter(|help| help.target == *from).cloned() else {
+        let Some(help) = self.indirect.helping.get(&seq).filter(|help| help.target == *from).cloned() else {
             return false;
         };
-        self.helping.remove(&seq);
+        self.indirect.helping.remove(&seq);
         self.report_help(&help, true);
         true
     }
 
     /// The earliest moment an indirect probe has failed.
     pub(crate) fn next_help(&self) -> Option<Instant> {
-        self.helping.values().map(|help| help.deadline).min()
+        self.indirect.helping.values().map(|help| help.deadline).min()
     }
 
     /// Reports the indirect probes that nobody answered.
     pub(crate) fn run_help(&mut self, now: Now) {
-        let late: Vec<u64> =
-            self.helping.iter().filter(|(_, help)| help.deadline <= now.mono).map(|(seq, _)| *seq).collect();
+        let late: Vec<u64> = self
+            .indirect
+            .helping
+            .iter()
+            .filter(|(_, help)| help.deadline <= now.mono)
+            .map(|(seq, _)| *seq)
+            .collect();
         for seq in late {
-            if let Some(help) = self.helping.remove(&seq) {
+            if let Some(help) = self.indirect.helping.remove(&seq) {
                 self.report_help(&help, false);
             }
         }
@@ -144,24 +160,24 @@ impl Membership {
         answered: bool,
         score: u32,
     ) {
-        let Some((target, helper, asked_at)) = self.asked_for.get(&seq).copied() else { return };
+        let Some((target, helper, asked_at)) = self.indirect.asked_for.get(&seq).copied() else { return };
         if helper != from {
             return;
         }
-        self.asked_for.remove(&seq);
+        self.indirect.asked_for.remove(&seq);
         let period = self.config.probe_period;
         // The original holds every vote back while the connection was heard from lately, also this one.
         let heard = self.is_heard_of(now, &target);
-        let Some(peer) = self.peers.get_mut(&target) else { return };
+        let Some(peer) = self.probing.peer_mut(&target) else { return };
         if answered {
             // Alive, only not for this silo at this moment.
             peer.calm(now.mono, period);
-            peer.next_at = now.mono + period;
+            peer.probe_at(now.mono + period);
             self.withdraw(&target);
         } else if self.config.indirect_probe_counts_as_vote
             && score == 0
             && !heard
-            && peer.missed_since.is_some_and(|since| since <= asked_at)
+            && peer.missed_since().is_some_and(|since| since <= asked_at)
         {
             // Classic: the negative answer of a healthy intermediary leads to a vote, and is one itself.
             self.vote(now, target, Evidence::Silence);

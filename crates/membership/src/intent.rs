@@ -3,6 +3,7 @@
 //! An intent is a wish, not a write: whoever writes evaluates it against the view the commit is based on, so that
 //! repeating one, or evaluating one after its row already shows it, changes nothing.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::Effect;
 use crate::compact;
-use crate::leave::Leave;
 use crate::membership::Membership;
 use crate::message::Message;
 use crate::timers::Timer;
@@ -151,14 +151,36 @@ impl Intent {
 
 /// An intent of this silo's own, until the view shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Own {
-    pub(crate) intent: Intent,
+struct Own {
+    intent: Intent,
     /// How many writers were asked since the last full round.
     attempt: u32,
     /// When the next one is asked.
     next_at: Instant,
     /// Whom it was sent to last; none when this silo writes itself.
     sent_to: Option<SiloAddress>,
+}
+
+/// This silo's own intents.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Wishes {
+    own: BTreeMap<Key, Own>,
+}
+
+impl Wishes {
+    pub(crate) fn has(&self, key: &Key) -> bool {
+        self.own.contains_key(key)
+    }
+
+    /// Gives a wish up, and tells nobody.
+    pub(crate) fn forget(&mut self, key: &Key) {
+        self.own.remove(key);
+    }
+
+    /// Who leaves wishes for nothing but that.
+    pub(crate) fn keep_only_status(&mut self) {
+        self.own.retain(|key, _| matches!(key, Key::Status(_)));
+    }
 }
 
 /// How long a wish that a writer has acknowledged rests, at most, before it is repeated (and `writer_timeout` four times more): the
@@ -173,7 +195,7 @@ impl Membership {
     /// on its way to a writer and only its evidence is refreshed.
     pub(crate) fn wish(&mut self, now: Now, intent: Intent) {
         let key = intent.key();
-        let fresh = match self.own.get_mut(&key) {
+        let fresh = match self.wishes.own.get_mut(&key) {
             Some(own) => {
                 let evidence = |intent: &Intent| match intent {
                     Intent::Vote { evidence, .. } => Some(*evidence),
@@ -189,20 +211,20 @@ impl Membership {
                 false
             }
             None => {
-                self.own.insert(key, Own { intent, attempt: 0, next_at: now.mono, sent_to: None });
+                self.wishes.own.insert(key, Own { intent, attempt: 0, next_at: now.mono, sent_to: None });
                 true
             }
         };
-        if !fresh && let (Some(own), Some(queued)) = (self.own.get(&key), self.writer.queue.get_mut(&key)) {
-            queued.intent = own.intent.clone();
+        if !fresh && let Some(own) = self.wishes.own.get(&key) {
+            self.writer.replace(&key, &own.intent);
         }
         self.route_own(now);
     }
 
     /// Gives a wish up; tells the writer when it was a vote.
     pub(crate) fn unwish(&mut self, key: &Key) {
-        let Some(own) = self.own.remove(key) else { return };
-        self.writer.queue.remove(key);
+        let Some(own) = self.wishes.own.remove(key) else { return };
+        self.writer.forget(key);
         if let (Intent::Vote { target, voter, .. }, Some(to)) = (own.intent, own.sent_to) {
             let intents = vec![Intent::Withdraw { target, voter }];
             self.send(to, Message::Write { version: self.view.version(), intents, hops: 1 });
@@ -216,14 +238,14 @@ impl Membership {
             return;
         }
         let due: Vec<Key> =
-            self.own.iter().filter(|(_, own)| own.next_at <= now.mono).map(|(key, _)| *key).collect();
+            self.wishes.own.iter().filter(|(_, own)| own.next_at <= now.mono).map(|(key, _)| *key).collect();
         if !due.is_empty() {
             let writers = self.writers_to_ask();
             for key in due {
                 self.route_one(now, key, &writers);
             }
         }
-        match self.own.values().map(|own| own.next_at).min() {
+        match self.wishes.own.values().map(|own| own.next_at).min() {
             Some(at) => self.timers.set(Timer::Route, at),
             None => self.timers.clear(Timer::Route),
         }
@@ -232,14 +254,14 @@ impl Membership {
     fn route_one(&mut self, now: Now, key: Key, writers: &[SiloAddress]) {
         let me = self.me.address;
         let (writer_timeout, version) = (self.config.writer_timeout, self.view.version());
-        let Some(own) = self.own.get_mut(&key) else { return };
+        let Some(own) = self.wishes.own.get_mut(&key) else { return };
         let writer = writers.get(own.attempt as usize).copied().filter(|w| *w != me);
         own.sent_to = writer;
         let intent = own.intent.clone();
         if let Some(to) = writer {
             own.attempt += 1;
             own.next_at = now.mono + writer_timeout;
-            self.writer.queue.remove(&key);
+            self.writer.forget(&key);
             self.send(to, Message::Write { version, intents: vec![intent], hops: 1 });
         } else {
             // Write it myself, and ask the others again when even that does not lead anywhere: perhaps only this
@@ -252,7 +274,7 @@ impl Membership {
 
     /// Lets the writer be chosen anew for an own intent.
     pub(crate) fn reroute(&mut self, now: Now, key: Key) {
-        if let Some(own) = self.own.get_mut(&key) {
+        if let Some(own) = self.wishes.own.get_mut(&key) {
             own.attempt = 0;
             own.next_at = now.mono;
             self.timers.set_no_later(Timer::Route, now.mono);
@@ -292,7 +314,7 @@ impl Membership {
     /// A writer has taken this silo's wishes: no need to ask another one soon.
     pub(crate) fn on_noted(&mut self, now: Now, from: SiloAddress) {
         let patience = self.config.vote_hold.min(REPEAT_VOTES) + self.config.writer_timeout * 4;
-        for own in self.own.values_mut().filter(|own| own.sent_to == Some(from)) {
+        for own in self.wishes.own.values_mut().filter(|own| own.sent_to == Some(from)) {
             own.attempt = 0;
             own.next_at = now.mono + patience;
         }
@@ -303,7 +325,11 @@ impl Membership {
     /// Somebody wants something written.
     pub(crate) fn on_write(&mut self, now: Now, intents: Vec<Intent>, hops: u8) {
         // Without the table this silo is no use as a writer; silence lets its clients ask another one.
-        if self.is_done() || !self.know_table || self.table.down || self.leaving != Leave::No {
+        if self.is_done()
+            || !self.standing.knows_table()
+            || self.table.is_down()
+            || self.standing.is_leaving()
+        {
             return;
         }
         let mut owners: Vec<SiloAddress> = Vec::new();
@@ -334,11 +360,16 @@ impl Membership {
 
     /// Removes the own intents that the view in force already shows.
     pub(crate) fn reconcile_own(&mut self) {
-        let done: Vec<Key> =
-            self.own.iter().filter(|(_, own)| self.is_shown(&own.intent)).map(|(key, _)| *key).collect();
+        let done: Vec<Key> = self
+            .wishes
+            .own
+            .iter()
+            .filter(|(_, own)| self.is_shown(&own.intent))
+            .map(|(key, _)| *key)
+            .collect();
         for key in done {
-            self.own.remove(&key);
-            self.writer.queue.remove(&key);
+            self.wishes.own.remove(&key);
+            self.writer.forget(&key);
             if let Key::Vote(peer, _) = key {
                 self.effects.push_back(Effect::Event(crate::api::Event::VoteCast { peer }));
             }

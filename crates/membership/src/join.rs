@@ -1,17 +1,19 @@
 //! Joining: into the table as Joining, round trips with every Active silo, Active (seed 000, "Guaranteed connectivity").
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use emmer_core::{Now, SiloAddress, SiloStatus};
 
-use crate::api::{DialId, DialOutcome, Effect, Event, TableSnapshot, TerminateReason};
+use crate::api::{DialOutcome, Effect, Event, TableSnapshot, TerminateReason};
 use crate::bits::Bits;
 use crate::delta::Delta;
+use crate::dials::Purpose;
 use crate::intent::{Intent, Key};
 use crate::membership::Membership;
 use crate::message::Message;
+use crate::table::Read;
 use crate::timers::Timer;
 use crate::view::{View, is_on_rings};
 use crate::writer::{Draft, Verdict};
@@ -50,7 +52,6 @@ pub(crate) struct Join {
     verified: Bits,
     /// Members whose host refused a dial.
     refused: BTreeSet<SiloAddress>,
-    dials: BTreeMap<DialId, SiloAddress>,
     /// A silo that won the compare-and-set which this one lost: it is alive, and can write for this one.
     winner: Option<SiloAddress>,
     /// Whether a member has got through to this silo at the address that it advertises.
@@ -102,16 +103,16 @@ impl Join {
 
 impl Membership {
     pub(crate) fn start_join(&mut self, now: Now) {
-        if self.join.phase != Phase::Idle || self.is_done() || self.status != SiloStatus::Created {
+        if self.join.phase != Phase::Idle || self.is_done() || self.standing.status() != SiloStatus::Created {
             return;
         }
         self.join.phase = Phase::Finding;
         self.timers.set(Timer::JoinDeadline, now.mono + self.config.max_join_attempt_time);
         self.timers.set(Timer::Refresh, now.mono + self.config.table_refresh_timeout);
         if self.config.join_sample_rows > 0 {
-            self.table.want_sample = true;
+            self.table.want(Read::Sample);
         } else {
-            self.table.want_all = true;
+            self.table.want(Read::All);
         }
     }
 
@@ -130,7 +131,7 @@ impl Membership {
         let few = members.len() < self.config.join_sample_rows as usize;
         let asked_max = if few { ASKED_OF_FEW_MAX } else { ASKED_MAX };
         if members.is_empty() || self.join.asked >= asked_max {
-            self.table.want_all = true;
+            self.table.want(Read::All);
             return;
         }
         self.join.phase = Phase::Asking;
@@ -144,7 +145,7 @@ impl Membership {
     /// The table was read whole.
     pub(crate) fn on_join_read(&mut self, now: Now) {
         if self.is_done()
-            || self.inserted
+            || self.standing.is_in_table()
             || !matches!(self.join.phase, Phase::Finding | Phase::Asking | Phase::Inserting)
         {
             return;
@@ -181,20 +182,19 @@ impl Membership {
         let key = Key::Join(self.me.address);
         if self.config.join_sample_rows > 0 && self.join.asked < ASKED_MAX {
             self.join.phase = Phase::Finding;
-            self.own.remove(&key);
-            self.writer.queue.remove(&key);
-            self.table.want_all = false;
-            self.table.want_sample = true;
+            self.wishes.forget(&key);
+            self.writer.forget(&key);
+            self.table.want_only_a_sample();
         } else {
-            self.table.want_all = true;
+            self.table.want(Read::All);
             self.reroute(now, key);
         }
     }
 
     pub(crate) fn on_join_step(&mut self, now: Now) {
         match self.join.phase {
-            Phase::Asking => self.table.want_sample = true,
-            Phase::Inserting if !self.own.contains_key(&Key::Join(self.me.address)) => self.wish_to_join(now),
+            Phase::Asking => self.table.want(Read::Sample),
+            Phase::Inserting if !self.wishes.has(&Key::Join(self.me.address)) => self.wish_to_join(now),
             Phase::Checking => self.next_wave(now),
             _ => {}
         }
@@ -210,15 +210,16 @@ impl Membership {
         self.join = Join { phase: Phase::Done, ..Join::default() };
         self.timers.clear(Timer::JoinDeadline);
         self.timers.clear(Timer::JoinStep);
+        self.dials.forget_all(Purpose::Join);
     }
 
     /// A view is in force. The first that shows this silo's row says with whom round trips are due; whoever is inserted
     /// later makes them from the other side.
     pub(crate) fn join_view_changed(&mut self, now: Now, delta: Option<&Arc<Delta>>) {
-        if !self.inserted || self.join.phase == Phase::Done || self.join.phase == Phase::Idle {
+        if !self.standing.is_in_table() || self.join.phase == Phase::Done || self.join.phase == Phase::Idle {
             return;
         }
-        if self.status != SiloStatus::Joining {
+        if self.standing.status() != SiloStatus::Joining {
             self.abandon_join();
             return;
         }
@@ -300,7 +301,7 @@ impl Membership {
         if self.join.phase != Phase::Checking || version <= self.join.checked_version() {
             return;
         }
-        self.own.remove(&Key::Activate(self.me.address));
+        self.wishes.forget(&Key::Activate(self.me.address));
         self.join.recheck = version;
         if self.view.version() >= version {
             self.check_anew(now);
@@ -329,8 +330,7 @@ impl Membership {
     }
 
     fn probe_for_join(&mut self, silo: SiloAddress) {
-        self.next_seq += 1;
-        let (seq, version) = (self.next_seq, self.view.version());
+        let (seq, version) = (self.probing.new_seq(), self.view.version());
         self.counters.probes_sent += 1;
         self.send(silo, Message::Probe { seq, version, misses: 0, echo: 0 });
     }
@@ -352,7 +352,7 @@ impl Membership {
 
     /// Whom a silo that is not in the table yet asks to write for it, if it has lost a race to somebody.
     pub(crate) fn join_winner(&self) -> Option<SiloAddress> {
-        self.join.winner.filter(|_| !self.inserted)
+        self.join.winner.filter(|_| !self.standing.is_in_table())
     }
 
     /// Whether the join found no life in `silo`: its host refused a dial, or it left probes of two waves unanswered.
@@ -435,7 +435,7 @@ impl Membership {
         }
         let missing = self.missing();
         let checked = self.join.checked_version();
-        self.fence.wished.get_or_insert(now.mono);
+        self.fence.note_wish(now);
         self.wish(now, Intent::Activate { silo: self.me.address, checked, missing });
     }
 
@@ -460,25 +460,20 @@ impl Membership {
             let every = if self.join.refused.is_empty() { 2_000 } else { 1_000 };
             let waves_per_read = (every / self.wave_time().as_millis().max(1)).max(1);
             if u128::from(self.join.waves) % waves_per_read == 1 % waves_per_read {
-                self.table.want_all = true;
+                self.table.want(Read::All);
             }
         }
         self.try_activate(now);
     }
 
     fn dial_for_join(&mut self, silo: SiloAddress) {
-        if self.join.dials.values().any(|other| *other == silo) {
-            return;
+        if !self.dials.is_under_way(Purpose::Join, &silo) {
+            self.dial(silo, Purpose::Join, self.config.hint_dial_timeout);
         }
-        let dial = self.new_dial();
-        self.join.dials.insert(dial, silo);
-        self.counters.dials += 1;
-        self.effects.push_back(Effect::Dial { dial, to: silo, timeout: self.config.hint_dial_timeout });
     }
 
-    /// Whether the dial was one of the join's.
-    pub(crate) fn join_dialled(&mut self, now: Now, dial: DialId, outcome: DialOutcome) -> bool {
-        let Some(silo) = self.join.dials.remove(&dial) else { return false };
+    /// A dial of the join's ended.
+    pub(crate) fn join_dialled(&mut self, now: Now, silo: SiloAddress, outcome: DialOutcome) {
         match outcome {
             DialOutcome::Refused | DialOutcome::OtherEpoch(_) => {
                 self.counters.dials_refused += 1;
@@ -490,7 +485,6 @@ impl Membership {
             DialOutcome::NoAnswer => {}
         }
         self.try_activate(now);
-        true
     }
 
     /// Evaluates an activation against the base of a commit (invariant I7: every pair of Active silos has made a round trip).

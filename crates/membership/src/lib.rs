@@ -8,6 +8,7 @@ mod compact;
 pub mod config;
 pub mod counters;
 pub mod delta;
+mod dials;
 mod dice;
 mod fading;
 mod fence;
@@ -29,6 +30,7 @@ mod reach;
 #[cfg(test)]
 mod scale_tests;
 mod stale;
+mod standing;
 mod supersede;
 #[cfg(test)]
 mod supersede_tests;

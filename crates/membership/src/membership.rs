@@ -1,31 +1,31 @@
 //! The machine itself: its state, its inputs, its outputs.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus, Timestamp};
+use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus};
 
 use crate::api::{
     ConnectionEvent, DialId, DialOutcome, Effect, HealthSample, OpId, TableOutcome, TerminateReason,
 };
 use crate::config::{Config, ConfigError};
 use crate::counters::Counters;
+use crate::dials::Dials;
 use crate::dice::Dice;
 use crate::fading::Fading;
 use crate::fence::Fence;
 use crate::health::Health;
 use crate::housekeeping::Cleaning;
-use crate::indirect::Help;
-use crate::intent::{Key, Own};
+use crate::indirect::Indirect;
+use crate::intent::Wishes;
 use crate::join::Join;
-use crate::leave::Leave;
 use crate::message::Message;
-use crate::peer::Peer;
-use crate::reach::Reaching;
+use crate::monitor::Probing;
 use crate::stale::Staleness;
+use crate::standing::Standing;
 use crate::supersede::Evictions;
-use crate::suspicion::Quorum;
+use crate::suspicion::Voting;
 use crate::table::TableLane;
 use crate::timers::{Timer, Timers};
 use crate::view::View;
@@ -56,48 +56,29 @@ pub struct Membership {
     /// The row this silo inserts. Its IAmAliveTime lies before its start time by a distance drawn from the seed: two
     /// processes with the same identity can tell whose row it is.
     pub(crate) me: Arc<SiloEntry>,
-    /// The own status: that of the row, or further on when the silo is leaving.
-    pub(crate) status: SiloStatus,
-    pub(crate) leaving: Leave,
-    /// Whether the own row has been seen in a view.
-    pub(crate) inserted: bool,
-    /// Whether the table, or a view of it, has been seen at all.
-    pub(crate) know_table: bool,
+    pub(crate) standing: Standing,
     pub(crate) view: Arc<View>,
     pub(crate) dice: Dice,
     pub(crate) timers: Timers,
     pub(crate) effects: VecDeque<Effect>,
     pub(crate) counters: Counters,
     pub(crate) join: Join,
-    pub(crate) peers: BTreeMap<SiloAddress, Peer>,
-    /// Silos against whom a vote of this one may be in a commit whose end it does not know, and when that commit is over
-    /// at the latest.
-    pub(crate) doubts: BTreeMap<SiloAddress, Instant>,
-    pub(crate) dials: BTreeMap<DialId, SiloAddress>,
-    /// Indirect probes asked of others: suspect, intermediary, when.
-    pub(crate) asked_for: BTreeMap<u64, (SiloAddress, SiloAddress, Instant)>,
-    /// Indirect probes carried out for others.
-    pub(crate) helping: BTreeMap<u64, Help>,
-    pub(crate) own: BTreeMap<Key, Own>,
+    pub(crate) probing: Probing,
+    pub(crate) indirect: Indirect,
+    pub(crate) dials: Dials,
+    pub(crate) voting: Voting,
+    pub(crate) wishes: Wishes,
     pub(crate) writer: Writer,
     pub(crate) evictions: Evictions,
-    pub(crate) reaching: Reaching,
     pub(crate) table: TableLane,
     pub(crate) gossip: Dissemination,
     pub(crate) staleness: Staleness,
     pub(crate) health: Health,
     pub(crate) fence: Fence,
     pub(crate) fading: Fading,
-    pub(crate) quorum: Quorum,
     pub(crate) cleaning: Cleaning,
-    pub(crate) next_seq: u64,
-    pub(crate) next_dial: u64,
-    /// The latest time this machine was told.
-    pub(crate) last_now: Instant,
-    /// The wall clock at the last input.
-    pub(crate) last_wall: Timestamp,
-    next_probe: Option<Instant>,
-    done: bool,
+    /// The latest time this machine was told, and the wall clock at the last input.
+    pub(crate) latest: Now,
 }
 
 /// How far before the start time the initial IAmAliveTime lies at most.
@@ -124,39 +105,28 @@ impl Membership {
         Ok(Self {
             config: Arc::new(config),
             me: Arc::new(me),
-            status: SiloStatus::Created,
-            leaving: Leave::No,
-            inserted: false,
-            know_table: false,
+            standing: Standing::created(),
             view: Arc::new(View::empty()),
             dice,
             timers: Timers::default(),
             effects: VecDeque::new(),
             counters: Counters::default(),
             join: Join::default(),
-            peers: BTreeMap::new(),
-            doubts: BTreeMap::new(),
-            dials: BTreeMap::new(),
-            asked_for: BTreeMap::new(),
-            helping: BTreeMap::new(),
-            own: BTreeMap::new(),
+            probing: Probing::default(),
+            indirect: Indirect::default(),
+            dials: Dials::default(),
+            voting: Voting::default(),
+            wishes: Wishes::default(),
             writer: Writer::default(),
             evictions: Evictions::default(),
-            reaching: Reaching::default(),
             table: TableLane::default(),
             gossip: Dissemination::default(),
             staleness: Staleness::default(),
             health: Health::default(),
             fence: Fence::default(),
             fading: Fading::default(),
-            quorum: Quorum::default(),
             cleaning: Cleaning::default(),
-            next_seq: 0,
-            next_dial: 0,
-            last_now: now.mono,
-            last_wall: now.wall,
-            next_probe: None,
-            done: false,
+            latest: now,
         })
     }
 
@@ -208,7 +178,7 @@ impl Membership {
         for timer in due {
             self.on_timer(now, timer);
         }
-        if !self.done {
+        if !self.standing.is_over() {
             self.run_probes(now);
             self.run_help(now);
         }
@@ -216,7 +186,7 @@ impl Membership {
     }
 
     fn on_timer(&mut self, now: Now, timer: Timer) {
-        if self.done {
+        if self.standing.is_over() {
             return;
         }
         match timer {
@@ -239,7 +209,7 @@ impl Membership {
     /// A message arrived from `from`, from that very incarnation.
     pub fn handle_message(&mut self, now: Now, from: SiloAddress, message: Message) {
         self.begin(now);
-        if self.done || self.status == SiloStatus::Created && self.join.is_idle() {
+        if self.standing.is_over() || self.standing.status() == SiloStatus::Created && self.join.is_idle() {
             return;
         }
         if self.is_from_the_dead(now, from, &message) {
@@ -250,7 +220,7 @@ impl Membership {
                 self.on_probe(now, from, seq, misses, echo);
                 self.note_version(now, from, version);
                 // The most frequent message: it changes nothing about what this silo probes itself.
-                if !self.done {
+                if !self.standing.is_over() {
                     self.pump_table(now);
                 }
                 return;
@@ -297,7 +267,7 @@ impl Membership {
     /// The table answered request `op`.
     pub fn handle_table(&mut self, now: Now, op: OpId, outcome: TableOutcome) {
         self.begin(now);
-        if !self.done {
+        if !self.standing.is_over() {
             self.on_table(now, op, outcome);
         }
         self.finish(now);
@@ -306,7 +276,7 @@ impl Membership {
     /// The dial `dial` ended.
     pub fn handle_dial(&mut self, now: Now, dial: DialId, outcome: DialOutcome) {
         self.begin(now);
-        if !self.done {
+        if !self.standing.is_over() {
             self.on_dial(now, dial, outcome);
         }
         self.finish(now);
@@ -315,7 +285,7 @@ impl Membership {
     /// The shell noticed something about the connection to `peer`.
     pub fn handle_connection(&mut self, now: Now, peer: SiloAddress, event: ConnectionEvent) {
         self.begin(now);
-        if !self.done {
+        if !self.standing.is_over() {
             self.on_connection(now, peer, event);
         }
         self.finish(now);
@@ -342,7 +312,7 @@ impl Membership {
 
     /// When to call [`handle_timeout`](Self::handle_timeout); none when nothing is waited for.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        [self.timers.next(), self.next_probe].into_iter().flatten().min()
+        [self.timers.next(), self.probing.due_at()].into_iter().flatten().min()
     }
 
     // ---- getters ------------------------------------------------------------------------------------------
@@ -354,7 +324,7 @@ impl Membership {
 
     /// This silo's own status.
     pub const fn status(&self) -> SiloStatus {
-        self.status
+        self.standing.status()
     }
 
     /// The view in force; empty until the table has been seen.
@@ -374,7 +344,7 @@ impl Membership {
 
     /// Whether the fence is closed: no turn may start.
     pub const fn is_fenced(&self) -> bool {
-        self.fence.closed
+        self.fence.is_closed()
     }
 
     /// Until when turns may start without a further confirmation; none when the fence does not apply. A shell whose
@@ -391,8 +361,8 @@ impl Membership {
     // ---- the frame of every input -----------------------------------------------------------------------------
 
     fn begin(&mut self, now: Now) {
-        self.last_now = self.last_now.max(now.mono);
-        self.last_wall = now.wall;
+        self.latest.mono = self.latest.mono.max(now.mono);
+        self.latest.wall = now.wall;
         // Before anything else, also when this process was frozen and another input comes first: a join whose time is
         // over writes nothing any more (I3), and a silo without a recent confirmation starts no turn (I8).
         if self.timers.is_due(Timer::JoinDeadline, now.mono) {
@@ -404,11 +374,33 @@ impl Membership {
     }
 
     fn finish(&mut self, now: Now) {
-        if self.done {
+        if self.standing.is_over() {
             return;
         }
         self.pump_table(now);
-        self.next_probe = [self.next_probe(), self.next_help()].into_iter().flatten().min();
+        self.assert_whole();
+        self.probing.due_next(self.next_probe().into_iter().chain(self.next_help()).min());
+    }
+
+    /// What holds between the parts after every input, in builds with debug assertions (tests, the simulator).
+    fn assert_whole(&self) {
+        if self.standing.is_over() {
+            return;
+        }
+        debug_assert!(
+            !self.standing.is_in_table() || self.view.get(&self.me.address).is_some(),
+            "a silo whose row is gone has ended"
+        );
+        debug_assert!(
+            self.probing.len() == 0 || self.standing.status() == SiloStatus::Active,
+            "only Active silos probe"
+        );
+        debug_assert!(
+            !self.standing.is_finishing() || self.config.fence_timeout.is_zero() || self.fence.is_closed(),
+            "a silo that asks for its own death starts no turn"
+        );
+        debug_assert!(self.gossip.fits(self.view.version()), "the log ends with the view in force");
+        debug_assert!(self.writer.is_bounded(), "the writer's queue has a bound");
     }
 
     pub(crate) fn send(&mut self, to: SiloAddress, message: Message) {
@@ -418,40 +410,38 @@ impl Membership {
     }
 
     pub(crate) const fn is_done(&self) -> bool {
-        self.done
+        self.standing.is_over()
     }
 
     /// Ends the machine. What it still had to say stays in the queue before the end.
     pub(crate) fn terminate(&mut self, reason: TerminateReason) {
-        if self.done {
+        if self.standing.is_over() {
             return;
         }
-        self.done = true;
-        self.status = if reason == TerminateReason::JoinTimedOut { self.status } else { SiloStatus::Dead };
+        self.standing.end(reason != TerminateReason::JoinTimedOut);
         self.timers.clear_all();
-        self.peers.clear();
-        self.helping.clear();
-        self.own.clear();
+        self.probing.stop();
+        self.indirect = Indirect::default();
+        self.wishes = Wishes::default();
         self.writer = Writer::default();
         self.evictions = Evictions::default();
-        self.next_probe = None;
         self.effects.push_back(Effect::Terminate(reason));
     }
 
     /// The own row, in a new view, has this status.
     pub(crate) fn own_status_is(&mut self, now: Now, status: SiloStatus) {
-        let before = self.status;
-        self.status = self.status.max(status);
-        if before < SiloStatus::Active && self.status == SiloStatus::Active {
+        let before = self.standing.status();
+        self.standing.rise_to(status);
+        if before < SiloStatus::Active && self.standing.status() == SiloStatus::Active {
             self.health.became_active(now);
-            self.table.touched = Some(self.fence.wished.unwrap_or(now.mono));
+            self.table.start_touching(self.fence.wished().unwrap_or(now.mono));
             let touch = self.dice.duration_below(self.publish_period());
             self.timers.set(Timer::Touch, now.mono + touch);
             let refresh = self.dice.duration_below(self.config.table_refresh_timeout);
             self.timers.set(Timer::Refresh, now.mono + refresh);
             self.schedule_housekeeping(now);
         }
-        if self.status >= SiloStatus::Active && self.timers.is_set(Timer::Touch) {
+        if self.standing.status() >= SiloStatus::Active && self.timers.is_set(Timer::Touch) {
             // In a cluster that has become smaller rows are touched more often.
             self.timers.set_no_later(Timer::Touch, now.mono + self.publish_period());
         }

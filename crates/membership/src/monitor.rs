@@ -1,11 +1,12 @@
 //! Whom to probe (seed 000, step 2), and the probes themselves.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use emmer_core::{Instant, Now, SiloAddress, SiloStatus};
 
 use crate::api::{Effect, Event};
+use crate::dials::Purpose;
 use crate::membership::Membership;
 use crate::message::Message;
 use crate::peer::{Answer, Peer};
@@ -112,52 +113,110 @@ fn find_monitors(
     found
 }
 
+/// The silos that this one probes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Probing {
+    peers: BTreeMap<SiloAddress, Peer>,
+    /// The number of the last probe, of whatever kind.
+    last_seq: u64,
+    /// When the next probe, or indirect one, is due or missed.
+    due_at: Option<Instant>,
+}
+
+impl Probing {
+    pub(crate) fn peer(&self, silo: &SiloAddress) -> Option<&Peer> {
+        self.peers.get(silo)
+    }
+
+    pub(crate) fn peer_mut(&mut self, silo: &SiloAddress) -> Option<&mut Peer> {
+        self.peers.get_mut(silo)
+    }
+
+    pub(crate) fn peers(&self) -> impl Iterator<Item = &Peer> {
+        self.peers.values()
+    }
+
+    pub(crate) fn silos(&self) -> impl Iterator<Item = &SiloAddress> {
+        self.peers.keys()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&SiloAddress, &Peer)> {
+        self.peers.iter()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (&SiloAddress, &mut Peer)> {
+        self.peers.iter_mut()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.peers.len()
+    }
+
+    /// Probes nobody any more.
+    pub(crate) fn stop(&mut self) {
+        self.peers.clear();
+        self.due_at = None;
+    }
+
+    /// When something has to be done for a probe.
+    pub(crate) const fn due_at(&self) -> Option<Instant> {
+        self.due_at
+    }
+
+    pub(crate) const fn due_next(&mut self, at: Option<Instant>) {
+        self.due_at = at;
+    }
+
+    /// A number that no probe of this silo has had.
+    pub(crate) const fn new_seq(&mut self) -> u64 {
+        self.last_seq += 1;
+        self.last_seq
+    }
+}
+
 impl Membership {
     /// Adjusts the probed set to the view in force. Peers that stay keep their counts.
     pub(crate) fn choose_peers(&mut self, now: Now) {
         let mut targets = BTreeSet::new();
-        if self.status == SiloStatus::Active && self.inserted {
+        if self.standing.status() == SiloStatus::Active && self.standing.is_in_table() {
             let me = self.me.address;
             let config = &self.config;
             targets = ring_targets(&self.view, &me, config.num_probe_rings, config.num_probed_silos);
             let stale = self.stale_members().filter(|silo| !silo.same_endpoint(&me));
             targets.extend(stale.take(STALE_PROBED_MAX));
         }
-        let view = &self.view;
-        self.doubts.retain(|silo, _| view.get(silo).is_some_and(|row| row.status != SiloStatus::Dead));
-        let gone: Vec<SiloAddress> = self.peers.keys().filter(|p| !targets.contains(*p)).copied().collect();
+        self.forget_doubts_about_the_dead();
+        let gone: Vec<SiloAddress> =
+            self.probing.peers.keys().filter(|p| !targets.contains(*p)).copied().collect();
         for silo in gone {
             self.drop_peer(&silo);
         }
         for silo in targets {
-            if !self.peers.contains_key(&silo) {
+            if !self.probing.peers.contains_key(&silo) {
                 let first = self.dice.duration_below(self.config.probe_period);
-                self.peers.insert(silo, Peer::new(now.mono + first));
+                self.probing.peers.insert(silo, Peer::new(now.mono + first));
             }
         }
     }
 
     fn drop_peer(&mut self, silo: &SiloAddress) {
-        if let Some(peer) = self.peers.remove(silo)
-            && let Some(dial) = peer.dial
-        {
-            self.dials.remove(&dial);
-        }
+        self.probing.peers.remove(silo);
+        self.dials.forget(Purpose::Hint, silo);
         self.unwish(&crate::intent::Key::Vote(*silo, self.me.address));
     }
 
     /// The earliest moment a probe is due or missed.
     pub(crate) fn next_probe(&self) -> Option<Instant> {
-        self.peers.values().map(Peer::due).min()
+        self.probing.peers.values().map(Peer::due).min()
     }
 
     /// Sends what is due, counts what was missed.
     pub(crate) fn run_probes(&mut self, now: Now) {
         let due: Vec<SiloAddress> =
-            self.peers.iter().filter(|(_, p)| p.due() <= now.mono).map(|(silo, _)| *silo).collect();
+            self.probing.peers.iter().filter(|(_, p)| p.due() <= now.mono).map(|(silo, _)| *silo).collect();
         for silo in due {
-            let Some(peer) = self.peers.get_mut(&silo) else { continue };
-            if peer.deadline.is_some() {
+            let Some(peer) = self.probing.peer_mut(&silo) else { continue };
+            if peer.is_in_flight() {
                 self.on_probe_missed(now, silo);
             } else {
                 self.send_probe(now, silo);
@@ -169,11 +228,8 @@ impl Membership {
     /// short wait before it counts as missed.
     pub(crate) fn grace_probes(&mut self, now: Now) {
         let until = now.mono + self.config.min_probe_timeout.min(Duration::from_secs(1));
-        for peer in self.peers.values_mut().filter(|p| !p.graced) {
-            if let Some(deadline) = peer.deadline.as_mut().filter(|deadline| **deadline <= now.mono) {
-                *deadline = until;
-                peer.graced = true;
-            }
+        for peer in self.probing.peers.values_mut() {
+            peer.grace(now.mono, until);
         }
     }
 
@@ -181,16 +237,15 @@ impl Membership {
         let stretch =
             if self.config.extend_probe_timeout_during_degradation { 1 + self.health_score() } else { 1 };
         let version = self.view.version();
-        self.next_seq += 1;
-        let seq = self.next_seq;
+        let seq = self.probing.new_seq();
         let witnessed = self.has_witness(&silo);
         self.press_doubt(now, &silo);
         let confirms = self.may_confirm(now, &silo);
-        let Some(peer) = self.peers.get_mut(&silo) else { return };
-        peer.witnessed = witnessed;
+        let Some(peer) = self.probing.peer_mut(&silo) else { return };
+        peer.witness(witnessed);
         let timeout = peer.timeout(&self.config, stretch);
         peer.on_sent(now.mono, seq, timeout);
-        let (misses, echo) = (peer.misses, if confirms { peer.echo } else { 0 });
+        let (misses, echo) = (peer.misses(), if confirms { peer.echo() } else { 0 });
         let asked = self.indirect_is_due(&silo) && self.ask_indirectly(now, silo, timeout);
         // Classic: the attempt is the intermediary's, if there is one.
         if !(asked && self.config.indirect_probe_counts_as_vote) {
@@ -200,9 +255,9 @@ impl Membership {
     }
 
     fn on_probe_missed(&mut self, now: Now, silo: SiloAddress) {
-        let Some(peer) = self.peers.get_mut(&silo) else { return };
+        let Some(peer) = self.probing.peer_mut(&silo) else { return };
         peer.on_miss();
-        let misses = peer.misses;
+        let misses = peer.misses();
         self.counters.probes_missed += 1;
         self.effects.push_back(Effect::Event(Event::ProbeMissed { peer: silo, in_a_row: misses }));
         if misses == 1 {
@@ -218,10 +273,11 @@ impl Membership {
     fn schedule_next_probe(&mut self, now: Now, silo: SiloAddress) {
         let (period, limit) = (self.config.probe_period, self.config.num_missed_probes_limit);
         let burst = self.config.burst_reprobes;
-        let Some(peer) = self.peers.get_mut(&silo) else { return };
-        let at_once = burst && peer.misses < limit;
-        peer.next_at = if at_once { now.mono } else { (peer.last_sent + period).max(now.mono) };
-        if peer.next_at <= now.mono {
+        let Some(peer) = self.probing.peer_mut(&silo) else { return };
+        let at_once = burst && peer.misses() < limit;
+        let next_at = if at_once { now.mono } else { peer.regular(now.mono, period) };
+        peer.probe_at(next_at);
+        if next_at <= now.mono {
             self.send_probe(now, silo);
         }
     }
@@ -245,8 +301,8 @@ impl Membership {
         // Where the fence is short the stamp goes back at once, not with the next probe.
         let short = !self.config.fence_timeout.is_zero() && self.config.fence_timeout < period * 3;
         let seen = short && self.may_confirm(now, &from);
-        let Some(peer) = self.peers.get_mut(&from) else { return };
-        peer.echo = stamp;
+        let Some(peer) = self.probing.peer_mut(&from) else { return };
+        peer.stamp(stamp);
         let answer = peer.on_answer(now.mono, seq, period, self.config.num_answers_to_clear);
         if answer == Answer::Counted {
             self.health.answered(now);
@@ -257,7 +313,7 @@ impl Membership {
             }
             if self.config.connection_liveness_window > Duration::ZERO {
                 // The original counts whatever came over the connection, answers to probes too.
-                peer.heard = Some(now.mono);
+                peer.hear(now.mono);
             }
             self.counters.probes_answered += 1;
             self.health.answered(now);
@@ -285,7 +341,7 @@ mod tests {
     #[test]
     fn everybody_is_probed_by_exactly_as_many_as_it_probes_on_one_ring() {
         let (view, silos) = view(40);
-        let mut probed = std::collections::BTreeMap::new();
+        let mut probed = BTreeMap::new();
         for silo in &silos {
             let targets = ring_targets(&view, silo, 1, 3);
             assert!(targets.len() == 3 && !targets.contains(silo));

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use emmer_core::Instant;
 
-use crate::api::DialId;
 use crate::config::{Config, grown};
 
 /// The most unanswered probes of one burst whose send times are remembered.
@@ -16,43 +15,41 @@ pub(crate) struct Peer {
     /// Unanswered probes: number and when they were sent, oldest first.
     unanswered: Vec<(u64, Instant)>,
     /// When the probe in flight counts as missed.
-    pub(crate) deadline: Option<Instant>,
+    deadline: Option<Instant>,
     /// When the next probe is due, if none is in flight.
-    pub(crate) next_at: Instant,
+    next_at: Instant,
     /// When the last probe was sent.
-    pub(crate) last_sent: Instant,
+    last_sent: Instant,
     /// Probes missed since enough were answered.
-    pub(crate) misses: u32,
+    misses: u32,
     /// Answers since the first of them.
     answers: u32,
     /// When the first probe missed in a row was sent.
-    pub(crate) missed_since: Option<Instant>,
+    missed_since: Option<Instant>,
     /// When the last answered probe had been sent.
-    pub(crate) answered: Option<Instant>,
+    answered: Option<Instant>,
     /// When application bytes were heard from it last.
-    pub(crate) heard: Option<Instant>,
+    heard: Option<Instant>,
     /// Whether a witness existed when the last probe was sent (idea 4).
-    pub(crate) witnessed: bool,
+    witnessed: bool,
     /// Whether the deadline was already put off because this process had been paused.
-    pub(crate) graced: bool,
+    graced: bool,
     /// A dial was refused, or found a later incarnation, since the last answer.
-    pub(crate) refused: bool,
+    refused: bool,
     /// A connection has broken since the last answer.
-    pub(crate) broken: bool,
+    broken: bool,
     /// The peer's kernel has ended a connection in good order since the last answer, without a goodbye of the process.
-    pub(crate) closed: bool,
+    closed: bool,
     /// Since when the process is known to be gone: its kernel ended a connection and refuses new ones.
-    pub(crate) gone_since: Option<Instant>,
-    /// The dial in flight.
-    pub(crate) dial: Option<DialId>,
+    gone_since: Option<Instant>,
     /// Whether this silo has wished for a vote against it since the last answer.
-    pub(crate) suspected: bool,
+    suspected: bool,
     /// Since when it has been seen as Joining.
-    pub(crate) joining_since: Option<Instant>,
+    joining_since: Option<Instant>,
     /// It has been Joining for too long: answering does not help it.
-    pub(crate) stuck: bool,
+    stuck: bool,
     /// The stamp of its last answer, to be given back.
-    pub(crate) echo: u64,
+    echo: u64,
     rtt: Rtt,
 }
 
@@ -109,13 +106,142 @@ impl Peer {
             broken: false,
             closed: false,
             gone_since: None,
-            dial: None,
             suspected: false,
             joining_since: None,
             stuck: false,
             echo: 0,
             rtt: Rtt::default(),
         }
+    }
+
+    /// How many probes were missed since enough were answered.
+    pub(crate) const fn misses(&self) -> u32 {
+        self.misses
+    }
+
+    /// When the first probe missed in a row was sent.
+    pub(crate) const fn missed_since(&self) -> Option<Instant> {
+        self.missed_since
+    }
+
+    /// Whether a probe sent at `since` or later was answered.
+    pub(crate) fn has_answered_since(&self, since: Instant) -> bool {
+        self.answered.is_some_and(|sent| sent >= since)
+    }
+
+    /// Whether a probe is on its way.
+    pub(crate) const fn is_in_flight(&self) -> bool {
+        self.deadline.is_some()
+    }
+
+    /// The next probe is due at this time.
+    pub(crate) const fn probe_at(&mut self, at: Instant) {
+        self.next_at = at;
+    }
+
+    /// The time of the next probe where each follows the last one after `period`.
+    pub(crate) fn regular(&self, now: Instant, period: Duration) -> Instant {
+        (self.last_sent + period).max(now)
+    }
+
+    /// Puts the deadline of a probe off to `until`, once, if it is over now.
+    pub(crate) fn grace(&mut self, now: Instant, until: Instant) {
+        if !self.graced && self.deadline.is_some_and(|deadline| deadline <= now) {
+            self.deadline = Some(until);
+            self.graced = true;
+        }
+    }
+
+    /// Application bytes of it arrived.
+    pub(crate) const fn hear(&mut self, now: Instant) {
+        self.heard = Some(now);
+    }
+
+    /// Whether such bytes came within `window`; with a window of zero: after the last probe was sent.
+    pub(crate) fn is_heard(&self, now: Instant, window: Duration) -> bool {
+        let Some(heard) = self.heard else { return false };
+        if window > Duration::ZERO {
+            return now.saturating_since(heard) < window;
+        }
+        // Only bytes that came after the last missed probe was sent say that it lives now.
+        heard >= self.last_sent
+    }
+
+    /// A connection to it has ended: `in_order` by its kernel, without a goodbye of the process.
+    pub(crate) fn lose_connection(&mut self, now: Instant, in_order: bool) {
+        self.heard = None;
+        self.broken |= !in_order;
+        self.closed |= in_order;
+        self.note_gone(now);
+    }
+
+    /// Its host says that no such process listens there.
+    pub(crate) fn refuse(&mut self, now: Instant) {
+        self.refused = true;
+        self.note_gone(now);
+    }
+
+    /// Whether its host has said so since the last answer.
+    pub(crate) const fn is_refused(&self) -> bool {
+        self.refused
+    }
+
+    /// Whether the host refuses after a connection has ended.
+    pub(crate) const fn is_refused_after_loss(&self) -> bool {
+        self.refused && (self.broken || self.closed)
+    }
+
+    /// Whether this silo had a witness when the last probe was sent (idea 4).
+    pub(crate) const fn is_witnessed(&self) -> bool {
+        self.witnessed
+    }
+
+    pub(crate) const fn witness(&mut self, witnessed: bool) {
+        self.witnessed = witnessed;
+    }
+
+    /// A vote against it is wished for; whether this is the first since the last answer.
+    pub(crate) const fn suspect(&mut self) -> bool {
+        !std::mem::replace(&mut self.suspected, true)
+    }
+
+    /// It is suspected no more; whether it was.
+    pub(crate) const fn clear(&mut self) -> bool {
+        std::mem::replace(&mut self.suspected, false)
+    }
+
+    pub(crate) const fn is_suspected(&self) -> bool {
+        self.suspected
+    }
+
+    /// It is Joining at this time; whether it has been for longer than `limit`, so that answering does not help it.
+    pub(crate) fn is_joining(&mut self, now: Instant, limit: Duration) -> bool {
+        let since = *self.joining_since.get_or_insert(now);
+        self.stuck = now.saturating_since(since) > limit;
+        self.stuck
+    }
+
+    /// It is not Joining any more.
+    pub(crate) const fn has_joined(&mut self) {
+        (self.joining_since, self.stuck) = (None, false);
+    }
+
+    pub(crate) const fn is_stuck(&self) -> bool {
+        self.stuck
+    }
+
+    /// The stamp of its last answer, to be given back.
+    pub(crate) const fn echo(&self) -> u64 {
+        self.echo
+    }
+
+    pub(crate) const fn stamp(&mut self, stamp: u64) {
+        self.echo = stamp;
+    }
+
+    /// Since when its process is known to be gone.
+    pub(crate) const fn gone_since(&self) -> Option<Instant> {
+        self.gone_since
     }
 
     /// When something has to be done about this peer.
@@ -178,7 +304,7 @@ impl Peer {
     }
 
     /// Notes since when the process is known to be gone, if it is now.
-    pub(crate) fn note_gone(&mut self, now: Instant) {
+    fn note_gone(&mut self, now: Instant) {
         if self.closed && self.refused {
             self.gone_since.get_or_insert(now);
         }

@@ -10,6 +10,7 @@ use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus, Timestamp};
 
 use crate::membership::Membership;
 use crate::peer::Peer;
+use crate::table::Read;
 
 /// What was seen of the IAmAlive times of others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -89,8 +90,8 @@ impl Membership {
     /// Reads the table now and then while votes do not suffice: perhaps those who could vote are stale.
     pub(crate) fn look_for_staleness(&mut self, now: Now) {
         let limit = self.config.num_missed_probes_limit;
-        let silent = |peer: &Peer| peer.suspected || peer.misses >= limit;
-        if self.peers.values().any(silent) || self.writer.has_votes() {
+        let silent = |peer: &Peer| peer.is_suspected() || peer.misses() >= limit;
+        if self.probing.peers().any(silent) || self.writer.has_votes() {
             self.read_for_staleness(now);
         }
     }
@@ -99,7 +100,7 @@ impl Membership {
     pub(crate) fn read_for_staleness(&mut self, now: Now) {
         let period = self.config.i_am_alive_table_publish_timeout;
         if self.staleness.read_at.is_none_or(|at| now.mono.saturating_since(at) >= period) {
-            self.table.want_all = true;
+            self.table.want(Read::All);
         }
     }
 

@@ -17,7 +17,8 @@ use std::time::Duration;
 
 use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus};
 
-use crate::api::{DialId, DialOutcome, Effect, TerminateReason};
+use crate::api::{DialOutcome, TerminateReason};
+use crate::dials::Purpose;
 use crate::intent::Key;
 use crate::membership::Membership;
 use crate::message::Message;
@@ -49,7 +50,6 @@ const DIALS_MAX: usize = 128;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Evictions {
     by_silo: BTreeMap<SiloAddress, Eviction>,
-    dials: BTreeMap<DialId, SiloAddress>,
     /// Whose host said that the process is gone, and when.
     gone: BTreeMap<SiloAddress, Instant>,
 }
@@ -81,7 +81,7 @@ impl Membership {
     /// Before a commit is drafted: does what is due for each predecessor of a silo that wants to join.
     pub(crate) fn press_evictions(&mut self, now: Now) {
         let mut wanted: BTreeMap<SiloAddress, SiloAddress> = BTreeMap::new();
-        for key in self.writer.queue.keys() {
+        for key in self.writer.keys() {
             let Key::Join(by) = key else { continue };
             if self.view.get(by).is_some() || self.view.successor_of(by).is_some() {
                 continue;
@@ -165,21 +165,16 @@ impl Membership {
 
     fn dial_for_eviction(&mut self, silo: SiloAddress) {
         let known = self.evictions.gone.contains_key(&silo)
-            || self.evictions.dials.values().any(|other| *other == silo)
+            || self.dials.is_under_way(Purpose::Eviction, &silo)
             || silo.same_endpoint(&self.me.address);
-        if known || self.evictions.dials.len() >= DIALS_MAX {
+        if known || self.dials.count(Purpose::Eviction) >= DIALS_MAX {
             return;
         }
-        let dial = self.new_dial();
-        self.evictions.dials.insert(dial, silo);
-        self.counters.dials += 1;
-        let timeout = self.config.hint_dial_timeout.max(TRY_EVERY);
-        self.effects.push_back(Effect::Dial { dial, to: silo, timeout });
+        self.dial(silo, Purpose::Eviction, self.config.hint_dial_timeout.max(TRY_EVERY));
     }
 
-    /// Whether the dial was one of an eviction's.
-    pub(crate) fn eviction_dialled(&mut self, now: Now, dial: DialId, outcome: DialOutcome) -> bool {
-        let Some(silo) = self.evictions.dials.remove(&dial) else { return false };
+    /// A dial of an eviction's ended.
+    pub(crate) fn eviction_dialled(&mut self, now: Now, silo: SiloAddress, outcome: DialOutcome) {
         let gone = match outcome {
             DialOutcome::Refused => true,
             DialOutcome::OtherEpoch(other) => silo.is_succeeded_by(&other),
@@ -190,7 +185,6 @@ impl Membership {
             self.evictions.gone.insert(silo, now.mono);
             self.look_at_evictions(now);
         }
-        true
     }
 
     /// A monitor says that it confirms `target` no longer, since it was asked at `stamp`.
@@ -307,7 +301,6 @@ impl Membership {
     /// Gives `target` no stamps back until a read of the table shows what became of a commit sent while this word was good.
     fn hold_word(&mut self, now: Now, target: SiloAddress) {
         let until = now.mono + WORD_LASTS + self.config.table_timeout;
-        let doubt = self.doubts.entry(target).or_insert(until);
-        *doubt = (*doubt).max(until);
+        self.voting.doubt(target, until);
     }
 }

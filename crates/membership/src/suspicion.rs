@@ -1,14 +1,17 @@
 //! From missed probes to votes: hints, witnesses, and who may vote (seed 000, steps 3 to 5; ideas 3 and 4).
 
-use std::time::Duration;
+use std::collections::BTreeMap;
 
 use emmer_core::{Instant, Now, SiloAddress, SiloStatus, Vote};
 
-use crate::api::{ConnectionEvent, DialId, DialOutcome, Effect};
+use crate::api::{ConnectionEvent, DialOutcome};
+use crate::dials::Purpose;
 use crate::fading::lapse;
 use crate::intent::{Evidence, Intent, Key};
 use crate::membership::Membership;
 use crate::monitor::monitors_of;
+use crate::peer::Peer;
+use crate::table::Read;
 use crate::view::View;
 use crate::writer::Draft;
 
@@ -17,28 +20,52 @@ const TABLE_WITNESS_SILOS_MAX: usize = 3;
 
 /// How many silos were Active lately.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Quorum {
+struct Quorum {
     active: usize,
     /// Until when that number counts.
-    pub(crate) until: Instant,
+    until: Instant,
+}
+
+/// What this silo has to remember about votes, its own and those that a death takes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Voting {
+    /// Silos against whom a vote of this one may be in a commit whose end it does not know, and when that commit is over
+    /// at the latest.
+    doubts: BTreeMap<SiloAddress, Instant>,
+    quorum: Quorum,
+    /// Until when a silo may be confirmed by monitors that it has no more in the view in force.
+    monitors_moved_until: Instant,
+}
+
+impl Voting {
+    /// A commit that is over at `until` may declare `silo` dead with the word of this silo.
+    pub(crate) fn doubt(&mut self, silo: SiloAddress, until: Instant) {
+        let doubt = self.doubts.entry(silo).or_insert(until);
+        *doubt = (*doubt).max(until);
+    }
+
+    /// Until when a death may take more votes than the view in force says.
+    pub(crate) fn quorum_lapses_at(&self) -> Instant {
+        self.quorum.until.max(self.monitors_moved_until)
+    }
 }
 
 impl Membership {
     /// Votes, if there is evidence enough: the process is gone, or the suspect has been silent for the whole patience and nothing speaks
     /// for it, or its host refuses connections after one broke.
     pub(crate) fn consider_vote(&mut self, now: Now, target: SiloAddress) {
-        if self.status != SiloStatus::Active || self.view.get(&target).is_none() {
+        if self.standing.status() != SiloStatus::Active || self.view.get(&target).is_none() {
             return;
         }
-        let Some(peer) = self.peers.get(&target) else { return };
-        let silent = peer.misses >= self.config.num_missed_probes_limit
+        let Some(peer) = self.probing.peer(&target) else { return };
+        let silent = peer.misses() >= self.config.num_missed_probes_limit
             && !self.is_heard_of(now, &target)
             && self.witness_ok(&target);
         let evidence = if peer.is_gone() {
             Evidence::Gone
         } else if silent {
             Evidence::Silence
-        } else if peer.refused && (peer.broken || peer.closed) {
+        } else if peer.is_refused_after_loss() {
             Evidence::Refusal
         } else {
             return;
@@ -55,9 +82,9 @@ impl Membership {
             row.votes.iter().any(|v| v.voter == voter && window.is_young(now.wall, v.at) && told(v))
         });
         let doubt = self.config.vote_hold + self.config.table_timeout;
-        self.doubts.insert(target, now.mono + doubt);
-        if let Some(peer) = self.peers.get_mut(&target)
-            && !std::mem::replace(&mut peer.suspected, true)
+        self.voting.doubt(target, now.mono + doubt);
+        if let Some(peer) = self.probing.peer_mut(&target)
+            && peer.suspect()
         {
             self.counters.votes_cast += 1;
         }
@@ -68,8 +95,8 @@ impl Membership {
 
     /// The suspect answered.
     pub(crate) fn withdraw(&mut self, target: &SiloAddress) {
-        let Some(peer) = self.peers.get_mut(target).filter(|peer| !peer.stuck) else { return };
-        if std::mem::take(&mut peer.suspected) {
+        let Some(peer) = self.probing.peer_mut(target).filter(|peer| !peer.is_stuck()) else { return };
+        if peer.clear() {
             self.counters.suspicions_withdrawn += 1;
         }
         self.unwish(&Key::Vote(*target, self.me.address));
@@ -79,26 +106,35 @@ impl Membership {
     /// may be on its way into the table, or stands there.
     pub(crate) fn may_confirm(&self, now: Now, silo: &SiloAddress) -> bool {
         let me = self.me.address;
-        let in_doubt = self.doubts.contains_key(silo);
+        let in_doubt = self.voting.doubts.contains_key(silo);
         let stands = |vote: &Vote| vote.voter == me && self.may_still_count(now, vote);
         // One that may be dead itself speaks for nobody.
         !in_doubt && !self.is_fenced() && !self.view.get(silo).is_some_and(|row| row.votes.iter().any(stands))
     }
 
+    /// The view in force is new: who is Dead in it, or gone from it, is in no doubt.
+    pub(crate) fn forget_doubts_about_the_dead(&mut self) {
+        let view = &self.view;
+        let lives = |silo: &SiloAddress| view.get(silo).is_some_and(|row| row.status != SiloStatus::Dead);
+        self.voting.doubts.retain(|silo, _| lives(silo));
+    }
+
     /// The table showed the view in force to be the latest when it was asked at `sent`: whatever a vote that was over by
     /// then has led to, the view shows it.
     pub(crate) fn settle_doubts(&mut self, sent: Instant) {
-        self.doubts.retain(|_, until| *until > sent);
+        self.voting.doubts.retain(|_, until| *until > sent);
     }
 
     /// A doubt whose commit is over needs the table to end it; time alone says nothing about what the commit did. At the
     /// end of the window no vote counts any more.
     pub(crate) fn press_doubt(&mut self, now: Now, silo: &SiloAddress) {
-        let Some(until) = self.doubts.get(silo).copied().filter(|until| now.mono >= *until) else { return };
+        let Some(until) = self.voting.doubts.get(silo).copied().filter(|until| now.mono >= *until) else {
+            return;
+        };
         if now.mono >= until + self.config.vote_window().longest() {
-            self.doubts.remove(silo);
+            self.voting.doubts.remove(silo);
         } else {
-            self.table.want_version = true;
+            self.table.want(Read::Version);
         }
     }
 
@@ -112,29 +148,20 @@ impl Membership {
         if !self.config.enable_connection_liveness_check {
             return false;
         }
-        let Some(peer) = self.peers.get(target) else { return false };
-        let Some(heard) = peer.heard else { return false };
         let window = self.config.connection_liveness_window;
-        if window > Duration::ZERO {
-            return now.mono.saturating_since(heard) < window;
-        }
-        // Only bytes that came after the last missed probe was sent say that it lives now.
-        heard >= peer.last_sent
+        self.probing.peer(target).is_some_and(|peer| peer.is_heard(now.mono, window))
     }
 
     fn witness_ok(&self, target: &SiloAddress) -> bool {
-        !self.config.vote_needs_witness || self.peers.get(target).is_some_and(|peer| peer.witnessed)
+        !self.config.vote_needs_witness || self.probing.peer(target).is_some_and(Peer::is_witnessed)
     }
 
     /// Whether this silo has completed a round trip with somebody else since the first miss of `target`: if it is
     /// this silo that is cut off, nobody answers it.
     pub(crate) fn has_witness(&self, target: &SiloAddress) -> bool {
-        let Some(since) = self.peers.get(target).and_then(|peer| peer.missed_since) else { return false };
-        let third = self
-            .peers
-            .iter()
-            .any(|(silo, peer)| silo != target && peer.answered.is_some_and(|sent| sent >= since));
-        third || (self.is_small() && self.table.answered.is_some_and(|sent| sent >= since))
+        let Some(since) = self.probing.peer(target).and_then(Peer::missed_since) else { return false };
+        let third = self.probing.iter().any(|(silo, peer)| silo != target && peer.has_answered_since(since));
+        third || (self.is_small() && self.table.has_answered_since(since))
     }
 
     fn is_small(&self) -> bool {
@@ -144,13 +171,14 @@ impl Membership {
     /// In a cluster without enough third silos, the table is asked to be the witness.
     pub(crate) fn want_table_witness(&mut self, target: &SiloAddress) {
         if self.config.vote_needs_witness && self.is_small() && !self.has_witness(target) {
-            self.table.want_version = true;
+            self.table.want(Read::Version);
         }
     }
 
     /// Whether this silo has reason to think that `silo` will not answer.
     pub(crate) fn is_doubted(&self, silo: &SiloAddress) -> bool {
-        self.peers.get(silo).is_some_and(|peer| peer.misses > 0 || peer.refused) || self.join_doubts(silo)
+        self.probing.peer(silo).is_some_and(|peer| peer.misses() > 0 || peer.is_refused())
+            || self.join_doubts(silo)
     }
 
     // ---- hints ------------------------------------------------------------------------------------------
@@ -160,34 +188,22 @@ impl Membership {
         if !self.config.connection_hints {
             return;
         }
-        let timeout = self.config.hint_dial_timeout;
-        let dial = self.new_dial();
-        let Some(peer) = self.peers.get_mut(&silo).filter(|peer| peer.dial.is_none()) else { return };
-        peer.dial = Some(dial);
-        self.dials.insert(dial, silo);
-        self.counters.dials += 1;
-        self.effects.push_back(Effect::Dial { dial, to: silo, timeout });
-    }
-
-    pub(crate) const fn new_dial(&mut self) -> DialId {
-        self.next_dial += 1;
-        DialId(self.next_dial)
+        if self.probing.peer(&silo).is_some() && !self.dials.is_under_way(Purpose::Hint, &silo) {
+            self.dial(silo, Purpose::Hint, self.config.hint_dial_timeout);
+        }
     }
 
     pub(crate) fn on_connection(&mut self, now: Now, silo: SiloAddress, event: ConnectionEvent) {
         match event {
             ConnectionEvent::Heard => {
-                if let Some(peer) = self.peers.get_mut(&silo) {
-                    peer.heard = Some(now.mono);
+                if let Some(peer) = self.probing.peer_mut(&silo) {
+                    peer.hear(now.mono);
                 }
             }
             ConnectionEvent::Closed | ConnectionEvent::Broken => {
-                if let Some(peer) = self.peers.get_mut(&silo) {
-                    peer.heard = None;
-                    peer.broken |= event == ConnectionEvent::Broken;
-                    peer.closed |= event == ConnectionEvent::Closed;
-                    peer.note_gone(now.mono);
-                    if peer.refused {
+                if let Some(peer) = self.probing.peer_mut(&silo) {
+                    peer.lose_connection(now.mono, event == ConnectionEvent::Closed);
+                    if peer.is_refused() {
                         self.consider_vote(now, silo);
                     }
                 }
@@ -198,16 +214,9 @@ impl Membership {
         }
     }
 
-    pub(crate) fn on_dial(&mut self, now: Now, dial: DialId, outcome: DialOutcome) {
-        if self.reach_dialled(dial, outcome)
-            || self.join_dialled(now, dial, outcome)
-            || self.eviction_dialled(now, dial, outcome)
-        {
-            return;
-        }
-        let Some(silo) = self.dials.remove(&dial) else { return };
-        let Some(peer) = self.peers.get_mut(&silo) else { return };
-        peer.dial = None;
+    /// A dial that was to give a hint ended.
+    pub(crate) fn hint_dialled(&mut self, now: Now, silo: SiloAddress, outcome: DialOutcome) {
+        let Some(peer) = self.probing.peer_mut(&silo) else { return };
         match outcome {
             DialOutcome::Answered => {}
             DialOutcome::OtherEpoch(other) if !silo.is_succeeded_by(&other) => {}
@@ -215,8 +224,7 @@ impl Membership {
             // host's kernel ended it is proof; alone it may be a firewall.
             DialOutcome::Refused | DialOutcome::OtherEpoch(_) => {
                 self.counters.dials_refused += 1;
-                peer.refused = true;
-                peer.note_gone(now.mono);
+                peer.refuse(now.mono);
                 self.consider_vote(now, silo);
                 self.probe_now(now, silo);
             }
@@ -226,7 +234,7 @@ impl Membership {
 
     /// Probes `silo` before its turn, unless a probe is on its way or was missed.
     fn probe_now(&mut self, now: Now, silo: SiloAddress) {
-        if self.peers.get(&silo).is_some_and(|peer| peer.misses == 0 && peer.deadline.is_none()) {
+        if self.probing.peer(&silo).is_some_and(|peer| peer.misses() == 0 && !peer.is_in_flight()) {
             self.send_probe(now, silo);
         }
     }
@@ -264,15 +272,20 @@ impl Membership {
     /// The view in force followed `before`; `next`: no view lies between the two.
     ///
     /// A silo may have been confirmed by monitors that are gone now, when its death took more votes. So a smaller number of Active
-    /// silos counts only when such a confirmation is over.
+    /// silos, or of monitors, counts only when such a confirmation is over.
     pub(crate) fn quorum_view_changed(&mut self, now: Now, before: &View, next: bool) {
+        if self.config.fence_timeout.is_zero() {
+            return;
+        }
+        // The last word of a monitor that is Dead was given before its own fence closed.
+        let until = now.mono + lapse(self.config.fence_timeout) + lapse(self.config.fence_table_timeout);
         let was = if next { before.active_count() } else { usize::MAX };
-        if was > self.view.active_count() && !self.config.fence_timeout.is_zero() {
-            let still = if now.mono < self.quorum.until { self.quorum.active } else { 0 };
-            // The last word of a monitor that is Dead was given before its own fence closed.
-            let (fence, table) = (self.config.fence_timeout, self.config.fence_table_timeout);
-            let until = now.mono + lapse(fence) + lapse(table);
-            self.quorum = Quorum { active: was.max(still), until };
+        if was > self.view.active_count() {
+            let still = if now.mono < self.voting.quorum.until { self.voting.quorum.active } else { 0 };
+            self.voting.quorum = Quorum { active: was.max(still), until };
+        }
+        if !next || !self.view.has_rings_of(before) {
+            self.voting.monitors_moved_until = until;
         }
     }
 
@@ -284,11 +297,16 @@ impl Membership {
     /// lately (see [`quorum_view_changed`](Self::quorum_view_changed)).
     pub(crate) fn votes_required(&self, now: Now, target: &SiloAddress, is_gone: bool) -> usize {
         if !self.config.fence_timeout.is_zero() && !self.is_stale(target) {
-            let lately = if is_gone || now.mono >= self.quorum.until { 0 } else { self.quorum.active };
+            let lately =
+                if is_gone || now.mono >= self.voting.quorum.until { 0 } else { self.voting.quorum.active };
+            let votes = self.votes_among(self.view.active_count().max(lately));
+            if !is_gone && now.mono < self.voting.monitors_moved_until {
+                return votes;
+            }
             // Where silos probe few others, one may have fewer monitors than a death takes votes: then all of them are enough.
             let config = &self.config;
             let monitors = monitors_of(&self.view, target, config.num_probe_rings, config.num_probed_silos);
-            return self.votes_among(self.view.active_count().max(lately)).min(monitors.len().max(1));
+            return votes.min(monitors.len().max(1));
         }
         let half = self.live_active_count().div_ceil(2);
         (self.config.num_votes_for_death_declaration as usize).min(half.max(1))

@@ -29,17 +29,17 @@ pub(crate) struct TableLane {
     main: Option<(OpId, Asked, Instant)>,
     touch: Option<(OpId, Instant)>,
     /// When the last touch that succeeded had been sent.
-    pub(crate) touched: Option<Instant>,
+    touched: Option<Instant>,
     /// Until when somebody may still count with this silo's row as stale, after a pause between two touches.
-    pub(crate) stale_until: Option<Instant>,
+    stale_until: Option<Instant>,
     /// A whole read is wanted.
-    pub(crate) want_all: bool,
+    want_all: bool,
     /// A read of the version row is wanted.
-    pub(crate) want_version: bool,
+    want_version: bool,
     /// A read of the version row and some Active rows is wanted (joining).
-    pub(crate) want_sample: bool,
+    want_sample: bool,
     /// A commit's outcome is unknown since a base of this version: nothing but a read may follow.
-    pub(crate) unknown_since: Option<u64>,
+    unknown_since: Option<u64>,
     /// A commit with an unknown outcome may still arrive. If nothing is left to write, its base has to be taken from
     /// it: a death must not appear in the table when nobody waits for it any more.
     unsettled: bool,
@@ -48,11 +48,65 @@ pub(crate) struct TableLane {
     /// The view is fresh from the table, read for the commit that follows (classic only).
     fresh: bool,
     /// The table did not answer the last request.
-    pub(crate) down: bool,
+    down: bool,
     failures: u32,
     losses: u32,
     /// When the last request that was answered had been sent.
-    pub(crate) answered: Option<Instant>,
+    answered: Option<Instant>,
+}
+
+/// What may be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Read {
+    /// Every row.
+    All,
+    /// The version row.
+    Version,
+    /// The version row and some Active rows (joining).
+    Sample,
+}
+
+impl TableLane {
+    /// A read is wanted as soon as the lane is free.
+    pub(crate) const fn want(&mut self, read: Read) {
+        match read {
+            Read::All => self.want_all = true,
+            Read::Version => self.want_version = true,
+            Read::Sample => self.want_sample = true,
+        }
+    }
+
+    /// A sample is enough; nothing needs every row.
+    pub(crate) const fn want_only_a_sample(&mut self) {
+        self.want_all = false;
+        self.want_sample = true;
+    }
+
+    /// Whether the table left the last request unanswered.
+    pub(crate) const fn is_down(&self) -> bool {
+        self.down
+    }
+
+    /// Whether a request sent at `since` or later was answered.
+    pub(crate) fn has_answered_since(&self, since: Instant) -> bool {
+        self.answered.is_some_and(|sent| sent >= since)
+    }
+
+    /// When the last touch that succeeded had been sent.
+    pub(crate) const fn touched(&self) -> Option<Instant> {
+        self.touched
+    }
+
+    /// The row was as good as touched at `at`: this silo has become Active.
+    pub(crate) const fn start_touching(&mut self, at: Instant) {
+        self.touched = Some(at);
+    }
+
+    /// Whether nobody counts with this silo's row as stale: it was touched less than `lasts` ago, and not after too long a pause.
+    pub(crate) fn is_row_fresh(&self, now: Now, lasts: Duration) -> bool {
+        self.touched.is_some_and(|at| now.mono.saturating_since(at) < lasts)
+            && self.stale_until.is_none_or(|until| now.mono >= until)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -94,7 +148,7 @@ impl Membership {
         } else {
             // A commit says as much about this silo as a read of the version, and must not wait for those that the fence wants one
             // after the other.
-            if self.know_table && !self.timers.is_set(Timer::Flush) {
+            if self.standing.knows_table() && !self.timers.is_set(Timer::Flush) {
                 self.pump_commit(now);
             }
             if self.table.want_version && self.table.main.is_none() && !self.is_done() {
@@ -113,7 +167,7 @@ impl Membership {
         // read: if it is not the latest, the conditional commit fails.
         if !self.config.batch_writes && !self.table.fresh {
             if self.has_something_to_write(now) {
-                self.table.want_all = true;
+                self.table.want(Read::All);
                 self.table.fresh = true;
                 self.pump_table(now);
             }
@@ -121,12 +175,12 @@ impl Membership {
         }
         // Votes are counted with staleness as it is now, not as it was when the rows were last read (I6).
         if self.writer.has_votes() && self.staleness_is_dated(now) {
-            self.table.want_all = true;
+            self.table.want(Read::All);
             self.pump_table(now);
             return;
         }
         let drafted = self.draft_commit(now);
-        let settling = std::mem::take(&mut self.table.unsettled) && self.inserted;
+        let settling = std::mem::take(&mut self.table.unsettled) && self.standing.is_in_table();
         let Some(draft) = drafted.or_else(|| settling.then(|| self.draft_nothing()).flatten()) else {
             return;
         };
@@ -189,9 +243,9 @@ impl Membership {
 
     fn want_again(&mut self, asked: &Asked) {
         match asked {
-            Asked::All => self.table.want_all = true,
-            Asked::Version => self.table.want_version = true,
-            Asked::Sample => self.table.want_sample = true,
+            Asked::All => self.table.want(Read::All),
+            Asked::Version => self.table.want(Read::Version),
+            Asked::Sample => self.table.want(Read::Sample),
             Asked::Commit(_) => {}
         }
     }
@@ -246,11 +300,14 @@ impl Membership {
             self.table.unsettled = false;
         }
         self.table.older_reads = 0;
-        if version == self.view.version() && self.inserted && self.is_another_history(&snapshot.version) {
+        if version == self.view.version()
+            && self.standing.is_in_table()
+            && self.is_another_history(&snapshot.version)
+        {
             self.terminate(TerminateReason::TableWentBack);
             return;
         }
-        self.know_table = true;
+        self.standing.saw_table();
         self.observe_alive(now, sent, &snapshot.rows);
         self.install_read(now, snapshot);
         self.on_join_read(now);
@@ -283,7 +340,7 @@ impl Membership {
     /// ten seconds has lost what this silo saw committed. Others may act on what is lost, so this silo has to end.
     fn saw_older_table(&mut self, now: Now) {
         self.table.older_reads += 1;
-        if self.table.older_reads >= OLDER_READS_MAX && self.inserted {
+        if self.table.older_reads >= OLDER_READS_MAX && self.standing.is_in_table() {
             self.terminate(TerminateReason::TableWentBack);
             return;
         }
@@ -350,7 +407,7 @@ impl Membership {
                 self.table.want_version |= self.rests_on_touches();
             }
             // The row is gone: the next full read says why, and ends this silo if it was cleaned up.
-            TableOutcome::RowMissing => self.table.want_all = true,
+            TableOutcome::RowMissing => self.table.want(Read::All),
             _ => {
                 // If this silo could not touch its row, neither could others perhaps: that does not make them stale.
                 self.forgive_staleness(now);
@@ -364,9 +421,9 @@ impl Membership {
     pub(crate) fn refresh(&mut self, now: Now) {
         self.timers.set(Timer::Refresh, now.mono + self.config.table_refresh_timeout);
         if self.config.version_only_refresh {
-            self.table.want_version = true;
+            self.table.want(Read::Version);
         } else {
-            self.table.want_all = true;
+            self.table.want(Read::All);
         }
     }
 

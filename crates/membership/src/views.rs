@@ -11,6 +11,7 @@ use crate::api::{Effect, TableSnapshot, TerminateReason};
 use crate::delta::{Delta, Misfit};
 use crate::membership::Membership;
 use crate::message::Message;
+use crate::table::Read;
 use crate::timers::Timer;
 use crate::view::{View, is_on_rings};
 
@@ -53,6 +54,14 @@ pub(crate) struct Dissemination {
     hinted_by: Option<SiloAddress>,
 }
 
+impl Dissemination {
+    /// Whether the log leads to the view of this version, and what came early lies beyond it.
+    pub(crate) fn fits(&self, version: u64) -> bool {
+        self.log.back().is_none_or(|last| last.version() == version)
+            && self.early.keys().next().is_none_or(|early| *early > version)
+    }
+}
+
 impl Membership {
     /// The table was read.
     pub(crate) fn install_read(&mut self, now: Now, snapshot: &TableSnapshot) {
@@ -67,7 +76,7 @@ impl Membership {
         if view.version() <= self.view.version() || self.is_done() {
             return;
         }
-        self.know_table = true;
+        self.standing.saw_table();
         match delta {
             Some(delta) => {
                 self.gossip.log.push_back(delta.for_log());
@@ -108,22 +117,22 @@ impl Membership {
         let own = self.view.get(&me).map(|row| (row.status, row.i_am_alive_time, row.votes.len()));
         let successor = self.view.successor_of(&me).map(|row| row.address);
         if let Some((_, alive, votes)) = own {
-            if !self.inserted && alive != self.me.i_am_alive_time {
+            if !self.standing.is_in_table() && alive != self.me.i_am_alive_time {
                 // The row of a twin with the same identity: it came first.
                 self.terminate(TerminateReason::Superseded(me));
                 return;
             }
-            self.inserted = true;
+            self.standing.saw_own_row();
             self.counters.votes_received = self.counters.votes_received.max(votes as u64);
         }
-        if self.inserted {
+        if self.standing.is_in_table() {
             self.effects.push_back(Effect::Install(self.view.clone()));
         }
         match own {
             Some((SiloStatus::Dead, ..)) if self.is_finishing() => self.terminate(TerminateReason::Left),
             _ if let Some(by) = successor => self.terminate(TerminateReason::Superseded(by)),
             Some((SiloStatus::Dead, ..)) => self.terminate(TerminateReason::DeclaredDead),
-            None if self.inserted => self.terminate(TerminateReason::RowMissing),
+            None if self.standing.is_in_table() => self.terminate(TerminateReason::RowMissing),
             Some((status, ..)) => self.own_status_is(now, status),
             None => {}
         }
@@ -171,7 +180,7 @@ impl Membership {
     /// Tells a few probed silos that the version exists, in case the branch of the tree that leads to them is broken.
     fn hint(&mut self) {
         let version = self.view.version();
-        let to: Vec<SiloAddress> = self.peers.keys().take(HINTED).copied().collect();
+        let to: Vec<SiloAddress> = self.probing.silos().take(HINTED).copied().collect();
         for silo in to {
             self.send(silo, Message::Hint { version });
         }
@@ -182,7 +191,7 @@ impl Membership {
         if version > self.view.version() && !self.timers.is_set(Timer::Pull) {
             self.gossip.wanted = self.gossip.wanted.max(version);
             self.gossip.hinted_by = Some(from);
-            let patience = if self.inserted { HINT_PATIENCE } else { INSERTED_PATIENCE };
+            let patience = if self.standing.is_in_table() { HINT_PATIENCE } else { INSERTED_PATIENCE };
             self.timers.set(Timer::Pull, now.mono + patience);
         }
     }
@@ -226,7 +235,7 @@ impl Membership {
     /// The own view is not what the committer's was: one of the two shows commits that the table has lost. A silo that is in the table
     /// has acted on its view, and ends; one that is not takes a whole view.
     fn mistrust(&mut self, now: Now, from: SiloAddress, version: u64) {
-        if self.inserted {
+        if self.standing.is_in_table() {
             self.terminate(TerminateReason::TableWentBack);
             return;
         }
@@ -264,7 +273,7 @@ impl Membership {
 
     /// A peer has, or lacks, a version: whoever is behind pulls (anti-entropy).
     pub(crate) fn note_version(&mut self, now: Now, from: SiloAddress, version: u64) {
-        if version > self.view.version() && self.inserted {
+        if version > self.view.version() && self.standing.is_in_table() {
             self.pull(now, from, version);
         }
     }
@@ -289,12 +298,12 @@ impl Membership {
         }
         self.gossip.wanted = self.gossip.wanted.max(version);
         if !self.config.delta_views || self.view.len() <= SMALL_TABLE_ROWS {
-            self.table.want_all = true;
+            self.table.want(Read::All);
             return;
         }
         match self.random_active() {
             Some(peer) => self.pull(now, peer, version),
-            None => self.table.want_all = true,
+            None => self.table.want(Read::All),
         }
     }
 
@@ -308,7 +317,7 @@ impl Membership {
             self.pull(now, peer, wanted);
             return;
         }
-        if !self.inserted {
+        if !self.standing.is_in_table() {
             // Its own wish leads on: the member that was asked answers again.
             self.gossip.wanted = self.view.version();
             return;
@@ -318,7 +327,7 @@ impl Membership {
             Some(peer) if self.gossip.pulls < PULLS_BEFORE_READ => self.pull(now, peer, wanted),
             _ => {
                 self.gossip.pulls = 0;
-                self.table.want_all = true;
+                self.table.want(Read::All);
             }
         }
     }

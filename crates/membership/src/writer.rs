@@ -21,11 +21,11 @@ use crate::timers::Timer;
 /// The intents a silo is to write, its own and others'.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Writer {
-    pub(crate) queue: BTreeMap<Key, Queued>,
+    queue: BTreeMap<Key, Queued>,
     /// Who has enough votes to be declared dead, and waits for others.
-    pub(crate) ripe: BTreeMap<SiloAddress, Instant>,
+    ripe: BTreeMap<SiloAddress, Instant>,
     /// Rows to delete with the next commit.
-    pub(crate) deletes: Vec<SiloAddress>,
+    deletes: Vec<SiloAddress>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -64,6 +64,50 @@ impl Writer {
     /// Whether there is nothing to write at all.
     pub(crate) fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.deletes.is_empty()
+    }
+
+    /// Whether the queue keeps within its bound.
+    pub(crate) fn is_bounded(&self) -> bool {
+        self.queue.len() <= INTENTS_MAX
+    }
+
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.queue.keys()
+    }
+
+    /// Writes this intent no more.
+    pub(crate) fn forget(&mut self, key: &Key) {
+        self.queue.remove(key);
+    }
+
+    /// Writes `intent` in place of the one that waits under `key`, if one does.
+    pub(crate) fn replace(&mut self, key: &Key, intent: &Intent) {
+        if let Some(queued) = self.queue.get_mut(key) {
+            queued.intent = intent.clone();
+        }
+    }
+
+    /// The votes against `target` that wait.
+    pub(crate) fn votes_against(&self, target: SiloAddress) -> impl Iterator<Item = (Key, &Queued)> {
+        self.queue
+            .range(Key::Vote(target, lowest())..)
+            .take_while(move |(key, _)| matches!(key, Key::Vote(t, _) if *t == target))
+            .map(|(key, queued)| (*key, queued))
+    }
+
+    /// Who has waited for company so far, and since when.
+    pub(crate) fn take_ripe(&mut self) -> BTreeMap<SiloAddress, Instant> {
+        std::mem::take(&mut self.ripe)
+    }
+
+    /// They go on waiting.
+    pub(crate) fn keep_ripe(&mut self, ripe: BTreeMap<SiloAddress, Instant>) {
+        self.ripe = ripe;
+    }
+
+    /// Deletes these rows with the next commit.
+    pub(crate) fn delete(&mut self, rows: Vec<SiloAddress>) {
+        self.deletes = rows;
     }
 
     /// Whether any vote waits to be written.
@@ -176,8 +220,9 @@ impl Membership {
         let mut recheck = Vec::new();
         let keys: Vec<Key> = self.writer.queue.keys().copied().collect();
         self.write_suspicions(now, &keys, &mut draft, &mut dropped);
-        if self.writer.has_votes() && now.mono < self.quorum.until {
-            self.timers.set_no_later(Timer::Flush, self.quorum.until);
+        let lapses_at = self.voting.quorum_lapses_at();
+        if self.writer.has_votes() && now.mono < lapses_at {
+            self.timers.set_no_later(Timer::Flush, lapses_at);
         }
         for key in keys {
             if draft.room() < 2 {
@@ -235,10 +280,10 @@ impl Membership {
     /// evidence (invariant I5).
     fn forget_stale_intents(&mut self, now: Now) {
         let keep = self.intent_lifetime();
-        let own = &self.own;
+        let wishes = &self.wishes;
         self.writer
             .queue
-            .retain(|key, queued| own.contains_key(key) || now.mono.saturating_since(queued.renewed) < keep);
+            .retain(|key, queued| wishes.has(key) || now.mono.saturating_since(queued.renewed) < keep);
     }
 
     /// A little longer than it takes owners to repeat what was acknowledged.
@@ -348,4 +393,9 @@ pub(crate) fn add_vote(votes: &mut Vec<Vote>, vote: Vote) {
         votes.remove(oldest);
     }
     votes.push(vote);
+}
+
+/// A key below every real address.
+fn lowest() -> SiloAddress {
+    SiloAddress::new(std::net::SocketAddr::from(([0, 0, 0, 0], 0)), 0)
 }
