@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::Arc;
 
 use emmer_core::{SiloAddress, SiloEntry, SiloStatus, TableVersion};
 use serde::{Deserialize, Serialize};
@@ -31,19 +31,6 @@ pub struct Delta {
     /// The digest of the view that results.
     #[serde(rename = "g")]
     pub(crate) digest: u64,
-    /// The result while anybody holds it, with the digest of what it came from: silos that share a process (tests, the
-    /// simulator) share the view too.
-    #[serde(skip)]
-    result: Mutex<(u64, Weak<View>)>,
-    /// The copy for the log, shared likewise.
-    #[serde(skip)]
-    for_log: OnceLock<Arc<Self>>,
-    /// Whether this is such a copy.
-    #[serde(skip)]
-    is_logged: bool,
-    /// The order of the tree, remembered likewise.
-    #[serde(skip)]
-    tree: OnceLock<Tree>,
 }
 
 /// The delta does not lead anywhere from the view it was applied to.
@@ -68,10 +55,7 @@ impl Delta {
     ) -> (Self, Arc<View>) {
         let view = Arc::new(base.next(table.clone(), &rows, &deletes));
         let digest = view.digest();
-        let result = Mutex::new((base.digest(), Arc::downgrade(&view)));
-        let (for_log, tree) = (OnceLock::new(), OnceLock::new());
-        let is_logged = false;
-        (Self { table, rows, deletes, skipped, digest, result, for_log, is_logged, tree }, view)
+        (Self { table, rows, deletes, skipped, digest }, view)
     }
 
     /// The version that results.
@@ -89,50 +73,16 @@ impl Delta {
         self.len() == 0
     }
 
-    /// What goes into the log: a copy without the tree, which is large.
-    pub(crate) fn for_log(self: &Arc<Self>) -> Arc<Self> {
-        if self.is_logged {
-            return self.clone();
-        }
-        let copy = || {
-            let result = self.result.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            Arc::new(Self {
-                table: self.table.clone(),
-                rows: self.rows.clone(),
-                deletes: self.deletes.clone(),
-                skipped: self.skipped.clone(),
-                digest: self.digest,
-                result: Mutex::new(result),
-                for_log: OnceLock::new(),
-                is_logged: true,
-                tree: OnceLock::new(),
-            })
-        };
-        self.for_log.get_or_init(copy).clone()
-    }
-
     /// The view that follows `base`.
-    pub(crate) fn apply(&self, base: &View) -> Result<Arc<View>, Misfit> {
+    pub(crate) fn apply(&self, base: &View) -> Result<View, Misfit> {
         if self.version() <= base.version() {
             return Err(Misfit::Old);
         }
         if self.version() != base.version() + 1 {
             return Err(Misfit::Gap);
         }
-        let mut result = self.result.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = if result.0 == base.digest() { result.1.upgrade() } else { None };
-        let view = known.unwrap_or_else(|| {
-            let view = Arc::new(base.next(self.table.clone(), &self.rows, &self.deletes));
-            *result = (base.digest(), Arc::downgrade(&view));
-            view
-        });
-        drop(result);
+        let view = base.next(self.table.clone(), &self.rows, &self.deletes);
         if view.digest() == self.digest { Ok(view) } else { Err(Misfit::Digest) }
-    }
-
-    /// The tree that starts at `root` over `view`, the view this delta led to.
-    pub(crate) fn tree(&self, view: &View, root: &SiloAddress) -> &Tree {
-        self.tree.get_or_init(|| Tree::new(self, view, root))
     }
 }
 
@@ -150,7 +100,8 @@ pub(crate) struct Tree {
 const NOWHERE: u32 = u32::MAX;
 
 impl Tree {
-    fn new(delta: &Delta, view: &View, root: &SiloAddress) -> Self {
+    /// The tree that starts at `root` over `view`, the view that `delta` led to.
+    pub(crate) fn new(delta: &Delta, view: &View, root: &SiloAddress) -> Self {
         let ring = view.ring(0);
         let start =
             view.position(root).and_then(|at| ring.iter().position(|(_, p)| *p as usize == at)).unwrap_or(0);

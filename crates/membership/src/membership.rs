@@ -20,6 +20,7 @@ use crate::housekeeping::Cleaning;
 use crate::indirect::Indirect;
 use crate::intent::Wishes;
 use crate::join::Join;
+use crate::memo::{Memo, Shared};
 use crate::message::Message;
 use crate::monitor::Probing;
 use crate::stale::Staleness;
@@ -79,6 +80,7 @@ pub struct Membership {
     pub(crate) cleaning: Cleaning,
     /// The latest time this machine was told, and the wall clock at the last input.
     pub(crate) latest: Now,
+    pub(crate) shared: Shared,
 }
 
 /// How far before the start time the initial IAmAliveTime lies at most.
@@ -127,7 +129,13 @@ impl Membership {
             fading: Fading::default(),
             cleaning: Cleaning::default(),
             latest: now,
+            shared: Shared::default(),
         })
+    }
+
+    /// Lets this machine share what it computes with others of its process. It changes no result.
+    pub fn share(&mut self, memo: Arc<Memo>) {
+        self.shared = Shared::with(memo);
     }
 
     // ---- commands -----------------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ impl Membership {
         self.standing.saw_table();
         match delta {
             Some(delta) => {
-                self.gossip.log.push_back(delta.for_log());
+                self.gossip.log.push_back((*delta).clone());
                 if self.gossip.log.len() > self.config.delta_log_max as usize {
                     self.gossip.log.pop_front();
                 }
@@ -172,7 +172,8 @@ impl Membership {
         let view = self.view.clone();
         let me = self.me.address;
         let fan_out = self.config.fan_out as usize;
-        for child in delta.tree(&view, &root).children(&view, &me, fan_out) {
+        let tree = self.shared.tree(delta, &view, &root);
+        for child in tree.children(&view, &me, fan_out) {
             self.send(child.address, Message::Tree { root, delta: delta.clone() });
         }
     }
@@ -214,7 +215,7 @@ impl Membership {
     /// Applies, in order, every delta that fits now, and passes it on.
     fn apply_early(&mut self, now: Now, from: SiloAddress) {
         while let Some((root, delta)) = self.gossip.early.remove(&(self.view.version() + 1)) {
-            match delta.apply(&self.view) {
+            match self.shared.apply(&delta, &self.view) {
                 Ok(view) => {
                     self.install(now, view, Some(&delta));
                     if self.is_done() {
@@ -247,7 +248,7 @@ impl Membership {
 
     pub(crate) fn on_deltas(&mut self, now: Now, from: SiloAddress, deltas: &[Arc<Delta>]) {
         for delta in deltas.iter().take(DELTAS_PER_PULL_MAX) {
-            match delta.apply(&self.view) {
+            match self.shared.apply(delta, &self.view) {
                 Ok(view) => self.install(now, view, Some(delta)),
                 Err(Misfit::Old) => {}
                 Err(Misfit::Gap) => break,

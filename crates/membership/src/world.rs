@@ -2,6 +2,7 @@
 //! table that answers in five. The large one, with everything that can go wrong, is `emmer-sim`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus, TableVersion, Timestamp};
@@ -76,6 +77,7 @@ pub(crate) struct World {
     before: Option<(TableVersion, BTreeMap<SiloAddress, SiloEntry>)>,
     /// Told to the silos as part of each etag: a table that went back writes other ones.
     history_name: &'static str,
+    memo: Arc<Memo>,
 }
 
 const START_MS: i64 = 1_795_265_085_000;
@@ -107,6 +109,7 @@ impl World {
             touches_only: BTreeSet::new(),
             before: None,
             history_name: "e",
+            memo: Arc::default(),
         }
     }
 
@@ -124,7 +127,8 @@ impl World {
     pub(crate) fn start(&mut self, config: &Config, address: SiloAddress, seed: u64) -> usize {
         let row = SiloEntry::new(address, SiloStatus::Created, self.wall(0));
         let now = Now { mono: self.now, wall: self.wall(0) };
-        let machine = Membership::new(config.clone(), row, seed, now).unwrap();
+        let mut machine = Membership::new(config.clone(), row, seed, now).unwrap();
+        machine.share(self.memo.clone());
         self.silos.push(Process {
             machine,
             up: true,

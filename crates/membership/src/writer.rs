@@ -367,6 +367,7 @@ impl Membership {
         self.counters.rows_written += (rows.len() + deletes.len()) as u64;
         let (delta, view) = Delta::of_commit(&self.view, version, rows, deletes, skipped);
         let delta = Arc::new(delta);
+        self.shared.note(&self.view, &view);
         self.install(now, view, Some(&delta));
         self.broadcast(&delta);
         if self.config.use_liveness_gossip && self.config.delta_views {

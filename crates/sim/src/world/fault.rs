@@ -39,6 +39,9 @@ impl World {
             if shared { format!("host-{host}-{number}") } else { format!("host-{host}") }.into();
         let machine = match Membership::new(self.scenario.config.clone(), entry, seed, now) {
             Ok(mut machine) => {
+                if let Some(memo) = &self.memo {
+                    machine.share(memo.clone());
+                }
                 if let Some(Prepare(prepare)) = &self.prepare {
                     prepare(&mut machine);
                 }

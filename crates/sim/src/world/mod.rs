@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use emmer_core::SiloAddress;
 use emmer_core::rng::SeededRng;
-use emmer_membership::{Event as Noted, Membership};
+use emmer_membership::{Event as Noted, Membership, Memo};
 
 use crate::grains::GrainTruth;
 use crate::host::Hosts;
@@ -88,6 +88,8 @@ pub struct World {
     grain_rng: SeededRng,
     /// What is true about grains.
     truth: GrainTruth,
+    /// Equal steps are computed once; none where messages pass through their bytes: there every silo computes its own.
+    memo: Option<Arc<Memo>>,
     /// Which rare situations came up.
     sometimes: Sometimes,
     violation: Option<Violation>,
@@ -131,6 +133,7 @@ impl World {
             rng: SeededRng::new(seed(3)),
             grain_rng: SeededRng::new(seed(4)),
             truth: GrainTruth::new(scenario.grains.as_ref().map_or(0, |load| load.grains)),
+            memo: (!scenario.through_bytes).then(Arc::default),
             sometimes: Sometimes::default(),
             violation: None,
             went_back: false,
