@@ -10,6 +10,7 @@ use crate::api::TerminateReason;
 use crate::intent::Evidence;
 use crate::membership::Membership;
 use crate::message::Message;
+use crate::table::Read;
 use crate::timers::Timer;
 
 /// How often, at least, there is something to look after.
@@ -123,7 +124,13 @@ impl Membership {
 
     /// Somebody with a later view says that this silo is dead.
     pub(crate) fn on_obituary(&mut self, version: u64) {
-        if self.standing.is_in_table() && version > self.view.version() {
+        if version <= self.view.version() {
+            return;
+        }
+        if !self.standing.is_in_table() {
+            // It may have been inserted and declared dead before it saw its row: the table says so.
+            self.table.want(Read::All);
+        } else {
             let reason =
                 if self.is_finishing() { TerminateReason::Left } else { TerminateReason::DeclaredDead };
             self.terminate(reason);

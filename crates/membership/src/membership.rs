@@ -253,7 +253,12 @@ impl Membership {
                 self.on_write(now, intents, hops);
             }
             Message::Noted { version } => {
-                self.note_version(now, from, version);
+                if self.standing.is_in_table() {
+                    self.note_version(now, from, version);
+                } else {
+                    // The view with its row may have been lost on the way.
+                    self.on_hint(now, from, version);
+                }
                 self.on_noted(now, from);
             }
             Message::Reach => self.on_reach(from),

@@ -223,11 +223,14 @@ impl Membership {
             }
             (Asked::Commit(draft), TableOutcome::Committed(version)) => {
                 self.table.losses = 0;
-                self.on_committed(now, *draft, version);
                 // It was the latest view that the commit was based on.
+                if draft.base_number() == self.view.version() {
+                    self.confirm_by_table(now, sent);
+                }
+                self.on_committed(now, *draft, version);
                 self.confirm_by_table(now, sent);
             }
-            (Asked::Commit(_), TableOutcome::Conflict) => self.on_conflict(now),
+            (Asked::Commit(draft), TableOutcome::Conflict) => self.on_conflict(now, draft.base_number()),
             (Asked::Commit(draft), TableOutcome::Unknown) => {
                 self.counters.commits_unknown += 1;
                 self.table.unsettled = true;
@@ -347,9 +350,9 @@ impl Membership {
         self.timers.set_no_later(Timer::Refresh, now.mono + OLDER_READ_PAUSE);
     }
 
-    /// The compare-and-set was lost: somebody else wrote. Gets the newer view, and evaluates again (idea 7); only
+    /// The compare-and-set on top of version `base` was lost: somebody else wrote. Gets the newer view, and evaluates again (idea 7); only
     /// repeated losses make it wait.
-    fn on_conflict(&mut self, now: Now) {
+    fn on_conflict(&mut self, now: Now, base: u64) {
         self.counters.commits_lost += 1;
         self.effects.push_back(Effect::Event(Event::CommitLost));
         self.table.losses = self.table.losses.saturating_add(1);
@@ -365,7 +368,8 @@ impl Membership {
             let delay = self.dice.backoff(min, max, attempt);
             self.timers.set(Timer::TableRetry, now.mono + delay);
         }
-        self.catch_up(now, self.view.version() + 1);
+        // Somebody may have handed it over meanwhile: of a later one nothing is known.
+        self.catch_up(now, base + 1);
         self.on_join_conflict(now);
     }
 
