@@ -114,7 +114,8 @@ pub struct SiloEntry {
     pub votes: Vec<Vote>,
     /// ProxyPort: the silo's gateway port for clients; 0 when it has none.
     pub proxy_port: u16,
-    /// HostName, for people only.
+    /// HostName: the name that the kernel has for the host, or the container. Two rows with one address, one port and one
+    /// such name are taken for two processes of one host, of which the earlier one is gone.
     pub host_name: Arc<str>,
     /// RoleName, for people only: what runs there.
     pub role_name: Arc<str>,
