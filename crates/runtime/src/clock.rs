@@ -21,6 +21,9 @@ pub(crate) const COARSE_TICK: Duration = Duration::from_millis(5);
 /// shortest sleep that is noticed, and a little more.
 pub(crate) const COARSE_LAG: Duration = Duration::from_millis(30);
 
+/// How exact idle times are. They are kept as 31 bits of such ticks, which is more than four years.
+const IDLE_TICK_MS: u64 = 64;
+
 /// A wait for a moment is cut into pieces of this length: timers stand still while the machine sleeps.
 const SLEEP_PIECE: Duration = Duration::from_millis(200);
 
@@ -53,10 +56,18 @@ impl CoarseInstant {
         u32::try_from(self.left(now).as_millis()).unwrap_or(u32::MAX).max(1)
     }
 
-    /// The low 32 bits of the milliseconds, for wrapping differences (49 days).
+    /// The idle ticks until this instant, for [`idle_since`](Self::idle_since).
     #[expect(clippy::cast_possible_truncation, reason = "the low bits are what is asked for")]
-    pub(crate) const fn as_wrapping_millis(self) -> u32 {
-        self.0 as u32
+    pub(crate) const fn as_idle_ticks(self) -> u32 {
+        (self.0 / IDLE_TICK_MS) as u32
+    }
+
+    /// For how long nothing has happened, at least, when something last happened in the tick `since`.
+    pub(crate) const fn idle_since(self, since: u32) -> Duration {
+        let ticks = self.as_idle_ticks().wrapping_sub(since);
+        // Another thread may have read a later clock than this one.
+        let ticks = if ticks > u32::MAX / 2 { 0 } else { ticks.saturating_sub(1) };
+        Duration::from_millis(ticks as u64 * IDLE_TICK_MS)
     }
 
     pub(crate) const fn as_millis(self) -> u64 {
@@ -344,6 +355,20 @@ pub(crate) fn epoch_now() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn idle_times_are_told_for_years_and_never_too_early() {
+        let day = 86_400_000;
+        let idle = |from: u64, to: u64| CoarseInstant(to).idle_since(CoarseInstant(from).as_idle_ticks());
+        for (from, to) in [(0, 1), (63, 64), (5, 2_000), (9, 60 * day), (3 * day, 1_500 * day)] {
+            let (told, true_one) = (idle(from, to), Duration::from_millis(to - from));
+            assert!(
+                told <= true_one && true_one - told <= Duration::from_millis(2 * IDLE_TICK_MS),
+                "{told:?}"
+            );
+        }
+        assert_eq!(idle(1_000, 900), Duration::ZERO, "a clock that was read before");
+    }
 
     #[test]
     fn a_span_counts_from_when_it_is_looked_at_and_a_moment_does_not() {

@@ -1,11 +1,12 @@
 //! A store that can be held: its requests then wait, as if the server did not answer.
 
 use std::ops::RangeInclusive;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use emmer::Timestamp;
 use emmer::store::{BoxFuture, StoreError, SystemStore};
+use emmer_store::StoreErrorKind;
 use emmer_store::contract::StoredRow;
 use emmer_store::{CommitOutcome, Mutation, Row, TableDecl, Value};
 use tokio::sync::watch;
@@ -16,22 +17,36 @@ pub struct HeldStore {
     inner: Arc<dyn SystemStore>,
     held: watch::Sender<bool>,
     patience: Option<Duration>,
+    /// Commits of these partitions are refused: what begins like this.
+    refused: Mutex<Option<String>>,
 }
 
 impl HeldStore {
     pub fn over(inner: &Arc<dyn SystemStore>) -> Arc<Self> {
-        Arc::new(Self { inner: inner.clone(), held: watch::Sender::new(false), patience: None })
+        Arc::new(Self::new(inner, None))
+    }
+
+    fn new(inner: &Arc<dyn SystemStore>, patience: Option<Duration>) -> Self {
+        Self { inner: inner.clone(), held: watch::Sender::new(false), patience, refused: Mutex::default() }
     }
 
     /// A store that says that its requests may take so long.
     pub fn patient(inner: &Arc<dyn SystemStore>, patience: Duration) -> Arc<dyn SystemStore> {
-        let patience = Some(patience);
-        Arc::new(Self { inner: inner.clone(), held: watch::Sender::new(false), patience })
+        Arc::new(Self::new(inner, Some(patience)))
     }
 
     /// Lets requests wait, or go on.
     pub fn hold(&self, held: bool) {
         self.held.send_replace(held);
+    }
+
+    /// Refuses every commit to a table whose name begins like this, or none.
+    pub fn refuse(&self, table: Option<&str>) {
+        *self.refused.lock().unwrap() = table.map(ToOwned::to_owned);
+    }
+
+    fn refuses(&self, table: &TableDecl) -> bool {
+        self.refused.lock().unwrap().as_ref().is_some_and(|refused| table.name.starts_with(refused))
     }
 
     fn then<'a, T: Send + 'a>(&'a self, ask: impl FnOnce() -> Answer<'a, T> + Send + 'a) -> Answer<'a, T> {
@@ -85,6 +100,11 @@ impl SystemStore for HeldStore {
         partition: &'a str,
         mutations: Vec<Mutation>,
     ) -> Answer<'a, CommitOutcome> {
+        if self.refuses(table) {
+            let (store, operation) = (self.describe(), "commit".to_owned());
+            let (kind, detail) = (StoreErrorKind::Unavailable, "refused for a test".to_owned());
+            return Box::pin(std::future::ready(Err(StoreError { kind, store, operation, detail })));
+        }
         self.then(move || self.inner.commit(table, partition, mutations))
     }
 

@@ -247,10 +247,10 @@ fn entry(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
     let name = method.name();
     let names: Vec<&Ident> = method.arguments.iter().map(|a| &a.ident).collect();
     let instant = if exclusive { quote!(Exclusive) } else { quote!(Shared) };
-    let (admit, binding, borrow) = if exclusive {
-        (quote!(admit_exclusive), quote!(mut admitted), quote!(&mut *admitted))
+    let (admit, binding, borrow, instant_borrow) = if exclusive {
+        (quote!(admit_exclusive), quote!(mut admitted), quote!(&mut *admitted), quote!(&mut **admitted))
     } else {
-        (quote!(admit_shared), quote!(admitted), quote!(&*admitted))
+        (quote!(admit_shared), quote!(admitted), quote!(&*admitted), quote!(&**admitted))
     };
     quote! {
         #(#conditions)*
@@ -259,13 +259,11 @@ fn entry(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
             name: #full_name,
             exclusive: #exclusive,
             instant: if <__Class as #trait_ident>::__instant_methods().contains(&#name) {
-                ::emmer::__rt::Instant::#instant(|#binding, turn| {
-                    turn.run::<#args_type>(|args| {
-                        let output = ::emmer::__rt::poll_now(
-                            <__Class as #trait_ident>::#ident(#borrow #(, args.#names)*)
-                        );
-                        ::core::mem::drop(admitted);
-                        output
+                ::emmer::__rt::Instant::#instant(|admitted, turn| {
+                    turn.run::<#args_type, _>(admitted, |admitted, args| {
+                        ::emmer::__rt::poll_now(
+                            <__Class as #trait_ident>::#ident(#instant_borrow #(, args.#names)*)
+                        )
                     })
                 })
             } else {
@@ -281,7 +279,7 @@ fn entry(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
                         }
                     };
                     let output = <__Class as #trait_ident>::#ident(#borrow #(, args.#names)*).await;
-                    ::core::mem::drop(admitted);
+                    admitted.done();
                     ::emmer::__rt::TurnOutcome::Done(output)
                 }))
             },

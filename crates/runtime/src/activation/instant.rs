@@ -6,16 +6,16 @@
 
 use std::future::Future;
 use std::num::NonZeroU64;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use emmer_wire::CallChain;
 
+use super::contain::contain;
 use super::gate::Gate;
-use super::turn::{deliver, panic_text};
-use super::{Activation, Exclusive, Input, Phase, RunActivation, Shared, Sink, StartError, TurnEnd};
+use super::turn::deliver;
+use super::{Activation, Exclusive, Input, RunActivation, Shared, Sink, StartError, TurnEnd};
 use crate::clock::{CoarseInstant, Due};
 use crate::grain::{DeactivationReason, Grain, Method, TurnContext};
 use crate::metrics::Ended;
@@ -54,17 +54,50 @@ pub fn poll_now<T>(method: impl Future<Output = T>) -> Poll<T> {
     pin!(method).poll(&mut Context::from_waker(Waker::noop()))
 }
 
+/// The lock of a turn.
+pub trait Admitted {
+    /// The turn is over.
+    fn done(self);
+}
+
+impl<G> Admitted for Exclusive<'_, G> {
+    #[inline]
+    fn done(self) {
+        Self::done(self);
+    }
+}
+
+impl<G> Admitted for Shared<'_, G> {
+    #[inline]
+    fn done(self) {
+        Self::done(self);
+    }
+}
+
 impl InstantTurn<'_, '_> {
-    /// Runs `method`, which gives the grain's lock back.
-    pub fn run<M: Method>(self, method: impl FnOnce(M) -> Poll<M::Output>) -> InstantEnd {
+    /// Runs `method`, and gives the grain's lock back.
+    pub fn run<M: Method, L: Admitted>(
+        self,
+        mut admitted: L,
+        method: impl FnOnce(&mut L, M) -> Poll<M::Output>,
+    ) -> InstantEnd {
         let Self { activation, context, input, sink } = self;
         let args = match input.take::<M>() {
             Ok(args) => args,
-            Err(detail) => return InstantEnd(Err(detail)),
+            Err(detail) => {
+                admitted.done();
+                return InstantEnd(Err(detail));
+            }
         };
         let polled = TurnContext::scope_instant(activation, context, || {
-            // As for a turn of its own: a panic unwinds through the method's values only, and the activation is closed.
-            catch_unwind(AssertUnwindSafe(|| method(args)))
+            // As for a turn of its own: a panic unwinds through the method's values and the lock, and breaks the activation.
+            contain(move || {
+                let output = method(&mut admitted, args);
+                if output.is_ready() {
+                    admitted.done();
+                }
+                output
+            })
         });
         InstantEnd(Ok(match polled {
             Ok(Poll::Ready(output)) => {
@@ -75,7 +108,7 @@ impl InstantTurn<'_, '_> {
                 }
             }
             Ok(Poll::Pending) => (TurnEnd::Panicked(hidden_wait::<M>()), Ended::Failed),
-            Err(panic) => (TurnEnd::Panicked(panic_text(&*panic)), Ended::Failed),
+            Err(text) => (TurnEnd::Panicked(text), Ended::Failed),
         }))
     }
 }
@@ -154,11 +187,11 @@ impl<G: Grain> Activation<G> {
         Ok(end)
     }
 
-    /// Asks the fence and whether the grain is there, under its lock, and notes its use.
+    /// Asks the fence, under the grain's lock, and notes the grain's use.
     #[inline]
     fn open_now(&self) -> Option<CoarseInstant> {
         let now = self.silo.clock.now();
-        if self.phase() != Phase::Active || self.silo.fence.is_closed_at(now) {
+        if self.silo.fence.is_closed_at(now) {
             return None;
         }
         self.note_use(now);

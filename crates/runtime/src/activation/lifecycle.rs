@@ -10,10 +10,11 @@ use std::time::Duration;
 use emmer_core::GrainId;
 use emmer_wire::CallChain;
 
-use super::gate::{Alone, Slot};
-use super::{
-    Activation, AnyActivation, BoxTurn, Closed, Input, Phase, RunActivation, Sink, StartError, TurnEnd,
-};
+use tokio::task::JoinHandle;
+
+use super::contain::{contain, contained};
+use super::gate::{Alone, Life};
+use super::{Activation, AnyActivation, BoxTurn, Closed, Input, RunActivation, Sink, StartError, TurnEnd};
 use crate::clock::{CoarseInstant, Due};
 use crate::directory::Registered;
 use crate::grain::{ClusterClient, Ctx, DeactivationReason, Grain, TurnContext};
@@ -22,37 +23,43 @@ use crate::silo::Shut;
 
 impl<G: Grain> Activation<G> {
     /// Registers, loads and activates the grain under the lock of its first turn.
-    pub(super) async fn activate(self: &Arc<Self>, lock: &mut Alone<'_, Slot<G>>) -> Result<(), Closed> {
+    pub(super) async fn activate(self: &Arc<Self>, lock: &mut Alone<'_, Life<G>>) -> Result<(), Closed> {
         // In a box, so that the turns of grains that are there already carry no room for it.
-        let mut awaking = Box::pin(self.awake());
+        let mut awaking = Box::pin(contained(self.awake()));
         // Without state, and where this silo answers for the grain, it is over in one poll and needs no timer.
         let outcome = match std::future::poll_fn(|cx| Poll::Ready(awaking.as_mut().poll(cx))).await {
             Poll::Ready(outcome) => outcome,
             Poll::Pending => {
                 let limit = self.silo.options.activation_timeout;
-                let late =
-                    |_| Err(Closed::Failed(format!("{} was not activated within {limit:?}", self.name())));
+                let late = |_| {
+                    Ok(Err(Closed::Failed(format!("{} was not activated within {limit:?}", self.name()))))
+                };
                 tokio::time::timeout(limit, awaking).await.unwrap_or_else(late)
             }
         };
-        match outcome {
+        match outcome.unwrap_or_else(|words| Err(self.panicked(&words))) {
             Ok(grain) => {
-                **lock = Slot::There(grain);
-                self.phase.store(Phase::Active as u8, Ordering::Release);
+                **lock = Life::Active(grain);
                 self.silo.metrics.activated();
-                Ok(())
+                // Its own hook may have found that the state is not the one in the store.
+                if self.gate.line().is_broken() { Err(Closed::Gone) } else { Ok(()) }
             }
             Err(closed) => Box::pin(self.fail(lock, closed)).await,
         }
     }
 
+    #[cold]
+    fn panicked(&self, words: &str) -> Closed {
+        Closed::Failed(format!("{} panicked while it was activated: {words}", self.name()))
+    }
+
     /// Ends what could not be activated.
-    async fn fail(self: &Arc<Self>, lock: &mut Alone<'_, Slot<G>>, closed: Closed) -> Result<(), Closed> {
+    async fn fail(self: &Arc<Self>, lock: &mut Alone<'_, Life<G>>, closed: Closed) -> Result<(), Closed> {
         if !matches!(closed, Closed::Elsewhere(_)) {
             // A registration that did not complete in time is withdrawn by the directory itself.
             self.silo.directory.unregister(&self.silo, &self.as_run()).await;
         }
-        self.close(lock, closed.clone());
+        **lock = Life::Gone(Box::new(closed.clone()));
         self.silo.catalog.remove(&self.id, self.number);
         Err(closed)
     }
@@ -65,14 +72,26 @@ impl<G: Grain> Activation<G> {
         }
         let ctx = self.ctx();
         let mut grain = G::create(&ctx);
-        if G::HAS_STATE {
-            grain.load().await.map_err(|e| Closed::Failed(format!("{}: {e}", self.name())))?;
+        match self.rouse(&mut grain, &ctx).await {
+            Ok(()) => Ok(grain),
+            Err(closed) => {
+                self.let_go(grain);
+                Err(closed)
+            }
         }
-        grain
-            .activate(&ctx)
+    }
+
+    /// Reads the state and runs the hook, both contained apart from the grain: it must not be dropped while a panic of
+    /// theirs unwinds.
+    async fn rouse(&self, grain: &mut G, ctx: &Ctx) -> Result<(), Closed> {
+        if G::HAS_STATE {
+            let loaded = contained(grain.load()).await.map_err(|words| self.panicked(&words))?;
+            loaded.map_err(|e| Closed::Failed(format!("{}: {e}", self.name())))?;
+        }
+        contained(grain.activate(ctx))
             .await
-            .map_err(|e| Closed::Failed(format!("{} refused its activation: {e}", self.name())))?;
-        Ok(grain)
+            .map_err(|words| self.panicked(&words))?
+            .map_err(|e| Closed::Failed(format!("{} refused its activation: {e}", self.name())))
     }
 
     fn as_run(self: &Arc<Self>) -> Arc<dyn RunActivation> {
@@ -88,53 +107,63 @@ impl<G: Grain> Activation<G> {
         format!("{}/{}", self.class.name, self.id.key())
     }
 
-    /// Waits for the turns that came before, then runs the hook, gives the registration back and goes.
-    async fn run_deactivation(self: Arc<Self>, reason: DeactivationReason) {
-        let mut lock = self.lock_surely().await;
-        if self.phase() == Phase::Closed {
-            return;
-        }
-        if let Slot::There(mut grain) = std::mem::replace(&mut *lock, Slot::New) {
-            let duplicate = reason == DeactivationReason::Duplicate;
-            // The hook is the grain's own code: the fence holds for it as for a turn.
-            let hook = async {
-                grain.deactivate(&self.ctx(), reason).await;
-            };
-            let hook = self.silo.fence.guard(&self.silo.clock, hook);
-            let limit = self.silo.options.deactivation_timeout;
-            match tokio::time::timeout(limit, hook).await {
-                Ok(Ok(())) => {}
-                Ok(Err(Shut)) => {
-                    tracing::debug!(grain = %self.name(), "the deactivate hook was dropped: the silo has ended");
-                }
-                Err(_) => {
-                    tracing::warn!(grain = %self.name(), ?limit, "the deactivate hook did not end in time");
-                }
+    /// Waits for the turns that go before, then runs the hook, gives the registration back and goes. Whatever the grain's
+    /// own code does, the way to its end is the same.
+    async fn close_down(self: Arc<Self>) {
+        let (mut lock, reason) = self.gate.closing().await;
+        match std::mem::replace(&mut *lock, Life::Closing) {
+            gone @ Life::Gone(_) => {
+                *lock = gone;
+                return;
             }
-            if !duplicate {
-                self.silo.directory.unregister(&self.silo, &self.as_run()).await;
+            Life::Active(mut grain) => {
+                self.say_goodbye(&mut grain, reason.clone()).await;
+                self.let_go(grain);
+                self.silo.metrics.deactivated();
             }
-            self.silo.metrics.deactivated();
+            Life::New | Life::Closing => {}
         }
-        self.close(&mut lock, Closed::Gone);
+        if reason != DeactivationReason::Duplicate {
+            self.silo.directory.unregister(&self.silo, &self.as_run()).await;
+        }
+        *lock = Life::Gone(Box::new(Closed::Gone));
         self.silo.catalog.remove(&self.id, self.number);
     }
 
-    /// The lock of a turn alone, however long it takes: nobody's deadline.
-    async fn lock_surely(self: &Arc<Self>) -> Alone<'_, Slot<G>> {
-        match self.gate.try_exclusive() {
-            Some(lock) => lock,
-            None => self.gate.exclusive(CoarseInstant::LAST, || self.silo.watch_queue(self.clone())).await,
+    /// Runs the deactivate hook, within its time. It is the grain's own code: the fence holds for it as for a turn.
+    async fn say_goodbye(self: &Arc<Self>, grain: &mut G, reason: DeactivationReason) {
+        let ctx = self.ctx();
+        let hook = self.silo.fence.guard(&self.silo.clock, contained(grain.deactivate(&ctx, reason)));
+        let limit = self.silo.options.deactivation_timeout;
+        match tokio::time::timeout(limit, hook).await {
+            Ok(Ok(Ok(()))) => {}
+            Ok(Ok(Err(panic))) => {
+                tracing::warn!(grain = %self.name(), panic, "the deactivate hook panicked");
+            }
+            Ok(Err(Shut)) => {
+                tracing::debug!(grain = %self.name(), "the deactivate hook was dropped: the silo has ended");
+            }
+            Err(_) => {
+                tracing::warn!(grain = %self.name(), ?limit, "the deactivate hook did not end in time");
+            }
         }
     }
 
-    fn begin_closing(&self) -> bool {
-        !self.closing.swap(true, Ordering::AcqRel)
+    /// Drops the grain.
+    pub(super) fn let_go(&self, grain: G) {
+        if let Err(panic) = contain(|| drop(grain)) {
+            tracing::warn!(grain = %self.name(), panic, "the grain panicked while it was dropped");
+        }
+    }
+
+    /// Ends the activation in a task of its own, unless that is done already.
+    fn begin_closing(self: &Arc<Self>, reason: DeactivationReason) -> Option<JoinHandle<()>> {
+        let first = self.gate.line().take_closer_place(reason);
+        first.then(|| self.silo.handle.spawn(self.clone().close_down()))
     }
 
     fn idle_for(&self, now: CoarseInstant) -> Duration {
-        let since = now.as_wrapping_millis().wrapping_sub(self.last_used.load(Ordering::Relaxed));
-        Duration::from_millis(u64::from(since))
+        now.idle_since(self.last_used.load(Ordering::Relaxed))
     }
 }
 
@@ -156,10 +185,7 @@ impl<G: Grain> AnyActivation for Activation<G> {
     }
 
     fn deactivate(self: Arc<Self>, reason: DeactivationReason) {
-        if self.begin_closing() {
-            let runtime = self.silo.handle.clone();
-            runtime.spawn(self.run_deactivation(reason));
-        }
+        self.begin_closing(reason);
     }
 }
 
@@ -231,8 +257,8 @@ impl<G: Grain> RunActivation for Activation<G> {
         self.gate.line().waiting()
     }
 
-    fn wake_overdue(&self, now: CoarseInstant) -> bool {
-        self.gate.line().wake_overdue(now)
+    fn tick(&self, now: CoarseInstant) -> bool {
+        self.gate.line().tick(now)
     }
 
     fn as_any(self: Arc<Self>) -> Arc<dyn AnyActivation> {
@@ -249,9 +275,7 @@ impl<G: Grain> RunActivation for Activation<G> {
 
     fn collect_if_idle(self: Arc<Self>, now: CoarseInstant) {
         // A turn that runs right now holds the lock: whoever is idle by the clock but busy is not idle.
-        let idle = self.phase() == Phase::Active
-            && self.idle_for(now) >= self.class.idle
-            && self.gate.try_exclusive().is_some();
+        let idle = self.idle_for(now) >= self.class.idle && self.gate.try_exclusive().is_some();
         if idle {
             self.deactivate(DeactivationReason::Idle);
         }
@@ -259,11 +283,11 @@ impl<G: Grain> RunActivation for Activation<G> {
 
     fn close_and_wait(self: Arc<Self>, reason: DeactivationReason) -> emmer_store::BoxFuture<'static, ()> {
         Box::pin(async move {
-            if self.begin_closing() {
-                self.run_deactivation(reason).await;
+            if let Some(task) = self.begin_closing(reason) {
+                let _ = task.await;
             } else {
-                // Somebody else is at it: its end is when the lock is free and the phase closed.
-                drop(self.lock_surely().await);
+                // Somebody else is at it, and goes first.
+                drop(self.gate.exclusive(CoarseInstant::LAST, || self.silo.watch_queue(self.clone())).await);
             }
         })
     }

@@ -3,8 +3,12 @@
 //! No task and no channel belongs to it. A lock around the grain is its queue: turns are admitted in the order
 //! they came, `&mut self` alone, `&self` together. The first turn admitted activates the grain (registers it in
 //! the directory, reads its state, runs its hook); whoever finds it closed resolves the call again.
+//!
+//! Its life is one value under that lock, [`Life`]. A turn that panics, or finds that the state in memory is not the one
+//! in the store, breaks it: from then on nobody but the closer goes in, and whoever waits comes to a fresh activation.
 
 mod class;
+mod contain;
 mod gate;
 mod instant;
 mod lifecycle;
@@ -12,12 +16,12 @@ mod turn;
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use emmer_core::{GrainId, SiloAddress};
 use emmer_wire::CallChain;
 
-use self::gate::{Alone, Gate, Slot, Together};
+use self::gate::{Alone, Gate, Life, Together};
 pub use self::gate::{Exclusive, Shared};
 
 pub use self::instant::{Instant, InstantEnd, InstantTurn, poll_now};
@@ -95,18 +99,6 @@ impl StartError {
     }
 }
 
-/// Where an activation stands in its life. Only moves forward.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-enum Phase {
-    /// Nobody was admitted yet.
-    New = 0,
-    /// Registered, loaded, serving.
-    Active = 1,
-    /// Deactivated, refused or failed.
-    Closed = 2,
-}
-
 /// One grain of class `G` in memory.
 pub struct Activation<G: Grain> {
     id: GrainId,
@@ -114,47 +106,29 @@ pub struct Activation<G: Grain> {
     number: u64,
     class: Arc<Class<G>>,
     silo: Arc<SiloCore>,
-    gate: Gate<Slot<G>>,
-    /// When the last turn was admitted, in coarse milliseconds since the silo's start, wrapping.
+    gate: Gate<Life<G>>,
+    /// When the last turn was admitted, in idle ticks since the silo's start.
     last_used: AtomicU32,
-    phase: AtomicU8,
-    /// Whether a deactivation is already on its way.
-    closing: AtomicBool,
     /// Whether the directory holds a registration for it. Written only under the directory's lock.
     registered: AtomicBool,
 }
 
 impl<G: Grain> Activation<G> {
     fn new(silo: Arc<SiloCore>, class: Arc<Class<G>>, id: GrainId, number: u64) -> Self {
-        let last_used = AtomicU32::new(silo.clock.now().as_wrapping_millis());
+        let last_used = AtomicU32::new(silo.clock.now().as_idle_ticks());
         Self {
             id,
             number,
             class,
             silo,
-            gate: Gate::new(Slot::New),
+            gate: Gate::new(Life::New),
             last_used,
-            phase: AtomicU8::new(Phase::New as u8),
-            closing: AtomicBool::new(false),
             registered: AtomicBool::new(false),
         }
     }
 
-    fn phase(&self) -> Phase {
-        match self.phase.load(Ordering::Acquire) {
-            0 => Phase::New,
-            1 => Phase::Active,
-            _ => Phase::Closed,
-        }
-    }
-
-    fn close(&self, lock: &mut Alone<'_, Slot<G>>, why: Closed) {
-        **lock = Slot::Closed(Box::new(why));
-        self.phase.store(Phase::Closed as u8, Ordering::Release);
-    }
-
     fn note_use(&self, now: CoarseInstant) {
-        self.last_used.store(now.as_wrapping_millis(), Ordering::Relaxed);
+        self.last_used.store(now.as_idle_ticks(), Ordering::Relaxed);
     }
 
     /// Asks the fence, after whatever the turn had to wait for, and notes that the turn has begun.
@@ -183,14 +157,14 @@ impl<G: Grain> Activation<G> {
     }
 
     #[inline]
-    async fn lock_exclusive(self: &Arc<Self>) -> Alone<'_, Slot<G>> {
+    async fn lock_exclusive(self: &Arc<Self>) -> Alone<'_, Life<G>> {
         match self.gate.try_exclusive() {
             Some(lock) => lock,
             None => self.queue_exclusive().await,
         }
     }
 
-    async fn queue_exclusive(self: &Arc<Self>) -> Alone<'_, Slot<G>> {
+    async fn queue_exclusive(self: &Arc<Self>) -> Alone<'_, Life<G>> {
         if let Some(lock) = self.gate.spin(Gate::try_exclusive) {
             return lock;
         }
@@ -199,7 +173,7 @@ impl<G: Grain> Activation<G> {
         self.gate.exclusive(deadline, || self.silo.watch_queue(self.clone())).await
     }
 
-    async fn lock_shared(self: &Arc<Self>) -> Together<'_, Slot<G>> {
+    async fn lock_shared(self: &Arc<Self>) -> Together<'_, Life<G>> {
         if let Some(lock) = self.gate.try_shared().or_else(|| self.gate.spin(Gate::try_shared)) {
             return lock;
         }
@@ -216,7 +190,7 @@ impl<G: Grain> Activation<G> {
     pub async fn admit_exclusive(self: &Arc<Self>) -> Result<Exclusive<'_, G>, Closed> {
         let mut lock = self.lock_exclusive().await;
         let mut now = self.pass_fence().await?;
-        if self.phase() == Phase::New {
+        if let Life::New = *lock {
             self.activate(&mut lock).await?;
             now = self.pass_fence_again().await?;
         }
@@ -232,11 +206,11 @@ impl<G: Grain> Activation<G> {
     pub async fn admit_shared(self: &Arc<Self>) -> Result<Shared<'_, G>, Closed> {
         let mut lock = self.lock_shared().await;
         let mut now = self.pass_fence().await?;
-        if self.phase() == Phase::New {
+        if let Life::New = *lock {
             drop(lock);
             let mut alone = self.lock_exclusive().await;
             now = self.pass_fence_again().await?;
-            if self.phase() == Phase::New {
+            if let Life::New = *alone {
                 self.activate(&mut alone).await?;
                 now = self.pass_fence_again().await?;
             }
@@ -245,6 +219,15 @@ impl<G: Grain> Activation<G> {
         let admitted = lock.grain()?;
         self.note_use(now);
         Ok(admitted)
+    }
+}
+
+impl<G: Grain> Drop for Activation<G> {
+    fn drop(&mut self) {
+        // The silo ended, or let the activation go before its closer came: a grain's `Drop` may panic.
+        if let Life::Active(grain) = std::mem::replace(self.gate.get_mut(), Life::Closing) {
+            self.let_go(grain);
+        }
     }
 }
 
@@ -262,7 +245,8 @@ pub trait AnyActivation: Send + Sync {
     /// The place of its state `name`; none when the class is not known (never, for a hosted one).
     fn state_slot(&self, name: &str) -> Option<emmer_store::state::StateSlot>;
 
-    /// Begins its deactivation, once; turns that were admitted or are waiting run first.
+    /// Begins its deactivation, once. Turns that were admitted run first, and those that wait, unless the grain is broken or a
+    /// duplicate: those are then resolved again.
     fn deactivate(self: Arc<Self>, reason: DeactivationReason);
 }
 
@@ -308,8 +292,8 @@ pub(crate) trait RunActivation: AnyActivation {
     /// How many turns wait for it.
     fn waiting(&self) -> u32;
 
-    /// Wakes waiting turns whose deadline has passed; false when no turn waits.
-    fn wake_overdue(&self, now: CoarseInstant) -> bool;
+    /// A tick of the clock for the turns that wait; false when none does.
+    fn tick(&self, now: CoarseInstant) -> bool;
 
     /// The same activation as the public face.
     fn as_any(self: Arc<Self>) -> Arc<dyn AnyActivation>;

@@ -11,7 +11,6 @@
 use std::any::Any;
 use std::future::Future;
 use std::marker::PhantomData;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -22,6 +21,7 @@ use emmer_wire::codec;
 use pin_project_lite::pin_project;
 
 use super::Closed;
+use super::contain::contain;
 use crate::clock::{Clock, CoarseInstant};
 use crate::grain::{Method, TurnContext};
 use crate::metrics::{Ended, Outer};
@@ -46,7 +46,9 @@ impl Input<'_> {
                 .downcast_mut::<LocalSlot<M>>()
                 .and_then(|slot| slot.args.take())
                 .ok_or_else(|| format!("{} was started without its arguments", M::NAME)),
-            Self::Wire(body) => codec::decode(body).map_err(|e| e.to_string()),
+            Self::Wire(body) => {
+                contain(|| codec::decode(body)).and_then(|args| args.map_err(|e| e.to_string()))
+            }
         }
     }
 }
@@ -134,6 +136,15 @@ pin_project! {
         future: F,
         method: PhantomData<fn() -> M>,
     }
+
+    impl<M, F> PinnedDrop for TypedTurn<M, F> {
+        fn drop(this: Pin<&mut Self>) {
+            // Its context goes with its end. What is dropped here half way leaves its grain so.
+            if let Some(context) = this.project().context.take().filter(TurnContext::has_begun) {
+                context.break_activation("a turn was dropped half way");
+            }
+        }
+    }
 }
 
 /// Makes a turn of the generated code's future.
@@ -172,9 +183,9 @@ where
             this.context.as_ref().inspect(|context| context.note_suspended(false));
         }
         let polled = TurnContext::scope(this.context, || {
-            // A panic unwinds through the method's own values only; the activation is closed right after, so
-            // nobody observes a broken one.
-            catch_unwind(AssertUnwindSafe(|| this.future.poll(cx)))
+            // A panic unwinds through the method's own values, and through the lock, which breaks the activation before
+            // it is given back: nobody observes a broken one.
+            contain(|| this.future.poll(cx))
         });
         this.context.as_ref().inspect(|context| context.poll_ends(outer));
         let (end, ended) = match polled {
@@ -193,15 +204,14 @@ where
                 }
             }
             Ok(Poll::Ready(TurnOutcome::Closed(args, closed))) => closed_end::<M>(args, closed, sink),
-            Err(panic) => {
-                let text = panic_text(&*panic);
+            Err(text) => {
                 if let Some(context) = this.context {
                     context.break_activation(&text);
                 }
                 (TurnEnd::Panicked(text), Ended::Failed)
             }
         };
-        if let Some(context) = this.context {
+        if let Some(context) = this.context.take() {
             context.note_end(ended);
         }
         Poll::Ready(end)
@@ -244,21 +254,13 @@ pub(super) fn deliver<M: Method>(output: M::Output, sink: &mut Sink<'_>) -> Turn
             }
             TurnEnd::Done
         }
-        Sink::Wire(out) => match codec::encode_into(out, &output) {
-            Ok(()) => TurnEnd::Done,
-            Err(e) => TurnEnd::Unencodable(e.to_string()),
+        Sink::Wire(out) => match contain(|| codec::encode_into(out, &output)) {
+            Ok(Ok(())) => TurnEnd::Done,
+            Ok(Err(e)) => TurnEnd::Unencodable(e.to_string()),
+            Err(panic) => TurnEnd::Unencodable(format!("a panic: {panic}")),
         },
         Sink::Discard => TurnEnd::Done,
     }
-}
-
-/// What a panic said, if it said something in words.
-pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
-    panic
-        .downcast_ref::<&str>()
-        .map(|s| (*s).to_owned())
-        .or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "a panic without words".to_owned())
 }
 
 /// How the wait for a turn's beginning ended.

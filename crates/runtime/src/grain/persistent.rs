@@ -20,8 +20,9 @@ const FORMAT: &str = "msgpack";
 /// A value that is read from the system store when its grain is activated, and written when the grain says so.
 ///
 /// Every write is conditional on the etag of the last read or write: when somebody else wrote in between, nothing
-/// is written, the call gets [`StateError::EtagMismatch`] and the activation is deactivated, so that the next
-/// call finds the newer state. Fields may be added to `T` with `#[serde(default)]`.
+/// is written and the call gets [`StateError::EtagMismatch`]. After a write that did not succeed, for whatever reason, the
+/// value in memory is not the one in the store: the activation ends with the turn, nobody else sees it, and the next call
+/// finds a fresh activation with what is stored. Fields may be added to `T` with `#[serde(default)]`.
 pub struct Persistent<T> {
     value: T,
     binding: Option<Box<Binding>>,
@@ -90,14 +91,15 @@ where
     /// Writes the value to the store.
     ///
     /// # Errors
-    /// [`StateError`]; the value in memory stays as it is, and the variant says what is known about the store.
+    /// [`StateError`] says what is known about the store; the activation ends with this turn.
     pub async fn write(&mut self) -> Result<(), StateError> {
         let binding = self.binding.as_mut().ok_or(StateError::Unbound)?;
         let mut payload = BytesMut::new();
-        codec::encode_into(&mut payload, &self.value).map_err(|e| binding.codec_error(&e))?;
+        codec::encode_into(&mut payload, &self.value)
+            .map_err(|e| binding.unwritten(binding.codec_error(&e)))?;
         let payload: Arc<[u8]> = Arc::from(&payload[..]);
         let outcome = binding.slot.write(binding.etag.as_ref(), FORMAT, payload, clock::wall()).await;
-        match outcome.map_err(|e| binding.store_error(&e, false))? {
+        match outcome.map_err(|e| binding.unwritten(binding.store_error(&e, false)))? {
             WriteOutcome::Written(etag) => {
                 binding.etag = Some(etag);
                 Ok(())
@@ -115,7 +117,7 @@ where
         let binding = self.binding.as_mut().ok_or(StateError::Unbound)?;
         if let Some(etag) = &binding.etag {
             let outcome = binding.slot.clear(etag).await;
-            match outcome.map_err(|e| binding.store_error(&e, false))? {
+            match outcome.map_err(|e| binding.unwritten(binding.store_error(&e, false)))? {
                 ClearOutcome::Cleared => binding.etag = None,
                 ClearOutcome::EtagMismatch => return Err(binding.stale()),
                 ClearOutcome::Unknown(error) => return Err(binding.unknown(&error)),
@@ -135,16 +137,20 @@ impl Binding {
         StateError::Codec { name: self.name.to_owned(), detail: error.to_string() }
     }
 
+    /// Nothing was written: what is in memory is stored nowhere.
+    fn unwritten(&self, error: StateError) -> StateError {
+        self.ctx.break_activation(error.to_string());
+        error
+    }
+
     /// Somebody else wrote: what this activation remembers is not true any more.
     fn stale(&self) -> StateError {
-        self.ctx.break_activation(format!("the state {:?} was written by somebody else", self.name));
-        StateError::EtagMismatch { name: self.name.to_owned() }
+        self.unwritten(StateError::EtagMismatch { name: self.name.to_owned() })
     }
 
     /// The etag of what may have been written is not known, so the next write could not be conditional on it.
     fn unknown(&self, error: &emmer_store::StoreError) -> StateError {
-        self.ctx.break_activation(format!("a write of the state {:?} has an unknown outcome", self.name));
-        self.store_error(error, true)
+        self.unwritten(self.store_error(error, true))
     }
 }
 

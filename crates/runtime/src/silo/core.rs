@@ -141,10 +141,10 @@ impl SiloCore {
         self.queues.lock().push(activation);
     }
 
-    /// Wakes waiting turns whose deadline has passed.
-    fn wake_overdue(&self, now: CoarseInstant) {
+    /// A tick of the clock for the turns that wait: those whose deadline has passed are woken.
+    fn tick_queues(&self, now: CoarseInstant) {
         let mut watched = std::mem::take(&mut *self.queues.lock());
-        watched.retain(|activation| activation.wake_overdue(now));
+        watched.retain(|activation| activation.tick(now));
         if !watched.is_empty() {
             self.queues.lock().append(&mut watched);
         }
@@ -376,7 +376,7 @@ impl SiloCore {
             }
             let now = self.clock.now();
             self.pool.expire(now);
-            self.wake_overdue(now);
+            self.tick_queues(now);
             self.metrics.watch.look(now, |method, held| self.tell_blocking(method, held));
             // One shard at a time, so that a million idle activations are never looked at in one go.
             while next_sweep <= now {

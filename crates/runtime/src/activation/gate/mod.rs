@@ -1,59 +1,69 @@
 //! The door to a grain: `&mut` turns one at a time, `&` turns together, all in the order in which they came.
 //!
 //! The lock inside is only ever tried, never waited for. Who does not get it queues up here, and whoever gives it up
-//! wakes the first of the queue; while anybody queues, nobody goes past. An idle gate is three atomic operations and
+//! wakes the next of the queue; while anybody queues, nobody goes past. An idle gate is three atomic operations and
 //! has no queue: the queue is made when it is first needed.
 //!
 //! Why nobody sleeps for ever: a waiter counts itself in `waiting` before it tries the lock a last time, and a leaver
 //! looks at `waiting` after it has unlocked, both by read-modify-write operations on the same word. Either the leaver
-//! sees the waiter and wakes it, or its look came before the waiter's count, which then also sees the lock free.
+//! sees the waiter and wakes it, or its look came before the waiter's count, which then also sees the lock free. Who was
+//! called and does not come, because its caller keeps the call without polling it, loses its place after a while.
+//!
+//! Why nobody enters a broken grain: whoever breaks it says so before it gives its lock back, and takes the closer's place
+//! at the head of the queue in the same step.
 
-use std::collections::VecDeque;
+mod line;
+
 use std::future::Future;
 use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
-use parking_lot::{
-    MappedRwLockReadGuard, MappedRwLockWriteGuard, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard,
-};
+use parking_lot::{MappedRwLockReadGuard, MappedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+pub(super) use self::line::Line;
 use super::Closed;
 use crate::clock::CoarseInstant;
+use crate::grain::DeactivationReason;
 
 /// How often a lock that is held by a turn running on another thread right now is tried again before queueing up: a turn
 /// that does not suspend is over sooner than a task is woken.
 const SPINS: u32 = 64;
 
-/// What is behind the door.
-pub(super) enum Slot<G> {
+/// What a turn that did not end tells of the grain it leaves.
+const HALF_WAY: &str = "a turn ended half way";
+
+/// The life of an activation: what is behind the door. It moves on, never back, under the lock of a turn alone.
+pub(super) enum Life<G> {
     /// Nobody was admitted yet.
     New,
-    There(G),
+    /// Registered, loaded, serving. Once the line is `broken`, only the closer comes in here.
+    Active(G),
+    /// Its last hook runs.
+    Closing,
     /// The grain is gone, or was never here, and why. In a box: it is as large as many grains.
-    Closed(Box<Closed>),
+    Gone(Box<Closed>),
 }
 
-impl<G> Slot<G> {
+impl<G> Life<G> {
     const fn as_mut(&mut self) -> Option<&mut G> {
         match self {
-            Self::There(grain) => Some(grain),
-            Self::New | Self::Closed(_) => None,
+            Self::Active(grain) => Some(grain),
+            Self::New | Self::Closing | Self::Gone(_) => None,
         }
     }
 
     const fn as_ref(&self) -> Option<&G> {
         match self {
-            Self::There(grain) => Some(grain),
-            Self::New | Self::Closed(_) => None,
+            Self::Active(grain) => Some(grain),
+            Self::New | Self::Closing | Self::Gone(_) => None,
         }
     }
 
     fn why(&self) -> Closed {
         match self {
-            Self::Closed(why) => (**why).clone(),
-            Self::New | Self::There(_) => Closed::Gone,
+            Self::Gone(why) => (**why).clone(),
+            Self::New | Self::Active(_) | Self::Closing => Closed::Gone,
         }
     }
 }
@@ -64,40 +74,18 @@ pub(super) struct Gate<T> {
     line: Line,
 }
 
-/// The waiting side of a gate, whatever the grain.
-pub(super) struct Line {
-    /// How many are in the queue.
-    waiting: AtomicU32,
-    /// The turn inside has suspended: no use in trying again at once.
-    suspended: AtomicBool,
-    queue: Mutex<Option<Box<Queue>>>,
-}
-
-#[derive(Default)]
-struct Queue {
-    next_ticket: u64,
-    /// By rising ticket.
-    waiters: VecDeque<Waiter>,
-    /// Whether the silo looks here for passed deadlines.
-    watched: bool,
-}
-
-struct Waiter {
-    ticket: u64,
-    exclusive: bool,
-    deadline: CoarseInstant,
-    waker: Option<Waker>,
-}
-
 impl<T> Gate<T> {
     pub(super) const fn new(value: T) -> Self {
-        let line =
-            Line { waiting: AtomicU32::new(0), suspended: AtomicBool::new(false), queue: Mutex::new(None) };
-        Self { cell: RwLock::new(value), line }
+        Self { cell: RwLock::new(value), line: Line::new() }
     }
 
     pub(super) const fn line(&self) -> &Line {
         &self.line
+    }
+
+    /// What is inside, of a gate that nobody else has.
+    pub(super) fn get_mut(&mut self) -> &mut T {
+        self.cell.get_mut()
     }
 
     /// Enters alone, if nobody is inside and nobody waits.
@@ -106,7 +94,7 @@ impl<T> Gate<T> {
         if self.line.waiting() > 0 {
             return None;
         }
-        self.cell.try_write().map(|guard| self.alone(guard))
+        self.cell.try_write().map(|guard| self.alone(guard)).filter(|_| !self.line.is_broken())
     }
 
     /// Enters beside others, if nobody is inside alone and nobody waits.
@@ -115,7 +103,7 @@ impl<T> Gate<T> {
         if self.line.waiting() > 0 {
             return None;
         }
-        self.cell.try_read().map(|guard| self.together(guard))
+        self.cell.try_read().map(|guard| self.together(guard)).filter(|_| !self.line.is_broken())
     }
 
     const fn alone<'a>(&'a self, guard: RwLockWriteGuard<'a, T>) -> Alone<'a, T> {
@@ -129,7 +117,7 @@ impl<T> Gate<T> {
     /// As the `try_` functions, giving a turn on another thread a moment to end.
     pub(super) fn spin<'a, L>(&'a self, enter: impl Fn(&'a Self) -> Option<L>) -> Option<L> {
         for _ in 0..SPINS {
-            if self.line.waiting() > 0 || self.line.suspended.load(Ordering::Relaxed) {
+            if self.line.waiting() > 0 || self.line.is_suspended() {
                 return None;
             }
             std::hint::spin_loop();
@@ -157,68 +145,11 @@ impl<T> Gate<T> {
     ) -> Enter<'_, T, W, false> {
         Enter { gate: self, ticket: None, deadline, watch }
     }
-}
 
-impl Line {
-    /// How many wait.
-    #[inline]
-    pub(super) fn waiting(&self) -> u32 {
-        self.waiting.load(Ordering::Relaxed)
-    }
-
-    /// Notes whether the turn inside has suspended.
-    pub(super) fn set_suspended(&self, suspended: bool) {
-        self.suspended.store(suspended, Ordering::Relaxed);
-    }
-
-    /// Somebody went out: the first of the queue may try.
-    #[inline]
-    fn pass_on(&self) {
-        if self.waiting.fetch_add(0, Ordering::AcqRel) > 0 {
-            self.wake_first();
-        }
-    }
-
-    #[cold]
-    fn wake_first(&self) {
-        let mut queue = self.queue.lock();
-        let waker = queue.as_mut().and_then(|q| q.waiters.front_mut()).and_then(|first| first.waker.take());
-        drop(queue);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-
-    /// Wakes every waiter whose deadline has passed, so that its caller looks at the clock; false when nobody waits any
-    /// more and the silo need not look here again.
-    pub(super) fn wake_overdue(&self, now: CoarseInstant) -> bool {
-        let mut guard = self.queue.lock();
-        let Some(queue) = guard.as_mut() else { return false };
-        let due = queue.waiters.iter_mut().filter(|waiter| waiter.deadline <= now);
-        let wake: Vec<Waker> = due.filter_map(|waiter| waiter.waker.take()).collect();
-        let watched = !queue.waiters.is_empty();
-        // The room of a burst is given back when it is over.
-        let over = if watched { None } else { guard.take() };
-        drop(guard);
-        drop(over);
-        wake.into_iter().for_each(Waker::wake);
-        watched
-    }
-
-    /// Takes a waiter out of the queue; if it was the first, the next one is told.
-    fn give_up(&self, ticket: u64) {
-        let mut guard = self.queue.lock();
-        let Some(queue) = guard.as_mut() else { return };
-        let Ok(at) = queue.waiters.binary_search_by_key(&ticket, |waiter| waiter.ticket) else { return };
-        let gone = queue.waiters.remove(at);
-        self.waiting.fetch_sub(1, Ordering::AcqRel);
-        let next =
-            if at == 0 { queue.waiters.front_mut().and_then(|first| first.waker.take()) } else { None };
-        drop(guard);
-        drop(gone);
-        if let Some(next) = next {
-            next.wake();
-        }
+    /// Waits in the closer's place, which the caller has taken ([`Line::take_closer_place`]), and says why the activation
+    /// ends.
+    pub(super) const fn closing(&self) -> Close<'_, T> {
+        Close { gate: self }
     }
 }
 
@@ -264,35 +195,34 @@ where
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         let line = &this.gate.line;
-        let mut guard = line.queue.lock();
-        let queue = guard.get_or_insert_default();
+        let mut guard = line.queue();
+        let queue = guard.open();
         let mut watch = false;
-        let ticket = *this.ticket.get_or_insert_with(|| {
-            let ticket = queue.next_ticket;
-            queue.next_ticket += 1;
-            let (exclusive, deadline) = (EXCLUSIVE, this.deadline);
-            queue.waiters.push_back(Waiter { ticket, exclusive, deadline, waker: None });
-            line.waiting.fetch_add(1, Ordering::AcqRel);
-            watch = !std::mem::replace(&mut queue.watched, true);
-            ticket
+        // A place that was lost is taken again, at the end.
+        let place = this.ticket.and_then(|ticket| queue.place_of(ticket));
+        let at = place.unwrap_or_else(|| {
+            this.ticket = Some(queue.push(EXCLUSIVE, this.deadline));
+            line.count(true);
+            watch = queue.watch();
+            queue.waiters.len() - 1
         });
-        if queue.waiters.front().is_some_and(|first| first.ticket == ticket)
+        if at == 0
+            && !queue.closer_is_next(line.is_broken())
             && let Some(lock) = <Self as Kind<'a, T>>::enter(this.gate)
         {
             queue.waiters.pop_front();
-            line.waiting.fetch_sub(1, Ordering::AcqRel);
+            line.count(false);
             this.ticket = None;
             // Readers go in together: each one lets the next one in.
-            let beside = queue.waiters.front_mut().filter(|next| !EXCLUSIVE && !next.exclusive);
-            let beside = beside.and_then(|next| next.waker.take());
+            let next_reads = queue.waiters.front().is_some_and(|next| !EXCLUSIVE && !next.exclusive);
+            let beside = if next_reads { queue.call_next(line.is_broken()) } else { None };
             drop(guard);
             if let Some(beside) = beside {
                 beside.wake();
             }
             return Poll::Ready(lock);
         }
-        if let Ok(at) = queue.waiters.binary_search_by_key(&ticket, |waiter| waiter.ticket)
-            && let Some(waiter) = queue.waiters.get_mut(at)
+        if let Some(waiter) = queue.waiters.get_mut(at)
             && !waiter.waker.as_ref().is_some_and(|old| old.will_wake(cx.waker()))
         {
             waiter.waker = Some(cx.waker().clone());
@@ -310,6 +240,34 @@ impl<T, W: FnMut(), const EXCLUSIVE: bool> Drop for Enter<'_, T, W, EXCLUSIVE> {
         if let Some(ticket) = self.ticket {
             self.gate.line.give_up(ticket);
         }
+    }
+}
+
+/// The wait in the closer's place. Whoever drops it leaves the place taken: nobody goes in any more.
+pub(super) struct Close<'a, T> {
+    gate: &'a Gate<T>,
+}
+
+impl<'a, T> Future for Close<'a, T> {
+    type Output = (Alone<'a, T>, DeactivationReason);
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let (gate, line) = (self.gate, &self.gate.line);
+        let mut guard = line.queue();
+        let queue = guard.open();
+        if queue.closer_is_next(line.is_broken())
+            && let Some(lock) = gate.cell.try_write()
+            && let Some(closer) = queue.closer.take()
+        {
+            line.count(false);
+            drop(guard);
+            return Poll::Ready((gate.alone(lock), closer.reason));
+        }
+        debug_assert!(queue.closer.is_some(), "the closer's place was taken first");
+        if let Some(closer) = &mut queue.closer {
+            closer.waker = Some(cx.waker().clone());
+        }
+        Poll::Pending
     }
 }
 
@@ -337,12 +295,12 @@ impl<'a, T> Alone<'a, T> {
     }
 }
 
-impl<'a, G> Alone<'a, Slot<G>> {
+impl<'a, G> Alone<'a, Life<G>> {
     /// The lock of the grain itself, or why there is none.
     #[inline]
     pub(super) fn grain(self) -> Result<Exclusive<'a, G>, Closed> {
-        match RwLockWriteGuard::try_map(self.guard, Slot::as_mut) {
-            Ok(guard) => Ok(Exclusive { guard, _leave: self.leave }),
+        match RwLockWriteGuard::try_map(self.guard, Life::as_mut) {
+            Ok(guard) => Ok(Exclusive { guard, leave: self.leave, done: false }),
             Err(guard) => Err(guard.why()),
         }
     }
@@ -368,21 +326,48 @@ pub(super) struct Together<'a, T> {
     leave: Leave<'a>,
 }
 
-impl<'a, G> Together<'a, Slot<G>> {
+impl<'a, G> Together<'a, Life<G>> {
     /// The lock of the grain itself, or why there is none.
     #[inline]
     pub(super) fn grain(self) -> Result<Shared<'a, G>, Closed> {
-        match RwLockReadGuard::try_map(self.guard, Slot::as_ref) {
-            Ok(guard) => Ok(Shared { guard, _leave: self.leave }),
+        match RwLockReadGuard::try_map(self.guard, Life::as_ref) {
+            Ok(guard) => Ok(Shared { guard, leave: self.leave, done: false }),
             Err(guard) => Err(guard.why()),
         }
     }
 }
 
-/// The lock of an exclusive turn.
+impl<T> Deref for Together<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.guard
+    }
+}
+
+/// The lock of an exclusive turn. A turn that drops it without [`done`](Self::done) has left the grain half way.
 pub struct Exclusive<'a, G> {
     guard: MappedRwLockWriteGuard<'a, G>,
-    _leave: Leave<'a>,
+    leave: Leave<'a>,
+    done: bool,
+}
+
+impl<G> Exclusive<'_, G> {
+    /// The turn is over.
+    #[inline]
+    pub fn done(mut self) {
+        self.done = true;
+    }
+}
+
+impl<G> Drop for Exclusive<'_, G> {
+    #[inline]
+    fn drop(&mut self) {
+        // The lock is given back after this.
+        if !self.done {
+            self.leave.0.break_off(HALF_WAY);
+        }
+    }
 }
 
 impl<G> Deref for Exclusive<'_, G> {
@@ -399,10 +384,29 @@ impl<G> DerefMut for Exclusive<'_, G> {
     }
 }
 
-/// The lock of a shared turn.
+/// The lock of a shared turn. A turn that drops it without [`done`](Self::done) has left the grain half way.
 pub struct Shared<'a, G> {
     guard: MappedRwLockReadGuard<'a, G>,
-    _leave: Leave<'a>,
+    leave: Leave<'a>,
+    done: bool,
+}
+
+impl<G> Shared<'_, G> {
+    /// The turn is over.
+    #[inline]
+    pub fn done(mut self) {
+        self.done = true;
+    }
+}
+
+impl<G> Drop for Shared<'_, G> {
+    #[inline]
+    fn drop(&mut self) {
+        // The lock is given back after this.
+        if !self.done {
+            self.leave.0.break_off(HALF_WAY);
+        }
+    }
 }
 
 impl<G> Deref for Shared<'_, G> {

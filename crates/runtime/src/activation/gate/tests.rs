@@ -1,7 +1,8 @@
 //! Who goes in, in which order, and that nobody is forgotten outside.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
 
 use super::*;
 
@@ -57,9 +58,9 @@ fn the_silo_is_told_once_to_look_at_deadlines_and_may_stop_when_nobody_waits() {
     let mut waiters: Vec<_> = (0..3).map(|_| gate.exclusive(soon, tell)).collect();
     waiters.iter_mut().for_each(|w| assert!(poll(w).is_pending()));
     assert_eq!(told.load(Ordering::Relaxed), 1);
-    assert!(gate.line().wake_overdue(soon));
+    assert!(gate.line().tick(soon));
     waiters.clear();
-    assert!(!gate.line().wake_overdue(soon));
+    assert!(!gate.line().tick(soon));
     assert!(poll(&mut gate.exclusive(soon, tell)).is_pending());
     assert_eq!(told.load(Ordering::Relaxed), 2);
     drop(inside);
@@ -101,4 +102,61 @@ fn no_turn_is_lost_and_none_runs_beside_another() {
         }
     });
     assert_eq!(*gate.try_exclusive().unwrap(), Some(32 * 2_000 * 4 / 5));
+}
+
+#[test]
+fn the_closer_goes_behind_those_that_wait_and_before_them_when_the_grain_is_broken() {
+    for broken in [false, true] {
+        let gate = Gate::new(Life::Active(0));
+        let inside = gate.try_shared().unwrap();
+        let mut waits = gate.exclusive(LATE, || {});
+        assert!(poll(&mut waits).is_pending());
+        assert!(gate.line().take_closer_place(DeactivationReason::Requested));
+        assert!(!gate.line().take_closer_place(DeactivationReason::Idle), "it has one closer");
+        if broken {
+            drop(inside.grain().unwrap_or_else(|_| panic!("it is there")));
+        } else {
+            inside.grain().unwrap_or_else(|_| panic!("it is there")).done();
+        }
+        assert!(gate.try_shared().is_none() && gate.try_exclusive().is_none());
+        let mut closer = gate.closing();
+        if broken {
+            assert!(poll(&mut waits).is_pending());
+            let Poll::Ready((lock, reason)) = poll(&mut closer) else { panic!("the closer goes first") };
+            assert_eq!(reason, DeactivationReason::Broken(HALF_WAY.to_owned()));
+            drop(lock);
+            assert!(poll(&mut waits).is_ready());
+        } else {
+            assert!(poll(&mut closer).is_pending());
+            let Poll::Ready(lock) = poll(&mut waits) else { panic!("who waits goes first") };
+            drop(lock);
+            let Poll::Ready((_, reason)) = poll(&mut closer) else { panic!("it is the closer's turn") };
+            assert_eq!(reason, DeactivationReason::Requested);
+        }
+        assert_eq!(gate.line().waiting(), 0);
+    }
+}
+
+#[test]
+fn who_is_called_and_does_not_come_loses_the_place_together_with_all_others_that_do_not() {
+    let gate = Gate::new(Some(0));
+    let soon = CoarseInstant::from_millis(0);
+    let inside = gate.try_exclusive().unwrap();
+    let mut kept: Vec<_> = (0..50).map(|_| gate.exclusive(LATE, || {})).collect();
+    assert!(kept.iter_mut().all(|waiter| poll(waiter).is_pending()));
+    let mut alive = gate.exclusive(LATE, || {});
+    assert!(poll(&mut alive).is_pending());
+    drop(inside);
+    // The first is told, and then everybody, at once.
+    for _ in 0..100 {
+        assert!(gate.line().tick(soon));
+        if let Poll::Ready(lock) = poll(&mut alive) {
+            assert_eq!(gate.line().waiting(), 0);
+            drop(lock);
+            // Whoever comes back is served.
+            assert!(poll(&mut kept[49]).is_ready());
+            return;
+        }
+    }
+    panic!("kept calls hold the door");
 }

@@ -1,0 +1,115 @@
+//! A grain's own code, kept from breaking what runs it: constructors, hooks, `Drop`, `Serialize`.
+
+use std::any::Any;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
+
+/// Runs code of a grain. Whoever calls it must not use again what that code may have left half way.
+///
+/// # Errors
+/// What the panic said.
+#[inline]
+pub(super) fn contain<T>(code: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(code)).map_err(words_of)
+}
+
+/// What a panic said, if it said something in words.
+#[cold]
+pub(super) fn words_of(panic: Box<dyn Any + Send>) -> String {
+    let words = panic
+        .downcast_ref::<&str>()
+        .map(|s| (*s).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a panic without words".to_owned());
+    // Even the value that was thrown may panic when it is dropped.
+    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        std::mem::forget(again);
+    }
+    words
+}
+
+pin_project! {
+    /// A future of a grain's own code: it ends with what a panic said, and is dropped without one.
+    pub(super) struct Contained<F> {
+        #[pin]
+        code: Option<F>,
+    }
+
+    impl<F> PinnedDrop for Contained<F> {
+        fn drop(this: Pin<&mut Self>) {
+            let mut code = this.project().code;
+            if code.is_some()
+                && let Err(words) = contain(|| code.set(None))
+            {
+                tracing::warn!(panic = words, "a grain's code panicked while it was dropped");
+            }
+        }
+    }
+}
+
+/// Keeps `code` from breaking what polls it.
+pub(super) const fn contained<F: Future>(code: F) -> Contained<F> {
+    Contained { code: Some(code) }
+}
+
+impl<F: Future> Future for Contained<F> {
+    type Output = Result<F::Output, String>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut code = self.project().code;
+        let Some(running) = code.as_mut().as_pin_mut() else {
+            debug_assert!(false, "polled after its end");
+            return Poll::Pending;
+        };
+        match contain(|| running.poll(cx)) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(output)) => Poll::Ready(contain(|| code.set(None)).map(|()| output)),
+            Err(words) => {
+                let _ = contain(|| code.set(None));
+                Poll::Ready(Err(words))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    struct Bomb;
+
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            assert!(std::thread::panicking(), "dropped");
+        }
+    }
+
+    fn poll<T>(future: Pin<&mut impl Future<Output = T>>) -> Poll<T> {
+        future.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn a_panic_becomes_its_words_wherever_it_is() {
+        assert_eq!(contain(|| 7), Ok(7));
+        assert_eq!(contain(|| std::panic::panic_any(Bomb)), Err::<(), _>("a panic without words".to_owned()));
+        let inside = contained(async { panic!("inside") });
+        assert_eq!(poll(std::pin::pin!(inside)), Poll::Ready(Err::<(), _>("inside".to_owned())));
+        let at_its_end = contained(async {
+            let _bomb = Bomb;
+            7
+        });
+        assert_eq!(poll(std::pin::pin!(at_its_end)), Poll::Ready(Err("dropped".to_owned())));
+        let mut half_way = Box::pin(contained(async {
+            let _bomb = Bomb;
+            std::future::pending::<()>().await;
+        }));
+        assert!(poll(half_way.as_mut()).is_pending());
+        drop(half_way);
+    }
+}

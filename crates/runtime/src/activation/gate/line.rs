@@ -1,0 +1,266 @@
+//! Who waits at the door of a grain, and who is next.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::task::Waker;
+
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::clock::CoarseInstant;
+use crate::grain::DeactivationReason;
+
+/// A waiter that was called and has not come for so many ticks of the silo's clock has lost its place: its caller keeps
+/// the call and does not poll it.
+const MISSED_TICKS_MAX: u8 = 10;
+
+/// The first ticket of each queue: a ticket of an earlier queue is never taken for one of a later queue.
+static QUEUES: AtomicU64 = AtomicU64::new(0);
+
+/// A queue gives out fewer tickets than this.
+const TICKETS_PER_QUEUE: u64 = 1 << 32;
+
+/// The waiting side of a gate, whatever the grain.
+pub(in crate::activation) struct Line {
+    /// How many are in the queue, the closer included.
+    waiting: AtomicU32,
+    /// The turn inside has suspended: no use in trying again at once.
+    suspended: AtomicBool,
+    /// A turn left the grain half way, or its state is not what is stored: only the closer goes in. Set under the lock of
+    /// the turn that knows it, and under that of the queue. Never taken back.
+    broken: AtomicBool,
+    queue: Mutex<Option<Box<Queue>>>,
+}
+
+pub(super) struct Queue {
+    next_ticket: u64,
+    /// By rising ticket.
+    pub(super) waiters: VecDeque<Waiter>,
+    /// Whoever ends the activation.
+    pub(super) closer: Option<Closer>,
+    /// Whether the silo looks here at every tick.
+    watched: bool,
+}
+
+pub(super) struct Waiter {
+    pub(super) ticket: u64,
+    pub(super) exclusive: bool,
+    pub(super) deadline: CoarseInstant,
+    /// None when it was called.
+    pub(super) waker: Option<Waker>,
+    /// For how many ticks it has not come.
+    missed: u8,
+}
+
+/// The place of whoever ends the activation: behind those that wait already, or before all others when the grain is
+/// broken.
+pub(super) struct Closer {
+    ticket: u64,
+    pub(super) reason: DeactivationReason,
+    pub(super) waker: Option<Waker>,
+    /// Whether somebody stands in this place.
+    taken: bool,
+}
+
+impl Queue {
+    fn new() -> Self {
+        let next_ticket = QUEUES.fetch_add(1, Ordering::Relaxed).wrapping_mul(TICKETS_PER_QUEUE);
+        Self { next_ticket, waiters: VecDeque::new(), closer: None, watched: false }
+    }
+
+    const fn ticket(&mut self) -> u64 {
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        ticket
+    }
+
+    /// Takes a place at the end.
+    pub(super) fn push(&mut self, exclusive: bool, deadline: CoarseInstant) -> u64 {
+        let ticket = self.ticket();
+        self.waiters.push_back(Waiter { ticket, exclusive, deadline, waker: None, missed: 0 });
+        ticket
+    }
+
+    /// Where the waiter with this ticket stands.
+    pub(super) fn place_of(&self, ticket: u64) -> Option<usize> {
+        match self.waiters.front() {
+            Some(first) if first.ticket == ticket => Some(0),
+            _ => self.waiters.binary_search_by_key(&ticket, |waiter| waiter.ticket).ok(),
+        }
+    }
+
+    /// Whether the closer is next.
+    pub(super) fn closer_is_next(&self, broken: bool) -> bool {
+        self.closer.as_ref().is_some_and(|closer| {
+            broken || self.waiters.front().is_none_or(|first| first.ticket > closer.ticket)
+        })
+    }
+
+    /// Calls whoever is next.
+    pub(super) fn call_next(&mut self, broken: bool) -> Option<Waker> {
+        if self.closer_is_next(broken) {
+            self.closer.as_mut()?.waker.take()
+        } else {
+            self.waiters.front_mut()?.waker.take()
+        }
+    }
+
+    /// Asks for a look at every tick; true when nobody has yet.
+    pub(super) const fn watch(&mut self) -> bool {
+        !std::mem::replace(&mut self.watched, true)
+    }
+
+    /// Takes out who was called and has not come for too long; how many these are.
+    fn drop_absent(&mut self) -> u32 {
+        let before = self.waiters.len();
+        self.waiters.retain_mut(|waiter| {
+            waiter.missed = if waiter.waker.is_some() { 0 } else { waiter.missed + 1 };
+            waiter.missed < MISSED_TICKS_MAX
+        });
+        u32::try_from(before - self.waiters.len()).unwrap_or(u32::MAX)
+    }
+}
+
+impl Line {
+    pub(super) const fn new() -> Self {
+        Self {
+            waiting: AtomicU32::new(0),
+            suspended: AtomicBool::new(false),
+            broken: AtomicBool::new(false),
+            queue: Mutex::new(None),
+        }
+    }
+
+    /// How many wait.
+    #[inline]
+    pub(in crate::activation) fn waiting(&self) -> u32 {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Counts one more, or one less, that waits. Under the queue's lock.
+    pub(super) fn count(&self, one_more: bool) {
+        if one_more {
+            self.waiting.fetch_add(1, Ordering::AcqRel);
+        } else {
+            self.waiting.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Notes whether the turn inside has suspended.
+    pub(in crate::activation) fn set_suspended(&self, suspended: bool) {
+        self.suspended.store(suspended, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_suspended(&self) -> bool {
+        self.suspended.load(Ordering::Relaxed)
+    }
+
+    /// Whether only the closer may go in.
+    #[inline]
+    pub(in crate::activation) fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Acquire)
+    }
+
+    pub(super) fn queue(&self) -> QueueGuard<'_> {
+        QueueGuard(self.queue.lock())
+    }
+
+    /// Nobody but the closer goes in any more. Called before the lock of the turn that broke the grain is given back.
+    #[cold]
+    pub(in crate::activation) fn break_off(&self, why: &str) {
+        let mut guard = self.queue();
+        self.broken.store(true, Ordering::Release);
+        self.reserve(guard.open(), DeactivationReason::Broken(why.to_owned()));
+    }
+
+    /// Makes room for the closer. A grain that is broken is told that, whatever else ends it.
+    fn reserve(&self, queue: &mut Queue, reason: DeactivationReason) {
+        if let Some(closer) = &mut queue.closer {
+            if matches!(reason, DeactivationReason::Broken(_)) {
+                closer.reason = reason;
+            }
+            return;
+        }
+        let ticket = queue.ticket();
+        queue.closer = Some(Closer { ticket, reason, waker: None, taken: false });
+        self.count(true);
+    }
+
+    /// Takes the closer's place; false when somebody stands there already.
+    pub(in crate::activation) fn take_closer_place(&self, reason: DeactivationReason) -> bool {
+        let mut guard = self.queue();
+        let queue = guard.open();
+        if matches!(reason, DeactivationReason::Broken(_)) {
+            self.broken.store(true, Ordering::Release);
+        }
+        self.reserve(queue, reason);
+        queue.closer.as_mut().is_some_and(|closer| !std::mem::replace(&mut closer.taken, true))
+    }
+
+    /// Somebody went out: the next one may try.
+    #[inline]
+    pub(super) fn pass_on(&self) {
+        if self.waiting.fetch_add(0, Ordering::AcqRel) > 0 {
+            self.wake_next();
+        }
+    }
+
+    #[cold]
+    fn wake_next(&self) {
+        let mut guard = self.queue();
+        let waker = guard.get().and_then(|queue| queue.call_next(self.is_broken()));
+        drop(guard);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// A tick of the silo's clock. Wakes every waiter whose deadline has passed, so that its caller looks at the clock, and
+    /// passes over those that do not come. False when nobody waits any more and the silo need not look here again.
+    pub(in crate::activation) fn tick(&self, now: CoarseInstant) -> bool {
+        let mut guard = self.queue();
+        let Some(queue) = guard.get() else { return false };
+        let absent = queue.drop_absent();
+        self.waiting.fetch_sub(absent, Ordering::AcqRel);
+        // After one that did not come, all others are asked: they are passed over together, not one after the other.
+        let asked = queue.waiters.iter_mut().filter(|waiter| absent > 0 || waiter.deadline <= now);
+        let mut wake: Vec<Waker> = asked.filter_map(|waiter| waiter.waker.take()).collect();
+        if absent > 0 {
+            wake.extend(queue.call_next(self.is_broken()));
+        }
+        let watched = !queue.waiters.is_empty() || queue.closer.is_some();
+        // The room of a burst is given back when it is over.
+        let over = if watched { None } else { guard.0.take() };
+        drop(guard);
+        drop(over);
+        wake.into_iter().for_each(Waker::wake);
+        watched
+    }
+
+    /// Takes a waiter out of the queue; if it was the first, the next one is told.
+    pub(super) fn give_up(&self, ticket: u64) {
+        let mut guard = self.queue();
+        let Some(queue) = guard.get() else { return };
+        let Some(at) = queue.place_of(ticket) else { return };
+        let gone = queue.waiters.remove(at);
+        self.count(false);
+        let next = if at == 0 { queue.call_next(self.is_broken()) } else { None };
+        drop(guard);
+        drop(gone);
+        if let Some(next) = next {
+            next.wake();
+        }
+    }
+}
+
+/// The queue, locked; made when it is first needed.
+pub(super) struct QueueGuard<'a>(MutexGuard<'a, Option<Box<Queue>>>);
+
+impl QueueGuard<'_> {
+    pub(super) fn get(&mut self) -> Option<&mut Queue> {
+        self.0.as_deref_mut()
+    }
+
+    pub(super) fn open(&mut self) -> &mut Queue {
+        self.0.get_or_insert_with(|| Box::new(Queue::new()))
+    }
+}
