@@ -126,6 +126,9 @@ pub struct Config {
     pub table_retry_max: Duration,
     /// Whether a commit that lost the compare-and-set is evaluated again at once (idea 7). Classic no, default yes.
     pub reevaluate_lost_commits_at_once: bool,
+    /// Whether a silo takes a vote of its own out of the table when the suspect answers again. The original leaves it there until it
+    /// expires, where it helps whoever suspects the same silo later.
+    pub retract_votes: bool,
     /// Whether intents go to one writer that commits many together (idea 5). Classic no, default yes.
     pub batch_writes: bool,
     /// How long the writer collects intents before it commits. Default 5 ms.
@@ -247,6 +250,7 @@ impl Default for Config {
             table_retry_min: ms(100),
             table_retry_max: secs(2),
             reevaluate_lost_commits_at_once: true,
+            retract_votes: true,
             batch_writes: true,
             batch_window: ms(5),
             vote_hold: secs(5),
@@ -300,6 +304,7 @@ impl Config {
             table_retry_min: secs(1),
             table_retry_max: secs(60),
             reevaluate_lost_commits_at_once: false,
+            retract_votes: false,
             batch_writes: false,
             batch_window: Duration::ZERO,
             vote_hold: Duration::ZERO,

@@ -129,9 +129,11 @@ impl Membership {
     fn only_renews(&self, row: &SiloEntry) -> bool {
         let window = self.config.vote_window();
         let Some(before) = self.view.get(&row.address) else { return false };
-        row.votes.iter().all(|vote| {
-            before.votes.iter().any(|b| b.voter == vote.voter && window.only_renews(b.at, vote.at))
-        })
+        let none_gone = row.votes.len() >= before.votes.len();
+        none_gone
+            && row.votes.iter().all(|vote| {
+                before.votes.iter().any(|b| b.voter == vote.voter && window.only_renews(b.at, vote.at))
+            })
     }
 
     fn weigh_votes(&self, now: Now, target: SiloAddress, draft: &Draft, dropped: &mut Vec<Key>) -> Outcome {
@@ -150,11 +152,15 @@ impl Membership {
         let is_gone = queued.iter().any(|(_, queued)| knows(&queued.intent))
             || row.votes.iter().any(|vote| vote.gone && self.may_vote(draft, &vote.voter));
         for (key, queued) in &queued {
-            let Intent::Vote { voter, at, evidence, .. } = &queued.intent else { continue };
-            if !self.may_vote(draft, voter) || self.is_shown(&queued.intent) {
+            if self.is_shown(&queued.intent) || !self.may_vote(draft, &queued.intent.owner()) {
                 dropped.push(*key);
                 continue;
             }
+            if let Intent::Retract { voter, .. } = &queued.intent {
+                row.votes.retain(|vote| vote.voter != *voter);
+                waits_since = Some(waits_since.map_or(queued.since, |since| since.min(queued.since)));
+            }
+            let Intent::Vote { voter, at, evidence, .. } = &queued.intent else { continue };
             if *evidence == Evidence::Refusal && !is_gone {
                 continue;
             }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus, Timestamp, Vote};
 use serde::{Deserialize, Serialize};
 
-use crate::api::Effect;
+use crate::api::{Effect, Event};
 use crate::compact;
 use crate::membership::Membership;
 use crate::message::Message;
@@ -60,6 +60,16 @@ pub enum Intent {
     /// A suspicion taken back before it was written.
     #[serde(rename = "u")]
     Withdraw {
+        /// Who was suspected.
+        #[serde(rename = "t")]
+        target: SiloAddress,
+        /// Who suspected.
+        #[serde(rename = "w")]
+        voter: SiloAddress,
+    },
+    /// A suspicion taken back after it was written.
+    #[serde(rename = "y")]
+    Retract {
         /// Who was suspected.
         #[serde(rename = "t")]
         target: SiloAddress,
@@ -129,12 +139,14 @@ pub(crate) enum Key {
 }
 
 impl Intent {
-    /// The key; a withdrawal has the key of the vote it takes back.
+    /// The key; what takes a vote back has the key of the vote.
     pub(crate) fn key(&self) -> Key {
         match self {
             Self::Join(row) => Key::Join(row.address),
             Self::Activate { silo, .. } => Key::Activate(*silo),
-            Self::Vote { target, voter, .. } | Self::Withdraw { target, voter } => Key::Vote(*target, *voter),
+            Self::Vote { target, voter, .. }
+            | Self::Withdraw { target, voter }
+            | Self::Retract { target, voter } => Key::Vote(*target, *voter),
             Self::Status { silo, .. } => Key::Status(*silo),
         }
     }
@@ -144,7 +156,7 @@ impl Intent {
         match self {
             Self::Join(row) => row.address,
             Self::Activate { silo, .. } | Self::Status { silo, .. } => *silo,
-            Self::Vote { voter, .. } | Self::Withdraw { voter, .. } => *voter,
+            Self::Vote { voter, .. } | Self::Withdraw { voter, .. } | Self::Retract { voter, .. } => *voter,
         }
     }
 }
@@ -170,6 +182,11 @@ pub(crate) struct Wishes {
 impl Wishes {
     pub(crate) fn has(&self, key: &Key) -> bool {
         self.own.contains_key(key)
+    }
+
+    /// Whether a vote that stands in the table is to be taken back.
+    pub(crate) fn retracts(&self, key: &Key) -> bool {
+        self.own.get(key).is_some_and(|own| matches!(own.intent, Intent::Retract { .. }))
     }
 
     /// Gives a wish up, and tells nobody.
@@ -368,10 +385,10 @@ impl Membership {
             .map(|(key, _)| *key)
             .collect();
         for key in done {
-            self.wishes.own.remove(&key);
+            let own = self.wishes.own.remove(&key);
             self.writer.forget(&key);
-            if let Key::Vote(peer, _) = key {
-                self.effects.push_back(Effect::Event(crate::api::Event::VoteCast { peer }));
+            if let Some(Intent::Vote { target: peer, .. }) = own.map(|own| own.intent) {
+                self.effects.push_back(Effect::Event(Event::VoteCast { peer }));
             }
         }
     }
@@ -393,6 +410,9 @@ impl Membership {
             },
             Intent::Status { silo, status } => self.view.get(silo).is_some_and(|row| row.status >= *status),
             Intent::Withdraw { .. } => true,
+            Intent::Retract { target, voter } => self.view.get(target).is_none_or(|row| {
+                row.status == SiloStatus::Dead || row.votes.iter().all(|v| v.voter != *voter)
+            }),
         }
     }
 }

@@ -318,6 +318,7 @@ impl Membership {
             self.counters.probes_answered += 1;
             self.health.answered(now);
             self.withdraw(&from);
+            self.retract(now, from);
         }
     }
 }

@@ -81,14 +81,15 @@ impl Membership {
             let told = |v: &Vote| v.gone || evidence != Evidence::Gone;
             row.votes.iter().any(|v| v.voter == voter && window.is_young(now.wall, v.at) && told(v))
         });
-        let doubt = self.config.vote_hold + self.config.table_timeout;
+        // For so long a writer may keep it, and then wait for what became of its commit.
+        let doubt = self.intent_lifetime() + self.config.table_timeout;
         self.voting.doubt(target, now.mono + doubt);
         if let Some(peer) = self.probing.peer_mut(&target)
             && peer.suspect()
         {
             self.counters.votes_cast += 1;
         }
-        if !voted {
+        if !voted || self.wishes.retracts(&Key::Vote(target, voter)) {
             self.wish(now, Intent::Vote { target, voter, at: now.wall, evidence });
         }
     }
@@ -99,7 +100,23 @@ impl Membership {
         if peer.clear() {
             self.counters.suspicions_withdrawn += 1;
         }
-        self.unwish(&Key::Vote(*target, self.me.address));
+        let key = Key::Vote(*target, self.me.address);
+        if !self.wishes.retracts(&key) {
+            self.unwish(&key);
+        }
+    }
+
+    /// The suspect lives: takes the own vote out of the table, once no commit can write it again.
+    pub(crate) fn retract(&mut self, now: Now, target: SiloAddress) {
+        let voter = self.me.address;
+        let wanted = self.config.retract_votes
+            && self.standing.status() == SiloStatus::Active
+            && !self.voting.doubts.contains_key(&target)
+            && self.probing.peer(&target).is_some_and(|peer| !peer.is_stuck());
+        let intent = Intent::Retract { target, voter };
+        if wanted && !self.is_shown(&intent) && !self.wishes.has(&intent.key()) {
+            self.wish(now, intent);
+        }
     }
 
     /// Whether this silo may give back the stamps of `silo`, and so confirm that it is alive: not while a vote of its own
@@ -269,11 +286,12 @@ impl Membership {
         (self.config.num_votes_for_death_declaration as usize).min(active.div_ceil(2).max(1))
     }
 
-    /// The view in force followed `before`; `next`: no view lies between the two.
+    /// The view in force followed `before`; `next`: no view lies between the two; `same_monitors`: and it differs in nothing that says
+    /// who probes whom.
     ///
     /// A silo may have been confirmed by monitors that are gone now, when its death took more votes. So a smaller number of Active
     /// silos, or of monitors, counts only when such a confirmation is over.
-    pub(crate) fn quorum_view_changed(&mut self, now: Now, before: &View, next: bool) {
+    pub(crate) fn quorum_view_changed(&mut self, now: Now, before: &View, next: bool, same_monitors: bool) {
         if self.config.fence_timeout.is_zero() {
             return;
         }
@@ -284,7 +302,7 @@ impl Membership {
             let still = if now.mono < self.voting.quorum.until { self.voting.quorum.active } else { 0 };
             self.voting.quorum = Quorum { active: was.max(still), until };
         }
-        if !next || !self.view.has_rings_of(before) {
+        if !same_monitors {
             self.voting.monitors_moved_until = until;
         }
     }

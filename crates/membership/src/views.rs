@@ -94,7 +94,10 @@ impl Membership {
         }
         let before = std::mem::replace(&mut self.view, view);
         self.fading_view_changed(now, &before, delta.map(|delta| &**delta));
-        self.quorum_view_changed(now, &before, delta.is_some());
+        let probes = |row: &Arc<SiloEntry>| matches!(row.status, SiloStatus::Joining | SiloStatus::Active);
+        let same_monitors =
+            self.view.has_rings_of(&before) && delta.is_some_and(|delta| delta.rows.iter().all(probes));
+        self.quorum_view_changed(now, &before, delta.is_some(), same_monitors);
         self.counters.views_installed += 1;
         self.look_at_own_row(now);
         if self.is_done() {
@@ -103,9 +106,6 @@ impl Membership {
         self.reconcile_own();
         self.join_view_changed(now, delta);
         self.choose_peers(now);
-        let probes = |row: &Arc<SiloEntry>| matches!(row.status, SiloStatus::Joining | SiloStatus::Active);
-        let same_monitors =
-            self.view.has_rings_of(&before) && delta.is_some_and(|delta| delta.rows.iter().all(probes));
         self.fence_view_changed(now, same_monitors);
         self.collect(now);
     }

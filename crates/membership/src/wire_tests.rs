@@ -78,6 +78,7 @@ fn every_message_survives_the_wire() {
             evidence: crate::intent::Evidence::Gone,
         },
         Intent::Withdraw { target: silo, voter: other },
+        Intent::Retract { target: silo, voter: other },
         Intent::Status { silo, status: SiloStatus::ShuttingDown },
     ];
     for message in [

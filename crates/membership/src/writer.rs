@@ -238,7 +238,7 @@ impl Membership {
                     self.write_activate(silo, *checked, missing, &mut draft)
                 }
                 Intent::Status { silo, status } => self.write_status(now, silo, *status, &mut draft),
-                Intent::Vote { .. } | Intent::Withdraw { .. } => Verdict::Drop,
+                Intent::Vote { .. } | Intent::Withdraw { .. } | Intent::Retract { .. } => Verdict::Drop,
             };
             match verdict {
                 Verdict::Written | Verdict::Wait => {}
