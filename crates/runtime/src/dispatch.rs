@@ -9,8 +9,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 use emmer_core::SiloAddress;
 use emmer_membership::ConnectionEvent;
 use emmer_wire::{
-    PeerKind, RequestFlags, RequestHeader, ResponseHeader, ResponseStatus, channel, codec, encode_failure,
-    encode_response,
+    FailureCode, PeerKind, RequestFlags, RequestHeader, ResponseHeader, ResponseStatus, channel, codec,
+    encode_failure, encode_response,
 };
 
 use crate::activation::{
@@ -18,10 +18,11 @@ use crate::activation::{
 };
 use crate::clock::{CoarseInstant, Due};
 use crate::grain::{CallError, Failure};
-use crate::invoke::{InlineDepth, dropped, failure_of, overdue, send_failure, unreachable_silo};
+use crate::invoke::{InlineDepth, dropped, failure_of, overdue, send_failure};
 use crate::membership::Input as MembershipInput;
-use crate::net::{Answer, Connection, Handler, Lost};
-use crate::remote::failure_parts;
+use crate::net::{Answer, Connection, Handler, Lost, SendError};
+use crate::path::{Asker, Met, Next, Path, Tried, unreachable_silo};
+use crate::remote::{failure_parts, read_failed, timed_out};
 use crate::silo::{Place, Shut, SiloCore};
 
 /// A call that came over a connection and is not answered yet.
@@ -91,7 +92,7 @@ impl Handler for SiloCore {
         let arrived = Arrived { connection, header, body, cost, deadline, _room: room };
         match inline {
             Inline::Suspended(turn) => tokio::spawn(self.clone().finish(arrived, turn)),
-            Inline::Closed(elsewhere) => tokio::spawn(self.clone().serve(arrived, elsewhere)),
+            Inline::Closed(elsewhere) => tokio::spawn(self.clone().serve(arrived, Met::Closed(elsewhere))),
             Inline::Over => return cost,
         };
         0
@@ -109,6 +110,8 @@ impl Handler for SiloCore {
                 Ok(message) => self.directory.receive(self, from, message),
                 Err(e) => tracing::warn!(%from, error = %e, "an unreadable directory message"),
             },
+            // The connection has taken it up.
+            (channel::CALLS, _) => {}
             (channel::GATEWAY, PeerKind::Client(_)) => self.gateway_message(connection, &payload),
             (channel, peer) => tracing::debug!(channel, ?peer, "a message on a channel nobody reads here"),
         }
@@ -130,7 +133,7 @@ impl Handler for SiloCore {
             Lost::Ended => ConnectionEvent::Closed,
             Lost::Broken(_) => ConnectionEvent::Broken,
             Lost::Goodbye(_) => ConnectionEvent::Goodbye,
-            Lost::PeerDead | Lost::Protocol(_) | Lost::Closed => return,
+            Lost::PeerDead | Lost::Drained | Lost::Protocol(_) | Lost::Closed => return,
         };
         self.membership.send(MembershipInput::Connection(silo, event));
     }
@@ -206,18 +209,14 @@ impl SiloCore {
     /// Goes on with a turn that suspended in the read loop.
     async fn finish(self: Arc<Self>, arrived: Arrived, turn: BoxTurn) {
         match self.run_there(&arrived, turn).await {
-            Ok(None) => {}
-            Ok(Some(elsewhere)) => self.serve(arrived, elsewhere).await,
-            Err(failure) => arrived.fail(&failure),
+            Ok(()) => {}
+            Err(Tried::Met(met)) => self.serve(arrived, met).await,
+            Err(Tried::Failed(failure)) => arrived.fail(&failure),
         }
     }
 
-    /// Drives a turn to its end and answers. `Ok(Some(_))`: the activation closed first.
-    async fn run_there(
-        &self,
-        arrived: &Arrived,
-        mut turn: BoxTurn,
-    ) -> Result<Option<Option<SiloAddress>>, Failure> {
+    /// Drives a turn to its end and answers.
+    async fn run_there(&self, arrived: &Arrived, mut turn: BoxTurn) -> Result<(), Tried> {
         let correlation = arrived.header.correlation;
         let mut body = BytesMut::new();
         let mut sink = if correlation == 0 { Sink::Discard } else { Sink::Wire(&mut body) };
@@ -226,61 +225,62 @@ impl SiloCore {
             Begun::Over(end) => end,
             Begun::Running => match run_to_end(turn, &self.fence, &mut sink).await {
                 Ok(end) => end,
-                Err(Shut) => return Err(dropped()),
+                Err(Shut) => return Err(dropped().into()),
             },
-            Begun::Overdue => return Err(overdue()),
+            Begun::Overdue => return Err(overdue().into()),
         };
         match end {
             TurnEnd::Done => {
                 let header = ResponseHeader { correlation, status: ResponseStatus::Ok, location: None };
                 arrived.answer(&header, &body);
-                Ok(None)
+                Ok(())
             }
-            TurnEnd::Closed(elsewhere) => Ok(Some(elsewhere)),
-            end => Err(failure_of(end)),
+            TurnEnd::Closed(elsewhere) => Err(Met::Closed(elsewhere).into()),
+            end => Err(failure_of(end).into()),
         }
     }
 
-    /// Finds the grain of a call that cannot be run at once, here or elsewhere, and answers. `elsewhere`: where the
-    /// directory has just said that it is.
-    async fn serve(self: Arc<Self>, arrived: Arrived, mut elsewhere: Option<SiloAddress>) {
-        let due = tokio::time::sleep_until(self.clock.tokio_at_coarse(arrived.deadline));
-        tokio::pin!(due);
-        let mut avoid = Vec::new();
-        let mut attempts = 0..=self.options.limits.forwards_max;
+    /// Finds the grain of a call that cannot be run at once, here or elsewhere, and answers. `met`: what its first try came
+    /// to.
+    async fn serve(self: Arc<Self>, arrived: Arrived, mut met: Met) {
+        let mut path = Path::new(match arrived.connection.peer {
+            PeerKind::Silo(_) => Asker::Silo,
+            _ => Asker::Own,
+        });
         let failure = loop {
-            if attempts.next().is_none() {
-                break CallError::Unreachable {
-                    silo: None,
-                    maybe_executed: false,
-                    detail: "the grain moved or its silo failed at every attempt".to_owned(),
-                };
+            let (hint, next) = path.met(met, arrived.deadline.left(self.clock.now()));
+            self.locations.take_hint(&arrived.header.target, hint);
+            match next {
+                Next::Fail(failure) => break failure,
+                Next::Again(Duration::ZERO) => {}
+                // A client has other gateways.
+                Next::Again(_) if !self.accepts_activations() => break CallError::ShuttingDown,
+                Next::Again(pause) => tokio::time::sleep(pause).await,
             }
-            let place = tokio::select! {
-                biased;
-                place = self.place_arrived(&arrived, &avoid, elsewhere.take()) => place,
-                () = &mut due => {
-                    Err(CallError::Timeout { maybe_executed: false, detail: "looking for the grain".to_owned() })
-                }
+            met = match self.try_once(&arrived, &mut path).await {
+                Ok(()) => return,
+                Err(Tried::Met(met)) => met,
+                Err(Tried::Failed(failure)) => break failure,
             };
-            match place {
-                Err(failure) => break failure,
-                Ok(Place::Here(activation)) => match arrived.start(activation) {
-                    Err(failure) => break failure,
-                    Ok(turn) => match self.run_there(&arrived, turn).await {
-                        Ok(None) => return,
-                        Ok(Some(moved)) => elsewhere = moved,
-                        Err(failure) => break failure,
-                    },
-                },
-                Ok(Place::There { peer, placed }) => match self.forward(&arrived, peer).await {
-                    Forwarded::Answered => return,
-                    Forwarded::Unreachable(_) if placed => avoid.push(peer),
-                    Forwarded::Unreachable(failure) | Forwarded::Failed(failure) => break failure,
-                },
-            }
         };
         arrived.fail(&failure);
+    }
+
+    /// Finds the grain, and runs the call or passes it on.
+    async fn try_once(self: &Arc<Self>, arrived: &Arrived, path: &mut Path) -> Result<(), Tried> {
+        let due = tokio::time::sleep_until(self.clock.tokio_at_coarse(arrived.deadline));
+        let place = tokio::select! {
+            biased;
+            place = self.place_arrived(arrived, path) => place.map_err(Met::NotFound)?,
+            () = due => {
+                let detail = "looking for the grain".to_owned();
+                return Err(Failure::Timeout { maybe_executed: false, detail }.into());
+            }
+        };
+        match place {
+            Place::Here(activation) => self.run_there(arrived, arrived.start(activation)?).await,
+            Place::There { peer, placed } => self.forward(arrived, peer, placed).await,
+        }
     }
 
     /// A silo asked this one, so it believes the grain is (or shall be) here; a client asked its gateway, which
@@ -288,15 +288,9 @@ impl SiloCore {
     ///
     /// What this silo remembers of the grain's location counts for nothing against a silo that asks: two silos with
     /// stale memories would send the call to and fro. The directory decides when the activation registers.
-    async fn place_arrived(
-        self: &Arc<Self>,
-        arrived: &Arrived,
-        avoid: &[SiloAddress],
-        elsewhere: Option<SiloAddress>,
-    ) -> Result<Place, Failure> {
+    async fn place_arrived(self: &Arc<Self>, arrived: &Arrived, path: &mut Path) -> Result<Place, Failure> {
         let target = &arrived.header.target;
-        if let Some(peer) = elsewhere.filter(|peer| *peer != self.address) {
-            self.locations.set(target, peer);
+        if let Some(peer) = path.take_elsewhere().filter(|peer| *peer != self.address) {
             return Ok(Place::There { peer, placed: false });
         }
         if matches!(arrived.connection.peer, PeerKind::Silo(_)) {
@@ -307,22 +301,22 @@ impl SiloCore {
             // Leaving: the sender's memory is stale, and so may be this one's.
             self.locations.forget_grain(target);
         }
-        self.locate(target, avoid).await
+        self.locate(target, path.avoid()).await
     }
 
-    async fn forward(self: &Arc<Self>, arrived: &Arrived, peer: SiloAddress) -> Forwarded {
+    async fn forward(
+        self: &Arc<Self>,
+        arrived: &Arrived,
+        peer: SiloAddress,
+        placed: bool,
+    ) -> Result<(), Tried> {
         let mut header = arrived.header.clone();
         if header.forwards >= self.options.limits.forwards_max {
             let detail = "the call was passed on too often".to_owned();
-            return Forwarded::Failed(unreachable_silo(peer, false, detail));
+            return Err(unreachable_silo(Some(peer), false, detail).into());
         }
-        let connection = match self.connect(peer).await {
-            Ok(connection) => connection,
-            Err(e) => {
-                self.locations.forget(&header.target, peer);
-                return Forwarded::Unreachable(unreachable_silo(peer, false, e.to_string()));
-            }
-        };
+        let unsent = |why| Tried::Met(Met::Unsent { peer: Some(peer), placed, why });
+        let connection = self.connect(peer).await.map_err(|e| unsent(e.to_string()))?;
         header.forwards += 1;
         header.expect_view = self.view_version();
         header.deadline_ms = arrived.deadline.left_on_wire(self.clock.now());
@@ -331,40 +325,34 @@ impl SiloCore {
             out.put_slice(&arrived.body);
             Ok(())
         };
-        if header.flags.contains(RequestFlags::ONE_WAY) {
-            return match connection.one_way(header.head(), body) {
-                Ok(()) => {
-                    arrived.over();
-                    Forwarded::Answered
-                }
-                Err(e) => Forwarded::Failed(send_failure(Some(peer), e)),
-            };
-        }
-        let target = header.target.clone();
-        let ticket = match connection.call(header.head(), arrived.deadline, body) {
-            Ok(ticket) => ticket,
-            Err(e) => return Forwarded::Failed(send_failure(Some(peer), e)),
+        let refused = |error| match error {
+            SendError::Lost(why) => unsent(why.to_string()),
+            error => Tried::Failed(send_failure(Some(peer), error)),
         };
-        match ticket.await {
-            Ok((Answer::Response { status, location }, body)) => {
-                let at = location.map_or(peer, |at| *at);
-                if status == ResponseStatus::Ok {
-                    self.locations.set(&target, at);
-                }
-                let header =
-                    ResponseHeader { correlation: arrived.header.correlation, status, location: Some(at) };
-                arrived.answer(&header, &body);
-                Forwarded::Answered
-            }
-            Ok((Answer::TimedOut, _)) => Forwarded::Failed(CallError::Timeout {
-                maybe_executed: true,
-                detail: format!("waiting for {peer}"),
-            }),
-            Err(lost) => {
-                self.locations.forget(&target, peer);
-                Forwarded::Failed(unreachable_silo(peer, true, lost.to_string()))
-            }
+        if header.flags.contains(RequestFlags::ONE_WAY) {
+            connection.one_way(header.head(), body).map_err(refused)?;
+            arrived.over();
+            return Ok(());
         }
+        let ticket = connection.call(header.head(), arrived.deadline, body).map_err(refused)?;
+        let answered = ticket.await.map_err(|why| Met::Lost { peer: Some(peer), why })?;
+        let (Answer::Response { status, location }, body) = answered else {
+            return Err(timed_out(Some(peer)).into());
+        };
+        let at = location.map_or(peer, |at| *at);
+        match status {
+            ResponseStatus::Ok => self.locations.set(&header.target, at),
+            ResponseStatus::Failed(
+                FailureCode::Unreachable | FailureCode::Moved | FailureCode::ShuttingDown,
+            ) => {
+                let failure = read_failed(Some(at), status, &body);
+                return Err(Met::Answered { peer: Some(peer), failure }.into());
+            }
+            ResponseStatus::Failed(_) => {}
+        }
+        let correlation = arrived.header.correlation;
+        arrived.answer(&ResponseHeader { correlation, status, location: Some(at) }, &body);
+        Ok(())
     }
 }
 
@@ -406,13 +394,6 @@ fn answer_instantly(
         }
     }
     true
-}
-
-enum Forwarded {
-    Answered,
-    /// Nothing was sent.
-    Unreachable(Failure),
-    Failed(Failure),
 }
 
 fn start(

@@ -1,4 +1,4 @@
-//! Calls made in this process: on this silo, from it to another one, or from an outside client.
+//! Calls made in this process: who calls, and turns on this silo.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use emmer_core::SiloAddress;
-use emmer_wire::{CallChain, RequestFlags, RequestHead, codec};
+use emmer_wire::{CallChain, RequestFlags, RequestHead};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -16,10 +16,11 @@ use crate::activation::{
     until_begun,
 };
 use crate::clock::{Clock, CoarseInstant, Due};
-use crate::grain::{Call, CallError, Failure, Lane, Method, Node, RawRef, Route, Target};
-use crate::net::{Connection, SendError, Ticket};
-use crate::remote;
-use crate::silo::{Place, SiloCore};
+use crate::grain::{Call, CallError, Failure, Method, Node, RawRef, Target};
+use crate::net::SendError;
+use crate::path::{Met, unreachable_silo};
+use crate::silo::SiloCore;
+use crate::travel::travel;
 
 /// What a call comes to before the method's own error is told apart.
 pub(crate) type Finished<M> = Result<<M as Method>::Output, Failure>;
@@ -185,31 +186,28 @@ impl<M: Method> LocalTurn<M> {
         standing(&mut self.turn, self.target.0.node.clock())
     }
 
-    /// The call again, after its activation was closed; `elsewhere` is what the directory said.
-    pub(crate) fn into_call(self, elsewhere: Option<SiloAddress>) -> Option<(Call<M>, Caller)> {
+    /// The call again, after its activation was closed.
+    pub(crate) fn into_call(self) -> Option<(Call<M>, Caller)> {
         let Self { target, slot, timeout, cancel, caller, .. } = self;
-        target.0.set_route(Route::Unknown);
-        if let (Some(elsewhere), Node::Silo(silo)) = (elsewhere, &target.0.node) {
-            silo.locations.set(&target.0.id, elsewhere);
-        }
         Some((Call { target, args: slot.args?, timeout, cancel }, caller))
     }
 }
 
-enum LocalEnd<M: Method> {
+/// What a turn on this silo came to.
+pub(crate) enum LocalEnd<M: Method> {
     Output(M::Output),
     Closed(M, Option<SiloAddress>),
     Failed(Failure),
 }
 
 /// What ended a wait before the work did.
-enum Interrupted {
+pub(crate) enum Interrupted {
     Deadline,
     Cancelled,
 }
 
 /// Waits for `work` until the deadline or the cancellation.
-async fn bounded<T>(
+pub(crate) async fn bounded<T>(
     clock: &Clock,
     deadline: CoarseInstant,
     cancel: Option<&CancellationToken>,
@@ -229,7 +227,7 @@ async fn bounded<T>(
     }
 }
 
-fn interrupted(by: &Interrupted, maybe_executed: bool, whiling: &str) -> Failure {
+pub(crate) fn interrupted(by: &Interrupted, maybe_executed: bool, whiling: &str) -> Failure {
     match by {
         Interrupted::Deadline => CallError::Timeout { maybe_executed, detail: whiling.to_owned() },
         Interrupted::Cancelled => CallError::Cancelled { maybe_executed },
@@ -242,13 +240,12 @@ pub(crate) fn overdue() -> Failure {
 
 /// What a call comes to whose turn had begun when the silo ended.
 pub(crate) fn dropped() -> Failure {
-    let detail = "the silo ended while the turn was running".to_owned();
-    CallError::Unreachable { silo: None, maybe_executed: true, detail }
+    unreachable_silo(None, true, "the silo ended while the turn was running".to_owned())
 }
 
 /// Waits in the caller's task while the turn waits for admission; once it has begun, it gets a task of its own,
 /// so that a caller who gives up does not leave the grain half way.
-async fn run_local<M: Method>(
+pub(crate) async fn run_local<M: Method>(
     silo: &Arc<SiloCore>,
     mut turn: BoxTurn,
     mut slot: LocalSlot<M>,
@@ -314,139 +311,15 @@ pub(crate) async fn finish_local<M: Method>(local: LocalTurn<M>, begun: bool) ->
         LocalEnd::Output(output) => Ok(output),
         LocalEnd::Failed(failure) => Err(failure),
         LocalEnd::Closed(args, elsewhere) => {
-            target.0.set_route(Route::Unknown);
-            if let Some(elsewhere) = elsewhere {
-                silo.locations.set(&target.0.id, elsewhere);
-            }
-            from_silo(Call { target, args, timeout, cancel }, caller).await
+            travel(Call { target, args, timeout, cancel }, caller, Some(Met::Closed(elsewhere))).await
         }
     }
 }
 
-/// Makes a call from a silo: finds the grain, here or elsewhere, placing it if it is nowhere.
-pub(crate) async fn from_silo<M: Method>(call: Call<M>, mut caller: Caller) -> Finished<M> {
-    let Call { target: reference, mut args, cancel, .. } = call;
-    let cancel = cancel.as_ref();
-    let target = &*reference.0;
-    let Node::Silo(silo) = &target.node else { return Err(CallError::ShuttingDown) };
-    let deadline = caller.due.settle(silo.clock.now());
-    caller.due = Due::at(deadline);
-    let mut avoid = Vec::new();
-    for _ in 0..=silo.options.limits.forwards_max {
-        let place = match bounded(&silo.clock, deadline, cancel, silo.locate(&target.id, &avoid)).await {
-            Ok(place) => place?,
-            Err(by) => return Err(interrupted(&by, false, "looking for the grain")),
-        };
-        match place {
-            Place::Here(activation) => {
-                target.set_route(Route::Here(Arc::downgrade(&activation)));
-                let mut slot = LocalSlot { args: Some(args), output: None };
-                let turn = caller.start::<M>(activation, &mut slot)?;
-                match run_local(silo, turn, slot, &caller, cancel).await {
-                    LocalEnd::Output(output) => return Ok(output),
-                    LocalEnd::Failed(failure) => return Err(failure),
-                    LocalEnd::Closed(back, elsewhere) => {
-                        target.set_route(Route::Unknown);
-                        if let Some(elsewhere) = elsewhere {
-                            silo.locations.set(&target.id, elsewhere);
-                        }
-                        args = back;
-                    }
-                }
-            }
-            Place::There { peer, placed } => {
-                let connected = bounded(&silo.clock, deadline, cancel, silo.connect(peer)).await;
-                let connection = match connected {
-                    Ok(Ok(connection)) => connection,
-                    Ok(Err(e)) => {
-                        silo.locations.forget(&target.id, peer);
-                        if placed {
-                            avoid.push(peer);
-                            continue;
-                        }
-                        return Err(unreachable_silo(peer, false, e.to_string()));
-                    }
-                    Err(by) => return Err(interrupted(&by, false, "connecting")),
-                };
-                let head = caller.head::<M>(target, silo.clock.now(), silo.view_version());
-                let ticket = call_over(&connection, head, deadline, &args)?;
-                let (output, location) = answer_of::<M>(Some(peer), ticket, cancel).await?;
-                if location.is_none_or(|at| at == peer) {
-                    target.set_route(Route::There(Lane::new(connection, 0)));
-                }
-                silo.locations.set(&target.id, location.unwrap_or(peer));
-                return Ok(output);
-            }
-        }
-    }
-    Err(CallError::Unreachable {
-        silo: None,
-        maybe_executed: false,
-        detail: "the grain moved or its silo failed at every attempt".to_owned(),
-    })
-}
-
-/// Makes a call from outside, through a gateway.
-pub(crate) async fn through_gateway<M: Method>(call: Call<M>, mut caller: Caller) -> Finished<M> {
-    let Call { target: reference, args, cancel, .. } = call;
-    let cancel = cancel.as_ref();
-    let target = &*reference.0;
-    let Node::Client(client) = &target.node else { return Err(CallError::ShuttingDown) };
-    let deadline = caller.due.settle(client.clock.now());
-    caller.due = Due::at(deadline);
-    let listed = client.generation();
-    let gateway = bounded(&client.clock, deadline, cancel, client.gateway_for(&target.id)).await;
-    let connection = match gateway {
-        Ok(connection) => connection?,
-        Err(by) => return Err(interrupted(&by, false, "waiting for a gateway")),
-    };
-    let head = caller.head::<M>(target, client.clock.now(), 0);
-    let ticket = call_over(&connection, head, deadline, &args)?;
-    target.set_route(Route::There(Lane::new(connection.clone(), listed)));
-    let peer = connection.silo();
-    let (output, location) = answer_of::<M>(peer, ticket, cancel).await?;
-    if let Some(at) = location.filter(|at| Some(*at) != peer) {
-        target.learn(at);
-    }
-    Ok(output)
-}
-
-/// Encodes the call into the connection's outgoing buffer.
-fn call_over<M: Method>(
-    connection: &Arc<Connection>,
-    head: RequestHead<'_>,
-    deadline: CoarseInstant,
-    args: &M,
-) -> Result<Ticket, Failure> {
-    connection
-        .call(head, deadline, |out| codec::encode_into(out, args))
-        .map_err(|e| send_failure(connection.silo(), e))
-}
-
-async fn answer_of<M: Method>(
-    peer: Option<SiloAddress>,
-    ticket: Ticket,
-    cancel: Option<&CancellationToken>,
-) -> Result<(M::Output, Option<SiloAddress>), Failure> {
-    let answered = match cancel {
-        None => ticket.await,
-        Some(token) => tokio::select! {
-            biased;
-            answered = ticket => answered,
-            () = token.cancelled() => return Err(CallError::Cancelled { maybe_executed: true }),
-        },
-    };
-    match answered {
-        Ok((answer, body)) => remote::read_answer::<M>(peer, Ok(answer), &body),
-        Err(lost) => remote::read_answer::<M>(peer, Err(lost), &[]),
-    }
-}
-
+/// What a call comes to that was not sent.
 pub(crate) fn send_failure(silo: Option<SiloAddress>, error: SendError) -> Failure {
     match error {
-        SendError::Lost(lost) => {
-            CallError::Unreachable { silo, maybe_executed: false, detail: lost.to_string() }
-        }
+        SendError::Lost(lost) => unreachable_silo(silo, false, lost.to_string()),
         SendError::Overloaded(what) => CallError::Overloaded(what.to_owned()),
         SendError::Full(full) => CallError::Overloaded(full.to_string()),
         SendError::TooLarge(bytes) => CallError::Codec {
@@ -455,8 +328,4 @@ pub(crate) fn send_failure(silo: Option<SiloAddress>, error: SendError) -> Failu
         },
         SendError::Codec(detail) => CallError::Codec { maybe_executed: false, detail },
     }
-}
-
-pub(crate) const fn unreachable_silo(silo: SiloAddress, maybe_executed: bool, detail: String) -> Failure {
-    CallError::Unreachable { silo: Some(silo), maybe_executed, detail }
 }

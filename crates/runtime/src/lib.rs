@@ -17,8 +17,10 @@ mod metrics;
 mod net;
 mod one_way;
 mod options;
+mod path;
 mod remote;
 mod silo;
+mod travel;
 
 pub use client::{Client, ClientBuilder, ConnectError};
 pub use membership::MembershipStatistics;

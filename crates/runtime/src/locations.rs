@@ -5,6 +5,7 @@ use emmer_core::{GrainId, SiloAddress};
 use parking_lot::RwLock;
 
 use crate::activation::NumberMap;
+use crate::path::Hint;
 
 const SHARDS: usize = 16;
 
@@ -52,6 +53,15 @@ impl Locations {
         let mut shard = self.shard(grain).write();
         if shard.get(grain) == Some(&silo) {
             shard.remove(grain);
+        }
+    }
+
+    /// Takes up what a try in vain says.
+    pub(crate) fn take_hint(&self, grain: &GrainId, hint: Hint) {
+        match hint {
+            Hint::Keep => {}
+            Hint::Forget(silo) => self.forget(grain, silo),
+            Hint::At(silo) => self.set(grain, silo),
         }
     }
 

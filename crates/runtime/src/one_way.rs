@@ -8,9 +8,11 @@ use emmer_wire::{CallChain, codec};
 
 use crate::activation::{LocalSlot, RunActivation, Sink, TurnEnd};
 use crate::grain::{Call, CallError, Failure, Found, Method, NoError, Node, Route};
-use crate::invoke::{Caller, InlineDepth, LocalTurn, failure_of, finish_local, from_silo, send_failure};
+use crate::invoke::{Caller, InlineDepth, LocalTurn, failure_of, finish_local, send_failure};
 use crate::net::{Connection, SendError};
+use crate::path::Met;
 use crate::silo::SiloCore;
+use crate::travel::travel;
 
 /// Hands a one-way call over. A turn on an idle grain of this silo runs here and now; only one that waits or suspends gets
 /// a task.
@@ -31,13 +33,14 @@ pub(crate) fn send<M: Method>(call: Call<M>) -> Result<(), CallError<NoError>> {
             match found {
                 Found::Here(activation) => run_here(silo, call, caller, activation),
                 Found::There(lane) => match send_over(&lane.connection, &call, &caller) {
-                    Err(SendError::Lost(_)) => {
-                        target.set_route(Route::Unknown);
-                        apart::<M>(silo, from_silo(call, caller))
+                    Err(SendError::Lost(why)) => {
+                        let peer = lane.connection.silo();
+                        let met = Met::Unsent { peer, placed: false, why: why.to_string() };
+                        apart::<M>(silo, travel(call, caller, Some(met)))
                     }
                     sent => Ok(sent.map_err(|e| send_failure(lane.connection.silo(), e))?),
                 },
-                Found::Nothing => apart::<M>(silo, from_silo(call, caller)),
+                Found::Nothing => apart::<M>(silo, travel(call, caller, None)),
             }
         }
         Node::Client(client) => {
@@ -63,10 +66,10 @@ fn run_here<M: Method>(
     caller: Caller,
     activation: Arc<dyn RunActivation>,
 ) -> Result<(), CallError<NoError>> {
-    let Some(depth) = InlineDepth::enter() else { return apart::<M>(silo, from_silo(call, caller)) };
+    let Some(depth) = InlineDepth::enter() else { return apart::<M>(silo, travel(call, caller, None)) };
     // A fenced silo, or one that has ended, answers in its own time.
     if silo.is_fenced() {
-        return apart::<M>(silo, from_silo(call, caller));
+        return apart::<M>(silo, travel(call, caller, None));
     }
     let Call { target, args, timeout, cancel } = call;
     let mut slot = LocalSlot { args: Some(args), output: None };
@@ -85,8 +88,8 @@ fn run_here<M: Method>(
         Poll::Ready(TurnEnd::Done) => Ok(()),
         Poll::Ready(TurnEnd::Closed(elsewhere)) => {
             let local = LocalTurn { target, turn, slot, timeout, cancel, caller };
-            match local.into_call(elsewhere) {
-                Some((call, caller)) => apart::<M>(silo, from_silo(call, caller)),
+            match local.into_call() {
+                Some((call, caller)) => apart::<M>(silo, travel(call, caller, Some(Met::Closed(elsewhere)))),
                 None => Ok(()),
             }
         }

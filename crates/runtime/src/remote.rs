@@ -4,42 +4,54 @@ use emmer_core::SiloAddress;
 use emmer_wire::{FailureCode, ResponseStatus, codec, decode_failure};
 
 use crate::grain::{CallError, Failure, Method};
-use crate::net::{Answer, Lost};
+use crate::net::Answer;
 
 /// The output of a call that `peer` (a gateway, when it is none) answered, and where the grain really is if the peer had to
 /// pass it on.
 #[inline]
 pub(crate) fn read_answer<M: Method>(
     peer: Option<SiloAddress>,
-    answer: Result<Answer, Lost>,
+    answer: Answer,
     body: &[u8],
 ) -> Result<(M::Output, Option<SiloAddress>), Failure> {
     match answer {
-        Ok(Answer::Response { status: ResponseStatus::Ok, location }) => match codec::decode(body) {
+        Answer::Response { status: ResponseStatus::Ok, location } => match codec::decode(body) {
             Ok(output) => Ok((output, location.map(|at| *at))),
             Err(e) => Err(CallError::Codec { maybe_executed: true, detail: e.to_string() }),
         },
-        other => Err(read_no_output(peer, other, body)),
+        Answer::Response { status: ResponseStatus::Failed(code), location } => {
+            Err(read_failure(location.map(|at| *at).or(peer), code, body))
+        }
+        Answer::TimedOut => Err(timed_out(peer)),
     }
+}
+
+/// The failure in an answer with this status.
+pub(crate) fn read_failed(silo: Option<SiloAddress>, status: ResponseStatus, body: &[u8]) -> Failure {
+    match status {
+        ResponseStatus::Failed(code) => read_failure(silo, code, body),
+        ResponseStatus::Ok => {
+            debug_assert!(false, "an answer that is no failure");
+            CallError::Codec { maybe_executed: true, detail: "an answer that is no failure".to_owned() }
+        }
+    }
+}
+
+/// No answer came in time.
+#[cold]
+pub(crate) fn timed_out(peer: Option<SiloAddress>) -> Failure {
+    let detail = peer.map_or_else(|| "waiting for the gateway".to_owned(), |p| format!("waiting for {p}"));
+    CallError::Timeout { maybe_executed: true, detail }
+}
+
+/// A turn that is over left no output: a fault of this crate.
+#[cold]
+pub(crate) fn no_output<M: Method>() -> Failure {
+    debug_assert!(false, "{} ended without its output", M::NAME);
+    CallError::Codec { maybe_executed: true, detail: format!("{} ended without its output", M::NAME) }
 }
 
 #[cold]
-fn read_no_output(peer: Option<SiloAddress>, answer: Result<Answer, Lost>, body: &[u8]) -> Failure {
-    match answer {
-        Ok(Answer::Response { status, location }) => match status {
-            ResponseStatus::Failed(code) => read_failure(location.map(|at| *at).or(peer), code, body),
-            ResponseStatus::Ok => {
-                CallError::Codec { maybe_executed: true, detail: "an answer that is none".to_owned() }
-            }
-        },
-        Ok(Answer::TimedOut) => CallError::Timeout {
-            maybe_executed: true,
-            detail: peer.map_or_else(|| "waiting for the gateway".to_owned(), |p| format!("waiting for {p}")),
-        },
-        Err(lost) => CallError::Unreachable { silo: peer, maybe_executed: true, detail: lost.to_string() },
-    }
-}
-
 fn read_failure(silo: Option<SiloAddress>, code: FailureCode, body: &[u8]) -> Failure {
     let (maybe_executed, detail) = match decode_failure(body) {
         Ok(failure) => (failure.maybe_executed, failure.detail),

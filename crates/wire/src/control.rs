@@ -17,6 +17,8 @@ pub mod channel {
     pub const DIRECTORY: u8 = 2;
     /// Between clients and their gateways.
     pub const GATEWAY: u8 = 3;
+    /// What the two ends of a connection say about its calls.
+    pub const CALLS: u8 = 4;
 }
 
 /// Appends a System frame: the [`channel`], then `value` as MessagePack with named fields. Returns its length

@@ -68,7 +68,11 @@ impl<G: Grain> Activation<G> {
         match self.silo.directory.register(&self.silo, &self.as_run()).await {
             Registered::Here => {}
             Registered::Elsewhere(silo) => return Err(Closed::Elsewhere(silo)),
-            Registered::Failed(why) => return Err(Closed::Failed(why)),
+            Registered::Failed(why) => {
+                // The cluster is changing: the call is tried again as long as it has time.
+                tracing::debug!(grain = %self.name(), why, "the grain could not be registered");
+                return Err(Closed::Gone);
+            }
         }
         let ctx = self.ctx();
         let mut grain = G::create(&ctx);

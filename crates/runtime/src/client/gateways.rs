@@ -37,7 +37,7 @@ struct Gateway {
 
 impl Gateway {
     fn is_usable(&self) -> bool {
-        !self.stopping && !self.connection.is_lost()
+        !self.stopping && self.connection.takes_calls()
     }
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct ClientCore {
     /// Counts them as well, for the hot path.
     generation: AtomicU64,
     /// Where answers said that grains are.
-    locations: Locations,
+    pub(crate) locations: Locations,
     wake: Notify,
     closed: CancellationToken,
     statistics: Mutex<HashMap<SiloAddress, SiloStatistics>>,
@@ -284,6 +284,11 @@ impl Handler for ClientCore {
     }
 
     fn system(self: &Arc<Self>, connection: &Arc<Connection>, channel: u8, payload: Bytes) {
+        if channel == channel::CALLS {
+            // It takes no more calls: another gateway is to be had.
+            self.note_change();
+            self.wake.notify_one();
+        }
         if channel != channel::GATEWAY {
             return;
         }

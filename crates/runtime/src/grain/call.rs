@@ -13,11 +13,13 @@ use tokio::task::coop;
 use tokio_util::sync::CancellationToken;
 
 use crate::activation::{Begun, LocalSlot, RunActivation, Sink, TurnEnd};
-use crate::grain::error::Failure;
 use crate::grain::reference::{Found, Lane, Node, Route};
 use crate::grain::{CallError, Method, NoError, RawRef, TurnContext};
 use crate::invoke::{self, Caller, Finished, LocalTurn};
 use crate::net::{Correlation, KEPT_BODY_BYTES_MAX, SendError};
+use crate::path::Met;
+use crate::remote::no_output;
+use crate::travel::travel;
 use crate::{one_way, remote};
 
 /// A call that was not made yet: await it, or [`send`](Self::send) it.
@@ -92,7 +94,7 @@ enum State<M: Method> {
     /// The grain is on this silo and busy.
     Waiting(LocalTurn<M>),
     /// Sent to another process.
-    Sent(Sent),
+    Sent(Sent<M>),
     /// Whatever needs more than that.
     Slow(Boxed<M>),
     Over,
@@ -112,7 +114,7 @@ impl<M: Method> Future for CallFuture<M> {
                 }
                 match call.take() {
                     Some(call) => first_poll(call, cx),
-                    None => return Poll::Pending,
+                    None => return polled_after_its_end(),
                 }
             }
             State::Waiting(local) => match local.poll(cx) {
@@ -122,15 +124,19 @@ impl<M: Method> Future for CallFuture<M> {
                     _ => return Poll::Pending,
                 },
             },
-            State::Sent(sent) => match sent.poll::<M>(cx) {
+            State::Sent(sent) => match sent.poll(cx) {
                 Poll::Pending => return Poll::Pending,
-                Poll::Ready(finished) => Next::Ready(finished),
+                Poll::Ready(Ok(output)) => Next::Ready(Ok(output)),
+                Poll::Ready(Err(met)) => match std::mem::replace(&mut self.state, State::Over) {
+                    State::Sent(sent) => sent.again(met),
+                    _ => return Poll::Pending,
+                },
             },
             State::Slow(future) => match future.as_mut().poll(cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(finished) => Next::Ready(finished),
             },
-            State::Over => return Poll::Pending,
+            State::Over => return polled_after_its_end(),
         };
         if let Next::State(State::Slow(future)) = &mut next
             && let Poll::Ready(finished) = future.as_mut().poll(cx)
@@ -151,6 +157,13 @@ impl<M: Method> Future for CallFuture<M> {
             }
         }
     }
+}
+
+/// A fault of the caller, and nothing that a call could come to.
+#[cold]
+fn polled_after_its_end<T>() -> Poll<T> {
+    debug_assert!(false, "a call was polled after its end");
+    Poll::Pending
 }
 
 /// One call in so many counts on the task's budget: looking at it takes a tenth of a call. A power of two.
@@ -195,7 +208,7 @@ fn first_poll<M: Method>(call: Call<M>, cx: &mut Context<'_>) -> Next<M> {
         Node::Silo(silo) => match target.route(0) {
             Found::Here(activation) => run_here(call, caller, activation, cx),
             Found::There(lane) if call.cancel.is_none() => send(call, caller, lane, cx),
-            Found::There(_) => Next::slow(invoke::from_silo(call, caller)),
+            Found::There(_) => Next::slow(travel(call, caller, None)),
             Found::Nothing => match silo.catalog.get(&target.id) {
                 Some(activation) => {
                     target.set_route(Route::Here(Arc::downgrade(&activation)));
@@ -206,13 +219,13 @@ fn first_poll<M: Method>(call: Call<M>, cx: &mut Context<'_>) -> Next<M> {
                         target.set_route(Route::Here(Arc::downgrade(&activation)));
                         run_here(call, caller, activation, cx)
                     }
-                    None => Next::slow(invoke::from_silo(call, caller)),
+                    None => Next::slow(travel(call, caller, None)),
                 },
             },
         },
         Node::Client(client) => match target.route(client.generation()) {
             Found::There(lane) if call.cancel.is_none() => send(call, caller, lane, cx),
-            _ => Next::slow(invoke::through_gateway(call, caller)),
+            _ => Next::slow(travel(call, caller, None)),
         },
     }
 }
@@ -224,7 +237,7 @@ fn run_here<M: Method>(
     cx: &mut Context<'_>,
 ) -> Next<M> {
     let Some(_depth) = invoke::InlineDepth::enter() else {
-        return Next::slow(invoke::from_silo(call, caller));
+        return Next::slow(travel(call, caller, None));
     };
     let Call { target, args, timeout, cancel } = call;
     let mut slot = LocalSlot { args: Some(args), output: None };
@@ -262,18 +275,14 @@ fn after_wait<M: Method>(mut local: LocalTurn<M>, begun: Begun) -> Next<M> {
             Some(output) => Ok(output),
             None => Err(no_output::<M>()),
         }),
-        Begun::Over(TurnEnd::Closed(elsewhere)) => match local.into_call(elsewhere) {
-            Some((call, caller)) => Next::slow(invoke::from_silo(call, caller)),
+        Begun::Over(TurnEnd::Closed(elsewhere)) => match local.into_call() {
+            Some((call, caller)) => Next::slow(travel(call, caller, Some(Met::Closed(elsewhere)))),
             None => Next::Ready(Err(no_output::<M>())),
         },
         Begun::Over(end) => Next::Ready(Err(invoke::failure_of(end))),
         Begun::Running => Next::slow(invoke::finish_local(local, true)),
         Begun::Overdue => Next::Ready(Err(invoke::overdue())),
     }
-}
-
-fn no_output<M: Method>() -> Failure {
-    Failure::Codec { maybe_executed: true, detail: format!("{} ended without its output", M::NAME) }
 }
 
 /// Writes the call into the connection's buffer. A connection that has ended is no failure: the grain is looked for anew.
@@ -284,14 +293,12 @@ fn send<M: Method>(call: Call<M>, caller: Caller, lane: Arc<Lane>, cx: &mut Cont
     let head = caller.head::<M>(target, now, view);
     match lane.connection.begin(cx.waker(), head, deadline, |out| codec::encode_into(out, &call.args)) {
         Ok(correlation) => {
-            Next::State(State::Sent(Sent { target: call.target, lane, call: Some(correlation) }))
+            let (call, correlation) = (Some((call, caller)), Some(correlation));
+            Next::State(State::Sent(Sent { call, lane, correlation }))
         }
-        Err(SendError::Lost(_)) => {
-            target.set_route(Route::Unknown);
-            match &target.node {
-                Node::Silo(_) => Next::slow(invoke::from_silo(call, caller)),
-                Node::Client(_) => Next::slow(invoke::through_gateway(call, caller)),
-            }
+        Err(SendError::Lost(why)) => {
+            let met = Met::Unsent { peer: lane.connection.silo(), placed: false, why: why.to_string() };
+            Next::slow(travel(call, caller, Some(met)))
         }
         Err(error) => {
             if let (Node::Silo(silo), SendError::Full(_) | SendError::Overloaded(_)) = (&target.node, &error)
@@ -304,10 +311,11 @@ fn send<M: Method>(call: Call<M>, caller: Caller, lane: Arc<Lane>, cx: &mut Cont
 }
 
 /// A call on its way to another process. Dropping it gives the call up.
-struct Sent {
-    target: RawRef,
+struct Sent<M: Method> {
+    /// Kept, should it turn out that it did not run.
+    call: Option<(Call<M>, Caller)>,
     lane: Arc<Lane>,
-    call: Option<Correlation>,
+    correlation: Option<Correlation>,
 }
 
 thread_local! {
@@ -315,41 +323,47 @@ thread_local! {
     static BODY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-impl Sent {
-    fn poll<M: Method>(&mut self, cx: &mut Context<'_>) -> Poll<Finished<M>> {
-        let Some(call) = self.call else { return Poll::Pending };
+impl<M: Method> Sent<M> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<M::Output, Met>> {
+        let Some(correlation) = self.correlation else { return polled_after_its_end() };
         let mut body = BODY.take();
-        let Poll::Ready(answer) = self.lane.connection.poll_answer(call, cx.waker(), &mut body) else {
+        let Poll::Ready(answer) = self.lane.connection.poll_answer(correlation, cx.waker(), &mut body) else {
             BODY.set(body);
             return Poll::Pending;
         };
-        self.call = None;
+        self.correlation = None;
         let peer = self.lane.connection.silo();
-        let finished = remote::read_answer::<M>(peer, answer, &body);
+        let read = match answer {
+            Ok(answer) => remote::read_answer::<M>(peer, answer, &body)
+                .map_err(|failure| Met::Answered { peer, failure }),
+            Err(why) => Err(Met::Lost { peer, why }),
+        };
         body.clear();
         if body.capacity() <= KEPT_BODY_BYTES_MAX {
             BODY.set(body);
         }
-        let target = &*self.target.0;
-        Poll::Ready(match finished {
-            Ok((output, location)) => {
-                if let Some(at) = location.filter(|at| Some(*at) != peer) {
-                    target.learn(at);
-                }
-                Ok(output)
+        Poll::Ready(read.map(|(output, location)| {
+            if let (Some(at), Some((call, _))) = (location.filter(|at| Some(*at) != peer), &self.call) {
+                call.target.0.learn(at);
             }
-            Err(failure) => {
-                target.set_route(Route::Unknown);
-                Err(failure)
-            }
-        })
+            output
+        }))
+    }
+
+    /// The call has no output: its path says what follows.
+    #[cold]
+    fn again(mut self, met: Met) -> Next<M> {
+        match self.call.take() {
+            Some((call, caller)) => Next::slow(travel(call, caller, Some(met))),
+            None => Next::Ready(Err(no_output::<M>())),
+        }
     }
 }
 
-impl Drop for Sent {
+impl<M: Method> Drop for Sent<M> {
     fn drop(&mut self) {
-        if let Some(call) = self.call {
-            self.lane.connection.give_up(call);
+        if let Some(correlation) = self.correlation {
+            self.lane.connection.give_up(correlation);
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::client::ClientCore;
 use crate::clock::Clock;
 use crate::grain::{Call, Interface, IntoKey, Method};
 use crate::net::Connection;
+use crate::path::Hint;
 use crate::silo::SiloCore;
 
 /// The way into a cluster: makes references to grains. Cheap to clone.
@@ -158,6 +159,15 @@ impl Target {
         };
         if elsewhere {
             self.set_route(Route::Unknown);
+        }
+    }
+
+    /// Takes up what a try in vain says of where the grain is.
+    pub(crate) fn take_hint(&self, hint: Hint) {
+        self.set_route(Route::Unknown);
+        match &self.node {
+            Node::Silo(silo) => silo.locations.take_hint(&self.id, hint),
+            Node::Client(client) => client.locations.take_hint(&self.id, hint),
         }
     }
 

@@ -11,64 +11,21 @@ use std::task::{Context, Poll, Waker};
 use bytes::{Buf, BytesMut};
 use emmer_core::SiloAddress;
 use emmer_wire::{
-    CodecError, ConnectionLimits, FailureCode, GoodbyeCode, PeerKind, RequestFlags, RequestHead,
-    encode_credit, encode_failure, encode_request_head, encode_system, frame_fits, set_correlation,
+    CodecError, ConnectionLimits, FailureCode, PeerKind, RequestFlags, RequestHead, encode_credit,
+    encode_failure, encode_request_head, encode_system, frame_fits, set_correlation,
 };
 use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
-use super::pending::{Answer, Budget, Correlation, Full, Pending};
+use super::ending::wake_driver;
+use super::lost::{Lost, SendError};
+use super::pending::{Answer, Budget, Correlation, Pending};
 use crate::clock::CoarseInstant;
 
 /// Bytes that come within so many milliseconds are no news.
 const HEARD_EVERY_MS: u64 = 50;
-
-/// Why a connection ended; every call that waits on it learns this.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Lost {
-    /// The peer's kernel ended the stream in good order (FIN), without a goodbye of the peer.
-    Ended,
-    /// The stream broke.
-    Broken(String),
-    /// The membership view says that the peer is dead.
-    PeerDead,
-    /// The peer said goodbye.
-    Goodbye(GoodbyeCode),
-    /// What the peer sent was not Emmer's protocol.
-    Protocol(String),
-    /// This side closed it.
-    Closed,
-}
-
-impl std::fmt::Display for Lost {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Ended => f.write_str("the peer's host closed the connection"),
-            Self::Broken(why) => write!(f, "the connection broke: {why}"),
-            Self::PeerDead => f.write_str("the silo was declared dead"),
-            Self::Goodbye(code) => write!(f, "the peer closed the connection: {code:?}"),
-            Self::Protocol(why) => write!(f, "the peer broke the protocol: {why}"),
-            Self::Closed => f.write_str("the connection was closed on this side"),
-        }
-    }
-}
-
-/// Why a message was not even queued. Nothing was sent.
-#[derive(Debug)]
-pub(crate) enum SendError {
-    /// The connection has ended.
-    Lost(Lost),
-    /// A limit was reached; the text says which.
-    Overloaded(&'static str),
-    /// As many calls wait as may.
-    Full(Full),
-    /// The frame would be larger than the peer reads.
-    TooLarge(usize),
-    /// The body does not encode.
-    Codec(String),
-}
 
 pub(super) struct Shared {
     /// Gone when the connection is lost, so that whoever still knows the connection holds no socket.
@@ -82,14 +39,28 @@ pub(super) struct Shared {
     pub(super) lost: Option<Lost>,
     /// This side asked for an end: write what is queued, then close.
     pub(super) closing: bool,
-    /// The peer is dead in the view: no call goes out or is waited for, what the runtimes still have to say does.
-    pub(super) parting: bool,
+    /// The peer is dead in the view, or serves no more: no call goes out or is waited for, what the runtimes still have to
+    /// say does.
+    pub(super) parting: Option<Lost>,
+    /// How far this side is from serving no more calls of the peer.
+    pub(super) draining: Draining,
     /// Bytes of calls sent, and how many of them the peer has processed.
     sent: u64,
     pub(super) acknowledged: u64,
     /// Bytes of the peer's calls processed here, and how many the peer was told of.
     processed: u64,
     told: u64,
+}
+
+/// How far one side of a connection is from serving no more calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Draining {
+    /// It serves.
+    No,
+    /// It shall stop when every call that it has begun is answered.
+    Wanted,
+    /// The peer was told.
+    Told,
 }
 
 impl Shared {
@@ -181,7 +152,8 @@ impl Connection {
                 driver_idle: false,
                 lost: None,
                 closing: false,
-                parting: false,
+                parting: None,
+                draining: Draining::No,
                 sent: 0,
                 acknowledged: 0,
                 processed: 0,
@@ -243,6 +215,12 @@ impl Connection {
         self.shared.lock().lost.is_some()
     }
 
+    /// Whether calls can be sent.
+    pub(crate) fn takes_calls(&self) -> bool {
+        let shared = self.shared.lock();
+        shared.lost.is_none() && shared.parting.is_none() && !shared.closing
+    }
+
     /// How many calls of this side wait for their answer.
     pub(crate) fn waiting(&self) -> u32 {
         self.shared.lock().pending.live()
@@ -284,7 +262,8 @@ impl Connection {
             self.answered.store(shared.pending.answered(), Ordering::Relaxed);
             return Poll::Ready(Ok(answer));
         }
-        let lost = shared.lost.clone().or_else(|| shared.parting.then_some(Lost::PeerDead));
+        // What the peer said of its calls tells more than how the connection ended afterwards.
+        let lost = shared.parting.clone().or_else(|| shared.lost.clone());
         let Some(lost) = lost else { return Poll::Pending };
         shared.pending.give_up(call);
         Poll::Ready(Err(lost))
@@ -328,8 +307,8 @@ impl Connection {
         if let Some(lost) = &shared.lost {
             return Err(SendError::Lost(lost.clone()));
         }
-        if shared.parting {
-            return Err(SendError::Lost(Lost::PeerDead));
+        if let Some(parting) = &shared.parting {
+            return Err(SendError::Lost(parting.clone()));
         }
         if shared.closing {
             return Err(SendError::Lost(Lost::Closed));
@@ -389,9 +368,11 @@ impl Connection {
     /// Ends a call counted by [`begin_serving`](Self::begin_serving): queues the response frame that `write` appends
     /// (nothing for a one-way call, whose correlation is 0). `processed` is the size of the call's frame.
     pub(crate) fn reply(&self, correlation: u64, processed: u64, write: impl FnOnce(&mut BytesMut) -> usize) {
-        let lone = self.serving.fetch_sub(1, Ordering::Relaxed) == 1;
         let mut shared = self.shared.lock();
+        // The answer is queued before anybody sees that the call is over.
+        let lone = self.serving() == 1;
         if shared.lost.is_some() {
+            self.serving.fetch_sub(1, Ordering::Relaxed);
             return;
         }
         if correlation != 0 {
@@ -399,7 +380,13 @@ impl Connection {
             self.fit_reply(&mut shared.out, correlation, appended);
         }
         self.note_processed(&mut shared, processed);
-        self.flush(shared, lone);
+        self.serving.fetch_sub(1, Ordering::Relaxed);
+        if shared.draining == Draining::Wanted {
+            // It may be the last one: the driver tells the peer, behind the answer.
+            wake_driver(shared);
+        } else {
+            self.flush(shared, lone);
+        }
     }
 
     /// Replaces an answer that is too large for the peer, or for a peer that does not read, by a failure.

@@ -7,13 +7,15 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::{Buf, Bytes, BytesMut};
 use emmer_wire::{
-    FrameKind, FrameRef, Goodbye, GoodbyeCode, HeaderError, RequestHeader, decode_credit,
+    FrameKind, FrameRef, Goodbye, GoodbyeCode, HeaderError, RequestHeader, channel, codec, decode_credit,
     decode_system_channel, encode_goodbye, peek_frame, read_request, read_response,
 };
 use tokio::io::AsyncReadExt;
 use tokio::net::tcp::OwnedReadHalf;
 
-use super::connection::{Connection, Lost};
+use super::connection::Connection;
+use super::ending::CallsMessage;
+use super::lost::Lost;
 
 /// How much is read at once: grows while reads fill their room, shrinks when they leave most of it empty. What usually
 /// comes together is so read together.
@@ -74,6 +76,7 @@ pub(crate) async fn drive<H: Handler>(connection: Arc<Connection>, handler: Arc<
         wake: Vec::new(),
         busy: false,
         behind: Behind::default(),
+        deaf: false,
     };
     let why = std::future::poll_fn(|cx| driver.poll(cx)).await;
     if let Lost::Protocol(text) = &why {
@@ -106,6 +109,8 @@ struct Driver<H> {
     busy: bool,
     /// How the driver lets callers go first.
     behind: Behind,
+    /// The peer was told that no more of its calls are served.
+    deaf: bool,
 }
 
 /// Callers that have their answers and are let go before the driver writes.
@@ -131,6 +136,7 @@ impl<H: Handler> Driver<H> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Lost> {
         let reading = self.poll_read(cx);
         self.queue_replies();
+        self.deaf = self.connection.tell_drained();
         if self.busy && matches!(reading, Ok(Progress::Read | Progress::Idle)) && self.callers_come() {
             cx.waker().wake_by_ref();
             return Poll::Pending;
@@ -240,7 +246,7 @@ impl<H: Handler> Driver<H> {
     /// Handles every whole frame that is there. The connection is locked once for a run of answers, and once for the
     /// credit of all calls.
     fn handle_frames(&mut self, cx: &mut Context<'_>) -> Result<(), Lost> {
-        let Self { connection, handler, input, replies, wake, .. } = self;
+        let Self { connection, handler, input, replies, wake, deaf, .. } = self;
         let max = connection.limits.frame_bytes_max;
         let broken = |e: HeaderError| Lost::Protocol(e.to_string());
         let (mut at, mut processed) = (0, 0);
@@ -274,6 +280,10 @@ impl<H: Handler> Driver<H> {
             }
             // Whoever handles another frame may need the connection.
             answers = None;
+            if frame.kind == FrameKind::Request && *deaf {
+                // The peer knows that this one does not run.
+                continue;
+            }
             match handle_frame(connection, handler, &frame, replies, cx) {
                 Ok(over) => processed += over,
                 Err(why) => break Err(why),
@@ -378,8 +388,16 @@ fn handle_frame<H: Handler>(
         }
         FrameKind::System => {
             let payload = Bytes::copy_from_slice(frame.payload);
-            let (channel, payload) = decode_system_channel(&payload).map_err(broken)?;
-            handler.system(connection, channel, payload);
+            let (on, payload) = decode_system_channel(&payload).map_err(broken)?;
+            if on == channel::CALLS {
+                match codec::decode(&payload) {
+                    Ok(CallsMessage::Drained) => connection.drained(),
+                    Err(e) => {
+                        tracing::debug!(peer = ?connection.peer, error = %e, "an unknown word about calls");
+                    }
+                }
+            }
+            handler.system(connection, on, payload);
         }
         FrameKind::Credit => {
             let total = decode_credit(frame.payload).map_err(broken)?;

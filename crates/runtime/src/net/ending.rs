@@ -4,9 +4,30 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 
 use bytes::BytesMut;
-use emmer_wire::{GoodbyeCode, encode_goodbye};
+use emmer_wire::{GoodbyeCode, channel, encode_goodbye, encode_system};
+use parking_lot::MutexGuard;
+use serde::{Deserialize, Serialize};
 
-use super::connection::{Connection, Lost};
+use super::connection::{Connection, Draining, Shared};
+use super::lost::Lost;
+
+/// What the two ends of a connection say to each other about calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum CallsMessage {
+    /// The sender has answered every call that it has begun, and begins no other.
+    #[serde(rename = "d")]
+    Drained,
+}
+
+/// Wakes the driver, if it sleeps.
+pub(super) fn wake_driver(mut shared: MutexGuard<'_, Shared>) {
+    shared.driver_idle = false;
+    let driver = shared.driver.take();
+    drop(shared);
+    if let Some(driver) = driver {
+        driver.wake();
+    }
+}
 
 impl Connection {
     /// Ends the connection after what is queued is written, saying why.
@@ -22,13 +43,53 @@ impl Connection {
     /// The peer is dead in the view: every call that waits for it fails now, and no more are taken. What the runtimes
     /// have to say to it still goes out, and its last words come in, until somebody ends the connection.
     pub(crate) fn part(&self) {
+        self.is_parting.store(true, Ordering::Relaxed);
+        self.take_no_calls(Lost::PeerDead);
+    }
+
+    /// The peer says that it serves no more calls, and that it has answered all that it has begun.
+    pub(crate) fn drained(&self) {
+        self.take_no_calls(Lost::Drained);
+    }
+
+    fn take_no_calls(&self, why: Lost) {
         let mut wake = Vec::new();
         let mut shared = self.shared.lock();
-        shared.parting = true;
-        self.is_parting.store(true, Ordering::Relaxed);
+        // That nothing has run is known for certain, and stays so.
+        if shared.parting != Some(Lost::Drained) {
+            shared.parting = Some(why);
+        }
         shared.pending.drain_wakers(&mut wake);
         drop(shared);
         wake.into_iter().for_each(Waker::wake);
+    }
+
+    /// This side serves no more calls of the peer: it answers those that it has begun, then the driver tells the peer that no
+    /// other one has run or will.
+    pub(crate) fn stop_serving(&self) {
+        let mut shared = self.shared.lock();
+        if shared.draining == Draining::No {
+            shared.draining = Draining::Wanted;
+            wake_driver(shared);
+        }
+    }
+
+    /// Whether the peer was told that this side serves no more calls, or is not there any more.
+    pub(crate) fn has_stopped_serving(&self) -> bool {
+        let shared = self.shared.lock();
+        shared.draining == Draining::Told || shared.lost.is_some()
+    }
+
+    /// Tells the peer so, when all is answered. Only the driver calls it: between its look at what is under way and the word
+    /// nobody begins a call. Whether the peer was told, now or before.
+    pub(super) fn tell_drained(&self) -> bool {
+        let mut shared = self.shared.lock();
+        if shared.draining == Draining::Wanted && self.serving() == 0 {
+            shared.draining = Draining::Told;
+            // It always encodes.
+            let _ = encode_system(&mut shared.out, channel::CALLS, &CallsMessage::Drained);
+        }
+        shared.draining == Draining::Told
     }
 
     /// Whether the peer is dead in the view.

@@ -1,6 +1,7 @@
 //! The connections of one silo or client, by peer.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -38,6 +39,8 @@ pub(crate) struct Pool {
     farewells: Mutex<HashMap<SiloAddress, Arc<Connection>>>,
     /// Silos whose options are not those of this one.
     strangers: Mutex<HashSet<SiloAddress>>,
+    /// Calls of others are served no more, over whatever connection they come.
+    draining: AtomicBool,
 }
 
 impl Pool {
@@ -50,6 +53,7 @@ impl Pool {
             dead: RwLock::default(),
             farewells: Mutex::default(),
             strangers: Mutex::default(),
+            draining: AtomicBool::new(false),
         }
     }
 
@@ -144,6 +148,10 @@ impl Pool {
             }
             all.push(Arc::downgrade(connection));
         }
+        // After it is in the list: whoever says so now finds it there.
+        if self.draining.load(Ordering::SeqCst) {
+            connection.stop_serving();
+        }
         if let PeerKind::Silo(silo) = connection.peer {
             self.silos.write().entry(silo).or_insert_with(|| connection.clone());
             self.compare_options(silo, connection.peer_options);
@@ -236,6 +244,18 @@ impl Pool {
             all.iter().filter_map(Weak::upgrade).collect()
         };
         connections.iter().for_each(|c| c.expire(now));
+    }
+
+    /// Calls of others are served no more: those that were begun are answered, then the peers are told that no other one has
+    /// run.
+    pub(crate) fn stop_serving(&self) {
+        self.draining.store(true, Ordering::SeqCst);
+        self.open().iter().for_each(|c| c.stop_serving());
+    }
+
+    /// Whether every peer was told so.
+    pub(crate) fn has_stopped_serving(&self) -> bool {
+        self.open().iter().all(|c| c.has_stopped_serving())
     }
 
     /// Ends every connection in good order.

@@ -12,12 +12,13 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
 use super::handshake::{Verdict, accept};
-use super::{Budget, Connection, Greeting, Handler, Lost, Pool, SendError, dial, drive};
+use super::{Budget, Connection, Correlation, Greeting, Handler, Lost, Pool, SendError, dial, drive};
 use crate::clock::CoarseInstant;
 
 /// What a side is told.
 #[derive(Debug, PartialEq)]
 enum Told {
+    Call,
     System(u8),
     Lost(Lost),
 }
@@ -37,6 +38,7 @@ impl Handler for Side {
         _: &mut BytesMut,
         _: &mut Context<'_>,
     ) -> u64 {
+        let _ = self.0.try_send(Told::Call);
         cost
     }
 
@@ -85,6 +87,22 @@ fn driven(connection: Connection) -> (Arc<Connection>, mpsc::Receiver<Told>) {
     let connection = Arc::new(connection);
     tokio::spawn(drive(connection.clone(), Arc::new(Side(tell)), BytesMut::new()));
     (connection, told)
+}
+
+/// Sends a call.
+fn call(over: &Connection) -> Result<Correlation, SendError> {
+    let grain = GrainId::new(GrainTypeId::from_u32(1), GrainKey::from(1_u64));
+    let head = RequestHead {
+        correlation: 0,
+        target: &grain,
+        method: 1,
+        flags: RequestFlags::NONE,
+        deadline_ms: 0,
+        forwards: 0,
+        expect_view: 0,
+        chain: &CallChain::EMPTY,
+    };
+    over.begin(Waker::noop(), head, CoarseInstant::LAST, |_| Ok(()))
 }
 
 /// Sends a message and waits until it has arrived.
@@ -136,28 +154,55 @@ async fn a_dead_peer_is_told_and_not_called() {
     let (dialed, accepted) = connected().await;
     let (_accepted, mut told) = driven(accepted);
     let (dialed, _) = driven(dialed);
-    let grain = GrainId::new(GrainTypeId::from_u32(1), GrainKey::from(1_u64));
-    let call = || {
-        let head = RequestHead {
-            correlation: 0,
-            target: &grain,
-            method: 1,
-            flags: RequestFlags::NONE,
-            deadline_ms: 0,
-            forwards: 0,
-            expect_view: 0,
-            chain: &CallChain::EMPTY,
-        };
-        dialed.begin(Waker::noop(), head, CoarseInstant::LAST, |_| Ok(()))
-    };
+    let call = || call(&dialed);
     let waiting = call().unwrap();
     dialed.part();
     let answered = dialed.poll_answer(waiting, Waker::noop(), &mut Vec::new());
     assert_eq!(answered, std::task::Poll::Ready(Err(Lost::PeerDead)));
     assert!(matches!(call(), Err(SendError::Lost(Lost::PeerDead))));
+    assert_eq!(told.recv().await, Some(Told::Call));
     speak(&dialed, &mut told).await;
     dialed.goodbye(GoodbyeCode::Dead, "");
     assert_eq!(told.recv().await, Some(Told::Lost(Lost::Goodbye(GoodbyeCode::Dead))));
+}
+
+#[tokio::test]
+async fn calls_on_their_way_to_who_serves_no_more_are_known_not_to_have_run() {
+    let (dialed, accepted) = connected().await;
+    let (accepted, mut told) = driven(accepted);
+    accepted.stop_serving();
+    while !accepted.has_stopped_serving() {
+        tokio::task::yield_now().await;
+    }
+    // The caller does not know that yet.
+    let waiting = call(&dialed).unwrap();
+    let (dialed, mut hears) = driven(dialed);
+    assert_eq!(hears.recv().await, Some(Told::System(channel::CALLS)));
+    let answered = dialed.poll_answer(waiting, Waker::noop(), &mut Vec::new());
+    assert_eq!(answered, std::task::Poll::Ready(Err(Lost::Drained)));
+    assert!(matches!(call(&dialed), Err(SendError::Lost(Lost::Drained))));
+    // The call has arrived before this message, and nobody saw it.
+    speak(&dialed, &mut told).await;
+    // What was known stays known when the connection ends.
+    dialed.part();
+    dialed.lose(Lost::Closed);
+    assert!(matches!(call(&dialed), Err(SendError::Lost(_))));
+}
+
+#[tokio::test]
+async fn who_has_begun_a_call_does_not_say_that_it_serves_no_more() {
+    let (dialed, accepted) = connected().await;
+    let (accepted, mut told) = driven(accepted);
+    let (dialed, mut hears) = driven(dialed);
+    call(&dialed).unwrap();
+    assert_eq!(told.recv().await, Some(Told::Call));
+    accepted.begin_serving();
+    accepted.stop_serving();
+    speak(&dialed, &mut told).await;
+    assert!(!accepted.has_stopped_serving() && dialed.takes_calls());
+    accepted.reply(1, 1, |_| 0);
+    assert_eq!(hears.recv().await, Some(Told::System(channel::CALLS)));
+    assert!(accepted.has_stopped_serving() && !dialed.takes_calls());
 }
 
 /// Not even a peer that reads nothing any more sees the orderly end of a process when it is given up.

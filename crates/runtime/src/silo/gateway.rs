@@ -13,7 +13,7 @@ use crate::metrics::SiloStatistics;
 use crate::net::Connection;
 
 /// How often the calls that still run for others are counted while stopping.
-const DRAIN_CHECK: Duration = Duration::from_millis(10);
+const DRAIN_CHECK: Duration = Duration::from_millis(1);
 
 /// A message between a gateway and a client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -71,11 +71,17 @@ impl SiloCore {
         }
     }
 
-    /// Waits until no call of a client or of another silo is under way here, at most `grace`.
+    /// Serves no more calls of clients and other silos: waits until those under way are answered and everybody knows that no
+    /// other one has run, at most `grace`.
     pub(super) async fn drain_calls(&self, grace: Duration) {
-        let deadline = tokio::time::Instant::now() + grace;
-        while self.pool.open().iter().any(|c| c.serving() > 0) && tokio::time::Instant::now() < deadline {
-            tokio::time::sleep(DRAIN_CHECK).await;
+        self.pool.stop_serving();
+        let drained = async {
+            while !self.pool.has_stopped_serving() {
+                tokio::time::sleep(DRAIN_CHECK).await;
+            }
+        };
+        if tokio::time::timeout(grace, drained).await.is_err() {
+            tracing::warn!(me = %self.address, ?grace, "calls of others were not over in time");
         }
     }
 }

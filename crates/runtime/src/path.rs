@@ -1,0 +1,299 @@
+//! The path of one call: where it is tried next when it did not run where it was tried.
+//!
+//! One machine without IO for every way in which a call comes: from this process ([`crate::travel`]), from a client
+//! through a gateway, from another silo ([`crate::dispatch`]). The shells look for the grain, run the turn or send the
+//! call, and tell the machine what they met. It decides whether the call is tried again, when, and what is remembered of
+//! the grain's location. It tries again only what certainly did not run.
+
+use std::time::Duration;
+
+use emmer_core::SiloAddress;
+
+use crate::grain::{CallError, Failure};
+use crate::net::Lost;
+
+/// How often one call is tried in all.
+const TRIES_MAX: u32 = 256;
+
+/// So many tries follow each other at once; then there are pauses.
+const AT_ONCE_MAX: u32 = 4;
+
+/// The first pause; each one is twice as long as the one before.
+const PAUSE_MIN: Duration = Duration::from_millis(4);
+
+/// The longest pause.
+const PAUSE_MAX: Duration = Duration::from_millis(250);
+
+/// Whose call it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asker {
+    /// Nobody behind this process can try again: the call is tried until its deadline.
+    Own,
+    /// A silo, which tries again itself: what takes time is left to it.
+    Silo,
+}
+
+/// What a try came to that brought no output.
+#[derive(Debug)]
+pub(crate) enum Met {
+    /// The activation here was closed before the turn began; some silo, when the directory names it.
+    Closed(Option<SiloAddress>),
+    /// Nothing was sent to `peer`, a gateway when none: there is no connection. `placed`: placement chose it, nobody says
+    /// that the grain is there.
+    Unsent { peer: Option<SiloAddress>, placed: bool, why: String },
+    /// The connection to `peer`, a gateway when none, ended after the call was sent.
+    Lost { peer: Option<SiloAddress>, why: Lost },
+    /// `peer`, a gateway when none, answered with a failure.
+    Answered { peer: Option<SiloAddress>, failure: Failure },
+    /// The grain was not found.
+    NotFound(Failure),
+}
+
+/// How a try ended that brought no output.
+#[derive(Debug)]
+pub(crate) enum Tried {
+    /// The path says what follows.
+    Met(Met),
+    /// The call has failed.
+    Failed(Failure),
+}
+
+impl From<Failure> for Tried {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl From<Met> for Tried {
+    fn from(met: Met) -> Self {
+        Self::Met(met)
+    }
+}
+
+/// What is to be done.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Try again after a pause, which is over before the deadline.
+    Again(Duration),
+    /// The call has failed.
+    Fail(Failure),
+}
+
+/// What is remembered of where the grain is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hint {
+    /// Nothing new.
+    Keep,
+    /// It is not there, or that silo cannot be reached.
+    Forget(SiloAddress),
+    /// The directory names this silo.
+    At(SiloAddress),
+}
+
+/// Where one call has been.
+#[derive(Debug)]
+pub(crate) struct Path {
+    asker: Asker,
+    tries: u32,
+    /// Pauses so far.
+    pauses: u32,
+    /// Silos that placement chose in vain.
+    avoid: Vec<SiloAddress>,
+    /// Where the directory has just said that the grain is.
+    elsewhere: Option<SiloAddress>,
+}
+
+/// The failure of a call that did not run because `silo` could not be reached.
+pub(crate) const fn unreachable_silo(
+    silo: Option<SiloAddress>,
+    maybe_executed: bool,
+    detail: String,
+) -> Failure {
+    CallError::Unreachable { silo, maybe_executed, detail }
+}
+
+impl Path {
+    pub(crate) const fn new(asker: Asker) -> Self {
+        Self { asker, tries: 0, pauses: 0, avoid: Vec::new(), elsewhere: None }
+    }
+
+    /// Where placement shall not put the grain.
+    pub(crate) fn avoid(&self) -> &[SiloAddress] {
+        &self.avoid
+    }
+
+    /// Where the directory has just said that the grain is; once.
+    pub(crate) const fn take_elsewhere(&mut self) -> Option<SiloAddress> {
+        self.elsewhere.take()
+    }
+
+    /// A try brought no output, with so much time `left`.
+    pub(crate) fn met(&mut self, met: Met, left: Duration) -> (Hint, Next) {
+        match met {
+            Met::Closed(elsewhere) => {
+                self.elsewhere = elsewhere;
+                let why = "the grain moved, or could not be registered, at every attempt".to_owned();
+                (elsewhere.map_or(Hint::Keep, Hint::At), self.again(unreachable_silo(None, false, why), left))
+            }
+            Met::Unsent { peer, placed, why } => {
+                let failure = unreachable_silo(peer, false, why);
+                let next = if placed {
+                    self.avoid.extend(peer);
+                    self.again(failure, left)
+                } else {
+                    self.later(failure, left)
+                };
+                (forget(peer), next)
+            }
+            Met::Lost { peer, why: Lost::Drained } => {
+                (forget(peer), self.again(unreachable_silo(peer, false, Lost::Drained.to_string()), left))
+            }
+            Met::Lost { peer, why } => {
+                (forget(peer), Next::Fail(unreachable_silo(peer, true, why.to_string())))
+            }
+            Met::Answered { peer, failure } => match failure {
+                CallError::Unreachable { maybe_executed: false, .. } | CallError::ShuttingDown => {
+                    (forget(peer), self.later(failure, left))
+                }
+                CallError::Unreachable { .. } => (forget(peer), Next::Fail(failure)),
+                failure => (Hint::Keep, Next::Fail(failure)),
+            },
+            Met::NotFound(failure) => match failure {
+                // Whoever was avoided may be all there is.
+                CallError::Unreachable { maybe_executed: false, .. } => {
+                    self.avoid.clear();
+                    (Hint::Keep, self.later(failure, left))
+                }
+                failure => (Hint::Keep, Next::Fail(failure)),
+            },
+        }
+    }
+
+    /// Tries again at once, as long as that is not the rule.
+    fn again(&mut self, failure: Failure, left: Duration) -> Next {
+        if self.tries < AT_ONCE_MAX {
+            self.tries += 1;
+            Next::Again(Duration::ZERO)
+        } else {
+            self.later(failure, left)
+        }
+    }
+
+    /// Tries again after a pause, if there is time for it.
+    fn later(&mut self, failure: Failure, left: Duration) -> Next {
+        let pause = PAUSE_MIN.saturating_mul(1 << self.pauses.min(16)).min(PAUSE_MAX);
+        if self.asker == Asker::Silo || self.tries >= TRIES_MAX || pause >= left {
+            return Next::Fail(failure);
+        }
+        self.tries += 1;
+        self.pauses += 1;
+        Next::Again(pause)
+    }
+}
+
+fn forget(peer: Option<SiloAddress>) -> Hint {
+    peer.map_or(Hint::Keep, Hint::Forget)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    fn silo(n: u16) -> SiloAddress {
+        SiloAddress::new(([10, 0, 0, 1], n).into(), 1)
+    }
+
+    fn unsent(placed: bool) -> Met {
+        Met::Unsent { peer: Some(silo(1)), placed, why: "refused".to_owned() }
+    }
+
+    fn every_met() -> Vec<Met> {
+        let not_run = || unreachable_silo(Some(silo(1)), false, "x".to_owned());
+        let answered = |failure| Met::Answered { peer: Some(silo(1)), failure };
+        vec![
+            Met::Closed(None),
+            Met::Closed(Some(silo(2))),
+            unsent(true),
+            unsent(false),
+            Met::Lost { peer: Some(silo(1)), why: Lost::Drained },
+            answered(not_run()),
+            answered(CallError::ShuttingDown),
+            Met::NotFound(not_run()),
+        ]
+    }
+
+    #[test]
+    fn a_call_that_certainly_did_not_run_is_tried_until_its_deadline_and_no_longer() {
+        for at in 0..every_met().len() {
+            let (mut path, mut left, mut tries) = (Path::new(Asker::Own), LONG, 0);
+            let failure = loop {
+                let met = every_met().swap_remove(at);
+                match path.met(met, left).1 {
+                    Next::Again(pause) => {
+                        assert!(pause < left && pause <= PAUSE_MAX);
+                        left -= pause;
+                        tries += 1;
+                    }
+                    Next::Fail(failure) => break failure,
+                }
+            };
+            assert!(!failure.maybe_executed(), "{failure}");
+            assert!(
+                tries > 100 && tries <= TRIES_MAX && left < PAUSE_MAX,
+                "{at}: {tries} tries, {left:?} left"
+            );
+        }
+    }
+
+    #[test]
+    fn what_may_have_run_is_never_tried_again() {
+        let (ran, peer) = (|| unreachable_silo(None, true, "x".to_owned()), Some(silo(1)));
+        let mets = [
+            Met::Lost { peer, why: Lost::Ended },
+            Met::Lost { peer, why: Lost::PeerDead },
+            Met::Lost { peer, why: Lost::Closed },
+            Met::Answered { peer, failure: ran() },
+            Met::Answered { peer, failure: CallError::Cancelled { maybe_executed: false } },
+            Met::Answered { peer, failure: CallError::Rejected("no".to_owned()) },
+            Met::Answered { peer, failure: CallError::Overloaded("no".to_owned()) },
+            Met::NotFound(CallError::ShuttingDown),
+        ];
+        for met in mets {
+            let told = format!("{met:?}");
+            let (hint, next) = Path::new(Asker::Own).met(met, LONG);
+            assert!(matches!(next, Next::Fail(_)), "{told}");
+            let lost = told.contains("Lost") || told.contains("Unreachable");
+            assert_eq!(hint, if lost { Hint::Forget(silo(1)) } else { Hint::Keep }, "{told}");
+        }
+    }
+
+    #[test]
+    fn a_silo_that_asks_is_not_kept_waiting() {
+        for met in every_met() {
+            let mut path = Path::new(Asker::Silo);
+            let mut next = path.met(met, LONG).1;
+            for _ in 0..AT_ONCE_MAX {
+                match next {
+                    Next::Again(pause) => assert_eq!(pause, Duration::ZERO),
+                    Next::Fail(_) => break,
+                }
+                next = path.met(Met::Closed(None), LONG).1;
+            }
+            assert!(matches!(next, Next::Fail(_)));
+        }
+    }
+
+    #[test]
+    fn the_grain_is_looked_for_where_it_is_said_to_be_and_not_where_nobody_answers() {
+        let mut path = Path::new(Asker::Own);
+        assert_eq!(path.met(Met::Closed(Some(silo(2))), LONG).0, Hint::At(silo(2)));
+        assert_eq!((path.take_elsewhere(), path.take_elsewhere()), (Some(silo(2)), None));
+        assert_eq!(path.met(unsent(true), LONG).0, Hint::Forget(silo(1)));
+        assert_eq!(path.avoid(), [silo(1)]);
+        let nowhere = unreachable_silo(None, false, "no silo is left".to_owned());
+        assert_eq!(path.met(Met::NotFound(nowhere), LONG).0, Hint::Keep);
+        assert!(path.avoid().is_empty(), "it is tried again when nobody else is there");
+    }
+}

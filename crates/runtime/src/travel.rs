@@ -1,0 +1,174 @@
+//! Calls made in this process that need more than a turn on an idle grain: the shell of their [`Path`].
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use emmer_wire::codec;
+use tokio_util::sync::CancellationToken;
+
+use crate::activation::LocalSlot;
+use crate::client::ClientCore;
+use crate::clock::{Clock, CoarseInstant, Due};
+use crate::grain::{Call, Failure, Lane, Method, Node, Route, Target};
+use crate::invoke::{Caller, Finished, LocalEnd, bounded, interrupted, run_local, send_failure};
+use crate::net::{Connection, SendError};
+use crate::path::{Asker, Met, Next, Path, Tried};
+use crate::remote;
+use crate::silo::{Place, SiloCore};
+
+/// Makes a call: finds the grain, here or elsewhere, placing it if it is nowhere, and tries again as long as the call
+/// certainly did not run. `met`: what its first try came to.
+pub(crate) async fn travel<M: Method>(
+    call: Call<M>,
+    mut caller: Caller,
+    mut met: Option<Met>,
+) -> Finished<M> {
+    let Call { target: reference, args, cancel, .. } = call;
+    let target = &*reference.0;
+    let deadline = caller.due.settle(target.node.clock().now());
+    caller.due = Due::at(deadline);
+    let bounds = Bounds { clock: target.node.clock(), deadline, cancel: cancel.as_ref() };
+    let mut trip = Trip { target, args: Some(args), caller, bounds, path: Path::new(Asker::Own) };
+    loop {
+        if let Some(met) = met.take() {
+            trip.turn(met).await?;
+        }
+        let tried = match &target.node {
+            Node::Silo(silo) => trip.within_cluster(silo).await,
+            Node::Client(client) => trip.through_gateway(client).await,
+        };
+        match tried {
+            Ok(output) => return Ok(output),
+            Err(Tried::Failed(failure)) => return Err(failure),
+            Err(Tried::Met(other)) => met = Some(other),
+        }
+    }
+}
+
+type Try<M> = Result<<M as Method>::Output, Tried>;
+
+/// A call under way.
+struct Trip<'a, M: Method> {
+    target: &'a Target,
+    /// None while a turn on this silo has them.
+    args: Option<M>,
+    caller: Caller,
+    bounds: Bounds<'a>,
+    path: Path,
+}
+
+/// Until when its caller waits for a call.
+#[derive(Clone, Copy)]
+struct Bounds<'a> {
+    clock: &'a Clock,
+    deadline: CoarseInstant,
+    cancel: Option<&'a CancellationToken>,
+}
+
+impl Bounds<'_> {
+    /// Waits for `work` until the deadline or the cancellation. Nothing has run.
+    async fn keep<T>(self, whiling: &str, work: impl Future<Output = T>) -> Result<T, Failure> {
+        let done = bounded(self.clock, self.deadline, self.cancel, work).await;
+        done.map_err(|by| interrupted(&by, false, whiling))
+    }
+
+    fn left(self) -> Duration {
+        self.deadline.left(self.clock.now())
+    }
+}
+
+impl<M: Method> Trip<'_, M> {
+    /// Does what the path says about what was met.
+    async fn turn(&mut self, met: Met) -> Result<(), Failure> {
+        let (hint, next) = self.path.met(met, self.bounds.left());
+        self.target.take_hint(hint);
+        match next {
+            Next::Fail(failure) => Err(failure),
+            Next::Again(Duration::ZERO) => Ok(()),
+            Next::Again(pause) => self.bounds.keep("waiting to try again", tokio::time::sleep(pause)).await,
+        }
+    }
+
+    async fn within_cluster(&mut self, silo: &Arc<SiloCore>) -> Try<M> {
+        let known = self.path.take_elsewhere().filter(|peer| *peer != silo.address);
+        let place = match known {
+            Some(peer) => Place::There { peer, placed: false },
+            None => {
+                let located = silo.locate(&self.target.id, self.path.avoid());
+                self.bounds.keep("looking for the grain", located).await?.map_err(Met::NotFound)?
+            }
+        };
+        match place {
+            Place::Here(activation) => {
+                self.target.set_route(Route::Here(Arc::downgrade(&activation)));
+                let mut slot = LocalSlot { args: self.args.take(), output: None };
+                let turn = self.caller.start::<M>(activation, &mut slot)?;
+                match run_local(silo, turn, slot, &self.caller, self.bounds.cancel).await {
+                    LocalEnd::Output(output) => Ok(output),
+                    LocalEnd::Failed(failure) => Err(failure.into()),
+                    LocalEnd::Closed(back, elsewhere) => {
+                        self.args = Some(back);
+                        Err(Met::Closed(elsewhere).into())
+                    }
+                }
+            }
+            Place::There { peer, placed } => {
+                let connected = self.bounds.keep("connecting", silo.connect(peer)).await?;
+                let unsent = |e| Met::Unsent { peer: Some(peer), placed, why: format!("{e}") };
+                self.send(&connected.map_err(unsent)?, 0).await
+            }
+        }
+    }
+
+    async fn through_gateway(&mut self, client: &Arc<ClientCore>) -> Try<M> {
+        let listed = client.generation();
+        let gateway = client.gateway_for(&self.target.id);
+        let connection = self.bounds.keep("waiting for a gateway", gateway).await??;
+        self.send(&connection, listed).await
+    }
+
+    /// Sends the call over a connection and waits for the answer.
+    async fn send(&mut self, connection: &Arc<Connection>, listed: u64) -> Try<M> {
+        let (target, peer) = (self.target, connection.silo());
+        let Some(args) = &self.args else { return Err(remote::no_output::<M>().into()) };
+        let head = self.caller.head::<M>(target, target.node.clock().now(), target.node.view_version());
+        let sent = connection.call(head, self.bounds.deadline, |out| codec::encode_into(out, args));
+        let ticket = sent.map_err(|error| match error {
+            SendError::Lost(why) => Tried::Met(Met::Unsent { peer, placed: false, why: why.to_string() }),
+            error => Tried::Failed(send_failure(peer, error)),
+        })?;
+        let answered = match self.bounds.cancel {
+            None => ticket.await,
+            Some(token) => tokio::select! {
+                biased;
+                answered = ticket => answered,
+                () = token.cancelled() => {
+                    return Err(Failure::Cancelled { maybe_executed: true }.into());
+                }
+            },
+        };
+        let (answer, body) = answered.map_err(|why| Met::Lost { peer, why })?;
+        let read = remote::read_answer::<M>(peer, answer, &body);
+        let (output, location) = read.map_err(|failure| Met::Answered { peer, failure })?;
+        let at = location.or(peer);
+        let lane = || Route::There(Lane::new(connection.clone(), listed));
+        match &target.node {
+            Node::Silo(silo) => {
+                if at == peer {
+                    target.set_route(lane());
+                }
+                if let Some(at) = at {
+                    silo.locations.set(&target.id, at);
+                }
+            }
+            Node::Client(_) => {
+                target.set_route(lane());
+                if let Some(at) = at.filter(|at| Some(*at) != peer) {
+                    target.learn(at);
+                }
+            }
+        }
+        Ok(output)
+    }
+}
