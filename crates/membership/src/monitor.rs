@@ -12,6 +12,9 @@ use crate::message::Message;
 use crate::peer::{Answer, Peer};
 use crate::view::{View, is_on_rings};
 
+/// How many peers are probed once in a `probe_period`; fewer are probed more often, up to twice.
+const PEERS_PER_PERIOD: u32 = 10;
+
 /// The most stale silos probed beyond those of the rings.
 const STALE_PROBED_MAX: usize = 64;
 
@@ -193,10 +196,21 @@ impl Membership {
         }
         for silo in targets {
             if !self.probing.peers.contains_key(&silo) {
-                let first = self.dice.duration_below(self.config.probe_period);
+                let first = self.dice.duration_below(self.probe_period());
                 self.probing.peers.insert(silo, Peer::new(now.mono + first));
             }
         }
+    }
+
+    /// How often each peer is probed. In a small cluster few silos probe each other, so the second vote of a death would have to wait
+    /// for almost a whole period; there each of them is probed more often, at the same cost.
+    fn probe_period(&self) -> Duration {
+        let period = self.config.probe_period;
+        if !self.config.burst_reprobes {
+            return period;
+        }
+        let peers = u32::try_from(self.probing.len()).unwrap_or(u32::MAX).min(PEERS_PER_PERIOD);
+        (period * peers / PEERS_PER_PERIOD).max(period / 2)
     }
 
     fn drop_peer(&mut self, silo: &SiloAddress) {
@@ -271,7 +285,7 @@ impl Membership {
     }
 
     fn schedule_next_probe(&mut self, now: Now, silo: SiloAddress) {
-        let (period, limit) = (self.config.probe_period, self.config.num_missed_probes_limit);
+        let (period, limit) = (self.probe_period(), self.config.num_missed_probes_limit);
         let burst = self.config.burst_reprobes;
         let Some(peer) = self.probing.peer_mut(&silo) else { return };
         let at_once = burst && peer.misses() < limit;
@@ -297,9 +311,10 @@ impl Membership {
         if self.indirect_answered(&from, seq) {
             return;
         }
-        let period = self.config.probe_period;
+        let period = self.probe_period();
         // Where the fence is short the stamp goes back at once, not with the next probe.
-        let short = !self.config.fence_timeout.is_zero() && self.config.fence_timeout < period * 3;
+        let short =
+            !self.config.fence_timeout.is_zero() && self.config.fence_timeout < self.config.probe_period * 3;
         let seen = short && self.may_confirm(now, &from);
         let Some(peer) = self.probing.peer_mut(&from) else { return };
         peer.stamp(stamp);
