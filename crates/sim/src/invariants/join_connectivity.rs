@@ -43,7 +43,11 @@ pub(super) fn check(facts: &Facts<'_>, record: &Record) -> Result<(), Violation>
             }
             let Some(row) = facts.table.row(&member.address) else { continue };
             let alive = !facts.may_look_stale(&member.address, joiner, 0.5);
-            let after = if member.is_running() { overlooked_after } else { refused_after };
+            // Another process answers dials to its address, and says that it is not this one.
+            let successors = facts.hosts.incarnations(member.host).iter();
+            let replaced =
+                successors.filter(|n| **n > number).any(|n| facts.processes[*n as usize].is_running());
+            let after = if member.is_running() && !replaced { overlooked_after } else { refused_after };
             let overlooked =
                 facts.table.alive_at(&member.address).is_some_and(|at| facts.now.since(at) >= after)
                     || facts.table.stood_still(&member.address, facts.now, READ_AGE) >= after;
