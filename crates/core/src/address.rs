@@ -11,13 +11,14 @@ use crate::hash;
 /// The identity of one incarnation of a silo.
 ///
 /// The epoch is the wall-clock time of the start in microseconds since 1970: a restart on the same
-/// `ip:port` has a larger one. Orders by ip, port, epoch. IPv4-mapped IPv6 addresses are normalised to
-/// IPv4, so that one host has one identity.
+/// `ip:port` has a larger one. Orders by ip (IPv4 in its mapped form), port, epoch. IPv4-mapped IPv6 addresses are
+/// normalised to IPv4, so that one host has one identity.
 ///
 /// Text form: `127.0.0.1:11111:1795265085000000`, `[::1]:11111:1795265085000000`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SiloAddress {
-    ip: IpAddr,
+    /// As IPv6, IPv4 in its mapped form: addresses are compared more often than anything else is done with them.
+    ip: u128,
     port: u16,
     epoch: u64,
 }
@@ -25,12 +26,16 @@ pub struct SiloAddress {
 impl SiloAddress {
     /// The identity of the incarnation `epoch` of the silo at `endpoint`.
     pub fn new(endpoint: SocketAddr, epoch: u64) -> Self {
-        Self { ip: endpoint.ip().to_canonical(), port: endpoint.port(), epoch }
+        let ip = match endpoint.ip().to_canonical() {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+            IpAddr::V6(v6) => v6,
+        };
+        Self { ip: ip.to_bits(), port: endpoint.port(), epoch }
     }
 
     /// The IP address other silos connect to.
     pub const fn ip(&self) -> IpAddr {
-        self.ip
+        self.ip_v6().to_canonical()
     }
 
     /// The silo-to-silo TCP port.
@@ -45,7 +50,7 @@ impl SiloAddress {
 
     /// The socket address other silos connect to.
     pub const fn endpoint(&self) -> SocketAddr {
-        SocketAddr::new(self.ip, self.port)
+        SocketAddr::new(self.ip(), self.port)
     }
 
     /// Whether `other` is an incarnation of the same `ip:port`, this one included.
@@ -69,10 +74,7 @@ impl SiloAddress {
 
     /// The address as IPv6, IPv4 in its mapped form: the fixed-size form on the wire.
     pub const fn ip_v6(&self) -> Ipv6Addr {
-        match self.ip {
-            IpAddr::V4(v4) => v4.to_ipv6_mapped(),
-            IpAddr::V6(v6) => v6,
-        }
+        Ipv6Addr::from_bits(self.ip)
     }
 }
 

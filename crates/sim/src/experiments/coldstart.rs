@@ -54,6 +54,9 @@ pub(super) fn run(options: &Options) -> Report {
     report
 }
 
+/// How often a long run says how far it is.
+const PROGRESS_EVERY: Duration = Duration::from_secs(10);
+
 /// One start; how long after the last start everybody had the same view.
 fn one(report: &mut Report, profile: Profile, silos: u32, options: &Options) -> Option<f64> {
     let wall = Instant::now();
@@ -63,7 +66,18 @@ fn one(report: &mut Report, profile: Profile, silos: u32, options: &Options) -> 
     world.keep_view_lags();
     let limit = VirtualTime::from_secs(1_200);
     // Whole at some moment is not enough: it must be everybody.
-    let everybody = |w: &World| w.processes().len() == silos as usize && w.is_whole();
+    let mut told = Instant::now();
+    let everybody = |w: &World| {
+        if told.elapsed() >= PROGRESS_EVERY {
+            told = Instant::now();
+            let (now, active) = (w.now().as_secs_f64(), w.measures().activations.len());
+            let (version, events) = (w.store().table.version().number, w.trace().events());
+            eprintln!(
+                "coldstart, {silos} silos: {now:.2} s, {active} became Active, version {version}, {events} events"
+            );
+        }
+        w.processes().len() == silos as usize && w.is_whole()
+    };
     let whole = world.run_while(limit, Duration::from_millis(10), everybody);
     let last_start = world.processes().iter().map(|p| p.started).max()?;
     let after = |at: VirtualTime| at.since(last_start).as_secs_f64();
