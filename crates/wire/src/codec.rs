@@ -20,9 +20,12 @@ mod check;
 /// The number of [`MessagePack`] in the handshake.
 pub const CODEC_MESSAGE_PACK: u8 = 1;
 
-/// The deepest nesting of arrays and maps in a value. A deeper one is refused when it arrives, so that no
-/// input can overflow the stack.
+/// The deepest nesting of arrays and maps in a value. A deeper one is refused when it is written and when it arrives, so
+/// that whatever was written can be read, and no input can overflow the stack.
 pub const VALUE_DEPTH_MAX: usize = 128;
+
+/// Writing a value that is nested too deep reaches further down the stack than this, however little each level takes.
+const DEEP_STACK_BYTES: usize = 4 << 10;
 
 /// The longest reason in an error: reasons quote the input.
 const REASON_BYTES_MAX: usize = 256;
@@ -59,11 +62,19 @@ impl Codec for MessagePack {
         let start = out.len();
         let mut serializer = rmp_serde::Serializer::new(Staged::new(out)).with_struct_map();
         let written = value.serialize(&mut serializer);
-        serializer.into_inner().finish();
-        written.map_err(|error| {
+        let stack_bytes = serializer.into_inner().finish();
+        let type_name = std::any::type_name::<T>();
+        let written = written.map_err(|error| CodecError::Encode { type_name, reason: reason(&error) });
+        let written = written.and_then(|()| {
+            // What is written must be readable again. A value that is nested that deep reaches far down the stack.
+            let deep =
+                stack_bytes >= DEEP_STACK_BYTES && check::check(&out[start..]) == Err(check::Defect::TooDeep);
+            if deep { Err(CodecError::TooDeep { type_name }) } else { Ok(()) }
+        });
+        if written.is_err() {
             out.truncate(start);
-            CodecError::Encode { type_name: std::any::type_name::<T>(), reason: reason(&error) }
-        })
+        }
+        written
     }
 
     fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
@@ -101,7 +112,7 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
 /// connection lives on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
-    /// The value's own `Serialize` failed.
+    /// The value's own `Serialize` failed, or the value nests without end.
     #[error("cannot encode {type_name}: {reason}")]
     Encode {
         /// The type of the value.
@@ -132,7 +143,7 @@ pub enum CodecError {
         bytes: usize,
     },
     /// Nested deeper than [`VALUE_DEPTH_MAX`].
-    #[error("cannot decode {type_name}: nested more than {VALUE_DEPTH_MAX} deep")]
+    #[error("{type_name} is nested more than {VALUE_DEPTH_MAX} deep")]
     TooDeep {
         /// The wanted type.
         type_name: &'static str,

@@ -3,24 +3,30 @@
 //! A value is written in pieces of a few bytes, and each piece that goes into a [`BytesMut`] by itself costs a look at its
 //! room and a copy by a call: a third of what encoding a call took.
 
-use std::io::{Result, Write};
+use std::io::{Error, Result, Write};
 
 use bytes::{BufMut, BytesMut};
 
 /// How much is put together.
 const STAGE_BYTES: usize = 64;
 
+/// How far below the stage the stack may reach while a value is written: a value that nests without end would overflow it.
+/// More than the deepest value that may be written takes, also where nothing is optimised.
+const STACK_BYTES_MAX: usize = 512 << 10;
+
 /// Writes into `out` through a small stage. [`finish`](Self::finish) it.
 pub(crate) struct Staged<'a> {
     out: &'a mut BytesMut,
     stage: [u8; STAGE_BYTES],
     used: usize,
+    /// How far the stack was seen to reach.
+    stack_bytes: usize,
 }
 
 impl<'a> Staged<'a> {
     #[inline]
     pub(crate) const fn new(out: &'a mut BytesMut) -> Self {
-        Self { out, stage: [0; STAGE_BYTES], used: 0 }
+        Self { out, stage: [0; STAGE_BYTES], used: 0, stack_bytes: 0 }
     }
 
     /// Appends `bytes`.
@@ -55,6 +61,9 @@ impl<'a> Staged<'a> {
     }
 
     fn put_past_stage(&mut self, bytes: &[u8]) {
+        // Each level of a value writes a byte at least: this is seen once for every stage full of levels.
+        let reach = std::ptr::from_ref(&self.stage).addr().abs_diff(std::ptr::from_ref(&bytes).addr());
+        self.stack_bytes = self.stack_bytes.max(reach);
         self.flush_stage();
         if let Some(room) = self.stage.get_mut(..bytes.len()) {
             room.copy_from_slice(bytes);
@@ -69,10 +78,11 @@ impl<'a> Staged<'a> {
         self.used = 0;
     }
 
-    /// Whatever is left on the stage goes into the buffer.
+    /// Whatever is left on the stage goes into the buffer; how many bytes below it the stack was seen to reach.
     #[inline]
-    pub(crate) fn finish(mut self) {
+    pub(crate) fn finish(mut self) -> usize {
         self.flush_stage();
+        self.stack_bytes
     }
 }
 
@@ -85,7 +95,15 @@ impl Write for Staged<'_> {
 
     #[inline]
     fn write_all(&mut self, bytes: &[u8]) -> Result<()> {
-        self.put_slice(bytes);
+        if let Some(room) = self.stage.get_mut(self.used..self.used + bytes.len()) {
+            room.copy_from_slice(bytes);
+            self.used += bytes.len();
+            return Ok(());
+        }
+        self.put_past_stage(bytes);
+        if self.stack_bytes > STACK_BYTES_MAX {
+            return Err(Error::other("nested too deep"));
+        }
         Ok(())
     }
 

@@ -138,3 +138,40 @@ fn announced_sizes_are_not_believed() {
         assert!(matches!(codec::decode::<Vec<u64>>(huge), Err(CodecError::Truncated { .. })));
     }
 }
+
+/// A list that nests as deep as it is long.
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Deep(Vec<Self>);
+
+fn deep(levels: usize) -> Deep {
+    (1..levels).fold(Deep::default(), |inner, _| Deep(vec![inner]))
+}
+
+/// Lets go of it level by level: dropping it at once would overflow the stack.
+fn let_go(mut value: Deep) {
+    while let Some(inner) = value.0.pop() {
+        value = inner;
+    }
+}
+
+#[test]
+fn what_is_written_can_be_read_again_and_nothing_overflows_the_stack() {
+    // The innermost list is empty and nests nothing.
+    for levels in 1..=VALUE_DEPTH_MAX + 1 {
+        assert_eq!(through::<_, Deep>(&deep(levels)).unwrap(), deep(levels), "{levels} levels");
+    }
+    let mut out = BytesMut::from(&b"before"[..]);
+    for levels in (VALUE_DEPTH_MAX + 2..300).chain([1_000]) {
+        let refused = codec::encode_into(&mut out, &deep(levels));
+        assert!(
+            matches!(refused, Err(CodecError::TooDeep { .. } | CodecError::Encode { .. })),
+            "{levels} levels"
+        );
+        assert_eq!(&out[..], b"before");
+    }
+    let endless = deep(1_000_000);
+    let refused = codec::encode_into(&mut out, &endless);
+    assert!(matches!(refused, Err(CodecError::Encode { .. })), "{refused:?}");
+    assert_eq!(&out[..], b"before");
+    let_go(endless);
+}
