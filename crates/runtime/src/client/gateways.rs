@@ -109,19 +109,20 @@ impl ClientCore {
         if listed.is_empty() {
             return Err(ConnectError::NoGateway(cluster));
         }
-        self.gateways.write().retain(|g| {
-            let keep = listed.iter().any(|row| row.address == g.silo) && !g.connection.is_lost();
-            if !keep {
-                g.connection.goodbye(GoodbyeCode::Idle, "this gateway is not listed any more");
-            }
-            keep
+        self.gateways.write().retain_mut(|g| {
+            // One that leaves still answers what is under way.
+            let listed = listed.iter().any(|row| row.address == g.silo);
+            g.stopping |= !listed;
+            listed || !g.connection.goodbye_if_idle(GoodbyeCode::Idle, "this gateway is not listed any more")
         });
+        self.gateways.write().retain(|g| !g.connection.is_lost());
         let mut fresh: Vec<_> =
             listed.iter().filter(|row| !self.connected().contains(&row.address)).collect();
         fresh.shuffle(&mut rand::rng());
         let mut last = None;
         for row in fresh {
-            if self.gateways.read().len() >= self.options.gateways_max {
+            let usable = self.gateways.read().iter().filter(|g| g.is_usable()).count();
+            if usable >= self.options.gateways_max {
                 break;
             }
             let endpoint = SocketAddr::new(row.address.ip(), row.proxy_port);

@@ -108,6 +108,8 @@ pub(crate) struct Connection {
     pub(super) active: AtomicBool,
     /// Mirrors `parting`, for what arrives.
     pub(super) is_parting: AtomicBool,
+    /// Mirrors `draining`, for the driver.
+    pub(super) is_draining: AtomicBool,
     /// The driver holds large buffers; set by the driver.
     pub(super) roomy: AtomicBool,
     /// The driver shall let them go; set at a tick between which and the one before no bytes came.
@@ -161,6 +163,7 @@ impl Connection {
             }),
             active: AtomicBool::new(false),
             is_parting: AtomicBool::new(false),
+            is_draining: AtomicBool::new(false),
             roomy: AtomicBool::new(false),
             rest: AtomicBool::new(false),
             answered: AtomicU32::new(0),

@@ -134,6 +134,8 @@ const BUSY_CALLS_MIN: u32 = 4;
 
 impl<H: Handler> Driver<H> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Lost> {
+        // Before the first call is read: a connection may come when no call is served any more.
+        self.deaf = self.connection.tell_drained();
         let reading = self.poll_read(cx);
         self.queue_replies();
         self.deaf = self.connection.tell_drained();

@@ -32,7 +32,20 @@ pub(super) fn wake_driver(mut shared: MutexGuard<'_, Shared>) {
 impl Connection {
     /// Ends the connection after what is queued is written, saying why.
     pub(crate) fn goodbye(&self, code: GoodbyeCode, text: &str) {
-        let mut shared = self.shared.lock();
+        self.say_goodbye(self.shared.lock(), code, text);
+    }
+
+    /// As [`goodbye`](Self::goodbye), unless calls of this side wait for their answer; then false.
+    pub(crate) fn goodbye_if_idle(&self, code: GoodbyeCode, text: &str) -> bool {
+        let shared = self.shared.lock();
+        let idle = shared.pending.live() == 0;
+        if idle {
+            self.say_goodbye(shared, code, text);
+        }
+        idle
+    }
+
+    fn say_goodbye(&self, mut shared: MutexGuard<'_, Shared>, code: GoodbyeCode, text: &str) {
         if shared.lost.is_none() && !shared.closing {
             shared.closing = true;
             encode_goodbye(&mut shared.out, code, text);
@@ -70,6 +83,7 @@ impl Connection {
         let mut shared = self.shared.lock();
         if shared.draining == Draining::No {
             shared.draining = Draining::Wanted;
+            self.is_draining.store(true, Ordering::Relaxed);
             wake_driver(shared);
         }
     }
@@ -83,6 +97,9 @@ impl Connection {
     /// Tells the peer so, when all is answered. Only the driver calls it: between its look at what is under way and the word
     /// nobody begins a call. Whether the peer was told, now or before.
     pub(super) fn tell_drained(&self) -> bool {
+        if !self.is_draining.load(Ordering::Relaxed) {
+            return false;
+        }
         let mut shared = self.shared.lock();
         if shared.draining == Draining::Wanted && self.serving() == 0 {
             shared.draining = Draining::Told;
