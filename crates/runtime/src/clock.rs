@@ -183,6 +183,7 @@ use self::portable::Coarse;
 /// Linux.
 #[cfg(target_os = "linux")]
 mod boot_time {
+    use std::cell::Cell;
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use parking_lot::Mutex;
@@ -231,6 +232,19 @@ mod boot_time {
         slept
     }
 
+    /// What a thread last read. It holds for every clock of the process: all count from the machine's start.
+    #[derive(Clone, Copy)]
+    struct Last {
+        seconds: i64,
+        nanos: i64,
+        millis: u64,
+    }
+
+    thread_local! {
+        // No clock shows these nanoseconds.
+        static LAST: Cell<Last> = const { Cell::new(Last { seconds: 0, nanos: -1, millis: 0 }) };
+    }
+
     /// The coarse clock.
     #[derive(Debug)]
     pub(super) struct Coarse {
@@ -248,10 +262,18 @@ mod boot_time {
             new
         }
 
-        /// Milliseconds since the machine started.
+        /// Milliseconds since the machine started. The coarse clocks move together, a tick at a time: as long as the wall
+        /// clock shows what it showed at this thread's last look, to the nanosecond, no time has passed, awake or asleep.
         #[inline]
         pub(super) fn millis(&self) -> u64 {
-            self.millis_by(|| millis(ClockId::RealtimeCoarse), slept_millis)
+            let wall = clock_gettime(ClockId::RealtimeCoarse);
+            let last = LAST.get();
+            if last.nanos == wall.tv_nsec && last.seconds == wall.tv_sec {
+                return last.millis;
+            }
+            let millis = self.millis_by(|| millis(ClockId::RealtimeCoarse), slept_millis);
+            LAST.set(Last { seconds: wall.tv_sec, nanos: wall.tv_nsec, millis });
+            millis
         }
 
         /// As [`millis`](Self::millis), by a wall clock and a time slept of the caller's.

@@ -143,9 +143,9 @@ impl<G: Grain> Activation<G> {
                 let admitted = lock.grain().ok()?;
                 let timed = self.count(place);
                 let context = TurnContext::instant(true, due.settle(now), chain.clone());
-                let outer = watch.begin(method, now);
+                let polling = watch.polling(method, now);
                 let ended = run(admitted, InstantTurn { activation: me, context, input, sink });
-                watch.end(outer);
+                polling.end();
                 (timed, ended)
             }
             Instant::Shared(run) => {
@@ -154,9 +154,9 @@ impl<G: Grain> Activation<G> {
                 let admitted = lock.grain().ok()?;
                 let timed = self.count(place);
                 let context = TurnContext::instant(false, due.settle(now), chain.clone());
-                let outer = watch.begin(method, now);
+                let polling = watch.polling(method, now);
                 let ended = run(admitted, InstantTurn { activation: me, context, input, sink });
-                watch.end(outer);
+                polling.end();
                 (timed, ended)
             }
         };

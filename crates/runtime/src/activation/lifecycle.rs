@@ -25,19 +25,18 @@ impl<G: Grain> Activation<G> {
     /// Registers, loads and activates the grain under the lock of its first turn.
     pub(super) async fn activate(self: &Arc<Self>, lock: &mut Alone<'_, Life<G>>) -> Result<(), Closed> {
         // In a box, so that the turns of grains that are there already carry no room for it.
-        let mut awaking = Box::pin(contained(self.awake()));
+        let mut awaking = Box::pin(self.awake());
         // Without state, and where this silo answers for the grain, it is over in one poll and needs no timer.
         let outcome = match std::future::poll_fn(|cx| Poll::Ready(awaking.as_mut().poll(cx))).await {
             Poll::Ready(outcome) => outcome,
             Poll::Pending => {
                 let limit = self.silo.options.activation_timeout;
-                let late = |_| {
-                    Ok(Err(Closed::Failed(format!("{} was not activated within {limit:?}", self.name()))))
-                };
+                let late =
+                    |_| Err(Closed::Failed(format!("{} was not activated within {limit:?}", self.name())));
                 tokio::time::timeout(limit, awaking).await.unwrap_or_else(late)
             }
         };
-        match outcome.unwrap_or_else(|words| Err(self.panicked(&words))) {
+        match outcome {
             Ok(grain) => {
                 **lock = Life::Active(grain);
                 self.silo.metrics.activated();
@@ -75,14 +74,12 @@ impl<G: Grain> Activation<G> {
             }
         }
         let ctx = self.ctx();
-        let mut grain = G::create(&ctx);
-        match self.rouse(&mut grain, &ctx).await {
-            Ok(()) => Ok(grain),
-            Err(closed) => {
-                self.let_go(grain);
-                Err(closed)
-            }
+        let grain = contain(|| G::create(&ctx)).map_err(|words| self.panicked(&words))?;
+        let mut held = Held { activation: self, grain: Some(grain) };
+        if let Some(grain) = &mut held.grain {
+            self.rouse(grain, &ctx).await?;
         }
+        held.grain.take().ok_or(Closed::Gone)
     }
 
     /// Reads the state and runs the hook, both contained apart from the grain: it must not be dropped while a panic of
@@ -168,6 +165,20 @@ impl<G: Grain> Activation<G> {
 
     fn idle_for(&self, now: CoarseInstant) -> Duration {
         now.idle_since(self.last_used.load(Ordering::Relaxed))
+    }
+}
+
+/// A grain on its way to be active: whatever comes between lets it go.
+struct Held<'a, G: Grain> {
+    activation: &'a Activation<G>,
+    grain: Option<G>,
+}
+
+impl<G: Grain> Drop for Held<'_, G> {
+    fn drop(&mut self) {
+        if let Some(grain) = self.grain.take() {
+            self.activation.let_go(grain);
+        }
     }
 }
 

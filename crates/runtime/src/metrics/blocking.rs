@@ -24,6 +24,18 @@ struct Slot {
     told: AtomicU64,
 }
 
+impl Slot {
+    /// Only its owner writes a thread's slot.
+    #[inline]
+    fn exchange(&self, with: Outer) -> Outer {
+        let before =
+            Outer { since: self.since.load(Ordering::Relaxed), method: self.method.load(Ordering::Relaxed) };
+        self.method.store(with.method, Ordering::Relaxed);
+        self.since.store(with.since, Ordering::Relaxed);
+        before
+    }
+}
+
 /// What runs on every thread.
 #[derive(Debug)]
 pub(crate) struct Watch {
@@ -34,6 +46,23 @@ pub(crate) struct Watch {
 impl Default for Watch {
     fn default() -> Self {
         Self { slots: (0..OWNERS).map(|_| Slot::default()).collect(), blocking: AtomicU64::new(0) }
+    }
+}
+
+/// A poll under way, from beginning to end on one thread.
+pub(crate) struct Polling<'a> {
+    /// None on a thread that is not watched.
+    slot: Option<&'a Slot>,
+    outer: Outer,
+}
+
+impl Polling<'_> {
+    /// The poll is over.
+    #[inline]
+    pub(crate) fn end(self) {
+        if let Some(slot) = self.slot {
+            slot.exchange(self.outer);
+        }
     }
 }
 
@@ -57,15 +86,18 @@ impl Watch {
         self.exchange(outer);
     }
 
+    /// As [`begin`](Self::begin), for a poll that begins and ends in one place.
+    #[inline]
+    pub(crate) fn polling(&self, method: u32, now: CoarseInstant) -> Polling<'_> {
+        let slot = self.slots.get(threads::current());
+        let with = Outer { since: now.as_millis().saturating_add(1), method };
+        Polling { slot, outer: slot.map_or_else(Outer::default, |slot| slot.exchange(with)) }
+    }
+
     #[inline]
     fn exchange(&self, with: Outer) -> Outer {
-        // Only its owner writes a thread's slot; a thread without one is not watched.
-        let Some(slot) = self.slots.get(threads::current()) else { return Outer::default() };
-        let before =
-            Outer { since: slot.since.load(Ordering::Relaxed), method: slot.method.load(Ordering::Relaxed) };
-        slot.method.store(with.method, Ordering::Relaxed);
-        slot.since.store(with.since, Ordering::Relaxed);
-        before
+        // A thread without a slot is not watched.
+        self.slots.get(threads::current()).map_or_else(Outer::default, |slot| slot.exchange(with))
     }
 
     /// Tells of every turn that has held its thread for [`BLOCKING_MIN`], once: its method and for how long so far.

@@ -1,5 +1,6 @@
 //! Counters that are nearly free: each thread adds to its own cells, whoever reads adds them up.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
@@ -28,20 +29,37 @@ impl Number {
 
 impl Drop for Number {
     fn drop(&mut self) {
+        // What still runs while the thread ends counts with those that have no number.
+        KNOWN.set(SHARED);
         if let Some(slot) = TAKEN.lock().get_mut(self.0) {
             *slot = false;
         }
     }
 }
 
+/// The number is not known yet.
+const UNKNOWN: usize = usize::MAX;
+
 thread_local! {
     static NUMBER: Number = Number::take();
+    // The same without drop code, which would make every access look whether it still may.
+    static KNOWN: Cell<usize> = const { Cell::new(UNKNOWN) };
 }
 
 /// Which cells this thread adds to.
 #[inline]
 pub(crate) fn current() -> usize {
-    NUMBER.try_with(|number| number.0).unwrap_or(SHARED)
+    match KNOWN.get() {
+        UNKNOWN => learn(),
+        known => known,
+    }
+}
+
+#[cold]
+fn learn() -> usize {
+    let number = NUMBER.try_with(|number| number.0).unwrap_or(SHARED);
+    KNOWN.set(number);
+    number
 }
 
 /// Adds `n` to a cell of the thread `thread` and returns what it held. Only its owner writes a cell that is owned: a

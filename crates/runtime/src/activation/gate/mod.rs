@@ -280,6 +280,15 @@ impl Drop for Leave<'_> {
     }
 }
 
+/// Breaks the grain when it is dropped: the turn that holds it has not ended.
+struct HalfWay<'a>(&'a Line);
+
+impl Drop for HalfWay<'_> {
+    fn drop(&mut self) {
+        self.0.break_off(HALF_WAY);
+    }
+}
+
 /// The lock of a turn alone, before its grain is known to be there.
 pub(super) struct Alone<'a, T> {
     guard: RwLockWriteGuard<'a, T>,
@@ -300,7 +309,7 @@ impl<'a, G> Alone<'a, Life<G>> {
     #[inline]
     pub(super) fn grain(self) -> Result<Exclusive<'a, G>, Closed> {
         match RwLockWriteGuard::try_map(self.guard, Life::as_mut) {
-            Ok(guard) => Ok(Exclusive { guard, leave: self.leave, done: false }),
+            Ok(guard) => Ok(Exclusive { half_way: HalfWay(self.leave.0), guard, _leave: self.leave }),
             Err(guard) => Err(guard.why()),
         }
     }
@@ -331,7 +340,7 @@ impl<'a, G> Together<'a, Life<G>> {
     #[inline]
     pub(super) fn grain(self) -> Result<Shared<'a, G>, Closed> {
         match RwLockReadGuard::try_map(self.guard, Life::as_ref) {
-            Ok(guard) => Ok(Shared { guard, leave: self.leave, done: false }),
+            Ok(guard) => Ok(Shared { half_way: HalfWay(self.leave.0), guard, _leave: self.leave }),
             Err(guard) => Err(guard.why()),
         }
     }
@@ -347,26 +356,17 @@ impl<T> Deref for Together<'_, T> {
 
 /// The lock of an exclusive turn. A turn that drops it without [`done`](Self::done) has left the grain half way.
 pub struct Exclusive<'a, G> {
+    // Dropped before the lock is given back.
+    half_way: HalfWay<'a>,
     guard: MappedRwLockWriteGuard<'a, G>,
-    leave: Leave<'a>,
-    done: bool,
+    _leave: Leave<'a>,
 }
 
 impl<G> Exclusive<'_, G> {
     /// The turn is over.
     #[inline]
-    pub fn done(mut self) {
-        self.done = true;
-    }
-}
-
-impl<G> Drop for Exclusive<'_, G> {
-    #[inline]
-    fn drop(&mut self) {
-        // The lock is given back after this.
-        if !self.done {
-            self.leave.0.break_off(HALF_WAY);
-        }
+    pub fn done(self) {
+        std::mem::forget(self.half_way);
     }
 }
 
@@ -386,26 +386,17 @@ impl<G> DerefMut for Exclusive<'_, G> {
 
 /// The lock of a shared turn. A turn that drops it without [`done`](Self::done) has left the grain half way.
 pub struct Shared<'a, G> {
+    // Dropped before the lock is given back.
+    half_way: HalfWay<'a>,
     guard: MappedRwLockReadGuard<'a, G>,
-    leave: Leave<'a>,
-    done: bool,
+    _leave: Leave<'a>,
 }
 
 impl<G> Shared<'_, G> {
     /// The turn is over.
     #[inline]
-    pub fn done(mut self) {
-        self.done = true;
-    }
-}
-
-impl<G> Drop for Shared<'_, G> {
-    #[inline]
-    fn drop(&mut self) {
-        // The lock is given back after this.
-        if !self.done {
-            self.leave.0.break_off(HALF_WAY);
-        }
+    pub fn done(self) {
+        std::mem::forget(self.half_way);
     }
 }
 
