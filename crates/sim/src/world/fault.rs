@@ -16,6 +16,22 @@ use crate::time::{Clock, VirtualTime};
 use crate::trace::mix;
 
 impl World {
+    /// The identity of a process that starts on `host`. The shell takes the microseconds of the wall clock, and never less than the
+    /// table has for its endpoint. So a clock that was set back can give an epoch below that of a process which was never written, or
+    /// whose row is gone; but no two processes have the same.
+    fn new_address(&self, host: u32, clock: &Clock) -> SiloAddress {
+        let endpoint = Hosts::endpoint(host);
+        let mut address = SiloAddress::new(endpoint, clock.epoch());
+        let rows = self.store.table.rows().filter(|row| row.address.same_endpoint(&address));
+        let known = rows.map(|row| row.address.epoch()).max();
+        address = SiloAddress::new(endpoint, address.epoch().max(known.map_or(0, |epoch| epoch + 1)));
+        let others = self.hosts.incarnations(host);
+        while others.iter().any(|n| self.processes[*n as usize].address == address) {
+            address = SiloAddress::new(endpoint, address.epoch() + 1);
+        }
+        address
+    }
+
     /// A new process on `host` joins the cluster.
     pub(super) fn start(&mut self, host: u32) {
         if !self.hosts.is_up(host) {
@@ -25,11 +41,8 @@ impl World {
         let incarnation = self.hosts.incarnations(host).len() as u64;
         let seed = mix(mix(self.scenario.seed, u64::from(host)), incarnation);
         let clock = self.clock_of(host, seed);
-        // Microseconds of the wall clock; the shell never goes below the last one used on its endpoint.
-        let epoch = clock.epoch().max(self.last_epoch + 1);
-        self.last_epoch = epoch;
-        let address = SiloAddress::new(Hosts::endpoint(host), epoch);
-        self.trace.event(self.now, 14, u64::from(number), epoch);
+        let address = self.new_address(host, &clock);
+        self.trace.event(self.now, 14, u64::from(number), address.epoch());
         self.trace.line(self.now, format_args!("{number:>4} starts as {address}"));
         let now = clock.now(self.now);
         let mut entry = SiloEntry::new(address, SiloStatus::Created, now.wall);

@@ -105,8 +105,6 @@ pub struct World {
     trouble_at: Option<VirtualTime>,
     /// How far each host's wall clock is stepped now, in milliseconds.
     clock_steps: Vec<i64>,
-    /// The last epoch handed out: a restart never goes back, whatever its clock says.
-    last_epoch: u64,
 }
 
 impl World {
@@ -142,7 +140,6 @@ impl World {
             host_troubles: vec![HostTroubles::default(); scenario.hosts as usize],
             trouble_at: None,
             clock_steps: vec![0; scenario.hosts as usize],
-            last_epoch: 0,
             scenario,
         };
         world.schedule();
