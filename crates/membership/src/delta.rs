@@ -103,8 +103,11 @@ impl Tree {
     /// The tree that starts at `root` over `view`, the view that `delta` led to.
     pub(crate) fn new(delta: &Delta, view: &View, root: &SiloAddress) -> Self {
         let ring = view.ring(0);
-        let start =
-            view.position(root).and_then(|at| ring.iter().position(|(_, p)| *p as usize == at)).unwrap_or(0);
+        let root = view.position(root);
+        let start = root.and_then(|at| ring.iter().position(|(_, p)| *p as usize == at));
+        // A silo that commits its own death is on no ring any more, and begins all the same.
+        let leaver = root.filter(|_| start.is_none()).and_then(|at| u32::try_from(at).ok());
+        let start = start.unwrap_or(0);
         let mut last: Vec<u32> = delta
             .rows
             .iter()
@@ -114,13 +117,10 @@ impl Tree {
             .filter_map(|at| u32::try_from(at).ok())
             .collect();
         last.sort_unstable();
-        let mut order: Vec<u32> = ring[start..]
-            .iter()
-            .chain(&ring[..start])
-            .map(|(_, at)| *at)
-            .filter(|at| last.binary_search(at).is_err())
-            .collect();
-        order.extend(&last);
+        let on_ring = ring[start..].iter().chain(&ring[..start]).map(|(_, at)| *at);
+        let on_ring = on_ring.filter(|at| last.binary_search(at).is_err());
+        let mut order: Vec<u32> = leaver.into_iter().chain(on_ring).collect();
+        order.extend(last.iter().filter(|at| Some(**at) != leaver));
         let mut place = vec![NOWHERE; view.len()];
         for (i, at) in (0u32..).zip(&order) {
             place[*at as usize] = i;
@@ -137,7 +137,7 @@ impl Tree {
     ) -> impl Iterator<Item = &'a Arc<SiloEntry>> {
         let mine = view
             .position(silo)
-            .filter(|at| is_on_rings(view.members()[*at].status))
+            .filter(|at| self.place[*at] == 0 || is_on_rings(view.members()[*at].status))
             .map(|at| self.place[at])
             .filter(|place| *place != NOWHERE);
         let range = mine.map_or(0..0, |place| {

@@ -147,17 +147,16 @@ impl Membership {
         Some(skipped.any(|(_, other)| other == silo))
     }
 
-    /// Tells the others about a commit of this silo's own.
-    pub(crate) fn broadcast(&mut self, delta: &Arc<Delta>) {
+    /// Tells the others about a commit of this silo's own, which led to `view`.
+    pub(crate) fn broadcast(&mut self, delta: &Arc<Delta>, view: &Arc<View>) {
         if !self.config.use_liveness_gossip {
             return;
         }
         if self.config.delta_views {
-            self.pass_on(self.me.address, delta);
+            self.pass_on(self.me.address, delta, view);
             return;
         }
         let me = self.me.address;
-        let view = self.view.clone();
         let dead_now = |silo: &SiloAddress| delta.rows.iter().any(|row| row.address == *silo);
         for row in view.members() {
             let tell = is_on_rings(row.status) || dead_now(&row.address);
@@ -167,13 +166,12 @@ impl Membership {
         }
     }
 
-    /// Sends the delta that led to the view in force to this silo's children in the tree of `root`.
-    fn pass_on(&mut self, root: SiloAddress, delta: &Arc<Delta>) {
-        let view = self.view.clone();
+    /// Sends the delta that led to `view` to this silo's children in the tree of `root`.
+    fn pass_on(&mut self, root: SiloAddress, delta: &Arc<Delta>, view: &View) {
         let me = self.me.address;
         let fan_out = self.config.fan_out as usize;
-        let tree = self.shared.tree(delta, &view, &root);
-        for child in tree.children(&view, &me, fan_out) {
+        let tree = self.shared.tree(delta, view, &root);
+        for child in tree.children(view, &me, fan_out) {
             self.send(child.address, Message::Tree { root, delta: delta.clone() });
         }
     }
@@ -221,7 +219,8 @@ impl Membership {
                     if self.is_done() {
                         return;
                     }
-                    self.pass_on(root, &delta);
+                    let view = self.view.clone();
+                    self.pass_on(root, &delta, &view);
                     self.hint();
                 }
                 Err(Misfit::Digest) => {

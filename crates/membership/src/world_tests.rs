@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use emmer_core::SiloStatus;
 
-use crate::world::{Store, World, address};
+use crate::world::{Process, Store, World, address};
 use crate::{Config, TerminateReason};
 
 const fn secs(n: u64) -> Duration {
@@ -181,6 +181,24 @@ fn a_leave_goes_through_its_statuses() {
         let row = &world.rows[&me];
         assert!(row.votes.iter().any(|v| v.voter == me));
         assert_eq!(world.active(), 2);
+    }
+}
+
+#[test]
+fn everybody_hears_of_a_leave_at_once_whoever_writes_it() {
+    for n in [3, 40] {
+        for leaver in 0..3 {
+            let mut world = World::cluster(&Config::default(), n);
+            let silo = address(1_000 + leaver, 1);
+            let leaver = usize::from(leaver);
+            world.call(leaver, |m, now| m.leave(now));
+            world.call(leaver, |m, now| m.finish_leave(now));
+            world.until(secs(5), |w| w.status(&silo) == Some(SiloStatus::Dead));
+            // The answer of the table, and a few hops down the tree.
+            world.run(Duration::from_millis(20));
+            let knows = |p: &Process| !p.up || p.machine.view().status_of(&silo) == Some(SiloStatus::Dead);
+            assert!(world.silos.iter().all(knows), "{n} silos, silo {leaver} leaves");
+        }
     }
 }
 

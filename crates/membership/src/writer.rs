@@ -368,13 +368,14 @@ impl Membership {
         let (delta, view) = Delta::of_commit(&self.view, version, rows, deletes, skipped);
         let delta = Arc::new(delta);
         self.shared.note(&self.view, &view);
-        self.install(now, view, Some(&delta));
-        self.broadcast(&delta);
+        // First the others: nothing comes out of this silo after a view that shows it Dead by its own wish.
+        self.broadcast(&delta, &view);
         if self.config.use_liveness_gossip && self.config.delta_views {
             for silo in inserted {
                 self.send(silo, Message::Hint { version: delta.version() });
             }
         }
+        self.install(now, view, Some(&delta));
     }
 }
 
