@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The longest text key of a grain, in bytes. A longer one is refused when the reference is made.
+/// The longest text key of a grain, in bytes. A longer one makes every call `Rejected`.
 pub const GRAIN_KEY_BYTES_MAX: usize = 1024;
 
 /// The most mutations in one commit to a system store (the smallest ceiling among real stores: Azure
@@ -30,14 +30,14 @@ pub struct Limits {
     /// others that wait for their turn on a silo; one more is `Overloaded`. Exact to 64 for each connection. Default
     /// 1,000,000.
     pub silo_calls_in_flight_max: usize,
-    /// The most bytes waiting to be sent on one connection; a call that finds more is `Overloaded`.
+    /// The most bytes waiting to be sent on one connection; a call that finds more is `Overloaded`, an answer waits.
     /// Default 64 MiB.
     pub outgoing_bytes_max: usize,
     /// The most calls waiting for one activation; one more is `Overloaded`. Default 10,000.
     pub activation_queue_max: u32,
     /// The most activations on one silo; one more is `Overloaded`. Default 10,000,000.
     pub activations_max: usize,
-    /// The most grain locations a silo or client remembers; the oldest are forgotten. Default 100,000.
+    /// The most grain locations a silo or client remembers; for one more, some other is forgotten. Default 100,000.
     pub location_cache_max: usize,
     /// How often a call is passed on to another silo before it is `Unreachable`. Default 4.
     pub forwards_max: u8,

@@ -16,7 +16,7 @@ use emmer_wire::{
 use crate::activation::{
     Begun, BoxTurn, Input, Progress, RunActivation, Sink, TurnEnd, run_to_end, until_begun,
 };
-use crate::clock::{CoarseInstant, Due};
+use crate::clock::{Clock, CoarseInstant, Due};
 use crate::grain::{CallError, Failure};
 use crate::invoke::{InlineDepth, dropped, failure_of, overdue, send_failure};
 use crate::membership::Input as MembershipInput;
@@ -66,8 +66,10 @@ impl Handler for SiloCore {
     ) -> u64 {
         self.metrics.call_received();
         let found = self.catalog.get(&header.target);
+        // Of a peer that does not read its answers no call is begun.
+        let room = connection.has_room(replies.len());
         let inline = match (found, InlineDepth::enter()) {
-            (Some(activation), Some(_depth)) => {
+            (Some(activation), Some(_depth)) if room => {
                 self.run_here(connection, &header, body, activation, replies, cx)
             }
             _ => Inline::Closed(None),
@@ -106,6 +108,9 @@ impl Handler for SiloCore {
             },
             // Nobody asks a dead silo's directory any more, and nobody answers it.
             (channel::DIRECTORY, PeerKind::Silo(_)) if connection.is_parting() => {}
+            (channel::DIRECTORY, PeerKind::Silo(from)) if !self.knows(from) => {
+                tracing::debug!(%from, "a directory message of a silo that the view does not name");
+            }
             (channel::DIRECTORY, PeerKind::Silo(from)) => match codec::decode(&payload) {
                 Ok(message) => self.directory.receive(self, from, message),
                 Err(e) => tracing::warn!(%from, error = %e, "an unreadable directory message"),
@@ -124,6 +129,10 @@ impl Handler for SiloCore {
                 self.membership.heard(silo, now);
             }
         }
+    }
+
+    fn knows(&self, silo: SiloAddress) -> bool {
+        self.views.borrow().status_of(&silo).is_some()
     }
 
     fn lost(self: &Arc<Self>, connection: &Arc<Connection>, why: &Lost) {
@@ -232,7 +241,7 @@ impl SiloCore {
         match end {
             TurnEnd::Done => {
                 let header = ResponseHeader { correlation, status: ResponseStatus::Ok, location: None };
-                arrived.answer(&header, &body);
+                arrived.answer(&self.clock, &header, &body).await;
                 Ok(())
             }
             TurnEnd::Closed(elsewhere) => Err(Met::Closed(elsewhere).into()),
@@ -271,7 +280,10 @@ impl SiloCore {
         let due = tokio::time::sleep_until(self.clock.tokio_at_coarse(arrived.deadline));
         let place = tokio::select! {
             biased;
-            place = self.place_arrived(arrived, path) => place.map_err(Met::NotFound)?,
+            place = async {
+                arrived.connection.until_room().await;
+                self.place_arrived(arrived, path).await
+            } => place.map_err(Met::NotFound)?,
             () = due => {
                 let detail = "looking for the grain".to_owned();
                 return Err(Failure::Timeout { maybe_executed: false, detail }.into());
@@ -351,7 +363,8 @@ impl SiloCore {
             ResponseStatus::Failed(_) => {}
         }
         let correlation = arrived.header.correlation;
-        arrived.answer(&ResponseHeader { correlation, status, location: Some(at) }, &body);
+        let header = ResponseHeader { correlation, status, location: Some(at) };
+        arrived.answer(&self.clock, &header, &body).await;
         Ok(())
     }
 }
@@ -412,14 +425,23 @@ impl Arrived {
         start(activation, &self.header, &self.body, Due::at(self.deadline))
     }
 
-    fn answer(&self, header: &ResponseHeader, body: &[u8]) {
-        self.connection.reply(self.header.correlation, self.cost, |out| {
+    /// Answers, when the peer reads its answers; within the call's time.
+    async fn answer(&self, clock: &Clock, header: &ResponseHeader, body: &[u8]) {
+        let write = |out: &mut BytesMut| {
             let put = |out: &mut BytesMut| {
                 out.put_slice(body);
                 Ok::<(), std::convert::Infallible>(())
             };
             encode_response(out, header, put).unwrap_or_else(|never| match never {})
-        });
+        };
+        while !self.connection.try_reply(header.correlation, self.cost, write) {
+            let due = clock.tokio_at_coarse(self.deadline);
+            if tokio::time::timeout_at(due, self.connection.until_room()).await.is_err() {
+                let detail = "the caller does not read its answers".to_owned();
+                self.fail(&CallError::Timeout { maybe_executed: true, detail });
+                return;
+            }
+        }
     }
 
     fn fail(&self, failure: &Failure) {

@@ -68,6 +68,8 @@ impl ClientCore {
             me: PeerKind::Client(rand::random()),
             limits: options.limits.clone(),
             budget: Arc::new(Budget::new(options.limits.silo_calls_in_flight_max)),
+            ticking: Arc::default(),
+            frame_rooms: Arc::default(),
             timeout: options.connect_timeout,
             options: 0,
         };
@@ -178,9 +180,7 @@ impl ClientCore {
                 () = self.closed.cancelled() => return,
                 _ = ticks.tick() => {}
             }
-            let now = self.clock.now();
-            let connections: Vec<_> = self.gateways.read().iter().map(|g| g.connection.clone()).collect();
-            connections.iter().for_each(|c| c.expire(now));
+            self.greeting.ticking.tick(self.clock.now());
         }
     }
 

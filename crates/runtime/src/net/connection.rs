@@ -1,11 +1,11 @@
-//! One connection: callers encode into its outgoing buffer themselves and wait in its slab of pending calls; no
-//! message is handed from task to task.
+//! One connection: callers encode their frames, copy them behind what is to be sent, and wait in its slab of pending calls;
+//! no message is handed from task to task.
 
 use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Buf, BytesMut};
@@ -14,14 +14,18 @@ use emmer_wire::{
     CodecError, ConnectionLimits, FailureCode, PeerKind, RequestFlags, RequestHead, encode_credit,
     encode_failure, encode_request_head, encode_system, frame_fits, set_correlation,
 };
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::Notify;
 
 use super::ending::wake_driver;
+use super::handshake::Greeting;
 use super::lost::{Lost, SendError};
-use super::pending::{Answer, Budget, Correlation, Pending};
+use super::pending::{Answer, Correlation, Pending};
+use super::room::FrameRoom;
+use super::ticking::Ticking;
 use crate::clock::CoarseInstant;
 
 /// Bytes that come within so many milliseconds are no news.
@@ -42,10 +46,12 @@ pub(super) struct Shared {
     /// The peer is dead in the view, or serves no more: no call goes out or is waited for, what the runtimes still have to
     /// say does.
     pub(super) parting: Option<Lost>,
+    /// Whether it is in the list of those that are looked at when the clock ticks.
+    is_ticking: bool,
     /// How far this side is from serving no more calls of the peer.
     pub(super) draining: Draining,
     /// Bytes of calls sent, and how many of them the peer has processed.
-    sent: u64,
+    pub(super) sent: u64,
     pub(super) acknowledged: u64,
     /// Bytes of the peer's calls processed here, and how many the peer was told of.
     processed: u64,
@@ -121,6 +127,15 @@ pub(crate) struct Connection {
     /// What this side accepts.
     pub(super) limits: ConnectionLimits,
     outgoing_bytes_max: usize,
+    /// So many bytes wait for the peer that answers have to wait; changed under the lock.
+    full: AtomicBool,
+    /// They need not any more.
+    room: Notify,
+    /// What frames of the peer that have begun and not ended may hold.
+    pub(super) frame_room: Arc<FrameRoom>,
+    /// Itself, once it is driven.
+    pub(super) me: OnceLock<Weak<Self>>,
+    ticking: Arc<Ticking>,
     /// Calls of the peer that are not answered yet.
     serving: AtomicU32,
     /// When the membership protocol was last told that the peer was heard, in coarse milliseconds.
@@ -136,11 +151,10 @@ impl Connection {
         peer_options: u64,
         stream: TcpStream,
         peer_limits: ConnectionLimits,
-        limits: ConnectionLimits,
-        outgoing_bytes_max: usize,
-        budget: Arc<Budget>,
+        greeting: &Greeting,
     ) -> Self {
         let (reading, stream) = stream.into_split();
+        let (limits, budget) = (greeting.connection_limits(), greeting.budget.clone());
         let calls = peer_limits.calls_in_flight_max.min(limits.calls_in_flight_max);
         Self {
             peer,
@@ -155,6 +169,7 @@ impl Connection {
                 lost: None,
                 closing: false,
                 parting: None,
+                is_ticking: false,
                 draining: Draining::No,
                 sent: 0,
                 acknowledged: 0,
@@ -169,7 +184,12 @@ impl Connection {
             answered: AtomicU32::new(0),
             peer_limits,
             limits,
-            outgoing_bytes_max,
+            outgoing_bytes_max: greeting.limits.outgoing_bytes_max,
+            full: AtomicBool::new(false),
+            room: Notify::new(),
+            frame_room: greeting.frame_rooms.of(peer),
+            me: OnceLock::new(),
+            ticking: greeting.ticking.clone(),
             serving: AtomicU32::new(0),
             heard: AtomicU64::new(0),
             bytes_sent: AtomicU64::new(0),
@@ -245,6 +265,7 @@ impl Connection {
         let mut shared = self.shared.lock();
         self.admit(&shared)?;
         let correlation = shared.pending.begin(waker, deadline).map_err(SendError::Full)?;
+        self.look_at_ticks(&mut shared);
         set_correlation(&mut frame.0, correlation.as_u64());
         shared.queue_request(&frame.0);
         // Nobody else has anything on the way: a system call here is cheaper than waking the driver.
@@ -371,7 +392,32 @@ impl Connection {
     /// Ends a call counted by [`begin_serving`](Self::begin_serving): queues the response frame that `write` appends
     /// (nothing for a one-way call, whose correlation is 0). `processed` is the size of the call's frame.
     pub(crate) fn reply(&self, correlation: u64, processed: u64, write: impl FnOnce(&mut BytesMut) -> usize) {
-        let mut shared = self.shared.lock();
+        self.put_reply(self.shared.lock(), correlation, processed, write);
+    }
+
+    /// As [`reply`](Self::reply), if the peer reads its answers; else false, and nothing has changed:
+    /// [`until_room`](Self::until_room).
+    pub(crate) fn try_reply(
+        &self,
+        correlation: u64,
+        processed: u64,
+        write: impl FnOnce(&mut BytesMut) -> usize,
+    ) -> bool {
+        let shared = self.shared.lock();
+        let room = shared.lost.is_some() || shared.out.len() < self.outgoing_bytes_max;
+        if room {
+            self.put_reply(shared, correlation, processed, write);
+        }
+        room
+    }
+
+    fn put_reply(
+        &self,
+        mut shared: MutexGuard<'_, Shared>,
+        correlation: u64,
+        processed: u64,
+        write: impl FnOnce(&mut BytesMut) -> usize,
+    ) {
         // The answer is queued before anybody sees that the call is over.
         let lone = self.serving() == 1;
         if shared.lost.is_some() {
@@ -383,6 +429,7 @@ impl Connection {
             self.fit_reply(&mut shared.out, correlation, appended);
         }
         self.note_processed(&mut shared, processed);
+        self.note_full(&shared);
         self.serving.fetch_sub(1, Ordering::Relaxed);
         if shared.draining == Draining::Wanted {
             // It may be the last one: the driver tells the peer, behind the answer.
@@ -392,17 +439,45 @@ impl Connection {
         }
     }
 
-    /// Replaces an answer that is too large for the peer, or for a peer that does not read, by a failure.
+    /// Replaces an answer that is too large for the peer by a failure.
     pub(crate) fn fit_reply(&self, out: &mut BytesMut, correlation: u64, appended: usize) {
-        let why = if !frame_fits(appended, self.peer_limits.frame_bytes_max) {
-            "the answer is larger than the caller's largest frame"
-        } else if out.len() > self.outgoing_bytes_max {
-            "the caller does not read its answers"
-        } else {
-            return;
-        };
-        out.truncate(out.len() - appended);
-        encode_failure(out, correlation, FailureCode::Codec, true, why);
+        if !frame_fits(appended, self.peer_limits.frame_bytes_max) {
+            out.truncate(out.len() - appended);
+            let why = "the answer is larger than the caller's largest frame";
+            encode_failure(out, correlation, FailureCode::Codec, true, why);
+        }
+    }
+
+    /// Notes whether so many bytes wait for the peer that answers have to wait.
+    pub(super) fn note_full(&self, shared: &Shared) {
+        if shared.out.len() >= self.outgoing_bytes_max {
+            self.full.store(true, Ordering::Release);
+        }
+    }
+
+    /// The driver has taken what waited, or nobody will.
+    pub(super) fn note_room(&self) {
+        if self.full.swap(false, Ordering::AcqRel) {
+            self.room.notify_waiters();
+        }
+    }
+
+    /// Whether the peer reads its answers, `queued` more bytes of which wait.
+    #[inline]
+    pub(crate) fn has_room(&self, queued: usize) -> bool {
+        !self.full.load(Ordering::Acquire) && queued < self.outgoing_bytes_max
+    }
+
+    /// Waits until the peer has read, or is gone.
+    pub(crate) async fn until_room(&self) {
+        loop {
+            // Before the look: it then hears of what comes after it.
+            let room = self.room.notified();
+            if self.has_room(0) {
+                return;
+            }
+            room.await;
+        }
     }
 
     /// Gives the peer credit back, in steps of a quarter of what it has.
@@ -415,9 +490,20 @@ impl Connection {
         }
     }
 
-    /// Ends the calls whose deadline has passed, and lets a connection that has fallen silent give its memory back. Called
-    /// at every tick of the clock.
-    pub(crate) fn expire(&self, now: CoarseInstant) {
+    /// Asks for a look at every tick of the clock, until there is nothing to look at.
+    #[inline]
+    pub(super) fn look_at_ticks(&self, shared: &mut Shared) {
+        if !shared.is_ticking
+            && let Some(me) = self.me.get().and_then(Weak::upgrade)
+        {
+            shared.is_ticking = true;
+            self.ticking.add(me);
+        }
+    }
+
+    /// A tick of the clock: ends the calls whose deadline has passed, and lets a connection that has fallen silent give its
+    /// memory back. False when there is nothing more to look at.
+    pub(super) fn expire(&self, now: CoarseInstant) -> bool {
         let mut wake = Vec::new();
         let mut shared = self.shared.lock();
         shared.pending.expire(now, &mut wake);
@@ -425,13 +511,17 @@ impl Connection {
             self.rest.store(true, Ordering::Relaxed);
             wake.extend(shared.driver.clone());
         }
+        let live = shared.pending.live() > 0 || self.roomy.load(Ordering::Relaxed);
+        shared.is_ticking = live && shared.lost.is_none();
+        let goes_on = shared.is_ticking;
         drop(shared);
         wake.into_iter().for_each(Waker::wake);
+        goes_on
     }
 
     /// Gets what is queued on its way: writes it here when `direct` and the driver is asleep, else wakes the
     /// driver.
-    pub(super) fn flush(&self, mut shared: parking_lot::MutexGuard<'_, Shared>, direct: bool) {
+    pub(super) fn flush(&self, mut shared: MutexGuard<'_, Shared>, direct: bool) {
         let direct = direct && shared.driver_idle && !shared.closing;
         let Shared { stream, out, .. } = &mut *shared;
         if let Some(stream) = stream.as_ref().filter(|_| direct) {

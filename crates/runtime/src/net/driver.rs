@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Buf, Bytes, BytesMut};
+use emmer_core::SiloAddress;
 use emmer_wire::{
     FrameKind, FrameRef, Goodbye, GoodbyeCode, HeaderError, RequestHeader, channel, codec, decode_credit,
     decode_system_channel, encode_goodbye, peek_frame, read_request, read_response,
@@ -16,6 +17,7 @@ use tokio::net::tcp::OwnedReadHalf;
 use super::connection::Connection;
 use super::ending::CallsMessage;
 use super::lost::Lost;
+use super::room::{self, Room};
 
 /// How much is read at once: grows while reads fill their room, shrinks when they leave most of it empty. What usually
 /// comes together is so read together.
@@ -57,6 +59,12 @@ pub(crate) trait Handler: Send + Sync + 'static {
     /// Bytes arrived.
     fn heard(self: &Arc<Self>, connection: &Arc<Connection>);
 
+    /// Whether the cluster's view names this silo.
+    fn knows(&self, silo: SiloAddress) -> bool {
+        let _ = silo;
+        true
+    }
+
     /// The connection has ended.
     fn lost(self: &Arc<Self>, connection: &Arc<Connection>, why: &Lost);
 }
@@ -64,6 +72,14 @@ pub(crate) trait Handler: Send + Sync + 'static {
 /// Drives `connection` until it ends. `input` is what came behind the handshake.
 pub(crate) async fn drive<H: Handler>(connection: Arc<Connection>, handler: Arc<H>, input: BytesMut) {
     let Some(reading) = connection.reading.lock().take() else { return };
+    let _ = connection.me.set(Arc::downgrade(&connection));
+    {
+        // Calls may have been sent before.
+        let mut shared = connection.shared.lock();
+        if shared.pending.live() > 0 {
+            connection.look_at_ticks(&mut shared);
+        }
+    }
     connection.bytes_received.fetch_add(input.len() as u64, Ordering::Relaxed);
     let mut driver = Driver {
         connection: connection.clone(),
@@ -77,6 +93,7 @@ pub(crate) async fn drive<H: Handler>(connection: Arc<Connection>, handler: Arc<
         busy: false,
         behind: Behind::default(),
         deaf: false,
+        room: None,
     };
     let why = std::future::poll_fn(|cx| driver.poll(cx)).await;
     if let Lost::Protocol(text) = &why {
@@ -111,6 +128,8 @@ struct Driver<H> {
     behind: Behind,
     /// The peer was told that no more of its calls are served.
     deaf: bool,
+    /// Held by a large frame that has begun and not ended.
+    room: Option<Room>,
 }
 
 /// Callers that have their answers and are let go before the driver writes.
@@ -182,6 +201,9 @@ impl<H: Handler> Driver<H> {
         }
         let mut progress = Progress::Idle;
         for _ in 0..READS_PER_TURN {
+            if !self.has_frame_room(cx)? {
+                return Ok(progress);
+            }
             self.input.reserve(self.read_bytes);
             let room = self.input.capacity() - self.input.len();
             // Nothing is lost with this future: it reads or it does not. A read that does not fill its room is not
@@ -216,6 +238,23 @@ impl<H: Handler> Driver<H> {
         Ok(Progress::More)
     }
 
+    /// Whether more may be read: a large frame that has begun needs room until it is there, and has a limit of time.
+    fn has_frame_room(&mut self, cx: &mut Context<'_>) -> Result<bool, Lost> {
+        let Some(bytes) = room::wanted(&self.input) else {
+            self.room = None;
+            return Ok(true);
+        };
+        if self.room.is_none() {
+            let Some(room) = self.connection.frame_room.take(bytes, cx.waker()) else { return Ok(false) };
+            self.input.reserve(bytes - self.input.len());
+            self.room = Some(room);
+        }
+        if self.room.as_mut().is_some_and(|room| room.is_overdue(cx)) {
+            return Err(Lost::Protocol(room::overdue()));
+        }
+        Ok(true)
+    }
+
     /// Why a connection that the peer ended without a word has ended. A peer that has said nothing since the handshake
     /// may have given up its dial: that tells nothing about its process.
     fn ended(&self) -> Lost {
@@ -240,8 +279,8 @@ impl<H: Handler> Driver<H> {
     /// Notes a buffer of so many bytes: it is to be let go when nothing comes any more. (Once its bytes are taken off, its
     /// capacity does not tell.)
     fn note_room(&self, bytes: usize) {
-        if bytes > KEPT_BYTES_MAX {
-            self.connection.roomy.store(true, Ordering::Relaxed);
+        if bytes > KEPT_BYTES_MAX && !self.connection.roomy.swap(true, Ordering::Relaxed) {
+            self.connection.look_at_ticks(&mut self.connection.shared.lock());
         }
     }
 
@@ -312,6 +351,7 @@ impl<H: Handler> Driver<H> {
             shared.out.extend_from_slice(&self.replies);
             self.replies.clear();
         }
+        self.connection.note_full(&shared);
     }
 
     /// Writes what is queued; whether anything was written.
@@ -347,7 +387,10 @@ impl<H: Handler> Driver<H> {
         if !shared.out.is_empty() {
             self.writing.clear();
             std::mem::swap(&mut shared.out, &mut self.writing);
-            self.note_room(self.writing.len());
+            self.connection.note_room();
+            if self.writing.len() > KEPT_BYTES_MAX && !self.connection.roomy.swap(true, Ordering::Relaxed) {
+                self.connection.look_at_ticks(&mut shared);
+            }
             // While the driver holds bytes, others must not write around it.
             shared.driver_idle = false;
             return Ok(true);
@@ -404,6 +447,9 @@ fn handle_frame<H: Handler>(
         FrameKind::Credit => {
             let total = decode_credit(frame.payload).map_err(broken)?;
             let mut shared = connection.shared.lock();
+            if total > shared.sent {
+                return Err(Lost::Protocol("a credit for more than was sent".to_owned()));
+            }
             shared.acknowledged = shared.acknowledged.max(total);
         }
         FrameKind::Goodbye => {

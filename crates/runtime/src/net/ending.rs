@@ -139,6 +139,7 @@ impl Connection {
                 stream.forget();
             }
             shared.out = BytesMut::new();
+            self.note_room();
             shared.pending.drain_wakers(&mut wake);
             wake.extend(shared.driver.take());
         }

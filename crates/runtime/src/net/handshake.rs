@@ -14,7 +14,7 @@ use emmer_wire::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::{Budget, Connection};
+use super::{Budget, Connection, FrameRooms, Ticking};
 
 /// How far a peer may send ahead of what has been processed.
 const CREDIT_BYTES: u64 = 64 << 20;
@@ -30,6 +30,10 @@ pub(crate) struct Greeting {
     pub(crate) limits: Limits,
     /// What all connections together may have in flight.
     pub(crate) budget: Arc<Budget>,
+    /// The connections that are looked at when the clock ticks.
+    pub(crate) ticking: Arc<Ticking>,
+    /// Room for large frames under way.
+    pub(crate) frame_rooms: Arc<FrameRooms>,
     /// After this the handshake has failed.
     pub(crate) timeout: Duration,
     /// The digest of the options that must be the same on every silo; 0 for who is none.
@@ -37,16 +41,16 @@ pub(crate) struct Greeting {
 }
 
 impl Greeting {
-    const fn connection_limits(&self) -> ConnectionLimits {
+    pub(super) const fn connection_limits(&self) -> ConnectionLimits {
         ConnectionLimits::new(&self.limits, CREDIT_BYTES)
     }
 }
 
 /// Why a connection was not made.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum DialError {
     #[error("{0} cannot be reached: {1}")]
-    Connect(std::net::SocketAddr, std::io::Error),
+    Connect(std::net::SocketAddr, Arc<std::io::Error>),
     #[error("{0} did not answer within {1:?}")]
     TimedOut(std::net::SocketAddr, Duration),
     #[error("{peer} refused the connection: {reason}", peer = .0, reason = .1.reason)]
@@ -68,7 +72,8 @@ pub(crate) async fn dial(
     greeting: &Greeting,
 ) -> Result<(Connection, SiloAddress, BytesMut), DialError> {
     let attempt = async {
-        let mut stream = TcpStream::connect(endpoint).await.map_err(|e| DialError::Connect(endpoint, e))?;
+        let mut stream =
+            TcpStream::connect(endpoint).await.map_err(|e| DialError::Connect(endpoint, Arc::new(e)))?;
         // Small frames must not wait for more to come.
         stream.set_nodelay(true).map_err(|e| DialError::Broken(endpoint, e.to_string()))?;
         let hello = Hello::new(greeting.cluster.clone(), greeting.me, expects, greeting.connection_limits());
@@ -90,9 +95,7 @@ pub(crate) async fn dial(
                     welcome.options,
                     stream,
                     welcome.limits,
-                    greeting.connection_limits(),
-                    greeting.limits.outgoing_bytes_max,
-                    greeting.budget.clone(),
+                    greeting,
                 );
                 Ok((connection, welcome.silo, input))
             }
@@ -178,15 +181,7 @@ pub(crate) async fn accept(
                 let version = hello.negotiated().unwrap_or(emmer_wire::PROTOCOL_VERSION);
                 encode_welcome(&mut out, &Welcome { version, silo: me, limits, options: greeting.options });
                 stream.write_all(&out).await.map_err(|e| e.to_string())?;
-                let connection = Connection::new(
-                    hello.peer,
-                    hello.options,
-                    stream,
-                    hello.limits,
-                    limits,
-                    greeting.limits.outgoing_bytes_max,
-                    greeting.budget.clone(),
-                );
+                let connection = Connection::new(hello.peer, hello.options, stream, hello.limits, greeting);
                 Ok((connection, input))
             }
             (_, Verdict::Refuse(code, reason)) => {

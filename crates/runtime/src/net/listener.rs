@@ -1,5 +1,6 @@
 //! The two ports of a silo: one for silos, one (the gateway) for clients.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,6 +9,7 @@ use std::time::Duration;
 use emmer_core::SiloAddress;
 use emmer_wire::{GoodbyeCode, Hello, PeerKind, RefuseCode};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::driver::{Handler, drive};
@@ -24,8 +26,31 @@ pub(crate) enum Port {
 /// How long to rest after the operating system refused to accept (out of file descriptors, mostly).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Handshakes under way at once on one port; more wait in the operating system's queue.
+/// Handshakes under way at once on one port. For one more the oldest is given up: an honest one takes milliseconds, and a
+/// silent one must not keep others waiting.
 const HANDSHAKES_MAX: usize = 1024;
+
+/// Connections at once of silos that the view does not name. A silo that starts is one of them for a moment.
+const STRANGERS_MAX: usize = 1024;
+
+/// The handshakes under way, oldest first. Each ends when its sender is dropped, and tells that it is over by dropping the
+/// receiver.
+#[derive(Default)]
+struct Handshakes(VecDeque<oneshot::Sender<()>>);
+
+impl Handshakes {
+    fn begin(&mut self) -> oneshot::Receiver<()> {
+        if self.0.len() >= HANDSHAKES_MAX {
+            self.0.retain(|handshake| !handshake.is_closed());
+        }
+        if self.0.len() >= HANDSHAKES_MAX {
+            self.0.pop_front();
+        }
+        let (end, ended) = oneshot::channel();
+        self.0.push_back(end);
+        ended
+    }
+}
 
 /// What accepts connections on one port.
 pub(crate) struct Listener<H> {
@@ -35,16 +60,18 @@ pub(crate) struct Listener<H> {
     pub(crate) handler: Arc<H>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) stop: CancellationToken,
+    /// Connections open, handshakes included.
+    pub(crate) open: AtomicUsize,
+    /// Connections open to silos that the view did not name when they came.
+    pub(crate) strangers: AtomicUsize,
 }
 
 impl<H: Handler> Listener<H> {
     /// Accepts until told to stop.
     pub(crate) async fn run(self, socket: TcpListener) {
         let this = Arc::new(self);
-        let open = Arc::new(AtomicUsize::new(0));
-        let handshakes = Arc::new(tokio::sync::Semaphore::new(HANDSHAKES_MAX));
+        let mut handshakes = Handshakes::default();
         loop {
-            let Ok(permit) = handshakes.clone().acquire_owned().await else { return };
             let accepted = tokio::select! {
                 biased;
                 () = this.stop.cancelled() => return,
@@ -52,8 +79,8 @@ impl<H: Handler> Listener<H> {
             };
             match accepted {
                 Ok((stream, from)) => {
-                    let (this, open) = (this.clone(), open.clone());
-                    tokio::spawn(async move { this.serve(stream, from, &open, permit).await });
+                    let (this, given_up) = (this.clone(), handshakes.begin());
+                    tokio::spawn(async move { this.serve(stream, from, given_up).await });
                 }
                 Err(e) => {
                     tracing::warn!(port = ?this.port, error = %e, "cannot accept a connection");
@@ -63,17 +90,13 @@ impl<H: Handler> Listener<H> {
         }
     }
 
-    async fn serve(
-        &self,
-        stream: TcpStream,
-        from: SocketAddr,
-        open: &AtomicUsize,
-        permit: tokio::sync::OwnedSemaphorePermit,
-    ) {
-        let _counted = Counted::new(open);
-        let full = open.load(Ordering::Relaxed) > self.greeting.limits.gateway_connections_max;
-        let accepted = accept(stream, self.me, &self.greeting, |hello| self.judge(hello, full)).await;
-        drop(permit);
+    async fn serve(&self, stream: TcpStream, from: SocketAddr, given_up: oneshot::Receiver<()>) {
+        let _counted = Counted::new(&self.open);
+        let accepted = tokio::select! {
+            biased;
+            accepted = accept(stream, self.me, &self.greeting, |hello| self.judge(hello)) => accepted,
+            _ = given_up => Err("its handshake took longer than that of many others".to_owned()),
+        };
         match accepted {
             Ok((connection, input)) => self.drive(Arc::new(connection), input).await,
             Err(reason) => tracing::debug!(port = ?self.port, %from, reason, "refused a connection"),
@@ -84,6 +107,7 @@ impl<H: Handler> Listener<H> {
         if let PeerKind::Probe(_) = connection.peer {
             return;
         }
+        let _stranger = self.is_stranger(connection.peer).then(|| Counted::new(&self.strangers));
         self.pool.adopt(&connection);
         if self.stop.is_cancelled() {
             // It came while the silo ended, behind the goodbyes to all others.
@@ -93,7 +117,12 @@ impl<H: Handler> Listener<H> {
         self.pool.forget(&connection);
     }
 
-    fn judge(&self, hello: &Hello, full: bool) -> Verdict {
+    fn is_stranger(&self, peer: PeerKind) -> bool {
+        matches!(peer, PeerKind::Silo(silo) if !self.handler.knows(silo))
+    }
+
+    fn judge(&self, hello: &Hello) -> Verdict {
+        let full = self.open.load(Ordering::Relaxed) > self.greeting.limits.gateway_connections_max;
         if hello.cluster != self.greeting.cluster {
             let reason = format!(
                 "this is cluster {:?}, not {:?}",
@@ -121,6 +150,12 @@ impl<H: Handler> Listener<H> {
             (Port::Gateway, _) if full => {
                 Verdict::Refuse(RefuseCode::Overloaded, "this gateway has too many connections".to_owned())
             }
+            (Port::Silo, peer)
+                if self.is_stranger(peer) && self.strangers.load(Ordering::Relaxed) >= STRANGERS_MAX =>
+            {
+                let reason = "too many silos that the view does not name are connected".to_owned();
+                Verdict::Refuse(RefuseCode::Overloaded, reason)
+            }
             // One connection is taken for a while: over it the dead silo is told of its death.
             (Port::Silo, PeerKind::Silo(silo)) if self.pool.has_farewell(silo) => {
                 Verdict::Refuse(RefuseCode::WrongSilo, format!("{silo} was declared dead"))
@@ -142,5 +177,27 @@ impl<'a> Counted<'a> {
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot::error::TryRecvError::{Closed, Empty};
+
+    use super::*;
+
+    #[test]
+    fn silent_handshakes_make_way_for_new_ones_oldest_first() {
+        let mut handshakes = Handshakes::default();
+        let mut silent: Vec<_> = (0..HANDSHAKES_MAX).map(|_| handshakes.begin()).collect();
+        assert!(silent.iter_mut().all(|handshake| handshake.try_recv().is_err_and(|e| e == Empty)));
+        // Two are over: there is room for two more.
+        silent.truncate(HANDSHAKES_MAX - 2);
+        let mut fresh: Vec<_> = (0..5).map(|_| handshakes.begin()).collect();
+        let given_up = |handshake: &mut oneshot::Receiver<()>| handshake.try_recv() == Err(Closed);
+        let gone: Vec<_> = silent.iter_mut().map(given_up).take(5).collect();
+        assert_eq!(gone, [true, true, true, false, false]);
+        assert!(!fresh.iter_mut().any(given_up));
+        assert_eq!(handshakes.0.len(), HANDSHAKES_MAX);
     }
 }

@@ -1,5 +1,7 @@
 //! Connections: one per pair of peers, driven by one task each that both reads and writes.
 
+#[cfg(test)]
+mod bounds_tests;
 mod connection;
 mod driver;
 mod ending;
@@ -8,8 +10,10 @@ mod listener;
 mod lost;
 mod pending;
 mod pool;
+mod room;
 #[cfg(test)]
 mod tests;
+mod ticking;
 
 pub(crate) use self::connection::Connection;
 pub(crate) use self::driver::{Handler, drive};
@@ -18,3 +22,5 @@ pub(crate) use self::listener::{Listener, Port};
 pub(crate) use self::lost::{Lost, SendError};
 pub(crate) use self::pending::{Answer, Budget, Correlation, KEPT_BODY_BYTES_MAX};
 pub(crate) use self::pool::Pool;
+pub(crate) use self::room::FrameRooms;
+pub(crate) use self::ticking::Ticking;

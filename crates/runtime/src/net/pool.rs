@@ -8,11 +8,11 @@ use std::time::Duration;
 use emmer_core::SiloAddress;
 use emmer_wire::{GoodbyeCode, PeerKind};
 use parking_lot::{Mutex, RwLock};
+use tokio::sync::watch;
 
 use super::driver::{Handler, drive};
 use super::handshake::{DialError, Greeting, dial};
 use super::{Connection, Lost};
-use crate::clock::CoarseInstant;
 
 /// Dials under way at once; one more is refused.
 const DIALS_MAX: usize = 1024;
@@ -26,13 +26,17 @@ const LAST_WORD: Duration = Duration::from_secs(1);
 /// So many silos with other options are remembered, and warned of.
 const STRANGERS_MAX: usize = 1024;
 
+/// How a dial ended, for everybody who waits for it.
+type Dialed = Option<Result<Arc<Connection>, DialError>>;
+
 /// The connections, and who must not be connected to.
 pub(crate) struct Pool {
     greeting: Greeting,
     silos: RwLock<HashMap<SiloAddress, Arc<Connection>>>,
     /// Every open connection, clients' included; ended ones are swept out.
     all: Mutex<Vec<Weak<Connection>>>,
-    dialing: Mutex<HashMap<SiloAddress, Arc<tokio::sync::Mutex<()>>>>,
+    /// Dials under way, each in a task of its own: whoever asked for one may give it up.
+    dialing: Mutex<HashMap<SiloAddress, watch::Receiver<Dialed>>>,
     /// Silos the membership view calls Dead.
     dead: RwLock<HashSet<SiloAddress>>,
     /// The connections over which some of them are still told so.
@@ -106,21 +110,45 @@ impl Pool {
         if let Some(connection) = self.get_for_runtime(silo) {
             return Ok(connection);
         }
-        let turn = {
+        let mut dialed = {
             let mut dialing = self.dialing.lock();
-            if dialing.len() >= DIALS_MAX && !dialing.contains_key(&silo) {
-                return Err(DialError::TooMany);
+            match dialing.get(&silo) {
+                Some(under_way) => under_way.clone(),
+                None if dialing.len() >= DIALS_MAX => return Err(DialError::TooMany),
+                None => {
+                    let (tell, dialed) = watch::channel(None);
+                    dialing.insert(silo, dialed.clone());
+                    tokio::spawn(self.clone().dial_apart(silo, handler.clone(), tell));
+                    dialed
+                }
             }
-            dialing.entry(silo).or_default().clone()
         };
-        let guard = turn.lock().await;
+        let result = dialed.wait_for(Option::is_some).await.map(|result| result.clone());
+        result
+            .ok()
+            .flatten()
+            .unwrap_or_else(|| Err(DialError::Broken(silo.endpoint(), "the process ends".to_owned())))
+    }
+
+    /// Dials, whoever still waits for it, and tells them.
+    async fn dial_apart<H: Handler>(
+        self: Arc<Self>,
+        silo: SiloAddress,
+        handler: Arc<H>,
+        tell: watch::Sender<Dialed>,
+    ) {
         let result = match self.get_for_runtime(silo) {
             Some(connection) => Ok(connection),
-            None => self.dial_now(silo, handler).await,
+            None => self.dial_now(silo, &handler).await,
         };
-        drop(guard);
         self.dialing.lock().remove(&silo);
-        result
+        tell.send_replace(Some(result));
+    }
+
+    /// How many dials are under way.
+    #[cfg(test)]
+    pub(super) fn dialing(&self) -> usize {
+        self.dialing.lock().len()
     }
 
     async fn dial_now<H: Handler>(
@@ -234,16 +262,6 @@ impl Pool {
     /// Every open connection.
     pub(crate) fn open(&self) -> Vec<Arc<Connection>> {
         self.all.lock().iter().filter_map(Weak::upgrade).filter(|c| !c.is_lost()).collect()
-    }
-
-    /// Ends the calls whose deadline has passed, on every connection.
-    pub(crate) fn expire(&self, now: CoarseInstant) {
-        let connections: Vec<_> = {
-            let mut all = self.all.lock();
-            all.retain(|c| c.strong_count() > 0);
-            all.iter().filter_map(Weak::upgrade).collect()
-        };
-        connections.iter().for_each(|c| c.expire(now));
     }
 
     /// Calls of others are served no more: those that were begun are answered, then the peers are told that no other one has

@@ -17,7 +17,7 @@ use crate::clock::CoarseInstant;
 
 /// What a side is told.
 #[derive(Debug, PartialEq)]
-enum Told {
+pub(super) enum Told {
     Call,
     System(u8),
     Lost(Lost),
@@ -26,7 +26,7 @@ enum Told {
 /// More than any test is told.
 const TOLD_MAX: usize = 64;
 
-struct Side(mpsc::Sender<Told>);
+pub(super) struct Side(pub(super) mpsc::Sender<Told>);
 
 impl Handler for Side {
     fn request(
@@ -53,36 +53,43 @@ impl Handler for Side {
     }
 }
 
-fn greeting(me: SiloAddress) -> Greeting {
+pub(super) fn greeting(me: SiloAddress) -> Greeting {
     Greeting {
         cluster: ClusterId::new("test").unwrap(),
         me: PeerKind::Silo(me),
         limits: Limits::default(),
         budget: Arc::new(Budget::new(1_000)),
+        ticking: Arc::default(),
+        frame_rooms: Arc::default(),
         timeout: Duration::from_secs(5),
         options: me.epoch(),
     }
 }
 
-fn silo(text: &str) -> SiloAddress {
+pub(super) fn silo(text: &str) -> SiloAddress {
     text.parse().unwrap()
 }
 
 /// Both ends of a connection after its handshake, none of them driven.
-async fn connected() -> (Connection, Connection) {
+pub(super) async fn connected() -> (Connection, Connection) {
+    connected_with([greeting(silo("127.0.0.1:1:1")), greeting(silo("127.0.0.1:2:2"))]).await
+}
+
+/// The same between these two: who dials, and who accepts.
+pub(super) async fn connected_with(greetings: [Greeting; 2]) -> (Connection, Connection) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let (dialer, acceptor) = (silo("127.0.0.1:1:1"), SiloAddress::new(listener.local_addr().unwrap(), 2));
+    let acceptor = SiloAddress::new(listener.local_addr().unwrap(), 2);
+    let [dialing, accepting] = greetings;
     let accepting = async {
         let (stream, _) = listener.accept().await.unwrap();
-        accept(stream, acceptor, &greeting(acceptor), |_| Verdict::Accept).await.unwrap().0
+        accept(stream, acceptor, &accepting, |_| Verdict::Accept).await.unwrap().0
     };
-    let greeting = greeting(dialer);
-    let (dialed, accepted) = tokio::join!(dial(acceptor.endpoint(), None, &greeting), accepting);
+    let (dialed, accepted) = tokio::join!(dial(acceptor.endpoint(), None, &dialing), accepting);
     (dialed.unwrap().0, accepted)
 }
 
 /// Drives an end.
-fn driven(connection: Connection) -> (Arc<Connection>, mpsc::Receiver<Told>) {
+pub(super) fn driven(connection: Connection) -> (Arc<Connection>, mpsc::Receiver<Told>) {
     let (tell, told) = mpsc::channel(TOLD_MAX);
     let connection = Arc::new(connection);
     tokio::spawn(drive(connection.clone(), Arc::new(Side(tell)), BytesMut::new()));
@@ -90,7 +97,7 @@ fn driven(connection: Connection) -> (Arc<Connection>, mpsc::Receiver<Told>) {
 }
 
 /// Sends a call.
-fn call(over: &Connection) -> Result<Correlation, SendError> {
+pub(super) fn call(over: &Connection) -> Result<Correlation, SendError> {
     let grain = GrainId::new(GrainTypeId::from_u32(1), GrainKey::from(1_u64));
     let head = RequestHead {
         correlation: 0,
@@ -106,7 +113,7 @@ fn call(over: &Connection) -> Result<Correlation, SendError> {
 }
 
 /// Sends a message and waits until it has arrived.
-async fn speak(connection: &Connection, told: &mut mpsc::Receiver<Told>) {
+pub(super) async fn speak(connection: &Connection, told: &mut mpsc::Receiver<Told>) {
     connection.system(channel::MEMBERSHIP, &7).unwrap();
     assert_eq!(told.recv().await, Some(Told::System(channel::MEMBERSHIP)));
 }

@@ -365,6 +365,8 @@ fn make_core(
         me: PeerKind::Silo(address),
         limits: options.limits.clone(),
         budget: Arc::new(Budget::new(options.limits.silo_calls_in_flight_max)),
+        ticking: Arc::default(),
+        frame_rooms: Arc::default(),
         timeout: options.connect_timeout,
         options: options.digest(),
     };
@@ -407,6 +409,8 @@ fn open_ports(core: &Arc<SiloCore>, silos: TcpListener, clients: Option<TcpListe
             handler: core.clone(),
             pool: core.pool.clone(),
             stop: core.stopped.clone(),
+            open: AtomicUsize::new(0),
+            strangers: AtomicUsize::new(0),
         };
         tokio::spawn(listener.run(socket));
     }

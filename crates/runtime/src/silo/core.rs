@@ -375,7 +375,7 @@ impl SiloCore {
                 _ = ticks.tick() => {}
             }
             let now = self.clock.now();
-            self.pool.expire(now);
+            self.pool.greeting().ticking.tick(now);
             self.tick_queues(now);
             self.metrics.watch.look(now, |method, held| self.tell_blocking(method, held));
             // One shard at a time, so that a million idle activations are never looked at in one go.

@@ -1,0 +1,155 @@
+//! Bounds that hold: what peers send, and do not read, and how long nobody looks.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::{BufMut, BytesMut};
+use emmer_core::SiloAddress;
+use emmer_wire::{GoodbyeCode, encode_credit};
+use tokio::net::TcpListener;
+
+use super::room::FrameRooms;
+use super::tests::{Told, call, connected, connected_with, driven, greeting, silo, speak};
+use super::{Lost, Pool};
+use crate::clock::CoarseInstant;
+
+/// Lets every task run that can.
+async fn let_others_run() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn dials_that_are_given_up_leave_nothing() {
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = silent.local_addr().unwrap();
+    let mut greeting = greeting(silo("127.0.0.1:1:1"));
+    greeting.timeout = Duration::from_millis(20);
+    let pool = Arc::new(Pool::new(greeting));
+    let (tell, _told) = tokio::sync::mpsc::channel(1);
+    let side = Arc::new(super::tests::Side(tell));
+    for epoch in 0..50 {
+        let dial = std::pin::pin!(pool.connect(SiloAddress::new(endpoint, epoch), &side));
+        assert!(dial.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    }
+    assert_eq!(pool.dialing(), 50);
+    while pool.dialing() > 0 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn the_clock_looks_only_at_connections_with_calls() {
+    let greetings = [greeting(silo("127.0.0.1:1:1")), greeting(silo("127.0.0.1:2:1"))];
+    let ticking = greetings[0].ticking.clone();
+    let (dialed, accepted) = connected_with(greetings).await;
+    let (_accepted, mut told) = driven(accepted);
+    let (dialed, _hears) = driven(dialed);
+    speak(&dialed, &mut told).await;
+    assert_eq!(ticking.len(), 0);
+    let now = CoarseInstant::from_millis;
+    let calls = [call(&dialed).unwrap(), call(&dialed).unwrap()];
+    assert_eq!(ticking.len(), 1);
+    ticking.tick(now(1));
+    assert_eq!(ticking.len(), 1);
+    calls.into_iter().for_each(|call| dialed.give_up(call));
+    ticking.tick(now(2));
+    assert_eq!(ticking.len(), 0);
+    call(&dialed).unwrap();
+    assert_eq!(ticking.len(), 1);
+}
+
+#[tokio::test]
+async fn a_credit_beyond_what_was_sent_is_no_credit() {
+    let (dialed, accepted) = connected().await;
+    let (_accepted, _told) = driven(accepted);
+    let (dialed, mut hears) = driven(dialed);
+    let mut credit = BytesMut::new();
+    encode_credit(&mut credit, 1);
+    dialed.frames(&credit);
+    assert_eq!(hears.recv().await, Some(Told::Lost(Lost::Goodbye(GoodbyeCode::ProtocolError))));
+}
+
+/// Eight peers send most of a frame and stop.
+#[tokio::test]
+async fn frames_that_have_begun_and_not_ended_hold_no_more_than_their_room() {
+    const FRAME: usize = 200 << 10;
+    const ROOM: usize = 3 * FRAME;
+    let rooms = Arc::new(FrameRooms::new(ROOM));
+    let mut frame = BytesMut::new();
+    // Like a system message on a channel that nobody reads.
+    frame.put_u32_le(u32::try_from(FRAME).unwrap() - 4);
+    frame.put_slice(&[6, 99]);
+    frame.resize(FRAME, 0);
+    let (half, rest) = frame.split_at(FRAME - 10);
+    let (mut senders, mut receivers, mut told) = (Vec::new(), Vec::new(), Vec::new());
+    for port in 1..=8 {
+        let mut greetings = [port, 100 + port].map(|port| greeting(silo(&format!("127.0.0.1:{port}:1"))));
+        greetings[1].frame_rooms = rooms.clone();
+        let (dialed, accepted) = connected_with(greetings).await;
+        let (accepted, tells) = driven(accepted);
+        let (dialed, _) = driven(dialed);
+        dialed.frames(half);
+        senders.push(dialed);
+        receivers.push(accepted);
+        told.push(tells);
+    }
+    let received = || receivers.iter().map(|c| c.bytes_received.load(std::sync::atomic::Ordering::Relaxed));
+    while received().filter(|n| *n >= half.len() as u64).count() < 3 {
+        tokio::task::yield_now().await;
+    }
+    let_others_run().await;
+    let room = receivers[0].frame_room.clone();
+    assert!(room.taken() <= ROOM, "{}", room.taken());
+    assert_eq!(received().filter(|n| *n >= half.len() as u64).count(), 3);
+    // Whoever goes on makes room for others.
+    senders.iter().for_each(|sender| sender.frames(rest));
+    for mut told in told {
+        assert_eq!(told.recv().await, Some(Told::System(99)));
+    }
+    let_others_run().await;
+    assert_eq!(room.taken(), 0);
+}
+
+#[tokio::test]
+async fn answers_wait_for_a_caller_that_does_not_read_and_are_not_lost() {
+    const ANSWER: usize = 1 << 20;
+    let mut greetings = [greeting(silo("127.0.0.1:1:1")), greeting(silo("127.0.0.1:2:1"))];
+    greetings[1].limits.outgoing_bytes_max = 2 * ANSWER;
+    let (dialed, accepted) = connected_with(greetings).await;
+    let (accepted, _) = driven(accepted);
+    // Frames of a channel that nobody reads stand for answers.
+    let answer = |out: &mut BytesMut| {
+        let before = out.len();
+        out.put_u32_le(u32::try_from(ANSWER).unwrap());
+        out.put_slice(&[6, 99]);
+        out.resize(before + 4 + ANSWER, 0);
+        out.len() - before
+    };
+    let answering = {
+        let accepted = accepted.clone();
+        tokio::spawn(async move {
+            for _ in 0..40 {
+                accepted.begin_serving();
+                while !accepted.try_reply(1, 1, answer) {
+                    assert!(!accepted.has_room(0));
+                    accepted.until_room().await;
+                }
+            }
+        })
+    };
+    while accepted.has_room(0) {
+        tokio::task::yield_now().await;
+    }
+    assert!(!answering.is_finished());
+    let (_dialed, mut hears) = driven(dialed);
+    for _ in 0..40 {
+        assert_eq!(hears.recv().await, Some(Told::System(99)));
+    }
+    answering.await.unwrap();
+    let idle = std::pin::pin!(accepted.until_room()).poll(&mut Context::from_waker(Waker::noop()));
+    assert_eq!(idle, Poll::Ready(()));
+}

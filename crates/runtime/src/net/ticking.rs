@@ -1,0 +1,46 @@
+//! The connections that the clock matters to: those with calls whose deadlines pass, or with memory to give back. A silo has
+//! thousands of connections, and most of them are idle: nobody looks at those.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::Connection;
+use crate::clock::CoarseInstant;
+
+/// The connections of one silo or client that are looked at when its clock ticks: at most one entry for each.
+#[derive(Default)]
+pub(crate) struct Ticking {
+    list: Mutex<Vec<Arc<Connection>>>,
+}
+
+impl Ticking {
+    /// Looks at this one, too, until there is nothing to look at.
+    pub(super) fn add(&self, connection: Arc<Connection>) {
+        self.list.lock().push(connection);
+    }
+
+    /// A tick of the clock.
+    pub(crate) fn tick(&self, now: CoarseInstant) {
+        let mut looked_at = std::mem::take(&mut *self.list.lock());
+        looked_at.retain(|connection| connection.expire(now));
+        let mut list = self.list.lock();
+        if list.is_empty() {
+            *list = looked_at;
+        } else {
+            list.append(&mut looked_at);
+        }
+    }
+
+    /// How many are looked at.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.list.lock().len()
+    }
+}
+
+impl std::fmt::Debug for Ticking {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ticking").finish_non_exhaustive()
+    }
+}
