@@ -60,10 +60,8 @@ impl<'a> Staged<'a> {
         self.put_slice(&number.to_le_bytes());
     }
 
+    #[inline(never)]
     fn put_past_stage(&mut self, bytes: &[u8]) {
-        // Each level of a value writes a byte at least: this is seen once for every stage full of levels.
-        let reach = std::ptr::from_ref(&self.stage).addr().abs_diff(std::ptr::from_ref(&bytes).addr());
-        self.stack_bytes = self.stack_bytes.max(reach);
         self.flush_stage();
         if let Some(room) = self.stage.get_mut(..bytes.len()) {
             room.copy_from_slice(bytes);
@@ -71,6 +69,19 @@ impl<'a> Staged<'a> {
         } else {
             self.out.put_slice(bytes);
         }
+    }
+
+    /// As `put_past_stage`, for a piece of a value. Each level of a value writes a byte at least: how far the stack reaches
+    /// is seen once for every stage full of levels.
+    #[inline(never)]
+    fn write_past_stage(&mut self, bytes: &[u8]) -> Result<()> {
+        let reach = std::ptr::from_ref(&self.stage).addr().abs_diff(std::ptr::from_ref(&bytes).addr());
+        self.stack_bytes = self.stack_bytes.max(reach);
+        if reach > STACK_BYTES_MAX {
+            return Err(Error::other("nested too deep"));
+        }
+        self.put_past_stage(bytes);
+        Ok(())
     }
 
     fn flush_stage(&mut self) {
@@ -98,13 +109,10 @@ impl Write for Staged<'_> {
         if let Some(room) = self.stage.get_mut(self.used..self.used + bytes.len()) {
             room.copy_from_slice(bytes);
             self.used += bytes.len();
-            return Ok(());
+            Ok(())
+        } else {
+            self.write_past_stage(bytes)
         }
-        self.put_past_stage(bytes);
-        if self.stack_bytes > STACK_BYTES_MAX {
-            return Err(Error::other("nested too deep"));
-        }
-        Ok(())
     }
 
     fn flush(&mut self) -> Result<()> {
