@@ -47,8 +47,8 @@ pub mod macro_support {
     };
 }
 
-/// The exit code of a process whose silo the cluster declared dead (or superseded), when no hook was set.
+/// The exit code of `emmer silo` when the cluster declared its silo dead (or superseded), for whoever wants the same.
 pub const EXIT_CODE_TERMINATED: i32 = 86;
 
-/// The exit code of a process whose silo found that the membership table has lost a commit, when no hook was set.
+/// The exit code of `emmer silo` when its silo found that the membership table has lost a commit.
 pub const EXIT_CODE_TABLE_WENT_BACK: i32 = 87;

@@ -240,9 +240,9 @@ impl<S: StoreOpener> SiloBuilder<S> {
     }
 
     /// What to do when the cluster has declared this silo dead (or its row is gone, or a later incarnation took its
-    /// place). The silo runs no turn any more when the hook runs. Default: end the process with
-    /// [`EXIT_CODE_TERMINATED`](crate::EXIT_CODE_TERMINATED), or with
-    /// [`EXIT_CODE_TABLE_WENT_BACK`](crate::EXIT_CODE_TABLE_WENT_BACK) when the membership table has lost a commit.
+    /// place, or the table lost a commit). The silo runs no turn any more when the hook runs. Without one the silo just ends:
+    /// [`Silo::terminated`] says so, calls of this process fail with `ShuttingDown`. A process that is nothing but a silo
+    /// ends best, for instance with [`EXIT_CODE_TERMINATED`](crate::EXIT_CODE_TERMINATED), and is started anew.
     #[must_use]
     pub fn on_terminate(mut self, hook: impl FnOnce(TerminateReason) + Send + 'static) -> Self {
         self.on_terminate = Some(Box::new(hook));
@@ -434,12 +434,8 @@ async fn run_membership(
         return;
     }
     tracing::error!(me = %core.address, %reason, "this silo ends");
-    match hook {
-        Some(hook) => hook(reason),
-        None if reason == TerminateReason::TableWentBack => {
-            std::process::exit(crate::EXIT_CODE_TABLE_WENT_BACK)
-        }
-        None => std::process::exit(crate::EXIT_CODE_TERMINATED),
+    if let Some(hook) = hook {
+        hook(reason);
     }
 }
 

@@ -22,7 +22,7 @@ use crate::grain::ClusterClient;
 use crate::membership::MembershipStatistics;
 use crate::metrics::{GrainQueue, MethodStatistics, SiloStatistics};
 
-/// A running silo. Dropping it does not stop it; [`stop`](Self::stop) does, in good order.
+/// A running silo. Dropping it does not stop it, and the log says so; [`stop`](Self::stop) does, in good order.
 pub struct Silo<S: StoreOpener = NoStores> {
     core: Arc<SiloCore>,
     gateway: Option<SocketAddr>,
@@ -107,6 +107,14 @@ impl<S: StoreOpener> Silo<S> {
     /// Ends the silo at once, as a crash would: nothing is written, nobody is told. For tests of failure.
     pub fn abort(&self) {
         self.core.crash();
+    }
+}
+
+impl<S: StoreOpener> Drop for Silo<S> {
+    fn drop(&mut self) {
+        if !self.core.stopped.is_cancelled() {
+            tracing::warn!(me = %self.core.address, "dropped without `stop`: the silo runs on as long as its runtime");
+        }
     }
 }
 
