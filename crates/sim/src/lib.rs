@@ -10,6 +10,7 @@
 //! `docs/simulator.md` explains the model, the invariants, and how to replay and shrink.
 
 pub mod bytes;
+pub mod calm;
 pub mod experiments;
 pub mod grains;
 pub mod host;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use emmer_core::{Now, SiloAddress};
+use emmer_core::{Now, SiloAddress, SiloStatus};
 use emmer_membership::{Membership, TerminateReason};
 
 use crate::grains::Shell;
@@ -96,6 +96,18 @@ pub struct Process {
     pub granted_at: Option<VirtualTime>,
     /// The timer was found late by this much since the last health sample.
     pub stalled: Duration,
+    /// Its fence has closed in the step that is going on.
+    pub fence_closes: bool,
+    /// What it took itself for after the last step.
+    pub status: SiloStatus,
+    /// How many commits ended for it without an outcome.
+    pub unknowns: u32,
+    /// How many requests it has sent to the store.
+    pub asked: u32,
+    /// Who answered a probe of its.
+    pub answered: HostSet,
+    /// Whether somebody dialled it at its address and was answered.
+    pub reached: bool,
 }
 
 /// IO that blocks and runs in turns.
@@ -149,6 +161,12 @@ impl Process {
             death_version: None,
             granted_at: None,
             stalled: Duration::ZERO,
+            fence_closes: false,
+            status: SiloStatus::Created,
+            unknowns: 0,
+            asked: 0,
+            answered: HostSet::default(),
+            reached: false,
         }
     }
 
@@ -176,6 +194,11 @@ impl Process {
         let cycle = nanos(slow.block + slow.run).max(1);
         let phase = nanos(at.since(slow.since)) % cycle;
         if phase < nanos(slow.block) { at + slow.block - Duration::from_nanos(phase) } else { at }
+    }
+
+    /// Whether it runs and does not stand still.
+    pub fn may_run(&self, at: VirtualTime) -> bool {
+        self.is_running() && self.paused_until <= at
     }
 
     /// Whether its code may start or resume a turn at `at`: it runs, is not standing still, hosts grains (it is Active, or

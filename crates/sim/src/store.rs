@@ -65,6 +65,21 @@ impl StoreModel {
         let latency = Latency::even(round_trip.mul_f64(0.48), round_trip.mul_f64(0.04));
         Self { latency, ..Self::default() }
     }
+
+    /// Whether nothing is wrong with it but commits that arrive late.
+    pub fn is_true_but_late(&self) -> bool {
+        [
+            self.unavailable,
+            self.never_answered,
+            self.minute_late,
+            self.stale_reads,
+            self.latency.tail,
+            self.unknown_lost,
+            self.unknown_applied,
+        ]
+        .iter()
+        .all(|share| *share == 0.0)
+    }
 }
 
 /// What the store did, counted.

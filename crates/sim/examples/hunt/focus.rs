@@ -12,7 +12,7 @@ use emmer_sim::{Fault, Profile, Scenario, VirtualTime};
 /// A situation: its name, and the scenario of a seed.
 pub(crate) type Focus = (&'static str, fn(u64) -> Scenario);
 
-/// Every situation.
+/// The situations of this file; those of `focus_*.rs` come beside them.
 pub(crate) const ALL: [Focus; 10] = [
     ("cut", cut),
     ("takeover", takeover),
@@ -26,32 +26,32 @@ pub(crate) const ALL: [Focus; 10] = [
     ("lossy", lossy),
 ];
 
-const fn ms(n: u64) -> Duration {
+pub(crate) const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-fn at(millis: u64) -> VirtualTime {
+pub(crate) fn at(millis: u64) -> VirtualTime {
     VirtualTime::from_millis(millis)
 }
 
-fn between(rng: &mut SeededRng, from: u64, to: u64) -> u64 {
+pub(crate) fn between(rng: &mut SeededRng, from: u64, to: u64) -> u64 {
     from + rng.below(to - from)
 }
 
-fn host(rng: &mut SeededRng, hosts: u32) -> u32 {
+pub(crate) fn host(rng: &mut SeededRng, hosts: u32) -> u32 {
     u32::try_from(rng.below(u64::from(hosts))).unwrap_or(0)
 }
 
-fn one_of<T: Copy>(rng: &mut SeededRng, of: &[T]) -> T {
+pub(crate) fn one_of<T: Copy>(rng: &mut SeededRng, of: &[T]) -> T {
     of[rng.index(of.len())]
 }
 
-fn only(host: u32) -> HostSet {
+pub(crate) fn only(host: u32) -> HostSet {
     HostSet::from_iter([host])
 }
 
 /// A small cluster with a network, a store and clocks that are drawn.
-fn base(seed: u64, salt: u64, hosts_max: u64) -> (SeededRng, Scenario) {
+pub(crate) fn base(seed: u64, salt: u64, hosts_max: u64) -> (SeededRng, Scenario) {
     let mut rng = SeededRng::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ salt);
     let hosts = u32::try_from(between(&mut rng, 3, hosts_max + 1)).unwrap_or(3);
     let profile = one_of(&mut rng, &[Profile::Default, Profile::Fast]);
@@ -82,7 +82,7 @@ fn base(seed: u64, salt: u64, hosts_max: u64) -> (SeededRng, Scenario) {
 }
 
 /// Grains that each silo calls once in one of `every` milliseconds.
-fn load(rng: &mut SeededRng, scenario: &mut Scenario, every: &[u64]) {
+pub(crate) fn load(rng: &mut SeededRng, scenario: &mut Scenario, every: &[u64]) {
     // The directory counts on the order of one connection.
     scenario.network.transport = Transport::Stream;
     scenario.grains = Some(GrainLoad {
@@ -100,13 +100,13 @@ fn load(rng: &mut SeededRng, scenario: &mut Scenario, every: &[u64]) {
 }
 
 /// The faults are over at `end` milliseconds; then the cluster has to become whole.
-fn ending(scenario: Scenario, end: u64) -> Scenario {
+pub(crate) fn ending(scenario: Scenario, end: u64) -> Scenario {
     let bound = emmer_sim::swarm::liveness_bound(&scenario);
     scenario.calm_at(at(end), bound)
 }
 
 /// Some way in which the others do not hear `host`, though it may run.
-fn unheard(rng: &mut SeededRng, host: u32) -> Fault {
+pub(crate) fn unheard(rng: &mut SeededRng, host: u32) -> Fault {
     let direction = one_of(rng, &[Direction::Both, Direction::Both, Direction::In, Direction::Out]);
     match rng.below(6) {
         0 => Fault::Pause(host),
@@ -162,6 +162,8 @@ fn votes(seed: u64) -> Scenario {
         let window = scenario.config.patience() + ms(between(&mut rng, 2_000, 12_000));
         scenario.config.death_vote_expiration_timeout = window;
     }
+    // Else others answer for the victim.
+    scenario.config.enable_indirect_probes = rng.chance(0.4);
     let victim = host(&mut rng, hosts);
     if rng.chance(0.5) {
         // Some of those that will not hear it come later.
@@ -303,7 +305,7 @@ fn joiners(seed: u64) -> Scenario {
 fn commits(seed: u64) -> Scenario {
     let (mut rng, mut scenario) = base(seed, 7, 8);
     let hosts = scenario.hosts;
-    scenario.store.unknown_late = one_of(&mut rng, &[0.0, 0.3]);
+    scenario.store.unknown_late = one_of(&mut rng, &[0.0, 0.1, 0.3]);
     scenario.store.unknown_applied = one_of(&mut rng, &[0.0, 0.3]);
     scenario.store.unknown_lost = one_of(&mut rng, &[0.0, 0.3]);
     scenario.store.stale_reads = one_of(&mut rng, &[0.0, 0.0, 0.3]);

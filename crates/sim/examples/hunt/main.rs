@@ -1,7 +1,7 @@
 //! Runs seeds until something is violated or the CPU time is spent: what `cargo xtask mutants` asks of each mutant.
 //!
 //! `hunt cpu=60` runs all classes of scenarios in turn: the swarm's, and those of `focus.rs`. `hunt class=cut seed=17` runs one
-//! seed, with `trace=yes` line by line. `all=yes` goes on after a violation, `skip=small:17,large:3` leaves seeds out, and
+//! seed, with `trace=yes` line by line; `class=cut,votes` takes these classes in turn. `all=yes` goes on after a violation, `skip=small:17,large:3` leaves seeds out, and
 //! `grains=yes` those without grains. A panic counts as a violation, and so does a seed that does not end. What was found is
 //! told as one JSON object per line.
 //!
@@ -9,6 +9,9 @@
 //! so many that chance does not explain them count.
 
 mod focus;
+mod focus_calm;
+mod focus_fence;
+mod focus_join;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,12 +32,13 @@ struct Class {
 
 fn classes() -> Vec<Class> {
     let mut classes = vec![
-        Class { name: "small", scenario: |seed| swarm(3, 16, 300).scenario(seed), every: 1 },
+        Class { name: "small", scenario: |seed| swarm(3, 16, 300).scenario(seed), every: 3 },
         Class { name: "tiny", scenario: |seed| swarm(1, 4, 120).scenario(seed), every: 3 },
         // Clusters in which a silo does not probe everybody.
         Class { name: "large", scenario: |seed| swarm(17, 80, 40).scenario(seed), every: 40 },
     ];
-    classes.extend(focus::ALL.map(|(name, scenario)| Class { name, scenario, every: 1 }));
+    let focused = focus::ALL.iter().chain(&focus_fence::ALL).chain(&focus_join::ALL).chain(&focus_calm::ALL);
+    classes.extend(focused.map(|(name, scenario)| Class { name, scenario: *scenario, every: 1 }));
     classes
 }
 
@@ -186,7 +190,8 @@ fn main() {
     let first = wanted.seed.unwrap_or(0);
     'seeds: for n in first.. {
         for (at, class) in classes.iter().enumerate() {
-            let asked = wanted.class.as_deref().is_none_or(|name| name == class.name);
+            let asked =
+                wanted.class.as_deref().is_none_or(|names| names.split(',').any(|name| name == class.name));
             if !asked || (wanted.seed.is_none() && n % class.every != 0) {
                 continue;
             }

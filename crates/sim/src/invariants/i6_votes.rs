@@ -6,18 +6,25 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use emmer_core::{SiloAddress, SiloEntry, SiloStatus, TableVersion};
 use emmer_membership::{View, ring_targets};
 
 use crate::invariants::{Facts, Violation};
+use crate::scenario::Fault;
 use crate::table::{Change, Record};
 
 /// Clocks drift and stores are slow: how much of a bound must have passed for it to count as passed.
 const NEARLY: f64 = 0.9;
 
-/// Looks at the deaths in the newest commit.
+/// Looks at the deaths in the newest commit. A voter may die by the very commit that its vote is in, but only after its vote was
+/// counted: there must be an order of the deaths in which each has its votes from silos that are not dead before it. Looked for from
+/// the last one back.
 pub(super) fn check(facts: &Facts<'_>, record: &Record) -> Result<(), Violation> {
+    check_dates(facts, record)?;
+    let mut dying = Vec::new();
+    let mut dead: BTreeSet<SiloAddress> = BTreeSet::new();
     for change in &record.changes {
         let (Some(before), Some(after)) = (&change.before, &change.after) else { continue };
         if before.status == SiloStatus::Dead || after.status != SiloStatus::Dead {
@@ -27,22 +34,38 @@ pub(super) fn check(facts: &Facts<'_>, record: &Record) -> Result<(), Violation>
             || succeeded(facts, change)
             || stale(facts, record, change)
             || stuck(facts, before);
-        if excused {
-            continue;
+        if !excused {
+            dying.push((change, after, valid_votes(facts, record, after)));
+            dead.insert(change.address);
         }
-        let votes = valid_votes(facts, record, after);
-        let needed = votes_needed(facts, record);
-        if votes.len() < needed && votes.len() < monitors(facts, record, &change.address).max(1) {
+    }
+    if dying.is_empty() {
+        return Ok(());
+    }
+    let needed = votes_needed(facts, record);
+    loop {
+        let enough = |address: &SiloAddress, votes: &BTreeSet<SiloAddress>| {
+            let living = votes.difference(&dead).count();
+            living >= needed || living >= monitors(facts, record, address).max(1)
+        };
+        let last = dying.iter().position(|(change, _, votes)| enough(&change.address, votes));
+        let Some(last) = last else { break };
+        let (change, ..) = dying.remove(last);
+        dead.remove(&change.address);
+    }
+    match dying.first() {
+        None => Ok(()),
+        Some((change, after, votes)) => {
+            let votes: Vec<_> = votes.difference(&dead).collect();
             let what = format!(
                 "{} was declared dead with {} of {needed} votes that count: {votes:?} of {:?}",
                 change.address,
                 votes.len(),
                 after.votes
             );
-            return Err(facts.violated("I6", what));
+            Err(facts.violated("I6", what))
         }
     }
-    Ok(())
 }
 
 /// Left, gave its join up, or wrote its own death.
@@ -78,7 +101,7 @@ fn stuck(facts: &Facts<'_>, before: &SiloEntry) -> bool {
 /// the request is on its way: a writer is judged by what it could know.
 fn valid_votes(facts: &Facts<'_>, record: &Record, after: &SiloEntry) -> BTreeSet<SiloAddress> {
     let wall = record.asked;
-    let slack = std::time::Duration::from_secs(15);
+    let slack = Duration::from_secs(15);
     let end = after.votes.iter().map(|vote| vote.at).max().map_or(wall, |at| at.max(wall));
     after
         .votes
@@ -127,4 +150,31 @@ fn status_before(facts: &Facts<'_>, record: &Record, silo: &SiloAddress) -> Opti
         Some(change) => change.before.as_ref().map(|row| row.status),
         None => facts.table.row(silo).map(|row| row.status),
     }
+}
+
+/// How far the time of a vote may lie after its voter's end, beside a quarter of the window, when a writer takes its own clock's time for
+/// it.
+const DATE_SLACK: Duration = Duration::from_millis(800);
+
+/// No vote bears a time after its voter has ended, by clocks that are right.
+fn check_dates(facts: &Facts<'_>, record: &Record) -> Result<(), Violation> {
+    let stepped = facts.scenario.steps.iter().any(|step| matches!(step.fault, Fault::StepClock { .. }));
+    if stepped || facts.scenario.clocks.offset_ms_max > 0 {
+        return Ok(());
+    }
+    let slack = DATE_SLACK + facts.scenario.config.death_vote_expiration_timeout / 4;
+    for change in &record.changes {
+        for vote in change.after.iter().flat_map(|row| &row.votes) {
+            let Some(voter) = facts.process(&vote.voter) else { continue };
+            let Some(ended) = voter.ended_at.filter(|_| change.address != vote.voter) else { continue };
+            let last = voter.now(ended).wall;
+            let succeeds = change.address.is_succeeded_by(&vote.voter);
+            if !succeeds && vote.at.saturating_since(last) > slack {
+                let late = vote.at.saturating_since(last).as_millis();
+                let what = format!("{} voted against {} {late} ms after its end", vote.voter, change.address);
+                return Err(facts.violated("I6", what));
+            }
+        }
+    }
+    Ok(())
 }

@@ -5,17 +5,26 @@
 //! the dead silo is looked at after every input that it takes; between inputs its fence can only close. One that stands still is
 //! judged by what its code would do at the moment at which it goes on, before anything reaches its machine.
 //!
+//! A poll that began just before the fence closed may run on for `POLL_GRACE`, so the fence must have closed earlier than that moment
+//! by as much.
+//!
 //! There is no exemption. Parameter sets without a fence promise nothing.
 
+use std::time::Duration;
+
 use crate::invariants::{Facts, Violation};
+use crate::process::Process;
 use crate::time::VirtualTime;
+
+/// How long a poll may run that looked at the fence just before it closed: a little less than `POLL_GRACE`.
+const POLL_MAX: Duration = Duration::from_millis(49);
 
 /// Looks at a silo whose grains may be granted to others.
 pub(super) fn check(facts: &Facts<'_>, number: u32) -> Result<(), Violation> {
     let process = &facts.processes[number as usize];
     let at = facts.now.max(process.paused_until);
     if !process.would_run_turns(at) {
-        return Ok(());
+        return check_poll(facts, process);
     }
     let millis = |at: Option<VirtualTime>| {
         at.map_or_else(|| "?".to_owned(), |at| format!("{} ms ago", facts.now.since(at).as_millis()))
@@ -27,6 +36,21 @@ pub(super) fn check(facts: &Facts<'_>, number: u32) -> Result<(), Violation> {
         if process.leaving { " (it was told to leave)" } else { "" },
         millis(process.dead_at),
         millis(process.granted_at),
+    );
+    Err(facts.violated("I8", what))
+}
+
+/// Looks at a poll that may have begun at the very end of the time for which the fence was open.
+fn check_poll(facts: &Facts<'_>, process: &Process) -> Result<(), Violation> {
+    let (Some(until), Some(granted)) = (process.turns_until(), process.granted_at) else { return Ok(()) };
+    let ran = process.is_running() && process.hosted && process.paused_until < until;
+    if !ran || until + POLL_MAX <= granted || until > facts.now {
+        return Ok(());
+    }
+    let what = format!(
+        "{} may have begun a poll just before {until} s, which may run on for {} ms; its grains may be granted since {granted} s",
+        process.address,
+        POLL_MAX.as_millis(),
     );
     Err(facts.violated("I8", what))
 }

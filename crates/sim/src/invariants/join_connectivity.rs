@@ -11,6 +11,7 @@
 use emmer_core::SiloStatus;
 
 use crate::invariants::{Facts, READ_AGE, Violation};
+use crate::process::Process;
 use crate::table::Record;
 
 /// Clocks drift, and a joiner may count fewer Active silos than the table has: how much of a bound must have passed for it to
@@ -36,6 +37,7 @@ pub(super) fn check(facts: &Facts<'_>, record: &Record) -> Result<(), Violation>
         }
         let Some(joiner_number) = facts.hosts.process_of(facts.processes, &change.address) else { continue };
         let joiner = &facts.processes[joiner_number as usize];
+        check_reached(facts, joiner)?;
         for (number, member) in (0u32..).zip(facts.processes) {
             let before = member.active_at.is_some_and(|at| at < joiner.started);
             if member.address == joiner.address || !(before || facts.scenario.thorough) {
@@ -62,4 +64,30 @@ pub(super) fn check(facts: &Facts<'_>, record: &Record) -> Result<(), Violation>
         }
     }
     Ok(())
+}
+
+/// Whether somebody has reached the joiner at its address, if there was anybody who could try.
+fn check_reached(facts: &Facts<'_>, joiner: &Process) -> Result<(), Violation> {
+    let config = &facts.scenario.config;
+    if joiner.reached || !config.connection_hints {
+        return Ok(());
+    }
+    let tries = |row: &&emmer_core::SiloEntry| {
+        let member = facts.process(&row.address);
+        row.status == SiloStatus::Active
+            && row.address != joiner.address
+            && member.is_some_and(|member| member.active_at.is_some_and(|at| at < joiner.started))
+            && facts
+                .hosts
+                .process_of(facts.processes, &row.address)
+                .is_some_and(|n| joiner.answered.contains(n))
+    };
+    match facts.table.rows().find(tries) {
+        None => Ok(()),
+        Some(member) => {
+            let (joiner, member) = (joiner.address, member.address);
+            let what = format!("{joiner} became Active, heard {member}, and was reached by nobody");
+            Err(facts.violated("J", what))
+        }
+    }
 }

@@ -11,12 +11,20 @@
 //! | I7 | a silo that installs its own death ends within that step | design section 5, seed 000 "perfect failure detection" | `i7_own_death.rs` |
 //! | I8 | a silo runs no turn once anybody else may be granted one of its grains | design section 5, idea 9 | `i8_fence.rs`, `i8_turns.rs` |
 //! | I9 | an acknowledged registration is found until it is removed or its silo Dead; ranges partition the ring | issue 6 | `i9_directory.rs` |
+//! | I11 | the fence of a silo that is connected is open | idea 9 | `i11_fence_open.rs` |
+//! | I12 | what happens alone is over soon: starts, ends, deaths, views on their way | issue 12 | `i12_soon.rs` |
+//! | I13 | a cluster that nothing happens to leaves the store in peace | issue 12 | `i13_store_load.rs` |
+//! | I14 | a silo that is itself cut off accuses nobody | idea 4 | `i14_witness.rs` |
 //! | J | a silo becomes Active only after it heard every silo that was Active when it started | seed 000 step 3 | `join_connectivity.rs` |
 //! | I10 | once faults stop, the cluster is whole within a bound | design section 5 | `i10_convergence.rs` |
 //!
 //! Each looks only at what the last step changed: a commit, a view put in force, a silo that ended.
 
 pub mod i10_convergence;
+mod i11_fence_open;
+mod i12_soon;
+pub(crate) mod i13_store_load;
+mod i14_witness;
 mod i1_versions;
 mod i2_views;
 mod i3_dead_is_final;
@@ -32,9 +40,10 @@ mod join_connectivity;
 use std::fmt;
 use std::time::Duration;
 
-use emmer_core::{SiloAddress, Timestamp};
-use emmer_membership::View;
+use emmer_core::{SiloAddress, SiloStatus, Timestamp};
+use emmer_membership::{TerminateReason, View};
 
+use crate::calm::{Alone, Calm, Expects};
 use crate::host::Hosts;
 use crate::process::Process;
 use crate::scenario::Scenario;
@@ -64,6 +73,10 @@ pub struct Facts<'a> {
     pub host_troubles: &'a [HostTroubles],
     /// Whether the network itself loses or delays messages now and then, anywhere.
     pub noisy: bool,
+    /// What happened last that is not the protocol's own work.
+    pub calm: &'a Calm,
+    /// What the scenario lets expect.
+    pub expects: Expects,
 }
 
 /// When anything but the store was wrong with a host or its links.
@@ -73,6 +86,8 @@ pub struct HostTroubles {
     pub open: u32,
     /// When there was some last.
     pub at: Option<VirtualTime>,
+    /// Since when it alone is cut off, both ways.
+    pub exiled_at: Option<VirtualTime>,
 }
 
 impl<'a> Facts<'a> {
@@ -148,6 +163,8 @@ pub struct Checks {
     dead: i3_dead_is_final::EverDead,
     own_death: i7_own_death::OwnDeath,
     partition: i9_directory::Partition,
+    load: i13_store_load::Load,
+    accused: i14_witness::Accused,
 }
 
 impl Checks {
@@ -158,6 +175,8 @@ impl Checks {
             dead: i3_dead_is_final::EverDead::default(),
             own_death: i7_own_death::OwnDeath::default(),
             partition: i9_directory::Partition::default(),
+            load: i13_store_load::Load::default(),
+            accused: i14_witness::Accused::default(),
         }
     }
 
@@ -172,6 +191,7 @@ impl Checks {
         i4_one_incarnation::check(facts, record)?;
         i5_accuracy::check(facts, record)?;
         i6_votes::check(facts, record)?;
+        self.accused.check(facts, record)?;
         join_connectivity::check(facts, record)
     }
 
@@ -219,5 +239,103 @@ impl Checks {
     /// A violation, when it may still run turns.
     pub fn on_granted(&self, facts: &Facts<'_>, number: u32) -> Result<(), Violation> {
         i8_fence::check(facts, number)
+    }
+
+    /// The fence of process `number` has closed.
+    ///
+    /// # Errors
+    /// A violation, when it is connected.
+    pub fn on_fence_closed(&self, facts: &Facts<'_>, number: u32) -> Result<(), Violation> {
+        i11_fence_open::check(facts, number)
+    }
+
+    /// Process `number` ends itself for `reason`.
+    ///
+    /// # Errors
+    /// A violation, when that is not true.
+    pub fn on_end(&self, facts: &Facts<'_>, number: u32, reason: TerminateReason) -> Result<(), Violation> {
+        i7_own_death::check_reason(facts, number, reason)
+    }
+
+    /// So long after `what` alone that the cluster has to be whole again.
+    ///
+    /// # Errors
+    /// A violation, when it is not.
+    pub fn on_whole_due(&self, facts: &Facts<'_>, what: Alone, since: VirtualTime) -> Result<(), Violation> {
+        i12_soon::whole(facts, what, since)
+    }
+
+    /// So long after the commit of `version` that everybody has to have it.
+    ///
+    /// # Errors
+    /// A violation, when somebody does not.
+    pub fn on_spread_due(
+        &self,
+        facts: &Facts<'_>,
+        version: u64,
+        since: VirtualTime,
+    ) -> Result<(), Violation> {
+        i12_soon::spread(facts, version, since)
+    }
+
+    /// Looks whether process `number`, which is Dead, should have ended; when to look again, if it is too early to say.
+    ///
+    /// # Errors
+    /// A violation, when it should have.
+    pub fn on_end_due(&self, facts: &Facts<'_>, number: u32) -> Result<Option<VirtualTime>, Violation> {
+        i12_soon::ended(facts, number)
+    }
+
+    /// The time of another look at the store's load has come.
+    ///
+    /// # Errors
+    /// A violation, when it was too much.
+    pub fn on_load_due(&mut self, facts: &Facts<'_>) -> Result<(), Violation> {
+        i12_soon::votes_gone(facts)?;
+        self.load.check(facts)
+    }
+
+    /// Process `number` answers a probe of `to`.
+    ///
+    /// # Errors
+    /// A violation, when `to` is Dead in its view.
+    pub fn on_answer(&self, facts: &Facts<'_>, number: u32, to: &SiloAddress) -> Result<(), Violation> {
+        i7_own_death::check_answer(facts, number, to)
+    }
+
+    /// The join of process `number` has taken as long as it may, and a little longer.
+    ///
+    /// # Errors
+    /// A violation, when it still joins.
+    pub fn on_join_due(&self, facts: &Facts<'_>, number: u32) -> Result<(), Violation> {
+        i7_own_death::check_joined(facts, number)
+    }
+
+    /// Process `number` took itself for `before`, and takes itself for `now`.
+    ///
+    /// # Errors
+    /// A violation, when that lies back.
+    pub fn on_status(
+        &self,
+        facts: &Facts<'_>,
+        number: u32,
+        was: SiloStatus,
+        is: SiloStatus,
+    ) -> Result<(), Violation> {
+        if is >= was {
+            return Ok(());
+        }
+        let who = facts.processes[number as usize].address;
+        Err(facts.violated("I3", format!("{who} took itself for {was} and takes itself for {is}")))
+    }
+
+    /// A commit of process `number` that was sent so long ago took effect, although its end was looked up since.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn on_late_commit(&self, facts: &Facts<'_>, number: u32, age: Duration) -> Result<(), Violation> {
+        let who = facts.processes[number as usize].address;
+        let what = format!("a commit of {who} took effect {} ms after it was sent", age.as_millis());
+        Err(facts.violated("I5", what))
     }
 }

@@ -56,6 +56,7 @@ impl World {
                     self.sometimes.reach("a fence that closed and opened");
                 }
                 process.fence_closed = closed;
+                process.fence_closes = closed;
                 let what = if closed { "closes" } else { "opens" };
                 self.trace.line(self.now, format_args!("{number:>4} fence {what}"));
             }
@@ -70,6 +71,9 @@ impl World {
 
     fn send(&mut self, from: u32, to: &SiloAddress, message: Message) {
         self.measures.sent(from, &message);
+        if matches!(message, Message::Ack { .. }) {
+            self.check(|checks, facts| checks.on_answer(facts, from, to));
+        }
         self.send_packet(from, to, Packet::Membership(message));
     }
 
@@ -120,6 +124,7 @@ impl World {
         if self.trace.keeps_lines() {
             self.trace.line(self.now, format_args!("{number:>4} => {request:?}"));
         }
+        self.processes[number as usize].asked += 1;
         let process = &self.processes[number as usize];
         let author = Author { process: number, wall: process.now(self.now).wall };
         let at = process.io_at(self.now) + self.store.travel();
@@ -203,30 +208,15 @@ impl World {
             hosts.process_of(processes, &row.address).is_some_and(|n| processes[n as usize].is_running())
         };
         self.sometimes.committed(record, processes[record.writer as usize].address, runs);
-        let joined = |change: &&Change| {
-            let is_active = |row: &SiloEntry| row.status == SiloStatus::Active;
-            change.after.as_ref().is_some_and(is_active) && !change.before.as_ref().is_some_and(is_active)
-        };
-        if self.scenario.thorough
-            && let Some(joiner) = record.changes.iter().find(joined)
-            && let Some(joiner) = hosts.process_of(processes, &joiner.address)
-        {
-            let heard = &processes[joiner as usize].heard;
-            let overlooked = |row: &SiloEntry| {
-                let number = hosts.process_of(processes, &row.address).filter(|n| *n != joiner);
-                row.status == SiloStatus::Active && number.is_some_and(|number| !heard.contains(number))
-            };
-            if self.store.table.rows().any(overlooked) {
-                self.sometimes.reach("a silo that was gone or stale overlooked by a joiner");
-            }
-        }
         let dead: Vec<u32> = record
             .changes
             .iter()
             .filter(|change| change.after.as_ref().is_some_and(|row| row.status == SiloStatus::Dead))
             .filter_map(|change| self.process_of(&change.address))
             .collect();
+        self.note_overlooked();
         self.check(|checks, facts| checks.on_commit(facts));
+        self.expect_spread(version);
         for victim in dead {
             let process = &mut self.processes[victim as usize];
             if process.dead_at.is_none() {
@@ -234,9 +224,34 @@ impl World {
                 let silo = process.address;
                 if process.is_running() {
                     self.doomed.push(victim);
+                    self.expect_end(victim);
                 }
                 self.truth.died(&silo);
             }
+        }
+    }
+
+    /// Notes it when the newest commit makes a silo Active that has not heard an Active one.
+    fn note_overlooked(&mut self) {
+        let Some(record) = self.store.table.history().last().filter(|_| self.scenario.thorough) else {
+            return;
+        };
+        let (hosts, processes) = (&self.hosts, &self.processes);
+        let is_active = |row: &SiloEntry| row.status == SiloStatus::Active;
+        let joined = |change: &&Change| {
+            change.after.as_ref().is_some_and(is_active) && !change.before.as_ref().is_some_and(is_active)
+        };
+        let joiner = record.changes.iter().find(joined);
+        let Some(joiner) = joiner.and_then(|joiner| hosts.process_of(processes, &joiner.address)) else {
+            return;
+        };
+        let heard = &processes[joiner as usize].heard;
+        let overlooked = |row: &SiloEntry| {
+            let number = hosts.process_of(processes, &row.address).filter(|number| *number != joiner);
+            is_active(row) && number.is_some_and(|number| !heard.contains(number))
+        };
+        if self.store.table.rows().any(overlooked) {
+            self.sometimes.reach("a silo that was gone or stale overlooked by a joiner");
         }
     }
 
@@ -316,6 +331,7 @@ impl World {
         self.trace.event(self.now, 12, u64::from(number), 0);
         self.trace.line(self.now, format_args!("{number:>4} ends: {reason}"));
         self.sometimes.ended(reason);
+        self.check(|checks, facts| checks.on_end(facts, number, reason));
         let left = reason == TerminateReason::Left;
         let farewell = if left { Farewell::Goodbye } else { Farewell::Kernel };
         self.gone(number, Life::Ended(reason), farewell);

@@ -8,6 +8,7 @@ use emmer_membership::{
 };
 
 use super::World;
+use super::look::Look;
 use super::shell::GrainEvent;
 use crate::grains::Packet;
 use crate::invariants::Violation;
@@ -64,6 +65,8 @@ pub(super) enum Event {
     FinishLeave { process: u32 },
     /// `by` may grant a grain of `process`, a silo that is Dead and still runs, to somebody else from now on.
     Granted { process: u32, by: u32 },
+    /// The time has come to look at something.
+    Look(Look),
 }
 
 impl World {
@@ -95,6 +98,7 @@ impl World {
                 self.drive(process, |machine, now| machine.finish_leave(now));
             }
             Event::Granted { process, by } => self.granted(process, by),
+            Event::Look(look) => self.look(look),
         }
     }
 
@@ -241,6 +245,7 @@ impl World {
         let receiver = &mut self.processes[to as usize];
         if matches!(packet, Packet::Membership(Message::Ack { .. })) {
             receiver.heard.insert(from);
+            receiver.answered.insert(from);
         }
         // A connection is known to both of its ends.
         receiver.connections.insert(from);
@@ -311,6 +316,9 @@ impl World {
             Answer::Reply { outcome, after, committed } => {
                 if committed {
                     self.committed();
+                    if late {
+                        self.look_at_late(number, op);
+                    }
                 }
                 if !late {
                     let at = self.now + after;
@@ -324,6 +332,8 @@ impl World {
                 }
             }
             Answer::Late { report_after, arrive_after, request } => {
+                let unknowns = self.processes[number as usize].unknowns;
+                self.late.insert((number, op), (self.now, unknowns));
                 let (report, arrive) = (self.now + report_after, self.now + arrive_after);
                 self.queue.push(report, Event::Reply { process: number, op, outcome: TableOutcome::Unknown });
                 self.queue.push(arrive, Event::Request { author, op, request, late: true });
@@ -343,6 +353,7 @@ impl World {
             return;
         }
         self.trace.event(self.now, 4, u64::from(number), op.0);
+        self.processes[number as usize].unknowns += u32::from(outcome == TableOutcome::Unknown);
         if self.trace.keeps_lines() {
             self.trace.line(self.now, format_args!("{number:>4} <= {}", Brief(&outcome)));
         }
@@ -390,6 +401,7 @@ impl World {
             && let Some(peer) = self.process_of(&to)
         {
             self.processes[number as usize].heard.insert(peer);
+            self.processes[peer as usize].reached |= peer != number;
         }
         self.drive(number, |machine, now| machine.handle_dial(now, dial, outcome));
     }

@@ -7,7 +7,9 @@ use emmer_membership::{ConnectionEvent, Membership};
 
 use super::effect::Farewell;
 use super::event::Event;
+use super::look::Look;
 use super::{Prepare, World};
+use crate::calm::Alone;
 use crate::host::Hosts;
 use crate::net::{Direction, HostSet};
 use crate::process::{Life, Process, Slow};
@@ -37,6 +39,9 @@ impl World {
         if !self.hosts.is_up(host) {
             return;
         }
+        let single = self.running_on(host).is_none().then_some(Alone::Start).filter(|_| self.is_calm());
+        self.calm.disturbed_at = self.now;
+        self.expect(single);
         let number = u32::try_from(self.processes.len()).unwrap_or(u32::MAX);
         let incarnation = self.hosts.incarnations(host).len() as u64;
         let seed = mix(mix(self.scenario.seed, u64::from(host)), incarnation);
@@ -79,6 +84,8 @@ impl World {
             self.queue.push(at, Event::Traffic { process: number });
         }
         self.start_callers(number);
+        let longest = self.scenario.config.max_join_attempt_time * 11 / 10 + Duration::from_secs(1);
+        self.queue.push(self.now + longest, Event::Look(Look::Joined { process: number }));
         self.drive(number, Membership::join);
     }
 
@@ -118,6 +125,9 @@ impl World {
         self.trace.event(self.now, 15, u64::from(step), 0);
         self.trace.line(self.now, format_args!("---- begins: {fault:?}"));
         self.trouble(&fault, true);
+        let single = self.single(&fault);
+        self.calm.step(self.now, &fault, true);
+        self.expect(single);
         match fault {
             Fault::Start(host) => self.start(host),
             Fault::Leave(host) => self.leave(host),
@@ -150,6 +160,7 @@ impl World {
         self.trace.event(self.now, 16, u64::from(step), 0);
         self.trace.line(self.now, format_args!("---- ends: {fault:?}"));
         self.trouble(&fault, false);
+        self.calm.step(self.now, &fault, false);
         match fault {
             Fault::LoseHost(host) => self.hosts.set_up(host, true),
             Fault::StepClock { host, ms } => self.step_clock(host, -ms),
@@ -190,6 +201,12 @@ impl World {
             Fault::Cut { .. } => (0..self.scenario.hosts).collect(),
             _ => return,
         };
+        if let Fault::Cut { inside, direction: Direction::Both, flip: None } = fault
+            && let (Some(host), 1) = (inside.iter().next(), inside.iter().count())
+        {
+            let troubles = &mut self.host_troubles[host as usize];
+            troubles.exiled_at = (begins && troubles.open == 0).then_some(self.now);
+        }
         if begins {
             self.open_troubles += 1;
         } else {

@@ -6,24 +6,28 @@
 //! | `event.rs` | what can happen next, and what each does to its process |
 //! | `effect.rs` | carrying out what the machines ask for |
 //! | `fault.rs` | starting, killing and disturbing |
+//! | `look.rs` | what is looked at when its time has come |
 //! | `shell/` | the directory and the grains of each silo |
 
 mod effect;
 mod event;
 mod fault;
+mod look;
 mod shell;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use emmer_core::SiloAddress;
 use emmer_core::rng::SeededRng;
-use emmer_membership::{Event as Noted, Membership, Memo};
+use emmer_membership::{Event as Noted, Membership, Memo, OpId};
 
+use crate::calm::{Calm, Expects};
 use crate::grains::GrainTruth;
 use crate::host::Hosts;
-use crate::invariants::{Checks, Facts, HostTroubles, Violation, i10_convergence};
+use crate::invariants::{Checks, Facts, HostTroubles, Violation, i10_convergence, i13_store_load};
 use crate::measure::Measures;
 use crate::net::Network;
 use crate::process::Process;
@@ -35,6 +39,7 @@ use crate::time::VirtualTime;
 use crate::trace::{Trace, mix};
 
 use event::Event;
+use look::Look;
 
 /// What is done to each machine before it joins: tests plant bugs with it.
 #[derive(Clone)]
@@ -64,6 +69,8 @@ macro_rules! facts {
             scenario: &$world.scenario,
             host_troubles: &$world.host_troubles,
             noisy: $world.scenario.network.loss > 0.0 || $world.scenario.network.latency.tail > 0.0,
+            calm: &$world.calm,
+            expects: $world.expects,
             trouble_at: if $world.open_troubles > 0 { Some($world.now) } else { $world.trouble_at },
         }
     };
@@ -105,6 +112,11 @@ pub struct World {
     trouble_at: Option<VirtualTime>,
     /// How far each host's wall clock is stepped now, in milliseconds.
     clock_steps: Vec<i64>,
+    /// What happened last that is not the protocol's own work.
+    calm: Calm,
+    expects: Expects,
+    /// Commits that are on their way although `Unknown` was told: when each was sent, and how many of its writer's had ended so before.
+    late: BTreeMap<(u32, OpId), (VirtualTime, u32)>,
 }
 
 impl World {
@@ -140,6 +152,9 @@ impl World {
             host_troubles: vec![HostTroubles::default(); scenario.hosts as usize],
             trouble_at: None,
             clock_steps: vec![0; scenario.hosts as usize],
+            late: BTreeMap::new(),
+            calm: Calm::default(),
+            expects: Expects::of(&scenario),
             scenario,
         };
         world.schedule();
@@ -163,6 +178,9 @@ impl World {
         }
         let calm_at = self.scenario.calm_at;
         self.queue.push(calm_at, Event::Calm);
+        if self.expects.tight {
+            self.queue.push(VirtualTime::ZERO + i13_store_load::SPAN, Event::Look(Look::Load));
+        }
     }
 
     /// Adds a step to the scenario while it runs. A step in the past begins now.
@@ -348,6 +366,10 @@ impl World {
         }
         if notable {
             self.check(|checks, facts| checks.after_step(facts, number));
+        }
+        self.look_at_status(number);
+        if std::mem::take(&mut self.processes[number as usize].fence_closes) {
+            self.check(|checks, facts| checks.on_fence_closed(facts, number));
         }
         if self.processes[number as usize].granted_at.is_some() {
             self.look_at_fence(number);

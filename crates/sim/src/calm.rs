@@ -1,0 +1,145 @@
+//! Worlds in which little goes wrong: there a silo's fence is open, and each single event is over soon.
+
+use std::time::Duration;
+
+use crate::net::Transport;
+use crate::scenario::{Fault, Scenario};
+use crate::time::VirtualTime;
+
+/// For how long nothing else may have happened before an event whose end is timed.
+pub const QUIET: Duration = Duration::from_secs(10);
+
+/// How long a network may take to count as quick.
+const LATENCY_MAX: Duration = Duration::from_millis(50);
+
+/// How long a store may take.
+const STORE_MAX: Duration = Duration::from_millis(200);
+
+/// A single event in a world that was calm before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alone {
+    /// A process was killed, its host answers.
+    Kill,
+    /// A host vanished.
+    Loss,
+    /// A silo was told to leave; it may take two seconds before it finishes.
+    Leave,
+    /// A silo was told to stop; it may take a tenth of a second before it finishes.
+    Stop,
+    /// A silo starts where none runs.
+    Start,
+}
+
+/// When something happened last that is not part of the protocol's own work.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Calm {
+    /// When a process started, was killed or told to go, or trouble of its host or the network began or ended.
+    pub disturbed_at: VirtualTime,
+    /// The same for the store.
+    pub store_at: VirtualTime,
+    /// Open windows of the store's trouble.
+    pub store_open: u32,
+    /// How many of them there were so far.
+    pub store_times: u32,
+    /// Open windows of other trouble.
+    pub open: u32,
+}
+
+/// What a scenario lets expect.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Expects {
+    /// The network is quick and loses nothing by itself, and the store answers at once and truly, where no step says otherwise.
+    pub tight: bool,
+    /// How long a message takes at most.
+    pub message: Duration,
+    /// How long a request to the store takes at most, there and back.
+    pub store: Duration,
+}
+
+impl Expects {
+    /// What `scenario` lets expect.
+    pub fn of(scenario: &Scenario) -> Self {
+        let (network, store) = (&scenario.network, &scenario.store);
+        let message = network.latency.min + network.latency.spread;
+        let round_trip = (store.latency.min + store.latency.spread) * 2;
+        let chances = [
+            store.unknown_applied,
+            store.unknown_lost,
+            store.unknown_late,
+            store.unavailable,
+            store.never_answered,
+            store.minute_late,
+            store.stale_reads,
+            store.torn_reads,
+            store.latency.tail,
+            network.loss,
+            network.latency.tail,
+        ];
+        let kind = !scenario.config.fence_timeout.is_zero() && scenario.config.batch_writes;
+        let tight = kind
+            && chances.iter().all(|chance| *chance == 0.0)
+            && network.transport == Transport::Stream
+            && message <= LATENCY_MAX
+            && round_trip <= STORE_MAX
+            && scenario.steps.iter().all(|step| !matches!(step.fault, Fault::StepClock { .. }));
+        Self { tight, message, store: round_trip }
+    }
+
+    /// How long after `what` the cluster is whole again.
+    pub fn whole_after(&self, scenario: &Scenario, what: Alone) -> Duration {
+        let config = &scenario.config;
+        let messages = self.message * 10 + self.store * 6;
+        messages
+            + match what {
+                Alone::Kill => Duration::from_millis(600),
+                Alone::Loss => config.patience() + config.probe_period + Duration::from_millis(400),
+                Alone::Leave => Duration::from_millis(2_700),
+                Alone::Stop => Duration::from_millis(700),
+                Alone::Start => Duration::from_millis(2_000),
+            }
+    }
+
+    /// How long after its commit a view has reached every silo that was Active before, where all of them run.
+    pub fn spread_after(&self, scenario: &Scenario) -> Duration {
+        let fan_out = scenario.config.fan_out.max(1);
+        let (mut reached, mut level, mut steps) = (1, 1, 0);
+        while reached < scenario.hosts {
+            level *= fan_out;
+            reached += level;
+            steps += 1;
+        }
+        self.store + self.message * steps + Duration::from_millis(3)
+    }
+}
+
+impl Calm {
+    /// Whether nothing but the protocol's own work went on for `span`.
+    pub fn was_quiet(&self, now: VirtualTime, span: Duration) -> bool {
+        let store = self.store_open == 0 && now.since(self.store_at) >= span;
+        self.was_undisturbed(now, span) && store
+    }
+
+    /// The same, with whatever the store did.
+    pub fn was_undisturbed(&self, now: VirtualTime, span: Duration) -> bool {
+        self.open == 0 && now.since(self.disturbed_at) >= span
+    }
+
+    /// Notes a step of the scenario as it begins or ends. A start is noted when the process starts.
+    pub fn step(&mut self, now: VirtualTime, fault: &Fault, begins: bool) {
+        let open = match fault {
+            Fault::Start(_) => return,
+            Fault::StoreOutage | Fault::StoreCut(_) | Fault::StoreForgets(_) => {
+                self.store_at = now;
+                self.store_times += u32::from(begins);
+                &mut self.store_open
+            }
+            _ => {
+                self.disturbed_at = now;
+                &mut self.open
+            }
+        };
+        if fault.lasts() && !matches!(fault, Fault::LoseHost(_)) {
+            *open = if begins { *open + 1 } else { open.saturating_sub(1) };
+        }
+    }
+}
