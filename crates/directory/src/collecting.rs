@@ -221,6 +221,10 @@ impl Directory {
 }
 
 impl Early {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.batches.is_empty()
+    }
+
     fn keep(&mut self, view: u64, from: SiloAddress, batch: Batch) {
         let size = 1 + batch.1.len();
         if self.size + size <= EARLY_MAX {

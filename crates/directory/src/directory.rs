@@ -255,6 +255,7 @@ impl Directory {
                 Timer::Recovery(id) => self.recovery_due(now, id),
                 Timer::Collection(view) => self.collection_due(now, view),
                 Timer::Snapshots(view) => self.snapshots_due(view),
+                Timer::Stream(series) => self.stream_due(series),
                 Timer::Fading => self.fading_due(now),
             }
         }
@@ -329,6 +330,29 @@ impl Directory {
     /// Every registration this silo holds as owner, in no particular but a repeatable order.
     pub fn entries(&self) -> impl Iterator<Item = (&GrainId, Registration)> + '_ {
         self.entries.iter()
+    }
+
+    /// What this silo holds as owner for `grain`, served or not.
+    pub fn entry(&self, grain: &GrainId) -> Option<Registration> {
+        self.entries.get(grain)
+    }
+
+    /// What is not finished here, in words: none for a directory at rest, which keeps registrations and nothing
+    /// else.
+    pub fn unfinished(&self) -> Option<&'static str> {
+        let kept = [
+            (self.recoveries.is_empty(), "a range is locked"),
+            (self.ops.is_empty(), "a command waits"),
+            (self.answering.is_empty(), "a question is being answered"),
+            (self.deferred.is_empty(), "a question waits for its view"),
+            (self.collections.is_empty(), "a loss is being collected"),
+            (self.early.is_empty(), "what was told waits for its view"),
+            (self.takers.is_empty(), "a new owner waits for its view"),
+            (self.streams.is_empty(), "a list is being sent"),
+            (self.snapshots.is_empty(), "a new owner has not taken what is kept for it"),
+            (self.fading.is_empty(), "a silo fades"),
+        ];
+        kept.into_iter().find(|(is_done, _)| !is_done).map(|(_, what)| what)
     }
 
     /// How many commands wait for an answer.

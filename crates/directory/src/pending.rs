@@ -20,6 +20,8 @@ pub(crate) enum Timer {
     Collection(u64),
     /// Whoever gained something by the view of this version has taken it, or does not come any more.
     Snapshots(u64),
+    /// The receiver of the list with this number has been silent for long.
+    Stream(u64),
     /// A silo that is Dead cannot run turns any more.
     Fading,
 }
@@ -34,6 +36,8 @@ pub(crate) struct Op {
     target: SiloAddress,
     /// Whether any attempt ever left this silo: then a registration may exist and has to be withdrawn.
     sent: bool,
+    /// How many attempts nobody has answered: each may still arrive somewhere.
+    unanswered: u32,
     /// How often in a row the owner said "not now".
     refusals: u32,
     /// The owner has a newer view: worth another attempt as soon as a view arrives.
@@ -60,6 +64,7 @@ impl Directory {
             operation,
             target,
             sent: false,
+            unanswered: 0,
             refusals: 0,
             wrong_view: false,
             deadline,
@@ -110,6 +115,7 @@ impl Directory {
             return;
         }
         op.sent = true;
+        op.unanswered = op.unanswered.saturating_add(1);
         op.wrong_view = false;
         let (to, operation, grain) = (op.target, op.operation, op.grain.clone());
         self.set_due(id, now + self.config.resend_interval);
@@ -179,6 +185,7 @@ impl Directory {
 
     pub(crate) fn handle_response(&mut self, now: Instant, from: SiloAddress, id: u64, answer: Answer) {
         let Some(op) = self.ops.get_mut(&id).filter(|op| op.target == from) else { return };
+        op.unanswered = op.unanswered.saturating_sub(1);
         if let Answer::Taken(held) = answer
             && held.silo == self.me
         {
@@ -190,12 +197,25 @@ impl Directory {
             }
         }
         match outcome_of(answer) {
-            Some(outcome) => {
-                if let Some(op) = self.take(id) {
-                    self.complete(op.token, outcome);
-                }
-            }
+            Some(outcome) => self.conclude(now, id, outcome),
             None => self.refused(now, id, answer == Answer::WrongView),
+        }
+    }
+
+    /// The command's outcome is there. A registration that was refused is withdrawn all the same when another attempt
+    /// of it is still on its way: by the time that one arrives the grain may be free.
+    fn conclude(&mut self, now: Instant, id: u64, outcome: Outcome) {
+        let Some(op) = self.ops.get_mut(&id) else { return };
+        let token = op.token.take();
+        if let Some(token) = token {
+            self.tokens.remove(&token);
+        }
+        let withdraws = outcome != Outcome::Registered && op.unanswered > 0;
+        self.complete(token, outcome);
+        if withdraws {
+            self.give_up(now, id);
+        } else {
+            self.take(id);
         }
     }
 

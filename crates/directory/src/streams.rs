@@ -1,10 +1,13 @@
 //! Long lists of registrations in batches, few of them in flight: the receiver gives credit as it takes them.
 
+use std::collections::BTreeSet;
+
 use emmer_core::{GrainId, Instant, SiloAddress};
 
 use crate::api::Registration;
 use crate::directory::Directory;
 use crate::message::Message;
+use crate::pending::Timer;
 
 /// How many batches are on their way before the receiver has said anything.
 const WINDOW: u32 = 4;
@@ -18,6 +21,8 @@ pub(crate) struct Stream {
     to: SiloAddress,
     body: Body,
     sent: u32,
+    /// When it is given up: the receiver has said nothing for so long.
+    due: Instant,
 }
 
 /// What is in it.
@@ -129,13 +134,27 @@ fn millis_until(now: Instant, until: Instant) -> u64 {
 impl Directory {
     /// Begins to send a list. An earlier one for the same purpose ends.
     pub(crate) fn open_stream(&mut self, now: Instant, to: SiloAddress, body: Body) {
-        self.streams.retain(|_, stream| stream.to != to || !stream.body.is_for_the_same(&body));
-        if self.streams.len() >= STREAMS_MAX {
-            self.streams.pop_first();
+        self.keep_streams_that(|stream| stream.to != to || !stream.body.is_for_the_same(&body));
+        if self.streams.len() >= STREAMS_MAX
+            && let Some(oldest) = self.streams.keys().next().copied()
+        {
+            self.close_stream(oldest);
         }
         let series = self.next_number();
-        self.streams.insert(series, Stream { to, body, sent: 0 });
+        self.streams.insert(series, Stream { to, body, sent: 0, due: now });
         self.advance_stream(now, to, series, 0);
+    }
+
+    /// Nothing was heard of the list for long: whoever still needs it has asked for another one.
+    pub(crate) fn stream_due(&mut self, series: u64) {
+        self.streams.remove(&series);
+    }
+
+    /// Ends a list, and returns it.
+    fn close_stream(&mut self, series: u64) -> Option<Stream> {
+        let stream = self.streams.remove(&series)?;
+        self.timers.remove(&(stream.due, Timer::Stream(series)));
+        Some(stream)
     }
 
     /// The receiver has the first `taken` batches: more may follow.
@@ -151,8 +170,12 @@ impl Directory {
             Body::Report { .. } => stream.sent == batches,
             Body::Collected { .. } | Body::Handed { .. } => taken >= batches,
         };
+        self.timers.remove(&(stream.due, Timer::Stream(series)));
         if over {
             self.streams.remove(&series);
+        } else {
+            stream.due = now + self.config.op_timeout;
+            self.timers.insert((stream.due, Timer::Stream(series)));
         }
         for message in messages {
             self.send(to, message);
@@ -167,14 +190,26 @@ impl Directory {
             Body::Handed { view: v, .. } => handed && v == view && stream.to == to,
         };
         let found = self.streams.iter().find(|(_, stream)| is_it(stream)).map(|(series, _)| *series);
-        let Some(stream) = found.and_then(|series| self.streams.remove(&series)) else { return false };
+        let Some(stream) = found.and_then(|series| self.close_stream(series)) else { return false };
         self.open_stream(now, to, stream.body);
         true
     }
 
     /// A view was installed: who cannot own anything any more needs nothing.
     pub(crate) fn keep_streams(&mut self) {
-        let silos = &self.silos;
-        self.streams.retain(|_, stream| silos.is_active(&stream.to));
+        let active: BTreeSet<SiloAddress> =
+            self.streams.values().map(|stream| stream.to).filter(|to| self.silos.is_active(to)).collect();
+        self.keep_streams_that(|stream| active.contains(&stream.to));
+    }
+
+    fn keep_streams_that(&mut self, keep: impl Fn(&Stream) -> bool) {
+        let timers = &mut self.timers;
+        self.streams.retain(|series, stream| {
+            let keeps = keep(stream);
+            if !keeps {
+                timers.remove(&(stream.due, Timer::Stream(*series)));
+            }
+            keeps
+        });
     }
 }

@@ -110,6 +110,22 @@ fn a_registration_that_times_out_is_withdrawn() {
 }
 
 #[test]
+fn a_refused_registration_is_withdrawn_while_another_attempt_is_on_its_way() {
+    let mut bench = Bench::with_peer();
+    let grain = bench.grain_of(2, 0);
+    bench.register(1, &grain, 4);
+    let (_, id, ..) = Bench::request(&bench.effects());
+    assert_eq!(Bench::request(&bench.elapse()).1, id, "after a second of silence");
+    // The answer to the first attempt: by the time the second arrives the grain may be free.
+    let effects = bench.respond(2, id, Answer::Taken(at(2, 9)));
+    assert_eq!(effects[0], complete(1, Outcome::Taken(at(2, 9))));
+    let (to, id, _, operation) = Bench::request(&effects[1..]);
+    assert_eq!((to, operation), (silo(2), Operation::Unregister(4)));
+    assert!(bench.respond(2, id, Answer::Unregistered).is_empty());
+    assert_eq!((bench.dir.pending_count(), bench.dir.unfinished()), (0, None));
+}
+
+#[test]
 fn a_removal_nobody_answers_ends_some_time() {
     let mut bench = Bench::with_peer();
     let grain = bench.grain_of(2, 0);

@@ -2,7 +2,7 @@
 //!
 //! The shell itself, which acts on these, is `world/shell/`: it does what `emmer-runtime` does around the same machine.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use emmer_core::{GrainId, GrainTypeId, SiloAddress};
@@ -75,6 +75,8 @@ pub struct Call {
     pub origin: u32,
     /// How often it was passed on.
     pub hops: u8,
+    /// Whether it is one of those at the end of a run, which must succeed.
+    pub must: bool,
 }
 
 /// Where an activation stands. Between two polls it waits.
@@ -149,6 +151,10 @@ pub enum Waiting {
 /// What was true when a command was given.
 #[derive(Clone, Debug)]
 pub struct Asked {
+    /// When.
+    pub at: VirtualTime,
+    /// The version of the view that the directory had.
+    pub view: u64,
     /// The confirmed registration of the grain, and its place in the history.
     pub known: Option<(Registration, u64)>,
     /// How many removals were acknowledged by then.
@@ -178,6 +184,8 @@ pub struct Shell {
     pub blocked: Vec<(u32, u64)>,
     /// Whether everything is to be deactivated.
     pub leaving: bool,
+    /// Whether no turn begins or goes on any more, since the silo asks for its own death next.
+    pub shut: bool,
     next_token: u64,
     next_activation: u64,
 }
@@ -196,6 +204,7 @@ impl Shell {
             held: Vec::new(),
             blocked: Vec::new(),
             leaving: false,
+            shut: false,
             next_token: 0,
             next_activation: 0,
         }
@@ -235,8 +244,23 @@ pub struct GrainTruth {
     pub held: BTreeMap<u32, (Registration, u64)>,
     /// The last segment of each grain's code.
     pub segments: BTreeMap<u32, Segment>,
-    /// Registrations whose removal was acknowledged, with the place in the order of such removals.
+    /// Registrations that are over, with the place in the order of such ends: their removal was acknowledged, or another
+    /// registration of the grain was.
     pub removed: BTreeMap<(u32, Registration), u64>,
+    /// The last registration of each grain that was acknowledged to a silo that the table did not call Dead.
+    pub last: BTreeMap<u32, Registration>,
+    /// Every registration that was asked for.
+    pub requested: BTreeSet<(u32, Registration)>,
+    /// Registrations whose removal the directory may have given up, and from when on.
+    pub left_behind: BTreeMap<(u32, Registration), VirtualTime>,
+    /// When a view or a silo that faded last gave a command a reason to wait.
+    pub unsettled_at: VirtualTime,
+    /// When messages were last lost with a connection that was reset.
+    pub messages_lost_at: Option<VirtualTime>,
+    /// How many of the calls at the end of a run were answered, and how many failed.
+    pub must: (u64, u64),
+    /// Whether nobody calls and nothing is deactivated any more: the directory shall come to rest.
+    pub quiet: bool,
     /// How many registrations were acknowledged.
     pub acknowledged: u64,
     /// How many removals were acknowledged.
@@ -251,9 +275,29 @@ impl GrainTruth {
         Self { ids: (0..grains).map(GrainLoad::grain).collect(), ..Self::default() }
     }
 
-    /// What is true now about `grain`.
-    pub fn asked(&self, grain: u32) -> Asked {
-        Asked { known: self.held.get(&grain).copied(), removals: self.removals }
+    /// What is true now, at `at`, about `grain`, for somebody whose directory has the view `view`.
+    pub fn asked(&self, grain: u32, at: VirtualTime, view: u64) -> Asked {
+        Asked { at, view, known: self.held.get(&grain).copied(), removals: self.removals }
+    }
+
+    /// The registration of `grain` was acknowledged to a silo that the table does not call Dead.
+    pub fn acknowledge(&mut self, grain: u32, registration: Registration) {
+        self.acknowledged += 1;
+        self.held.insert(grain, (registration, self.acknowledged));
+        if let Some(before) = self.last.insert(grain, registration).filter(|before| *before != registration) {
+            self.end(grain, before);
+        }
+    }
+
+    /// The registration is over: nobody who asks from now on is told of it.
+    pub fn end(&mut self, grain: u32, registration: Registration) {
+        self.removals += 1;
+        self.removed.entry((grain, registration)).or_insert(self.removals);
+    }
+
+    /// Whether the registration may have been left behind by now: the directory tried for a minute to remove it.
+    pub fn may_be_left(&self, grain: u32, registration: Registration, now: VirtualTime) -> bool {
+        self.left_behind.get(&(grain, registration)).is_some_and(|from| *from <= now)
     }
 
     /// `silo` is Dead in the table: what it held may go.

@@ -182,6 +182,13 @@ impl Process {
         }
     }
 
+    /// The connection to `peer` ended, and what is under way on it never arrives.
+    pub fn lose_stream(&mut self, peer: u32) {
+        if let Some(stream) = self.streams.get_mut(&peer) {
+            stream.delivered = stream.sent + 1;
+        }
+    }
+
     /// What its clocks show at `at`.
     pub fn now(&self, at: VirtualTime) -> Now {
         self.clock.now(at)

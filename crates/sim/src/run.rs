@@ -68,6 +68,8 @@ fn run_world(mut world: World) -> Outcome {
             let why = world.why_not_whole().unwrap_or_default();
             let what = format!("not whole {} s after the last fault: {why}", bound.as_secs());
             late = Some(Violation { invariant: "I10", at: world.now(), what });
+        } else {
+            world.come_to_rest();
         }
     }
     let (ended_at, store) = (world.now(), world.store().stats);

@@ -267,6 +267,8 @@ pub struct Scenario {
     pub thorough: bool,
     /// Grains that are called; none: the silos have no directory.
     pub grains: Option<GrainLoad>,
+    /// Whether what is under way on a connection that is reset is lost, in worlds with grains.
+    pub resets_lose: bool,
     /// A planted bug, for tests: the shell tells the directory of nobody who fades.
     pub fading_forgotten: bool,
     /// A planted bug, for tests: turns go on without a look at the fence.
@@ -299,6 +301,7 @@ impl Scenario {
             liveness_bound: Duration::from_secs(600),
             thorough: hosts <= 64,
             grains: None,
+            resets_lose: false,
             fading_forgotten: false,
             fence_not_asked: false,
             through_bytes: false,

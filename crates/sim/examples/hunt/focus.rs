@@ -13,7 +13,7 @@ use emmer_sim::{Fault, Profile, Scenario, VirtualTime};
 pub(crate) type Focus = (&'static str, fn(u64) -> Scenario);
 
 /// The situations of this file; those of `focus_*.rs` come beside them.
-pub(crate) const ALL: [Focus; 10] = [
+pub(crate) const ALL: [Focus; 9] = [
     ("cut", cut),
     ("takeover", takeover),
     ("votes", votes),
@@ -22,7 +22,6 @@ pub(crate) const ALL: [Focus; 10] = [
     ("joiners", joiners),
     ("commits", commits),
     ("young", young),
-    ("grains", grains),
     ("lossy", lossy),
 ];
 
@@ -341,31 +340,6 @@ fn young(seed: u64) -> Scenario {
         scenario = scenario.during(at(from), at(from + between(&mut rng, 500, 7_500)), fault);
     }
     ending(scenario, 46_000)
-}
-
-/// Ranges of the directory that move all the time, over links that delay and lose, while grains are called and let go.
-fn grains(seed: u64) -> Scenario {
-    let (mut rng, mut scenario) = base(seed, 9, 6);
-    load(&mut rng, &mut scenario, &[20, 60, 200]);
-    let hosts = scenario.hosts;
-    scenario.start_hosts = 1 + host(&mut rng, hosts);
-    if rng.chance(0.3) {
-        scenario.network.loss = 0.02;
-    }
-    for _ in 0..between(&mut rng, 4, 12) {
-        let from = between(&mut rng, 3_000, 25_000);
-        let who = host(&mut rng, hosts);
-        let fault = match rng.below(8) {
-            0 | 1 => Fault::Start(who),
-            2 => Fault::Kill(who),
-            3 | 4 => Fault::Leave(who),
-            5 => Fault::Delay { host: who, extra: ms(one_of(&mut rng, &[50, 400, 1_500])) },
-            _ => unheard(&mut rng, who),
-        };
-        let until = if fault.lasts() { from + between(&mut rng, 500, 7_000) } else { from };
-        scenario = scenario.during(at(from), at(until), fault);
-    }
-    ending(scenario, 34_000)
 }
 
 /// A silo most of whose messages are lost: some of its answers come through.

@@ -11,6 +11,7 @@
 mod focus;
 mod focus_calm;
 mod focus_fence;
+mod focus_grains;
 mod focus_join;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,17 +29,35 @@ struct Class {
     scenario: fn(u64) -> Scenario,
     /// One seed of it in so many.
     every: u64,
+    /// Whether it is about the directory: hunts among grains run others less often.
+    directory: bool,
 }
+
+/// Where only scenarios with grains are asked for, those that are not about the directory run once in so many times.
+const OTHERS_EVERY: u64 = 4;
 
 fn classes() -> Vec<Class> {
     let mut classes = vec![
-        Class { name: "small", scenario: |seed| swarm(3, 16, 300).scenario(seed), every: 3 },
-        Class { name: "tiny", scenario: |seed| swarm(1, 4, 120).scenario(seed), every: 3 },
+        Class {
+            name: "small",
+            scenario: |seed| swarm(3, 16, 300).scenario(seed),
+            every: 3,
+            directory: false,
+        },
+        Class { name: "tiny", scenario: |seed| swarm(1, 4, 120).scenario(seed), every: 3, directory: false },
         // Clusters in which a silo does not probe everybody.
-        Class { name: "large", scenario: |seed| swarm(17, 80, 40).scenario(seed), every: 40 },
+        Class {
+            name: "large",
+            scenario: |seed| swarm(17, 80, 40).scenario(seed),
+            every: 40,
+            directory: false,
+        },
     ];
-    let focused = focus::ALL.iter().chain(&focus_fence::ALL).chain(&focus_join::ALL).chain(&focus_calm::ALL);
-    classes.extend(focused.map(|(name, scenario)| Class { name, scenario: *scenario, every: 1 }));
+    let of = |directory| move |(name, scenario)| Class { name, scenario, every: 1, directory };
+    let focused =
+        focus::ALL.into_iter().chain(focus_fence::ALL).chain(focus_join::ALL).chain(focus_calm::ALL);
+    classes.extend(focused.map(of(false)));
+    classes.extend(focus_grains::ALL.map(of(true)));
     classes
 }
 
@@ -192,7 +211,9 @@ fn main() {
         for (at, class) in classes.iter().enumerate() {
             let asked =
                 wanted.class.as_deref().is_none_or(|names| names.split(',').any(|name| name == class.name));
-            if !asked || (wanted.seed.is_none() && n % class.every != 0) {
+            let every =
+                if wanted.grains && !class.directory { class.every * OTHERS_EVERY } else { class.every };
+            if !asked || (wanted.seed.is_none() && n % every != 0) {
                 continue;
             }
             if wanted.skip.contains(&(class.name.to_owned(), n)) {

@@ -38,9 +38,18 @@ pub(crate) fn check_found(
         return Err(facts.violated("I9", what));
     }
     let Some(found) = found else { return Ok(()) };
-    if truth.removed.get(&(grain, found)).is_some_and(|place| *place <= asked.removals) {
+    if !truth.requested.contains(&(grain, found)) {
+        let what = format!("{} found grain {grain} at {found}, which nobody ever asked for", me.address);
+        return Err(facts.violated("I9", what));
+    }
+    let died = facts.process(&found.silo).and_then(|silo| silo.death_version);
+    if died.is_some_and(|died| died <= asked.view) {
         let what =
-            format!("{} found grain {grain} at {found}, which was removed before it asked", me.address);
+            format!("{} found grain {grain} at {found}, which was Dead in the view it asked by", me.address);
+        return Err(facts.violated("I9", what));
+    }
+    if truth.removed.get(&(grain, found)).is_some_and(|place| *place <= asked.removals) {
+        let what = format!("{} found grain {grain} at {found}, which was over before it asked", me.address);
         return Err(facts.violated("I9", what));
     }
     Ok(())

@@ -10,17 +10,18 @@
 //! | I6 | whoever is Dead was voted dead by enough silos, left, was succeeded, or went stale | design section 5, seed 000 step 5 | `i6_votes.rs` |
 //! | I7 | a silo that installs its own death ends within that step | design section 5, seed 000 "perfect failure detection" | `i7_own_death.rs` |
 //! | I8 | a silo runs no turn once anybody else may be granted one of its grains | design section 5, idea 9 | `i8_fence.rs`, `i8_turns.rs` |
-//! | I9 | an acknowledged registration is found until it is removed or its silo Dead; ranges partition the ring | issue 6 | `i9_directory.rs` |
+//! | I9 | an acknowledged registration is found until it is removed or its silo Dead; ranges partition the ring | issue 6 | `i9_directory.rs`, `i9_serving.rs` |
 //! | I11 | the fence of a silo that is connected is open | idea 9 | `i11_fence_open.rs` |
 //! | I12 | what happens alone is over soon: starts, ends, deaths, views on their way | issue 12 | `i12_soon.rs` |
 //! | I13 | a cluster that nothing happens to leaves the store in peace | issue 12 | `i13_store_load.rs` |
 //! | I14 | a silo that is itself cut off accuses nobody | idea 4 | `i14_witness.rs` |
 //! | J | a silo becomes Active only after it heard every silo that was Active when it started | seed 000 step 3 | `join_connectivity.rs` |
-//! | I10 | once faults stop, the cluster is whole within a bound | design section 5 | `i10_convergence.rs` |
+//! | I10 | once faults stop, the cluster is whole within a bound, and the directory at rest | design section 5 | `i10_convergence.rs`, `i10_directory.rs` |
 //!
 //! Each looks only at what the last step changed: a commit, a view put in force, a silo that ended.
 
 pub mod i10_convergence;
+pub(crate) mod i10_directory;
 mod i11_fence_open;
 mod i12_soon;
 pub(crate) mod i13_store_load;
@@ -35,6 +36,7 @@ mod i7_own_death;
 mod i8_fence;
 pub(crate) mod i8_turns;
 pub(crate) mod i9_directory;
+pub(crate) mod i9_serving;
 mod join_connectivity;
 
 use std::fmt;

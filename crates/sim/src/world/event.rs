@@ -93,13 +93,21 @@ impl World {
             Event::Noticed { process, peer, event } => self.noticed(process, peer, event),
             Event::Health { process } => self.health(process),
             Event::Traffic { process } => self.traffic(process),
-            Event::FinishLeave { process } => {
-                self.trace.event(self.now, 13, u64::from(process), 0);
-                self.drive(process, |machine, now| machine.finish_leave(now));
-            }
+            Event::FinishLeave { process } => self.finish_leave(process),
             Event::Granted { process, by } => self.granted(process, by),
             Event::Look(look) => self.look(look),
         }
+    }
+
+    /// The shell shuts the fence, waits for the code of grains that runs, and then asks for the silo's own death, as the
+    /// runtime does.
+    fn finish_leave(&mut self, process: u32) {
+        if let Some(until) = self.shut_turns(process) {
+            self.queue.push(until, Event::FinishLeave { process });
+            return;
+        }
+        self.trace.event(self.now, 13, u64::from(process), 0);
+        self.drive(process, |machine, now| machine.finish_leave(now));
     }
 
     /// When `process` can take an input that needs its IO; none when it does not run.

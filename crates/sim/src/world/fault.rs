@@ -272,6 +272,11 @@ impl World {
         let Some(number) = self.running_on(host) else { return };
         let peers = std::mem::take(&mut self.processes[number as usize].connections);
         for peer in peers.iter().filter(|peer| *peer != number) {
+            if self.scenario.resets_lose {
+                self.processes[number as usize].lose_stream(peer);
+                self.processes[peer as usize].lose_stream(number);
+                self.truth.messages_lost_at = Some(self.now);
+            }
             self.processes[number as usize].renew_stream(peer);
             if self.processes[peer as usize].is_running() {
                 self.processes[peer as usize].connections.remove(number);

@@ -8,7 +8,8 @@ use super::super::World;
 use super::super::event::Event;
 use super::GrainEvent;
 use crate::grains::{Activation, Call, Packet, Phase, Segment, Waiting};
-use crate::invariants::{i8_turns, i9_directory};
+use crate::invariants::{i8_turns, i9_directory, i9_serving};
+use crate::time::VirtualTime;
 
 /// How long the code of a grain runs without a wait, at most: below `POLL_GRACE` of the membership machine.
 const POLL_MAX: Duration = Duration::from_millis(45);
@@ -36,6 +37,7 @@ impl World {
     /// How long a wait lasts: mostly moments, sometimes seconds.
     fn draw_wait(&mut self) -> Duration {
         let longest = self.scenario.grains.as_ref().map_or(Duration::ZERO, |load| load.suspend_max);
+        let longest = if self.truth.quiet { Duration::ZERO } else { longest };
         let bound = if self.grain_rng.chance(0.3) { longest } else { longest / 50 };
         self.grain_rng.duration_below(bound)
     }
@@ -47,7 +49,8 @@ impl World {
             return;
         }
         let process = &mut self.processes[number as usize];
-        if !process.would_run_turns(self.now) && !self.scenario.fence_not_asked {
+        let shut = process.shell.as_deref().is_none_or(|shell| shell.shut);
+        if (shut || !process.would_run_turns(self.now)) && !self.scenario.fence_not_asked {
             self.sometimes.reach("a turn waits for the fence");
             if let Some(shell) = process.shell.as_deref_mut() {
                 shell.blocked.push((grain, activation));
@@ -124,14 +127,14 @@ impl World {
         let process = &self.processes[number as usize];
         if process.dead_at.is_none() {
             let mine = Registration { silo: process.address, activation };
-            self.truth.acknowledged += 1;
-            self.truth.held.insert(grain, (mine, self.truth.acknowledged));
+            self.truth.acknowledge(grain, mine);
         }
         let polls = self.draw_polls();
         let Some(found) = self.activation(number, grain, activation) else { return };
         found.registered = true;
         found.phase = Phase::Waking(polls);
         self.wake(number, grain, activation, Duration::ZERO);
+        self.judge(|facts, truth| i9_serving::check_everywhere(facts, truth, grain));
     }
 
     /// A turn or the activation itself is over: what is next?
@@ -164,6 +167,7 @@ impl World {
     /// The caller learns where its grain is.
     fn answer(&mut self, number: u32, call: Call) {
         self.measures.calls_done += 1;
+        self.truth.must.0 += u64::from(call.must);
         if call.origin != number {
             let to = self.processes[call.origin as usize].address;
             if !self.knows_dead(number, &to) {
@@ -174,7 +178,7 @@ impl World {
 
     /// An activation that was idle is deactivated, if it still is; sometimes it is left alone.
     pub(super) fn idle(&mut self, number: u32, grain: u32, activation: u64) {
-        let chosen = self.grain_rng.chance(0.6);
+        let chosen = self.grain_rng.chance(0.6) && !self.truth.quiet;
         let Some(found) = self.activation(number, grain, activation) else { return };
         if found.phase == Phase::Idle && !found.closing && chosen {
             found.closing = true;
@@ -224,18 +228,26 @@ impl World {
         for mut call in gone.queue {
             call.hops += 1;
             if call.hops > crate::grains::FORWARDS_MAX {
-                self.call_failed();
+                self.call_failed(call);
             } else {
                 self.locate(number, call);
             }
         }
     }
 
+    /// No code of a grain begins to run on `number` any more; until when some still runs.
+    pub(in crate::world) fn shut_turns(&mut self, number: u32) -> Option<VirtualTime> {
+        self.processes[number as usize].shell.as_deref_mut()?.shut = true;
+        let here = self.truth.segments.values().filter(|segment| segment.process == number);
+        here.map(|segment| segment.end).max().filter(|end| *end > self.now)
+    }
+
     /// The fence may have opened: what waited for it goes on.
     pub(in crate::world) fn unblock(&mut self, number: u32) {
         let process = &mut self.processes[number as usize];
         let Some(shell) = process.shell.as_deref() else { return };
-        if (shell.blocked.is_empty() && shell.held.is_empty()) || !process.may_run_turns(self.now) {
+        let waits = !shell.blocked.is_empty() || !shell.held.is_empty();
+        if !waits || shell.shut || !process.may_run_turns(self.now) {
             return;
         }
         let Some(shell) = process.shell.as_deref_mut() else { return };

@@ -14,11 +14,12 @@ impl World {
         }
         let grain = u32::try_from(self.grain_rng.index(self.truth.ids.len())).unwrap_or(0);
         self.trace.event(self.now, 22, u64::from(number), u64::from(grain));
-        self.locate(number, Call { grain, origin: number, hops: 0 });
+        self.locate(number, Call { grain, origin: number, hops: 0, must: false });
     }
 
-    pub(super) const fn call_failed(&mut self) {
+    pub(super) const fn call_failed(&mut self, call: Call) {
         self.measures.calls_failed += 1;
+        self.truth.must.1 += call.must as u64;
     }
 
     /// Finds the grain of a call: on this silo, where it was last seen, where the directory says, or where placement puts it.
@@ -33,7 +34,7 @@ impl World {
             self.pass_on(number, &to, call);
             return;
         }
-        let asked = self.truth.asked(call.grain);
+        let asked = self.asked(number, call.grain);
         let id = self.truth.ids[call.grain as usize].clone();
         let process = &mut self.processes[number as usize];
         let local = process.clock.now(self.now).mono;
@@ -68,7 +69,7 @@ impl World {
         let Some(shell) = self.processes[number as usize].shell.as_deref_mut() else { return false };
         let Some(activation) = shell.catalog.get_mut(&call.grain) else { return false };
         if activation.queue.len() >= QUEUE_MAX {
-            self.call_failed();
+            self.call_failed(call);
             return true;
         }
         activation.queue.push_back(call);
@@ -97,7 +98,7 @@ impl World {
         match shell.placement.place(None, &request, &shell.candidates) {
             Ok(silo) if silo == me => self.create(number, call),
             Ok(silo) => self.pass_on(number, &silo, call),
-            Err(_) => self.call_failed(),
+            Err(_) => self.call_failed(call),
         }
     }
 
@@ -121,7 +122,7 @@ impl World {
             if let Some(shell) = self.processes[number as usize].shell.as_deref_mut() {
                 shell.locations.remove(&call.grain);
             }
-            self.call_failed();
+            self.call_failed(call);
             return;
         }
         self.send_packet(number, to, Packet::Call(call));

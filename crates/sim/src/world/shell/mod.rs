@@ -6,9 +6,11 @@
 //! | `mod.rs` | driving the directory, and its outcomes | `directory.rs` |
 //! | `calls.rs` | calls: where to, and what becomes of them there | `silo/core.rs`, `dispatch.rs` |
 //! | `activation.rs` | activations and their turns, poll by poll | `activation/` |
+//! | `rest.rs` | nobody calls any more; then every grain is called once | |
 
 mod activation;
 mod calls;
+mod rest;
 
 use std::time::Duration;
 
@@ -18,8 +20,8 @@ use emmer_membership::View;
 
 use super::World;
 use super::event::Event;
-use crate::grains::{Asked, Packet, Phase, STALE_SELF_RETRIES, Shell, Waiting};
-use crate::invariants::{Violation, i9_directory};
+use crate::grains::{Asked, Call, GrainTruth, Packet, Phase, STALE_SELF_RETRIES, Shell, Waiting};
+use crate::invariants::{Facts, Violation, i9_directory, i9_serving, i10_directory};
 use crate::trace::mix;
 
 /// How long a registration waits before it looks for room among the directory's commands again.
@@ -32,6 +34,8 @@ pub(in crate::world) enum GrainEvent {
     Call,
     /// As `Call`, once.
     CallOnce,
+    /// Somebody calls this grain.
+    CallOf(u32),
     /// The directory's deadline.
     Timer,
     /// An activation is woken.
@@ -53,6 +57,9 @@ impl World {
 
     /// Callers on `number` begin to call.
     pub(super) fn start_callers(&mut self, number: u32) {
+        if self.truth.quiet {
+            return;
+        }
         let Some(every) = self.scenario.grains.as_ref().map(|load| load.call_every) else { return };
         let at = self.now + self.grain_rng.duration_below(every * 2);
         self.queue.push(at, Event::Grain { process: number, event: GrainEvent::Call });
@@ -80,7 +87,11 @@ impl World {
                 self.start_callers(number);
                 self.random_call(number);
             }
+            GrainEvent::CallOnce if self.truth.quiet => {}
             GrainEvent::CallOnce => self.random_call(number),
+            GrainEvent::CallOf(grain) => {
+                self.locate(number, Call { grain, origin: number, hops: 0, must: true })
+            }
             GrainEvent::Timer => self.directory_timer(number),
             GrainEvent::Poll { grain, number: activation } => self.poll(number, grain, activation),
             GrainEvent::Ran { grain, number: activation } => self.ran(number, grain, activation),
@@ -100,6 +111,7 @@ impl World {
             shell.directory.handle_timeout(local);
         }
         self.drain_directory(number);
+        self.judge(|facts, truth| i9_serving::check(facts, truth, number));
     }
 
     /// Has the directory of `number` do something, and carries out what comes of it. None when there is none.
@@ -162,8 +174,17 @@ impl World {
         from: SiloAddress,
         message: emmer_directory::Message,
     ) {
+        use emmer_directory::{Message, Operation};
+        let changes = match &message {
+            Message::Request { operation, .. } => matches!(operation, Operation::Unregister(_)),
+            Message::Response { .. } | Message::Credit { .. } => false,
+            _ => true,
+        };
         self.with_directory(number, |directory, now| directory.handle_message(now, from, message));
         self.drain_directory(number);
+        if changes {
+            self.judge(|facts, truth| i9_serving::check(facts, truth, number));
+        }
     }
 
     /// The silo has put `view` in force.
@@ -205,7 +226,10 @@ impl World {
                 shell.locations.remove(&grain);
             }
         }
+        let fades = fading.iter().map(|(_, until)| self.processes[number as usize].clock.when(*until)).max();
+        self.truth.unsettled_at = self.truth.unsettled_at.max(self.now).max(fades.unwrap_or_default());
         self.drain_directory(number);
+        self.judge(|facts, truth| i9_serving::check(facts, truth, number));
         if self.scenario.thorough {
             let version = view.version();
             self.check(|checks, facts| checks.on_ranges(facts, number, version, active));
@@ -235,20 +259,26 @@ impl World {
         if outcome == Outcome::Failed(FailReason::TimedOut) {
             self.sometimes.reach("a directory command times out");
         }
+        if let Waiting::Lookup(_, asked) | Waiting::Register(_, _, asked) = &waiting {
+            self.judge(|facts, truth| i10_directory::check_prompt(facts, truth, number, asked));
+        }
         match waiting {
             Waiting::Lookup(call, asked) => match outcome {
                 Outcome::Found(found) => {
                     self.judge_found(number, call.grain, &asked, found);
                     self.looked_up(number, call, found.map(|found| found.silo));
                 }
-                _ => self.call_failed(),
+                _ => self.call_failed(call),
             },
             Waiting::Register(grain, activation, asked) => {
                 self.registration_concluded(number, grain, activation, &asked, outcome);
             }
             Waiting::Unregister(grain, activation) => {
+                let mine = Registration { silo: self.processes[number as usize].address, activation };
                 if outcome == Outcome::Unregistered {
-                    self.removal_acknowledged(number, grain, activation);
+                    self.truth.end(grain, mine);
+                } else {
+                    self.truth.left_behind.insert((grain, mine), self.now);
                 }
                 self.closed(number, grain, activation, None);
             }
@@ -256,26 +286,32 @@ impl World {
         }
     }
 
-    fn judge_found(&mut self, number: u32, grain: u32, asked: &Asked, found: Option<Registration>) {
+    /// Has an invariant look at the grains.
+    fn judge(&mut self, look: impl FnOnce(&Facts<'_>, &GrainTruth) -> Result<(), Violation>) {
         if self.violation.is_none()
-            && let Err(violation) =
-                i9_directory::check_found(&self.facts(), &self.truth, number, grain, asked, found)
+            && let Err(violation) = look(&self.facts(), &self.truth)
         {
             self.violated(violation);
         }
     }
 
-    fn removal_acknowledged(&mut self, number: u32, grain: u32, activation: u64) {
-        let silo = self.processes[number as usize].address;
-        self.truth.removals += 1;
-        self.truth.removed.insert((grain, Registration { silo, activation }), self.truth.removals);
+    fn judge_found(&mut self, number: u32, grain: u32, asked: &Asked, found: Option<Registration>) {
+        self.judge(|facts, truth| i9_directory::check_found(facts, truth, number, grain, asked, found));
+    }
+
+    /// What is true now about `grain`, which the directory of `number` is asked about.
+    fn asked(&self, number: u32, grain: u32) -> Asked {
+        let shell = self.processes[number as usize].shell.as_deref();
+        let view = shell.map_or(0, |shell| shell.directory.view_version());
+        self.truth.asked(grain, self.now, view)
     }
 
     /// Asks the directory to make `activation` the one of `grain`.
     pub(super) fn register(&mut self, number: u32, grain: u32, activation: u64) {
-        let asked = self.truth.asked(grain);
+        let asked = self.asked(number, grain);
         let id = self.truth.ids[grain as usize].clone();
         let process = &mut self.processes[number as usize];
+        let mine = Registration { silo: process.address, activation };
         let local = process.clock.now(self.now).mono;
         let Some(shell) = process.shell.as_deref_mut() else { return };
         let registers =
@@ -284,6 +320,7 @@ impl World {
             return;
         }
         let token = shell.token();
+        self.truth.requested.insert((grain, mine));
         let done = shell.directory.register(local, token, &id, activation);
         let waiting = Waiting::Register(grain, activation, asked);
         match done {
@@ -331,7 +368,14 @@ impl World {
                 let event = GrainEvent::Register { grain, number: activation };
                 self.queue.push(self.now + FULL_PAUSE, Event::Grain { process: number, event });
             }
-            _ => self.closed(number, grain, activation, None),
+            _ => {
+                let load = self.scenario.grains.as_ref();
+                let patience = load.map_or(Duration::ZERO, |load| load.directory.unregister_timeout);
+                let mine = Registration { silo: self.processes[number as usize].address, activation };
+                // The directory withdraws it by itself, for so long by a clock that may run fast.
+                self.truth.left_behind.insert((grain, mine), self.now + patience * 9 / 10);
+                self.closed(number, grain, activation, None);
+            }
         }
     }
 
