@@ -90,7 +90,7 @@ impl World {
             GrainEvent::CallOnce if self.truth.quiet => {}
             GrainEvent::CallOnce => self.random_call(number),
             GrainEvent::CallOf(grain) => {
-                self.locate(number, Call { grain, origin: number, hops: 0, must: true })
+                self.locate(number, Call { grain, origin: number, hops: 0, must: true });
             }
             GrainEvent::Timer => self.directory_timer(number),
             GrainEvent::Poll { grain, number: activation } => self.poll(number, grain, activation),
