@@ -26,6 +26,9 @@ use crate::peer::Peer;
 use crate::table::Read;
 use crate::timers::Timer;
 
+/// For how many times `fence_table_timeout` a confirmation by the table lets a silo confirm others.
+const WORD_FACTOR: u32 = 3;
+
 /// The state of the fence.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Fence {
@@ -172,6 +175,18 @@ impl Membership {
             self.fence.by_monitors = *confirmed;
             self.check_fence(now);
         }
+    }
+
+    /// How long after a confirmation by the table this silo may confirm others. It is longer than its own fence stays open by that
+    /// alone: where the store is slow nobody's fence would open again after an outage if everybody waited for the others.
+    pub(crate) fn word_lasts(&self) -> Duration {
+        self.config.fence_table_timeout * WORD_FACTOR
+    }
+
+    /// Whether this silo may confirm others. One that may have been dead for long speaks for nobody.
+    pub(crate) fn may_speak(&self, now: Now) -> bool {
+        let fresh = now.mono < self.fence.by_table + self.word_lasts();
+        !self.fence.shut && (!self.fence.closed || (self.fence.armed && fresh))
     }
 
     /// How long after a touch nobody can have found this silo's row stale.

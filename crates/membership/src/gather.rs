@@ -99,7 +99,7 @@ impl Membership {
                 break;
             }
             // I6: whoever dies by this very commit is no voter any more.
-            let counted = self.valid_votes(now, draft, &row.votes).len();
+            let counted = self.valid_votes(now, draft, &row.address, &row.votes).len();
             let is_gone = row.votes.iter().any(|vote| vote.gone);
             if counted >= self.votes_required(now, &row.address, is_gone) {
                 draft.put(row);
@@ -170,7 +170,7 @@ impl Membership {
             waits_since = Some(waits_since.map_or(queued.since, |since| since.min(queued.since)));
         }
         let Some(since) = waits_since else { return Outcome::Nothing };
-        let counted = self.valid_votes(now, draft, &row.votes).len();
+        let counted = self.valid_votes(now, draft, &target, &row.votes).len();
         if !self.config.liveness_enabled || counted < self.votes_required(now, &target, is_gone) {
             return Outcome::Few(row, since);
         }

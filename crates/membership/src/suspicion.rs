@@ -125,8 +125,9 @@ impl Membership {
         let me = self.me.address;
         let in_doubt = self.voting.doubts.contains_key(silo);
         let stands = |vote: &Vote| vote.voter == me && self.may_still_count(now, vote);
-        // One that may be dead itself speaks for nobody.
-        !in_doubt && !self.is_fenced() && !self.view.get(silo).is_some_and(|row| row.votes.iter().any(stands))
+        !in_doubt
+            && self.may_speak(now)
+            && !self.view.get(silo).is_some_and(|row| row.votes.iter().any(stands))
     }
 
     /// The view in force is new: who is Dead in it, or gone from it, is in no doubt.
@@ -266,14 +267,27 @@ impl Membership {
 
     /// The votes that count: fresh in a window that ends at the latest time any clock involved shows, so that every
     /// silo counts alike whatever its own clock says; each voter once.
-    pub(crate) fn valid_votes(&self, now: Now, draft: &Draft, votes: &[Vote]) -> Vec<Vote> {
+    ///
+    /// With the fence, and unless the target is stale, only those of its monitors: it rests on the word of these, and does not
+    /// know what silos think that probed it before somebody joined.
+    pub(crate) fn valid_votes(
+        &self,
+        now: Now,
+        draft: &Draft,
+        target: &SiloAddress,
+        votes: &[Vote],
+    ) -> Vec<Vote> {
         let window = self.config.vote_window();
+        let monitors = (!self.config.fence_timeout.is_zero() && !self.is_stale(target)).then(|| {
+            monitors_of(&self.view, target, self.config.num_probe_rings, self.config.num_probed_silos)
+        });
+        let is_asked = |voter: &SiloAddress| monitors.as_ref().is_none_or(|m| m.contains(voter));
         let end = votes.iter().map(|v| v.at).fold(now.wall, std::cmp::max);
         let mut counted: Vec<Vote> = Vec::new();
         for vote in votes {
             let fresh = window.counts(end, vote.at);
             let once = counted.iter().all(|v| v.voter != vote.voter);
-            if fresh && once && self.may_vote(draft, &vote.voter) {
+            if fresh && once && is_asked(&vote.voter) && self.may_vote(draft, &vote.voter) {
                 counted.push(*vote);
             }
         }
@@ -296,7 +310,7 @@ impl Membership {
             return;
         }
         // The last word of a monitor that is Dead was given before its own fence closed.
-        let until = now.mono + lapse(self.config.fence_timeout) + lapse(self.config.fence_table_timeout);
+        let until = now.mono + lapse(self.config.fence_timeout) + lapse(self.word_lasts());
         let was = if next { before.active_count() } else { usize::MAX };
         if was > self.view.active_count() {
             let still = if now.mono < self.voting.quorum.until { self.voting.quorum.active } else { 0 };
