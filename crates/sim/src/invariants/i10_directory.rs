@@ -104,9 +104,6 @@ pub(crate) fn why_not_at_rest(facts: &Facts<'_>, truth: &GrainTruth) -> Option<S
         if let Some((grain, held)) = shell.catalog.iter().find(|(_, held)| busy(held)) {
             return Some(format!("grain {grain} is {:?} at {}", held.phase, process.address));
         }
-        if !process.would_run_turns(facts.now) {
-            return Some(format!("the fence of {} is closed", process.address));
-        }
         if !shell.held.is_empty() || !shell.blocked.is_empty() {
             return Some(format!("a call waits for the fence of {}", process.address));
         }

@@ -26,11 +26,12 @@ impl World {
             let Some(at) = self.rests() else { return };
             let fences = self.measures.fences;
             let Some(missing) = self.call_every_grain() else { return };
-            if self.truth.unsettled_at < at && self.measures.fences == fences {
+            let fenced = self.processes.iter().any(|p| p.is_running() && !p.would_run_turns(self.now));
+            if self.truth.unsettled_at < at && self.measures.fences == fences && !fenced {
                 self.fails_to_rest(&missing);
                 return;
             }
-            // A fault that was over just before had an effect after all.
+            // A fault that was over just before had an effect after all, or a fence holds the calls up.
         }
     }
 
