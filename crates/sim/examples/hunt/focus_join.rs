@@ -7,11 +7,12 @@ use emmer_sim::{Fault, Scenario};
 use crate::focus::{Focus, at, base, between, ending, host, ms, one_of, only};
 
 /// The situations of this file.
-pub(crate) const ALL: [Focus; 6] = [
+pub(crate) const ALL: [Focus; 7] = [
     ("pairs", pairs),
     ("split", split),
     ("schism", schism),
     ("thaw", thaw),
+    ("ice", ice),
     ("exile", exile),
     ("orphan", orphan),
 ];
@@ -132,6 +133,40 @@ fn thaw(seed: u64) -> Scenario {
         scenario = scenario.at(at(when - 1_000), Fault::Kill(who));
     }
     ending(scenario, when + 18_000)
+}
+
+/// A silo, or one that joins, stands still or is cut off from everything until its row was cleaned up; perhaps it gets a successor meanwhile.
+fn ice(seed: u64) -> Scenario {
+    let (mut rng, mut scenario) = base(seed, 47, 4);
+    let config = &mut scenario.config;
+    config.max_join_attempt_time = ms(6_000);
+    config.death_vote_expiration_timeout = config.patience() + ms(2_000);
+    config.defunct_silo_cleanup_period = ms(2_000);
+    config.defunct_silo_expiration = ms(1);
+    config.max_defunct_silo_entries = one_of(&mut rng, &[1, 100]);
+    scenario.restart_after = None;
+    let who = host(&mut rng, scenario.hosts);
+    let mut from = 6_000 + rng.below(2_000);
+    if rng.chance(0.4) {
+        scenario = scenario.at(at(from), Fault::Kill(who));
+        from += 2_000;
+        scenario = scenario.at(at(from), Fault::Start(who));
+        from += between(&mut rng, 2, 200);
+    }
+    let until = from + between(&mut rng, 24_000, 40_000);
+    if rng.chance(0.5) {
+        scenario = scenario.during(at(from), at(until), Fault::Pause(who));
+    } else {
+        let cut = Fault::Cut { inside: only(who), direction: Direction::Both, flip: None };
+        scenario = scenario.during(at(from), at(until), cut);
+        let store = until + between(&mut rng, 0, 3_000);
+        scenario = scenario.during(at(from), at(store), Fault::StoreCut(only(who)));
+    }
+    if rng.chance(0.4) {
+        let successor = from + between(&mut rng, 1_000, 20_000);
+        scenario = scenario.at(at(successor), Fault::Start(who));
+    }
+    ending(scenario, until + 4_000)
 }
 
 /// A silo is cut off from all others, and nobody but it reaches the store.
