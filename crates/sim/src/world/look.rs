@@ -9,6 +9,7 @@ use super::World;
 use super::event::Event;
 use crate::calm::{Alone, QUIET};
 use crate::invariants::i13_store_load;
+use crate::process::Process;
 use crate::scenario::Fault;
 use crate::time::VirtualTime;
 
@@ -66,7 +67,9 @@ impl World {
 
     /// Whether nothing happened for a while, and the cluster is whole.
     pub(super) fn is_calm(&self) -> bool {
-        self.expects.tight && self.calm.was_quiet(self.now, QUIET) && self.is_whole()
+        // Where nobody runs nothing is broken, and much is left behind.
+        let anybody = self.processes.iter().any(Process::is_running);
+        self.expects.tight && anybody && self.calm.was_quiet(self.now, QUIET) && self.is_whole()
     }
 
     /// The fault as a single event whose end can be timed.
