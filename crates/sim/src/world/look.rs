@@ -18,7 +18,7 @@ const AGAIN_AFTER: Duration = Duration::from_millis(150);
 
 /// When a commit of unknown outcome is settled at the latest: its writer hears after three seconds that the outcome is unknown, reads, and
 /// writes.
-const SETTLED_AFTER: Duration = Duration::from_millis(4_500);
+const SETTLED_AFTER: Duration = Duration::from_millis(5_300);
 
 /// What is looked at when its time has come.
 #[derive(Clone, Copy, Debug)]
