@@ -63,18 +63,10 @@ impl Codec for MessagePack {
         let mut serializer = rmp_serde::Serializer::new(Staged::new(out)).with_struct_map();
         let written = value.serialize(&mut serializer);
         let stack_bytes = serializer.into_inner().finish();
-        let type_name = std::any::type_name::<T>();
-        let written = written.map_err(|error| CodecError::Encode { type_name, reason: reason(&error) });
-        let written = written.and_then(|()| {
-            // What is written must be readable again. A value that is nested that deep reaches far down the stack.
-            let deep =
-                stack_bytes >= DEEP_STACK_BYTES && check::check(&out[start..]) == Err(check::Defect::TooDeep);
-            if deep { Err(CodecError::TooDeep { type_name }) } else { Ok(()) }
-        });
-        if written.is_err() {
-            out.truncate(start);
+        if written.is_ok() && stack_bytes < DEEP_STACK_BYTES {
+            return Ok(());
         }
-        written
+        examine::<T>(out, start, written.err())
     }
 
     fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
@@ -89,6 +81,26 @@ impl Codec for MessagePack {
         })?;
         rmp_serde::from_slice(bytes).map_err(|error| CodecError::Decode { type_name, reason: reason(&error) })
     }
+}
+
+/// What was written of a `T` behind `start` failed, or reaches so far down the stack that it may be nested too deep to be
+/// read again. Takes back what is not to stay.
+#[cold]
+fn examine<T: ?Sized>(
+    out: &mut BytesMut,
+    start: usize,
+    failed: Option<rmp_serde::encode::Error>,
+) -> Result<(), CodecError> {
+    let type_name = std::any::type_name::<T>();
+    let refused = match failed {
+        Some(error) => CodecError::Encode { type_name, reason: reason(&error) },
+        None if check::check(&out[start..]) == Err(check::Defect::TooDeep) => {
+            CodecError::TooDeep { type_name }
+        }
+        None => return Ok(()),
+    };
+    out.truncate(start);
+    Err(refused)
 }
 
 /// Appends `value` to `out` in the codec every peer speaks, [`MessagePack`].
