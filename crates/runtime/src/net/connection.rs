@@ -11,8 +11,8 @@ use std::task::{Context, Poll, Waker};
 use bytes::{Buf, BytesMut};
 use emmer_core::SiloAddress;
 use emmer_wire::{
-    CodecError, ConnectionLimits, FailureCode, PeerKind, RequestFlags, RequestHead, encode_credit,
-    encode_failure, encode_request_head, encode_system, frame_fits, set_correlation,
+    CodecError, ConnectionLimits, PeerKind, RequestFlags, RequestHead, encode_credit, encode_request_head,
+    encode_system, frame_fits, set_correlation,
 };
 use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
@@ -20,7 +20,6 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Notify;
 
-use super::ending::wake_driver;
 use super::handshake::Greeting;
 use super::lost::{Lost, SendError};
 use super::pending::{Answer, Correlation, Pending};
@@ -123,21 +122,21 @@ pub(crate) struct Connection {
     /// How many calls have their answer, which their caller has not taken yet; changed under the lock.
     pub(super) answered: AtomicU32,
     /// What the peer accepts.
-    peer_limits: ConnectionLimits,
+    pub(super) peer_limits: ConnectionLimits,
     /// What this side accepts.
     pub(super) limits: ConnectionLimits,
-    outgoing_bytes_max: usize,
+    pub(super) outgoing_bytes_max: usize,
     /// So many bytes wait for the peer that answers have to wait; changed under the lock.
-    full: AtomicBool,
+    pub(super) full: AtomicBool,
     /// They need not any more.
-    room: Notify,
+    pub(super) room: Notify,
     /// What frames of the peer that have begun and not ended may hold.
     pub(super) frame_room: Arc<FrameRoom>,
     /// Itself, once it is driven.
     pub(super) me: OnceLock<Weak<Self>>,
     ticking: Arc<Ticking>,
     /// Calls of the peer that are not answered yet.
-    serving: AtomicU32,
+    pub(super) serving: AtomicU32,
     /// When the membership protocol was last told that the peer was heard, in coarse milliseconds.
     heard: AtomicU64,
     /// For metrics.
@@ -203,16 +202,6 @@ impl Connection {
             PeerKind::Silo(silo) => Some(silo),
             _ => None,
         }
-    }
-
-    /// How many calls of the peer are under way here.
-    pub(crate) fn serving(&self) -> u32 {
-        self.serving.load(Ordering::Relaxed)
-    }
-
-    /// Counts a call of the peer that could not be answered at once; [`reply`](Self::reply) ends it.
-    pub(crate) fn begin_serving(&self) {
-        self.serving.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Notes that bytes came; true when that is news again.
@@ -387,97 +376,6 @@ impl Connection {
         }
         self.flush(shared, true);
         Ok(())
-    }
-
-    /// Ends a call counted by [`begin_serving`](Self::begin_serving): queues the response frame that `write` appends
-    /// (nothing for a one-way call, whose correlation is 0). `processed` is the size of the call's frame.
-    pub(crate) fn reply(&self, correlation: u64, processed: u64, write: impl FnOnce(&mut BytesMut) -> usize) {
-        self.put_reply(self.shared.lock(), correlation, processed, write);
-    }
-
-    /// As [`reply`](Self::reply), if the peer reads its answers; else false, and nothing has changed:
-    /// [`until_room`](Self::until_room).
-    pub(crate) fn try_reply(
-        &self,
-        correlation: u64,
-        processed: u64,
-        write: impl FnOnce(&mut BytesMut) -> usize,
-    ) -> bool {
-        let shared = self.shared.lock();
-        let room = shared.lost.is_some() || shared.out.len() < self.outgoing_bytes_max;
-        if room {
-            self.put_reply(shared, correlation, processed, write);
-        }
-        room
-    }
-
-    fn put_reply(
-        &self,
-        mut shared: MutexGuard<'_, Shared>,
-        correlation: u64,
-        processed: u64,
-        write: impl FnOnce(&mut BytesMut) -> usize,
-    ) {
-        // The answer is queued before anybody sees that the call is over.
-        let lone = self.serving() == 1;
-        if shared.lost.is_some() {
-            self.serving.fetch_sub(1, Ordering::Relaxed);
-            return;
-        }
-        if correlation != 0 {
-            let appended = write(&mut shared.out);
-            self.fit_reply(&mut shared.out, correlation, appended);
-        }
-        self.note_processed(&mut shared, processed);
-        self.note_full(&shared);
-        self.serving.fetch_sub(1, Ordering::Relaxed);
-        if shared.draining == Draining::Wanted {
-            // It may be the last one: the driver tells the peer, behind the answer.
-            wake_driver(shared);
-        } else {
-            self.flush(shared, lone);
-        }
-    }
-
-    /// Replaces an answer that is too large for the peer by a failure.
-    pub(crate) fn fit_reply(&self, out: &mut BytesMut, correlation: u64, appended: usize) {
-        if !frame_fits(appended, self.peer_limits.frame_bytes_max) {
-            out.truncate(out.len() - appended);
-            let why = "the answer is larger than the caller's largest frame";
-            encode_failure(out, correlation, FailureCode::Codec, true, why);
-        }
-    }
-
-    /// Notes whether so many bytes wait for the peer that answers have to wait.
-    pub(super) fn note_full(&self, shared: &Shared) {
-        if shared.out.len() >= self.outgoing_bytes_max {
-            self.full.store(true, Ordering::Release);
-        }
-    }
-
-    /// The driver has taken what waited, or nobody will.
-    pub(super) fn note_room(&self) {
-        if self.full.swap(false, Ordering::AcqRel) {
-            self.room.notify_waiters();
-        }
-    }
-
-    /// Whether the peer reads its answers, `queued` more bytes of which wait.
-    #[inline]
-    pub(crate) fn has_room(&self, queued: usize) -> bool {
-        !self.full.load(Ordering::Acquire) && queued < self.outgoing_bytes_max
-    }
-
-    /// Waits until the peer has read, or is gone.
-    pub(crate) async fn until_room(&self) {
-        loop {
-            // Before the look: it then hears of what comes after it.
-            let room = self.room.notified();
-            if self.has_room(0) {
-                return;
-            }
-            room.await;
-        }
     }
 
     /// Gives the peer credit back, in steps of a quarter of what it has.

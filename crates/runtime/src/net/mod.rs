@@ -1,5 +1,6 @@
 //! Connections: one per pair of peers, driven by one task each that both reads and writes.
 
+mod answers;
 #[cfg(test)]
 mod bounds_tests;
 mod connection;

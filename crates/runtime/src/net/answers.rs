@@ -1,0 +1,113 @@
+//! Answers to the peer's calls, and how they wait for a peer that does not read.
+
+use std::sync::atomic::Ordering;
+
+use bytes::BytesMut;
+use emmer_wire::{FailureCode, encode_failure, frame_fits};
+use parking_lot::MutexGuard;
+
+use super::connection::{Connection, Draining, Shared};
+use super::ending::wake_driver;
+
+impl Connection {
+    /// How many calls of the peer are under way here.
+    pub(crate) fn serving(&self) -> u32 {
+        self.serving.load(Ordering::Relaxed)
+    }
+
+    /// Counts a call of the peer that could not be answered at once; [`reply`](Self::reply) ends it.
+    pub(crate) fn begin_serving(&self) {
+        self.serving.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Ends a call counted by [`begin_serving`](Self::begin_serving): queues the response frame that `write` appends
+    /// (nothing for a one-way call, whose correlation is 0). `processed` is the size of the call's frame.
+    pub(crate) fn reply(&self, correlation: u64, processed: u64, write: impl FnOnce(&mut BytesMut) -> usize) {
+        self.put_reply(self.shared.lock(), correlation, processed, write);
+    }
+
+    /// As [`reply`](Self::reply), if the peer reads its answers; else false, and nothing has changed:
+    /// [`until_room`](Self::until_room).
+    pub(crate) fn try_reply(
+        &self,
+        correlation: u64,
+        processed: u64,
+        write: impl FnOnce(&mut BytesMut) -> usize,
+    ) -> bool {
+        let shared = self.shared.lock();
+        let room = shared.lost.is_some() || shared.out.len() < self.outgoing_bytes_max;
+        if room {
+            self.put_reply(shared, correlation, processed, write);
+        }
+        room
+    }
+
+    fn put_reply(
+        &self,
+        mut shared: MutexGuard<'_, Shared>,
+        correlation: u64,
+        processed: u64,
+        write: impl FnOnce(&mut BytesMut) -> usize,
+    ) {
+        // The answer is queued before anybody sees that the call is over.
+        let lone = self.serving() == 1;
+        if shared.lost.is_some() {
+            self.serving.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
+        if correlation != 0 {
+            let appended = write(&mut shared.out);
+            self.fit_reply(&mut shared.out, correlation, appended);
+        }
+        self.note_processed(&mut shared, processed);
+        self.note_full(&shared);
+        self.serving.fetch_sub(1, Ordering::Relaxed);
+        if shared.draining == Draining::Wanted {
+            // It may be the last one: the driver tells the peer, behind the answer.
+            wake_driver(shared);
+        } else {
+            self.flush(shared, lone);
+        }
+    }
+
+    /// Replaces an answer that is too large for the peer by a failure.
+    pub(crate) fn fit_reply(&self, out: &mut BytesMut, correlation: u64, appended: usize) {
+        if !frame_fits(appended, self.peer_limits.frame_bytes_max) {
+            out.truncate(out.len() - appended);
+            let why = "the answer is larger than the caller's largest frame";
+            encode_failure(out, correlation, FailureCode::Codec, true, why);
+        }
+    }
+
+    /// Notes whether so many bytes wait for the peer that answers have to wait.
+    pub(super) fn note_full(&self, shared: &Shared) {
+        if shared.out.len() >= self.outgoing_bytes_max {
+            self.full.store(true, Ordering::Release);
+        }
+    }
+
+    /// The driver has taken what waited, or nobody will.
+    pub(super) fn note_room(&self) {
+        if self.full.swap(false, Ordering::AcqRel) {
+            self.room.notify_waiters();
+        }
+    }
+
+    /// Whether the peer reads its answers, `queued` more bytes of which wait.
+    #[inline]
+    pub(crate) fn has_room(&self, queued: usize) -> bool {
+        !self.full.load(Ordering::Acquire) && queued < self.outgoing_bytes_max
+    }
+
+    /// Waits until the peer has read, or is gone.
+    pub(crate) async fn until_room(&self) {
+        loop {
+            // Before the look: it then hears of what comes after it.
+            let room = self.room.notified();
+            if self.has_room(0) {
+                return;
+            }
+            room.await;
+        }
+    }
+}
