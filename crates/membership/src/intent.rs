@@ -352,8 +352,12 @@ impl Membership {
         let mut owners: Vec<SiloAddress> = Vec::new();
         let writer = self.writers_to_ask().first().copied();
         let mut forward = Vec::new();
-        for intent in intents.into_iter().take(INTENTS_PER_MESSAGE_MAX) {
+        for mut intent in intents.into_iter().take(INTENTS_PER_MESSAGE_MAX) {
             self.counters.intents_received += 1;
+            if let Intent::Vote { at, .. } = &mut intent {
+                // From a clock that is far off: the time of its arrival, not that of a commit that the store delays.
+                *at = self.config.vote_window().sane_time(now.wall, *at);
+            }
             if intent.owner() == self.me.address {
                 continue;
             }

@@ -177,12 +177,8 @@ impl Draft {
 
 impl Membership {
     /// Takes an intent to be written by this silo.
-    pub(crate) fn enqueue(&mut self, now: Now, mut intent: Intent) {
+    pub(crate) fn enqueue(&mut self, now: Now, intent: Intent) {
         let key = intent.key();
-        if let Intent::Vote { at, .. } = &mut intent {
-            // From a clock that is far off: the time of its arrival, not that of a commit that the store delays.
-            *at = self.config.vote_window().sane_time(now.wall, *at);
-        }
         if matches!(intent, Intent::Withdraw { .. }) {
             self.writer.queue.remove(&key);
             return;
