@@ -38,7 +38,6 @@ async fn bad_addresses_are_refused_with_the_store_and_without_the_password() {
         (format!("etcd://silo:only%2Ffor%3Atests@127.0.0.1:{port}"), Refused, "permission denied"),
         (format!("etcd://root:s3cret@127.0.0.1:{closed}"), Unavailable, "refused"),
         ("etcd://root:s3cret@no-such-host.invalid".to_owned(), Unavailable, "lookup"),
-        (format!("etcd://root:s3cret@127.0.0.1:{port}?tls=true"), Refused, ""),
     ];
     suite::refused::addresses(STORE, &cases).await;
 }
