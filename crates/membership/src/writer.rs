@@ -184,7 +184,14 @@ impl Membership {
             return;
         }
         if let Some(queued) = self.writer.queue.get_mut(&key) {
-            queued.intent = intent;
+            // A copy that comes late must not take the place of a silo's last word about itself.
+            let later = |intent: &Intent| match intent {
+                Intent::Status { status, .. } => Some(*status),
+                _ => None,
+            };
+            if later(&intent) >= later(&queued.intent) {
+                queued.intent = intent;
+            }
             queued.renewed = now.mono;
         } else if self.writer.queue.len() < INTENTS_MAX {
             self.writer.queue.insert(key, Queued { intent, since: now.mono, renewed: now.mono });
