@@ -8,8 +8,9 @@
 //!   of any sufficient set of voters has then heard this silo, and votes only after a whole series of misses, which is longer
 //!   than `fence_timeout` ([`Config::validate`](crate::Config::validate) sees to that).
 //!
-//! The fence closes `fence_timeout` after the latest such moment. Monitors give back the stamp of the answer they heard, so that
-//! old messages in the sockets of a frozen process confirm nothing.
+//! The fence closes `fence_timeout` after the latest such moment by monitors, and `fence_table_timeout` after the latest by the table:
+//! whichever is later. Monitors give back the stamp of the answer they heard, so that old messages in the sockets of a frozen process
+//! confirm nothing.
 //!
 //! Two deaths do not take the patience: a refused dial (the process does not listen any more, so it is gone) and a successor on the
 //! same `ip:port` (the writer of its join tells the predecessor before it commits).

@@ -309,7 +309,7 @@ impl Membership {
         if self.config.fence_timeout.is_zero() {
             return;
         }
-        // The last word of a monitor that is Dead was given before its own fence closed.
+        // The last word of a monitor that is Dead was given within `word_lasts` after the table last confirmed it, or on an open fence.
         let until = now.mono + lapse(self.config.fence_timeout) + lapse(self.word_lasts());
         let was = if next { before.active_count() } else { usize::MAX };
         if was > self.view.active_count() {
