@@ -8,8 +8,18 @@ const MAX_HEAD: usize = 100;
 /// Lines kept from the end.
 const MAX_TAIL: usize = 40;
 
-/// How a line starts that tells what went wrong: the compiler, rustdoc and cargo, then rustfmt.
-const STARTS: &[&str] = &["error", "Diff in "];
+/// How a line starts that tells what went wrong: the compiler, rustdoc and cargo, then rustfmt, then a failed test.
+const STARTS: &[&str] = &["error", "Diff in ", "---- "];
+
+/// The line above the frames of a panic. The log keeps the frames; the excerpt has no room for them.
+const FRAMES: &str = "stack backtrace:";
+
+/// Whether a line is a frame of a panic, or the place of one: `3: name`, `at file:line:column`.
+fn is_frame(line: &str) -> bool {
+    let line = line.trim_start();
+    let is_number = |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
+    line.starts_with("at ") || line.split_once(": ").is_some_and(|(number, _)| is_number(number))
+}
 
 /// Collects line by line and forgets what it will not show.
 #[derive(Debug, Default)]
@@ -18,11 +28,17 @@ pub(crate) struct Excerpt {
     tail: VecDeque<String>,
     /// Lines from the first error on that are in neither part.
     left_out: usize,
+    /// Whether the last lines were frames of a panic.
+    in_frames: bool,
 }
 
 impl Excerpt {
     /// Takes the next line of output.
     pub(crate) fn push(&mut self, line: String) {
+        self.in_frames = line.trim_end() == FRAMES || self.in_frames && is_frame(&line);
+        if self.in_frames {
+            return;
+        }
         let started = !self.head.is_empty() || STARTS.iter().any(|start| line.starts_with(start));
         if started && self.head.len() < MAX_HEAD {
             self.tail.clear();
@@ -68,6 +84,26 @@ mod tests {
         assert_eq!(lines.last().map(String::as_str), Some("  | 499"));
         assert_eq!(lines.len(), MAX_HEAD + 1 + MAX_TAIL);
         assert_eq!(lines[MAX_HEAD], "... 361 lines left out ...");
+    }
+
+    #[test]
+    fn a_failed_test_is_shown_without_the_frames_of_its_panic() {
+        let lines = [
+            "running 2 tests",
+            "---- it_counts stdout ----",
+            "thread 'it_counts' panicked at src/lib.rs:3:5:",
+        ]
+        .into_iter()
+        .chain([
+            "one is not two",
+            "stack backtrace:",
+            "   0: begin",
+            "             at ./src/lib.rs:3:5",
+            "note: more",
+        ]);
+        let shown = excerpt(lines.map(str::to_owned));
+        let panicked = "thread 'it_counts' panicked at src/lib.rs:3:5:";
+        assert_eq!(shown, ["---- it_counts stdout ----", panicked, "one is not two", "note: more"]);
     }
 
     #[test]

@@ -65,6 +65,7 @@ impl Programs {
         let mut install = Command::new(&self.install);
         install.arg("--no-defaults").arg(format!("--datadir={}", folder.join("data").display()));
         install.args(["--auth-root-authentication-method=normal", "--skip-test-db", LOG_SIZE]);
+        install.arg(format!("--tmpdir={}", temporary(folder)?.display()));
         if crate::process::is_root() {
             install.arg(format!("--user={SYSTEM_USER}"));
         }
@@ -89,6 +90,7 @@ impl Programs {
         command.arg("--no-defaults").current_dir(folder);
         for setting in [
             format!("--datadir={}", folder.join("data").display()),
+            format!("--tmpdir={}", temporary(folder)?.display()),
             format!("--socket={}", folder.join("s.sock").display()),
             format!("--pid-file={}", folder.join("pid").display()),
             format!("--init-file={}", init.display()),
@@ -129,6 +131,15 @@ impl Programs {
     pub fn client(&self) -> &Path {
         &self.client
     }
+}
+
+/// The temporary folder of the server on `folder`, made if it is not there. A server that starts deletes every `#sql`
+/// file in its temporary folder: in `/tmp` those of its neighbours, which are at work on them.
+fn temporary(folder: &Path) -> Result<PathBuf, Trouble> {
+    let temporary = folder.join("tmp");
+    fs::create_dir_all(&temporary).map_err(|e| Trouble::Failed(format!("{}: {e}", temporary.display())))?;
+    give_to(SYSTEM_USER, &temporary)?;
+    Ok(temporary)
 }
 
 /// How a program connects.
