@@ -59,8 +59,15 @@ fn pick_targets(
     false
 }
 
+/// Whether `silo` is one of the [`monitors_of`] `target`.
+fn is_monitored_by(view: &View, target: &SiloAddress, silo: &SiloAddress, rings: u32, wanted: u32) -> bool {
+    let Some(at) = view.position(target).and_then(|at| u32::try_from(at).ok()) else { return false };
+    view.get(silo).is_some_and(|row| row.status == SiloStatus::Active)
+        && pick_targets(view, silo, rings, wanted, &mut Vec::new(), |picked| picked == at)
+}
+
 /// The Active silos that probe `me` in `view`: exactly those whose [`ring_targets`] name it.
-pub(crate) fn monitors_of(view: &View, me: &SiloAddress, rings: u32, wanted: u32) -> BTreeSet<SiloAddress> {
+fn monitors_of(view: &View, me: &SiloAddress, rings: u32, wanted: u32) -> BTreeSet<SiloAddress> {
     find_monitors(view, me, rings, wanted, |status| status == SiloStatus::Active)
 }
 
@@ -178,6 +185,16 @@ impl Probing {
 }
 
 impl Membership {
+    /// The Active silos that probe `silo` in the view in force.
+    pub(crate) fn monitors_of(&self, silo: &SiloAddress) -> BTreeSet<SiloAddress> {
+        monitors_of(&self.view, silo, self.config.num_probe_rings, self.config.num_probed_silos)
+    }
+
+    /// Whether `silo` is one of the Active silos that probe `target` in the view in force; much cheaper than all of them.
+    pub(crate) fn is_monitored_by(&self, target: &SiloAddress, silo: &SiloAddress) -> bool {
+        is_monitored_by(&self.view, target, silo, self.config.num_probe_rings, self.config.num_probed_silos)
+    }
+
     /// Adjusts the probed set to the view in force. Peers that stay keep their counts.
     pub(crate) fn choose_peers(&mut self, now: Now) {
         let mut targets = BTreeSet::new();
@@ -386,6 +403,8 @@ mod tests {
                         silos.iter().filter(|s| ring_targets(&view, s, rings, wanted).contains(silo));
                     let probing: BTreeSet<SiloAddress> = probing.copied().collect();
                     assert_eq!(known, probing, "{n} silos, {rings} rings, {wanted} probed: {silo}");
+                    let said = silos.iter().filter(|s| is_monitored_by(&view, silo, s, rings, wanted));
+                    assert_eq!(said.copied().collect::<BTreeSet<_>>(), known, "{n} silos: {silo}");
                 }
             }
         }

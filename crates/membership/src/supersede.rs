@@ -22,7 +22,6 @@ use crate::dials::Purpose;
 use crate::intent::Key;
 use crate::membership::Membership;
 use crate::message::Message;
-use crate::monitor::monitors_of;
 use crate::timers::Timer;
 
 /// The most predecessors a writer looks after at a time; further joins wait for their turn.
@@ -119,8 +118,7 @@ impl Membership {
         });
         eviction.by = by;
         if eviction.version != version {
-            let (rings, probed) = (self.config.num_probe_rings, self.config.num_probed_silos);
-            let monitors = monitors_of(&self.view, &old, rings, probed);
+            let monitors = self.monitors_of(&old);
             let words = std::mem::take(&mut eviction.monitors);
             eviction.monitors = monitors.into_iter().map(|m| (m, words.get(&m).copied().flatten())).collect();
             eviction.version = version;

@@ -9,7 +9,6 @@ use crate::dials::Purpose;
 use crate::fading::lapse;
 use crate::intent::{Evidence, Intent, Key};
 use crate::membership::Membership;
-use crate::monitor::monitors_of;
 use crate::peer::Peer;
 use crate::table::Read;
 use crate::view::View;
@@ -278,10 +277,8 @@ impl Membership {
         votes: &[Vote],
     ) -> Vec<Vote> {
         let window = self.config.vote_window();
-        let monitors = (!self.config.fence_timeout.is_zero() && !self.is_stale(target)).then(|| {
-            monitors_of(&self.view, target, self.config.num_probe_rings, self.config.num_probed_silos)
-        });
-        let is_asked = |voter: &SiloAddress| monitors.as_ref().is_none_or(|m| m.contains(voter));
+        let anybody = self.config.fence_timeout.is_zero() || self.is_stale(target);
+        let is_asked = |voter: &SiloAddress| anybody || self.is_monitored_by(target, voter);
         let end = votes.iter().map(|v| v.at).fold(now.wall, std::cmp::max);
         let mut counted: Vec<Vote> = Vec::new();
         for vote in votes {
@@ -336,9 +333,7 @@ impl Membership {
                 return votes;
             }
             // Where silos probe few others, one may have fewer monitors than a death takes votes: then all of them are enough.
-            let config = &self.config;
-            let monitors = monitors_of(&self.view, target, config.num_probe_rings, config.num_probed_silos);
-            return votes.min(monitors.len().max(1));
+            return votes.min(self.monitors_of(target).len().max(1));
         }
         let half = self.live_active_count().div_ceil(2);
         (self.config.num_votes_for_death_declaration as usize).min(half.max(1))

@@ -339,6 +339,11 @@ impl Membership {
         version.number == mine.number && version.etag != mine.etag
     }
 
+    /// A commit followed the view in force, so the table still had it then: older reads came from a replica that lags.
+    pub(crate) fn saw_table_move_on(&mut self) {
+        self.table.older_reads = 0;
+    }
+
     /// The table showed an older version than the view in force. A replica may lag for a moment; a table that shows nothing else for
     /// ten seconds has lost what this silo saw committed. Others may act on what is lost, so this silo has to end.
     fn saw_older_table(&mut self, now: Now) {

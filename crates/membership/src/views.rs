@@ -79,6 +79,7 @@ impl Membership {
         self.standing.saw_table();
         match delta {
             Some(delta) => {
+                self.saw_table_move_on();
                 self.gossip.log.push_back((*delta).clone());
                 if self.gossip.log.len() > self.config.delta_log_max as usize {
                     self.gossip.log.pop_front();

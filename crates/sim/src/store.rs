@@ -12,6 +12,10 @@ use crate::time::VirtualTime;
 /// How long a client waits for a store that does not answer, at most.
 pub const STORE_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// How long ago a replica that lags may have been whole. A silo that sees nothing newer than its view for ten seconds ends: the table
+/// has lost a commit.
+pub const REPLICA_LAG: Duration = Duration::from_secs(5);
+
 /// How late some answers come.
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -35,7 +39,7 @@ pub struct StoreModel {
     /// Reads of rows answered by a replica that lags behind (off unless the store is one of those). The version row alone is
     /// always read from where commits go: the store contract asks for it.
     pub stale_reads: f64,
-    /// How many commits such a replica lags behind, at most.
+    /// How many commits such a replica lags behind, at most; never one that is older than [`REPLICA_LAG`].
     pub stale_back_max: u32,
     /// Reads of the whole table torn by a commit. The store contract forbids it: only to show what would happen.
     pub torn_reads: f64,
@@ -259,7 +263,7 @@ impl Store {
             TableRequest::ReadAll => {
                 self.stats.reads += 1;
                 self.stats.rows_read += self.table.len() as u64 + 1;
-                let back = self.staleness();
+                let back = self.staleness().min(self.table.commits_since(at, REPLICA_LAG));
                 TableOutcome::Snapshot(
                     if self.model.torn_reads > 0.0 && self.rng.chance(self.model.torn_reads) {
                         self.table.snapshot_torn()

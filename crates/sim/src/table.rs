@@ -156,6 +156,11 @@ impl Table {
         TableSnapshot { version: self.version.clone(), rows: self.rows().cloned().collect() }
     }
 
+    /// How many commits were made in the `last` before `at`.
+    pub fn commits_since(&self, at: VirtualTime, last: Duration) -> usize {
+        self.history.iter().rev().take_while(|record| at.since(record.at) < last).count()
+    }
+
     /// Every row and the version as they were `back` commits ago: what a lagging replica shows.
     pub fn snapshot_back(&self, back: usize) -> TableSnapshot {
         let number = self.history.len().saturating_sub(back);
