@@ -114,18 +114,31 @@ pub(crate) struct Clock {
     start: u64,
     start_millis: u64,
     coarse: Coarse,
+    /// Whose clocks these are, in a virtual world.
+    #[cfg(feature = "virtual")]
+    host: Option<std::sync::Arc<emmer_virtual::Host>>,
 }
 
 impl Clock {
     /// A clock that starts now.
     pub(crate) fn new() -> Self {
         let start = source::exact_nanos();
-        Self { start, start_millis: start / NANOS_PER_MILLI, coarse: Coarse::new() }
+        Self {
+            start,
+            start_millis: start / NANOS_PER_MILLI,
+            coarse: Coarse::new(),
+            #[cfg(feature = "virtual")]
+            host: emmer_virtual::Host::current(),
+        }
     }
 
     /// The coarse time.
     #[inline]
     pub(crate) fn now(&self) -> CoarseInstant {
+        #[cfg(feature = "virtual")]
+        if let Some(host) = &self.host {
+            return CoarseInstant(host.clock().mono_nanos() / NANOS_PER_MILLI);
+        }
         CoarseInstant(self.coarse.millis().saturating_sub(self.start_millis))
     }
 
@@ -136,6 +149,10 @@ impl Clock {
 
     /// The exact monotonic clock.
     pub(crate) fn mono(&self) -> Instant {
+        #[cfg(feature = "virtual")]
+        if let Some(host) = &self.host {
+            return Instant::from_nanos(host.clock().mono_nanos());
+        }
         Instant::from_nanos(source::exact_nanos().saturating_sub(self.start))
     }
 
@@ -364,12 +381,20 @@ mod portable {
 
 /// The wall clock.
 pub(crate) fn wall() -> Timestamp {
+    #[cfg(feature = "virtual")]
+    if let Some(host) = emmer_virtual::Host::current() {
+        return Timestamp::from_millis(i64::try_from(host.clock().wall_micros() / 1_000).unwrap_or(i64::MAX));
+    }
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
 /// The wall clock in microseconds since 1970: the epoch of a silo that starts now.
 pub(crate) fn epoch_now() -> u64 {
+    #[cfg(feature = "virtual")]
+    if let Some(host) = emmer_virtual::Host::current() {
+        return host.clock().wall_micros();
+    }
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }

@@ -24,6 +24,7 @@ use crate::net::{Answer, Connection, Handler, Lost, SendError};
 use crate::path::{Asker, Met, Next, Path, Tried, unreachable_silo};
 use crate::remote::{failure_parts, read_failed, timed_out};
 use crate::silo::{Place, Shut, SiloCore};
+use crate::world;
 
 /// A call that came over a connection and is not answered yet.
 struct Arrived {
@@ -93,8 +94,8 @@ impl Handler for SiloCore {
         connection.begin_serving();
         let arrived = Arrived { connection, header, body, cost, deadline, _room: room };
         match inline {
-            Inline::Suspended(turn) => tokio::spawn(self.clone().finish(arrived, turn)),
-            Inline::Closed(elsewhere) => tokio::spawn(self.clone().serve(arrived, Met::Closed(elsewhere))),
+            Inline::Suspended(turn) => world::spawn(self.clone().finish(arrived, turn)),
+            Inline::Closed(elsewhere) => world::spawn(self.clone().serve(arrived, Met::Closed(elsewhere))),
             Inline::Over => return cost,
         };
         0

@@ -273,7 +273,7 @@ async fn run_apart<M: Method>(
 ) -> LocalEnd<M> {
     let (done, wait) = oneshot::channel();
     let driven = silo.clone();
-    silo.handle.spawn(async move {
+    silo.spawner.spawn(async move {
         if let Ok(end) = run_to_end(turn, &driven.fence, &mut Sink::Local(&mut slot)).await {
             let _ = done.send((end, slot));
         }

@@ -21,6 +21,7 @@ mod path;
 mod remote;
 mod silo;
 mod travel;
+mod world;
 
 pub use client::{Client, ClientBuilder, ConnectError};
 pub use membership::MembershipStatistics;

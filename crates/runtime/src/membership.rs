@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 use crate::clock::CoarseInstant;
 use crate::net::dial_probe;
 use crate::silo::SiloCore;
+use crate::world;
 
 /// Inputs waiting for the machine; one more is dropped (the protocol bears lost messages).
 const INPUTS_MAX: usize = 16_384;
@@ -116,7 +117,7 @@ pub(crate) async fn run(
     table: SiloTable,
     mut inputs: mpsc::Receiver<Input>,
 ) -> TerminateReason {
-    tokio::spawn(measure_health(silo.clone()));
+    world::spawn(measure_health(silo.clone()));
     let mut inputs_in_a_row = 0;
     let mut fence_deadline = None;
     loop {
@@ -175,7 +176,7 @@ fn execute(
     match effect {
         Effect::Table { op, request } => {
             let (silo, table) = (silo.clone(), table.clone());
-            tokio::spawn(async move {
+            world::spawn(async move {
                 let asked = silo.clock.mono();
                 let outcome = ask_table(&table, request).await;
                 note_store_time(&silo, silo.clock.mono().saturating_since(asked));
@@ -185,7 +186,7 @@ fn execute(
         Effect::Send { to, message } => silo.post(to, channel::MEMBERSHIP, &message),
         Effect::Dial { dial, to, timeout } => {
             let silo = silo.clone();
-            tokio::spawn(async move {
+            world::spawn(async move {
                 let outcome = dial_probe(to, &silo.probe_greeting(), timeout).await;
                 silo.membership.send_surely(Input::Dial(dial, outcome)).await;
             });
@@ -286,6 +287,7 @@ async fn measure_health(silo: Arc<SiloCore>) {
             () = tokio::time::sleep_until(due) => {}
         }
         let fired = tokio::time::Instant::now();
+        // Whatever host it is: the question is when a worker comes to a task.
         let started = tokio::spawn(async { tokio::time::Instant::now() }).await.unwrap_or(fired);
         silo.membership.send(Input::Health(HealthSample {
             scheduler_delay: started.saturating_duration_since(fired),

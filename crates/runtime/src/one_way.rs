@@ -108,7 +108,7 @@ fn run_here<M: Method>(
 
 /// A turn that has begun runs to its end, whatever the limits.
 fn go_on<M: Method>(silo: &Arc<SiloCore>, local: LocalTurn<M>) -> Result<(), CallError<NoError>> {
-    silo.handle.spawn(log::<M>(finish_local(local, true)));
+    silo.spawner.spawn(log::<M>(finish_local(local, true)));
     Ok(())
 }
 
@@ -118,7 +118,7 @@ fn apart<M: Method>(
     call: impl Future<Output = Result<M::Output, Failure>> + Send + 'static,
 ) -> Result<(), CallError<NoError>> {
     let permit = silo.one_way_permit()?;
-    silo.handle.spawn(async move {
+    silo.spawner.spawn(async move {
         log::<M>(call).await;
         drop(permit);
     });

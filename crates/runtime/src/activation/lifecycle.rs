@@ -160,7 +160,7 @@ impl<G: Grain> Activation<G> {
     /// Ends the activation in a task of its own, unless that is done already.
     fn begin_closing(self: &Arc<Self>, reason: DeactivationReason) -> Option<JoinHandle<()>> {
         let first = self.gate.line().take_closer_place(reason);
-        first.then(|| self.silo.handle.spawn(self.clone().close_down()))
+        first.then(|| self.silo.spawner.spawn(self.clone().close_down()))
     }
 
     fn idle_for(&self, now: CoarseInstant) -> Duration {

@@ -12,7 +12,6 @@ use emmer_core::{GrainId, SiloAddress};
 use emmer_store::silos::SiloTable;
 use emmer_wire::{FailureCode, GoodbyeCode, PeerKind, RequestHeader, channel, codec, encode_failure};
 use parking_lot::{Mutex, RwLock};
-use rand::seq::SliceRandom;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -24,6 +23,8 @@ use crate::metrics::SiloStatistics;
 use crate::net::{Budget, Connection, Greeting, Handler, Lost, dial, drive};
 use crate::options::ClientOptions;
 use crate::silo::GatewayMessage;
+use crate::world;
+use emmer_core::rng::SeededRng;
 
 /// The shortest pause between two readings of the list of gateways.
 const REFRESH_PAUSE: Duration = Duration::from_millis(100);
@@ -65,7 +66,7 @@ impl ClientCore {
     pub(super) fn new(options: ClientOptions, table: SiloTable) -> Self {
         let greeting = Greeting {
             cluster: options.cluster_id.clone(),
-            me: PeerKind::Client(rand::random()),
+            me: PeerKind::Client(world::random_bits()),
             limits: options.limits.clone(),
             budget: Arc::new(Budget::new(options.limits.silo_calls_in_flight_max)),
             ticking: Arc::default(),
@@ -120,7 +121,7 @@ impl ClientCore {
         self.gateways.write().retain(|g| !g.connection.is_lost());
         let mut fresh: Vec<_> =
             listed.iter().filter(|row| !self.connected().contains(&row.address)).collect();
-        fresh.shuffle(&mut rand::rng());
+        SeededRng::new(world::random_bits()).shuffle(&mut fresh);
         let mut last = None;
         for row in fresh {
             let usable = self.gateways.read().iter().filter(|g| g.is_usable()).count();
@@ -147,7 +148,7 @@ impl ClientCore {
         let at = gateways.partition_point(|g| g.silo < silo);
         gateways.insert(at, Gateway { silo, connection: connection.clone(), stopping: false });
         drop(gateways);
-        tokio::spawn(drive(connection, self.clone(), input));
+        world::spawn(drive(connection, self.clone(), input));
     }
 
     /// Reads the list again every period, and at once when a connection is lost.

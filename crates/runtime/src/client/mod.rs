@@ -16,6 +16,7 @@ use crate::grain::{ClusterClient, Interface, IntoKey};
 use crate::metrics::SiloStatistics;
 use crate::options::ClientOptions;
 use crate::silo::{NoStores, StoreOpener, StoreSource};
+use crate::world;
 
 /// Why a client did not connect.
 #[derive(Debug, thiserror::Error)]
@@ -86,8 +87,8 @@ impl<S: StoreOpener> ClientBuilder<S> {
         table.ensure().await?;
         let core = Arc::new(ClientCore::new(self.options, table));
         core.refresh().await?;
-        tokio::spawn(core.clone().keep_connected());
-        tokio::spawn(core.clone().tick());
+        world::spawn(core.clone().keep_connected());
+        world::spawn(core.clone().tick());
         Ok(Client { core, stores: PhantomData })
     }
 }

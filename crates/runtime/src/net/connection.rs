@@ -16,8 +16,6 @@ use emmer_wire::{
 };
 use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
-use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::Notify;
 
 use super::handshake::Greeting;
@@ -26,13 +24,14 @@ use super::pending::{Answer, Correlation, Pending};
 use super::room::FrameRoom;
 use super::ticking::Ticking;
 use crate::clock::CoarseInstant;
+use crate::world::{ReadHalf, TcpStream, WriteHalf};
 
 /// Bytes that come within so many milliseconds are no news.
 const HEARD_EVERY_MS: u64 = 50;
 
 pub(super) struct Shared {
     /// Gone when the connection is lost, so that whoever still knows the connection holds no socket.
-    pub(super) stream: Option<OwnedWriteHalf>,
+    pub(super) stream: Option<WriteHalf>,
     pub(super) pending: Pending,
     /// Frames waiting for the driver.
     pub(super) out: BytesMut,
@@ -107,7 +106,7 @@ pub(crate) struct Connection {
     /// The digest of the peer's options; 0 when it did not say.
     pub(super) peer_options: u64,
     /// The other half, until the driver takes it.
-    pub(super) reading: Mutex<Option<OwnedReadHalf>>,
+    pub(super) reading: Mutex<Option<ReadHalf>>,
     pub(super) shared: Mutex<Shared>,
     /// Set by the driver when bytes come, taken back at every tick of the clock.
     pub(super) active: AtomicBool,

@@ -12,12 +12,12 @@ use emmer_wire::{
     decode_system_channel, encode_goodbye, peek_frame, read_request, read_response,
 };
 use tokio::io::AsyncReadExt;
-use tokio::net::tcp::OwnedReadHalf;
 
 use super::connection::Connection;
 use super::ending::CallsMessage;
 use super::lost::Lost;
 use super::room::{self, Room};
+use crate::world::ReadHalf;
 
 /// How much is read at once: grows while reads fill their room, shrinks when they leave most of it empty. What usually
 /// comes together is so read together.
@@ -100,8 +100,8 @@ pub(crate) async fn drive<H: Handler>(connection: Arc<Connection>, handler: Arc<
         let mut last = BytesMut::new();
         encode_goodbye(&mut last, GoodbyeCode::ProtocolError, text);
         // Behind half a frame nobody could read it; and the peer may not be reading at all.
-        let told = driver.writing.is_empty()
-            && driver.reading.as_ref().try_write(&last).is_ok_and(|n| n == last.len());
+        let told =
+            driver.writing.is_empty() && driver.reading.try_write(&last).is_ok_and(|n| n == last.len());
         if !told {
             connection.reset(why.clone());
         }
@@ -112,7 +112,7 @@ pub(crate) async fn drive<H: Handler>(connection: Arc<Connection>, handler: Arc<
 
 struct Driver<H> {
     connection: Arc<Connection>,
-    reading: OwnedReadHalf,
+    reading: ReadHalf,
     handler: Arc<H>,
     input: BytesMut,
     /// How much room the next read gets.
@@ -196,7 +196,7 @@ impl<H: Handler> Driver<H> {
         // Frames that came together with the handshake.
         self.handle_frames(cx)?;
         // A connection that has never carried anything has no buffer.
-        if self.input.capacity() == 0 && self.reading.as_ref().poll_read_ready(cx).is_pending() {
+        if self.input.capacity() == 0 && self.reading.poll_read_ready(cx).is_pending() {
             return Ok(Progress::Idle);
         }
         let mut progress = Progress::Idle;
@@ -361,7 +361,7 @@ impl<H: Handler> Driver<H> {
             if self.writing.is_empty() && !self.take_queued(cx)? {
                 return Ok(wrote);
             }
-            let stream = self.reading.as_ref();
+            let stream = &self.reading;
             match stream.try_write(&self.writing) {
                 Ok(n) => {
                     wrote = true;

@@ -133,10 +133,7 @@ impl Connection {
             if let Some(stream) = shared.stream.take()
                 && reset
             {
-                // Best effort: a socket that cannot be told is broken already.
-                let _ = stream.as_ref().set_zero_linger();
-                // Dropped as usual it would send the orderly end first.
-                stream.forget();
+                stream.reset();
             }
             shared.out = BytesMut::new();
             self.note_room();

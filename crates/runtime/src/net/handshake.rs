@@ -12,9 +12,9 @@ use emmer_wire::{
     decode_frame, encode_hello, encode_refuse, encode_welcome,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 use super::{Budget, Connection, FrameRooms, Ticking};
+use crate::world::TcpStream;
 
 /// How far a peer may send ahead of what has been processed.
 const CREDIT_BYTES: u64 = 64 << 20;
@@ -75,7 +75,7 @@ pub(crate) async fn dial(
         let mut stream =
             TcpStream::connect(endpoint).await.map_err(|e| DialError::Connect(endpoint, Arc::new(e)))?;
         // Small frames must not wait for more to come.
-        stream.set_nodelay(true).map_err(|e| DialError::Broken(endpoint, e.to_string()))?;
+        stream.set_nodelay().map_err(|e| DialError::Broken(endpoint, e.to_string()))?;
         let hello = Hello::new(greeting.cluster.clone(), greeting.me, expects, greeting.connection_limits());
         let hello = Hello { options: greeting.options, ..hello };
         let mut out = BytesMut::new();
@@ -161,7 +161,7 @@ pub(crate) async fn accept(
     judge: impl Fn(&Hello) -> Verdict,
 ) -> Result<(Connection, BytesMut), String> {
     let attempt = async {
-        stream.set_nodelay(true).map_err(|e| e.to_string())?;
+        stream.set_nodelay().map_err(|e| e.to_string())?;
         let mut input = BytesMut::new();
         let mut out = BytesMut::new();
         let hello = match first_frame(&mut stream, &mut input).await {

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use emmer_core::SiloAddress;
 use emmer_wire::{GoodbyeCode, Hello, PeerKind, RefuseCode};
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::driver::{Handler, drive};
 use super::handshake::{Greeting, Verdict, accept};
 use super::{Connection, Pool};
+use crate::world::{self, TcpListener, TcpStream};
 
 /// Which of the two ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub(crate) struct Listener<H> {
 
 impl<H: Handler> Listener<H> {
     /// Accepts until told to stop.
-    pub(crate) async fn run(self, socket: TcpListener) {
+    pub(crate) async fn run(self, mut socket: TcpListener) {
         let this = Arc::new(self);
         let mut handshakes = Handshakes::default();
         loop {
@@ -80,7 +80,7 @@ impl<H: Handler> Listener<H> {
             match accepted {
                 Ok((stream, from)) => {
                     let (this, given_up) = (this.clone(), handshakes.begin());
-                    tokio::spawn(async move { this.serve(stream, from, given_up).await });
+                    world::spawn(async move { this.serve(stream, from, given_up).await });
                 }
                 Err(e) => {
                     tracing::warn!(port = ?this.port, error = %e, "cannot accept a connection");

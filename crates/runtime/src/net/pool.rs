@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use super::driver::{Handler, drive};
 use super::handshake::{DialError, Greeting, dial};
 use super::{Connection, Lost};
+use crate::world;
 
 /// Dials under way at once; one more is refused.
 const DIALS_MAX: usize = 1024;
@@ -118,7 +119,7 @@ impl Pool {
                 None => {
                     let (tell, dialed) = watch::channel(None);
                     dialing.insert(silo, dialed.clone());
-                    tokio::spawn(self.clone().dial_apart(silo, handler.clone(), tell));
+                    world::spawn(self.clone().dial_apart(silo, handler.clone(), tell));
                     dialed
                 }
             }
@@ -160,7 +161,7 @@ impl Pool {
         let connection = Arc::new(connection);
         self.adopt(&connection);
         let (pool, driven, handler) = (self.clone(), connection.clone(), handler.clone());
-        tokio::spawn(async move {
+        world::spawn(async move {
             drive(driven.clone(), handler, input).await;
             pool.forget(&driven);
         });
@@ -234,7 +235,7 @@ impl Pool {
         self.forget(connection);
         self.farewells.lock().insert(silo, connection.clone());
         let (pool, connection) = (self.clone(), connection.clone());
-        tokio::spawn(async move {
+        world::spawn(async move {
             tokio::time::sleep(FAREWELL).await;
             pool.forget(&connection);
             connection.goodbye(GoodbyeCode::Dead, "this silo was declared dead");

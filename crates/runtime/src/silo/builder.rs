@@ -15,7 +15,6 @@ use emmer_store::state::StateTable;
 use emmer_store::{BoxFuture, StoreError, SystemStore};
 use emmer_wire::PeerKind;
 use parking_lot::{Mutex, RwLock};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -32,6 +31,7 @@ use crate::membership::{self, Input, MembershipHandle};
 use crate::metrics::Metrics;
 use crate::net::{Budget, Greeting, Listener, Pool, Port};
 use crate::options::SiloOptions;
+use crate::world::{self, Spawner, TcpListener};
 
 /// What opens a system store by URL. The facade's implementation knows the stores its features bring.
 pub trait StoreOpener: 'static {
@@ -284,9 +284,9 @@ impl<S: StoreOpener> SiloBuilder<S> {
         let core = Arc::new(make_core(address, options, clock, classes, handle, states, seed));
 
         open_ports(&core, silo_socket, gateway_socket);
-        tokio::spawn(core.clone().tick());
+        world::spawn(core.clone().tick());
         let driven = core.clone();
-        tokio::spawn(async move {
+        world::spawn(async move {
             tokio::select! {
                 biased;
                 () = driven.stopped.cancelled() => {}
@@ -294,7 +294,7 @@ impl<S: StoreOpener> SiloBuilder<S> {
             }
         });
         let running = core.clone();
-        tokio::spawn(async move { run_membership(running, machine, table, inputs, on_terminate).await });
+        world::spawn(async move { run_membership(running, machine, table, inputs, on_terminate).await });
         join(&core).await?;
         Ok(Silo { core, gateway, stores: PhantomData })
     }
@@ -372,7 +372,7 @@ fn make_core(
     };
     SiloCore {
         address,
-        handle: tokio::runtime::Handle::current(),
+        spawner: Spawner::current(),
         catalog: Catalog::new(),
         classes,
         directory: DirectoryService::new(address, options.directory.clone(), clock.mono()),
@@ -412,7 +412,7 @@ fn open_ports(core: &Arc<SiloCore>, silos: TcpListener, clients: Option<TcpListe
             open: AtomicUsize::new(0),
             strangers: AtomicUsize::new(0),
         };
-        tokio::spawn(listener.run(socket));
+        world::spawn(listener.run(socket));
     }
 }
 

@@ -27,6 +27,7 @@ use crate::membership::{MembershipHandle, MembershipStatistics};
 use crate::metrics::{GrainQueue, MethodStatistics, Metrics, SiloStatistics};
 use crate::net::{Connection, DialError, Greeting, Lost, Pool};
 use crate::options::SiloOptions;
+use crate::world::Spawner;
 
 /// One-way calls of this process under way at once; one more is `Overloaded`.
 const ONE_WAY_MAX: usize = 100_000;
@@ -44,7 +45,7 @@ pub(crate) struct SiloCore {
     pub(crate) address: SiloAddress,
     pub(crate) options: SiloOptions,
     pub(crate) clock: Clock,
-    pub(crate) handle: tokio::runtime::Handle,
+    pub(crate) spawner: Spawner,
     pub(crate) catalog: Catalog,
     pub(crate) classes: NumberMap<GrainTypeId, Arc<dyn AnyClass>>,
     pub(crate) directory: DirectoryService,

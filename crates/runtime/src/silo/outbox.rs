@@ -46,7 +46,7 @@ impl Outboxes {
             waiting.insert(to, queue);
             drop(waiting);
             let silo = silo.clone();
-            tokio::spawn(async move { silo.outboxes.connect_and_flush(&silo, to).await });
+            crate::world::spawn(async move { silo.outboxes.connect_and_flush(&silo, to).await });
         }
     }
 

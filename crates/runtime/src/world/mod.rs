@@ -1,0 +1,59 @@
+//! What a silo or a client takes from the world around it: tasks, sockets, clocks and chance. Everything else in this
+//! crate asks here, never the operating system or tokio itself.
+//!
+//! With the feature `virtual` the world may be one of `emmer-virtual`: then whatever the code of a virtual host starts,
+//! connects to, reads from a clock or draws belongs to that host. Without the feature each of these is the plain call.
+
+mod socket;
+
+use std::future::Future;
+
+use tokio::task::JoinHandle;
+
+pub(crate) use self::socket::{ReadHalf, TcpListener, TcpStream, WriteHalf};
+
+/// Starts tasks for one silo or client, from whatever thread.
+#[derive(Clone, Debug)]
+pub(crate) struct Spawner {
+    handle: tokio::runtime::Handle,
+    #[cfg(feature = "virtual")]
+    host: Option<std::sync::Arc<emmer_virtual::Host>>,
+}
+
+impl Spawner {
+    /// For the silo or client whose code runs now.
+    pub(crate) fn current() -> Self {
+        Self {
+            handle: tokio::runtime::Handle::current(),
+            #[cfg(feature = "virtual")]
+            host: emmer_virtual::Host::current(),
+        }
+    }
+
+    /// Starts a task.
+    pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+        #[cfg(feature = "virtual")]
+        if let Some(host) = &self.host {
+            return host.spawn(&self.handle, future);
+        }
+        self.handle.spawn(future)
+    }
+}
+
+/// Starts a task of the silo or client whose code runs now.
+pub(crate) fn spawn(future: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+    #[cfg(feature = "virtual")]
+    if let Some(host) = emmer_virtual::Host::current() {
+        return host.spawn(&tokio::runtime::Handle::current(), future);
+    }
+    tokio::spawn(future)
+}
+
+/// Any 64 bits.
+pub(crate) fn random_bits() -> u64 {
+    #[cfg(feature = "virtual")]
+    if let Some(host) = emmer_virtual::Host::current() {
+        return host.bits();
+    }
+    rand::random()
+}

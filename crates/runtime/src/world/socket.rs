@@ -1,0 +1,209 @@
+//! Sockets: the kernel's, or a virtual world's.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) enum TcpStream {
+    Kernel(tokio::net::TcpStream),
+    #[cfg(feature = "virtual")]
+    Virtual(emmer_virtual::Stream),
+}
+
+impl TcpStream {
+    /// Connects to `to`.
+    pub(crate) async fn connect(to: SocketAddr) -> io::Result<Self> {
+        #[cfg(feature = "virtual")]
+        if let Some(host) = emmer_virtual::Host::current() {
+            return host.net().connect(&host, to).await.map(Self::Virtual);
+        }
+        tokio::net::TcpStream::connect(to).await.map(Self::Kernel)
+    }
+
+    /// Sends small frames at once.
+    pub(crate) fn set_nodelay(&self) -> io::Result<()> {
+        match self {
+            Self::Kernel(stream) => stream.set_nodelay(true),
+            #[cfg(feature = "virtual")]
+            Self::Virtual(_) => Ok(()),
+        }
+    }
+
+    /// The two halves.
+    pub(crate) fn into_split(self) -> (ReadHalf, WriteHalf) {
+        match self {
+            Self::Kernel(stream) => {
+                let (reading, writing) = stream.into_split();
+                (ReadHalf::Kernel(reading), WriteHalf::Kernel(writing))
+            }
+            #[cfg(feature = "virtual")]
+            Self::Virtual(stream) => {
+                let (reading, writing) = stream.into_split();
+                (ReadHalf::Virtual(reading), WriteHalf::Virtual(writing))
+            }
+        }
+    }
+}
+
+impl AsyncRead for TcpStream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Kernel(stream) => Pin::new(stream).poll_read(cx, into),
+            #[cfg(feature = "virtual")]
+            Self::Virtual(stream) => Pin::new(stream).poll_read(cx, into),
+        }
+    }
+}
+
+impl AsyncWrite for TcpStream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Kernel(stream) => Pin::new(stream).poll_write(cx, bytes),
+            #[cfg(feature = "virtual")]
+            Self::Virtual(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Kernel(stream) => Pin::new(stream).poll_flush(cx),
+            #[cfg(feature = "virtual")]
+            Self::Virtual(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Kernel(stream) => Pin::new(stream).poll_shutdown(cx),
+            #[cfg(feature = "virtual")]
+            Self::Virtual(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}
+
+/// The half that reads. It can write as well: the driver of a connection does both.
+#[derive(Debug)]
+pub(crate) enum ReadHalf {
+    Kernel(OwnedReadHalf),
+    #[cfg(feature = "virtual")]
+    Virtual(emmer_virtual::ReadHalf),
+}
+
+impl ReadHalf {
+    /// Whether a read finds something; the task is woken when it does.
+    pub(crate) fn poll_read_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Kernel(half) => half.as_ref().poll_read_ready(cx),
+            #[cfg(feature = "virtual")]
+            Self::Virtual(half) => half.poll_read_ready(cx),
+        }
+    }
+
+    /// Writes what there is room for.
+    pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Kernel(half) => half.as_ref().try_write(bytes),
+            #[cfg(feature = "virtual")]
+            Self::Virtual(half) => half.try_write(bytes),
+        }
+    }
+
+    /// Whether there is room to write; the task is woken when there is.
+    pub(crate) fn poll_write_ready(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Kernel(half) => half.as_ref().poll_write_ready(cx),
+            #[cfg(feature = "virtual")]
+            Self::Virtual(half) => half.poll_write_ready(cx),
+        }
+    }
+}
+
+impl AsyncRead for ReadHalf {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Kernel(half) => Pin::new(half).poll_read(cx, into),
+            #[cfg(feature = "virtual")]
+            Self::Virtual(half) => Pin::new(half).poll_read(cx, into),
+        }
+    }
+}
+
+/// The half that writes. Dropped, it ends the stream in good order.
+#[derive(Debug)]
+pub(crate) enum WriteHalf {
+    Kernel(OwnedWriteHalf),
+    #[cfg(feature = "virtual")]
+    Virtual(emmer_virtual::WriteHalf),
+}
+
+impl WriteHalf {
+    /// Writes what there is room for.
+    pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Kernel(half) => half.try_write(bytes),
+            #[cfg(feature = "virtual")]
+            Self::Virtual(half) => half.try_write(bytes),
+        }
+    }
+
+    /// Ends the stream with a reset, not in good order, as far as the system lets it.
+    pub(crate) fn reset(self) {
+        match self {
+            Self::Kernel(half) => {
+                // Best effort: a socket that cannot be told is broken already.
+                let _ = half.as_ref().set_zero_linger();
+                // Dropped as usual it would send the orderly end first.
+                half.forget();
+            }
+            #[cfg(feature = "virtual")]
+            Self::Virtual(half) => half.reset(),
+        }
+    }
+}
+
+/// An open port.
+#[derive(Debug)]
+pub(crate) enum TcpListener {
+    Kernel(tokio::net::TcpListener),
+    #[cfg(feature = "virtual")]
+    Virtual(emmer_virtual::Listener),
+}
+
+impl TcpListener {
+    /// Listens at `address`, whose port may be 0 for any.
+    pub(crate) async fn bind(address: SocketAddr) -> io::Result<Self> {
+        #[cfg(feature = "virtual")]
+        if let Some(host) = emmer_virtual::Host::current() {
+            return host.net().listen(&host, address).map(Self::Virtual);
+        }
+        tokio::net::TcpListener::bind(address).await.map(Self::Kernel)
+    }
+
+    /// Where it listens.
+    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
+        match self {
+            Self::Kernel(listener) => listener.local_addr(),
+            #[cfg(feature = "virtual")]
+            Self::Virtual(listener) => Ok(listener.local_addr()),
+        }
+    }
+
+    /// The next connection, and who made it.
+    pub(crate) async fn accept(&mut self) -> io::Result<(TcpStream, SocketAddr)> {
+        match self {
+            Self::Kernel(listener) => {
+                listener.accept().await.map(|(stream, from)| (TcpStream::Kernel(stream), from))
+            }
+            #[cfg(feature = "virtual")]
+            Self::Virtual(listener) => {
+                listener.accept().await.map(|(stream, from)| (TcpStream::Virtual(stream), from))
+            }
+        }
+    }
+}

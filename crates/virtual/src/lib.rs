@@ -1,0 +1,118 @@
+//! A world in one thread and virtual time: hosts, each with tasks, clocks and chance of its own, and a network
+//! between them. The real runtime runs in it unchanged, because it takes these four things from one place.
+//!
+//! Time is tokio's paused clock: nothing waits, and when no task can run the clock jumps to the next timer. Every
+//! choice comes from the seed of the world. So the same program with the same seed does the same things in the same
+//! order, and [`World::trace`] says so in one number.
+//!
+//! A [`Host`] is a process on a machine of its own. What it spawns belongs to it: a host that is paused runs none of
+//! its tasks, one that is killed loses them. The [`Net`] carries bytes in order, with a delay, and may hold them back
+//! or lose the connection, as TCP does.
+
+mod clock;
+mod host;
+mod listener;
+mod net;
+mod pipe;
+mod stream;
+mod task;
+mod trace;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use emmer_core::rng::SeededRng;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+pub use self::clock::HostClock;
+pub use self::host::{Host, State};
+pub use self::listener::Listener;
+pub use self::net::{Net, NetModel};
+pub use self::stream::{ReadHalf, Stream, WriteHalf};
+use self::trace::Trace;
+
+/// What the wall clocks of a world show when it begins: 1 January 2026, in milliseconds since 1970.
+pub const WALL_START_MS: i64 = 1_767_225_600_000;
+
+/// A world. Cheap to clone; all clones are the same one.
+#[derive(Clone)]
+pub struct World {
+    seed: u64,
+    start: Instant,
+    net: Arc<Net>,
+    trace: Arc<Trace>,
+    hosts: Arc<Mutex<BTreeMap<IpAddr, Arc<Host>>>>,
+    rng: Arc<Mutex<SeededRng>>,
+}
+
+impl World {
+    /// A world without hosts. Call it within a tokio runtime of one thread whose clock is paused.
+    pub fn new(seed: u64) -> Self {
+        let mut rng = SeededRng::new(seed);
+        let trace = Arc::new(Trace::default());
+        let start = Instant::now();
+        let net = Arc::new(Net::new(rng.bits(), trace.clone(), start));
+        Self { seed, start, net, trace, hosts: Arc::default(), rng: Arc::new(Mutex::new(rng)) }
+    }
+
+    /// What everything in this world grew from.
+    pub const fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// The network.
+    pub const fn net(&self) -> &Arc<Net> {
+        &self.net
+    }
+
+    /// A machine with a process on it, at the next free address: 10.0.0.1, 10.0.0.2, and so on.
+    pub fn host(&self) -> Arc<Host> {
+        let mut hosts = self.hosts.lock();
+        let at = hosts.len() as u32 + 1;
+        let ip = IpAddr::V4(Ipv4Addr::from(0x0a00_0000 + at));
+        let host = self.process(ip);
+        hosts.insert(ip, host.clone());
+        host
+    }
+
+    /// A new process on the machine of `before`, which is killed if it still runs.
+    pub fn restart(&self, before: &Arc<Host>) -> Arc<Host> {
+        before.kill();
+        let host = self.process(before.ip());
+        self.hosts.lock().insert(before.ip(), host.clone());
+        host
+    }
+
+    fn process(&self, ip: IpAddr) -> Arc<Host> {
+        let bits = self.rng.lock().bits();
+        Host::new(ip, bits, self.start, self.net.clone(), self.trace.clone())
+    }
+
+    /// A number that depends on everything that happened so far, in order: connections, bytes, tasks, deaths.
+    pub fn trace(&self) -> u64 {
+        self.trace.hash()
+    }
+
+    /// How much happened so far.
+    pub fn events(&self) -> u64 {
+        self.trace.events()
+    }
+
+    /// How much virtual time has passed since the world began.
+    pub fn elapsed(&self) -> std::time::Duration {
+        Instant::now() - self.start
+    }
+
+    /// A choice of the world's own, for a test that wants to act at random: any 64 bits.
+    pub fn bits(&self) -> u64 {
+        self.rng.lock().bits()
+    }
+}
+
+impl std::fmt::Debug for World {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("World").field("seed", &self.seed).finish_non_exhaustive()
+    }
+}

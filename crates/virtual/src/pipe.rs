@@ -1,0 +1,163 @@
+//! One direction of a connection: bytes under way, in order.
+
+use std::collections::VecDeque;
+use std::io;
+use std::task::Waker;
+
+use bytes::{Buf, Bytes};
+use tokio::io::ReadBuf;
+use tokio::time::Instant;
+
+/// The most bytes under way in one direction, as a socket's buffers hold them.
+const PIPE_BYTES_MAX: usize = 256 << 10;
+
+/// Bytes on their way from one end to the other.
+#[derive(Debug, Default)]
+pub(crate) struct Pipe {
+    under_way: VecDeque<Piece>,
+    bytes: usize,
+    /// When what was sent last arrives: nothing overtakes.
+    last: Option<Instant>,
+    /// When the orderly end arrives.
+    end: Option<Instant>,
+    /// The connection broke.
+    broken: bool,
+    /// Nobody reads any more.
+    deaf: bool,
+    /// Nothing arrives: the link is cut.
+    held: bool,
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+}
+
+#[derive(Debug)]
+struct Piece {
+    due: Instant,
+    bytes: Bytes,
+}
+
+/// What a reader finds.
+pub(crate) enum Found {
+    /// Something to read, or the end, or an error.
+    Now,
+    /// Something at that moment.
+    At(Instant),
+    /// Nothing yet.
+    Nothing,
+}
+
+impl Pipe {
+    /// How much can be written now.
+    pub(crate) fn room(&self) -> io::Result<usize> {
+        if self.broken {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        if self.deaf || self.end.is_some() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        Ok(PIPE_BYTES_MAX.saturating_sub(self.bytes))
+    }
+
+    /// Sends bytes that arrive at `due`, or behind what arrives later.
+    pub(crate) fn send(&mut self, bytes: &[u8], due: Instant) {
+        let due = self.after_all(due);
+        self.bytes += bytes.len();
+        self.under_way.push_back(Piece { due, bytes: Bytes::copy_from_slice(bytes) });
+        self.wake_reader();
+    }
+
+    fn after_all(&mut self, due: Instant) -> Instant {
+        let due = self.last.map_or(due, |last| last.max(due));
+        self.last = Some(due);
+        due
+    }
+
+    /// What a reader finds now. It is woken when that changes, but not when the moment comes.
+    pub(crate) fn look(&mut self, now: Instant, reader: &Waker) -> Found {
+        let next = self.under_way.front().map(|piece| piece.due).or(self.end);
+        if self.broken || (!self.held && next.is_some_and(|due| due <= now)) {
+            return Found::Now;
+        }
+        self.reader = Some(reader.clone());
+        next.filter(|_| !self.held).map_or(Found::Nothing, Found::At)
+    }
+
+    /// Reads what has arrived; after the last byte nothing, which says that this is the end.
+    pub(crate) fn read(&mut self, now: Instant, into: &mut ReadBuf<'_>) -> io::Result<()> {
+        if self.broken {
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        while let Some(piece) = self.under_way.front_mut()
+            && piece.due <= now
+            && into.remaining() > 0
+        {
+            let n = piece.bytes.len().min(into.remaining());
+            into.put_slice(&piece.bytes[..n]);
+            piece.bytes.advance(n);
+            self.bytes -= n;
+            if piece.bytes.is_empty() {
+                self.under_way.pop_front();
+            }
+        }
+        self.wake_writer();
+        Ok(())
+    }
+
+    /// The waker of whoever waits for room.
+    pub(crate) fn wait_for_room(&mut self, writer: &Waker) {
+        self.writer = Some(writer.clone());
+    }
+
+    /// The writer has ended in good order.
+    pub(crate) fn end(&mut self, due: Instant) {
+        if self.end.is_none() {
+            self.end = Some(self.after_all(due));
+            self.wake_reader();
+        }
+    }
+
+    /// Nobody reads any more. Whether something was left unread.
+    pub(crate) fn deafen(&mut self) -> bool {
+        self.deaf = true;
+        self.wake_writer();
+        !self.under_way.is_empty()
+    }
+
+    /// The connection breaks now; what is under way is lost.
+    pub(crate) fn break_now(&mut self) {
+        self.broken = true;
+        self.under_way.clear();
+        self.bytes = 0;
+        self.wake_reader();
+        self.wake_writer();
+    }
+
+    /// Lets nothing arrive any more.
+    pub(crate) fn hold(&mut self) {
+        self.held = true;
+    }
+
+    /// Lets arrive what was held back, at `at` or later.
+    pub(crate) fn release(&mut self, at: Instant) {
+        if std::mem::take(&mut self.held) {
+            for piece in &mut self.under_way {
+                piece.due = piece.due.max(at);
+            }
+            self.last = self.last.map(|last| last.max(at));
+            self.end = self.end.map(|end| end.max(at));
+            self.wake_reader();
+        }
+    }
+
+    fn wake_reader(&mut self) {
+        if let Some(reader) = self.reader.take() {
+            reader.wake();
+        }
+    }
+
+    fn wake_writer(&mut self) {
+        if let Some(writer) = self.writer.take() {
+            writer.wake();
+        }
+    }
+}
