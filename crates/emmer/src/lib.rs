@@ -40,6 +40,25 @@ pub type Client = emmer_runtime::Client<store::Stores>;
 /// Describes a client until it connects.
 pub type ClientBuilder = emmer_runtime::ClientBuilder<store::Stores>;
 
+/// Tests in virtual time; see [`macro@test`].
+#[cfg(feature = "test")]
+pub mod test {
+    pub use emmer_testkit::{
+        Ended, Failure, HostClock, NetModel, SEED_VARIABLE, TestStore, hours, run, run_seed,
+    };
+
+    use crate::store::Stores;
+
+    /// A cluster of real silos.
+    pub type Cluster = emmer_testkit::Cluster<Stores>;
+    /// A silo of a test.
+    pub type Node = emmer_testkit::Node<Stores>;
+    /// What a test runs in.
+    pub type World = emmer_testkit::World<Stores>;
+}
+#[cfg(feature = "test")]
+pub use emmer_macros::test;
+
 /// Any error, for a `main` that only reports it.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 /// The result of a `main` that only reports errors.

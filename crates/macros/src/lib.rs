@@ -14,6 +14,7 @@ mod implementation;
 mod instant;
 mod interface;
 mod names;
+mod test;
 mod types;
 
 use proc_macro::TokenStream;
@@ -63,6 +64,16 @@ pub fn grain_interface(args: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro_attribute]
 pub fn grain(args: TokenStream, item: TokenStream) -> TokenStream {
     implementation::expand(&args.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// Makes an async function a test in virtual time, with a world of its own:
+/// `async fn it_counts(world: emmer::test::World)`.
+///
+/// It runs once, with the seed 1, or with `#[emmer::test(seeds = 20)]` twenty times. A failure prints the seed;
+/// `EMMER_TEST_SEED=7` replays one.
+#[proc_macro_attribute]
+pub fn test(args: TokenStream, item: TokenStream) -> TokenStream {
+    test::expand(args.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
 /// Makes a struct with named fields a grain class.

@@ -48,6 +48,9 @@ pub mod macro_support {
     };
 }
 
+/// How grain state is encoded, as the store's `Format` column says it.
+pub use grain::STATE_FORMAT;
+
 /// The exit code of `emmer silo` when the cluster declared its silo dead (or superseded), for whoever wants the same.
 pub const EXIT_CODE_TERMINATED: i32 = 86;
 

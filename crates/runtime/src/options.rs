@@ -103,7 +103,7 @@ impl SiloOptions {
     }
 
     /// The name under which grain state is stored.
-    pub(crate) fn service(&self) -> &ClusterId {
+    pub fn service(&self) -> &ClusterId {
         self.service_id.as_ref().unwrap_or(&self.cluster_id)
     }
 }

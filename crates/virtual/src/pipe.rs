@@ -52,7 +52,7 @@ impl Pipe {
         if self.broken {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
-        if self.deaf || self.end.is_some() {
+        if self.end.is_some() {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         Ok(PIPE_BYTES_MAX.saturating_sub(self.bytes))
@@ -60,6 +60,10 @@ impl Pipe {
 
     /// Sends bytes that arrive at `due`, or behind what arrives later.
     pub(crate) fn send(&mut self, bytes: &[u8], due: Instant) {
+        if self.deaf {
+            // The sender does not know it yet: it learns by what comes back, the end or a reset.
+            return;
+        }
         let due = self.after_all(due);
         self.bytes += bytes.len();
         self.under_way.push_back(Piece { due, bytes: Bytes::copy_from_slice(bytes) });

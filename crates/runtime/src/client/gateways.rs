@@ -16,7 +16,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::ConnectError;
-use crate::clock::{COARSE_TICK, Clock};
+use crate::clock::Clock;
 use crate::grain::{CallError, Failure};
 use crate::locations::Locations;
 use crate::metrics::SiloStatistics;
@@ -173,15 +173,14 @@ impl ClientCore {
 
     /// Ends calls whose deadline has passed.
     pub(super) async fn tick(self: Arc<Self>) {
-        let mut ticks = tokio::time::interval(COARSE_TICK);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let ticking = &self.greeting.ticking;
         loop {
             tokio::select! {
                 biased;
                 () = self.closed.cancelled() => return,
-                _ = ticks.tick() => {}
+                () = ticking.next(ticking.is_calm()) => {}
             }
-            self.greeting.ticking.tick(self.clock.now());
+            ticking.tick(self.clock.now());
         }
     }
 

@@ -18,7 +18,7 @@ pub use self::context::TurnContext;
 pub(crate) use self::error::Failure;
 pub use self::error::{ActivationError, CallError, DeactivationReason, StateError};
 pub use self::interface::{Hosted, Interface, IntoKey, KeyType, Method, NoError};
-pub use self::persistent::Persistent;
+pub use self::persistent::{FORMAT as STATE_FORMAT, Persistent};
 pub use self::reference::{ClusterClient, RawRef};
 pub(crate) use self::reference::{Found, Lane, Node, Route, Target};
 

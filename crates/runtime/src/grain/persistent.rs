@@ -15,7 +15,7 @@ use crate::clock;
 use crate::grain::{Ctx, StateError};
 
 /// How states are encoded, as the store's `Format` column says it.
-const FORMAT: &str = "msgpack";
+pub const FORMAT: &str = "msgpack";
 
 /// A value that is read from the system store when its grain is activated, and written when the grain says so.
 ///

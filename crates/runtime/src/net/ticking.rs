@@ -4,20 +4,47 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use super::Connection;
 use crate::clock::CoarseInstant;
+use crate::world;
 
 /// The connections of one silo or client that are looked at when its clock ticks: at most one entry for each.
 #[derive(Default)]
 pub(crate) struct Ticking {
     list: Mutex<Vec<Arc<Connection>>>,
+    /// There is something to look at again.
+    begun: Notify,
 }
 
 impl Ticking {
     /// Looks at this one, too, until there is nothing to look at.
     pub(super) fn add(&self, connection: Arc<Connection>) {
-        self.list.lock().push(connection);
+        let mut list = self.list.lock();
+        list.push(connection);
+        if list.len() == 1 {
+            self.begun.notify_one();
+        }
+    }
+
+    /// Whether there is nothing to look at.
+    pub(crate) fn is_calm(&self) -> bool {
+        self.list.lock().is_empty()
+    }
+
+    /// Something else has to be looked at.
+    pub(crate) fn begin(&self) {
+        self.begun.notify_one();
+    }
+
+    /// Waits until the next tick; `calm` says that nothing but this silo's own rounds waits for it.
+    pub(crate) async fn next(&self, calm: bool) {
+        tokio::select! {
+            biased;
+            () = self.begun.notified(), if calm => {}
+            () = tokio::time::sleep(world::tick(calm)) => {}
+        }
     }
 
     /// A tick of the clock.

@@ -140,6 +140,7 @@ impl SiloCore {
     /// Looks at the queue of an activation at every tick, until nobody waits there any more.
     pub(crate) fn watch_queue(&self, activation: Arc<dyn RunActivation>) {
         self.queues.lock().push(activation);
+        self.pool.greeting().ticking.begin();
     }
 
     /// A tick of the clock for the turns that wait: those whose deadline has passed are woken.
@@ -363,20 +364,20 @@ impl SiloCore {
 
     /// Drives what goes by the clock: deadlines, idle activations.
     pub(crate) async fn tick(self: Arc<Self>) {
-        let mut ticks = tokio::time::interval(crate::clock::COARSE_TICK);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let ticking = self.pool.greeting().ticking.clone();
         let shards = Catalog::shard_count();
         let per_shard = self.options.quantum() / u32::try_from(shards).unwrap_or(1);
         let mut next_shard = 0;
         let mut next_sweep = self.clock.now().after(per_shard);
         loop {
+            let calm = ticking.is_calm() && self.queues.lock().is_empty();
             tokio::select! {
                 biased;
                 () = self.stopped.cancelled() => return,
-                _ = ticks.tick() => {}
+                () = ticking.next(calm) => {}
             }
             let now = self.clock.now();
-            self.pool.greeting().ticking.tick(now);
+            ticking.tick(now);
             self.tick_queues(now);
             self.metrics.watch.look(now, |method, held| self.tell_blocking(method, held));
             // One shard at a time, so that a million idle activations are never looked at in one go.

@@ -7,8 +7,11 @@
 mod socket;
 
 use std::future::Future;
+use std::time::Duration;
 
 use tokio::task::JoinHandle;
+
+use crate::clock::COARSE_TICK;
 
 pub(crate) use self::socket::{ReadHalf, TcpListener, TcpStream, WriteHalf};
 
@@ -47,6 +50,17 @@ pub(crate) fn spawn(future: impl Future<Output = ()> + Send + 'static) -> JoinHa
         return host.spawn(&tokio::runtime::Handle::current(), future);
     }
     tokio::spawn(future)
+}
+
+/// How long until the clock is looked at again. Where nothing waits for it, a virtual world spares itself most looks: a
+/// day of it would be seventeen million.
+pub(crate) fn tick(calm: bool) -> Duration {
+    #[cfg(feature = "virtual")]
+    if calm && emmer_virtual::Host::current().is_some() {
+        return Duration::from_secs(1);
+    }
+    let _ = calm;
+    COARSE_TICK
 }
 
 /// Any 64 bits.

@@ -1,0 +1,194 @@
+//! Real silos in virtual time: what a user's tests can do.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use emmer::prelude::*;
+use emmer::test::{Failure, World, hours};
+
+#[grain_interface(key = String)]
+trait Counter {
+    async fn add(&mut self, n: u64) -> Result<u64, StateError>;
+    async fn total(&self) -> u64;
+}
+
+#[derive(Grain, Default)]
+struct CounterGrain {
+    #[state("total")]
+    total: Persistent<u64>,
+}
+
+#[grain]
+impl Counter for CounterGrain {
+    async fn add(&mut self, n: u64) -> Result<u64, StateError> {
+        self.total.modify(|t| *t += n);
+        self.total.write().await?;
+        Ok(*self.total)
+    }
+
+    async fn total(&self) -> u64 {
+        *self.total
+    }
+}
+
+/// A grain that asks another one.
+#[grain_interface(key = String)]
+trait Shop {
+    async fn buy(&mut self, item: String) -> Result<u64, String>;
+}
+
+#[grain_interface(key = String)]
+trait Bank {
+    async fn pay(&mut self, amount: u64) -> bool;
+}
+
+#[derive(Grain, Default)]
+struct ShopGrain {
+    #[state("stock")]
+    stock: Persistent<u64>,
+    #[context]
+    ctx: Option<Ctx>,
+}
+
+#[grain]
+impl Shop for ShopGrain {
+    async fn buy(&mut self, item: String) -> Result<u64, String> {
+        let ctx = self.ctx.as_ref().ok_or("no context")?;
+        if *self.stock == 0 {
+            return Err(format!("no {item} left"));
+        }
+        let paid = ctx.client().grain::<dyn Bank>("main").pay(5).await.map_err(|e| e.to_string())?;
+        if !paid {
+            return Err("not paid".to_owned());
+        }
+        self.stock.modify(|stock| *stock -= 1);
+        self.stock.write().await.map_err(|e| e.to_string())?;
+        Ok(*self.stock)
+    }
+}
+
+/// A bank that pays once.
+#[derive(Grain, Default)]
+struct FakeBank {
+    paid: bool,
+}
+
+#[grain]
+impl Bank for FakeBank {
+    async fn pay(&mut self, _: u64) -> bool {
+        !std::mem::replace(&mut self.paid, true)
+    }
+}
+
+async fn counters(world: &World, silos: usize) -> emmer::test::Cluster {
+    world.cluster(silos, |silo| silo.host::<dyn Counter, CounterGrain>()).await
+}
+
+#[emmer::test(seeds = 5)]
+async fn what_was_stored_survives_the_death_of_a_silo(world: World) {
+    let mut cluster = counters(&world, 3).await;
+    let client = cluster.client().await;
+    let counter = |n: usize| client.grain::<dyn Counter>(format!("c{n}"));
+    for n in 0..30 {
+        assert_eq!(counter(n).add(1).await.unwrap(), 1);
+    }
+    cluster.kill(1);
+    world.advance(secs(10)).await;
+    for n in 0..30 {
+        assert_eq!(counter(n).add(1).await.unwrap(), 2);
+    }
+    cluster.restart(1).await;
+    cluster.stop(0).await;
+    for n in 0..30 {
+        assert_eq!(counter(n).total().await.unwrap(), 2);
+    }
+    assert_eq!(cluster.node(1).view().iter().filter(|(_, s)| *s == emmer::SiloStatus::Active).count(), 2);
+}
+
+#[emmer::test]
+async fn a_grain_that_nobody_calls_for_a_day_is_not_active_any_more(world: World) {
+    let cluster = counters(&world, 1).await;
+    let client = cluster.client().await;
+    client.grain::<dyn Counter>("c").add(1).await.unwrap();
+    assert_eq!(cluster.activations(), 1);
+    world.advance(hours(24)).await;
+    assert_eq!(cluster.activations(), 0);
+    assert_eq!(client.grain::<dyn Counter>("c").total().await.unwrap(), 1);
+}
+
+#[emmer::test]
+async fn a_write_that_fails_is_told_and_the_next_one_succeeds(world: World) {
+    let cluster = counters(&world, 1).await;
+    let client = cluster.client().await;
+    let account = client.grain::<dyn Counter>("account");
+    assert_eq!(account.add(1).await.unwrap(), 1);
+    for (how, told) in [
+        (Failure::Unavailable, "StoreUnavailable"),
+        (Failure::Conflict, "EtagMismatch"),
+        (Failure::LostAnswer, "Unknown"),
+    ] {
+        let before = account.total().await.unwrap();
+        world.store().fail_next_write("account", how);
+        let error = account.add(1).await.unwrap_err();
+        println!("{told}: {error:?}");
+        let after = account.total().await.unwrap();
+        assert_eq!(after, before + u64::from(how == Failure::LostAnswer), "{how:?}");
+    }
+}
+
+#[emmer::test]
+async fn a_grain_is_tested_alone_with_a_state_and_a_fake(world: World) {
+    let shop = world.alone(|silo| silo.host::<dyn Shop, ShopGrain>().host::<dyn Bank, FakeBank>());
+    let (_cluster, client) = shop.given::<dyn Shop>("corner", "stock", &2u64).await.start().await;
+    let shop = client.grain::<dyn Shop>("corner");
+    assert_eq!(shop.buy("bread".to_owned()).await.unwrap(), 1);
+    let error = shop.buy("bread".to_owned()).await.unwrap_err();
+    assert!(error.to_string().contains("not paid"), "{error}");
+}
+
+#[emmer::test]
+async fn a_silo_that_is_cut_off_ends_and_its_grains_go_on_elsewhere(world: World) {
+    let cluster = counters(&world, 5).await;
+    let client = cluster.client().await;
+    for n in 0..20 {
+        client.grain::<dyn Counter>(format!("c{n}")).add(1).await.unwrap();
+    }
+    let start = world.elapsed();
+    cluster.isolate(2);
+    let reason = cluster.node(2).terminated().await;
+    println!("{reason} after {:?}", world.elapsed() - start);
+    world.advance(secs(5)).await;
+    for n in 0..20 {
+        assert_eq!(client.grain::<dyn Counter>(format!("c{n}")).add(1).await.unwrap(), 2);
+    }
+}
+
+#[test]
+fn the_same_seed_does_the_same_things() {
+    let run = |seed: u64| {
+        let trace = std::sync::Arc::new(std::sync::Mutex::new((0, 0)));
+        let told = trace.clone();
+        emmer::test::run_seed(seed, async move |world: World| {
+            let cluster = counters(&world, 4).await;
+            let client = cluster.client().await;
+            for n in 0..50 {
+                let counter = client.grain::<dyn Counter>(format!("c{n}"));
+                let _ = counter.add(world.bits() % 7).await;
+                if n == 20 {
+                    cluster.kill(3);
+                }
+                if n == 35 {
+                    cluster.pause(1);
+                    world.advance(millis(300)).await;
+                    cluster.resume(1);
+                }
+            }
+            world.advance(secs(30)).await;
+            *told.lock().unwrap() = (world.trace(), world.events());
+        });
+        let trace = *trace.lock().unwrap();
+        trace
+    };
+    let first = run(7);
+    assert_eq!(run(7), first, "the same seed");
+    assert_ne!(run(8), first, "another seed");
+}

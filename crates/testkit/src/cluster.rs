@@ -1,0 +1,228 @@
+//! A cluster of real silos in a world.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use emmer_core::{SiloAddress, SiloStatus};
+use emmer_membership::TerminateReason;
+use emmer_runtime::{Client, Silo, SiloBuilder, SiloStatistics, StartError, StoreOpener, StoreSource};
+use emmer_store::SystemStore;
+use emmer_virtual::{Host, HostClock, Net};
+
+use crate::store::TestStore;
+use crate::world::World;
+
+/// What a silo hosts and how it is configured.
+pub(crate) type Describe<S> = Box<dyn Fn(SiloBuilder<S>) -> SiloBuilder<S>>;
+
+/// The port of a silo.
+const SILO_PORT: u16 = 11_111;
+/// The port of its gateway.
+const GATEWAY_PORT: u16 = 30_000;
+
+/// A silo of a test: a process on a machine of its own. Silos are counted from 0, in the order in which they were added.
+pub struct Node<S: StoreOpener> {
+    host: Arc<Host>,
+    silo: Silo<S>,
+}
+
+impl<S: StoreOpener> Node<S> {
+    /// The silo's identity.
+    pub fn address(&self) -> SiloAddress {
+        self.silo.address()
+    }
+
+    /// Its clocks: let them drift, jump or stand still.
+    pub fn clock(&self) -> &HostClock {
+        self.host.clock()
+    }
+
+    /// Its counters.
+    pub fn statistics(&self) -> SiloStatistics {
+        self.silo.statistics()
+    }
+
+    /// The status of every silo in the view that it has.
+    pub fn view(&self) -> Vec<(SiloAddress, SiloStatus)> {
+        self.silo.view().members().iter().map(|m| (m.address, m.status)).collect()
+    }
+
+    /// Why it ended; waits until it has.
+    pub async fn terminated(&self) -> TerminateReason {
+        self.silo.terminated().await
+    }
+
+    /// How many of its tasks have not ended.
+    pub fn tasks(&self) -> usize {
+        self.host.tasks()
+    }
+
+    /// Runs a future as code of this silo's process, with a client of the silo itself.
+    pub async fn run<T>(
+        &self,
+        code: impl AsyncFnOnce(emmer_runtime::grain::ClusterClient) -> T,
+    ) -> Option<T> {
+        let client = self.silo.client();
+        self.host.run(async { code(client).await }).await
+    }
+}
+
+/// A cluster of real silos.
+pub struct Cluster<S: StoreOpener> {
+    world: emmer_virtual::World,
+    store: TestStore,
+    describe: Describe<S>,
+    nodes: Vec<Node<S>>,
+}
+
+impl<S: StoreOpener> Cluster<S> {
+    pub(crate) fn new(world: &World<S>, describe: Describe<S>) -> Self {
+        Self { world: world.inner.clone(), store: world.store.clone(), describe, nodes: Vec::new() }
+    }
+
+    /// The silos, dead ones too.
+    pub fn nodes(&self) -> &[Node<S>] {
+        &self.nodes
+    }
+
+    /// The silo `n`.
+    ///
+    /// # Panics
+    /// There is none.
+    pub fn node(&self, n: usize) -> &Node<S> {
+        &self.nodes[n]
+    }
+
+    fn source(&self) -> StoreSource {
+        let store: Arc<dyn SystemStore> = Arc::new(self.store.clone());
+        StoreSource::Opened(store)
+    }
+
+    async fn start_on(&self, host: &Arc<Host>) -> Result<Silo<S>, StartError> {
+        let builder = (self.describe)(Silo::builder())
+            .store(self.source())
+            .listen(SocketAddr::new(host.ip(), SILO_PORT))
+            .gateway(SocketAddr::new(host.ip(), GATEWAY_PORT));
+        let dead = || StartError::NoStore;
+        host.run(builder.start()).await.unwrap_or_else(|| Err(dead()))
+    }
+
+    /// Starts one more silo on a new machine, and waits until it is Active. Its number.
+    ///
+    /// # Panics
+    /// It does not start.
+    #[expect(clippy::panic, reason = "that is how a test fails")]
+    pub async fn add(&mut self) -> usize {
+        let host = self.world.host();
+        let silo = self.start_on(&host).await.unwrap_or_else(|e| panic!("the silo did not start: {e}"));
+        self.nodes.push(Node { host, silo });
+        self.nodes.len() - 1
+    }
+
+    /// Starts the silo `n` again, on the same machine and address, after it was killed or has left.
+    ///
+    /// # Panics
+    /// It does not start, or there is no silo `n`.
+    #[expect(clippy::panic, reason = "that is how a test fails")]
+    pub async fn restart(&mut self, n: usize) {
+        let host = self.world.restart(&self.nodes[n].host);
+        let silo = self.start_on(&host).await.unwrap_or_else(|e| panic!("silo {n} did not start again: {e}"));
+        self.nodes[n] = Node { host, silo };
+    }
+
+    /// Kills the silo `n` as `kill -9` does.
+    ///
+    /// # Panics
+    /// There is no silo `n`; so with all others here.
+    pub fn kill(&self, n: usize) {
+        self.nodes[n].host.kill();
+    }
+
+    /// Takes the power from the machine of the silo `n`: nobody hears of it any more, and nobody is told.
+    pub fn unplug(&self, n: usize) {
+        self.net().silence(self.ip(n));
+        self.nodes[n].host.kill();
+    }
+
+    /// Lets the process of the silo `n` stand still, as SIGSTOP does.
+    pub fn pause(&self, n: usize) {
+        self.nodes[n].host.pause();
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self, n: usize) {
+        self.nodes[n].host.resume();
+    }
+
+    /// Lets the silo `n` leave in good order, and ends its process.
+    pub async fn stop(&self, n: usize) {
+        let node = &self.nodes[n];
+        let _ = node.host.run(node.silo.stop()).await;
+        node.host.kill();
+    }
+
+    /// Cuts the silo `n` off from every other silo. Clients and the store still reach it.
+    pub fn isolate(&self, n: usize) {
+        for other in (0..self.nodes.len()).filter(|other| *other != n) {
+            self.cut(n, other);
+            self.cut(other, n);
+        }
+    }
+
+    /// Lets nothing from the silo `from` reach the silo `to`.
+    pub fn cut(&self, from: usize, to: usize) {
+        self.net().cut(self.ip(from), self.ip(to));
+    }
+
+    /// Cuts the silo `n` off from the store.
+    pub fn cut_from_store(&self, n: usize) {
+        self.store.cut_off(self.ip(n));
+    }
+
+    /// Ends every cut, from other silos and from the store.
+    pub fn heal(&self) {
+        self.net().heal();
+        self.nodes.iter().for_each(|node| self.store.let_back(node.host.ip()));
+    }
+
+    /// A client outside the cluster, on a machine of its own.
+    ///
+    /// # Panics
+    /// It cannot connect.
+    #[expect(clippy::panic, reason = "that is how a test fails")]
+    pub async fn client(&self) -> Client<S> {
+        let host = self.world.host();
+        let client = host.run(Client::builder().store(self.source()).connect()).await;
+        match client {
+            Some(Ok(client)) => client,
+            Some(Err(e)) => panic!("the client did not connect: {e}"),
+            None => panic!("the client's process was killed"),
+        }
+    }
+
+    /// How many activations there are on all silos that run.
+    pub fn activations(&self) -> u64 {
+        let running = self.nodes.iter().filter(|node| node.host.state() != emmer_virtual::State::Dead);
+        running.map(|node| node.statistics().activations).sum()
+    }
+
+    fn net(&self) -> &Net {
+        self.world.net()
+    }
+
+    fn ip(&self, n: usize) -> std::net::IpAddr {
+        self.nodes[n].host.ip()
+    }
+}
+
+impl<S: StoreOpener> Drop for Cluster<S> {
+    fn drop(&mut self) {
+        self.nodes.iter().for_each(|node| node.host.kill());
+    }
+}
+
+impl<S: StoreOpener> std::fmt::Debug for Cluster<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cluster").field("silos", &self.nodes.len()).finish_non_exhaustive()
+    }
+}

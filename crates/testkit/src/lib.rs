@@ -1,0 +1,26 @@
+//! Tests of grains without waiting: real silos, real clients, in one thread, in virtual time, from a seed.
+//!
+//! Nothing of Emmer is replaced. The silos run the membership protocol, the directory, activations, turns and the wire
+//! as in production; only what lies below them is virtual: clocks, sockets, tasks, chance, and a store in memory. So a
+//! test can let a day pass, kill a silo, cut the network or take the store away, and does the same things each time.
+//!
+//! Applications use it as `emmer::test`, with the feature `test` of `emmer`.
+
+mod alone;
+mod cluster;
+mod run;
+mod store;
+mod world;
+
+pub use emmer_virtual::{HostClock, NetModel};
+
+pub use self::alone::Alone;
+pub use self::cluster::{Cluster, Node};
+pub use self::run::{Ended, SEED_VARIABLE, run, run_seed};
+pub use self::store::{Failure, TestStore};
+pub use self::world::World;
+
+/// `n` hours, for time that passes: `world.advance(hours(24))`.
+pub const fn hours(n: u64) -> std::time::Duration {
+    std::time::Duration::from_secs(n * 3_600)
+}

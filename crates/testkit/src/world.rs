@@ -1,0 +1,95 @@
+//! The world of one test.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use emmer_runtime::{SiloBuilder, StoreOpener};
+use emmer_virtual::Net;
+
+use crate::alone::Alone;
+use crate::cluster::Cluster;
+use crate::store::TestStore;
+
+/// What a test runs in: a network, a store, and time that passes as fast as the processor allows.
+pub struct World<S: StoreOpener> {
+    pub(crate) inner: emmer_virtual::World,
+    pub(crate) store: TestStore,
+    stores: PhantomData<fn() -> S>,
+}
+
+impl<S: StoreOpener> World<S> {
+    pub(crate) fn new(seed: u64) -> Self {
+        let inner = emmer_virtual::World::new(seed);
+        Self { inner, store: TestStore::new(), stores: PhantomData }
+    }
+
+    /// The seed that everything in this world grows from.
+    pub const fn seed(&self) -> u64 {
+        self.inner.seed()
+    }
+
+    /// The network: how bytes travel, and who reaches whom.
+    pub const fn net(&self) -> &Arc<Net> {
+        self.inner.net()
+    }
+
+    /// The store that all silos and clients share.
+    pub const fn store(&self) -> &TestStore {
+        &self.store
+    }
+
+    /// Lets time pass. Whatever is due meanwhile happens.
+    pub async fn advance(&self, by: Duration) {
+        tokio::time::sleep(by).await;
+    }
+
+    /// How much time has passed since the world began.
+    pub fn elapsed(&self) -> Duration {
+        self.inner.elapsed()
+    }
+
+    /// Any 64 bits, by the world's own chance: for a test that does something at random.
+    pub fn bits(&self) -> u64 {
+        self.inner.bits()
+    }
+
+    /// A number over everything that happened so far, in order. The same seed always gives the same one.
+    pub fn trace(&self) -> u64 {
+        self.inner.trace()
+    }
+
+    /// How many events that number stands for.
+    pub fn events(&self) -> u64 {
+        self.inner.events()
+    }
+
+    /// Starts a cluster of so many silos, one after the other. `describe` says what each of them hosts and how it is
+    /// configured, as in production; store, addresses and gateway are the world's.
+    ///
+    /// # Panics
+    /// A silo does not start.
+    pub async fn cluster(
+        &self,
+        silos: usize,
+        describe: impl Fn(SiloBuilder<S>) -> SiloBuilder<S> + 'static,
+    ) -> Cluster<S> {
+        let mut cluster = Cluster::new(self, Box::new(describe));
+        for _ in 0..silos {
+            cluster.add().await;
+        }
+        cluster
+    }
+
+    /// Begins to describe one grain that is tested alone: a silo of its own, a state given beforehand, and fakes for the
+    /// grains that it calls.
+    pub fn alone(&self, describe: impl Fn(SiloBuilder<S>) -> SiloBuilder<S> + 'static) -> Alone<'_, S> {
+        Alone::new(self, Box::new(describe))
+    }
+}
+
+impl<S: StoreOpener> std::fmt::Debug for World<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("World").field("seed", &self.seed()).finish_non_exhaustive()
+    }
+}
