@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use emmer::prelude::*;
-use emmer::test::{Failure, World, hours};
+use emmer::test::{Failure, World, at_rest, hours};
 
 #[grain_interface(key = String)]
 trait Counter {
@@ -191,4 +191,13 @@ fn the_same_seed_does_the_same_things() {
     let first = run(7);
     assert_eq!(run(7), first, "the same seed");
     assert_ne!(run(8), first, "another seed");
+}
+
+#[emmer::test]
+async fn a_day_of_three_silos(world: World) {
+    let cluster = world.cluster(3, |silo| silo.configure(at_rest).host::<dyn Counter, CounterGrain>()).await;
+    let start = std::time::Instant::now();
+    world.advance(hours(24)).await;
+    println!("a day: {:?}, {} events", start.elapsed(), world.events());
+    assert_eq!(cluster.nodes().len(), 3);
 }

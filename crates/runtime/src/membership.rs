@@ -280,7 +280,7 @@ fn log(silo: &SiloCore, event: &Event) {
 /// Measures how long a task waits for a worker, and how late a timer fires.
 async fn measure_health(silo: Arc<SiloCore>) {
     loop {
-        let due = tokio::time::Instant::now() + HEALTH_EVERY;
+        let due = tokio::time::Instant::now() + world::seldom(HEALTH_EVERY);
         tokio::select! {
             biased;
             () = silo.stopped.cancelled() => return,

@@ -8,6 +8,7 @@
 
 mod alone;
 mod cluster;
+mod pace;
 mod run;
 mod store;
 mod world;
@@ -16,6 +17,7 @@ pub use emmer_virtual::{HostClock, NetModel};
 
 pub use self::alone::Alone;
 pub use self::cluster::{Cluster, Node};
+pub use self::pace::at_rest;
 pub use self::run::{Ended, SEED_VARIABLE, run, run_seed};
 pub use self::store::{Failure, TestStore};
 pub use self::world::World;

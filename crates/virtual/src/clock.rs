@@ -41,6 +41,11 @@ impl HostClock {
         nanos(Instant::now() - self.start)
     }
 
+    /// Whether both clocks go as fast as the world.
+    pub fn is_true(&self) -> bool {
+        self.rate.lock().drift_ppm == 0
+    }
+
     /// The monotonic clock, in nanoseconds.
     pub fn mono_nanos(&self) -> u64 {
         self.at(*self.rate.lock())
