@@ -52,6 +52,11 @@ impl<S: StoreOpener> Node<S> {
         self.silo.terminated().await
     }
 
+    /// Whether it was declared dead, or has left.
+    pub fn has_ended(&self) -> bool {
+        self.silo.has_ended()
+    }
+
     /// How many of its tasks have not ended.
     pub fn tasks(&self) -> usize {
         self.host.tasks()

@@ -84,6 +84,11 @@ impl<S: StoreOpener> Silo<S> {
         self.core.membership_statistics.lock().clone()
     }
 
+    /// Whether the silo has ended, by [`stop`](Self::stop) or because the cluster declared it dead.
+    pub fn has_ended(&self) -> bool {
+        self.core.ended.borrow().is_some()
+    }
+
     /// Waits until the silo has ended, by [`stop`](Self::stop) or because the cluster declared it dead.
     pub async fn terminated(&self) -> TerminateReason {
         self.core.terminated().await

@@ -1,0 +1,111 @@
+//! Callers outside the cluster: they wait, give up, keep futures, and judge what they are told.
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use emmer::{CallError, Client, millis};
+use tokio::time::Instant;
+
+use crate::ledger::{self, Told};
+use crate::plan::Plan;
+use crate::subject::{Order, Step, Subject};
+
+/// How much later than its deadline a call may end: a tick of the runtime's clock, and the millisecond to which timers of
+/// the world are exact.
+const TICK: Duration = Duration::from_millis(7);
+
+/// The deepest chain of calls.
+const DEPTH_MAX: u32 = 3;
+
+/// What a caller was told by the outcome of a call.
+pub(crate) fn judge<T, E: std::fmt::Debug>(call: u64, answer: &Result<T, CallError<E>>) {
+    match answer {
+        Ok(_) | Err(CallError::App(_)) => ledger::ends(call, Told::Ran, "an answer"),
+        Err(e) => {
+            let told = if e.maybe_executed() { Told::Perhaps } else { Told::NotRun };
+            ledger::reach(e.code());
+            ledger::ends(call, told, e.code());
+        }
+    }
+}
+
+/// Something to do.
+pub(crate) fn order(plan: &Plan, depth: u32, may_add: bool) -> Order {
+    let steps = (0..ledger::below(4)).map(|_| step(plan, depth, may_add)).collect();
+    Order { call: ledger::new_call(), steps }
+}
+
+fn step(plan: &Plan, depth: u32, may_add: bool) -> Step {
+    let grain = ledger::below(plan.grains);
+    match ledger::below(20) {
+        0..=6 if may_add => Step::Add(1 + ledger::below(9)),
+        0..=9 => Step::Wait(ledger::below(30)),
+        10 => Step::Wait(ledger::below(3_000)),
+        11..=15 => Step::Yield,
+        16 | 17 if depth < DEPTH_MAX => {
+            let timeout_ms = 20 + ledger::below(4_000);
+            Step::Call { grain, timeout_ms, order: order(plan, depth + 1, true) }
+        }
+        18 if depth < DEPTH_MAX && ledger::chance(0.3) => {
+            Step::Keep { grain, order: order(plan, depth + 1, false) }
+        }
+        19 if plan.trouble > 0.0 && ledger::chance(0.2) => Step::Panic,
+        19 if ledger::chance(0.3) => Step::Rest,
+        _ => Step::Yield,
+    }
+}
+
+/// Makes one call, in one of the ways in which callers make calls.
+pub(crate) async fn call(plan: Plan, client: Client) {
+    let grain = client.grain::<dyn Subject>(ledger::below(plan.grains));
+    let timeout = millis([30, 300, 3_000, 20_000][usize::try_from(ledger::below(4)).unwrap_or(0)]);
+    let is_read = ledger::chance(0.3);
+    let order = order(&plan, 0, !is_read);
+    let (number, begun) = (order.call, Instant::now());
+    match ledger::below(20) {
+        // It gives up after a while: a future that is dropped knows nothing.
+        0 => {
+            ledger::reach("a caller that gave up");
+            let patience = millis(ledger::below(200));
+            let _ = tokio::time::timeout(patience, grain.work(order).timeout(timeout).into_future()).await;
+        }
+        // It looks once, keeps the future, and comes back much later, or never.
+        1 => {
+            ledger::reach("a future that was kept");
+            let mut kept = pin!(grain.work(order).timeout(timeout).into_future());
+            let answer = std::future::poll_fn(|cx| match kept.as_mut().poll(cx) {
+                Poll::Ready(answer) => Poll::Ready(Some(answer)),
+                Poll::Pending => Poll::Ready(None),
+            });
+            match answer.await {
+                Some(answer) => judge(number, &answer),
+                None => {
+                    tokio::time::sleep(millis(ledger::below(10_000))).await;
+                    if ledger::chance(0.5) {
+                        judge(number, &kept.await);
+                    }
+                }
+            }
+        }
+        // It wants no answer.
+        2 => {
+            if let Err(e) = grain.work(order).send() {
+                let told = if e.maybe_executed() { Told::Perhaps } else { Told::NotRun };
+                ledger::ends(number, told, e.code());
+            }
+        }
+        _ => {
+            if is_read {
+                judge(number, &grain.look(order).timeout(timeout).await);
+            } else {
+                judge(number, &grain.work(order).timeout(timeout).await);
+            }
+            let took = begun.elapsed();
+            if took > timeout + TICK {
+                ledger::violate("R4", format!("call {number} with {timeout:?} ended after {took:?}"));
+            }
+        }
+    }
+}

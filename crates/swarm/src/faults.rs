@@ -1,0 +1,96 @@
+//! What happens to silos, network and store while calls are made.
+
+use emmer::test::{Cluster, Failure, NetModel, World};
+use emmer::{millis, secs};
+
+use crate::ledger;
+
+/// One fault, from its beginning to its end.
+pub(crate) async fn one(world: &World, cluster: &mut Cluster) {
+    let silos = cluster.nodes().len();
+    let at = usize::try_from(ledger::below(silos as u64)).unwrap_or(0);
+    let other = (at + 1) % silos;
+    let a_while = millis(100 + ledger::below(9_000));
+    match ledger::below(12) {
+        0 | 1 => {
+            ledger::reach("kill");
+            cluster.kill(at);
+            world.advance(a_while).await;
+            cluster.restart(at).await;
+        }
+        2 => {
+            ledger::reach("unplug");
+            cluster.unplug(at);
+            world.advance(secs(20)).await;
+            cluster.restart(at).await;
+        }
+        3 | 4 => {
+            ledger::reach("pause");
+            cluster.pause(at);
+            world.advance(a_while).await;
+            cluster.resume(at);
+        }
+        5 => {
+            ledger::reach("leave");
+            cluster.stop(at).await;
+            world.advance(a_while).await;
+            cluster.restart(at).await;
+        }
+        6 | 7 => {
+            ledger::reach("cut off from its peers");
+            cluster.isolate(at);
+            world.advance(a_while).await;
+            cluster.heal();
+        }
+        8 => {
+            ledger::reach("cut one way");
+            cluster.cut(at, other);
+            world.advance(a_while).await;
+            cluster.heal();
+        }
+        9 => {
+            ledger::reach("store away");
+            world.store().fail(if ledger::chance(0.5) { Failure::Unavailable } else { Failure::LostAnswer });
+            world.advance(a_while).await;
+            world.store().recover();
+        }
+        10 => {
+            ledger::reach("store silent or slow");
+            if ledger::chance(0.5) {
+                world.store().be_silent()
+            } else {
+                world.store().be_slow(millis(400))
+            }
+            world.advance(a_while).await;
+            world.store().recover();
+        }
+        _ => {
+            ledger::reach("cut off from the store");
+            cluster.cut_from_store(at);
+            world.advance(a_while).await;
+            cluster.heal();
+        }
+    }
+    bring_back(cluster).await;
+}
+
+/// Starts again what was declared dead meanwhile.
+async fn bring_back(cluster: &mut Cluster) {
+    for n in 0..cluster.nodes().len() {
+        if cluster.node(n).has_ended() {
+            ledger::reach("a silo that was declared dead");
+            cluster.restart(n).await;
+        }
+    }
+}
+
+/// Everything back to normal.
+pub(crate) async fn end(world: &World, cluster: &mut Cluster) {
+    world.net().set_model(NetModel::default());
+    world.net().heal();
+    world.store().recover();
+    cluster.heal();
+    // Who is dead without knowing it finds out.
+    world.advance(secs(15)).await;
+    bring_back(cluster).await;
+}

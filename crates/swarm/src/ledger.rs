@@ -1,0 +1,227 @@
+//! What happened, as the grains and the callers themselves tell it, and what must never happen.
+//!
+//! A world is one thread, so the ledger is a variable of the thread.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use emmer_core::rng::SeededRng;
+
+/// What a caller knows of a call that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// It ran.
+    Ran,
+    /// It may have run.
+    Perhaps,
+    /// It has not run.
+    NotRun,
+}
+
+/// A rule that was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which one.
+    pub rule: &'static str,
+    /// How.
+    pub what: String,
+}
+
+/// How often rare things happened: what is never reached is not tested.
+pub type Sometimes = BTreeMap<&'static str, u64>;
+
+/// Everything that was told.
+#[derive(Debug)]
+pub struct Ledger {
+    rng: SeededRng,
+    /// How likely each kind of trouble in a grain's own code is.
+    trouble: f64,
+    next_call: u64,
+    next_activation: u64,
+    /// How often each call has begun.
+    begun: BTreeMap<u64, u32>,
+    told: BTreeMap<u64, Told>,
+    /// Which activation of a grain ran last, and on which silo.
+    running: BTreeMap<u64, (u64, String)>,
+    /// The activations that others have followed.
+    followed: BTreeSet<u64>,
+    /// What each grain has stored for certain, and what it may have stored besides.
+    stored: BTreeMap<u64, (u64, u64)>,
+    sometimes: Sometimes,
+    violation: Option<Violation>,
+}
+
+impl Ledger {
+    fn new(seed: u64, trouble: f64) -> Self {
+        Self {
+            rng: SeededRng::new(seed),
+            trouble,
+            next_call: 1,
+            next_activation: 1,
+            begun: BTreeMap::new(),
+            told: BTreeMap::new(),
+            running: BTreeMap::new(),
+            followed: BTreeSet::new(),
+            stored: BTreeMap::new(),
+            sometimes: BTreeMap::new(),
+            violation: None,
+        }
+    }
+
+    fn violate(&mut self, rule: &'static str, what: String) {
+        self.violation.get_or_insert(Violation { rule, what });
+    }
+
+    fn reach(&mut self, what: &'static str) {
+        *self.sometimes.entry(what).or_default() += 1;
+    }
+}
+
+thread_local! {
+    static LEDGER: RefCell<Ledger> = RefCell::new(Ledger::new(0, 0.0));
+}
+
+fn with<T>(write: impl FnOnce(&mut Ledger) -> T) -> T {
+    LEDGER.with_borrow_mut(write)
+}
+
+/// Begins an empty ledger.
+pub(crate) fn open(seed: u64, trouble: f64) {
+    LEDGER.set(Ledger::new(seed, trouble));
+}
+
+/// The first rule that was broken.
+pub fn violation() -> Option<Violation> {
+    with(|ledger| ledger.violation.clone())
+}
+
+/// A rule was broken.
+pub(crate) fn violate(rule: &'static str, what: String) {
+    with(|ledger| ledger.violate(rule, what));
+}
+
+/// Something rare happened.
+pub(crate) fn reach(what: &'static str) {
+    with(|ledger| ledger.reach(what));
+}
+
+/// How often rare things happened.
+pub(crate) fn sometimes() -> Sometimes {
+    with(|ledger| ledger.sometimes.clone())
+}
+
+/// How many calls have begun to run.
+pub(crate) fn begun() -> u64 {
+    with(|ledger| ledger.begun.values().map(|times| u64::from(*times)).sum())
+}
+
+/// A choice: a number below `bound`.
+pub(crate) fn below(bound: u64) -> u64 {
+    with(|ledger| ledger.rng.below(bound))
+}
+
+/// A choice: yes with this probability.
+pub(crate) fn chance(probability: f64) -> bool {
+    with(|ledger| ledger.rng.chance(probability))
+}
+
+/// Whether a grain's own code makes trouble here.
+pub(crate) fn trouble(what: &'static str) -> bool {
+    with(|ledger| {
+        let trouble = ledger.trouble;
+        let happens = trouble > 0.0 && ledger.rng.chance(trouble);
+        if happens {
+            ledger.reach(what);
+        }
+        happens
+    })
+}
+
+/// The number of a new call.
+pub(crate) fn new_call() -> u64 {
+    with(|ledger| {
+        ledger.next_call += 1;
+        ledger.next_call
+    })
+}
+
+/// The number of a new activation.
+pub(crate) fn new_activation() -> u64 {
+    with(|ledger| {
+        ledger.next_activation += 1;
+        ledger.next_activation
+    })
+}
+
+/// A call begins to run.
+pub(crate) fn begins(call: u64) {
+    with(|ledger| {
+        let times = ledger.begun.entry(call).or_default();
+        *times += 1;
+        if *times > 1 {
+            let times = *times;
+            ledger.violate("R2", format!("call {call} runs for the {times}nd time"));
+        }
+        if ledger.told.get(&call) == Some(&Told::NotRun) {
+            ledger.violate("R3", format!("call {call} runs, and its caller was told that it has not"));
+        }
+    });
+}
+
+/// A call has ended for its caller, who knows this.
+pub(crate) fn ends(call: u64, told: Told, why: &str) {
+    with(|ledger| {
+        let begun = ledger.begun.get(&call).copied().unwrap_or(0);
+        match told {
+            Told::NotRun if begun > 0 => {
+                ledger.violate(
+                    "R3",
+                    format!("call {call} has run, and its caller was told that it has not: {why}"),
+                );
+            }
+            Told::Ran if begun == 0 => {
+                ledger.violate(
+                    "R3",
+                    format!("call {call} has not run, and its caller was told that it has: {why}"),
+                );
+            }
+            _ => {}
+        }
+        ledger.told.insert(call, told);
+    });
+}
+
+/// A turn of an activation is polled.
+pub(crate) fn polled(grain: u64, activation: u64, silo: &str) {
+    with(|ledger| {
+        match ledger.running.get(&grain) {
+            Some((last, _)) if *last == activation => return,
+            Some((last, there)) => {
+                let (last, there) = (*last, there.clone());
+                if ledger.followed.contains(&activation) {
+                    let what = format!(
+                        "grain {grain}: activation {activation} on {silo} runs after {last} on {there} has run"
+                    );
+                    ledger.violate("R1", what);
+                }
+                ledger.followed.insert(last);
+                ledger.reach(if there == silo { "a grain active again" } else { "a grain active elsewhere" });
+            }
+            None => {}
+        }
+        ledger.running.insert(grain, (activation, silo.to_owned()));
+    });
+}
+
+/// A grain has stored so much more, or may have.
+pub(crate) fn stored(grain: u64, added: u64, certain: bool) {
+    with(|ledger| {
+        let (sure, perhaps) = ledger.stored.entry(grain).or_default();
+        *(if certain { sure } else { perhaps }) += added;
+    });
+}
+
+/// What each grain has stored for certain, and at most.
+pub(crate) fn expected() -> BTreeMap<u64, (u64, u64)> {
+    with(|ledger| ledger.stored.iter().map(|(grain, (sure, more))| (*grain, (*sure, sure + more))).collect())
+}

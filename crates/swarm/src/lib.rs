@@ -1,0 +1,26 @@
+//! The swarm of the runtime: whole clusters of real silos in virtual time, grains that do anything, callers that give
+//! up, faults of every kind, all from one seed; and a [`ledger`] that judges what it sees.
+//!
+//! | rule | what it says | where |
+//! |---|---|---|
+//! | R1 | once an activation of a grain has run, no earlier one of the same grain runs: every poll of every turn counts | `ledger.rs` |
+//! | R2 | no call runs twice | `ledger.rs` |
+//! | R3 | a call that its caller was told has not run has not run, and never runs | `ledger.rs` |
+//! | R4 | a call ends by its deadline and a tick | `callers.rs` |
+//! | R5 | what was stored is there, and nothing else | `quiet.rs` |
+//! | R6 | when all is quiet, nothing is left behind: activations, tasks, connections | `quiet.rs` |
+//!
+//! ```text
+//! cargo run --profile sim -p emmer-swarm --example runtime -- 0 100
+//! ```
+
+mod callers;
+mod faults;
+pub mod ledger;
+mod plan;
+mod quiet;
+mod run;
+mod subject;
+
+pub use self::plan::Plan;
+pub use self::run::{Report, run};

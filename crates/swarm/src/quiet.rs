@@ -1,0 +1,61 @@
+//! What must hold when all is quiet.
+
+use emmer::test::{Cluster, World};
+use emmer::{Client, secs};
+
+use crate::ledger;
+use crate::subject::{Order, Subject};
+
+/// Tasks that a silo has without any work, besides one for each connection: the membership shell and its own measure, the
+/// directory's, the clock's, one for each of two ports.
+const TASKS_AT_REST: usize = 6;
+
+/// R5: every grain tells what it has stored.
+pub(crate) async fn totals(client: &Client) {
+    for (grain, (least, most)) in ledger::expected() {
+        let order = Order { call: ledger::new_call(), steps: Vec::new() };
+        let total = client.grain::<dyn Subject>(grain).look(order).timeout(secs(60)).await;
+        match total {
+            Ok(total) if (least..=most).contains(&total) => {}
+            Ok(total) => {
+                let what = format!("grain {grain} has {total}, and stored {least} to {most}");
+                ledger::violate("R5", what);
+            }
+            // Its own hooks may fail; then nothing is known.
+            Err(emmer::CallError::Rejected(_) | emmer::CallError::Panicked(_)) => {}
+            Err(e) => ledger::violate("R5", format!("grain {grain} cannot be asked when all is quiet: {e}")),
+        }
+    }
+}
+
+/// R6: nothing is left behind.
+pub(crate) async fn rest(world: &World, cluster: &Cluster) {
+    // The idle time, a round of the collection, and the longest deactivate hook.
+    world.advance(secs(180)).await;
+    let activations = cluster.activations();
+    if activations > 0 {
+        ledger::violate(
+            "R6",
+            format!("{activations} activations are left when nobody has called for three minutes"),
+        );
+    }
+    let connections = world.net().connections();
+    for (n, node) in cluster.nodes().iter().enumerate() {
+        let tasks = node.tasks();
+        if tasks > TASKS_AT_REST + connections {
+            ledger::violate(
+                "R6",
+                format!("silo {n} has {tasks} tasks when all is quiet, with {connections} connections"),
+            );
+        }
+    }
+    let silos = cluster.nodes().len();
+    // One connection for each pair of silos, two where both dialled; and the clients'.
+    let most = silos * silos + crate::run::CLIENTS * silos;
+    if connections > most {
+        ledger::violate(
+            "R6",
+            format!("{connections} connections when all is quiet, {most} at most are of use"),
+        );
+    }
+}

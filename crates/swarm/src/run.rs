@@ -1,0 +1,115 @@
+//! One seed, from the start of its cluster to its rest.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use emmer::test::{Cluster, NetModel, World};
+use emmer::{Client, SiloBuilder, millis};
+
+use crate::ledger::{self, Sometimes, Violation};
+use crate::plan::Plan;
+use crate::subject::{Subject, SubjectGrain};
+use crate::{callers, faults, quiet};
+
+/// Clients outside the cluster.
+pub(crate) const CLIENTS: usize = 2;
+
+/// What became of a seed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// The first rule that was broken.
+    pub violation: Option<Violation>,
+    /// How often rare things happened.
+    pub sometimes: Sometimes,
+    /// Calls that began to run.
+    pub begun: u64,
+    /// The virtual time that passed.
+    pub passed: Duration,
+    /// A number over everything that happened.
+    pub trace: u64,
+}
+
+/// Runs a plan.
+pub fn run(plan: &Plan) -> Report {
+    ledger::open(plan.seed, plan.trouble);
+    let report = Rc::new(RefCell::new(None));
+    let (told, plan) = (report.clone(), plan.clone());
+    emmer::test::run_seed(plan.seed, async move |world: World| {
+        live(&world, &plan).await;
+        *told.borrow_mut() = Some((world.elapsed(), world.trace()));
+    });
+    let (passed, trace) = report.borrow_mut().take().unwrap_or_default();
+    Report {
+        violation: ledger::violation(),
+        sometimes: ledger::sometimes(),
+        begun: ledger::begun(),
+        passed,
+        trace,
+    }
+}
+
+async fn live(world: &World, plan: &Plan) {
+    let described = plan.clone();
+    let mut cluster = world.cluster(plan.silos, move |silo| describe(&described, silo)).await;
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        clients.push(cluster.client().await);
+    }
+    if plan.is_noisy {
+        let (most, split) = (millis(1 + ledger::below(20)), 0.05);
+        world.net().set_model(NetModel { delay_max: most, loss: 0.01, split, ..NetModel::default() });
+    }
+    let calling = tokio::spawn(make_calls(plan.clone(), clients.clone()));
+    suffer(world, plan, &mut cluster).await;
+    let _ = calling.await;
+    faults::end(world, &mut cluster).await;
+    // The longest timeout of a caller, and the longest time for which one keeps a future.
+    world.advance(Duration::from_secs(40)).await;
+    quiet::totals(&clients[0]).await;
+    quiet::rest(world, &cluster).await;
+}
+
+fn describe(plan: &Plan, silo: SiloBuilder) -> SiloBuilder {
+    let plan = plan.clone();
+    silo.host::<dyn Subject, SubjectGrain>().configure(move |options| {
+        options.deactivation_timeout = Duration::from_secs(5);
+        if plan.is_fast {
+            options.membership = emmer::membership::Config::fast();
+        }
+        if plan.is_tight {
+            options.limits.activation_queue_max = 3;
+            options.limits.calls_in_flight_max = 20;
+            options.limits.location_cache_max = 10;
+            options.limits.activations_max = 100;
+        }
+    })
+}
+
+/// Spreads the calls over the time.
+async fn make_calls(plan: Plan, clients: Vec<Client>) {
+    let every = Duration::from_secs(plan.seconds) / u32::try_from(plan.calls).unwrap_or(1);
+    let mut due = tokio::time::Instant::now();
+    for n in 0..plan.calls {
+        due += every;
+        tokio::time::sleep_until(due).await;
+        if ledger::violation().is_some() {
+            return;
+        }
+        let client = clients[usize::try_from(n).unwrap_or(0) % CLIENTS].clone();
+        tokio::spawn(callers::call(plan.clone(), client));
+    }
+}
+
+/// Spreads the faults over the time.
+async fn suffer(world: &World, plan: &Plan, cluster: &mut Cluster) {
+    let end = world.elapsed() + Duration::from_secs(plan.seconds);
+    let mean = plan.seconds * 1_000 / (plan.faults + 1);
+    for _ in 0..plan.faults {
+        world.advance(millis(ledger::below(2 * mean))).await;
+        if world.elapsed() >= end || ledger::violation().is_some() {
+            return;
+        }
+        faults::one(world, cluster).await;
+    }
+}

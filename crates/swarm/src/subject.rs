@@ -1,0 +1,219 @@
+//! The grain under test: it does what its caller tells it, and makes trouble of its own.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use emmer::prelude::*;
+use serde::{Deserialize, Serialize};
+
+use crate::ledger;
+
+/// What a call tells a grain to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Order {
+    /// The number of the call.
+    pub(crate) call: u64,
+    pub(crate) steps: Vec<Step>,
+}
+
+/// One thing to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Step {
+    /// Waits.
+    Wait(u64),
+    /// Lets others run.
+    Yield,
+    /// Adds to the state, and stores it.
+    Add(u64),
+    /// Calls another grain (or the same one), and waits for its answer.
+    Call { grain: u64, timeout_ms: u64, order: Order },
+    /// Calls another grain, looks at the answer once, and keeps the future until the turn ends.
+    Keep { grain: u64, order: Order },
+    /// Panics.
+    Panic,
+    /// Asks to be deactivated.
+    Rest,
+}
+
+#[grain_interface(key = u64, grain = "subject")]
+pub(crate) trait Subject {
+    /// Does it alone.
+    async fn work(&mut self, order: Order) -> Result<u64, StateError>;
+    /// Does it beside others; adds nothing.
+    async fn look(&self, order: Order) -> u64;
+}
+
+/// The number of an activation, and a trap for who drops it.
+struct Instance {
+    number: u64,
+    is_trapped: bool,
+}
+
+impl Default for Instance {
+    fn default() -> Self {
+        Self { number: ledger::new_activation(), is_trapped: ledger::trouble("a panic in Drop") }
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        if self.is_trapped && !std::thread::panicking() {
+            panic_quietly();
+        }
+    }
+}
+
+/// Panics without a word on the terminal: there are thousands of them.
+fn panic_quietly() -> ! {
+    std::panic::resume_unwind(Box::new("as planned"))
+}
+
+#[derive(Grain)]
+#[grain(lifecycle, idle = "5s")]
+pub(crate) struct SubjectGrain {
+    #[state("total")]
+    total: Persistent<u64>,
+    #[context]
+    ctx: Ctx,
+    instance: Instance,
+}
+
+impl SubjectGrain {
+    fn key(&self) -> u64 {
+        self.ctx.key().to_string().parse().unwrap_or(0)
+    }
+
+    /// Runs the code of a turn, and tells the ledger of each time it is polled.
+    fn watched<F: Future>(&self, code: F) -> Watched<F> {
+        let silo = self.ctx.silo().map(|silo| silo.to_string()).unwrap_or_default();
+        Watched { grain: self.key(), activation: self.instance.number, silo, code: Box::pin(code) }
+    }
+
+    /// Does one step that changes nothing.
+    async fn step(&self, step: Step, kept: &mut Vec<Kept>) {
+        match step {
+            Step::Wait(ms) => self.watched(tokio::time::sleep(Duration::from_millis(ms))).await,
+            Step::Yield => self.watched(tokio::task::yield_now()).await,
+            Step::Call { grain, timeout_ms, order } => {
+                let call = order.call;
+                let to = self.ctx.client().grain::<dyn Subject>(grain);
+                let answer = to.work(order).timeout(millis(timeout_ms));
+                let answer = self.watched(async move { answer.await }).await;
+                crate::callers::judge(call, &answer);
+            }
+            Step::Keep { grain, order } => {
+                let to = self.ctx.client().grain::<dyn Subject>(grain);
+                let mut kept_one: Kept = Box::pin(async move {
+                    let _ = to.look(order).await;
+                });
+                let _ = std::future::poll_fn(|cx| Poll::Ready(kept_one.as_mut().poll(cx).is_ready())).await;
+                kept.push(kept_one);
+            }
+            Step::Panic => {
+                ledger::reach("a panic in a turn");
+                panic_quietly();
+            }
+            Step::Rest => self.ctx.deactivate_on_idle(),
+            Step::Add(_) => {}
+        }
+    }
+}
+
+type Kept = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl Lifecycle for SubjectGrain {
+    async fn activate(&mut self, _: &Ctx) -> Result<(), ActivationError> {
+        if ledger::trouble("a slow activate hook") {
+            let ms = ledger::below(800);
+            self.watched(tokio::time::sleep(Duration::from_millis(ms))).await;
+        }
+        if ledger::trouble("a panic in the activate hook") {
+            panic_quietly();
+        }
+        if ledger::trouble("an error of the activate hook") {
+            return Err(ActivationError::new("as planned"));
+        }
+        Ok(())
+    }
+
+    async fn deactivate(&mut self, _: &Ctx, _: DeactivationReason) {
+        if ledger::trouble("a slow deactivate hook") {
+            tokio::time::sleep(Duration::from_millis(ledger::below(800))).await;
+        }
+        if ledger::trouble("a panic in the deactivate hook") {
+            panic_quietly();
+        }
+        if ledger::trouble("a deactivate hook that never ends") {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+#[grain]
+impl Subject for SubjectGrain {
+    async fn work(&mut self, order: Order) -> Result<u64, StateError> {
+        self.watched(async { ledger::begins(order.call) }).await;
+        let (key, mut kept) = (self.key(), Vec::new());
+        for step in order.steps {
+            let Step::Add(n) = step else {
+                self.step(step, &mut kept).await;
+                continue;
+            };
+            self.total.modify(|total| *total += n);
+            // Whatever becomes of the turn: from here on it may be stored.
+            let mut write = Write { grain: key, added: n, is_open: true };
+            let written = self.total.write().await;
+            write.is_open = matches!(&written, Err(StateError::Store { maybe_written: true, .. }));
+            if written.is_ok() {
+                ledger::stored(key, n, true);
+            }
+            written?;
+        }
+        self.watched(async {}).await;
+        Ok(*self.total)
+    }
+
+    async fn look(&self, order: Order) -> u64 {
+        self.watched(async { ledger::begins(order.call) }).await;
+        let mut kept = Vec::new();
+        for step in order.steps {
+            self.step(step, &mut kept).await;
+        }
+        *self.total
+    }
+}
+
+/// A write under way: if its turn is dropped, nobody knows what became of it.
+struct Write {
+    grain: u64,
+    added: u64,
+    is_open: bool,
+}
+
+impl Drop for Write {
+    fn drop(&mut self) {
+        if self.is_open {
+            ledger::stored(self.grain, self.added, false);
+            ledger::reach("a write of unknown outcome");
+        }
+    }
+}
+
+/// A piece of a turn, of which every poll is told.
+struct Watched<F> {
+    grain: u64,
+    activation: u64,
+    silo: String,
+    code: Pin<Box<F>>,
+}
+
+impl<F: Future> Future for Watched<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        ledger::polled(self.grain, self.activation, &self.silo);
+        self.code.as_mut().poll(cx)
+    }
+}
