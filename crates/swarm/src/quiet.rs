@@ -11,10 +11,16 @@ use crate::subject::{Order, Subject};
 const TASKS_AT_REST: usize = 6;
 
 /// R5: every grain tells what it has stored.
-pub(crate) async fn totals(client: &Client) {
+pub(crate) async fn totals(world: &World, client: &Client) {
     for (grain, (least, most)) in ledger::expected() {
         let order = Order { call: ledger::new_call(), steps: Vec::new() };
-        let total = client.grain::<dyn Subject>(grain).look(order).timeout(secs(60)).await;
+        let mut total = client.grain::<dyn Subject>(grain).look(order).timeout(secs(60)).await;
+        if let Err(emmer::CallError::Overloaded(_)) = &total {
+            // Where few grains may be active, others have to go first: a round of the collection takes a minute.
+            world.advance(secs(70)).await;
+            let order = Order { call: ledger::new_call(), steps: Vec::new() };
+            total = client.grain::<dyn Subject>(grain).look(order).timeout(secs(60)).await;
+        }
         match total {
             Ok(total) if (least..=most).contains(&total) => {}
             Ok(total) => {
@@ -39,7 +45,8 @@ pub(crate) async fn rest(world: &World, cluster: &Cluster) {
             format!("{activations} activations are left when nobody has called for three minutes"),
         );
     }
-    let connections = world.net().connections();
+    let open = world.net().connections();
+    let connections = open.len();
     for (n, node) in cluster.nodes().iter().enumerate() {
         let tasks = node.tasks();
         if tasks > TASKS_AT_REST + connections {
@@ -55,7 +62,7 @@ pub(crate) async fn rest(world: &World, cluster: &Cluster) {
     if connections > most {
         ledger::violate(
             "R6",
-            format!("{connections} connections when all is quiet, {most} at most are of use"),
+            format!("{connections} connections when all is quiet, {most} at most are of use: {open:?}"),
         );
     }
 }

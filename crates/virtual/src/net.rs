@@ -171,9 +171,9 @@ impl Net {
         state.links.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// How many connections are open.
-    pub fn connections(&self) -> usize {
-        self.links().len()
+    /// The connections that are open: who dialled whom.
+    pub fn connections(&self) -> Vec<(SocketAddr, SocketAddr)> {
+        self.links().iter().filter(|link| link.is_open()).map(|link| link.ends().into()).collect()
     }
 
     /// The kernel of a machine closes every connection and every port of its process.

@@ -6,6 +6,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use parking_lot::Mutex;
@@ -20,15 +21,20 @@ use crate::pipe::{Found, Pipe};
 pub(crate) struct Link {
     ends: [SocketAddr; 2],
     pipes: [Mutex<Pipe>; 2],
+    closed: [AtomicBool; 2],
 }
 
 impl Link {
     pub(crate) fn new(ends: [SocketAddr; 2]) -> Self {
-        Self { ends, pipes: Default::default() }
+        Self { ends, pipes: Default::default(), closed: Default::default() }
     }
 
     pub(crate) fn ips(&self) -> [IpAddr; 2] {
         self.ends.map(|end| end.ip())
+    }
+
+    pub(crate) const fn ends(&self) -> [SocketAddr; 2] {
+        self.ends
     }
 
     pub(crate) fn joins(&self, a: IpAddr, b: IpAddr) -> bool {
@@ -48,9 +54,15 @@ impl Link {
 
     /// `side` closes: the other end reads the end, or a reset when bytes were left unread.
     pub(crate) fn close(&self, side: usize, due: Instant) {
+        self.closed[side].store(true, Ordering::Relaxed);
         let unread = self.pipes[1 - side].lock().deafen();
         let mut mine = self.pipes[side].lock();
         if unread { mine.break_now() } else { mine.end(due) }
+    }
+
+    /// Whether an end is still open.
+    pub(crate) fn is_open(&self) -> bool {
+        self.closed.iter().any(|closed| !closed.load(Ordering::Relaxed))
     }
 
     pub(crate) fn break_now(&self) {
@@ -102,7 +114,10 @@ impl End {
 
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         let room = self.link.pipe(self.side).lock().room()?;
-        if room == 0 && !bytes.is_empty() {
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        if room == 0 {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let taken = self.net.taken(bytes.len().min(room));
