@@ -12,7 +12,7 @@ use emmer_core::{GrainId, SiloAddress};
 use emmer_store::silos::SiloTable;
 use emmer_wire::{FailureCode, GoodbyeCode, PeerKind, RequestHeader, channel, codec, encode_failure};
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::ConnectError;
@@ -23,7 +23,7 @@ use crate::metrics::SiloStatistics;
 use crate::net::{Budget, Connection, Greeting, Handler, Lost, dial, drive};
 use crate::options::ClientOptions;
 use crate::silo::GatewayMessage;
-use crate::world;
+use crate::world::{self, Watched};
 use emmer_core::rng::SeededRng;
 
 /// The shortest pause between two readings of the list of gateways.
@@ -51,7 +51,7 @@ pub(crate) struct ClientCore {
     /// Sorted by silo, so that a grain's calls keep to one gateway while the list stays the same: per-grain order.
     gateways: RwLock<Vec<Gateway>>,
     /// Counts changes of `gateways`.
-    changed: watch::Sender<u64>,
+    changed: Watched<u64>,
     /// Counts them as well, for the hot path.
     generation: AtomicU64,
     /// Where answers said that grains are.
@@ -81,7 +81,7 @@ impl ClientCore {
             table,
             greeting,
             gateways: RwLock::default(),
-            changed: watch::Sender::new(0),
+            changed: Watched::new(0),
             generation: AtomicU64::new(1),
             wake: Notify::new(),
             closed: CancellationToken::new(),
@@ -98,7 +98,7 @@ impl ClientCore {
     /// The list of gateways has changed.
     fn note_change(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
-        self.changed.send_modify(|n| *n += 1);
+        self.changed.change(|n| *n += 1);
     }
 
     pub(super) fn connected(&self) -> Vec<SiloAddress> {
@@ -205,9 +205,8 @@ impl ClientCore {
 
     /// The gateway for calls to `grain`, waiting for one if none is connected.
     pub(crate) async fn gateway_for(&self, grain: &GrainId) -> Result<Arc<Connection>, Failure> {
-        let mut changes = self.changed.subscribe();
         loop {
-            changes.mark_unchanged();
+            let seen = *self.changed.borrow();
             if self.closed.is_cancelled() {
                 return Err(CallError::ShuttingDown);
             }
@@ -218,7 +217,7 @@ impl ClientCore {
             tokio::select! {
                 biased;
                 () = self.closed.cancelled() => {}
-                changed = changes.changed() => changed.map_err(|_| CallError::ShuttingDown)?,
+                () = self.changed.until(|n| (*n != seen).then_some(())) => {}
             }
         }
     }

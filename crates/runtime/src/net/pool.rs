@@ -8,12 +8,11 @@ use std::time::Duration;
 use emmer_core::SiloAddress;
 use emmer_wire::{GoodbyeCode, PeerKind};
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::watch;
 
 use super::driver::{Handler, drive};
 use super::handshake::{DialError, Greeting, dial};
 use super::{Connection, Lost};
-use crate::world;
+use crate::world::{self, Watched};
 
 /// Dials under way at once; one more is refused.
 const DIALS_MAX: usize = 1024;
@@ -30,6 +29,18 @@ const STRANGERS_MAX: usize = 1024;
 /// How a dial ended, for everybody who waits for it.
 type Dialed = Option<Result<Arc<Connection>, DialError>>;
 
+/// Tells everybody who waits how a dial ended; that it was given up, if it is dropped before.
+struct Tell(Arc<Watched<Dialed>>, SiloAddress);
+
+impl Drop for Tell {
+    fn drop(&mut self) {
+        let given_up = || Err(DialError::Broken(self.1.endpoint(), "the process ends".to_owned()));
+        if self.0.borrow().is_none() {
+            self.0.set(Some(given_up()));
+        }
+    }
+}
+
 /// The connections, and who must not be connected to.
 pub(crate) struct Pool {
     greeting: Greeting,
@@ -37,7 +48,7 @@ pub(crate) struct Pool {
     /// Every open connection, clients' included; ended ones are swept out.
     all: Mutex<Vec<Weak<Connection>>>,
     /// Dials under way, each in a task of its own: whoever asked for one may give it up.
-    dialing: Mutex<HashMap<SiloAddress, watch::Receiver<Dialed>>>,
+    dialing: Mutex<HashMap<SiloAddress, Arc<Watched<Dialed>>>>,
     /// Silos the membership view calls Dead.
     dead: RwLock<HashSet<SiloAddress>>,
     /// The connections over which some of them are still told so.
@@ -111,39 +122,31 @@ impl Pool {
         if let Some(connection) = self.get_for_runtime(silo) {
             return Ok(connection);
         }
-        let mut dialed = {
+        let dialed = {
             let mut dialing = self.dialing.lock();
             match dialing.get(&silo) {
                 Some(under_way) => under_way.clone(),
                 None if dialing.len() >= DIALS_MAX => return Err(DialError::TooMany),
                 None => {
-                    let (tell, dialed) = watch::channel(None);
+                    let dialed = Arc::new(Watched::new(None));
                     dialing.insert(silo, dialed.clone());
+                    let tell = Tell(dialed.clone(), silo);
                     world::spawn(self.clone().dial_apart(silo, handler.clone(), tell));
                     dialed
                 }
             }
         };
-        let result = dialed.wait_for(Option::is_some).await.map(|result| result.clone());
-        result
-            .ok()
-            .flatten()
-            .unwrap_or_else(|| Err(DialError::Broken(silo.endpoint(), "the process ends".to_owned())))
+        dialed.until(Clone::clone).await
     }
 
     /// Dials, whoever still waits for it, and tells them.
-    async fn dial_apart<H: Handler>(
-        self: Arc<Self>,
-        silo: SiloAddress,
-        handler: Arc<H>,
-        tell: watch::Sender<Dialed>,
-    ) {
+    async fn dial_apart<H: Handler>(self: Arc<Self>, silo: SiloAddress, handler: Arc<H>, tell: Tell) {
         let result = match self.get_for_runtime(silo) {
             Some(connection) => Ok(connection),
             None => self.dial_now(silo, &handler).await,
         };
         self.dialing.lock().remove(&silo);
-        tell.send_replace(Some(result));
+        tell.0.set(Some(result));
     }
 
     /// How many dials are under way.

@@ -15,7 +15,6 @@ use emmer_store::state::StateTable;
 use emmer_store::{BoxFuture, StoreError, SystemStore};
 use emmer_wire::PeerKind;
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::fence::Fence;
@@ -31,7 +30,7 @@ use crate::membership::{self, Input, MembershipHandle};
 use crate::metrics::Metrics;
 use crate::net::{Budget, Greeting, Listener, Pool, Port};
 use crate::options::SiloOptions;
-use crate::world::{self, Spawner, TcpListener};
+use crate::world::{self, Spawner, TcpListener, Watched};
 
 /// What opens a system store by URL. The facade's implementation knows the stores its features bring.
 pub trait StoreOpener: 'static {
@@ -381,15 +380,15 @@ fn make_core(
         metrics: Metrics::default(),
         pool: Arc::new(Pool::new(greeting)),
         states,
-        views: watch::Sender::new(Arc::new(View::empty())),
+        views: Watched::new(Arc::new(View::empty())),
         candidates: RwLock::new(Arc::new([])),
         view_version: AtomicU64::new(0),
-        status: watch::Sender::new(SiloStatus::Created),
+        status: Watched::new(SiloStatus::Created),
         fence: Fence::default(),
         placement: Mutex::new(PlacementTable::new(seed)),
         outboxes: Outboxes::default(),
         stopped: CancellationToken::new(),
-        ended: watch::Sender::new(None),
+        ended: Watched::new(None),
         one_ways: Arc::new(AtomicUsize::new(0)),
         serving: AtomicUsize::new(0),
         queues: Mutex::default(),
@@ -442,10 +441,9 @@ async fn run_membership(
 /// Joins, and waits until the silo is Active in a view.
 async fn join(core: &Arc<SiloCore>) -> Result<(), StartError> {
     core.membership.send_surely(Input::Join).await;
-    let mut status = core.status.subscribe();
     let outcome = tokio::select! {
         biased;
-        _ = status.wait_for(|s| *s == SiloStatus::Active) => None,
+        () = core.status.until(|s| (*s == SiloStatus::Active).then_some(())) => None,
         reason = core.terminated() => Some(reason),
     };
     match outcome {

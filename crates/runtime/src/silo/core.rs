@@ -12,7 +12,6 @@ use emmer_store::state::StateTable;
 use emmer_wire::{GoodbyeCode, PeerKind};
 use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::fence::{Fence, Shut};
@@ -27,7 +26,7 @@ use crate::membership::{MembershipHandle, MembershipStatistics};
 use crate::metrics::{GrainQueue, MethodStatistics, Metrics, SiloStatistics};
 use crate::net::{Connection, DialError, Greeting, Lost, Pool};
 use crate::options::SiloOptions;
-use crate::world::Spawner;
+use crate::world::{Spawner, Watched};
 
 /// One-way calls of this process under way at once; one more is `Overloaded`.
 const ONE_WAY_MAX: usize = 100_000;
@@ -54,20 +53,20 @@ pub(crate) struct SiloCore {
     pub(crate) metrics: Metrics,
     pub(crate) pool: Arc<Pool>,
     pub(crate) states: StateTable,
-    pub(crate) views: watch::Sender<Arc<View>>,
+    pub(crate) views: Watched<Arc<View>>,
     /// The Active silos of the view in `views`, in the order of their addresses: where new activations may go.
     pub(crate) candidates: RwLock<Arc<[SiloAddress]>>,
     /// The version of the view in `views`, for the hot path.
     pub(crate) view_version: AtomicU64,
     /// The silo's own status, as it last published it.
-    pub(crate) status: watch::Sender<SiloStatus>,
+    pub(crate) status: Watched<SiloStatus>,
     /// When turns may run.
     pub(crate) fence: Fence,
     pub(crate) placement: Mutex<PlacementTable>,
     pub(crate) outboxes: Outboxes,
     /// Fires when the silo has ended; every task of the silo ends with it.
     pub(crate) stopped: CancellationToken,
-    pub(crate) ended: watch::Sender<Option<TerminateReason>>,
+    pub(crate) ended: Watched<Option<TerminateReason>>,
     pub(crate) one_ways: Arc<AtomicUsize>,
     /// Calls of others that are under way here.
     pub(crate) serving: AtomicUsize,
@@ -208,8 +207,8 @@ impl SiloCore {
         // Whoever waits for the status acts on the view: it must be there first.
         *self.candidates.write() = view.active().map(|m| m.address).collect();
         self.view_version.store(view.version(), Ordering::Release);
-        self.views.send_replace(view);
-        self.status.send_replace(status);
+        self.views.set(view);
+        self.status.set(status);
     }
 
     /// Sends a message to another silo's runtime, in order, connecting if need be. Best effort.
@@ -341,10 +340,8 @@ impl SiloCore {
     pub(crate) fn end(&self, reason: TerminateReason) {
         self.fence.shut();
         self.stopped.cancel();
-        self.ended.send_if_modified(|ended| {
-            let first = ended.is_none();
+        self.ended.change(|ended| {
             ended.get_or_insert(reason);
-            first
         });
         // Never without a word: peers take a silent end for the end of the process, and this one may poll a turn for a
         // moment more.
@@ -355,11 +352,7 @@ impl SiloCore {
     }
 
     pub(crate) async fn terminated(&self) -> TerminateReason {
-        let mut ended = self.ended.subscribe();
-        match ended.wait_for(Option::is_some).await.as_deref() {
-            Ok(Some(reason)) => *reason,
-            _ => TerminateReason::Left,
-        }
+        self.ended.until(|ended| *ended).await
     }
 
     /// Drives what goes by the clock: deadlines, idle activations.

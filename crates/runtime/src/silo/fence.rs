@@ -9,11 +9,11 @@ use std::task::Poll;
 
 use emmer_core::Instant;
 use parking_lot::Mutex;
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::{COARSE_LAG, Clock, CoarseInstant};
 use crate::metrics::threads;
+use crate::world::Watched;
 
 /// Turns that wait for the silo's end are spread over so many lists, so that threads seldom meet at one.
 const LISTS: usize = 16;
@@ -28,7 +28,7 @@ pub(crate) struct Fence {
     open_until: AtomicU64,
     state: Mutex<State>,
     /// Somebody may go on now, or must look again.
-    changed: watch::Sender<()>,
+    changed: Watched<u64>,
     /// Fires when the fence is shut for good; by thread.
     shut: [CancellationToken; LISTS],
     /// Whether the log was told that the right to run turns has lapsed.
@@ -50,7 +50,7 @@ impl Default for Fence {
         Self {
             open_until: AtomicU64::new(u64::MAX),
             state: Mutex::new(State { closed: false, shut: false, closes_at: u64::MAX }),
-            changed: watch::Sender::new(()),
+            changed: Watched::new(0),
             shut: std::array::from_fn(|_| CancellationToken::new()),
             lapse_noted: AtomicBool::new(false),
         }
@@ -96,7 +96,7 @@ impl Fence {
         self.open_until.store(open_until, Ordering::Release);
         drop(state);
         self.lapse_noted.store(false, Ordering::Relaxed);
-        self.changed.send_replace(());
+        self.changed.change(|changes| *changes += 1);
     }
 
     /// Whether the right to run turns has lapsed by the clock alone, and nobody was told yet.
@@ -116,13 +116,12 @@ impl Fence {
         if self.lapsed_unnoted() {
             tracing::warn!("the right to run turns has lapsed: waiting for a confirmation");
         }
-        let mut changes = self.changed.subscribe();
-        while self.is_closed_at(clock.now()) {
-            if self.is_shut() || changes.changed().await.is_err() {
-                return Err(Shut);
-            }
-        }
-        Ok(())
+        let looked = |_: &u64| match (self.is_closed_at(clock.now()), self.is_shut()) {
+            (false, _) => Some(Ok(())),
+            (true, true) => Some(Err(Shut)),
+            (true, false) => None,
+        };
+        self.changed.until(looked).await
     }
 
     /// Drives `work` to its end, unless the fence is shut first: then it is dropped.

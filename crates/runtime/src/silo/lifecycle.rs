@@ -55,9 +55,9 @@ pub(super) async fn stop_now(silo: &Arc<SiloCore>) {
 async fn drain_all(silo: &Arc<SiloCore>) {
     silo.membership.send_surely(Input::Leave).await;
     // Others must know before grains are sent away, or they would come back.
-    let mut status = silo.status.subscribe();
     let grace = silo.options.membership.shutdown_grace_period.max(Duration::from_secs(1));
-    let _ = tokio::time::timeout(grace, status.wait_for(|s| *s >= SiloStatus::ShuttingDown)).await;
+    let leaves = silo.status.until(|s| (*s >= SiloStatus::ShuttingDown).then_some(()));
+    let _ = tokio::time::timeout(grace, leaves).await;
     silo.announce_stop();
     deactivate_all(silo).await;
     silo.drain_calls(grace).await;

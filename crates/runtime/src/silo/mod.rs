@@ -57,9 +57,7 @@ impl<S: StoreOpener> Silo<S> {
 
     /// Waits for the next view after `version`, or returns the one in force when it is newer already.
     pub async fn view_after(&self, version: u64) -> Arc<View> {
-        let mut views = self.core.views.subscribe();
-        let newer = views.wait_for(|view| view.version() > version).await.map(|view| view.clone());
-        newer.unwrap_or_else(|_| self.core.view())
+        self.core.views.until(|view| (view.version() > version).then(|| view.clone())).await
     }
 
     /// The silo's counters.

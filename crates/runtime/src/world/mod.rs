@@ -5,6 +5,7 @@
 //! connects to, reads from a clock or draws belongs to that host. Without the feature each of these is the plain call.
 
 mod socket;
+mod watched;
 
 use std::future::Future;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use tokio::task::JoinHandle;
 use crate::clock::COARSE_TICK;
 
 pub(crate) use self::socket::{ReadHalf, TcpListener, TcpStream, WriteHalf};
+pub(crate) use self::watched::Watched;
 
 /// Starts tasks for one silo or client, from whatever thread.
 #[derive(Clone, Debug)]

@@ -1,0 +1,68 @@
+//! The part of the swarm that every test run takes.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+use std::collections::BTreeMap;
+
+use emmer_swarm::{Plan, Report, run};
+
+/// Seeds of a test run.
+const SEEDS: u64 = 24;
+
+/// What these seeds have to reach: what is never reached is not tested.
+const MUST: &[&str] = &[
+    "a caller that gave up",
+    "a future that was kept",
+    "a grain active again",
+    "a grain active elsewhere",
+    "a panic in Drop",
+    "a panic in a turn",
+    "a panic in the activate hook",
+    "a panic in the deactivate hook",
+    "a deactivate hook that never ends",
+    "a slow activate hook",
+    "a silo that was declared dead",
+    "a write of unknown outcome",
+    "cut off from its peers",
+    "deadlock",
+    "kill",
+    "leave",
+    "overloaded",
+    "pause",
+    "rejected",
+    "store away",
+    "timeout",
+    "unplug",
+    "unreachable",
+];
+
+fn well(seed: u64) -> Report {
+    let plan = Plan::new(seed);
+    let report = run(&plan);
+    if let Some(violation) = &report.violation {
+        panic!(
+            "{}: {}\n{plan:?}\nto replay it: cargo run --profile sim -p emmer-swarm --example runtime -- {seed}",
+            violation.rule, violation.what
+        );
+    }
+    report
+}
+
+#[test]
+fn no_rule_is_broken_and_every_rare_thing_happens() {
+    let mut sometimes: BTreeMap<&str, u64> = BTreeMap::new();
+    for seed in 0..SEEDS {
+        for (what, times) in well(seed).sometimes {
+            *sometimes.entry(what).or_default() += times;
+        }
+    }
+    let missing: Vec<_> = MUST.iter().filter(|what| !sometimes.contains_key(*what)).collect();
+    assert!(missing.is_empty(), "never reached: {missing:?}; reached: {sometimes:?}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace() {
+    for seed in [3, 7, 11] {
+        let first = well(seed);
+        assert_eq!(well(seed), first, "seed {seed}");
+    }
+}
