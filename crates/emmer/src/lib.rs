@@ -87,4 +87,8 @@ pub mod prelude {
 mod book {
     #[doc = include_str!("../../../docs/grains.md")]
     struct Grains;
+
+    #[cfg(feature = "test")]
+    #[doc = include_str!("../../../docs/testing.md")]
+    struct Testing;
 }

@@ -185,8 +185,7 @@ fn the_same_seed_does_the_same_things() {
             world.advance(secs(30)).await;
             *told.lock().unwrap() = (world.trace(), world.events());
         });
-        let trace = *trace.lock().unwrap();
-        trace
+        *trace.lock().unwrap()
     };
     let first = run(7);
     assert_eq!(run(7), first, "the same seed");

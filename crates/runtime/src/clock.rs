@@ -368,6 +368,7 @@ mod portable {
     use std::sync::OnceLock;
     use std::time::Instant;
 
+    #[allow(clippy::disallowed_methods, reason = "this is the one place")]
     pub(super) fn exact_nanos() -> u64 {
         static START: OnceLock<Instant> = OnceLock::new();
         u64::try_from(START.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
@@ -389,6 +390,7 @@ mod portable {
 }
 
 /// The wall clock.
+#[allow(clippy::disallowed_methods, reason = "this is the one place")]
 pub(crate) fn wall() -> Timestamp {
     #[cfg(feature = "virtual")]
     if let Some(host) = emmer_virtual::Host::current() {
@@ -399,6 +401,7 @@ pub(crate) fn wall() -> Timestamp {
 }
 
 /// The wall clock in microseconds since 1970: the epoch of a silo that starts now.
+#[allow(clippy::disallowed_methods, reason = "this is the one place")]
 pub(crate) fn epoch_now() -> u64 {
     #[cfg(feature = "virtual")]
     if let Some(host) = emmer_virtual::Host::current() {

@@ -3,6 +3,8 @@
 //! It executes the effects of the sans-IO state machines and decides nothing that they decide. Applications use
 //! it through the `emmer` facade.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests run in no virtual world"))]
+
 mod activation;
 mod catalog;
 mod client;

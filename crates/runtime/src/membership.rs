@@ -278,6 +278,7 @@ fn log(silo: &SiloCore, event: &Event) {
 }
 
 /// Measures how long a task waits for a worker, and how late a timer fires.
+#[allow(clippy::disallowed_methods, reason = "the measure is a task of nobody")]
 async fn measure_health(silo: Arc<SiloCore>) {
     loop {
         let due = tokio::time::Instant::now() + world::seldom(HEALTH_EVERY);

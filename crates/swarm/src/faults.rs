@@ -57,9 +57,9 @@ pub(crate) async fn one(world: &World, cluster: &mut Cluster) {
         10 => {
             ledger::reach("store silent or slow");
             if ledger::chance(0.5) {
-                world.store().be_silent()
+                world.store().be_silent();
             } else {
-                world.store().be_slow(millis(400))
+                world.store().be_slow(millis(400));
             }
             world.advance(a_while).await;
             world.store().recover();

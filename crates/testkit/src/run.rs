@@ -28,7 +28,8 @@ where
     let only = std::env::var(SEED_VARIABLE).ok().map(|text| {
         text.trim().parse::<u64>().unwrap_or_else(|_| panic!("{SEED_VARIABLE} is {text:?}, not a number"))
     });
-    let seeds = only.map_or(1..=seeds.max(1), |seed| seed..=seed);
+    let all = 1..=seeds.max(1);
+    let seeds = only.map_or(all, |seed| seed..=seed);
     for seed in seeds {
         let once = || in_virtual_time(async { test(World::new(seed)).await });
         if let Err(panic) = catch_unwind(AssertUnwindSafe(once)) {

@@ -54,11 +54,13 @@ pub(crate) const LAYERS: &[Layer] = &[
         may_use: &["emmer-core", "emmer-store", "emmer-membership", "emmer-directory", "emmer-placement"],
         tests_may_use: &[],
     },
+    Layer { package: "emmer-virtual", sans_io: false, may_use: &["emmer-core"], tests_may_use: &[] },
     Layer {
         package: "emmer-runtime",
         sans_io: false,
         may_use: &[
             "emmer-core",
+            "emmer-virtual",
             "emmer-wire",
             "emmer-store",
             "emmer-membership",
@@ -68,6 +70,20 @@ pub(crate) const LAYERS: &[Layer] = &[
         tests_may_use: &["emmer-store-*"],
     },
     Layer {
+        package: "emmer-testkit",
+        sans_io: false,
+        may_use: &[
+            "emmer-core",
+            "emmer-membership",
+            "emmer-runtime",
+            "emmer-store",
+            "emmer-virtual",
+            "emmer-wire",
+        ],
+        tests_may_use: &[],
+    },
+    Layer { package: "emmer-swarm", sans_io: false, may_use: &["emmer", "emmer-core"], tests_may_use: &[] },
+    Layer {
         package: "emmer",
         sans_io: false,
         may_use: &[
@@ -75,6 +91,7 @@ pub(crate) const LAYERS: &[Layer] = &[
             "emmer-macros",
             "emmer-store",
             "emmer-store-*",
+            "emmer-testkit",
             "emmer-membership",
             "emmer-placement",
             "emmer-runtime",

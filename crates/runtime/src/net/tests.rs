@@ -82,7 +82,7 @@ pub(super) async fn connected_with(greetings: [Greeting; 2]) -> (Connection, Con
     let [dialing, accepting] = greetings;
     let accepting = async {
         let (stream, _) = listener.accept().await.unwrap();
-        accept(stream, acceptor, &accepting, |_| Verdict::Accept).await.unwrap().0
+        accept(stream.into(), acceptor, &accepting, |_| Verdict::Accept).await.unwrap().0
     };
     let (dialed, accepted) = tokio::join!(dial(acceptor.endpoint(), None, &dialing), accepting);
     (dialed.unwrap().0, accepted)
@@ -261,5 +261,5 @@ async fn a_refused_handshake_is_no_connection() {
     let (stream, _) = listener.accept().await.unwrap();
     drop(stranger);
     let me = silo("127.0.0.1:1:1");
-    assert!(accept(stream, me, &greeting(me), |_| Verdict::Accept).await.is_err());
+    assert!(accept(stream.into(), me, &greeting(me), |_| Verdict::Accept).await.is_err());
 }

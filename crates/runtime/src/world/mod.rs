@@ -46,6 +46,7 @@ impl Spawner {
 }
 
 /// Starts a task of the silo or client whose code runs now.
+#[allow(clippy::disallowed_methods, reason = "this is the one place")]
 pub(crate) fn spawn(future: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
     #[cfg(feature = "virtual")]
     if let Some(host) = emmer_virtual::Host::current() {
@@ -75,6 +76,7 @@ pub(crate) fn seldom(period: Duration) -> Duration {
 }
 
 /// Any 64 bits.
+#[allow(clippy::disallowed_methods, reason = "this is the one place")]
 pub(crate) fn random_bits() -> u64 {
     #[cfg(feature = "virtual")]
     if let Some(host) = emmer_virtual::Host::current() {

@@ -18,6 +18,7 @@ pub(crate) enum TcpStream {
 
 impl TcpStream {
     /// Connects to `to`.
+    #[allow(clippy::disallowed_methods, reason = "this is the one place")]
     pub(crate) async fn connect(to: SocketAddr) -> io::Result<Self> {
         #[cfg(feature = "virtual")]
         if let Some(host) = emmer_virtual::Host::current() {
@@ -177,6 +178,7 @@ pub(crate) enum TcpListener {
 
 impl TcpListener {
     /// Listens at `address`, whose port may be 0 for any.
+    #[allow(clippy::disallowed_methods, reason = "this is the one place")]
     pub(crate) async fn bind(address: SocketAddr) -> io::Result<Self> {
         #[cfg(feature = "virtual")]
         if let Some(host) = emmer_virtual::Host::current() {
@@ -205,5 +207,12 @@ impl TcpListener {
                 listener.accept().await.map(|(stream, from)| (TcpStream::Virtual(stream), from))
             }
         }
+    }
+}
+
+#[cfg(test)]
+impl From<tokio::net::TcpStream> for TcpStream {
+    fn from(stream: tokio::net::TcpStream) -> Self {
+        Self::Kernel(stream)
     }
 }
