@@ -68,6 +68,7 @@ Project tasks. Usage: cargo xtask TASK [OPTIONS]
              --only NAME    those whose name begins so (may be given more than once)
              --skip NAME    all but those
              --smoke        the small set that `test` runs
+             --runtime      mutants of the runtime, hunted by its swarm, instead of the protocol's
              --generated N  draw N mechanical ones (60), by --seed S (1)
              --cpu SECS     CPU time of the swarm for each (60)
              --list         print them; --build compile only; --fresh forget what is known
@@ -125,6 +126,7 @@ fn mutants_task(args: &[String]) -> Result<mutants::Options, String> {
             "--only" => options.only.push(args.next().ok_or("`--only` needs a name")?.to_owned()),
             "--skip" => options.skip.push(args.next().ok_or("`--skip` needs a name")?.to_owned()),
             "--smoke" => options.smoke = true,
+            "--runtime" => options.ground = mutants::Ground::Runtime,
             "--generated" => options.generated = number(arg, args.next())?,
             "--seed" => options.seed = number(arg, args.next())?,
             "--cpu" => options.cpu = number(arg, args.next())?,

@@ -97,7 +97,10 @@ pub fn violation() -> Option<Violation> {
 
 /// A rule was broken.
 pub(crate) fn violate(rule: &'static str, what: String) {
-    with(|ledger| ledger.violate(rule, what));
+    // A panic may come while the ledger is being written.
+    LEDGER.with(|ledger| {
+        ledger.try_borrow_mut().map(|mut ledger| ledger.violate(rule, what)).unwrap_or_default()
+    });
 }
 
 /// Something rare happened.

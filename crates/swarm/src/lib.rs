@@ -9,6 +9,7 @@
 //! | R4 | a call ends by its deadline and a tick | `callers.rs` |
 //! | R5 | what was stored is there, and nothing else | `quiet.rs` |
 //! | R6 | when all is quiet, nothing is left behind: activations, tasks, connections | `quiet.rs` |
+//! | R7 | the runtime's own code does not panic | `run.rs` |
 //!
 //! ```text
 //! cargo run --profile sim -p emmer-swarm --example runtime -- 0 100

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Once;
 use std::time::Duration;
 
 use emmer::test::{Cluster, NetModel, World};
@@ -30,13 +31,31 @@ pub struct Report {
     pub trace: u64,
 }
 
+/// The longest virtual time that a world may take to come to rest.
+const LONGEST: Duration = Duration::from_secs(4 * 3_600);
+
+/// Lets a panic of the runtime's own code break a rule. Those of grains are raised without the hook.
+fn watch_panics() {
+    static WATCHED: Once = Once::new();
+    WATCHED.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            ledger::violate("R7", format!("the runtime's own code panics: {panic}"));
+            before(panic);
+        }));
+    });
+}
+
 /// Runs a plan.
 pub fn run(plan: &Plan) -> Report {
+    watch_panics();
     ledger::open(plan.seed, plan.trouble);
     let report = Rc::new(RefCell::new(None));
     let (told, plan) = (report.clone(), plan.clone());
     emmer::test::run_seed(plan.seed, async move |world: World| {
-        live(&world, &plan).await;
+        if tokio::time::timeout(LONGEST, live(&world, &plan)).await.is_err() {
+            ledger::violate("R6", format!("the world does not come to rest within {LONGEST:?}"));
+        }
         *told.borrow_mut() = Some((world.elapsed(), world.trace()));
     });
     let (passed, trace) = report.borrow_mut().take().unwrap_or_default();

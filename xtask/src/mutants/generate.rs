@@ -11,39 +11,19 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::Mutant;
 use super::sites::{self, Function, range};
-
-/// The sources of the protocol: folders whose files are mutated.
-pub(crate) const FOLDERS: &[&str] = &["crates/membership/src", "crates/directory/src"];
-
-/// Files that hold no decision of the protocol: forms of data, options, counters, the crate's own test worlds.
-const LEFT_OUT: &[&str] = &[
-    "api.rs",
-    "chaos_tests.rs",
-    "compact.rs",
-    "config.rs",
-    "counters.rs",
-    "humane.rs",
-    "lib.rs",
-    "message.rs",
-    "planted.rs",
-    "scale_tests.rs",
-    "supersede_tests.rs",
-    "wire_tests.rs",
-    "world.rs",
-    "world_tests.rs",
-];
+use super::{Ground, Mutant};
 
 /// Whether mutants are generated in the file at `path`.
-pub(crate) fn is_protocol(path: &str) -> bool {
+pub(crate) fn is_mutated(ground: Ground, path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
-    FOLDERS.iter().any(|folder| path.starts_with(folder))
+    let left_out = |out: &&str| if out.starts_with('/') { path.contains(*out) } else { name == *out };
+    ground.crates().iter().any(|(folder, _)| path.starts_with(&format!("{folder}/src/")))
         && name.ends_with(".rs")
         && !name.ends_with("_tests.rs")
         && name != "tests.rs"
         && !path.contains("/tests/")
-        && !LEFT_OUT.contains(&name)
+        && !ground.left_out().iter().any(|out| left_out(&out))
 }
 
 /// Words of statements and conditions that only count, tell, or plant bugs.
@@ -306,8 +286,12 @@ mod tests {
     #[test]
     fn only_decisions_are_mutated() {
         assert!(
-            is_protocol("crates/membership/src/fence.rs") && is_protocol("crates/directory/src/ranges.rs")
+            is_mutated(Ground::Protocol, "crates/membership/src/fence.rs")
+                && is_mutated(Ground::Protocol, "crates/directory/src/ranges.rs")
+                && is_mutated(Ground::Runtime, "crates/runtime/src/activation/gate/line.rs")
         );
-        assert!(!is_protocol("crates/membership/src/config.rs") && !is_protocol("crates/sim/src/run.rs"));
+        assert!(!is_mutated(Ground::Protocol, "crates/membership/src/config.rs"));
+        assert!(!is_mutated(Ground::Protocol, "crates/sim/src/run.rs"));
+        assert!(!is_mutated(Ground::Runtime, "crates/runtime/src/world/mod.rs"));
     }
 }

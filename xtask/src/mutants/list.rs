@@ -5,13 +5,10 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::{About, Mutant};
+use super::{About, Ground, Mutant};
 use crate::workspace;
 
-/// Where the lists are.
-pub(crate) const FOLDER: &str = "crates/sim/mutants";
-
-/// The list of explanations, in [`FOLDER`].
+/// The list of explanations, beside the others.
 const SURVIVORS: &str = "survivors.toml";
 
 #[derive(Deserialize)]
@@ -82,21 +79,22 @@ struct Survivors {
 }
 
 /// Every mutant written by hand; the second list says which do not apply (any more), and why.
-pub(crate) fn mutants(root: &Path) -> Result<(Vec<Mutant>, Vec<String>), String> {
+pub(crate) fn mutants(root: &Path, ground: Ground) -> Result<(Vec<Mutant>, Vec<String>), String> {
     let mut mutants = Vec::new();
     let mut stale = Vec::new();
     let mut names = BTreeSet::new();
-    for file in workspace::text_files(&root.join(FOLDER), &["toml"])? {
+    for file in workspace::text_files(&root.join(ground.lists()), &["toml"])? {
         if file.path == SURVIVORS {
             continue;
         }
         let listed: Listed =
-            toml::from_str(&file.text).map_err(|e| format!("{FOLDER}/{}: {e}", file.path))?;
+            toml::from_str(&file.text).map_err(|e| format!("{}/{}: {e}", ground.lists(), file.path))?;
         let path = root.join(&listed.file);
         let source = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         for entry in listed.mutant {
             if !names.insert(entry.name.clone()) {
-                return Err(format!("{FOLDER}/{}: two mutants are named `{}`", file.path, entry.name));
+                let at = format!("{}/{}", ground.lists(), file.path);
+                return Err(format!("{at}: two mutants are named `{}`", entry.name));
             }
             match place(&entry, &listed.file, &source) {
                 Ok(mutant) => mutants.push(mutant),
@@ -127,8 +125,8 @@ fn place(entry: &Entry, file: &str, source: &str) -> Result<Mutant, String> {
 }
 
 /// The explanations.
-pub(crate) fn survivors(root: &Path) -> Result<Vec<Survivor>, String> {
-    let path = root.join(FOLDER).join(SURVIVORS);
+pub(crate) fn survivors(root: &Path, ground: Ground) -> Result<Vec<Survivor>, String> {
+    let path = root.join(ground.lists()).join(SURVIVORS);
     let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
     let all: Survivors = toml::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))?;
     Ok(all.survivor)

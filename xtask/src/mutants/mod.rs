@@ -6,6 +6,7 @@
 //! `crates/sim/mutants/survivors.toml`.
 
 mod generate;
+mod ground;
 mod hunt;
 mod list;
 mod report;
@@ -19,6 +20,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
+pub(crate) use self::ground::Ground;
 use self::hunt::{Find, Hunt};
 use self::results::{Baseline, Finding, Results};
 use self::tree::{Program, Tree, What};
@@ -27,6 +29,8 @@ use crate::workspace;
 /// What the command line asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
+    /// What is mutated.
+    pub(crate) ground: Ground,
     /// Only mutants whose name begins with one of these; all when empty.
     pub(crate) only: Vec<String>,
     /// None whose name begins with one of these.
@@ -59,6 +63,7 @@ const GENERATED: usize = 60;
 impl Default for Options {
     fn default() -> Self {
         Self {
+            ground: Ground::Protocol,
             only: Vec::new(),
             skip: Vec::new(),
             smoke: false,
@@ -132,8 +137,8 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
         print!("{}", report::list(&mutants));
         return Ok(stale.is_empty());
     }
-    let survivors = list::survivors(&root)?;
-    let tree = Tree::new(&root);
+    let survivors = list::survivors(&root, options.ground)?;
+    let tree = Tree::new(&root, options.ground);
     let numbered: Vec<(u32, &Mutant)> = (1..).zip(&mutants).collect();
     let mut results = Results::open(&tree, options)?;
     compile_and_hunt(&tree, options, &numbered, &mut results)?;
@@ -144,7 +149,7 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
 
 /// The mutants asked for, and what is wrong with the lists.
 fn wanted(root: &Path, options: &Options) -> Result<(Vec<Mutant>, Vec<String>), String> {
-    let (mut mutants, mut stale) = list::mutants(root)?;
+    let (mut mutants, mut stale) = list::mutants(root, options.ground)?;
     let begins =
         |mutant: &Mutant, names: &[String]| names.iter().any(|n| mutant.name.starts_with(n.as_str()));
     let asked = |mutant: &Mutant| {
@@ -166,10 +171,11 @@ fn wanted(root: &Path, options: &Options) -> Result<(Vec<Mutant>, Vec<String>), 
     mutants.sort_by_key(|mutant| mutant.about != Some(About::Safety));
     if !options.smoke {
         let mut all = Vec::new();
-        for folder in generate::FOLDERS {
-            for file in workspace::text_files(&root.join(folder), &["rs"])? {
+        for (folder, _) in options.ground.crates() {
+            let folder = format!("{folder}/src");
+            for file in workspace::text_files(&root.join(&folder), &["rs"])? {
                 let path = format!("{folder}/{}", file.path);
-                if generate::is_protocol(&path) {
+                if generate::is_mutated(options.ground, &path) {
                     all.extend(generate::all(&path, &file.text)?);
                 }
             }

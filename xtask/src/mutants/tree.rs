@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::Mutant;
 use super::weave::{self, Woven};
+use super::{Ground, Mutant};
 use crate::workspace;
 
 /// Folders that are not copied.
@@ -24,18 +24,12 @@ const PROFILE: &[&str] = &[
     "profile.mutants.debug=false",
 ];
 
-/// Mutated crates, by the folder of their sources, with their package.
-const CRATES: &[(&str, &str)] =
-    &[("crates/membership", "emmer-membership"), ("crates/directory", "emmer-directory")];
-
-/// The crates whose sources decide what a hunt finds.
-const SOURCES: &[&str] = &["core", "store", "wire", "placement", "membership", "directory", "sim"];
-
 /// The most times the compiler is asked again after mutants that do not compile were taken out.
 const ROUNDS_MAX: u32 = 8;
 
 /// The copy and where it is compiled.
 pub(crate) struct Tree {
+    ground: Ground,
     root: PathBuf,
     folder: PathBuf,
     build: PathBuf,
@@ -77,9 +71,10 @@ impl Built {
 }
 
 impl Tree {
-    pub(crate) fn new(root: &Path) -> Self {
+    pub(crate) fn new(root: &Path, ground: Ground) -> Self {
         let below = root.join("target").join("mutants");
-        Self { root: root.to_path_buf(), folder: below.join("tree"), build: below.join("build") }
+        let folder = below.join(ground.tree());
+        Self { ground, root: root.to_path_buf(), folder, build: below.join("build") }
     }
 
     pub(crate) fn results(&self) -> PathBuf {
@@ -89,7 +84,7 @@ impl Tree {
     /// Weaves `mutants` in and compiles; takes out what does not compile, until the rest does.
     pub(crate) fn compile(&self, mutants: &[(u32, &Mutant)], what: What) -> Result<Built, String> {
         let of = self.key(mutants, what)?;
-        let known = self.root.join("target/mutants").join(format!("built-{what:?}.json"));
+        let known = self.root.join("target/mutants").join(format!("built-{:?}-{what:?}.json", self.ground));
         let built = std::fs::read_to_string(&known).ok().and_then(|text| serde_json::from_str(&text).ok());
         if let Some(built) = built.filter(|built: &Built| built.of == of && built.is_there()) {
             return Ok(built);
@@ -144,7 +139,7 @@ impl Tree {
         }
         // Every source of the mutated crates: a function that lost its `const` must not be called from one that kept it.
         let mut woven = BTreeMap::new();
-        for (folder, _) in CRATES {
+        for (folder, _) in self.ground.crates() {
             let sources = self.root.join(folder).join("src");
             for file in workspace::text_files(&sources, &["rs"])? {
                 let path = format!("{folder}/src/{}", file.path);
@@ -209,11 +204,12 @@ impl Tree {
         let mut command = workspace::cargo(&self.folder);
         match what {
             What::Hunt => {
-                command.args(["build", "--package", "emmer-sim", "--example", "hunt"]);
+                let package = format!("emmer-{}", self.ground.hunter());
+                command.args(["build", "--package", &package, "--example", "hunt"]);
             }
             What::Tests => {
                 command.args(["test", "--no-run"]);
-                for (_, package) in CRATES {
+                for (_, package) in self.ground.crates() {
                     command.args(["--package", package]);
                 }
             }
@@ -248,14 +244,15 @@ impl Tree {
     /// What a result depends on besides the mutant: every source that a hunt, or a crate's tests, are made of.
     pub(crate) fn fingerprint(&self, what: What) -> Result<u128, String> {
         let mut hash = Xxh3::new();
-        for name in SOURCES {
+        let hunter = self.ground.hunter();
+        for name in self.ground.sources() {
             let folder = self.root.join("crates").join(name);
-            if (what == What::Tests && *name == "sim") || !folder.is_dir() {
+            if (what == What::Tests && *name == hunter) || !folder.is_dir() {
                 continue;
             }
             for file in workspace::text_files(&folder, &["rs", "toml", "txt"])? {
                 let counts = file.path.starts_with("src/")
-                    || (*name == "sim" && file.path.starts_with("examples/hunt/"))
+                    || (*name == hunter && file.path.starts_with("examples/hunt"))
                     || (what == What::Tests && file.path.starts_with("tests/"));
                 if counts {
                     hash.update(name.as_bytes());
