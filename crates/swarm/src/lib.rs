@@ -21,7 +21,9 @@ pub mod ledger;
 mod plan;
 mod quiet;
 mod run;
+mod shrink;
 mod subject;
 
 pub use self::plan::Plan;
 pub use self::run::{Report, run};
+pub use self::shrink::shrink;

@@ -48,3 +48,71 @@ impl Plan {
         }
     }
 }
+
+impl Plan {
+    /// Changes one part: `calls=500`, `noisy=no`.
+    ///
+    /// # Errors
+    /// What was expected.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        let number = || value.parse::<u64>().map_err(|_| format!("{key}={value}: expected a whole number"));
+        let yes = || match value {
+            "yes" => Ok(true),
+            "no" => Ok(false),
+            _ => Err(format!("{key}={value}: expected yes or no")),
+        };
+        match key {
+            "silos" => self.silos = usize::try_from(number()?).unwrap_or(1).max(1),
+            "grains" => self.grains = number()?.max(1),
+            "calls" => self.calls = number()?.max(1),
+            "seconds" => self.seconds = number()?.max(1),
+            "faults" => self.faults = number()?,
+            "trouble" => {
+                self.trouble =
+                    value.parse().map_err(|_| format!("{key}={value}: expected a number from 0 to 1"))?;
+            }
+            "noisy" => self.is_noisy = yes()?,
+            "tight" => self.is_tight = yes()?,
+            "fast" => self.is_fast = yes()?,
+            _ => {
+                return Err(format!(
+                    "`{key}` is no part of a plan; expected silos, grains, calls, seconds, faults, trouble, noisy, tight, fast"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Plans that are a little simpler, simplest first.
+    pub(crate) fn simpler(&self) -> Vec<Self> {
+        let mut all = Vec::new();
+        let mut add = |changed: bool, plan: Self| all.extend(changed.then_some(plan));
+        add(self.is_noisy, Self { is_noisy: false, ..self.clone() });
+        add(self.is_tight, Self { is_tight: false, ..self.clone() });
+        add(self.is_fast, Self { is_fast: false, ..self.clone() });
+        add(self.trouble > 0.0, Self { trouble: 0.0, ..self.clone() });
+        add(self.faults > 0, Self { faults: self.faults / 2, ..self.clone() });
+        add(self.silos > 1, Self { silos: self.silos - 1, ..self.clone() });
+        add(
+            self.seconds > 4,
+            Self { seconds: self.seconds / 2, calls: self.calls.div_ceil(2), ..self.clone() },
+        );
+        add(self.calls > 8, Self { calls: self.calls / 2, ..self.clone() });
+        add(self.grains > 1, Self { grains: self.grains.div_ceil(2), ..self.clone() });
+        all
+    }
+}
+
+impl std::fmt::Display for Plan {
+    /// As the command line takes it.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { seed, silos, grains, calls, seconds, trouble, faults, .. } = self;
+        let yes = |is: bool| if is { "yes" } else { "no" };
+        let (noisy, tight, fast) = (yes(self.is_noisy), yes(self.is_tight), yes(self.is_fast));
+        write!(
+            f,
+            "{seed} silos={silos} grains={grains} calls={calls} seconds={seconds} faults={faults} trouble={trouble} \
+             noisy={noisy} tight={tight} fast={fast}"
+        )
+    }
+}
