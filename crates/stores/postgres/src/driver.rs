@@ -10,7 +10,7 @@ use crate::connection::{self, Connection, Parameters};
 use crate::dialect::Postgres;
 use crate::examine;
 use crate::place::Place;
-use crate::sql::{AppendParameters, CommitParameters, Query, TableSql};
+use crate::sql::{self, AppendParameters, CommitParameters, Query, TableSql};
 use crate::tables;
 use crate::values::{Parameter, microseconds};
 
@@ -74,17 +74,19 @@ impl Driver for PostgresDriver {
         request: &Request<'_>,
         sent: &mut bool,
     ) -> Result<Answer, Failure> {
-        let sql = self.sql(table);
+        let known = self.sql(table);
         let mut run = Run { connection, table, sent };
         match *request {
-            Request::ReadPartition { partition } => run.rows(&sql.read_partition, &[&partition]).await,
-            Request::ReadRow { partition, row_key } => run.rows(&sql.read_row, &[&partition, &row_key]).await,
+            Request::ReadPartition { partition } => run.rows(&known.read_partition, &[&partition]).await,
+            Request::ReadRow { partition, row_key } => {
+                run.rows(&known.read_row, &[&partition, &row_key]).await
+            }
             Request::Scan { column, start, end, at_most } => {
-                run.rows(&sql.scan(table, column, start > end), &[&start, &end, &at_most]).await
+                run.rows(&known.scan(table, column, start > end), &[&start, &end, &at_most]).await
             }
             Request::Commit { partition, mutations, etag } => {
                 let values = CommitParameters::new(table, partition, etag, mutations);
-                let answer = run.send(&sql.commit, &values.parameters()).await?;
+                let answer = run.send(&known.commit, &values.parameters()).await?;
                 // Nothing of it is known if its answer cannot be read.
                 verdict(&answer).map(Answer::Verdict).map_err(Failure::Broken)
             }
@@ -94,11 +96,11 @@ impl Driver for PostgresDriver {
             }
             Request::Append { partition, rows, etag } => {
                 let values = AppendParameters::new(table, partition, etag, rows);
-                run.changed(&sql.append, &values.parameters()).await
+                run.changed(&known.append, &values.parameters()).await
             }
             Request::DeleteOlderThan { partition, column, cutoff, at_most } => {
                 in_range(cutoff).map_err(Failure::Nothing)?;
-                let query = Query::new(statements::delete_older_than(&Postgres, table, column));
+                let query = Query::new(sql::delete_older_than(table, column));
                 run.changed(&query, &[&partition, &Parameter(Some(cutoff)), &at_most]).await
             }
         }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use emmer_store::silos::VERSION_ROW;
 use emmer_store::{Mutation, Row, TableDecl};
-use emmer_store_relational::{Names, Statements, etags, order};
+use emmer_store_relational::{Dialect, Names, Statements, etags, order};
 use tokio_postgres::types::{ToSql, Type};
 
 use crate::dialect::Postgres;
@@ -75,6 +76,12 @@ mod op {
 /// comes into being in between makes its insert fail, and with it the statement, which is then sent again. No part joins
 /// the table with the mutations, so that no plan can be quadratic, whatever the statistics say.
 ///
+/// Commits never wait for each other crosswise. Rows that are there are locked in one order. Then `made` inserts those that are
+/// not, whatever the mutation is called, in the same order, and waits at most for others who have come as far: a row
+/// that is there, only locked, is a duplicate at once, also for an upsert. Whoever has made its rows waits for nobody: it
+/// holds the locks of all that is left to do. Hence `written` and `deleted` ask how many were made: the server runs parts that
+/// nothing asks for in an order of its own.
+///
 /// The answer is the verdict. A commit that conflicts has locked rows, which the server would wait for the disk to
 /// remember; there is nothing to make durable, so it is told not to.
 fn commit(decl: &TableDecl) -> String {
@@ -93,13 +100,13 @@ fn commit(decl: &TableDecl) -> String {
     let [delete, delete_if, never] = [op::DELETE, op::DELETE_IF, op::NEVER];
     let write = format!(
         "INSERT INTO {table} ({partition}, {row}, {etag}{names})
-           SELECT $1, m.key, $2{values} FROM m, verdict v WHERE v.conflict IS NULL"
+           SELECT $1, m.key, $2{values} FROM m, verdict v"
     );
     format!(
         "WITH m AS MATERIALIZED (
            SELECT u.*, l.found
-           FROM unnest($3::int[], $4::smallint[], $5::text[], $6::bigint[]{arrays})
-                AS u(at, op, key, expected{aliases})
+           FROM unnest($3::int[], $4::smallint[], $5::text[], $6::bigint[]{arrays}) WITH ORDINALITY
+                AS u(at, op, key, expected{aliases}, turn)
            LEFT JOIN LATERAL (
              SELECT s.{etag} AS found FROM {table} s WHERE s.{partition} = $1 AND s.{row} = u.key FOR UPDATE
            ) l ON true
@@ -111,14 +118,19 @@ fn commit(decl: &TableDecl) -> String {
              WHEN {never} THEN true
              ELSE m.found IS DISTINCT FROM m.expected END) AS conflict
            FROM m
-         ), inserted AS (
-           {write} AND m.op = {insert}
+         ), made AS (
+           {write} WHERE v.conflict IS NULL AND m.found IS NULL AND m.op IN ({insert}, {upsert}) ORDER BY m.turn
+           RETURNING 1
+         ), ready AS MATERIALIZED (
+           SELECT count(*) AS made FROM made
          ), written AS (
-           {write} AND m.op IN ({replace}, {upsert})
+           {write}, ready r
+           WHERE v.conflict IS NULL AND m.found IS NOT NULL AND m.op IN ({replace}, {upsert}) AND r.made >= 0
            ON CONFLICT ({partition}, {row}) DO UPDATE SET {etag} = excluded.{etag}{assignments}
          ), deleted AS (
            DELETE FROM {table} WHERE {partition} = $1 AND {row} = ANY (ARRAY(
-             SELECT m.key FROM m, verdict v WHERE v.conflict IS NULL AND m.op IN ({delete}, {delete_if})))
+             SELECT m.key FROM m, verdict v, ready r
+             WHERE v.conflict IS NULL AND m.op IN ({delete}, {delete_if}) AND r.made >= 0))
          )
          SELECT v.conflict,
                 CASE WHEN v.conflict IS NOT NULL THEN set_config('synchronous_commit', 'off', true) END
@@ -141,6 +153,22 @@ fn append(decl: &TableDecl) -> String {
         "INSERT INTO {table} ({partition}, {row}, {etag}{names})
          SELECT $1, u.key, $2{aliases} FROM unnest($3::text[]{arrays}) AS u(key{aliases})
          ON CONFLICT ({partition}, {row}) DO NOTHING"
+    )
+}
+
+/// Deletes at most parameter 3 rows of partition 1 whose time `column` is before parameter 2, which it locks first, in the
+/// order of all locks.
+pub(crate) fn delete_older_than(decl: &TableDecl, column: &str) -> String {
+    let Names { table, partition, row, .. } = Names::new(&Postgres, decl);
+    let column = Postgres.quote(&Postgres.fold(column));
+    // The time is compared again outside: a row that was moved on while this statement waited for it stays.
+    format!(
+        "WITH old AS MATERIALIZED (
+           SELECT {row} AS key FROM {table} WHERE {partition} = $1 AND {column} < $2
+           ORDER BY {row} <> '{VERSION_ROW}', {row} LIMIT $3 FOR UPDATE
+         )
+         DELETE FROM {table}
+         WHERE {partition} = $1 AND {column} < $2 AND {row} = ANY (ARRAY(SELECT old.key FROM old))"
     )
 }
 

@@ -35,7 +35,8 @@ on_a_new_file! {
     ten_thousand_snapshots_under_writes_are_whole: suite::writers::snapshots, "";
     five_thousand_rows_are_read_whole: suite::writers::large_partition, "";
     many_connections_make_the_first_tables_at_once: suite::writers::first_tables, "";
-    commits_that_lock_crosswise_all_happen: suite::writers::crosswise, "";
+    commits_that_lock_crosswise_all_happen: suite::crosswise::old_rows, "";
+    commits_that_make_rows_crosswise_all_happen: suite::crosswise::new_rows, "";
     a_table_of_an_older_program_is_brought_forward_by_many_at_once: suite::forward::by_many_at_once, "";
 }
 

@@ -35,9 +35,10 @@ pub async fn passes_all(url: &str, store: Store) {
         match part {
             0 => super::writers::snapshots(url, store).await,
             1 => super::writers::large_partition(url, store).await,
-            _ => super::writers::crosswise(url, store).await,
+            _ => super::crosswise::old_rows(url, store).await,
         }
     }
+    super::crosswise::new_rows(url, store).await;
     super::refused::dropped(url, store).await;
     let open = store.patient(url).await;
     open.delete_older_than(&NUMBERS, "p", "At", Timestamp::from_millis(0)).await.unwrap();

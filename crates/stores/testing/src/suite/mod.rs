@@ -17,6 +17,7 @@
 
 pub mod book;
 pub mod cost;
+pub mod crosswise;
 pub mod dying;
 pub mod external;
 pub mod faults;
@@ -190,7 +191,10 @@ macro_rules! store_suite {
                 $crate::suite::writers::first_tables(&$crate::suite::TestServer::url(&server), $store).await;
             },
             commits_that_lock_crosswise_all_happen: |server| {
-                $crate::suite::writers::crosswise_without_deadlocks(&server, $store).await;
+                $crate::suite::crosswise::without_deadlocks(&server, $store).await;
+            },
+            commits_that_make_rows_crosswise_all_happen: |server| {
+                $crate::suite::crosswise::new_rows_without_deadlocks(&server, $store).await;
             },
             a_server_that_accepts_and_says_nothing_is_unavailable: |server| {
                 $crate::suite::refused::silent(|port| $crate::suite::TestServer::url_at(&server, port), $store).await;

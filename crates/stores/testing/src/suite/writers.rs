@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use emmer_store::silos::{SILO_INSTANCES, VERSION_ROW};
-use emmer_store::{CommitOutcome, Mutation, SiloCommit, SiloTable, StoredRow, SystemStore};
+use emmer_store::silos::SILO_INSTANCES;
+use emmer_store::{Mutation, SiloCommit, SiloTable, SystemStore};
 use tokio::task::JoinSet;
 
+use super::Store;
 use super::rows::{NUMBERS, all, cluster, must_commit, number, row, same_number, silo};
-use super::{Store, TestServer};
 
 /// How long the writers race.
 const RACE: Duration = Duration::from_secs(10);
@@ -163,69 +163,4 @@ pub async fn first_tables(url: &str, store: Store) {
         });
     }
     makers.join_all().await;
-}
-
-/// Orders in which callers name the same rows: each begins with another one.
-const CROSSWISE: [[&str; 4]; 4] = [
-    ["a", "b", "c", VERSION_ROW],
-    ["b", "c", VERSION_ROW, "a"],
-    ["c", VERSION_ROW, "b", "a"],
-    [VERSION_ROW, "b", "a", "c"],
-];
-
-/// The same on a server that counts its deadlocks: there are none.
-///
-/// # Panics
-/// There is one, or a commit does not happen.
-pub async fn crosswise_without_deadlocks(server: &impl TestServer, store: Store) {
-    crosswise(&server.url(), store).await;
-    assert_eq!(server.deadlocks(), Ok(0), "commits waited for each other");
-}
-
-/// Commits of the same rows in different orders all happen, those that replace what they read and those that do not; and
-/// a conflict is told by the caller's order.
-///
-/// # Panics
-/// It is otherwise.
-pub async fn crosswise(url: &str, store: Store) {
-    const COMMITS: i64 = 25;
-    let opener = store;
-    let store = opener.patient(url).await;
-    store.ensure_tables(&[&NUMBERS]).await.unwrap();
-    let mut writers = JoinSet::new();
-    for keys in [CROSSWISE, CROSSWISE].concat() {
-        let store = opener.patient(url).await;
-        writers.spawn(async move {
-            for n in 0..COMMITS {
-                let upserts = keys.iter().map(|key| Mutation::Upsert { row: row(*key, n) }).collect();
-                must_commit(&store, "p", upserts).await;
-                let replaced = async || {
-                    let found = store.read_partition(&NUMBERS, "p").await.unwrap();
-                    store.commit(&NUMBERS, "p", replace(&found, &keys, n)).await.unwrap()
-                };
-                while !matches!(replaced().await, CommitOutcome::Committed(_)) {}
-            }
-        });
-    }
-    writers.join_all().await;
-    let found = store.read_partition(&NUMBERS, "p").await.unwrap();
-    assert_eq!(same_number(&found, CROSSWISE.len()), COMMITS - 1);
-    for keys in CROSSWISE {
-        for stale in 0..keys.len() {
-            let mut mutations = replace(&found, &keys, COMMITS);
-            for mutation in mutations.iter_mut().skip(stale) {
-                if let Mutation::Replace { etag, .. } = mutation {
-                    *etag = "1".into();
-                }
-            }
-            let outcome = store.commit(&NUMBERS, "p", mutations).await.unwrap();
-            assert_eq!(outcome, CommitOutcome::Conflict(stale), "{keys:?}");
-        }
-    }
-}
-
-/// Replaces the rows with these keys, in this order, with etags that were read before.
-fn replace(found: &[StoredRow], keys: &[&str], n: i64) -> Vec<Mutation> {
-    let etag = |key: &str| found.iter().find(|found| found.row.key() == key).unwrap().etag.clone();
-    keys.iter().map(|key| Mutation::Replace { row: row(*key, n), etag: etag(key) }).collect()
 }
