@@ -34,7 +34,7 @@ use crate::table::{Row, TableDecl, Value};
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The token of a row's content: changes with every commit that writes the row, never with a touch.
-/// Opaque; equal only to itself.
+/// Opaque; equal only to itself. Given for another row it is a conflict, unless one commit wrote both.
 pub type Etag = Arc<str>;
 
 /// One change of one row inside a commit.

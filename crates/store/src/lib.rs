@@ -3,6 +3,7 @@
 //! | module | subject |
 //! |---|---|
 //! | [`contract`] | the [`SystemStore`] trait and its rules |
+//! | [`away`] | how long an operation waits for a server that is away |
 //! | [`contention`] | races for one row: who lost comes back a little later |
 //! | [`examine`] | what a store can tell an operator about its server |
 //! | [`table`] | tables, columns, rows and values as data |
@@ -16,6 +17,7 @@
 //! | [`checkup`] | a short check of a store in use, with latencies |
 //! | [`conformance`] | the suite every store passes |
 
+pub mod away;
 pub mod checkup;
 pub mod conformance;
 pub mod contention;

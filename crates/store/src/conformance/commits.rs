@@ -128,6 +128,30 @@ pub(super) async fn a_failed_commit_changes_nothing(bench: &Bench) -> Case {
     Ok(())
 }
 
+/// Rows written equally often, each by commits of its own, here and in another partition.
+pub(super) async fn an_etag_of_another_row_is_a_conflict(bench: &Bench) -> Case {
+    let (part, elsewhere) = ("whose", "whose-else");
+    for number in 1..=3 {
+        for (part, key) in [(part, "a"), (part, "b"), (elsewhere, "a")] {
+            bench.must_commit(part, vec![upsert(key, number)]).await?;
+        }
+    }
+    let before = bench.rows(part).await?;
+    let (b, other) = (bench.row(part, "b").await?, bench.row(elsewhere, "a").await?);
+    for etag in [b.etag, other.etag] {
+        for mutation in [
+            Mutation::Replace { row: numbered("a", 9), etag: etag.clone() },
+            Mutation::Delete { row_key: "a".into(), etag: Some(etag.clone()) },
+            Mutation::Check { row_key: "a".into(), etag: etag.clone() },
+        ] {
+            let outcome = bench.commit(part, vec![insert("c", 9), mutation.clone()]).await?;
+            same!(outcome, CommitOutcome::Conflict(1), format!("the etag of another row in {mutation:?}"));
+            same!(bench.rows(part).await?, before, "the rows after a commit with the etag of another row");
+        }
+    }
+    Ok(())
+}
+
 pub(super) async fn etags_never_come_back(bench: &Bench) -> Case {
     let part = "aba";
     let mut seen = Vec::new();

@@ -93,6 +93,7 @@ static CASES: &[(&str, CaseFn)] = cases![
     commits::delete_and_check_keep_their_conditions,
     commits::a_failed_commit_changes_nothing,
     commits::etags_never_come_back,
+    commits::an_etag_of_another_row_is_a_conflict,
     commits::volatile_columns_are_left_alone,
     commits::a_hundred_mutations_and_no_more,
     commits::requests_against_the_rules_are_invalid,

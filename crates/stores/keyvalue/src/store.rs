@@ -7,13 +7,14 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use emmer_core::Timestamp;
+use emmer_store::away::{AWAY_PAUSE, is_worth_waiting};
 use emmer_store::examine::Examination;
 use emmer_store::validate::{self, Violation};
 use emmer_store::{
     BoxFuture, CommitOutcome, Contention, Mutation, Result, Row, StoreError, StoreErrorKind, StoredRow,
     SystemStore, TableDecl, Value,
 };
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::asked::{Old, Scan};
 use crate::backend::Backend;
@@ -45,7 +46,15 @@ impl<B: Backend> KeyValue<B> {
     /// Within five seconds, naming the store and never a secret: `Invalid` for a URL that cannot be understood,
     /// `Unavailable` when nobody answers, `Refused` for wrong credentials or certificates.
     pub async fn open(url: &str) -> Result<Self> {
-        let backend = B::connect(url).await?;
+        let begun = Instant::now();
+        let backend = loop {
+            match B::connect(url).await {
+                Err(error) if is_worth_waiting(error.kind, begun.elapsed(), Duration::MAX) => {
+                    sleep(AWAY_PAUSE).await;
+                }
+                ended => break ended?,
+            }
+        };
         let contention = Contention::new(random()).waiting_at_most(B::LOSER_WAITS);
         Ok(Self { backend, known: Known::default(), contention })
     }
@@ -80,21 +89,26 @@ impl<B: Backend> KeyValue<B> {
         fault.at(self.backend.name(), operation)
     }
 
-    /// Does `work` on a table that is there, if the request keeps the rules.
+    /// Does `work` on a table that is there, if the request keeps the rules; again while the server is away.
     async fn run<T, F: Future<Output = std::result::Result<T, Fault>>>(
         &self,
         table: &'static TableDecl,
         found: std::result::Result<(), Violation>,
         operation: impl Fn() -> String,
-        work: impl FnOnce(Instant) -> F,
+        work: impl Fn(Instant) -> F,
     ) -> Result<T> {
         self.checked(found, &operation)?;
-        let deadline = self.deadline();
-        let done = match self.must_know(table, deadline).await {
-            Ok(()) => work(deadline).await,
-            Err(fault) => Err(fault),
-        };
-        done.map_err(|fault| self.fault(fault, operation()))
+        let (begun, deadline) = (Instant::now(), self.deadline());
+        loop {
+            let done = match self.must_know(table, deadline).await {
+                Ok(()) => work(deadline).await,
+                Err(fault) => Err(fault),
+            };
+            match done {
+                Err(fault) if waits(&fault, begun, deadline) => sleep(AWAY_PAUSE).await,
+                done => return done.map_err(|fault| self.fault(fault, operation())),
+            }
+        }
     }
 
     async fn run_commit(
@@ -102,14 +116,33 @@ impl<B: Backend> KeyValue<B> {
         table: &'static TableDecl,
         partition: &str,
         mutations: &[Mutation],
+        deadline: Instant,
     ) -> std::result::Result<CommitOutcome, Failure> {
-        let deadline = self.deadline();
         self.must_know(table, deadline).await?;
         if mutations.is_empty() {
             return Ok(CommitOutcome::Committed(Vec::new()));
         }
         self.backend.commit(table, partition, mutations, deadline).await
     }
+
+    async fn make(&self, table: &'static TableDecl) -> std::result::Result<(), Fault> {
+        let (begun, deadline) = (Instant::now(), self.deadline());
+        loop {
+            let made = match self.backend.make(table, deadline).await {
+                Ok(()) => self.look(table, deadline).await,
+                Err(fault) => Err(fault),
+            };
+            match made {
+                Err(fault) if waits(&fault, begun, deadline) => sleep(AWAY_PAUSE).await,
+                made => return made,
+            }
+        }
+    }
+}
+
+/// Whether an operation that failed so is tried again.
+fn waits(fault: &Fault, begun: Instant, deadline: Instant) -> bool {
+    is_worth_waiting(fault.kind, begun.elapsed(), deadline.saturating_duration_since(Instant::now()))
 }
 
 impl<B: Backend> SystemStore for KeyValue<B> {
@@ -126,12 +159,7 @@ impl<B: Backend> SystemStore for KeyValue<B> {
             for table in tables {
                 let operation = || format!("ensure {}", table.name);
                 self.checked(validate::table(table), operation)?;
-                let deadline = self.deadline();
-                let made = match self.backend.make(table, deadline).await {
-                    Ok(()) => self.look(table, deadline).await,
-                    Err(fault) => Err(fault),
-                };
-                made.map_err(|fault| self.fault(fault, operation()))?;
+                self.make(table).await.map_err(|fault| self.fault(fault, operation()))?;
             }
             Ok(())
         })
@@ -180,9 +208,10 @@ impl<B: Backend> SystemStore for KeyValue<B> {
     ) -> BoxFuture<'a, Result<Vec<StoredRow>>> {
         let operation = move || format!("scan {} by {column}", table.name);
         let scan = Scan { column, range, limit };
-        Box::pin(self.run(table, validate::scan(table, column), operation, move |deadline| async move {
-            self.backend.scan(table, &scan, deadline).await
-        }))
+        Box::pin(async move {
+            let work = |deadline| self.backend.scan(table, &scan, deadline);
+            self.run(table, validate::scan(table, column), operation, work).await
+        })
     }
 
     fn commit<'a>(
@@ -194,15 +223,20 @@ impl<B: Backend> SystemStore for KeyValue<B> {
         Box::pin(async move {
             let operation = || format!("commit {}/{partition}", table.name);
             self.checked(validate::commit(table, partition, &mutations), operation)?;
-            let begun = Instant::now();
-            let outcome = match self.run_commit(table, partition, &mutations).await {
-                Ok(outcome) => outcome,
-                Err(Failure::Nothing(fault)) => return Err(self.fault(fault, operation())),
-                Err(Failure::Broken(fault)) => CommitOutcome::Unknown(self.fault(fault, operation())),
+            let (begun, deadline) = (Instant::now(), self.deadline());
+            let outcome = loop {
+                match self.run_commit(table, partition, &mutations, deadline).await {
+                    Ok(outcome) => break outcome,
+                    Err(Failure::Nothing(fault)) if waits(&fault, begun, deadline) => sleep(AWAY_PAUSE).await,
+                    Err(Failure::Nothing(fault)) => return Err(self.fault(fault, operation())),
+                    Err(Failure::Broken(fault)) => {
+                        break CommitOutcome::Unknown(self.fault(fault, operation()));
+                    }
+                }
             };
             let wait = self.contention.wait(table.name, partition, &mutations, &outcome, begun.elapsed());
             if !wait.is_zero() {
-                sleep(wait).await;
+                sleep_until(deadline.min(Instant::now() + wait)).await;
             }
             Ok(outcome)
         })
@@ -218,12 +252,16 @@ impl<B: Backend> SystemStore for KeyValue<B> {
     ) -> BoxFuture<'a, Result<()>> {
         let operation = move || format!("touch {column} of {}/{partition}/{row_key}", table.name);
         let found = validate::touch(table, partition, row_key, column, &value);
-        Box::pin(self.run(table, found, operation, move |deadline| async move {
-            if self.backend.touch(table, partition, row_key, column, &value, deadline).await? {
-                return Ok(());
-            }
-            Err(Fault::new(StoreErrorKind::NotFound, "the row is not there"))
-        }))
+        Box::pin(async move {
+            let value = &value;
+            let work = |deadline| async move {
+                if self.backend.touch(table, partition, row_key, column, value, deadline).await? {
+                    return Ok(());
+                }
+                Err(Fault::new(StoreErrorKind::NotFound, "the row is not there"))
+            };
+            self.run(table, found, operation, work).await
+        })
     }
 
     fn append<'a>(
@@ -234,12 +272,16 @@ impl<B: Backend> SystemStore for KeyValue<B> {
     ) -> BoxFuture<'a, Result<()>> {
         let operation = move || format!("append {}/{partition}", table.name);
         let found = validate::append(table, partition, &rows);
-        Box::pin(self.run(table, found, operation, move |_| async move {
-            for part in rows.chunks(B::APPEND_ROWS.max(1)) {
-                self.backend.append(table, partition, part, self.deadline()).await?;
-            }
-            Ok(())
-        }))
+        Box::pin(async move {
+            let rows = &rows;
+            let work = |_| async move {
+                for part in rows.chunks(B::APPEND_ROWS.max(1)) {
+                    self.backend.append(table, partition, part, self.deadline()).await?;
+                }
+                Ok(())
+            };
+            self.run(table, found, operation, work).await
+        })
     }
 
     fn delete_older_than<'a>(

@@ -1,19 +1,13 @@
-//! The connections of one store: a few, opened when they are needed, reopened with growing waits.
+//! The connections of one store: a few, opened when they are needed.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use emmer_store::StoreErrorKind;
+use emmer_store::away::{AWAY_PAUSE, is_worth_waiting};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::driver::Driver;
 use crate::fault::Fault;
-
-/// The wait after the first failed attempt to connect; it doubles with every further one.
-const BACKOFF_FIRST: Duration = Duration::from_millis(50);
-/// The longest wait between two attempts.
-const BACKOFF_MAX: Duration = Duration::from_secs(1);
 
 /// Connections, at most [`Limits::pool_max`](crate::Limits::pool_max).
 pub(crate) struct Pool<D: Driver> {
@@ -25,28 +19,28 @@ pub(crate) struct Pool<D: Driver> {
 struct Shared<C> {
     /// Connections nobody uses, the one used last on top.
     idle: Vec<C>,
-    /// Attempts to connect that failed since one succeeded.
-    failures: u32,
-    /// No attempt before this moment.
+    /// No attempt before this moment: the last one found nobody.
     not_before: Option<Instant>,
 }
 
 impl<D: Driver> Pool<D> {
     pub(crate) fn new(driver: Arc<D>) -> Self {
         let permits = Semaphore::new(driver.limits().pool_max);
-        let shared = Shared { idle: Vec::new(), failures: 0, not_before: None };
+        let shared = Shared { idle: Vec::new(), not_before: None };
         Self { driver, permits, shared: Mutex::new(shared) }
     }
 
-    /// Connects once, for an operator who waits: no second attempt.
+    /// Connects before anything is asked for.
     pub(crate) async fn warm_up(&self, deadline: Instant) -> Result<(), Fault> {
-        let connection = self.attempt(deadline).await?;
+        let connection = self.connect(Instant::now(), deadline).await?;
         self.lock().idle.push(connection);
         Ok(())
     }
 
-    /// A connection for one operation, waiting for a free one and for a server that is away until `deadline`.
+    /// A connection for one operation, waiting for a free one until `deadline` and for a server that is away as long as every
+    /// store does.
     pub(crate) async fn acquire(&self, deadline: Instant) -> Result<Lease<'_, D>, Fault> {
+        let begun = Instant::now();
         let pool_max = self.driver.limits().pool_max;
         let busy = || Fault::unavailable(format!("all {pool_max} connections are busy (pool_max)"));
         let permit = timeout_at(deadline, self.permits.acquire()).await.map_err(|_| busy())?;
@@ -56,25 +50,26 @@ impl<D: Driver> Pool<D> {
                 return Ok(Lease { pool: self, connection: Some(connection), permit });
             }
         }
-        let connection = self.connect(deadline).await?;
+        let connection = self.connect(begun, deadline).await?;
         Ok(Lease { pool: self, connection: Some(connection), permit })
     }
 
-    /// Connects, again and again until `deadline` while the server is away.
-    async fn connect(&self, deadline: Instant) -> Result<D::Connection, Fault> {
+    /// Connects, again while the server is away.
+    async fn connect(&self, begun: Instant, deadline: Instant) -> Result<D::Connection, Fault> {
         loop {
             let not_before = self.lock().not_before;
             if let Some(moment) = not_before {
                 sleep_until(moment.min(deadline)).await;
             }
             match self.attempt(deadline).await {
-                Err(fault) if fault.kind == StoreErrorKind::Unavailable => {
-                    let next = self.failed();
-                    if next >= deadline {
+                Err(fault) => {
+                    self.lock().not_before = Some(Instant::now() + AWAY_PAUSE);
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if !is_worth_waiting(fault.kind, begun.elapsed(), left) {
                         return Err(fault);
                     }
                 }
-                ended => return ended,
+                connected => return connected,
             }
         }
     }
@@ -83,18 +78,8 @@ impl<D: Driver> Pool<D> {
         let opened = timeout_at(deadline, self.driver.open()).await;
         let opened = opened.unwrap_or_else(|_| Err(Fault::unavailable("the server does not answer")))?;
         let mut shared = self.lock();
-        (shared.failures, shared.not_before) = (0, None);
+        shared.not_before = None;
         Ok(opened)
-    }
-
-    /// Counts a failed attempt; when the next one may be.
-    fn failed(&self) -> Instant {
-        let mut shared = self.lock();
-        let wait = BACKOFF_FIRST.saturating_mul(1 << shared.failures.min(10)).min(BACKOFF_MAX);
-        let next = Instant::now() + wait;
-        shared.failures = shared.failures.saturating_add(1);
-        shared.not_before = Some(next);
-        next
     }
 
     fn pop(&self) -> Option<D::Connection> {

@@ -406,6 +406,10 @@ macro_rules! relational_store {
                 self.inner.describe()
             }
 
+            fn request_timeout(&self) -> Option<::std::time::Duration> {
+                self.inner.request_timeout()
+            }
+
             fn ensure_tables<'a>(
                 &'a self,
                 tables: &'a [&'static $crate::__store::TableDecl],

@@ -114,8 +114,8 @@ impl Bulk<'_> {
                 let guard = volatile_at
                     .and_then(|at| row.volatile.get(at))
                     .map(|(_, stat)| (format!("{}/{}", nodes.row(&key), asked.column), stat.version));
-                let etag = Written::of(&row.stat).etag();
-                let stored = row.into_stored(decl)?;
+                let etag = Written::of(&row.stat).etag(nodes, &key);
+                let stored = row.into_stored(decl, nodes)?;
                 if asked.wants(&stored.row) {
                     old.push((Mutation::Delete { row_key: key, etag: Some(etag) }, guard));
                 }
@@ -167,7 +167,7 @@ impl Bulk<'_> {
             }
             let nodes = nodes.partition(&partition);
             for row in snapshot::partition(self.client, decl, &nodes, self.lists, self.deadline).await? {
-                let stored = row.into_stored(decl)?;
+                let stored = row.into_stored(decl, &nodes)?;
                 if asked.wants(&stored.row) {
                     rows.push(stored);
                 }

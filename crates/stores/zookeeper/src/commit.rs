@@ -150,7 +150,7 @@ impl Committer<'_> {
             known.deletions = self.memory.deletions(path);
         }
         for _ in 0..ATTEMPTS_MAX {
-            let rows = known.deletions.map(|found| doubtful(request.mutations, found));
+            let rows = known.deletions.map(|found| doubtful(request.nodes, request.mutations, found));
             if rows.as_ref().is_some_and(|rows| rows.iter().all(|row| known.verified.contains_key(row))) {
                 return Ok(());
             }
@@ -264,7 +264,9 @@ impl Committer<'_> {
                 Some(at) => {
                     // A node that was made is at version 0.
                     let version = stat(*at).map_or(0, |stat| stat.version);
-                    etags.push(Some(Written { zxid: commit.mzxid, version }.etag()));
+                    etags.push(Some(
+                        Written { zxid: commit.mzxid, version }.etag(request.nodes, mutation.row_key()),
+                    ));
                     self.memory.row(path, true);
                 }
                 None => {

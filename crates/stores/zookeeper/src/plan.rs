@@ -136,15 +136,15 @@ impl Request<'_> {
             Mutation::Upsert { row } if !exists(&path) => self.create(plan, at, path, row),
             Mutation::Upsert { row } => self.set(plan, at, path, row, None),
             Mutation::Replace { row, etag } => {
-                let version = version(row.key(), etag, known);
+                let version = version(self.nodes, row.key(), etag, known);
                 self.set(plan, at, path, row, Some(version));
             }
             Mutation::Check { row_key, etag } => {
-                let version = version(row_key, etag, known);
+                let version = version(self.nodes, row_key, etag, known);
                 plan.push(Some(at), Operation::Check { path, version });
             }
             Mutation::Delete { row_key, etag } => {
-                let version = etag.as_ref().map(|etag| version(row_key, etag, known));
+                let version = etag.as_ref().map(|etag| version(self.nodes, row_key, etag, known));
                 if let Some((path, version)) = self.guards.get(at) {
                     plan.push(Some(at), Operation::Check { path: path.clone(), version: *version });
                 }
@@ -182,17 +182,19 @@ impl Request<'_> {
 }
 
 /// The version the row's node must have; one that no node has where the row is known not to be what the etag says.
-fn version(row_key: &str, etag: &str, known: &Known) -> i32 {
-    let Some(wanted) = Written::parse(etag) else { return NEVER };
+fn version(nodes: &PartitionPaths, row_key: &str, etag: &str, known: &Known) -> i32 {
+    let Some(wanted) = Written::parse(etag, nodes, row_key) else { return NEVER };
     let never_deleted_since = known.deletions.is_some_and(|deletions| wanted.zxid >= deletions.zxid);
     let verified = known.verified.get(row_key).is_some_and(|found| *found == Some(wanted));
     if never_deleted_since || verified { wanted.version } else { NEVER }
 }
 
 /// The rows whose etag is older than the last deletion: they may have been deleted and made again since.
-pub(crate) fn doubtful(mutations: &[Mutation], deletions: Deletions) -> Vec<String> {
-    let old = |etag: &str| Written::parse(etag).is_some_and(|written| written.zxid < deletions.zxid);
-    let doubtful = mutations.iter().filter(|m| condition(m).is_some_and(old));
+pub(crate) fn doubtful(nodes: &PartitionPaths, mutations: &[Mutation], deletions: Deletions) -> Vec<String> {
+    let doubtful = mutations.iter().filter(|mutation| {
+        let written = condition(mutation).and_then(|etag| Written::parse(etag, nodes, mutation.row_key()));
+        written.is_some_and(|written| written.zxid < deletions.zxid)
+    });
     doubtful.map(|mutation| mutation.row_key().to_owned()).collect()
 }
 
@@ -230,8 +232,16 @@ mod tests {
 
     use super::*;
 
+    fn nodes() -> PartitionPaths {
+        PartitionPaths::new("/emmer", &SILO_INSTANCES, "prod")
+    }
+
+    fn etag() -> emmer_store::Etag {
+        Written { zxid: 5, version: 3 }.etag(&nodes(), "r")
+    }
+
     fn plan(mutations: &[Mutation], known: &Known, exists: bool) -> Plan {
-        let nodes = PartitionPaths::new("/emmer", &SILO_INSTANCES, "prod");
+        let nodes = nodes();
         let (partition, guards) = ("prod", &[][..]);
         let request = Request { decl: &SILO_INSTANCES, partition, nodes: &nodes, mutations, guards };
         request.plan(known, |_| exists)
@@ -247,7 +257,7 @@ mod tests {
 
     #[test]
     fn an_etag_older_than_the_last_deletion_holds_only_when_verified() {
-        let replace = [Mutation::Replace { row: row(), etag: "5-3".into() }];
+        let replace = [Mutation::Replace { row: row(), etag: etag() }];
         let version = |known: &Known| match plan(&replace, known, true).operations.last() {
             Some(Operation::Set { version, .. }) => *version,
             other => panic!("{other:?}"),
@@ -261,8 +271,8 @@ mod tests {
         // Made again: the same version, another commit.
         known.verified.insert("r".to_owned(), Some(Written { zxid: 8, version: 3 }));
         assert_eq!(version(&known), Some(NEVER));
-        assert_eq!(doubtful(&replace, Deletions { version: 7, zxid: 6 }), ["r"]);
-        assert!(doubtful(&replace, Deletions { version: 7, zxid: 5 }).is_empty());
+        assert_eq!(doubtful(&nodes(), &replace, Deletions { version: 7, zxid: 6 }), ["r"]);
+        assert!(doubtful(&nodes(), &replace, Deletions { version: 7, zxid: 5 }).is_empty());
     }
 
     #[test]
@@ -274,7 +284,7 @@ mod tests {
             (None, [None, Some(0), Some(0)].as_slice())
         );
         assert_eq!(plain.writes, [Some(1)]);
-        let check = [Mutation::Check { row_key: "r".into(), etag: "5-3".into() }];
+        let check = [Mutation::Check { row_key: "r".into(), etag: etag() }];
         let checked = plan(&check, &deletions(1), false);
         assert!(matches!(
             checked.operations.as_slice(),

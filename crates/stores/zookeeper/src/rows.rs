@@ -1,10 +1,12 @@
 //! Rows as nodes: what a row's node and those of its volatile columns hold, and its etag.
 
+use emmer_core::hash::{stable64, stable64_seeded};
 use emmer_store::document;
 use emmer_store::{Column, Etag, Row, StoredRow, TableDecl};
 use zookeeper_client::Stat;
 
 use crate::fault::Fault;
+use crate::paths::PartitionPaths;
 
 /// An etag taken apart: the commit (zxid) that wrote the row, and the version of its node then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,17 +20,25 @@ impl Written {
         Self { zxid: stat.mzxid, version: stat.version }
     }
 
-    pub(crate) fn etag(self) -> Etag {
-        format!("{:x}-{}", self.zxid, self.version).into()
+    /// As an etag of this row. The server compares the versions of nodes, which those of other rows have too: so the etag says
+    /// whose it is.
+    pub(crate) fn etag(self, nodes: &PartitionPaths, row_key: &str) -> Etag {
+        format!("{:x}-{}-{:08x}", self.zxid, self.version, owner(nodes, row_key)).into()
     }
 
-    /// None for a text that is no etag of this store's: no row has it.
-    pub(crate) fn parse(etag: &str) -> Option<Self> {
-        let (zxid, version) = etag.split_once('-')?;
+    /// None for a text that is no etag of this row: it does not have it.
+    pub(crate) fn parse(etag: &str, nodes: &PartitionPaths, row_key: &str) -> Option<Self> {
+        let mut parts = etag.splitn(3, '-');
+        let (zxid, version) = (parts.next()?, parts.next()?);
         let found = Self { zxid: i64::from_str_radix(zxid, 16).ok()?, version: version.parse().ok()? };
         // A version below 0 means "any" to the server.
-        (found.version >= 0 && found.etag().as_ref() == etag).then_some(found)
+        (found.version >= 0 && found.etag(nodes, row_key).as_ref() == etag).then_some(found)
     }
+}
+
+/// Who a row is, in 32 bits.
+fn owner(nodes: &PartitionPaths, row_key: &str) -> u32 {
+    (stable64_seeded(row_key.as_bytes(), stable64(nodes.partition.as_bytes())) >> 32) as u32
 }
 
 /// The volatile columns of a table, each a node of its own under every row.
@@ -61,7 +71,7 @@ impl FoundRow {
         self.volatile.iter().all(|(_, stat)| stat.czxid == self.stat.czxid)
     }
 
-    pub(crate) fn into_stored(self, decl: &TableDecl) -> Result<StoredRow, Fault> {
+    pub(crate) fn into_stored(self, decl: &TableDecl, nodes: &PartitionPaths) -> Result<StoredRow, Fault> {
         let mut row = document::decode(decl, &self.row_key, &self.data).map_err(Fault::corrupt)?;
         for (column, (data, _)) in volatile_columns(decl).zip(&self.volatile) {
             let own = document::decode(decl, &self.row_key, data)
@@ -70,23 +80,31 @@ impl FoundRow {
                 row.set(column.name, value.clone());
             }
         }
-        Ok(StoredRow { row, etag: Written::of(&self.stat).etag() })
+        let etag = Written::of(&self.stat).etag(nodes, &self.row_key);
+        Ok(StoredRow { row, etag })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use emmer_store::silos::SILO_INSTANCES;
+
     use super::*;
 
     #[test]
     fn only_our_own_etags_are_understood() {
         let written = Written { zxid: 0x1_0000_002a, version: 3 };
-        assert_eq!(written.etag().as_ref(), "10000002a-3");
-        assert_eq!(Written::parse("10000002a-3"), Some(written));
+        let [one, other] = ["p", "q"].map(|name| PartitionPaths::new("/emmer", &SILO_INSTANCES, name));
+        let etag = written.etag(&one, "r");
+        assert_eq!(etag.as_ref(), format!("10000002a-3-{:08x}", owner(&one, "r")));
+        assert_eq!(Written::parse(&etag, &one, "r"), Some(written));
+        assert_eq!((Written::parse(&etag, &one, "s"), Written::parse(&etag, &other, "r")), (None, None));
         for other in
             ["", "x", "1", "no etag at all", "10000002A-3", "+1-3", "1-03", "1--1", "1-3 ", "1-99999999999"]
         {
-            assert_eq!(Written::parse(other), None, "{other:?}");
+            for other in [other.to_owned(), format!("{other}-{:08x}", owner(&one, "r"))] {
+                assert_eq!(Written::parse(&other, &one, "r"), None, "{other:?}");
+            }
         }
     }
 }

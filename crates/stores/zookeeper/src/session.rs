@@ -3,9 +3,8 @@
 use std::future::Future;
 use std::time::Duration;
 
-use emmer_store::StoreErrorKind;
 use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use zookeeper_client::{Client, Error, SessionState};
 
 use crate::fault::Fault;
@@ -16,8 +15,6 @@ use crate::tls;
 const SESSION_TIMEOUT: Duration = Duration::from_secs(6);
 /// How long a session that lost its connection is given to find another by itself before a new session takes its place.
 const RECONNECT_PATIENCE: Duration = Duration::from_millis(500);
-/// The pause between two attempts to open a session.
-const CONNECT_PAUSE: Duration = Duration::from_millis(100);
 /// The most operations of one store at the same time; the others wait, not longer than their time allows. The driver
 /// itself queues without a maximum.
 const IN_FLIGHT_MAX: usize = 1_024;
@@ -65,17 +62,11 @@ impl Sessions {
         Ok(Lease { client, _permit: permit })
     }
 
+    /// One attempt; whoever asks tries again.
     async fn connect(&self, deadline: Instant) -> Result<Client, Fault> {
-        loop {
-            let fault = match timeout_at(deadline, self.connect_once()).await {
-                Ok(Ok(client)) => return Ok(client),
-                Ok(Err(fault)) => fault,
-                Err(_) => Fault::too_late(),
-            };
-            if fault.kind != StoreErrorKind::Unavailable || Instant::now() + CONNECT_PAUSE >= deadline {
-                return Err(Fault { lost: false, ..fault });
-            }
-            sleep(CONNECT_PAUSE).await;
+        match timeout_at(deadline, self.connect_once()).await {
+            Ok(connected) => connected.map_err(|fault| Fault { lost: false, ..fault }),
+            Err(_) => Err(Fault::too_late()),
         }
     }
 

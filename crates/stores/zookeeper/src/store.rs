@@ -143,7 +143,7 @@ impl Backend for ZooKeeper {
         let nodes = &self.nodes(table, partition);
         let read = self.sessions.ask(deadline, |client| async move {
             let rows = snapshot::partition(&client, table, nodes, &self.lists, deadline).await?;
-            rows.into_iter().map(|row| row.into_stored(table)).collect()
+            rows.into_iter().map(|row| row.into_stored(table, nodes)).collect()
         });
         Ok(read.await?)
     }
@@ -159,7 +159,7 @@ impl Backend for ZooKeeper {
         let read = self.sessions.ask(deadline, |client| async move {
             let found = snapshot::row(&client, table, nodes, row_key, deadline).await?;
             self.memory.row(nodes.row(row_key), found.is_some());
-            found.map(|row| row.into_stored(table)).transpose()
+            found.map(|row| row.into_stored(table, nodes)).transpose()
         });
         Ok(read.await?)
     }

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Duration;
 
 use emmer_store::{CommitOutcome, Mutation, StoreErrorKind, SystemStore};
+use tokio::time::timeout;
 
 use super::proxy::{Cut, Proxy};
 use super::rows::{NUMBERS, all, must_commit, number_of, row, same_number};
-use super::{Store, TestServer};
+use super::{Store, TestServer, with};
 use crate::process::Frozen;
 
 /// The rows one commit of the crash test writes.
@@ -123,6 +125,49 @@ pub async fn away(mut server: impl TestServer, opener: Store) {
     // The store that saw it go finds it again by itself.
     while store.read_partition(&NUMBERS, "p").await.is_err() {}
     must_commit(&patient, "p", all(1, 3)).await;
+}
+
+/// Long before the minute that an operation of a patient store has, and long after the second that it waits for a server that
+/// is away.
+const FAR_BEFORE_ITS_TIME: Duration = Duration::from_secs(30);
+
+/// A server that is away (nobody listens) is waited for, the same in every store: an operation outlasts an absence of a moment,
+/// and is `Unavailable` long before its own time is over when the absence lasts. A commit that met nobody is an error,
+/// not unknown. Opening a store is such an operation.
+///
+/// # Panics
+/// It is otherwise.
+pub async fn nobody_listens(server: &impl TestServer, opener: Store) {
+    let proxy = Proxy::start(server.port()).await;
+    let url = with(&server.url_at(proxy.port()), opener.patient);
+    let store = (opener.open)(url.clone()).await.unwrap();
+    store.ensure_tables(&[&NUMBERS]).await.unwrap();
+    must_commit(&store, "p", all(1, 1)).await;
+    for round in 2..4 {
+        proxy.shut().await;
+        let read = || timeout(FAR_BEFORE_ITS_TIME, store.read_partition(&NUMBERS, "p"));
+        let error = read().await.expect("a read waited for its whole time").unwrap_err();
+        assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
+        let commit = || timeout(FAR_BEFORE_ITS_TIME, store.commit(&NUMBERS, "p", all(1, round)));
+        let error = commit().await.expect("a commit waited for its whole time").unwrap_err();
+        assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
+        let open = || timeout(FAR_BEFORE_ITS_TIME, (opener.open)(url.clone()));
+        let Err(error) = open().await.expect("opening took the whole time") else {
+            panic!("nobody is there")
+        };
+        assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
+        let come_back = async {
+            // Behind the first attempts of the others, which come first in one poll.
+            tokio::task::yield_now().await;
+            proxy.open();
+        };
+        let (read, committed, opened, ()) = tokio::join!(read(), commit(), open(), come_back);
+        assert_eq!(read.unwrap().unwrap().len(), 1);
+        let committed = committed.unwrap().unwrap();
+        assert!(matches!(committed, CommitOutcome::Committed(_)), "{committed:?}");
+        opened.unwrap().unwrap();
+    }
+    assert_eq!(same_number(&store.read_partition(&NUMBERS, "p").await.unwrap(), 1), 3);
 }
 
 /// The connection is cut before and after every single message of a commit. An error means that nothing happened, an

@@ -122,7 +122,10 @@ pub async fn conforms(url: &str, store: Store) {
     let report = conformance::run(&|| (store.open)(url.clone()), &mut |line| println!("{line}")).await;
     println!("{report}");
     assert!(report.is_success(), "{report}");
-    let found = (store.open)(url.clone()).await.unwrap().examine().await.unwrap();
+    let opened = (store.open)(url.clone()).await.unwrap();
+    // A silo compares it with what the membership machine assumes.
+    assert!(opened.request_timeout().is_some(), "the store does not say how long a request may take");
+    let found = opened.examine().await.unwrap();
     let scheme = url.split("://").next().unwrap_or_default();
     let version = format!("{} {}", found.server, found.version);
     crate::report::conformed(scheme, version.trim(), report.passed.len());
@@ -164,6 +167,9 @@ macro_rules! store_suite {
             },
             a_server_that_is_away_is_unavailable_and_found_again: |server| {
                 $crate::suite::faults::away(server, $store).await;
+            },
+            a_server_that_is_away_is_waited_for_as_long_as_every_store_does: |server| {
+                $crate::suite::faults::nobody_listens(&server, $store).await;
             },
             a_connection_cut_around_a_commit_leaves_it_unknown: |server| {
                 $crate::suite::faults::cut(&server, $store).await;

@@ -4,6 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 /// Where a connection is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,11 +25,12 @@ enum State {
     AnswerNext,
 }
 
-/// The proxy. It runs as long as the runtime.
+/// The proxy. Dropped, it ends with its connections.
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
     state: Arc<Mutex<State>>,
+    is_open: watch::Sender<bool>,
 }
 
 impl Proxy {
@@ -39,15 +42,23 @@ impl Proxy {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let state = Arc::new(Mutex::new(State::Pass));
-        let made = Self { port, state: state.clone() };
-        tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                // No server: the client sees its connection end.
-                let Ok(server) = TcpStream::connect(("127.0.0.1", server_port)).await else { continue };
-                tokio::spawn(both_ways(client, server, state.clone()));
-            }
-        });
+        let (is_open, changes) = watch::channel(true);
+        let made = Self { port, state: state.clone(), is_open };
+        tokio::spawn(listen(listener, server_port, state, changes));
         made
+    }
+
+    /// Ends all connections and listens no more: whoever connects is refused, as by a host without a server.
+    pub async fn shut(&self) {
+        self.is_open.send_replace(false);
+        while TcpStream::connect(("127.0.0.1", self.port)).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Listens again.
+    pub fn open(&self) {
+        self.is_open.send_replace(true);
     }
 
     /// The port it listens on, at 127.0.0.1.
@@ -64,6 +75,41 @@ impl Proxy {
     /// Cuts nothing more. Whether it did since it was armed.
     pub fn disarm(&self) -> bool {
         std::mem::replace(&mut *lock(&self.state), State::Pass) == State::Pass
+    }
+}
+
+/// Waits until the door is as wanted; false when there is no door any more.
+async fn turned(is_open: &mut watch::Receiver<bool>, wanted: bool) -> bool {
+    is_open.wait_for(|open| *open == wanted).await.is_ok()
+}
+
+/// Lets clients through while the proxy is open; ends with it.
+async fn listen(
+    mut listener: TcpListener,
+    server_port: u16,
+    state: Arc<Mutex<State>>,
+    mut is_open: watch::Receiver<bool>,
+) {
+    let Ok(own) = listener.local_addr() else { return };
+    loop {
+        let mut connections = JoinSet::new();
+        let shut = loop {
+            tokio::select! {
+                shut = turned(&mut is_open, false) => break shut,
+                accepted = listener.accept() => {
+                    let Ok((client, _)) = accepted else { return };
+                    // No server: the client sees its connection end.
+                    let Ok(server) = TcpStream::connect(("127.0.0.1", server_port)).await else { continue };
+                    connections.spawn(both_ways(client, server, state.clone()));
+                }
+            }
+        };
+        drop(listener);
+        connections.shutdown().await;
+        if !shut || !turned(&mut is_open, true).await {
+            return;
+        }
+        listener = TcpListener::bind(own).await.unwrap();
     }
 }
 
