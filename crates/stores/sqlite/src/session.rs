@@ -1,8 +1,8 @@
 //! One connection: how it is opened, its statements.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use emmer_store::{StoreErrorKind, TableDecl};
 use rusqlite::{Connection, OpenFlags};
@@ -22,6 +22,8 @@ const STATEMENTS_MAX: usize = 256;
 /// A connection and what belongs to it.
 pub(crate) struct Session {
     pub(crate) conn: Connection,
+    /// Until when to wait for a lock that another process holds.
+    until: Arc<Mutex<Instant>>,
     tables: BTreeMap<&'static str, (&'static TableDecl, Arc<TableSql>)>,
 }
 
@@ -32,8 +34,9 @@ impl Session {
         let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         flags.set(OpenFlags::SQLITE_OPEN_CREATE, place.create);
         let mut conn = Connection::open_with_flags(&place.path, flags)?;
-        let timeout = place.busy_timeout;
-        conn.busy_handler(Some(move |retries| wait_for_lock(retries, timeout)))?;
+        let until = Arc::new(Mutex::new(Instant::now() + place.busy_timeout));
+        let shared = until.clone();
+        conn.busy_handler(Some(move |retries| wait_for_lock(retries, *lock(&shared))))?;
         conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
         if conn.is_readonly("main")? {
             // SQLite falls back to reading when it may not write; a store that cannot commit is no store.
@@ -48,7 +51,12 @@ impl Session {
         if read_only {
             conn.execute_batch("PRAGMA query_only = ON;")?;
         }
-        Ok(Self { conn, tables: BTreeMap::new() })
+        Ok(Self { conn, until, tables: BTreeMap::new() })
+    }
+
+    /// Sets until when statements wait for a lock that another process holds. Each asks at least once.
+    pub(crate) fn wait_until(&self, moment: Instant) {
+        *lock(&self.until) = moment;
     }
 
     /// The statements of a table.
@@ -69,18 +77,23 @@ impl Session {
     }
 }
 
-/// SQLite's own handler sleeps up to 100 ms; under many short commits that is a hundred times too long. Waits 1, 2, ...
-/// 50, 50, ... steps; gives up when the waits so far add up to the timeout.
-fn wait_for_lock(retries: i32, timeout: Duration) -> bool {
-    let waited_steps = {
-        let ramp = retries.clamp(0, BUSY_STEPS_MAX);
-        ramp * (ramp + 1) / 2 + BUSY_STEPS_MAX * (retries - ramp).clamp(0, 1_000_000)
-    };
-    if BUSY_STEP * waited_steps.unsigned_abs() >= timeout {
-        return false;
-    }
-    std::thread::sleep(BUSY_STEP * (retries + 1).clamp(1, BUSY_STEPS_MAX).unsigned_abs());
+fn lock(until: &Mutex<Instant>) -> MutexGuard<'_, Instant> {
+    // Nothing panics under it.
+    until.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn wait_for_lock(retries: i32, until: Instant) -> bool {
+    let Some(pause) = pause(retries, until.saturating_duration_since(Instant::now())) else { return false };
+    std::thread::sleep(pause);
     true
+}
+
+/// How long to wait before the next question for a lock; none when no time is left. SQLite's own handler sleeps up to 100 ms; under
+/// many short commits that is a hundred times too long. Waits 1, 2, ... 50, 50, ... steps. What is left is told by the
+/// clock: a busy machine makes pauses longer than was asked for, and their sum is not the time.
+fn pause(retries: i32, left: Duration) -> Option<Duration> {
+    let step = BUSY_STEP * retries.saturating_add(1).clamp(1, BUSY_STEPS_MAX).unsigned_abs();
+    (!left.is_zero()).then_some(step.min(left))
 }
 
 /// Makes the file a WAL file. For this one change SQLite may answer busy without asking the handler.
@@ -102,5 +115,27 @@ fn use_wal(conn: &Connection) -> Result<(), Fault> {
         }
         retries += 1;
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On a machine that wakes a sleeper late.
+    #[test]
+    fn a_lock_is_waited_for_until_the_time_is_over_however_late_the_sleeper_wakes() {
+        let timeout = Duration::from_secs(5);
+        for late in [Duration::ZERO, Duration::from_millis(3)] {
+            let (mut now, mut retries) = (Duration::ZERO, 0);
+            while let Some(pause) = pause(retries, timeout.saturating_sub(now)) {
+                now += pause + late;
+                retries += 1;
+            }
+            assert!(now >= timeout && now <= timeout + late, "{now:?}");
+        }
+        assert_eq!(pause(0, Duration::ZERO), None);
+        assert_eq!(pause(7, timeout), Some(BUSY_STEP * 8));
+        assert_eq!(pause(i32::MAX, timeout), Some(BUSY_STEP * 50));
     }
 }

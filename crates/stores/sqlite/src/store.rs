@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use emmer_core::Timestamp;
 use emmer_store::validate::{self, Violation};
@@ -41,6 +41,7 @@ pub struct SqliteStore {
     etags: Etags,
     contention: Contention,
     full_sync: bool,
+    busy_timeout: Duration,
 }
 
 impl std::fmt::Debug for SqliteStore {
@@ -74,6 +75,7 @@ impl SqliteStore {
             etags: Etags::new(random()),
             contention: Contention::new(random()),
             full_sync: place.full_sync,
+            busy_timeout: place.busy_timeout,
         };
         let at_open = |fault: Fault| fault.at(&name, "open".to_owned());
         // The writer's connection first: it makes the file.
@@ -83,7 +85,7 @@ impl SqliteStore {
         for _ in 0..READERS {
             let session = Session::open(&place, true).map_err(at_open)?;
             let (reader, requests) = mpsc::channel(QUEUE_MAX);
-            let read = move || worker::read_loop(session, requests);
+            let read = move || worker::read_loop(session, requests, place.busy_timeout);
             store.reading.push(thread("emmer-sqlite-r", read).map_err(at_open)?);
             store.readers.push(reader);
         }
@@ -124,7 +126,7 @@ impl SqliteStore {
         work: impl FnMut(&mut Session) -> std::result::Result<T, Fault> + Send + 'static,
     ) -> End<T> {
         let (reply, answer) = oneshot::channel();
-        let job = Job { work, found: None, reply };
+        let job = Job { work, deadline: Instant::now() + self.busy_timeout, found: None, reply };
         if self.writer.send(Box::new(job)).await.is_err() {
             return End::Failed(gone());
         }
@@ -177,6 +179,10 @@ impl Drop for SqliteStore {
 impl SystemStore for SqliteStore {
     fn describe(&self) -> String {
         self.name.clone()
+    }
+
+    fn request_timeout(&self) -> Option<Duration> {
+        Some(self.busy_timeout)
     }
 
     fn ensure_tables<'a>(&'a self, tables: &'a [&'static TableDecl]) -> BoxFuture<'a, Result<()>> {

@@ -1,5 +1,7 @@
 //! The threads SQLite works on: one writer, which puts commits that wait together into one transaction, and readers.
 
+use std::time::{Duration, Instant};
+
 use emmer_store::StoreErrorKind;
 use rusqlite::ErrorCode;
 use tokio::sync::{mpsc, oneshot};
@@ -30,6 +32,8 @@ pub(crate) type ReadJob = Box<dyn FnOnce(&mut Session) + Send>;
 pub(crate) trait WriteJob: Send {
     /// Runs inside a transaction.
     fn run(&mut self, session: &mut Session) -> Result<(), Fault>;
+    /// Until when it may wait for its transaction to begin.
+    fn deadline(&self) -> Instant;
     /// Whether the caller is gone, so that there is no need to begin.
     fn is_abandoned(&self) -> bool;
     /// Answers the caller once the transaction has ended.
@@ -39,6 +43,7 @@ pub(crate) trait WriteJob: Send {
 /// A [`WriteJob`] from a closure and the caller's end of a channel.
 pub(crate) struct Job<T, F> {
     pub(crate) work: F,
+    pub(crate) deadline: Instant,
     pub(crate) found: Option<T>,
     pub(crate) reply: oneshot::Sender<End<T>>,
 }
@@ -47,6 +52,10 @@ impl<T: Send, F: FnMut(&mut Session) -> Result<T, Fault> + Send> WriteJob for Jo
     fn run(&mut self, session: &mut Session) -> Result<(), Fault> {
         self.found = Some((self.work)(session)?);
         Ok(())
+    }
+
+    fn deadline(&self) -> Instant {
+        self.deadline
     }
 
     fn is_abandoned(&self) -> bool {
@@ -68,8 +77,13 @@ impl<T: Send, F: FnMut(&mut Session) -> Result<T, Fault> + Send> WriteJob for Jo
 }
 
 /// Reads until every sender is gone.
-pub(crate) fn read_loop(mut session: Session, mut requests: mpsc::Receiver<ReadJob>) {
+pub(crate) fn read_loop(
+    mut session: Session,
+    mut requests: mpsc::Receiver<ReadJob>,
+    busy_timeout: Duration,
+) {
     while let Some(job) = requests.blocking_recv() {
+        session.wait_until(Instant::now() + busy_timeout);
         job(&mut session);
     }
 }
@@ -97,8 +111,8 @@ pub(crate) fn write_loop(mut session: Session, mut requests: mpsc::Receiver<Box<
 /// Runs a batch in one transaction and answers. Returns the jobs to run again one by one: all of them when one of several
 /// failed, none otherwise.
 fn run_batch(session: &mut Session, mut batch: Vec<Box<dyn WriteJob>>) -> Vec<Box<dyn WriteJob>> {
-    if let Err(error) = session.execute("BEGIN IMMEDIATE") {
-        end_all(batch, &End::Failed(error.into()));
+    batch = begin(session, batch);
+    if batch.is_empty() {
         return Vec::new();
     }
     let failed = batch.iter_mut().find_map(|job| job.run(session).err());
@@ -121,6 +135,21 @@ fn run_batch(session: &mut Session, mut batch: Vec<Box<dyn WriteJob>>) -> Vec<Bo
     };
     end_all(batch, &end);
     Vec::new()
+}
+
+/// Begins the transaction, for those of the batch whose time is not over before another process lets go of the lock. None of
+/// them waits for longer because of the others, or because of those before: each has the time since it was asked for.
+fn begin(session: &Session, mut batch: Vec<Box<dyn WriteJob>>) -> Vec<Box<dyn WriteJob>> {
+    while let Some(first) = batch.iter().map(|job| job.deadline()).min() {
+        session.wait_until(first);
+        let Err(error) = session.execute("BEGIN IMMEDIATE") else { return batch };
+        let is_busy = error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy);
+        let now = first.max(Instant::now());
+        let (over, left) = batch.into_iter().partition(|job| !is_busy || job.deadline() <= now);
+        end_all(over, &End::Failed(error.into()));
+        batch = left;
+    }
+    batch
 }
 
 fn end_all(batch: Vec<Box<dyn WriteJob>>, end: &End<()>) {

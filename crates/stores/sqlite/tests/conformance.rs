@@ -3,10 +3,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use emmer_store::{BoxFuture, Result, SystemStore};
+use emmer_store::{BoxFuture, Result, StoreErrorKind, SystemStore};
 use emmer_store_sqlite::SqliteStore;
+use emmer_test_servers::suite::rows::{NUMBERS, all, must_commit};
 use emmer_test_servers::suite::{self, Store};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 const STORE: Store = Store { open, patient: "busy_timeout_ms=60000", hasty: "busy_timeout_ms=1000" };
 
@@ -50,6 +54,33 @@ async fn a_commit_whose_process_is_killed_is_there_whole_or_not_at_all() {
 #[tokio::test]
 async fn a_process_to_be_killed_that_commits() {
     suite::dying::writer(STORE).await;
+}
+
+/// Another process holds the write lock; thousands of commits wait for it at once. Each waits for its own time, a second, and not
+/// for the times of those before it, which together were a minute.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commits_that_wait_for_a_lock_wait_for_no_longer_than_their_time() {
+    const COMMITS: usize = 4_000;
+    const FAR_BEFORE_ALL_TIMES: Duration = Duration::from_secs(30);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("cluster.db");
+    let store = STORE.hasty(&format!("sqlite://{}", file.display())).await;
+    assert_eq!(store.request_timeout(), Some(Duration::from_secs(1)));
+    store.ensure_tables(&[&NUMBERS]).await.unwrap();
+    let other = rusqlite::Connection::open(&file).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let mut commits = JoinSet::new();
+    for n in 0..COMMITS {
+        let store = store.clone();
+        commits.spawn(async move { store.commit(&NUMBERS, &format!("p{n}"), all(1, 1)).await });
+    }
+    let ended = timeout(FAR_BEFORE_ALL_TIMES, commits.join_all()).await.expect("they waited for each other");
+    for ended in ended {
+        let error = ended.unwrap_err();
+        assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
+    }
+    other.execute_batch("ROLLBACK").unwrap();
+    must_commit(&store, "p", all(1, 1)).await;
 }
 
 #[tokio::test]
