@@ -76,7 +76,13 @@ fn parsed(url: &str) -> Result<StoreUrl, StoreError> {
 pub async fn open(url: &str) -> Result<Arc<dyn SystemStore>, StoreError> {
     let parsed = parsed(url)?;
     match parsed.scheme() {
-        "memory" => Ok(memory(parsed.place())),
+        "memory" => match parsed.parameters().next() {
+            None => Ok(memory(parsed.place())),
+            Some((name, _)) => {
+                let detail = format!("there is no parameter {name:?}: memory://name takes none");
+                Err(invalid(parsed.to_string(), detail))
+            }
+        },
         #[cfg(feature = "consul")]
         "consul" => Ok(Arc::new(emmer_store_consul::ConsulStore::open(url).await?)),
         #[cfg(feature = "etcd")]
@@ -152,4 +158,19 @@ fn memory(name: &str) -> Arc<dyn SystemStore> {
     let store = Arc::new(MemoryStore::new());
     stores.insert(name.to_owned(), Arc::downgrade(&store));
     store
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_store_in_memory_takes_no_parameters() {
+        for (url, word) in [("memory://x?timeout_ms=1", "timeout_ms"), ("memory://?pool", "pool")] {
+            let error = open(url).await.map(|store| store.describe()).unwrap_err();
+            assert!(error.kind == StoreErrorKind::Invalid && error.detail.contains(word), "{error}");
+        }
+        let (upper, lower) = (open("MEMORY://x").await.unwrap(), open("memory://x").await.unwrap());
+        assert!(Arc::ptr_eq(&upper, &lower), "the case of a scheme means nothing");
+    }
 }

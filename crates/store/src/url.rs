@@ -69,10 +69,12 @@ impl FromStr for StoreUrl {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         // The text itself stays out of the errors: it may hold a password.
         let (scheme, rest) = text.split_once("://").ok_or(ParseStoreUrlError::NoScheme)?;
-        if !SCHEMES.contains(&scheme) {
+        // In URLs the case of a scheme means nothing (RFC 3986, 3.1).
+        let scheme = scheme.to_ascii_lowercase();
+        if !SCHEMES.contains(&scheme.as_str()) {
             return Err(ParseStoreUrlError::UnknownScheme(scheme.chars().take(40).collect()));
         }
-        Ok(Self { scheme: scheme.to_owned(), rest: rest.to_owned() })
+        Ok(Self { scheme, rest: rest.to_owned() })
     }
 }
 
@@ -155,6 +157,14 @@ mod tests {
             "{error}"
         );
         assert!("cluster.db".parse::<StoreUrl>().is_err());
+    }
+
+    #[test]
+    fn the_case_of_a_scheme_means_nothing_and_that_of_the_rest_stays() {
+        for text in ["POSTGRES://Bob@DB/Emmer?X=Y", "Postgres://Bob@DB/Emmer?X=Y"] {
+            let url: StoreUrl = text.parse().unwrap();
+            assert_eq!((url.scheme(), url.expose().as_str()), ("postgres", "postgres://Bob@DB/Emmer?X=Y"));
+        }
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub(super) async fn open_existing(url: &str) -> Result<Arc<dyn SystemStore>> {
 }
 
 fn is_file(url: &str) -> bool {
-    url.starts_with("sqlite://")
+    url.split_once("://").is_some_and(|(scheme, _)| scheme.eq_ignore_ascii_case("sqlite"))
 }
 
 fn existing(url: &str) -> String {
@@ -45,6 +45,7 @@ mod tests {
     fn looking_never_makes_a_file() {
         for (url, opened) in [
             ("sqlite://a.db", "sqlite://a.db?mode=rw"),
+            ("SQLite://a.db", "SQLite://a.db?mode=rw"),
             ("sqlite://a.db?synchronous=full", "sqlite://a.db?synchronous=full&mode=rw"),
             ("sqlite://a.db?mode=rwc", "sqlite://a.db?mode=rwc"),
             ("memory://x", "memory://x"),

@@ -1,8 +1,9 @@
 //! Making tables, and finding out whether what is there is what is declared.
 
-use emmer_store::{StoreErrorKind, TableDecl};
+use emmer_store::{ColumnType, StoreErrorKind, TableDecl};
 use emmer_store_relational::schema::{self, Found, FoundTable};
-use rusqlite::Connection;
+use emmer_store_relational::{Dialect as _, Names};
+use rusqlite::{Connection, OptionalExtension as _};
 
 use crate::dialect::Sqlite;
 use crate::fault::Fault;
@@ -23,7 +24,39 @@ pub(crate) fn ensure(conn: &Connection, tables: &[&'static TableDecl]) -> Result
 
 /// The statements that make everything in an empty file.
 pub(crate) fn script(tables: &[&TableDecl]) -> String {
-    schema::script(&Sqlite, tables)
+    let views = tables.iter().map(|decl| format!("{};\n", create_view(decl)));
+    std::iter::once(schema::script(&Sqlite, tables)).chain(views).collect()
+}
+
+/// The view of a table that shows times as dates. No declared name may begin as its name does.
+fn view_name(decl: &TableDecl) -> String {
+    format!("emmer_readable_{}", decl.name)
+}
+
+/// The statement that makes it. SQLite has no type for times, and keeps milliseconds, which no client shows as a date.
+fn create_view(decl: &TableDecl) -> String {
+    let Names { table, partition, row, etag, columns } = Names::new(&Sqlite, decl);
+    let shown: String = columns
+        .iter()
+        .zip(decl.columns)
+        .map(|(name, column)| match column.column_type {
+            ColumnType::Time => {
+                format!(", strftime('%Y-%m-%d %H:%M:%f', {name} / 1000.0, 'unixepoch') AS {name}")
+            }
+            _ => format!(", {name}"),
+        })
+        .collect();
+    let view = Sqlite.quote(&view_name(decl));
+    format!("CREATE VIEW {view} AS SELECT {partition}, {row}, {etag}{shown} FROM {table}")
+}
+
+/// The statements that make the view of a table anew, none when it is there as it should be.
+fn missing_view(conn: &Connection, decl: &TableDecl) -> rusqlite::Result<Option<String>> {
+    let mut found = conn.prepare("SELECT sql FROM sqlite_master WHERE type = 'view' AND name = ?1")?;
+    let found: Option<String> = found.query_row([view_name(decl)], |row| row.get(0)).optional()?;
+    let wanted = create_view(decl);
+    let view = Sqlite.quote(&view_name(decl));
+    Ok((found.as_ref() != Some(&wanted)).then(|| format!("DROP VIEW IF EXISTS {view};\n{wanted}")))
 }
 
 fn missing(conn: &Connection, tables: &[&'static TableDecl]) -> Result<Vec<String>, Fault> {
@@ -31,7 +64,12 @@ fn missing(conn: &Connection, tables: &[&'static TableDecl]) -> Result<Vec<Strin
     for decl in tables {
         found.tables.push(read_table(conn, decl)?);
     }
-    schema::missing(&Sqlite, tables, &found).map_err(|detail| Fault::new(StoreErrorKind::Corrupt, detail))
+    let missing = schema::missing(&Sqlite, tables, &found);
+    let mut missing = missing.map_err(|detail| Fault::new(StoreErrorKind::Corrupt, detail))?;
+    for decl in tables {
+        missing.extend(missing_view(conn, decl)?);
+    }
+    Ok(missing)
 }
 
 fn read_table(conn: &Connection, decl: &TableDecl) -> rusqlite::Result<FoundTable> {

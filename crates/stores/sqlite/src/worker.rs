@@ -77,11 +77,7 @@ impl<T: Send, F: FnMut(&mut Session) -> Result<T, Fault> + Send> WriteJob for Jo
 }
 
 /// Reads until every sender is gone.
-pub(crate) fn read_loop(
-    mut session: Session,
-    mut requests: mpsc::Receiver<ReadJob>,
-    busy_timeout: Duration,
-) {
+pub(crate) fn read_loop(mut session: Session, mut requests: mpsc::Receiver<ReadJob>, busy_timeout: Duration) {
     while let Some(job) = requests.blocking_recv() {
         session.wait_until(Instant::now() + busy_timeout);
         job(&mut session);

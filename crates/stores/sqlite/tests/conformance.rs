@@ -5,9 +5,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use emmer_store::{BoxFuture, Result, StoreErrorKind, SystemStore};
+use emmer_store::{BoxFuture, Result, SiloTable, StoreErrorKind, SystemStore};
 use emmer_store_sqlite::SqliteStore;
-use emmer_test_servers::suite::rows::{NUMBERS, all, must_commit};
+use emmer_test_servers::suite::rows::{NUMBERS, all, cluster, must_commit, silo};
 use emmer_test_servers::suite::{self, Store};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -91,4 +91,31 @@ async fn it_tells_whether_commits_wait_for_the_disk() {
         let found = open(url).await.unwrap().examine().await.unwrap();
         assert_eq!(found.findings.len(), notes, "{mode}: {:?}", found.findings);
     }
+}
+
+/// An administrator's client shows times as dates, also in a file whose tables were made without the view, or with another.
+#[tokio::test]
+async fn the_view_of_a_table_shows_times_as_dates() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("cluster.db");
+    let table = SiloTable::new(STORE.patient(&format!("sqlite://{}", file.display())).await, cluster("prod"));
+    let client = || rusqlite::Connection::open(&file).unwrap();
+    for before in [
+        "SELECT 1",
+        "DROP VIEW emmer_readable_silo_instances",
+        "DROP VIEW emmer_readable_silo_instances; CREATE VIEW emmer_readable_silo_instances AS SELECT 1 AS StartTime",
+    ] {
+        client().execute_batch(before).unwrap();
+        table.ensure().await.unwrap();
+        let view = "SELECT count(*) FROM emmer_readable_silo_instances";
+        assert_eq!(client().query_row(view, [], |row| row.get(0)), Ok(0), "{before}");
+    }
+    table.commit(&table.read_version().await.unwrap(), vec![silo(1)], vec![]).await.unwrap();
+    let view =
+        "SELECT PartitionKey, RowKey, Status, SuspectingSilos, StartTime FROM emmer_readable_silo_instances
+                WHERE RowKey <> 'VersionRow'";
+    let shown: [String; 5] = client()
+        .query_row(view, [], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?]))
+        .unwrap();
+    assert_eq!(shown, ["prod", "127.0.0.1-11111-1", "Active", "[]", "1970-01-01 00:00:00.001"]);
 }

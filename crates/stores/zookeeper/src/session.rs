@@ -92,6 +92,13 @@ impl Sessions {
     async fn why_no_host(&self) -> Fault {
         let fault = Fault::from(Error::NoHosts);
         let Some((host, port)) = self.place.hosts.first() else { return fault };
+        if self.place.tls {
+            let place = self.place.clone();
+            let looked = tokio::task::spawn_blocking(move || tls::distrust(&place)).await;
+            if let Ok(Some(distrust)) = looked {
+                return distrust;
+            }
+        }
         match tokio::net::TcpStream::connect((host.as_str(), *port)).await {
             Ok(_) if self.place.tls => Fault { detail: format!("{}, over TLS", fault.detail), ..fault },
             Ok(_) => fault,

@@ -1,7 +1,14 @@
 //! Encrypted connections.
 
+use std::io::ErrorKind;
+use std::net::ToSocketAddrs;
+use std::sync::Arc;
+use std::time::Duration;
+
 use emmer_store::StoreErrorKind;
-use rustls::pki_types::ServerName;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use zookeeper_client::TlsOptions;
 
 use crate::fault::Fault;
@@ -26,4 +33,27 @@ pub(crate) fn options(place: &Place) -> Result<TlsOptions, Fault> {
     let failed = |detail: String| invalid(format!("tls_ca {}: {detail}", path.display()));
     let pem = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
     TlsOptions::default().with_pem_ca(&pem).map_err(|error| failed(error.to_string()))
+}
+
+/// How long a server is given to show its certificate once more.
+const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Why a server's certificate is not trusted; none when that is not what is wrong. The driver says only that no host would do.
+/// Blocks for [`LOOK_TIMEOUT`] at most for each step.
+pub(crate) fn distrust(place: &Place) -> Option<Fault> {
+    let (host, port) = place.hosts.first()?;
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(place.tls_ca.as_ref()?).ok()? {
+        roots.add(certificate.ok()?).ok()?;
+    }
+    let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    let name = ServerName::try_from(host.clone()).ok()?;
+    let mut session = ClientConnection::new(Arc::new(config), name).ok()?;
+    let address = (host.as_str(), *port).to_socket_addrs().ok()?.next()?;
+    let mut stream = std::net::TcpStream::connect_timeout(&address, LOOK_TIMEOUT).ok()?;
+    stream.set_read_timeout(Some(LOOK_TIMEOUT)).ok()?;
+    stream.set_write_timeout(Some(LOOK_TIMEOUT)).ok()?;
+    // Only what the library says of the other side's words is such an error; a connection that ends is not.
+    let error = session.complete_io(&mut stream).err().filter(|e| e.kind() == ErrorKind::InvalidData)?;
+    Some(Fault::new(StoreErrorKind::Refused, format!("TLS: {host}:{port}: {error}")))
 }

@@ -71,12 +71,8 @@ async fn connections_are_encrypted_and_unknown_authorities_refused() {
     let other = tempfile::TempDir::new().unwrap();
     let other = Certificates::new(other.path()).unwrap();
     let plain = format!("zookeeper://silo:s3cret@127.0.0.1:{port}/emmer?timeout_ms=2000");
-    let unavailable = StoreErrorKind::Unavailable;
-    addresses(
-        STORE,
-        &[(url("127.0.0.1", &other.authority), unavailable, "TLS"), (plain, unavailable, "hosts")],
-    )
-    .await;
+    let stranger = (url("127.0.0.1", &other.authority), StoreErrorKind::Refused, "certificate");
+    addresses(STORE, &[stranger, (plain, StoreErrorKind::Unavailable, "hosts")]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
