@@ -6,7 +6,7 @@ mod common;
 use bytes::BytesMut;
 use common::Counter;
 use emmer::prelude::*;
-use emmer::{GrainId, Limits};
+use emmer::{GrainId, Limits, SiloAddress, SiloStatus};
 use emmer_wire::{ConnectionLimits, Hello, PeerKind, channel, encode_hello, encode_system};
 use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -24,26 +24,93 @@ enum Message<'a> {
     },
 }
 
+/// A process that says it is a silo.
+struct Stranger {
+    stream: TcpStream,
+    out: BytesMut,
+}
+
+impl Stranger {
+    async fn dial(silo: SiloAddress) -> Self {
+        let stream = TcpStream::connect(silo.endpoint()).await.unwrap();
+        let mut out = BytesMut::new();
+        let me = PeerKind::Silo("127.0.0.1:9:9".parse().unwrap());
+        let limits = ConnectionLimits::new(&Limits::default(), 1 << 20);
+        encode_hello(&mut out, &Hello::new(ClusterId::new("dev").unwrap(), me, None, limits));
+        Self { stream, out }
+    }
+
+    fn say<T: Serialize>(&mut self, channel: u8, message: &T) {
+        encode_system(&mut self.out, channel, message).unwrap();
+    }
+
+    /// Returns when the silo has read everything.
+    async fn end(mut self) {
+        // No frame at all: the silo ends the connection when it has read all before it.
+        self.out.extend_from_slice(&[0; 4]);
+        self.stream.write_all(&self.out).await.unwrap();
+        let mut heard = Vec::new();
+        let _ = self.stream.read_to_end(&mut heard).await;
+        assert!(!heard.is_empty(), "it was welcomed");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silo_that_no_view_names_cannot_end_activations() {
     let (_store, silos) = common::cluster(1).await;
     let counter = silos[0].client().grain::<dyn Counter>("here");
     counter.add(1).await.unwrap();
-    let mut stranger = TcpStream::connect(silos[0].address().endpoint()).await.unwrap();
-    let mut out = BytesMut::new();
-    let me = PeerKind::Silo("127.0.0.1:9:9".parse().unwrap());
-    let limits = ConnectionLimits::new(&Limits::default(), 1 << 20);
-    encode_hello(&mut out, &Hello::new(ClusterId::new("dev").unwrap(), me, None, limits));
+    let mut stranger = Stranger::dial(silos[0].address()).await;
     for activation in 0..100 {
         let evict = Message::Evict { grain: counter.grain_id(), activation };
-        encode_system(&mut out, channel::DIRECTORY, &evict).unwrap();
+        stranger.say(channel::DIRECTORY, &evict);
     }
-    // No frame at all: the silo ends the connection when it has read all before it.
-    out.extend_from_slice(&[0; 4]);
-    stranger.write_all(&out).await.unwrap();
-    let mut heard = Vec::new();
-    let _ = stranger.read_to_end(&mut heard).await;
-    assert!(!heard.is_empty(), "it was welcomed");
+    stranger.end().await;
     assert_eq!(counter.add(1).await.unwrap(), 2);
     assert_eq!(silos[0].statistics().activated, 1);
+}
+
+/// What a silo is told about membership that would end it, or make it act.
+#[derive(Serialize)]
+enum Order {
+    #[serde(rename = "x")]
+    Obituary {
+        #[serde(rename = "v")]
+        version: u64,
+    },
+    #[serde(rename = "l")]
+    Superseded {
+        #[serde(rename = "b")]
+        by: SiloAddress,
+    },
+    #[serde(rename = "u")]
+    Hush {
+        #[serde(rename = "t")]
+        target: SiloAddress,
+        #[serde(rename = "b")]
+        by: SiloAddress,
+        #[serde(rename = "s")]
+        stamp: u64,
+    },
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silo_that_no_view_names_cannot_end_a_silo() {
+    let (_store, silos) = common::cluster(1).await;
+    let me = silos[0].address();
+    let later = SiloAddress::new(me.endpoint(), me.epoch() + 1);
+    let orders = [
+        Order::Obituary { version: u64::MAX },
+        Order::Superseded { by: later },
+        Order::Hush { target: me, by: later, stamp: 1 },
+    ];
+    let mut stranger = Stranger::dial(me).await;
+    orders.iter().for_each(|order| stranger.say(channel::MEMBERSHIP, order));
+    stranger.end().await;
+    let refused = || silos[0].membership_statistics().counters.refused;
+    while refused() < orders.len() as u64 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(silos[0].view().status_of(&me), Some(SiloStatus::Active));
+    silos[0].client().grain::<dyn Counter>("here").add(1).await.unwrap();
 }

@@ -49,6 +49,8 @@ pub struct Counters {
     pub delta_gaps: u64,
     /// Intents received from others while writing for them.
     pub intents_received: u64,
+    /// Messages of silos in no view that were not obeyed.
+    pub refused: u64,
     /// Times the fence closed.
     pub fences: u64,
 }

@@ -129,8 +129,8 @@ impl Membership {
 
     /// A silo that is not in the view in force probes: a newcomer, which the next view shows. It may be Active as soon as it is
     /// answered, and lose patience with this silo then, but no earlier. So this silo is alive now, and has company from now on.
-    pub(crate) fn fence_probed(&mut self, now: Now, from: &SiloAddress) {
-        if !self.fence.armed || !self.is_alone() || self.view.get(from).is_some() {
+    pub(crate) fn fence_probed(&mut self, now: Now) {
+        if !self.fence.armed || !self.is_alone() {
             return;
         }
         if self.fence_closes_at().is_some_and(|closes_at| now.mono < closes_at) {

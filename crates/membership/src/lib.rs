@@ -32,6 +32,9 @@ mod reach;
 mod scale_tests;
 mod stale;
 mod standing;
+mod strangers;
+#[cfg(test)]
+mod strangers_tests;
 mod supersede;
 #[cfg(test)]
 mod supersede_tests;

@@ -208,6 +208,7 @@ impl Membership {
             Timer::JoinStep => self.on_join_step(now),
             Timer::Route => self.route_own(now),
             Timer::Pull => self.on_pull_timeout(now),
+            Timer::Claim => self.check_claim(),
             Timer::Leave => self.on_leave_timeout(),
             Timer::Fence => self.check_fence(now),
             Timer::Housekeeping => self.housekeep(now),
@@ -221,6 +222,11 @@ impl Membership {
             return;
         }
         if self.is_from_the_dead(now, from, &message) {
+            return;
+        }
+        if self.is_stranger(&from) {
+            self.hear_stranger(now, from, message);
+            self.finish(now);
             return;
         }
         match message {

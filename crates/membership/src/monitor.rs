@@ -317,8 +317,18 @@ impl Membership {
     pub(crate) fn on_probe(&mut self, now: Now, from: SiloAddress, seq: u64, misses: u32, echo: u64) {
         self.counters.probes_received += 1;
         self.health.probed(now);
-        self.fence_probed(now, &from);
         self.fence_heard(now, &from, misses, echo);
+        self.acknowledge(now, from, seq);
+    }
+
+    /// A silo in no view asks whether this one lives.
+    pub(crate) fn answer_stranger(&mut self, now: Now, from: SiloAddress, seq: u64) {
+        self.counters.probes_received += 1;
+        self.fence_probed(now);
+        self.acknowledge(now, from, seq);
+    }
+
+    fn acknowledge(&mut self, now: Now, from: SiloAddress, seq: u64) {
         let stamp = now.mono.as_nanos();
         self.send(from, Message::Ack { seq, version: self.view.version(), stamp });
     }

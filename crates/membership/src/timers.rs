@@ -27,6 +27,8 @@ pub(crate) enum Timer {
     Route,
     /// An asked-for view has not come: somebody else is asked.
     Pull,
+    /// A version that only strangers speak of has had the time to arrive.
+    Claim,
     /// The last writes of a leaving silo have taken too long.
     Leave,
     /// The fence may have to close, or a confirmation is due.
@@ -48,6 +50,7 @@ const ALL: [Timer; SLOTS] = [
     Timer::JoinStep,
     Timer::Route,
     Timer::Pull,
+    Timer::Claim,
     Timer::Leave,
     Timer::Fence,
     Timer::Housekeeping,

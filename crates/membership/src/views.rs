@@ -52,6 +52,8 @@ pub(crate) struct Dissemination {
     pulls: u32,
     /// Who said so, when nobody was asked yet.
     hinted_by: Option<SiloAddress>,
+    /// The version that a stranger spoke of last.
+    pub(crate) claimed: u64,
 }
 
 impl Dissemination {

@@ -104,7 +104,11 @@ impl Handler for SiloCore {
     fn system(self: &Arc<Self>, connection: &Arc<Connection>, channel: u8, payload: Bytes) {
         match (channel, connection.peer) {
             (channel::MEMBERSHIP, PeerKind::Silo(from)) => match codec::decode(&payload) {
-                Ok(message) => self.membership.send(MembershipInput::Message(from, message)),
+                Ok(message) if self.knows(from) => {
+                    self.membership.send(MembershipInput::Message(from, message));
+                }
+                // The machine takes from it what a join needs.
+                Ok(message) => self.membership.send_of_stranger(MembershipInput::Message(from, message)),
                 Err(e) => tracing::warn!(%from, error = %e, "an unreadable membership message"),
             },
             // Nobody asks a dead silo's directory any more, and nobody answers it.
@@ -126,7 +130,7 @@ impl Handler for SiloCore {
     fn heard(self: &Arc<Self>, connection: &Arc<Connection>) {
         if let PeerKind::Silo(silo) = connection.peer {
             let now = self.clock.now();
-            if connection.note_heard(now) {
+            if connection.note_heard(now) && self.knows(silo) {
                 self.membership.heard(silo, now);
             }
         }

@@ -1,6 +1,6 @@
 //! The two ports of a silo: one for silos, one (the gateway) for clients.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use emmer_core::SiloAddress;
 use emmer_wire::{GoodbyeCode, Hello, PeerKind, RefuseCode};
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
@@ -32,6 +33,58 @@ const HANDSHAKES_MAX: usize = 1024;
 
 /// Connections at once of silos that the view does not name. A silo that starts is one of them for a moment.
 const STRANGERS_MAX: usize = 1024;
+
+/// Connections at once of one silo: it has one that carries its calls, sometimes another while both
+/// sides dial, and those that are ending.
+const CONNECTIONS_PER_SILO_MAX: usize = 16;
+
+/// The silos that are connected, each with the number of its connections. So the port has at most
+/// [`CONNECTIONS_PER_SILO_MAX`] for each silo of the view, and [`STRANGERS_MAX`] besides.
+#[derive(Default)]
+pub(crate) struct Callers(Mutex<BTreeMap<SiloAddress, usize>>);
+
+impl Callers {
+    /// Counts one more connection of `silo`; none where there is no room.
+    fn enter(&self, silo: SiloAddress, knows: impl Fn(SiloAddress) -> bool) -> Option<Caller<'_>> {
+        let mut callers = self.0.lock();
+        Self::has_room(&callers, silo, knows).then(|| {
+            *callers.entry(silo).or_default() += 1;
+            Caller { of: self, silo }
+        })
+    }
+
+    /// Whether there is room for one more connection of `silo`. Who was a stranger when it came and
+    /// is in the view now counts as what it is now.
+    fn has_room(
+        callers: &BTreeMap<SiloAddress, usize>,
+        silo: SiloAddress,
+        knows: impl Fn(SiloAddress) -> bool,
+    ) -> bool {
+        if callers.get(&silo).is_some_and(|open| *open >= CONNECTIONS_PER_SILO_MAX) {
+            return false;
+        }
+        let strangers = || callers.iter().filter(|(silo, _)| !knows(**silo)).map(|(_, open)| open);
+        knows(silo) || strangers().sum::<usize>() < STRANGERS_MAX
+    }
+}
+
+/// One connection of a silo.
+struct Caller<'a> {
+    of: &'a Callers,
+    silo: SiloAddress,
+}
+
+impl Drop for Caller<'_> {
+    fn drop(&mut self) {
+        let mut callers = self.of.0.lock();
+        if let Some(open) = callers.get_mut(&self.silo) {
+            *open -= 1;
+            if *open == 0 {
+                callers.remove(&self.silo);
+            }
+        }
+    }
+}
 
 /// The handshakes under way, oldest first. Each ends when its sender is dropped, and tells that it is over by dropping the
 /// receiver.
@@ -62,8 +115,8 @@ pub(crate) struct Listener<H> {
     pub(crate) stop: CancellationToken,
     /// Connections open, handshakes included.
     pub(crate) open: AtomicUsize,
-    /// Connections open to silos that the view did not name when they came.
-    pub(crate) strangers: AtomicUsize,
+    /// Those of silos.
+    pub(crate) callers: Callers,
 }
 
 impl<H: Handler> Listener<H> {
@@ -107,7 +160,12 @@ impl<H: Handler> Listener<H> {
         if let PeerKind::Probe(_) = connection.peer {
             return;
         }
-        let _stranger = self.is_stranger(connection.peer).then(|| Counted::new(&self.strangers));
+        let knows = |silo| self.handler.knows(silo);
+        // Many may have been judged at the same moment.
+        let caller = connection.silo().map(|silo| self.callers.enter(silo, knows));
+        if let Some(None) = caller {
+            return;
+        }
         self.pool.adopt(&connection);
         if self.stop.is_cancelled() {
             // It came while the silo ended, behind the goodbyes to all others.
@@ -115,10 +173,6 @@ impl<H: Handler> Listener<H> {
         }
         drive(connection.clone(), self.handler.clone(), input).await;
         self.pool.forget(&connection);
-    }
-
-    fn is_stranger(&self, peer: PeerKind) -> bool {
-        matches!(peer, PeerKind::Silo(silo) if !self.handler.knows(silo))
     }
 
     fn judge(&self, hello: &Hello) -> Verdict {
@@ -150,10 +204,10 @@ impl<H: Handler> Listener<H> {
             (Port::Gateway, _) if full => {
                 Verdict::Refuse(RefuseCode::Overloaded, "this gateway has too many connections".to_owned())
             }
-            (Port::Silo, peer)
-                if self.is_stranger(peer) && self.strangers.load(Ordering::Relaxed) >= STRANGERS_MAX =>
+            (Port::Silo, PeerKind::Silo(silo))
+                if !Callers::has_room(&self.callers.0.lock(), silo, |silo| self.handler.knows(silo)) =>
             {
-                let reason = "too many silos that the view does not name are connected".to_owned();
+                let reason = "too many connections of this silo, or of silos in no view".to_owned();
                 Verdict::Refuse(RefuseCode::Overloaded, reason)
             }
             // One connection is taken for a while: over it the dead silo is told of its death.
@@ -185,6 +239,29 @@ mod tests {
     use tokio::sync::oneshot::error::TryRecvError::{Closed, Empty};
 
     use super::*;
+
+    fn silo(port: u16) -> SiloAddress {
+        SiloAddress::new(([127, 0, 0, 1], port).into(), 1)
+    }
+
+    #[test]
+    fn each_silo_has_few_connections_and_all_strangers_together_have_a_limit() {
+        let callers = Callers::default();
+        let knows = |known: SiloAddress| known.endpoint().port() >= 10_000;
+        let many: Vec<_> =
+            (0..CONNECTIONS_PER_SILO_MAX).map(|_| callers.enter(silo(10_000), knows)).collect();
+        assert!(many.iter().all(Option::is_some));
+        assert!(callers.enter(silo(10_000), knows).is_none(), "one silo too often");
+        let count = u16::try_from(STRANGERS_MAX).unwrap();
+        let strangers: Vec<_> = (0..count).map(|port| callers.enter(silo(port), knows)).collect();
+        assert!(strangers.iter().all(Option::is_some));
+        assert!(callers.enter(silo(count), knows).is_none(), "one stranger too many");
+        assert!(callers.enter(silo(10_001), knows).is_some(), "strangers take no room from members");
+        // Half of them have joined: there is room for others.
+        assert!(callers.enter(silo(count), |silo| silo.endpoint().port() >= count / 2).is_some());
+        drop((many, strangers));
+        assert!(callers.0.lock().is_empty());
+    }
 
     #[test]
     fn silent_handshakes_make_way_for_new_ones_oldest_first() {

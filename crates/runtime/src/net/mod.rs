@@ -19,7 +19,7 @@ mod ticking;
 pub(crate) use self::connection::Connection;
 pub(crate) use self::driver::{Handler, drive};
 pub(crate) use self::handshake::{DialError, Greeting, dial, dial_probe};
-pub(crate) use self::listener::{Listener, Port};
+pub(crate) use self::listener::{Callers, Listener, Port};
 pub(crate) use self::lost::{Lost, SendError};
 pub(crate) use self::pending::{Answer, Budget, Correlation, KEPT_BODY_BYTES_MAX};
 pub(crate) use self::pool::Pool;

@@ -28,7 +28,7 @@ use crate::grain::{Grain, Hosted, Interface};
 use crate::locations::Locations;
 use crate::membership::{self, Input, MembershipHandle};
 use crate::metrics::Metrics;
-use crate::net::{Budget, Greeting, Listener, Pool, Port};
+use crate::net::{Budget, Callers, Greeting, Listener, Pool, Port};
 use crate::options::SiloOptions;
 use crate::world::{self, Spawner, TcpListener, Watched};
 
@@ -409,7 +409,7 @@ fn open_ports(core: &Arc<SiloCore>, silos: TcpListener, clients: Option<TcpListe
             pool: core.pool.clone(),
             stop: core.stopped.clone(),
             open: AtomicUsize::new(0),
-            strangers: AtomicUsize::new(0),
+            callers: Callers::default(),
         };
         world::spawn(listener.run(socket));
     }
