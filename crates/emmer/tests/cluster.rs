@@ -62,7 +62,7 @@ async fn racing_first_calls_from_everywhere_make_one_activation() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cycle_of_exclusive_turns_is_answered_with_deadlock_at_once() {
+async fn a_cycle_of_exclusive_turns_is_answered_with_deadlock() {
     let (_store, silos) = cluster(2).await;
     let client = silos[0].client();
     let a = client.grain::<dyn Counter>("a");

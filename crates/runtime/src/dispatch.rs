@@ -120,6 +120,10 @@ impl Handler for SiloCore {
                 Ok(message) => self.directory.receive(self, from, message),
                 Err(e) => tracing::warn!(%from, error = %e, "an unreadable directory message"),
             },
+            (channel::WAITS, PeerKind::Silo(from)) if self.knows(from) => match codec::decode(&payload) {
+                Ok(message) => self.waits.receive(message),
+                Err(e) => tracing::warn!(%from, error = %e, "an unreadable message about waiting calls"),
+            },
             // The connection has taken it up.
             (channel::CALLS, _) => {}
             (channel::GATEWAY, PeerKind::Client(_)) => self.gateway_message(connection, &payload),
@@ -232,6 +236,9 @@ impl SiloCore {
     /// Drives a turn to its end and answers.
     async fn run_there(&self, arrived: &Arrived, mut turn: BoxTurn) -> Result<(), Tried> {
         let correlation = arrived.header.correlation;
+        if turn.has_caller() {
+            turn.as_mut().asked_by(Arc::default());
+        }
         let mut body = BytesMut::new();
         let mut sink = if correlation == 0 { Sink::Discard } else { Sink::Wire(&mut body) };
         // While it waits for admission it can still be given up; once begun it runs to its end.

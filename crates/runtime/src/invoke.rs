@@ -21,6 +21,7 @@ use crate::net::SendError;
 use crate::path::{Met, unreachable_silo};
 use crate::silo::SiloCore;
 use crate::travel::travel;
+use crate::waits::{Asked, Asker};
 
 /// What a call comes to before the method's own error is told apart.
 pub(crate) type Finished<M> = Result<<M as Method>::Output, Failure>;
@@ -59,7 +60,7 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// Checks what can be checked before anything moves: the key's length, a cycle of turns.
+    /// Checks what can be checked before anything moves: the key's length, a turn that calls its own grain.
     #[inline]
     pub(crate) fn check<M: Method>(
         call: &Call<M>,
@@ -71,10 +72,9 @@ impl Caller {
             let max = emmer_core::limits::GRAIN_KEY_BYTES_MAX;
             return Err(CallError::Rejected(format!("the grain key is longer than {max} bytes")));
         }
-        let needs_exclusive = M::EXCLUSIVE;
-        let cycle = chain.iter().any(|l| (l.exclusive || needs_exclusive) && l.grain == target.id);
-        if cycle {
-            return Err(CallError::Deadlock(describe_cycle(&chain, &call.target)));
+        // Longer circles are found when they stand: a turn further out may have given its call up.
+        if chain.last().is_some_and(|own| own.grain == target.id && own.holds_up(M::EXCLUSIVE)) {
+            return Err(CallError::Deadlock(format!("{0:?} waits for {0:?}", call.target)));
         }
         let due = match (call.timeout, inherited) {
             (Some(timeout), Some(inherited)) => {
@@ -146,17 +146,13 @@ impl Caller {
     }
 }
 
-fn describe_cycle(chain: &CallChain, target: &RawRef) -> String {
-    let links: Vec<String> = chain.iter().map(|l| l.grain.to_string()).collect();
-    format!("{} calls {target:?}, which waits for it", links.join(" calls "))
-}
-
 /// The failure that a turn's end stands for.
 pub(crate) fn failure_of(end: TurnEnd) -> Failure {
     match end {
         TurnEnd::ActivationFailed(why) => CallError::Rejected(why),
         TurnEnd::Panicked(text) => CallError::Panicked(text),
         TurnEnd::Unencodable(detail) => CallError::Codec { maybe_executed: true, detail },
+        TurnEnd::Deadlock(circle) => CallError::Deadlock(circle),
         TurnEnd::Done | TurnEnd::Closed(_) => {
             CallError::Codec { maybe_executed: true, detail: "the turn ended without a result".to_owned() }
         }
@@ -266,13 +262,19 @@ pub(crate) async fn run_local<M: Method>(
 /// Gives a turn that has begun a task of its own, and waits for it.
 async fn run_apart<M: Method>(
     silo: &Arc<SiloCore>,
-    turn: BoxTurn,
+    mut turn: BoxTurn,
     mut slot: LocalSlot<M>,
     deadline: CoarseInstant,
     cancel: Option<&CancellationToken>,
 ) -> LocalEnd<M> {
     let (done, wait) = oneshot::channel();
     let driven = silo.clone();
+    // Dropped with the caller's wait, whatever ends it.
+    let _asked = turn.has_caller().then(|| {
+        let asker = Arc::<Asker>::default();
+        turn.as_mut().asked_by(asker.clone());
+        Asked(asker)
+    });
     silo.spawner.spawn(async move {
         if let Ok(end) = run_to_end(turn, &driven.fence, &mut Sink::Local(&mut slot)).await {
             let _ = done.send((end, slot));

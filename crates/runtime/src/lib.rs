@@ -23,6 +23,7 @@ mod path;
 mod remote;
 mod silo;
 mod travel;
+mod waits;
 mod world;
 
 pub use client::{Client, ClientBuilder, ConnectError};
@@ -48,6 +49,7 @@ pub mod macro_support {
         Call, Ctx, Grain, Hosted, Interface, Lifecycle, Method, NoError, Persistent, RawRef, StateError,
         TurnContext,
     };
+    pub use crate::waits::Asker;
 }
 
 /// How grain state is encoded, as the store's `Format` column says it.

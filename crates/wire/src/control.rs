@@ -19,6 +19,8 @@ pub mod channel {
     pub const GATEWAY: u8 = 3;
     /// What the two ends of a connection say about its calls.
     pub const CALLS: u8 = 4;
+    /// Which turns wait for which, between silos.
+    pub const WAITS: u8 = 5;
 }
 
 /// Appends a System frame: the [`channel`], then `value` as MessagePack with named fields. Returns its length

@@ -16,11 +16,14 @@ use crate::staged::Staged;
 /// The part of the header with fixed places.
 const FIXED_BYTES: usize = 32;
 
-/// The least a link of a call chain takes: its kind, its type and one byte of key.
-const LINK_BYTES_MIN: usize = 6;
+/// The least a link of a call chain takes: its kind, its type, its turn and one byte of key.
+const LINK_BYTES_MIN: usize = 14;
 
 /// Set in a link's kind when its turn is exclusive.
 const LINK_EXCLUSIVE: u8 = 0x80;
+
+/// Set in a link's kind when its turn holds nothing of its grain.
+const LINK_FREE: u8 = 0x40;
 
 /// What kind of call it is, as bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -76,6 +79,17 @@ pub struct ChainLink {
     pub grain: GrainId,
     /// Whether that turn excludes others: a call back to this grain would wait for itself.
     pub exclusive: bool,
+    /// Whether that turn holds nothing of its grain while it waits. Never together with `exclusive`.
+    pub free: bool,
+    /// The turn's number: no other turn of the cluster has it.
+    pub turn: u64,
+}
+
+impl ChainLink {
+    /// Whether a call of this grain, which is `exclusive` or not, would wait for the turn of this link.
+    pub const fn holds_up(&self, exclusive: bool) -> bool {
+        !self.free && (self.exclusive || exclusive)
+    }
 }
 
 /// The turns that wait for a call, outermost first: what deadlock detection looks at. Cheap to clone, and
@@ -256,8 +270,10 @@ fn put_header(out: &mut Staged<'_>, header: &RequestHead<'_>) {
     put_key(out, key);
     for link in header.chain.iter() {
         let exclusive = if link.exclusive { LINK_EXCLUSIVE } else { 0 };
-        out.put_u8(key_kind(link.grain.key()) | exclusive);
+        let free = if link.free { LINK_FREE } else { 0 };
+        out.put_u8(key_kind(link.grain.key()) | exclusive | free);
         out.put_u32_le(link.grain.grain_type().as_u32());
+        out.put_u64_le(link.turn);
         put_key(out, link.grain.key());
     }
 }
@@ -321,8 +337,13 @@ fn read_chain(count: u8, input: &mut Reader<'_>) -> Result<CallChain, HeaderErro
     for _ in 0..n {
         let kind = input.u8(FIELD)?;
         let grain_type = input.u32(FIELD)?;
-        let key = read_key(kind & !LINK_EXCLUSIVE, input)?;
-        links.push(ChainLink { grain: grain(grain_type, key), exclusive: kind & LINK_EXCLUSIVE != 0 });
+        let turn = input.u64(FIELD)?;
+        let (exclusive, free) = (kind & LINK_EXCLUSIVE != 0, kind & LINK_FREE != 0);
+        if exclusive && free {
+            return Err(HeaderError::Value { field: "the kind of a link", value: u64::from(kind) });
+        }
+        let key = read_key(kind & !(LINK_EXCLUSIVE | LINK_FREE), input)?;
+        links.push(ChainLink { grain: grain(grain_type, key), exclusive, free, turn });
     }
     Ok(CallChain(Some(links.into())))
 }

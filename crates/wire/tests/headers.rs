@@ -16,7 +16,7 @@ fn payload(name: &str) -> Vec<u8> {
 }
 
 fn request_with(target_key: &str, links: usize) -> RequestHeader {
-    let link = ChainLink { grain: grain(1, u64::MAX), exclusive: true };
+    let link = ChainLink { grain: grain(1, u64::MAX), exclusive: true, free: false, turn: 7 };
     RequestHeader {
         correlation: 1,
         target: grain(1, target_key),
@@ -122,7 +122,7 @@ fn chains_are_limited_to_the_link() {
 
 #[test]
 fn chains_grow_at_the_end() {
-    let link = |n: u64| ChainLink { grain: grain(1, n), exclusive: n == 1 };
+    let link = |n: u64| ChainLink { grain: grain(1, n), exclusive: n == 1, free: false, turn: n };
     let chain = CallChain::EMPTY.push(link(1)).unwrap().push(link(2)).unwrap();
     assert_eq!(&chain[..], [link(1), link(2)]);
     assert_eq!(CallChain::new(&[link(1), link(2)]), Ok(chain));

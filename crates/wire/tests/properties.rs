@@ -31,7 +31,12 @@ fn any_grain() -> impl Strategy<Value = GrainId> {
 }
 
 fn any_request() -> impl Strategy<Value = RequestHeader> {
-    let link = (any_grain(), any::<bool>()).prop_map(|(grain, exclusive)| ChainLink { grain, exclusive });
+    let link = (any_grain(), 0..3u8, any::<u64>()).prop_map(|(grain, kind, turn)| ChainLink {
+        grain,
+        exclusive: kind == 1,
+        free: kind == 2,
+        turn,
+    });
     (any::<u64>(), any_grain(), any::<[u32; 2]>(), any::<u8>(), 0u8..8, any::<u64>(), vec(link, 0..6))
         .prop_map(|(correlation, target, [method, deadline_ms], forwards, bits, expect_view, links)| {
             let flags = RequestFlags::from_bits(bits).unwrap();

@@ -13,13 +13,15 @@ use emmer_wire::CallChain;
 use tokio::task::JoinHandle;
 
 use super::contain::{contain, contained};
-use super::gate::{Alone, Life};
+use super::gate::{Alone, Asks, Life};
+use super::turn::suspend;
 use super::{Activation, AnyActivation, BoxTurn, Closed, Input, RunActivation, Sink, StartError, TurnEnd};
 use crate::clock::{CoarseInstant, Due};
 use crate::directory::Registered;
 use crate::grain::{ClusterClient, Ctx, DeactivationReason, Grain, TurnContext};
 use crate::metrics::{Ended, Outer};
 use crate::silo::Shut;
+use crate::waits::{Asker, Listing, Wait};
 
 impl<G: Grain> Activation<G> {
     /// Registers, loads and activates the grain under the lock of its first turn.
@@ -32,7 +34,7 @@ impl<G: Grain> Activation<G> {
             Poll::Pending => {
                 let limit = self.silo.options.activation_timeout;
                 let late =
-                    |_| Err(Closed::Failed(format!("{} was not activated within {limit:?}", self.name())));
+                    |_| Err(Closed::Failed(format!("{} was not activated within {limit:?}", self.title())));
                 tokio::time::timeout(limit, awaking).await.unwrap_or_else(late)
             }
         };
@@ -49,7 +51,7 @@ impl<G: Grain> Activation<G> {
 
     #[cold]
     fn panicked(&self, words: &str) -> Closed {
-        Closed::Failed(format!("{} panicked while it was activated: {words}", self.name()))
+        Closed::Failed(format!("{} panicked while it was activated: {words}", self.title()))
     }
 
     /// Ends what could not be activated.
@@ -69,7 +71,7 @@ impl<G: Grain> Activation<G> {
             Registered::Elsewhere(silo) => return Err(Closed::Elsewhere(silo)),
             Registered::Failed(why) => {
                 // The cluster is changing: the call is tried again as long as it has time.
-                tracing::debug!(grain = %self.name(), why, "the grain could not be registered");
+                tracing::debug!(grain = %self.title(), why, "the grain could not be registered");
                 return Err(Closed::Gone);
             }
         }
@@ -87,12 +89,12 @@ impl<G: Grain> Activation<G> {
     async fn rouse(&self, grain: &mut G, ctx: &Ctx) -> Result<(), Closed> {
         if G::HAS_STATE {
             let loaded = contained(grain.load()).await.map_err(|words| self.panicked(&words))?;
-            loaded.map_err(|e| Closed::Failed(format!("{}: {e}", self.name())))?;
+            loaded.map_err(|e| Closed::Failed(format!("{}: {e}", self.title())))?;
         }
         contained(grain.activate(ctx))
             .await
             .map_err(|words| self.panicked(&words))?
-            .map_err(|e| Closed::Failed(format!("{} refused its activation: {e}", self.name())))
+            .map_err(|e| Closed::Failed(format!("{} refused its activation: {e}", self.title())))
     }
 
     fn as_run(self: &Arc<Self>) -> Arc<dyn RunActivation> {
@@ -104,7 +106,8 @@ impl<G: Grain> Activation<G> {
         Ctx::new(&activation, self.client())
     }
 
-    fn name(&self) -> String {
+    /// The grain's type and key, for people.
+    fn title(&self) -> String {
         format!("{}/{}", self.class.name, self.id.key())
     }
 
@@ -134,18 +137,21 @@ impl<G: Grain> Activation<G> {
     /// Runs the deactivate hook, within its time. It is the grain's own code: the fence holds for it as for a turn.
     async fn say_goodbye(self: &Arc<Self>, grain: &mut G, reason: DeactivationReason) {
         let ctx = self.ctx();
-        let hook = self.silo.fence.guard(&self.silo.clock, contained(grain.deactivate(&ctx, reason)));
         let limit = self.silo.options.deactivation_timeout;
+        // As a turn: a call of its own grain would wait for it.
+        let context = TurnContext::hook(self.clone(), Due::after(limit));
+        let hook = in_turn(context, contained(grain.deactivate(&ctx, reason)));
+        let hook = self.silo.fence.guard(&self.silo.clock, hook);
         match tokio::time::timeout(limit, hook).await {
             Ok(Ok(Ok(()))) => {}
             Ok(Ok(Err(panic))) => {
-                tracing::warn!(grain = %self.name(), panic, "the deactivate hook panicked");
+                tracing::warn!(grain = %self.title(), panic, "the deactivate hook panicked");
             }
             Ok(Err(Shut)) => {
-                tracing::debug!(grain = %self.name(), "the deactivate hook was dropped: the silo has ended");
+                tracing::debug!(grain = %self.title(), "the deactivate hook was dropped: the silo has ended");
             }
             Err(_) => {
-                tracing::warn!(grain = %self.name(), ?limit, "the deactivate hook did not end in time");
+                tracing::warn!(grain = %self.title(), ?limit, "the deactivate hook did not end in time");
             }
         }
     }
@@ -153,7 +159,7 @@ impl<G: Grain> Activation<G> {
     /// Drops the grain.
     pub(super) fn let_go(&self, grain: G) {
         if let Err(panic) = contain(|| drop(grain)) {
-            tracing::warn!(grain = %self.name(), panic, "the grain panicked while it was dropped");
+            tracing::warn!(grain = %self.title(), panic, "the grain panicked while it was dropped");
         }
     }
 
@@ -166,6 +172,20 @@ impl<G: Grain> Activation<G> {
     fn idle_for(&self, now: CoarseInstant) -> Duration {
         now.idle_since(self.last_used.load(Ordering::Relaxed))
     }
+}
+
+/// Runs a hook that no turn runs, as a turn.
+async fn in_turn<T>(context: TurnContext, hook: impl Future<Output = T>) -> T {
+    let (mut context, mut listing) = (Some(context), None);
+    let mut hook = std::pin::pin!(hook);
+    std::future::poll_fn(|cx| {
+        let polled = TurnContext::scope(&mut context, || hook.as_mut().poll(cx));
+        if polled.is_pending() {
+            suspend(&mut context, None, &mut listing);
+        }
+        polled
+    })
+    .await
 }
 
 /// A grain on its way to be active: whatever comes between lets it go.
@@ -232,7 +252,10 @@ impl<G: Grain> RunActivation for Activation<G> {
             return Err(StartError::Overloaded(max));
         }
         let timed = self.class.metrics.begin(usize::from(place)).then(|| self.silo.clock.stamp());
-        let context = TurnContext::new(self.clone(), place, entry.exclusive, due, chain, timed);
+        let mut context = TurnContext::new(self.clone(), place, entry.exclusive, due, chain, timed);
+        if let Input::Wire(_) = input {
+            context.set_remote();
+        }
         let start = entry.start;
         start(self, input, context).map_err(StartError::BadArguments)
     }
@@ -276,6 +299,22 @@ impl<G: Grain> RunActivation for Activation<G> {
         self.gate.line().tick(now)
     }
 
+    fn waits(&self, out: &mut Vec<Wait>) {
+        self.gate.waits(out);
+    }
+
+    fn doom(&self, ticket: u64, circle: String) -> bool {
+        self.gate.line().doom(ticket, circle)
+    }
+
+    fn list_turn(self: Arc<Self>, turn: u64, caller: u64, asker: Option<Arc<Asker>>, holds: bool) -> Listing {
+        self.silo.waits.clone().list(self, turn, caller, asker, holds)
+    }
+
+    fn name(&self) -> String {
+        self.title()
+    }
+
     fn as_any(self: Arc<Self>) -> Arc<dyn AnyActivation> {
         self
     }
@@ -302,7 +341,8 @@ impl<G: Grain> RunActivation for Activation<G> {
                 let _ = task.await;
             } else {
                 // Somebody else is at it, and goes first.
-                drop(self.gate.exclusive(CoarseInstant::LAST, || self.silo.watch_queue(self.clone())).await);
+                let asks = Asks::until(CoarseInstant::LAST);
+                drop(self.gate.exclusive(asks, || self.silo.watch_queue(self.clone())).await);
             }
         })
     }

@@ -22,6 +22,7 @@ use emmer_core::{GrainId, SiloAddress};
 use emmer_wire::CallChain;
 
 use self::gate::{Alone, Gate, Life, Together};
+pub(crate) use self::gate::{Asks, Who};
 pub use self::gate::{Exclusive, Shared};
 
 pub use self::instant::{Instant, InstantEnd, InstantTurn, poll_now};
@@ -33,6 +34,7 @@ use crate::clock::{CoarseInstant, Due};
 use crate::grain::{CallError, ClusterClient, DeactivationReason, Failure, Grain, TurnContext};
 use crate::metrics::{Ended, Outer};
 use crate::silo::{Shut, SiloCore};
+use crate::waits::{Asker, Listing, Wait};
 
 /// Starts one method of a class: the arguments out of `Input`, the turn around the method.
 pub type StartMethod<G> = fn(Arc<Activation<G>>, Input<'_>, TurnContext) -> Result<BoxTurn, String>;
@@ -169,8 +171,8 @@ impl<G: Grain> Activation<G> {
             return lock;
         }
         let _waits = self.silo.metrics.wait();
-        let deadline = TurnContext::deadline(self.silo.clock.now());
-        self.gate.exclusive(deadline, || self.silo.watch_queue(self.clone())).await
+        let asks = TurnContext::asks(self.silo.clock.now(), &self.id);
+        self.gate.exclusive(asks, || self.silo.watch_queue(self.clone())).await
     }
 
     async fn lock_shared(self: &Arc<Self>) -> Together<'_, Life<G>> {
@@ -178,8 +180,8 @@ impl<G: Grain> Activation<G> {
             return lock;
         }
         let _waits = self.silo.metrics.wait();
-        let deadline = TurnContext::deadline(self.silo.clock.now());
-        self.gate.shared(deadline, || self.silo.watch_queue(self.clone())).await
+        let asks = TurnContext::asks(self.silo.clock.now(), &self.id);
+        self.gate.shared(asks, || self.silo.watch_queue(self.clone())).await
     }
 
     /// Waits until the turn may run alone, activating the grain first if nobody has. The fence is asked last, after
@@ -294,6 +296,18 @@ pub(crate) trait RunActivation: AnyActivation {
 
     /// A tick of the clock for the turns that wait; false when none does.
     fn tick(&self, now: CoarseInstant) -> bool;
+
+    /// The turns that wait for calls which wait here; see [`gate::Line::waits`].
+    fn waits(&self, out: &mut Vec<Wait>);
+
+    /// Ends the wait at this place: it is part of a circle. False when it is over already.
+    fn doom(&self, ticket: u64, circle: String) -> bool;
+
+    /// Lists a turn of this activation that has made a call and waits.
+    fn list_turn(self: Arc<Self>, turn: u64, caller: u64, asker: Option<Arc<Asker>>, holds: bool) -> Listing;
+
+    /// The grain's type and key, for people.
+    fn name(&self) -> String;
 
     /// The same activation as the public face.
     fn as_any(self: Arc<Self>) -> Arc<dyn AnyActivation>;

@@ -12,6 +12,7 @@ use std::any::Any;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
@@ -26,6 +27,7 @@ use crate::clock::{Clock, CoarseInstant};
 use crate::grain::{Method, TurnContext};
 use crate::metrics::{Ended, Outer};
 use crate::silo::{Fence, Shut};
+use crate::waits::{Asker, Listing};
 
 /// Where a turn's arguments come from.
 pub enum Input<'a> {
@@ -87,6 +89,8 @@ pub enum TurnEnd {
     Panicked(String),
     /// The output could not be encoded.
     Unencodable(String),
+    /// The turn waited in a circle of waiting calls, which the text names. Not executed.
+    Deadlock(String),
 }
 
 /// Where a turn stands after a poll that was pending.
@@ -118,6 +122,14 @@ pub trait Turn: Send {
     /// and for all.
     #[doc(hidden)]
     fn settle(self: Pin<&mut Self>, now: u64) -> u64;
+
+    /// Whether a turn made the call.
+    #[doc(hidden)]
+    fn has_caller(&self) -> bool;
+
+    /// Says how to know whether that turn still waits.
+    #[doc(hidden)]
+    fn asked_by(self: Pin<&mut Self>, asker: Arc<Asker>);
 }
 
 /// A boxed turn: the one allocation of a call.
@@ -132,6 +144,10 @@ pin_project! {
         suspended: bool,
         // The wait for the fence, of a turn that was to go on and found it closed.
         held: Option<BoxFuture<'static, ()>>,
+        // Whether the turn that made the call still waits, where it may have stopped.
+        asker: Option<Arc<Asker>>,
+        // Its place among the turns that have made calls and wait.
+        listing: Option<Listing>,
         #[pin]
         future: F,
         method: PhantomData<fn() -> M>,
@@ -157,6 +173,8 @@ where
         context: Some(context),
         suspended: false,
         held: None,
+        asker: None,
+        listing: None,
         future,
         method: PhantomData,
     })
@@ -182,20 +200,22 @@ where
             *this.held = None;
             this.context.as_ref().inspect(|context| context.note_suspended(false));
         }
-        let polled = TurnContext::scope(this.context, || {
-            // A panic unwinds through the method's own values, and through the lock, which breaks the activation before
-            // it is given back: nobody observes a broken one.
-            contain(|| this.future.poll(cx))
-        });
+        // A panic unwinds through the method's own values, and through the lock, which breaks the activation before it is
+        // given back: nobody observes a broken one.
+        let run = || contain(|| this.future.poll(cx));
+        let polled = match this.asker {
+            None => TurnContext::scope(this.context, run),
+            Some(asker) => TurnContext::scope_asked(this.context, asker, run),
+        };
         this.context.as_ref().inspect(|context| context.poll_ends(outer));
         let (end, ended) = match polled {
-            Ok(Poll::Pending) => {
-                if let Some(context) = this.context.as_ref().filter(|context| context.has_begun()) {
-                    *this.suspended = true;
-                    context.note_suspended(true);
+            Ok(Poll::Pending) => match suspend(this.context, this.asker.as_ref(), this.listing) {
+                Some(doomed) => (doomed, Ended::Failed),
+                None => {
+                    *this.suspended = this.context.as_ref().is_some_and(TurnContext::has_begun);
+                    return Poll::Pending;
                 }
-                return Poll::Pending;
-            }
+            },
             Ok(Poll::Ready(TurnOutcome::Done(output))) => {
                 let own = if M::is_error(&output) { Ended::OwnError } else { Ended::Done };
                 match deliver::<M>(output, sink) {
@@ -224,10 +244,41 @@ where
         }
     }
 
+    fn has_caller(&self) -> bool {
+        self.context.as_ref().is_some_and(TurnContext::has_caller)
+    }
+
+    fn asked_by(self: Pin<&mut Self>, asker: Arc<Asker>) {
+        let this = self.project();
+        if let Some(listing) = this.listing {
+            listing.asked_by(asker.clone());
+        }
+        *this.asker = Some(asker);
+    }
+
     fn settle(self: Pin<&mut Self>, now: u64) -> u64 {
         let now = CoarseInstant::from_millis(now);
         self.project().context.as_mut().map_or(CoarseInstant::LAST, |context| context.settle(now)).as_millis()
     }
+}
+
+/// A turn suspends, unless it was found to wait for itself. One that has made a call is listed with those that wait.
+pub(super) fn suspend(
+    context: &mut Option<TurnContext>,
+    asker: Option<&Arc<Asker>>,
+    listing: &mut Option<Listing>,
+) -> Option<TurnEnd> {
+    let turn = context.as_mut()?;
+    if let Some(circle) = turn.take_doom() {
+        return Some(TurnEnd::Deadlock(circle));
+    }
+    if turn.has_begun() {
+        turn.note_suspended(true);
+    }
+    if turn.has_called() && listing.is_none() {
+        *listing = turn.list(asker);
+    }
+    None
 }
 
 /// Gives the arguments back to a local caller.

@@ -1,6 +1,6 @@
 //! Who is running: the context of a grain and of the turn on this thread.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::num::NonZeroU64;
@@ -10,10 +10,11 @@ use emmer_core::{GrainId, GrainKey, SiloAddress};
 use emmer_store::state::StateSlot;
 use emmer_wire::{CallChain, ChainLink, ChainTooLong};
 
-use crate::activation::{AnyActivation, RunActivation};
+use crate::activation::{AnyActivation, Asks, RunActivation, Who};
 use crate::clock::{CoarseInstant, Due};
 use crate::grain::{ClusterClient, DeactivationReason};
 use crate::metrics::{Ended, Outer};
+use crate::waits::{Asker, Listing, next_turn};
 
 /// A grain's view of itself and of the cluster. Cheap to clone; may be kept in a field marked `#[context]`.
 #[derive(Clone)]
@@ -95,6 +96,24 @@ pub struct TurnContext {
     exclusive: bool,
     begun: bool,
     linked: bool,
+    /// What is rarely so: bits.
+    marks: u8,
+}
+
+/// The call came from elsewhere.
+const REMOTE: u8 = 1;
+/// Whoever made the call has given it up.
+const ORPHAN: u8 = 1 << 1;
+/// The turn waits in a cycle: [`DOOM`] names it.
+const DOOMED: u8 = 1 << 2;
+/// [`ASKER`] is this turn's.
+const ASKED: u8 = 1 << 3;
+
+thread_local! {
+    /// Who waits for the turn that is polled, if it is marked so.
+    static ASKER: Cell<Option<Arc<Asker>>> = const { Cell::new(None) };
+    /// The cycle that the turn was found in that is polled, if it is marked so.
+    static DOOM: Cell<Option<String>> = const { Cell::new(None) };
 }
 
 thread_local! {
@@ -125,13 +144,20 @@ impl TurnContext {
         timed: Option<NonZeroU64>,
     ) -> Self {
         let activation = Some(activation);
-        Self { activation, chain, due, timed, method, exclusive, begun: false, linked: false }
+        Self { activation, chain, due, timed, method, exclusive, begun: false, linked: false, marks: 0 }
+    }
+
+    /// The context of a hook that holds its grain alone.
+    pub(crate) fn hook(activation: Arc<dyn RunActivation>, due: Due) -> Self {
+        let mut hook = Self::new(activation, u16::MAX, true, due, CallChain::EMPTY, None);
+        hook.begun = true;
+        hook
     }
 
     /// The context of a turn that runs in place until `deadline`; its end is not told through it.
     pub(crate) const fn instant(exclusive: bool, deadline: CoarseInstant, chain: CallChain) -> Self {
         let (due, timed, method) = (Due::at(deadline), None, 0);
-        Self { activation: None, chain, due, timed, method, exclusive, begun: true, linked: false }
+        Self { activation: None, chain, due, timed, method, exclusive, begun: true, linked: false, marks: 0 }
     }
 
     /// Runs a turn of `activation` in place, with `context`.
@@ -204,12 +230,106 @@ impl TurnContext {
             let Some(turn) = turn else { return Ok((CallChain::EMPTY, None)) };
             if !turn.linked {
                 if let Some(grain) = turn.activation(|activation| activation.id().clone()) {
-                    turn.chain = turn.chain.push(ChainLink { grain, exclusive: turn.exclusive })?;
+                    let (exclusive, free) = (turn.exclusive, false);
+                    let link = ChainLink { grain, exclusive, free, turn: next_turn() };
+                    turn.chain = turn.chain.push(link)?;
                 }
                 turn.linked = true;
             }
+            if turn.marks & ORPHAN != 0 {
+                turn.cut_loose();
+            }
             Ok((turn.chain.clone(), Some(turn.due)))
         })
+    }
+
+    /// Nobody waits for this turn any more: the calls that it makes from now on have its link alone.
+    #[cold]
+    fn cut_loose(&mut self) {
+        let own = self.chain.last().cloned();
+        self.chain = own.and_then(|own| CallChain::EMPTY.push(own).ok()).unwrap_or_default();
+        self.marks &= !ORPHAN;
+    }
+
+    /// What the current turn brings to the queue of the grain `id`, where it waits from `now` on.
+    pub(crate) fn asks(now: CoarseInstant, id: &GrainId) -> Asks {
+        Self::with(|turn| {
+            let Some(turn) = turn else { return Asks::until(CoarseInstant::LAST) };
+            let who = turn.chain.last().map(|caller| Who {
+                caller: caller.turn,
+                since: now,
+                suspect: turn.chain.iter().any(|l| l.grain == *id && l.holds_up(turn.exclusive)),
+                remote: turn.marks & REMOTE != 0,
+            });
+            Asks { deadline: turn.settle(now), who }
+        })
+    }
+
+    /// Notes that the call came from elsewhere.
+    pub(crate) const fn set_remote(&mut self) {
+        self.marks |= REMOTE;
+    }
+
+    /// Who waits for the current turn, if that is known.
+    pub(crate) fn asker() -> Option<Arc<Asker>> {
+        let asked = Self::with(|turn| turn.is_some_and(|turn| turn.marks & ASKED != 0));
+        if !asked {
+            return None;
+        }
+        let asker = ASKER.take();
+        ASKER.set(asker.clone());
+        asker
+    }
+
+    /// The current turn cannot begin: it waits for itself.
+    #[cold]
+    pub(crate) fn doom(cycle: String) {
+        Self::with(|turn| {
+            if let Some(turn) = turn {
+                turn.marks |= DOOMED;
+                DOOM.set(Some(cycle));
+            }
+        });
+    }
+
+    /// The cycle that the turn was found in, in the poll that is just over.
+    #[inline]
+    pub(crate) fn take_doom(&mut self) -> Option<String> {
+        if self.marks & DOOMED == 0 {
+            return None;
+        }
+        self.marks &= !DOOMED;
+        DOOM.take()
+    }
+
+    /// As [`scope`](Self::scope), of a turn that `asker` waits for.
+    pub(crate) fn scope_asked<R>(slot: &mut Option<Self>, asker: &Arc<Asker>, poll: impl FnOnce() -> R) -> R {
+        if let Some(turn) = slot {
+            turn.marks |= if asker.waits() { ASKED } else { ASKED | ORPHAN };
+        }
+        let outer = ASKER.replace(Some(asker.clone()));
+        let result = Self::scope(slot, poll);
+        ASKER.set(outer);
+        result
+    }
+
+    /// Puts a turn that waits, and has made calls, in the silo's list of such turns.
+    pub(crate) fn list(&self, asker: Option<&Arc<Asker>>) -> Option<Listing> {
+        let (link, outer) = self.linked.then(|| self.chain.split_last())??;
+        let activation = self.activation.as_ref()?;
+        let caller = outer.last().map_or(0, |caller| caller.turn);
+        Some(activation.clone().list_turn(link.turn, caller, asker.cloned(), !link.free))
+    }
+
+    /// Whether the turn has made a call.
+    #[inline]
+    pub(crate) const fn has_called(&self) -> bool {
+        self.linked
+    }
+
+    /// Whether somebody can wait for the turn whose own wait is looked at.
+    pub(crate) fn has_caller(&self) -> bool {
+        self.chain.len() > usize::from(self.linked)
     }
 
     pub(crate) fn break_activation(&self, why: &str) {

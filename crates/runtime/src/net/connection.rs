@@ -237,6 +237,11 @@ impl Connection {
         self.shared.lock().pending.live()
     }
 
+    /// The turns whose calls wait for an answer, of those that are `wanted`.
+    pub(crate) fn callers(&self, wanted: impl Fn(u64) -> bool) -> Vec<u64> {
+        self.shared.lock().pending.callers(wanted)
+    }
+
     /// Sends a call whose answer [`poll_answer`](Self::poll_answer) gives; `waker` is woken when it is there.
     /// `head.correlation` is filled in.
     pub(crate) fn begin(
@@ -252,7 +257,8 @@ impl Connection {
         let waker = waker.clone();
         let mut shared = self.shared.lock();
         self.admit(&shared)?;
-        let correlation = shared.pending.begin(waker, deadline).map_err(SendError::Full)?;
+        let caller = head.chain.last().map_or(0, |link| link.turn);
+        let correlation = shared.pending.begin(waker, deadline, caller).map_err(SendError::Full)?;
         self.look_at_ticks(&mut shared);
         set_correlation(&mut frame.0, correlation.as_u64());
         shared.queue_request(&frame.0);

@@ -92,6 +92,8 @@ struct Entry {
     state: State,
     waker: Option<Waker>,
     deadline: CoarseInstant,
+    /// The turn that made the call; 0 when there is none.
+    caller: u64,
     /// The answer's body once it is there; else room for one.
     body: Vec<u8>,
 }
@@ -152,7 +154,12 @@ impl Pending {
     }
 
     /// A slot for a new call.
-    pub(super) fn begin(&mut self, waker: Waker, deadline: CoarseInstant) -> Result<Correlation, Full> {
+    pub(super) fn begin(
+        &mut self,
+        waker: Waker,
+        deadline: CoarseInstant,
+        caller: u64,
+    ) -> Result<Correlation, Full> {
         if self.live >= self.max {
             return Err(Full::Connection(self.max));
         }
@@ -171,6 +178,7 @@ impl Pending {
                 state: State::Waiting,
                 waker: Some(waker),
                 deadline,
+                caller,
                 body: Vec::new(),
             };
             // There are never more entries than `max`, a u32.
@@ -184,6 +192,7 @@ impl Pending {
         entry.state = State::Waiting;
         entry.waker = Some(waker);
         entry.deadline = deadline;
+        entry.caller = caller;
         Ok(Correlation { index, generation: entry.generation })
     }
 
@@ -285,6 +294,12 @@ impl Pending {
         wake.extend(self.entries.iter_mut().filter_map(|entry| entry.waker.take()));
     }
 
+    /// The turns whose calls wait, of those that are `wanted`.
+    pub(super) fn callers(&self, wanted: impl Fn(u64) -> bool) -> Vec<u64> {
+        let waiting = self.entries.iter().filter(|entry| matches!(entry.state, State::Waiting));
+        waiting.map(|entry| entry.caller).filter(|turn| *turn != 0 && wanted(*turn)).collect()
+    }
+
     /// How many calls have their answer, which their caller has not taken yet.
     pub(super) const fn answered(&self) -> u32 {
         self.answered
@@ -310,7 +325,7 @@ mod tests {
     }
 
     fn begin(pending: &mut Pending) -> Result<Correlation, Full> {
-        pending.begin(Waker::noop().clone(), CoarseInstant::LAST)
+        pending.begin(Waker::noop().clone(), CoarseInstant::LAST, 0)
     }
 
     const OK: Option<Answer> = Some(Answer::Response { status: ResponseStatus::Ok, location: None });
@@ -366,8 +381,8 @@ mod tests {
             start.after(std::time::Duration::from_secs(9)),
         );
         let (mut pending, mut body) = (pending(8), Vec::new());
-        let a = pending.begin(Waker::noop().clone(), soon).unwrap();
-        let b = pending.begin(Waker::noop().clone(), late).unwrap();
+        let a = pending.begin(Waker::noop().clone(), soon, 0).unwrap();
+        let b = pending.begin(Waker::noop().clone(), late, 0).unwrap();
         let mut wake = Vec::new();
         pending.expire(start, &mut wake);
         assert!(wake.is_empty());

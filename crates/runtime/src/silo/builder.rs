@@ -30,6 +30,7 @@ use crate::membership::{self, Input, MembershipHandle};
 use crate::metrics::Metrics;
 use crate::net::{Budget, Callers, Greeting, Listener, Pool, Port};
 use crate::options::SiloOptions;
+use crate::waits::Waits;
 use crate::world::{self, Spawner, TcpListener, Watched};
 
 /// What opens a system store by URL. The facade's implementation knows the stores its features bring.
@@ -391,6 +392,7 @@ fn make_core(
         ended: Watched::new(None),
         one_ways: Arc::new(AtomicUsize::new(0)),
         serving: AtomicUsize::new(0),
+        waits: Waits::new(),
         queues: Mutex::default(),
         membership_statistics: Mutex::default(),
         options,

@@ -26,6 +26,7 @@ use crate::membership::{MembershipHandle, MembershipStatistics};
 use crate::metrics::{GrainQueue, MethodStatistics, Metrics, SiloStatistics};
 use crate::net::{Connection, DialError, Greeting, Lost, Pool};
 use crate::options::SiloOptions;
+use crate::waits::Waits;
 use crate::world::{Spawner, Watched};
 
 /// One-way calls of this process under way at once; one more is `Overloaded`.
@@ -70,6 +71,8 @@ pub(crate) struct SiloCore {
     pub(crate) one_ways: Arc<AtomicUsize>,
     /// Calls of others that are under way here.
     pub(crate) serving: AtomicUsize,
+    /// Who waits for whom.
+    pub(crate) waits: Arc<Waits>,
     /// Activations whose waiting turns have deadlines to be looked at: at most one entry for each.
     pub(crate) queues: Mutex<Vec<Arc<dyn RunActivation>>>,
     /// What the membership machine last said about itself.
@@ -372,6 +375,7 @@ impl SiloCore {
             let now = self.clock.now();
             ticking.tick(now);
             self.tick_queues(now);
+            self.look_at_waits(now);
             self.metrics.watch.look(now, |method, held| self.tell_blocking(method, held));
             // One shard at a time, so that a million idle activations are never looked at in one go.
             while next_sweep <= now {

@@ -169,8 +169,8 @@ fn handshakes() -> Vec<(&'static str, Message)> {
 fn requests() -> Vec<(&'static str, Message)> {
     let uuid = Uuid::parse_str("67e55044-10b1-426f-9247-bb680e5fe0c8").unwrap();
     let chain = [
-        ChainLink { grain: grain(0x5566_7788, -3i64), exclusive: true },
-        ChainLink { grain: grain(0x99aa_bbcc, uuid), exclusive: false },
+        ChainLink { grain: grain(0x5566_7788, -3i64), exclusive: true, free: false, turn: 258 },
+        ChainLink { grain: grain(0x99aa_bbcc, uuid), exclusive: false, free: true, turn: u64::MAX },
     ];
     let request = RequestHeader {
         correlation: 7,

@@ -1,6 +1,7 @@
 //! Who waits at the door of a grain, and who is next.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::Waker;
 
@@ -8,6 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::clock::CoarseInstant;
 use crate::grain::DeactivationReason;
+use crate::waits::{Asker, Wait};
 
 /// A waiter that was called and has not come for so many ticks of the silo's clock has lost its place: its caller keeps
 /// the call and does not poll it.
@@ -49,6 +51,50 @@ pub(super) struct Waiter {
     pub(super) waker: Option<Waker>,
     /// For how many ticks it has not come.
     missed: u8,
+    /// None for a call that no turn made.
+    pub(super) asking: Option<Box<Asking>>,
+}
+
+/// The turn that waits for a waiter.
+#[derive(Clone, Copy)]
+pub(crate) struct Who {
+    /// Its number; 0 when no turn made the call.
+    pub(crate) caller: u64,
+    /// Since when.
+    pub(crate) since: CoarseInstant,
+    /// One of the turns behind the call may be inside.
+    pub(crate) suspect: bool,
+    /// The call came from elsewhere.
+    pub(crate) remote: bool,
+}
+
+/// A turn that waits for a waiter, and what is known of the wait.
+pub(super) struct Asking {
+    who: Who,
+    pub(super) asker: Option<Arc<Asker>>,
+    /// The cycle that the waiter was found in: it goes without its turn.
+    pub(super) doom: Option<String>,
+}
+
+impl Asking {
+    /// Whether the turn still waits. A call of this silo that was given up has left the queue.
+    fn stands(&self) -> bool {
+        self.doom.is_none() && self.asker.as_ref().map_or(!self.who.remote, |asker| asker.waits())
+    }
+}
+
+/// What a turn brings to the queue.
+#[derive(Clone, Copy)]
+pub(crate) struct Asks {
+    pub(crate) deadline: CoarseInstant,
+    pub(crate) who: Option<Who>,
+}
+
+impl Asks {
+    /// For nobody that others could wait for.
+    pub(crate) const fn until(deadline: CoarseInstant) -> Self {
+        Self { deadline, who: None }
+    }
 }
 
 /// The place of whoever ends the activation: behind those that wait already, or before all others when the grain is
@@ -74,9 +120,10 @@ impl Queue {
     }
 
     /// Takes a place at the end.
-    pub(super) fn push(&mut self, exclusive: bool, deadline: CoarseInstant) -> u64 {
-        let ticket = self.ticket();
-        self.waiters.push_back(Waiter { ticket, exclusive, deadline, waker: None, missed: 0 });
+    pub(super) fn push(&mut self, exclusive: bool, asks: Asks) -> u64 {
+        let (ticket, deadline) = (self.ticket(), asks.deadline);
+        let asking = asks.who.map(|who| Box::new(Asking { who, asker: None, doom: None }));
+        self.waiters.push_back(Waiter { ticket, exclusive, deadline, waker: None, missed: 0, asking });
         ticket
     }
 
@@ -234,6 +281,43 @@ impl Line {
         drop(over);
         wake.into_iter().for_each(Waker::wake);
         watched
+    }
+
+    /// The waiters that turns wait for, as far as whoever is inside stands in their way: `alone`, or the turn of somebody
+    /// who waits before them.
+    pub(in crate::activation) fn waits(&self, alone: bool, out: &mut Vec<Wait>) {
+        let mut guard = self.queue();
+        let Some(queue) = guard.get() else { return };
+        let mut writer_before = queue.closer_is_next(self.is_broken());
+        for waiter in &queue.waiters {
+            let closer = queue.closer.as_ref().is_some_and(|closer| closer.ticket < waiter.ticket);
+            let held_up = waiter.exclusive || alone || writer_before || closer;
+            writer_before |= waiter.exclusive;
+            // Who was called goes in, or gives its place up.
+            if let Some(asking) = waiter.asking.as_ref().filter(|asking| asking.stands())
+                && held_up
+                && waiter.waker.is_some()
+            {
+                let Who { caller, since, suspect, .. } = asking.who;
+                out.push(Wait { ticket: waiter.ticket, caller, since, suspect });
+            }
+        }
+    }
+
+    /// Ends a wait that can never end by itself: it is told the cycle. False when it is over already.
+    pub(in crate::activation) fn doom(&self, ticket: u64, cycle: String) -> bool {
+        let mut guard = self.queue();
+        let Some(queue) = guard.get() else { return false };
+        let at = queue.place_of(ticket);
+        let Some(waiter) = at.and_then(|at| queue.waiters.get_mut(at)) else { return false };
+        let Some(asking) = &mut waiter.asking else { return false };
+        asking.doom = Some(cycle);
+        let waker = waiter.waker.take();
+        drop(guard);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        true
     }
 
     /// Takes a waiter out of the queue; if it was the first, the next one is told.

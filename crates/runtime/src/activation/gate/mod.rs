@@ -22,9 +22,10 @@ use std::task::{Context, Poll};
 use parking_lot::{MappedRwLockReadGuard, MappedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub(super) use self::line::Line;
+pub(crate) use self::line::{Asks, Who};
 use super::Closed;
-use crate::clock::CoarseInstant;
-use crate::grain::DeactivationReason;
+use crate::grain::{DeactivationReason, TurnContext};
+use crate::waits::Wait;
 
 /// How often a lock that is held by a turn running on another thread right now is tried again before queueing up: a turn
 /// that does not suspend is over sooner than a task is woken.
@@ -129,21 +130,18 @@ impl<T> Gate<T> {
     }
 
     /// Waits in the queue to enter alone. `watch` is called when the queue's deadlines begin to matter to the silo.
-    pub(super) const fn exclusive<W: FnMut()>(
-        &self,
-        deadline: CoarseInstant,
-        watch: W,
-    ) -> Enter<'_, T, W, true> {
-        Enter { gate: self, ticket: None, deadline, watch }
+    pub(super) const fn exclusive<W: FnMut()>(&self, asks: Asks, watch: W) -> Enter<'_, T, W, true> {
+        Enter { gate: self, ticket: None, asks, watch }
     }
 
     /// Waits in the queue to enter beside others.
-    pub(super) const fn shared<W: FnMut()>(
-        &self,
-        deadline: CoarseInstant,
-        watch: W,
-    ) -> Enter<'_, T, W, false> {
-        Enter { gate: self, ticket: None, deadline, watch }
+    pub(super) const fn shared<W: FnMut()>(&self, asks: Asks, watch: W) -> Enter<'_, T, W, false> {
+        Enter { gate: self, ticket: None, asks, watch }
+    }
+
+    /// The turns that wait for one of those who wait here; see [`Line::waits`].
+    pub(super) fn waits(&self, out: &mut Vec<Wait>) {
+        self.line.waits(self.cell.is_locked_exclusive(), out);
     }
 
     /// Waits in the closer's place, which the caller has taken ([`Line::take_closer_place`]), and says why the activation
@@ -163,7 +161,7 @@ pub(super) trait Kind<'a, T> {
 pub(super) struct Enter<'a, T, W: FnMut(), const EXCLUSIVE: bool> {
     gate: &'a Gate<T>,
     ticket: Option<u64>,
-    deadline: CoarseInstant,
+    asks: Asks,
     watch: W,
 }
 
@@ -201,7 +199,7 @@ where
         // A place that was lost is taken again, at the end.
         let place = this.ticket.and_then(|ticket| queue.place_of(ticket));
         let at = place.unwrap_or_else(|| {
-            this.ticket = Some(queue.push(EXCLUSIVE, this.deadline));
+            this.ticket = Some(queue.push(EXCLUSIVE, this.asks));
             line.count(true);
             watch = queue.watch();
             queue.waiters.len() - 1
@@ -222,10 +220,17 @@ where
             }
             return Poll::Ready(lock);
         }
-        if let Some(waiter) = queue.waiters.get_mut(at)
-            && !waiter.waker.as_ref().is_some_and(|old| old.will_wake(cx.waker()))
-        {
-            waiter.waker = Some(cx.waker().clone());
+        if let Some(waiter) = queue.waiters.get_mut(at) {
+            if let Some(asking) = &mut waiter.asking {
+                asking.asker = asking.asker.take().or_else(TurnContext::asker);
+                if let Some(cycle) = asking.doom.take() {
+                    // Its place goes with the turn.
+                    TurnContext::doom(cycle);
+                }
+            }
+            if !waiter.waker.as_ref().is_some_and(|old| old.will_wake(cx.waker())) {
+                waiter.waker = Some(cx.waker().clone());
+            }
         }
         drop(guard);
         if watch {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
 use super::*;
+use crate::clock::CoarseInstant;
 
 const LATE: CoarseInstant = CoarseInstant::LAST;
 
@@ -16,9 +17,9 @@ fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
 fn turns_enter_in_the_order_they_came_readers_together() {
     let gate = Gate::new(Some(0));
     let inside = gate.try_exclusive().unwrap();
-    let mut readers: Vec<_> = (0..2).map(|_| gate.shared(LATE, || {})).collect();
-    let mut writer = gate.exclusive(LATE, || {});
-    let mut last = gate.shared(LATE, || {});
+    let mut readers: Vec<_> = (0..2).map(|_| gate.shared(Asks::until(LATE), || {})).collect();
+    let mut writer = gate.exclusive(Asks::until(LATE), || {});
+    let mut last = gate.shared(Asks::until(LATE), || {});
     assert!(readers.iter_mut().all(|r| poll(r).is_pending()));
     assert!(poll(&mut writer).is_pending() && poll(&mut last).is_pending());
     assert_eq!(gate.line().waiting(), 4);
@@ -39,7 +40,8 @@ fn turns_enter_in_the_order_they_came_readers_together() {
 fn who_gives_up_lets_the_next_one_in() {
     let gate = Gate::new(Some(0));
     let inside = gate.try_exclusive().unwrap();
-    let (mut first, mut second) = (gate.exclusive(LATE, || {}), gate.exclusive(LATE, || {}));
+    let (mut first, mut second) =
+        (gate.exclusive(Asks::until(LATE), || {}), gate.exclusive(Asks::until(LATE), || {}));
     assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
     drop(inside);
     drop(first);
@@ -55,13 +57,13 @@ fn the_silo_is_told_once_to_look_at_deadlines_and_may_stop_when_nobody_waits() {
         told.fetch_add(1, Ordering::Relaxed);
     };
     let soon = CoarseInstant::from_millis(5);
-    let mut waiters: Vec<_> = (0..3).map(|_| gate.exclusive(soon, tell)).collect();
+    let mut waiters: Vec<_> = (0..3).map(|_| gate.exclusive(Asks::until(soon), tell)).collect();
     waiters.iter_mut().for_each(|w| assert!(poll(w).is_pending()));
     assert_eq!(told.load(Ordering::Relaxed), 1);
     assert!(gate.line().tick(soon));
     waiters.clear();
     assert!(!gate.line().tick(soon));
-    assert!(poll(&mut gate.exclusive(soon, tell)).is_pending());
+    assert!(poll(&mut gate.exclusive(Asks::until(soon), tell)).is_pending());
     assert_eq!(told.load(Ordering::Relaxed), 2);
     drop(inside);
 }
@@ -78,13 +80,13 @@ fn no_turn_is_lost_and_none_runs_beside_another() {
                     if (i + n) % 5 == 0 {
                         let lock = match gate.try_shared() {
                             Some(lock) => lock,
-                            None => gate.shared(LATE, || {}).await,
+                            None => gate.shared(Asks::until(LATE), || {}).await,
                         };
                         drop(lock);
                     } else {
                         let mut lock = match gate.try_exclusive() {
                             Some(lock) => lock,
-                            None => gate.exclusive(LATE, || {}).await,
+                            None => gate.exclusive(Asks::until(LATE), || {}).await,
                         };
                         let held = lock.take().unwrap_or_default();
                         if n % 64 == 0 {
@@ -109,7 +111,7 @@ fn the_closer_goes_behind_those_that_wait_and_before_them_when_the_grain_is_brok
     for broken in [false, true] {
         let gate = Gate::new(Life::Active(0));
         let inside = gate.try_shared().unwrap();
-        let mut waits = gate.exclusive(LATE, || {});
+        let mut waits = gate.exclusive(Asks::until(LATE), || {});
         assert!(poll(&mut waits).is_pending());
         assert!(gate.line().take_closer_place(DeactivationReason::Requested));
         assert!(!gate.line().take_closer_place(DeactivationReason::Idle), "it has one closer");
@@ -142,9 +144,9 @@ fn who_is_called_and_does_not_come_loses_the_place_together_with_all_others_that
     let gate = Gate::new(Some(0));
     let soon = CoarseInstant::from_millis(0);
     let inside = gate.try_exclusive().unwrap();
-    let mut kept: Vec<_> = (0..50).map(|_| gate.exclusive(LATE, || {})).collect();
+    let mut kept: Vec<_> = (0..50).map(|_| gate.exclusive(Asks::until(LATE), || {})).collect();
     assert!(kept.iter_mut().all(|waiter| poll(waiter).is_pending()));
-    let mut alive = gate.exclusive(LATE, || {});
+    let mut alive = gate.exclusive(Asks::until(LATE), || {});
     assert!(poll(&mut alive).is_pending());
     drop(inside);
     // The first is told, and then everybody, at once.

@@ -1,0 +1,199 @@
+//! The silo looks at the calls that have waited for long, and answers what others ask.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use emmer_core::SiloAddress;
+use emmer_wire::channel;
+
+use super::graph::{Graph, PATH_MAX, Path, REACHED_MAX};
+use super::{LOOK_EVERY, Looks, PATIENCE, Wait, WaitsMessage};
+use crate::activation::RunActivation;
+use crate::clock::CoarseInstant;
+use crate::silo::SiloCore;
+
+/// So many searches begin in one look; the other gates have their turn in the next.
+const SEARCHES_MAX: usize = 64;
+
+/// So many paths travel in one message.
+const PATHS_MAX: usize = 32;
+
+/// So many questions of others are answered between two looks.
+const ANSWERED_MAX: usize = 4_096;
+
+/// A gate with calls that turns wait for.
+struct Crowd {
+    activation: Arc<dyn RunActivation>,
+    waits: Vec<Wait>,
+}
+
+type Crowds = BTreeMap<u64, Crowd>;
+
+/// A search, or another silo's, that has come to a turn.
+struct Chase {
+    origin: SiloAddress,
+    gate: u64,
+    round: u64,
+    path: Path,
+}
+
+impl SiloCore {
+    /// A tick of the clock for the calls that wait in a circle.
+    pub(crate) fn look_at_waits(self: &Arc<Self>, now: CoarseInstant) {
+        let messages = std::mem::take(&mut *self.waits.inbox.lock());
+        let mut looks = self.waits.looks.lock();
+        let due = looks.next <= now;
+        if due {
+            looks.next = now.after(LOOK_EVERY);
+            looks.answered.clear();
+        }
+        // In every circle there is a turn that has made a call and is inside the grain that another call waits for.
+        let begins = due && self.waits.listed.load(Ordering::Relaxed) > 0;
+        if !begins && messages.is_empty() {
+            return;
+        }
+        let crowds = self.crowds();
+        let graph = self.graph(&crowds);
+        let mut chases = Vec::new();
+        for message in messages {
+            match message {
+                WaitsMessage::Probe { origin, gate, round, path } => {
+                    self.answer(
+                        &mut looks,
+                        &graph,
+                        &crowds,
+                        Chase { origin, gate, round, path },
+                        &mut chases,
+                    );
+                }
+                WaitsMessage::Reached { gate, round, paths } => {
+                    paths.iter().for_each(|path| reached(&mut looks, &crowds, gate, round, path));
+                }
+            }
+        }
+        if begins {
+            self.begin_searches(&mut looks, &graph, &crowds, now, &mut chases);
+        }
+        drop(looks);
+        self.send_on(&chases);
+    }
+
+    /// The gates where turns wait for a call.
+    fn crowds(&self) -> Crowds {
+        let watched = self.queues.lock().clone();
+        let crowd = |activation: Arc<dyn RunActivation>| {
+            let mut waits = Vec::new();
+            activation.waits(&mut waits);
+            (!waits.is_empty()).then(|| (activation.number(), Crowd { activation, waits }))
+        };
+        watched.into_iter().filter_map(crowd).collect()
+    }
+
+    /// This silo's part of the graph.
+    fn graph(&self, crowds: &Crowds) -> Graph {
+        let mut graph = Graph::default();
+        for shard in &self.waits.turns {
+            for turn in shard.lock().values() {
+                let asked = turn.asker.lock().as_ref().is_some_and(|asker| asker.waits());
+                let caller = (asked && turn.caller != 0).then_some(turn.caller);
+                let gate = turn.holds.then(|| turn.activation.number());
+                graph.add_turn(turn.id, caller, gate, turn.activation.name());
+            }
+        }
+        for (gate, crowd) in crowds {
+            crowd.waits.iter().for_each(|wait| graph.add_call(wait.caller, wait.ticket, *gate));
+        }
+        graph.sort();
+        graph
+    }
+
+    /// Searches from every gate where a call has waited for long; from some of them, when there are many.
+    fn begin_searches(
+        &self,
+        looks: &mut Looks,
+        graph: &Graph,
+        crowds: &Crowds,
+        now: CoarseInstant,
+        chases: &mut Vec<Chase>,
+    ) {
+        let is_long = |wait: &Wait| wait.suspect || wait.since.after(PATIENCE) <= now;
+        let long: Vec<_> = crowds.iter().filter(|(_, crowd)| crowd.waits.iter().any(is_long)).collect();
+        looks.searches.retain(|gate| crowds.contains_key(&gate));
+        let first = usize::try_from(looks.searches.round()).unwrap_or(0).checked_rem(long.len()).unwrap_or(0);
+        let in_turn = long.iter().cycle().skip(if long.len() > SEARCHES_MAX { first } else { 0 });
+        for (gate, crowd) in in_turn.take(long.len().min(SEARCHES_MAX)) {
+            let round = looks.searches.begin(**gate, &crowd.waits);
+            for path in graph.reach(graph.starts(**gate)) {
+                reached(looks, crowds, **gate, round, &path);
+                chases.push(Chase { origin: self.address, gate: **gate, round, path });
+            }
+        }
+    }
+
+    /// Goes on with another silo's search, and tells it what was reached here.
+    fn answer(
+        self: &Arc<Self>,
+        looks: &mut Looks,
+        graph: &Graph,
+        crowds: &Crowds,
+        asked: Chase,
+        chases: &mut Vec<Chase>,
+    ) {
+        let Chase { origin, gate, round, path } = asked;
+        let Some(last) = path.last().filter(|_| path.len() <= PATH_MAX) else { return };
+        let fresh =
+            looks.answered.len() < ANSWERED_MAX && looks.answered.insert((origin, gate, round, last.turn));
+        if !fresh {
+            return;
+        }
+        let paths = graph.reach(vec![path]);
+        // The first one is what was asked.
+        let news = paths.get(1..).unwrap_or_default();
+        if origin == self.address {
+            news.iter().for_each(|path| reached(looks, crowds, gate, round, path));
+        } else {
+            for paths in news.chunks(PATHS_MAX) {
+                let message = WaitsMessage::Reached { gate, round, paths: paths.to_vec() };
+                self.post(origin, channel::WAITS, &message);
+            }
+        }
+        chases.extend(paths.into_iter().map(|path| Chase { origin, gate, round, path }));
+    }
+
+    /// Asks every silo that has a call of one of the turns reached. On the connection that has the call: should the call be
+    /// given up, the silo hears of it before it hears of this.
+    fn send_on(&self, chases: &[Chase]) {
+        if chases.is_empty() {
+            return;
+        }
+        let mut by_turn: BTreeMap<u64, Vec<&Chase>> = BTreeMap::new();
+        for chase in chases {
+            if let Some(last) = chase.path.last() {
+                by_turn.entry(last.turn).or_default().push(chase);
+            }
+        }
+        for connection in self.pool.open().into_iter().filter(|connection| connection.silo().is_some()) {
+            let mut callers = connection.callers(|turn| by_turn.contains_key(&turn));
+            callers.sort_unstable();
+            callers.dedup();
+            for chase in callers.iter().take(REACHED_MAX).filter_map(|turn| by_turn.get(turn)).flatten() {
+                let Chase { origin, gate, round, path } = chase;
+                let path = path.clone();
+                let message = WaitsMessage::Probe { origin: *origin, gate: *gate, round: *round, path };
+                if let Err(error) = connection.system(channel::WAITS, &message) {
+                    tracing::debug!(?error, "a question about waiting calls was not sent");
+                }
+            }
+        }
+    }
+}
+
+/// The search has reached a turn: the calls that wait in a circle for certain end.
+fn reached(looks: &mut Looks, crowds: &Crowds, gate: u64, round: u64, path: &Path) {
+    let Some(crowd) = crowds.get(&gate) else { return };
+    for (ticket, circle) in looks.searches.reached(gate, round, path) {
+        tracing::warn!(circle, "calls wait for each other: one of them fails");
+        crowd.activation.doom(ticket, circle);
+    }
+}

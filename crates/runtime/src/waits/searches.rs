@@ -1,0 +1,146 @@
+//! What searches have found, and when it is believed. Without IO.
+
+use std::collections::BTreeMap;
+
+use super::Wait;
+use super::graph::{Path, in_words};
+
+/// Circles of one gate that are remembered from one search to the next.
+const CIRCLES_MAX: usize = 64;
+
+/// A circle: the call that waits at this place, and the way from the turns inside its grain to the turn that made it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Circle {
+    ticket: u64,
+    path: Path,
+}
+
+/// The searches that begin at one gate, one after the other.
+#[derive(Default)]
+struct Search {
+    round: u64,
+    /// The calls that wait at the gate: the turn that made each, and its place.
+    waits: Vec<(u64, u64)>,
+    /// What the search before has found, and what this one has found so far.
+    before: Vec<Circle>,
+    now: Vec<Circle>,
+}
+
+/// The searches of one silo.
+#[derive(Default)]
+pub(super) struct Searches {
+    round: u64,
+    gates: BTreeMap<u64, Search>,
+}
+
+impl Searches {
+    /// A search begins at `gate`, where these calls wait. Whatever the search before finds from now on comes too late.
+    pub(super) fn begin(&mut self, gate: u64, waits: &[Wait]) -> u64 {
+        self.round += 1;
+        let search = self.gates.entry(gate).or_default();
+        search.round = self.round;
+        search.waits = waits.iter().map(|wait| (wait.caller, wait.ticket)).collect();
+        search.before = std::mem::take(&mut search.now);
+        self.round
+    }
+
+    /// The search that began as `round` at `gate` has reached the turn at the end of `path`. The calls that wait in a circle
+    /// for certain, and shall end: their places, each with the circle in words.
+    pub(super) fn reached(&mut self, gate: u64, round: u64, path: &Path) -> Vec<(u64, String)> {
+        let Some(search) = self.gates.get_mut(&gate).filter(|search| search.round == round) else {
+            return Vec::new();
+        };
+        let Some(last) = path.last() else { return Vec::new() };
+        // Of all calls in the circle one ends: that of the turn with the highest number. The others would find the same
+        // circle, and end although it stands no more.
+        let is_highest = path.windows(2).all(|two| two[1].call == 0 || two[0].turn <= last.turn);
+        if !is_highest {
+            return Vec::new();
+        }
+        let mut certain = Vec::new();
+        for (_, ticket) in search.waits.iter().filter(|(caller, _)| *caller == last.turn) {
+            let circle = Circle { ticket: *ticket, path: path.clone() };
+            if search.before.contains(&circle) {
+                certain.push((*ticket, in_words(path)));
+            } else if search.now.len() < CIRCLES_MAX && !search.now.contains(&circle) {
+                search.now.push(circle);
+            }
+        }
+        certain
+    }
+
+    /// Forgets every gate but these.
+    pub(super) fn retain(&mut self, keep: impl Fn(u64) -> bool) {
+        self.gates.retain(|gate, _| keep(*gate));
+    }
+
+    /// How many searches have begun.
+    pub(super) const fn round(&self) -> u64 {
+        self.round
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::graph::Step;
+    use super::*;
+    use crate::clock::CoarseInstant;
+
+    const GATE: u64 = 10;
+
+    fn wait(caller: u64, ticket: u64) -> Wait {
+        Wait { ticket, caller, since: CoarseInstant::from_millis(0), suspect: false }
+    }
+
+    fn path(steps: &[(u64, u64)]) -> Path {
+        steps
+            .iter()
+            .map(|(turn, call)| Step { turn: *turn, call: *call, grain: format!("g/{turn}") })
+            .collect()
+    }
+
+    #[test]
+    fn a_circle_is_believed_when_it_is_found_twice_in_a_row() {
+        let mut searches = Searches::default();
+        let found = path(&[(1, 0), (2, 55)]);
+        let first = searches.begin(GATE, &[wait(2, 7)]);
+        assert_eq!(searches.reached(GATE, first, &found), []);
+        assert_eq!(searches.reached(GATE, first, &found), [], "twice by one search is once");
+        let second = searches.begin(GATE, &[wait(2, 7)]);
+        assert_eq!(searches.reached(GATE, first, &found), [], "too late");
+        let words = "g/2 waits for g/1, which waits for g/2".to_owned();
+        assert_eq!(searches.reached(GATE, second, &found), [(7, words)]);
+        searches.begin(GATE, &[wait(2, 7)]);
+        let fourth = searches.begin(GATE, &[wait(2, 7)]);
+        assert_eq!(searches.reached(GATE, fourth, &found), [], "not in a row");
+    }
+
+    #[test]
+    fn another_wait_between_the_same_turns_is_another_circle() {
+        for (steps, ticket) in [([(1, 0), (2, 56)], 7), ([(3, 0), (2, 55)], 7), ([(1, 0), (2, 55)], 8)] {
+            let mut searches = Searches::default();
+            let first = searches.begin(GATE, &[wait(2, 7)]);
+            searches.reached(GATE, first, &path(&[(1, 0), (2, 55)]));
+            let second = searches.begin(GATE, &[wait(2, ticket)]);
+            assert_eq!(searches.reached(GATE, second, &path(&steps)), []);
+        }
+    }
+
+    #[test]
+    fn one_call_of_a_circle_ends_and_no_other() {
+        // Turns 1, 2 and 3 wait for each other; each of their calls is looked at.
+        let circles = [
+            (1, path(&[(2, 0), (3, 53), (1, 51)])),
+            (2, path(&[(3, 0), (1, 51), (2, 52)])),
+            (3, path(&[(1, 0), (2, 52), (3, 53)])),
+        ];
+        let ended = circles.iter().filter(|(caller, circle)| {
+            let mut searches = Searches::default();
+            let first = searches.begin(GATE, &[wait(*caller, 7)]);
+            searches.reached(GATE, first, circle);
+            let second = searches.begin(GATE, &[wait(*caller, 7)]);
+            !searches.reached(GATE, second, circle).is_empty()
+        });
+        assert_eq!(ended.map(|(caller, _)| *caller).collect::<Vec<_>>(), [3]);
+    }
+}
