@@ -56,6 +56,8 @@ trait Knot {
     async fn write(&mut self, what: Vec<Do>) -> Result<(), String>;
     async fn read(&self, what: Vec<Do>) -> Result<(), String>;
     async fn rest(&mut self);
+    /// One run more.
+    async fn count(&mut self) -> u64;
 }
 
 #[derive(Grain)]
@@ -64,6 +66,7 @@ trait Knot {
 struct KnotGrain {
     #[context]
     ctx: Ctx,
+    runs: u64,
 }
 
 /// The innermost error, in words.
@@ -140,10 +143,20 @@ impl Knot for KnotGrain {
     async fn rest(&mut self) {
         self.ctx.deactivate_on_idle();
     }
+
+    async fn count(&mut self) -> u64 {
+        self.runs += 1;
+        tokio::task::yield_now().await;
+        self.runs
+    }
 }
 
 async fn silos(n: usize) -> Vec<Silo> {
-    let (store, mut silos) = (common::store(), Vec::new());
+    silos_over(&common::store(), n).await
+}
+
+async fn silos_over(store: &Arc<dyn emmer::store::SystemStore>, n: usize) -> Vec<Silo> {
+    let mut silos = Vec::new();
     for _ in 0..n {
         let silo = Silo::builder()
             .store(store.clone())
@@ -331,4 +344,68 @@ async fn calls_that_only_wait_for_long_end_well() {
     for other in others {
         assert_eq!(other.await.unwrap(), Ok(()));
     }
+}
+
+const GIVEN_UP: usize = 3_000;
+
+/// Makes calls of `knot` through each of the references, and gives them up.
+async fn give_up(knots: &[KnotRef]) {
+    let mut calls: Vec<_> =
+        knots.iter().cycle().take(GIVEN_UP).map(|knot| Box::pin(knot.count().into_future())).collect();
+    // A call through a gateway that is not connected yet is sent by a later poll.
+    for call in &mut calls {
+        let _ = tokio::time::timeout(millis(0), call.as_mut()).await;
+    }
+}
+
+async fn until_serving(silo: &Silo, n: u64) {
+    while silo.statistics().calls_serving != n {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_call_that_its_caller_gave_up_does_not_begin_on_another_silo() {
+    let store = common::store();
+    let silos = silos_over(&store, 3).await;
+    let far = on(&silos[2], "far").await;
+    let outside = Client::builder().store(store.clone()).connect().await.unwrap();
+    let clients = [silos[0].client(), silos[1].client(), outside.grains()];
+    let knots: Vec<_> = clients.iter().map(|client| client.grain::<dyn Knot>("far")).collect();
+    for knot in &knots {
+        knot.read(Vec::new()).await.unwrap();
+    }
+    let held =
+        tokio::spawn(async move { far.write(vec![meet("far", 2), Do::Await("far".to_owned())]).await });
+    meeting("far", 2).wait().await;
+    give_up(&knots).await;
+    // One that waits on: it has its turn. One that a deadline ends: it has none.
+    let waits = tokio::spawn({
+        let knot = knots[0].clone();
+        async move { knot.count().await }
+    });
+    let late = knots[1].count().timeout(millis(50)).await.unwrap_err();
+    assert!(late.maybe_executed(), "its caller cannot know");
+    until_serving(&silos[2], 1).await;
+    until_serving(&silos[0], 0).await;
+    go("far").notify_one();
+    held.await.unwrap().unwrap();
+    assert_eq!(waits.await.unwrap().unwrap(), 1, "nobody else has run");
+    assert_eq!(knots[2].count().await.unwrap(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_call_that_has_begun_runs_to_its_end_for_nobody() {
+    let silos = silos(2).await;
+    on(&silos[1], "far").await;
+    let knot = silos[0].client().grain::<dyn Knot>("far");
+    let what = vec![meet("begun for nobody", 2), Do::Await("nobody".to_owned()), meet("nobody", 2)];
+    let call = tokio::spawn(knot.write(what).into_future());
+    meeting("begun for nobody", 2).wait().await;
+    call.abort();
+    until_serving(&silos[1], 1).await;
+    go("nobody").notify_one();
+    meeting("nobody", 2).wait().await;
+    until_serving(&silos[1], 0).await;
+    assert_eq!(knot.count().await.unwrap(), 1);
 }

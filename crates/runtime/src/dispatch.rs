@@ -1,5 +1,6 @@
 //! What a silo does with calls that arrive over connections.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
@@ -24,6 +25,7 @@ use crate::net::{Answer, Connection, Handler, Lost, SendError};
 use crate::path::{Asker, Met, Next, Path, Tried, unreachable_silo};
 use crate::remote::{failure_parts, read_failed, timed_out};
 use crate::silo::{Place, Shut, SiloCore};
+use crate::waits;
 use crate::world;
 
 /// A call that came over a connection and is not answered yet.
@@ -34,6 +36,8 @@ struct Arrived {
     /// The size of the whole frame, to be given back as credit.
     cost: u64,
     deadline: CoarseInstant,
+    /// Whether anybody waits for it.
+    asker: Arc<waits::Asker>,
     _room: Serving,
 }
 
@@ -91,8 +95,8 @@ impl Handler for SiloCore {
         let deadline = self.due_of(&header).settle(self.clock.now());
         let body = Bytes::copy_from_slice(body);
         let connection = connection.clone();
-        connection.begin_serving();
-        let arrived = Arrived { connection, header, body, cost, deadline, _room: room };
+        let asker = connection.begin_serving(header.correlation);
+        let arrived = Arrived { connection, header, body, cost, deadline, asker, _room: room };
         match inline {
             Inline::Suspended(turn) => world::spawn(self.clone().finish(arrived, turn)),
             Inline::Closed(elsewhere) => world::spawn(self.clone().serve(arrived, Met::Closed(elsewhere))),
@@ -237,12 +241,13 @@ impl SiloCore {
     async fn run_there(&self, arrived: &Arrived, mut turn: BoxTurn) -> Result<(), Tried> {
         let correlation = arrived.header.correlation;
         if turn.has_caller() {
-            turn.as_mut().asked_by(Arc::default());
+            turn.as_mut().asked_by(arrived.asker.clone());
         }
         let mut body = BytesMut::new();
         let mut sink = if correlation == 0 { Sink::Discard } else { Sink::Wire(&mut body) };
         // While it waits for admission it can still be given up; once begun it runs to its end.
-        let end = match until_begun(&mut turn, &self.clock, &mut sink).await {
+        let begun = arrived.unless_given_up(until_begun(&mut turn, &self.clock, &mut sink)).await?;
+        let end = match begun {
             Begun::Over(end) => end,
             Begun::Running => match run_to_end(turn, &self.fence, &mut sink).await {
                 Ok(end) => end,
@@ -276,7 +281,11 @@ impl SiloCore {
                 Next::Again(Duration::ZERO) => {}
                 // A client has other gateways.
                 Next::Again(_) if !self.accepts_activations() => break CallError::ShuttingDown,
-                Next::Again(pause) => tokio::time::sleep(pause).await,
+                Next::Again(pause) => {
+                    if let Err(given_up) = arrived.unless_given_up(tokio::time::sleep(pause)).await {
+                        break given_up;
+                    }
+                }
             }
             met = match self.try_once(&arrived, &mut path).await {
                 Ok(()) => return,
@@ -292,6 +301,7 @@ impl SiloCore {
         let due = tokio::time::sleep_until(self.clock.tokio_at_coarse(arrived.deadline));
         let place = tokio::select! {
             biased;
+            () = arrived.asker.gone() => return Err(given_up().into()),
             place = async {
                 arrived.connection.until_room().await;
                 self.place_arrived(arrived, path).await
@@ -359,7 +369,8 @@ impl SiloCore {
             return Ok(());
         }
         let ticket = connection.call(header.head(), arrived.deadline, body).map_err(refused)?;
-        let answered = ticket.await.map_err(|why| Met::Lost { peer: Some(peer), why })?;
+        let answered = arrived.unless_given_up(ticket).await?;
+        let answered = answered.map_err(|why| Met::Lost { peer: Some(peer), why })?;
         let (Answer::Response { status, location }, body) = answered else {
             return Err(timed_out(Some(peer)).into());
         };
@@ -432,7 +443,27 @@ fn start(
         .map_err(|e| e.into_failure(format_args!("{:08x}", header.method)))
 }
 
+/// Nobody waits for the call any more; nobody hears of this.
+const fn given_up() -> Failure {
+    CallError::Cancelled { maybe_executed: false }
+}
+
+impl Drop for Arrived {
+    fn drop(&mut self) {
+        self.connection.forget(self.header.correlation);
+    }
+}
+
 impl Arrived {
+    /// Waits for `work` as long as somebody waits for the call. It is not polled once nobody does.
+    async fn unless_given_up<T>(&self, work: impl Future<Output = T>) -> Result<T, Failure> {
+        tokio::select! {
+            biased;
+            () = self.asker.gone() => Err(given_up()),
+            done = work => Ok(done),
+        }
+    }
+
     fn start(&self, activation: Arc<dyn RunActivation>) -> Result<BoxTurn, Failure> {
         start(activation, &self.header, &self.body, Due::at(self.deadline))
     }
@@ -446,6 +477,9 @@ impl Arrived {
             };
             encode_response(out, header, put).unwrap_or_else(|never| match never {})
         };
+        if header.correlation != 0 && !self.asker.waits() {
+            return self.over();
+        }
         while !self.connection.try_reply(header.correlation, self.cost, write) {
             let due = clock.tokio_at_coarse(self.deadline);
             if tokio::time::timeout_at(due, self.connection.until_room()).await.is_err() {
@@ -457,13 +491,16 @@ impl Arrived {
     }
 
     fn fail(&self, failure: &Failure) {
+        if !self.asker.waits() {
+            return self.over();
+        }
         let (code, maybe, detail) = failure_parts(failure);
         let correlation = self.header.correlation;
         self.connection
             .reply(correlation, self.cost, |out| encode_failure(out, correlation, code, maybe, &detail));
     }
 
-    /// A one-way call is out of this silo's hands.
+    /// A call that nobody waits for is out of this silo's hands.
     fn over(&self) {
         self.connection.reply(0, self.cost, |_| 0);
     }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::TEXT_BYTES_MAX;
 use crate::codec::{self, CodecError};
 use crate::error::HeaderError;
-use crate::frame::{FrameKind, append, append_plain};
+use crate::frame::{FRAME_PREFIX_BYTES, FrameKind, append, append_plain};
 use crate::read::{Reader, cut};
 
 /// The channels of system messages: which part of the runtime reads them.
@@ -64,6 +64,48 @@ pub fn decode_credit(payload: &[u8]) -> Result<u64, HeaderError> {
     let processed_bytes = input.u64("a credit")?;
     input.end()?;
     Ok(processed_bytes)
+}
+
+/// The most calls in one Cancel frame.
+pub const CANCELS_MAX: usize = 500;
+
+/// Appends a Cancel frame for one call and returns its length in bytes, prefix included.
+pub fn encode_cancel(out: &mut BytesMut, correlation: u64) -> usize {
+    append_plain(out, FrameKind::Cancel, |out| out.put_u64_le(correlation))
+}
+
+/// Puts one more call into the Cancel frame of `bytes` bytes that `out` ends with; its length then. When it is full, or not
+/// there, another one is begun.
+pub fn extend_cancel(out: &mut BytesMut, bytes: usize, correlation: u64) -> usize {
+    const FULL: usize = FRAME_PREFIX_BYTES + 1 + CANCELS_MAX * size_of::<u64>();
+    let length = u32::try_from((bytes + size_of::<u64>()).saturating_sub(FRAME_PREFIX_BYTES));
+    let start = out.len().checked_sub(bytes).filter(|_| bytes > FRAME_PREFIX_BYTES && bytes < FULL);
+    let prefix = start.and_then(|start| out.get_mut(start..start + FRAME_PREFIX_BYTES));
+    match (prefix, length) {
+        (Some(prefix), Ok(length)) => {
+            prefix.copy_from_slice(&length.to_le_bytes());
+            out.extend_from_slice(&correlation.to_le_bytes());
+            bytes + size_of::<u64>()
+        }
+        _ => encode_cancel(out, correlation),
+    }
+}
+
+/// Reads the payload of a Cancel frame: the correlations of the calls that its sender has given up.
+///
+/// # Errors
+/// [`HeaderError`] when there is none, too many, or half a one, or when one is 0.
+pub fn decode_cancel(payload: &[u8]) -> Result<Vec<u64>, HeaderError> {
+    const FIELD: &str = "the calls of a cancel";
+    let (calls, rest) = payload.as_chunks::<8>();
+    if calls.is_empty() || !rest.is_empty() {
+        return Err(HeaderError::Truncated(FIELD));
+    }
+    let calls: Vec<u64> = calls.iter().map(|call| u64::from_le_bytes(*call)).collect();
+    if calls.len() > CANCELS_MAX || calls.contains(&0) {
+        return Err(HeaderError::Value { field: FIELD, value: calls.len() as u64 });
+    }
+    Ok(calls)
 }
 
 /// Why a connection is closed.

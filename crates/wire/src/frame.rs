@@ -35,6 +35,8 @@ pub enum FrameKind {
     Credit = 7,
     /// The sender closes the connection and says why.
     Goodbye = 8,
+    /// Calls that the sender has given up.
+    Cancel = 9,
 }
 
 impl TryFrom<u8> for FrameKind {
@@ -50,6 +52,7 @@ impl TryFrom<u8> for FrameKind {
             6 => Self::System,
             7 => Self::Credit,
             8 => Self::Goodbye,
+            9 => Self::Cancel,
             _ => return Err(FrameError::UnknownKind(number)),
         })
     }

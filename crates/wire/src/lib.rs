@@ -32,8 +32,8 @@ mod staged;
 
 pub use codec::{Codec, CodecError, MessagePack};
 pub use control::{
-    Goodbye, GoodbyeCode, channel, decode_credit, decode_system_channel, encode_credit, encode_goodbye,
-    encode_system,
+    CANCELS_MAX, Goodbye, GoodbyeCode, channel, decode_cancel, decode_credit, decode_system_channel,
+    encode_cancel, encode_credit, encode_goodbye, encode_system, extend_cancel,
 };
 pub use error::{FrameError, HeaderError};
 pub use frame::{FRAME_PREFIX_BYTES, Frame, FrameKind, FrameRef, decode_frame, frame_fits, peek_frame};

@@ -121,6 +121,22 @@ fn chains_are_limited_to_the_link() {
 }
 
 #[test]
+fn a_cancel_frame_is_filled_and_then_another_one_begun() {
+    let (mut out, mut bytes) = (BytesMut::new(), 0);
+    for call in 1..=u64::try_from(CANCELS_MAX).unwrap() + 1 {
+        bytes = extend_cancel(&mut out, bytes, call);
+    }
+    let first = decode_frame(&mut out, 4_096).unwrap().unwrap();
+    assert_eq!(decode_cancel(&first.payload).unwrap().len(), CANCELS_MAX);
+    let second = decode_frame(&mut out, 4_096).unwrap().unwrap();
+    assert_eq!(decode_cancel(&second.payload), Ok(vec![u64::try_from(CANCELS_MAX).unwrap() + 1]));
+    assert!(out.is_empty());
+    for broken in [&[0; 8][..], &[1; 7], &[], &vec![1; 8 * CANCELS_MAX + 8]] {
+        assert!(decode_cancel(broken).is_err(), "{} bytes", broken.len());
+    }
+}
+
+#[test]
 fn chains_grow_at_the_end() {
     let link = |n: u64| ChainLink { grain: grain(1, n), exclusive: n == 1, free: false, turn: n };
     let chain = CallChain::EMPTY.push(link(1)).unwrap().push(link(2)).unwrap();

@@ -99,6 +99,7 @@ fn any_message() -> impl Strategy<Value = Message> {
         (1u8.., any::<u64>(), ".{0,50}")
             .prop_map(|(channel, sequence, text)| Message::System(channel, Note { sequence, text })),
         any::<u64>().prop_map(Message::Credit),
+        vec(1u64.., 1..=CANCELS_MAX).prop_map(Message::Cancel),
         (any::<u8>(), ".{0,200}")
             .prop_map(|(code, text)| Message::Goodbye(Goodbye { code: code.into(), text })),
     ]
@@ -171,7 +172,7 @@ proptest! {
     }
 
     #[test]
-    fn garbage_is_digested(kind in 1u8..=8, garbage in vec(any::<u8>(), 0..300)) {
+    fn garbage_is_digested(kind in 1u8..=9, garbage in vec(any::<u8>(), 0..300)) {
         digest(&garbage);
         let mut framed = (garbage.len() as u32 + 1).to_le_bytes().to_vec();
         framed.push(kind);

@@ -1,5 +1,6 @@
 //! Answers to the peer's calls, and how they wait for a peer that does not read.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::BytesMut;
@@ -8,6 +9,7 @@ use parking_lot::MutexGuard;
 
 use super::connection::{Connection, Draining, Shared};
 use super::ending::wake_driver;
+use crate::waits::Asker;
 
 impl Connection {
     /// How many calls of the peer are under way here.
@@ -15,9 +17,30 @@ impl Connection {
         self.serving.load(Ordering::Relaxed)
     }
 
-    /// Counts a call of the peer that could not be answered at once; [`reply`](Self::reply) ends it.
-    pub(crate) fn begin_serving(&self) {
+    /// Counts a call of the peer that could not be answered at once; [`reply`](Self::reply) ends it, and
+    /// [`forget`](Self::forget) comes last. Whoever made it waits as long as the asker says so.
+    pub(crate) fn begin_serving(&self, correlation: u64) -> Arc<Asker> {
         self.serving.fetch_add(1, Ordering::Relaxed);
+        let asker = Arc::<Asker>::default();
+        if correlation != 0 {
+            self.askers.lock().insert(correlation, asker.clone());
+        }
+        asker
+    }
+
+    /// The call is answered, or will not be.
+    pub(crate) fn forget(&self, correlation: u64) {
+        if correlation != 0 {
+            self.askers.lock().remove(&correlation);
+        }
+    }
+
+    /// The peer has given a call up.
+    pub(super) fn given_up(&self, correlation: u64) {
+        let asker = self.askers.lock().remove(&correlation);
+        if let Some(asker) = asker {
+            asker.give_up();
+        }
     }
 
     /// Ends a call counted by [`begin_serving`](Self::begin_serving): queues the response frame that `write` appends

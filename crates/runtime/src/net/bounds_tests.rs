@@ -133,7 +133,7 @@ async fn answers_wait_for_a_caller_that_does_not_read_and_are_not_lost() {
         let accepted = accepted.clone();
         tokio::spawn(async move {
             for _ in 0..40 {
-                accepted.begin_serving();
+                let _ = accepted.begin_serving(0);
                 while !accepted.try_reply(1, 1, answer) {
                     assert!(!accepted.has_room(0));
                     accepted.until_room().await;

@@ -12,7 +12,7 @@ use bytes::{Buf, BytesMut};
 use emmer_core::SiloAddress;
 use emmer_wire::{
     CodecError, ConnectionLimits, PeerKind, RequestFlags, RequestHead, encode_credit, encode_request_head,
-    encode_system, frame_fits, set_correlation,
+    encode_system, extend_cancel, frame_fits, set_correlation,
 };
 use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
@@ -23,7 +23,9 @@ use super::lost::{Lost, SendError};
 use super::pending::{Answer, Correlation, Pending};
 use super::room::FrameRoom;
 use super::ticking::Ticking;
+use crate::activation::NumberMap;
 use crate::clock::CoarseInstant;
+use crate::waits::Asker;
 use crate::world::{ReadHalf, TcpStream, WriteHalf};
 
 /// Bytes that come within so many milliseconds are no news.
@@ -35,6 +37,8 @@ pub(super) struct Shared {
     pub(super) pending: Pending,
     /// Frames waiting for the driver.
     pub(super) out: BytesMut,
+    /// The last Cancel frame among them: its length, and where it ends. Both 0 when it may have been sent.
+    pub(super) last_cancel: (usize, usize),
     /// The driver, when it waits for something to write.
     pub(super) driver: Option<Waker>,
     pub(super) driver_idle: bool,
@@ -68,6 +72,16 @@ pub(super) enum Draining {
 }
 
 impl Shared {
+    /// Tells the peer that a call was given up. Calls that are given up one after the other share a frame.
+    pub(super) fn cancel(&mut self, call: Correlation) {
+        if self.lost.is_none() && self.parting.is_none() && !self.closing {
+            let (bytes, end) = self.last_cancel;
+            let open = if end == self.out.len() { bytes } else { 0 };
+            let bytes = extend_cancel(&mut self.out, open, call.as_u64());
+            self.last_cancel = (bytes, self.out.len());
+        }
+    }
+
     fn queue_request(&mut self, frame: &[u8]) {
         self.out.extend_from_slice(frame);
         self.sent += frame.len() as u64;
@@ -136,6 +150,8 @@ pub(crate) struct Connection {
     ticking: Arc<Ticking>,
     /// Calls of the peer that are not answered yet.
     pub(super) serving: AtomicU32,
+    /// Who waits for them, by correlation.
+    pub(super) askers: Mutex<NumberMap<u64, Arc<Asker>>>,
     /// When the membership protocol was last told that the peer was heard, in coarse milliseconds.
     heard: AtomicU64,
     /// For metrics.
@@ -162,6 +178,7 @@ impl Connection {
                 stream: Some(stream),
                 pending: Pending::new(calls, budget),
                 out: BytesMut::new(),
+                last_cancel: (0, 0),
                 driver: None,
                 driver_idle: false,
                 lost: None,
@@ -189,6 +206,7 @@ impl Connection {
             me: OnceLock::new(),
             ticking: greeting.ticking.clone(),
             serving: AtomicU32::new(0),
+            askers: Mutex::default(),
             heard: AtomicU64::new(0),
             bytes_sent: AtomicU64::new(0),
             bytes_received: AtomicU64::new(0),
@@ -287,11 +305,15 @@ impl Connection {
         Poll::Ready(Err(lost))
     }
 
-    /// Gives a call up; a late answer is ignored.
+    /// Gives a call up: the peer hears of it, and a late answer is ignored.
     pub(crate) fn give_up(&self, call: Correlation) {
         let mut shared = self.shared.lock();
-        shared.pending.give_up(call);
+        let unanswered = shared.pending.give_up(call);
         self.answered.store(shared.pending.answered(), Ordering::Relaxed);
+        if unanswered {
+            shared.cancel(call);
+            self.flush(shared, false);
+        }
     }
 
     /// As [`begin`](Self::begin), as a future that owns its connection and its answer.
@@ -407,9 +429,10 @@ impl Connection {
     /// A tick of the clock: ends the calls whose deadline has passed, and lets a connection that has fallen silent give its
     /// memory back. False when there is nothing more to look at.
     pub(super) fn expire(&self, now: CoarseInstant) -> bool {
-        let mut wake = Vec::new();
+        let (mut wake, mut over) = (Vec::new(), Vec::new());
         let mut shared = self.shared.lock();
-        shared.pending.expire(now, &mut wake);
+        shared.pending.expire(now, &mut wake, &mut over);
+        over.iter().for_each(|call| shared.cancel(*call));
         if !self.active.swap(false, Ordering::Relaxed) && self.roomy.swap(false, Ordering::Relaxed) {
             self.rest.store(true, Ordering::Relaxed);
             wake.extend(shared.driver.clone());
@@ -417,7 +440,11 @@ impl Connection {
         let live = shared.pending.live() > 0 || self.roomy.load(Ordering::Relaxed);
         shared.is_ticking = live && shared.lost.is_none();
         let goes_on = shared.is_ticking;
-        drop(shared);
+        if over.is_empty() {
+            drop(shared);
+        } else {
+            self.flush(shared, false);
+        }
         wake.into_iter().for_each(Waker::wake);
         goes_on
     }
@@ -426,11 +453,12 @@ impl Connection {
     /// driver.
     pub(super) fn flush(&self, mut shared: MutexGuard<'_, Shared>, direct: bool) {
         let direct = direct && shared.driver_idle && !shared.closing;
-        let Shared { stream, out, .. } = &mut *shared;
+        let Shared { stream, out, last_cancel, .. } = &mut *shared;
         if let Some(stream) = stream.as_ref().filter(|_| direct) {
             // An error shows up in the driver's next read; what was not written stays queued.
             if let Ok(n) = stream.try_write(out) {
                 out.advance(n);
+                *last_cancel = (0, 0);
                 self.bytes_sent.fetch_add(n as u64, Ordering::Relaxed);
             }
         }

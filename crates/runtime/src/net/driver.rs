@@ -8,8 +8,8 @@ use std::task::{Context, Poll, Waker};
 use bytes::{Buf, Bytes, BytesMut};
 use emmer_core::SiloAddress;
 use emmer_wire::{
-    FrameKind, FrameRef, Goodbye, GoodbyeCode, HeaderError, RequestHeader, channel, codec, decode_credit,
-    decode_system_channel, encode_goodbye, peek_frame, read_request, read_response,
+    FrameKind, FrameRef, Goodbye, GoodbyeCode, HeaderError, RequestHeader, channel, codec, decode_cancel,
+    decode_credit, decode_system_channel, encode_goodbye, peek_frame, read_request, read_response,
 };
 use tokio::io::AsyncReadExt;
 
@@ -387,6 +387,7 @@ impl<H: Handler> Driver<H> {
         if !shared.out.is_empty() {
             self.writing.clear();
             std::mem::swap(&mut shared.out, &mut self.writing);
+            shared.last_cancel = (0, 0);
             self.connection.note_room();
             if self.writing.len() > KEPT_BYTES_MAX && !self.connection.roomy.swap(true, Ordering::Relaxed) {
                 self.connection.look_at_ticks(&mut shared);
@@ -451,6 +452,12 @@ fn handle_frame<H: Handler>(
                 return Err(Lost::Protocol("a credit for more than was sent".to_owned()));
             }
             shared.acknowledged = shared.acknowledged.max(total);
+        }
+        FrameKind::Cancel => {
+            decode_cancel(frame.payload)
+                .map_err(broken)?
+                .into_iter()
+                .for_each(|call| connection.given_up(call));
         }
         FrameKind::Goodbye => {
             let goodbye = Goodbye::decode(frame.payload).map_err(broken)?;

@@ -142,5 +142,8 @@ impl Connection {
         }
         drop(shared);
         wake.into_iter().for_each(Waker::wake);
+        // Nobody reads the answers.
+        let askers = std::mem::take(&mut *self.askers.lock());
+        askers.into_values().for_each(|asker| asker.give_up());
     }
 }

@@ -217,9 +217,9 @@ impl Pending {
         }
     }
 
-    /// Frees the slot, whatever it holds.
-    pub(super) fn give_up(&mut self, at: Correlation) {
-        self.end(at);
+    /// Frees the slot, whatever it holds; whether the peer may still be at the call.
+    pub(super) fn give_up(&mut self, at: Correlation) -> bool {
+        matches!(self.end(at), State::Waiting)
     }
 
     fn end(&mut self, at: Correlation) -> State {
@@ -266,8 +266,9 @@ impl Pending {
         waker
     }
 
-    /// Ends every call whose deadline has passed; the callers are pushed to `wake`. Called at every tick of the clock.
-    pub(super) fn expire(&mut self, now: CoarseInstant, wake: &mut Vec<Waker>) {
+    /// Ends every call whose deadline has passed: the callers are pushed to `wake`, the calls to `over`. Called at every tick
+    /// of the clock.
+    pub(super) fn expire(&mut self, now: CoarseInstant, wake: &mut Vec<Waker>, over: &mut Vec<Correlation>) {
         if self.live == 0 && self.room > 0 {
             // Between bursts the others may have all of it.
             self.budget.give_back(std::mem::take(&mut self.room));
@@ -276,10 +277,11 @@ impl Pending {
             return;
         }
         let mut earliest = CoarseInstant::LAST;
-        for entry in &mut self.entries {
+        for (index, entry) in (0..).zip(&mut self.entries) {
             let State::Waiting = entry.state else { continue };
             if entry.deadline <= now {
                 wake.extend(entry.waker.take());
+                over.push(Correlation { index, generation: entry.generation });
                 entry.state = State::Done(Answer::TimedOut);
                 self.answered += 1;
             } else {
@@ -366,8 +368,8 @@ mod tests {
         assert_eq!(begin(&mut busy), Err(Full::Silo(100)));
         let mut other = Pending::new(u32::MAX, budget.clone());
         assert_eq!(begin(&mut other), Err(Full::Silo(100)));
-        calls.drain(..).for_each(|call| busy.give_up(call));
-        busy.expire(CoarseInstant::from_millis(0), &mut Vec::new());
+        calls.drain(..).for_each(|call| assert!(busy.give_up(call), "it has no answer"));
+        busy.expire(CoarseInstant::from_millis(0), &mut Vec::new(), &mut Vec::new());
         assert!(begin(&mut other).is_ok());
         drop((busy, other));
         assert_eq!(budget.taken.load(Ordering::Relaxed), 0);
@@ -383,11 +385,11 @@ mod tests {
         let (mut pending, mut body) = (pending(8), Vec::new());
         let a = pending.begin(Waker::noop().clone(), soon, 0).unwrap();
         let b = pending.begin(Waker::noop().clone(), late, 0).unwrap();
-        let mut wake = Vec::new();
-        pending.expire(start, &mut wake);
-        assert!(wake.is_empty());
-        pending.expire(soon, &mut wake);
-        assert_eq!(wake.len(), 1);
+        let (mut wake, mut over) = (Vec::new(), Vec::new());
+        pending.expire(start, &mut wake, &mut over);
+        assert!(wake.is_empty() && over.is_empty());
+        pending.expire(soon, &mut wake, &mut over);
+        assert_eq!((wake.len(), over), (1, vec![a]));
         assert_eq!(pending.poll(a, Waker::noop(), &mut body), Some(Answer::TimedOut));
         assert_eq!(pending.poll(b, Waker::noop(), &mut body), None);
     }

@@ -203,7 +203,7 @@ async fn who_has_begun_a_call_does_not_say_that_it_serves_no_more() {
     let (dialed, mut hears) = driven(dialed);
     call(&dialed).unwrap();
     assert_eq!(told.recv().await, Some(Told::Call));
-    accepted.begin_serving();
+    let _ = accepted.begin_serving(0);
     accepted.stop_serving();
     speak(&dialed, &mut told).await;
     assert!(!accepted.has_stopped_serving() && dialed.takes_calls());

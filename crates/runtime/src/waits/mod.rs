@@ -9,6 +9,7 @@
 //! back to the turn that made the call, that is a circle. It is believed when the next search finds the same one, edge
 //! for edge: no edge is ever made again, so all of them stood at the moment between the two ([`searches`]).
 
+mod asker;
 mod graph;
 mod look;
 mod searches;
@@ -17,13 +18,15 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use emmer_core::SiloAddress;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::asker::Asked;
+pub use self::asker::Asker;
 use self::graph::Path;
 use self::searches::Searches;
 use crate::activation::{NumberMap, RunActivation};
@@ -74,33 +77,6 @@ pub(crate) fn next_turn() -> u64 {
 #[cold]
 fn first_turn() -> u64 {
     RandomState::new().hash_one(0).max(1)
-}
-
-/// Whether whoever made a call still waits for it.
-#[derive(Debug, Default)]
-pub struct Asker {
-    gone: AtomicBool,
-}
-
-impl Asker {
-    /// Whether the call was not given up, as far as is known here.
-    pub(crate) fn waits(&self) -> bool {
-        !self.gone.load(Ordering::Acquire)
-    }
-
-    /// The call is given up, or over.
-    pub(crate) fn give_up(&self) {
-        self.gone.store(true, Ordering::Release);
-    }
-}
-
-/// Gives the call up when it is dropped.
-pub(crate) struct Asked(pub(crate) Arc<Asker>);
-
-impl Drop for Asked {
-    fn drop(&mut self) {
-        self.0.give_up();
-    }
 }
 
 /// A turn that has made a call and waits.

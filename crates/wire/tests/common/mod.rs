@@ -27,6 +27,7 @@ pub(crate) enum Message {
     Failure(ResponseHeader, Failure),
     System(u8, Note),
     Credit(u64),
+    Cancel(Vec<u64>),
     Goodbye(Goodbye),
 }
 
@@ -53,6 +54,7 @@ impl Message {
             .unwrap(),
             Self::System(channel, note) => encode_system(out, *channel, note).unwrap(),
             Self::Credit(total) => encode_credit(out, *total),
+            Self::Cancel(calls) => calls.iter().fold(0, |bytes, call| extend_cancel(out, bytes, *call)),
             Self::Goodbye(goodbye) => encode_goodbye(out, goodbye.code, &goodbye.text),
         }
     }
@@ -81,6 +83,7 @@ impl Message {
                 Self::System(channel, codec::decode(&value).map_err(|error| error.to_string())?)
             }
             FrameKind::Credit => Self::Credit(decode_credit(&payload).map_err(text)?),
+            FrameKind::Cancel => Self::Cancel(decode_cancel(&payload).map_err(text)?),
             FrameKind::Goodbye => Self::Goodbye(Goodbye::decode(&payload).map_err(text)?),
         })
     }
@@ -226,6 +229,7 @@ fn answers() -> Vec<(&'static str, Message)> {
         ("response-failure", Message::Failure(failed, failure)),
         ("system", Message::System(channel::MEMBERSHIP, note)),
         ("credit", Message::Credit(1 << 20)),
+        ("cancel", Message::Cancel(vec![7, 9 << 32])),
         ("goodbye", Message::Goodbye(goodbye)),
     ]
 }
