@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
 use emmer_core::rng::SeededRng;
@@ -35,6 +36,8 @@ pub struct Host {
     net: Arc<Net>,
     trace: Arc<Trace>,
     rng: Mutex<SeededRng>,
+    /// The last number that was given out.
+    numbers: AtomicU64,
     life: Mutex<Life>,
     tasks: Mutex<Vec<AbortHandle>>,
 }
@@ -55,6 +58,7 @@ impl Host {
             net,
             trace,
             rng: Mutex::new(SeededRng::new(seed)),
+            numbers: AtomicU64::new(seed),
             life: Mutex::new(Life { state: State::Running, stashed: Vec::new() }),
             tasks: Mutex::default(),
         })
@@ -83,6 +87,11 @@ impl Host {
     /// Any 64 bits, by its own chance.
     pub fn bits(&self) -> u64 {
         self.rng.lock().bits()
+    }
+
+    /// A number that this host has not given out before, and hardly any other host either.
+    pub fn next_number(&self) -> u64 {
+        self.numbers.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
     }
 
     /// Whether it runs.

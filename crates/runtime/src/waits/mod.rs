@@ -16,7 +16,6 @@ mod searches;
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -31,6 +30,7 @@ use self::graph::Path;
 use self::searches::Searches;
 use crate::activation::{NumberMap, RunActivation};
 use crate::clock::CoarseInstant;
+use crate::world;
 
 /// A call that has waited for so long for its grain is looked at.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -63,6 +63,9 @@ pub(crate) struct Wait {
 /// many that no two threads of a cluster come near each other.
 #[inline]
 pub(crate) fn next_turn() -> u64 {
+    if let Some(number) = world::number_of_host() {
+        return number.max(1);
+    }
     thread_local! {
         static NEXT: Cell<u64> = const { Cell::new(0) };
     }
@@ -76,7 +79,7 @@ pub(crate) fn next_turn() -> u64 {
 
 #[cold]
 fn first_turn() -> u64 {
-    RandomState::new().hash_one(0).max(1)
+    world::random_bits().max(1)
 }
 
 /// A turn that has made a call and waits.

@@ -75,6 +75,16 @@ pub(crate) fn seldom(period: Duration) -> Duration {
     period
 }
 
+/// The next number of the virtual host whose code runs now, for what is counted by the process elsewhere: several hosts
+/// share one process, and one process runs several worlds.
+#[inline]
+pub(crate) fn number_of_host() -> Option<u64> {
+    #[cfg(feature = "virtual")]
+    return emmer_virtual::Host::current().map(|host| host.next_number());
+    #[cfg(not(feature = "virtual"))]
+    None
+}
+
 /// Any 64 bits.
 #[allow(clippy::disallowed_methods, reason = "this is the one place")]
 pub(crate) fn random_bits() -> u64 {

@@ -10,6 +10,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::clock::CoarseInstant;
 use crate::grain::DeactivationReason;
 use crate::waits::{Asker, Wait};
+use crate::world;
 
 /// A waiter that was called and has not come for so many ticks of the silo's clock has lost its place: its caller keeps
 /// the call and does not poll it.
@@ -109,7 +110,8 @@ pub(super) struct Closer {
 
 impl Queue {
     fn new() -> Self {
-        let next_ticket = QUEUES.fetch_add(1, Ordering::Relaxed).wrapping_mul(TICKETS_PER_QUEUE);
+        let queue = world::number_of_host().unwrap_or_else(|| QUEUES.fetch_add(1, Ordering::Relaxed));
+        let next_ticket = queue.wrapping_mul(TICKETS_PER_QUEUE);
         Self { next_ticket, waiters: VecDeque::new(), closer: None, watched: false }
     }
 
