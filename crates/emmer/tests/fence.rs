@@ -261,6 +261,9 @@ async fn turns_of_a_silo_that_was_aborted_are_dropped_where_they_stand() {
     let turn = tokio::spawn(client.grain::<dyn Actor>("aborted").play().into_future());
     stage.until_said("begun").await;
     let queued = tokio::spawn(client.grain::<dyn Actor>("aborted").begin().into_future());
+    while pair.silo.longest_queues(1).is_empty() {
+        tokio::task::yield_now().await;
+    }
     pair.silo.abort();
     let failure = turn.await.unwrap().unwrap_err();
     assert!(matches!(failure, CallError::Unreachable { maybe_executed: true, .. }), "{failure}");

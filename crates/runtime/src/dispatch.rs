@@ -254,6 +254,7 @@ impl SiloCore {
                 Err(Shut) => return Err(dropped().into()),
             },
             Begun::Overdue => return Err(overdue().into()),
+            Begun::Ended => return Err(CallError::ShuttingDown.into()),
         };
         match end {
             TurnEnd::Done => {

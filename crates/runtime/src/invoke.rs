@@ -19,7 +19,7 @@ use crate::clock::{Clock, CoarseInstant, Due};
 use crate::grain::{Call, CallError, Failure, Method, Node, RawRef, Target};
 use crate::net::SendError;
 use crate::path::{Met, unreachable_silo};
-use crate::silo::SiloCore;
+use crate::silo::{Shut, SiloCore};
 use crate::travel::travel;
 use crate::waits::{Asked, Asker};
 
@@ -174,12 +174,24 @@ impl<M: Method> LocalTurn<M> {
     #[inline]
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Begun> {
         let clock = self.target.0.node.clock();
-        poll_begun(&mut self.turn, clock, cx, &mut Sink::Local(&mut self.slot))
+        let begun = poll_begun(&mut self.turn, clock, cx, &mut Sink::Local(&mut self.slot));
+        self.unless_ended(begun)
     }
 
     /// Where the turn stands after a poll that was pending.
     pub(crate) fn standing(&mut self) -> Poll<Begun> {
-        standing(&mut self.turn, self.target.0.node.clock())
+        let begun = standing(&mut self.turn, self.target.0.node.clock());
+        self.unless_ended(begun)
+    }
+
+    /// A turn that waits on a silo that has ended waits for nobody: whoever was inside was dropped, and no closer comes.
+    fn unless_ended(&self, begun: Poll<Begun>) -> Poll<Begun> {
+        match &self.target.0.node {
+            Node::Silo(silo) if begun.is_pending() && silo.stopped.is_cancelled() => {
+                Poll::Ready(Begun::Ended)
+            }
+            _ => begun,
+        }
     }
 
     /// The call again, after its activation was closed.
@@ -250,11 +262,12 @@ pub(crate) async fn run_local<M: Method>(
 ) -> LocalEnd<M> {
     let mut sink = Sink::Local(&mut slot);
     let deadline = caller.due.settle(silo.clock.now());
-    let begun = until_begun(&mut turn, &silo.clock, &mut sink);
+    let begun = silo.fence.unless_shut(until_begun(&mut turn, &silo.clock, &mut sink));
     match bounded(&silo.clock, deadline, cancel, begun).await {
-        Ok(Begun::Over(end)) => local_end(end, slot),
-        Ok(Begun::Running) => run_apart(silo, turn, slot, deadline, cancel).await,
-        Ok(Begun::Overdue) => LocalEnd::Failed(overdue()),
+        Ok(Ok(Begun::Over(end))) => local_end(end, slot),
+        Ok(Ok(Begun::Running)) => run_apart(silo, turn, slot, deadline, cancel).await,
+        Ok(Ok(Begun::Overdue)) => LocalEnd::Failed(overdue()),
+        Ok(Ok(Begun::Ended) | Err(Shut)) => LocalEnd::Failed(CallError::ShuttingDown),
         Err(by) => LocalEnd::Failed(interrupted(&by, false, "waiting for its turn")),
     }
 }

@@ -323,6 +323,8 @@ pub(crate) enum Begun {
     Running,
     /// The deadline passed first. Dropping the turn gives it up without effect.
     Overdue,
+    /// The silo ended first: nobody calls those who wait any more. Dropping the turn gives it up without effect.
+    Ended,
 }
 
 /// Polls a turn that may still be waiting for admission. Whoever makes it wait (the activation's queue, the fence) wakes it

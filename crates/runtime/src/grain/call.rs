@@ -282,6 +282,7 @@ fn after_wait<M: Method>(mut local: LocalTurn<M>, begun: Begun) -> Next<M> {
         Begun::Over(end) => Next::Ready(Err(invoke::failure_of(end))),
         Begun::Running => Next::slow(invoke::finish_local(local, true)),
         Begun::Overdue => Next::Ready(Err(invoke::overdue())),
+        Begun::Ended => Next::Ready(Err(CallError::ShuttingDown)),
     }
 }
 

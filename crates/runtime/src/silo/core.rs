@@ -141,8 +141,12 @@ impl SiloCore {
 
     /// Looks at the queue of an activation at every tick, until nobody waits there any more.
     pub(crate) fn watch_queue(&self, activation: Arc<dyn RunActivation>) {
-        self.queues.lock().push(activation);
+        self.queues.lock().push(activation.clone());
         self.pool.greeting().ticking.begin();
+        if self.stopped.is_cancelled() {
+            // The silo has ended meanwhile, perhaps before this one was in the list.
+            activation.tick(CoarseInstant::LAST);
+        }
     }
 
     /// A tick of the clock for the turns that wait: those whose deadline has passed are woken.
@@ -351,7 +355,11 @@ impl SiloCore {
         self.pool.goodbye(GoodbyeCode::Stopping, &reason.to_string());
         // Activations hold the silo, and the silo them: let go of both.
         self.catalog.clear();
-        self.queues.lock().clear();
+        // No tick comes any more: whoever waits for its turn is woken now, and sees that the silo has ended.
+        let waiting = std::mem::take(&mut *self.queues.lock());
+        for activation in waiting {
+            activation.tick(CoarseInstant::LAST);
+        }
     }
 
     pub(crate) async fn terminated(&self) -> TerminateReason {
