@@ -21,8 +21,8 @@ pub use emmer_macros::{grain, grain_interface};
 pub use emmer_membership as membership;
 pub use emmer_membership::TerminateReason;
 pub use emmer_runtime::grain::{
-    ActivationError, Call, CallError, ClusterClient, Ctx, DeactivationReason, Hosted, Interface, Lifecycle,
-    NoError, Persistent, StateError,
+    ActivationError, Call, CallError, ClusterClient, Ctx, DeactivationReason, Hosted, Interface, Interleaved,
+    Left, Lifecycle, NoError, Persistent, StateError,
 };
 pub use emmer_runtime::{
     ClientOptions, ConnectError, EXIT_CODE_TABLE_WENT_BACK, EXIT_CODE_TERMINATED, GrainQueue, Latency,
@@ -78,7 +78,7 @@ pub const fn millis(n: u64) -> std::time::Duration {
 pub mod prelude {
     pub use crate::{
         ActivationError, CallError, Client, ClusterClient, ClusterId, Ctx, DeactivationReason, Grain,
-        Lifecycle, Persistent, Silo, StateError, grain, grain_interface, millis, secs,
+        Interleaved, Lifecycle, Persistent, Silo, StateError, grain, grain_interface, millis, secs,
     };
 }
 

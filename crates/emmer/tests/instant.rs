@@ -96,7 +96,7 @@ async fn a_turn_in_place_knows_who_it_is_and_who_waits_for_it() {
         assert_eq!(a.who().await.unwrap(), a.grain_id().to_string());
         let refused = a.ask_itself().await.unwrap();
         assert!(
-            refused.contains("probe/a waits for probe/a"),
+            refused.contains("probe/a waits for instant-probe/a"),
             "a call to itself would wait for ever: {refused}"
         );
     }

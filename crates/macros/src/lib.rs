@@ -86,6 +86,8 @@ pub fn test(args: TokenStream, item: TokenStream) -> TokenStream {
 /// On the struct, below the derive:
 /// * `#[placement(random)]` (what holds without it) or `#[placement(prefer_local)]`: where activations go;
 /// * `#[grain(idle = "10m")]`: how long an activation may be idle, in `ms`, `s`, `m` or `h`;
+/// * `#[grain(reentrant)]`: its `&self` methods go past calls that wait for their turn;
+/// * `#[grain(call_chain_reentrancy)]`: they do so in a call that comes back to the grain;
 /// * `#[grain(lifecycle)]`: the class implements `Lifecycle` itself.
 ///
 /// ```ignore (needs the facade, whose tests compile it)

@@ -46,8 +46,8 @@ pub mod macro_support {
         poll_now,
     };
     pub use crate::grain::{
-        Call, Ctx, Grain, Hosted, Interface, Lifecycle, Method, NoError, Persistent, RawRef, StateError,
-        TurnContext,
+        Call, CallFuture, Ctx, Grain, Hosted, Interface, Lifecycle, Method, NoError, Persistent, RawRef,
+        StateError, TurnContext,
     };
     pub use crate::waits::Asker;
 }

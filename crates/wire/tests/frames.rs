@@ -129,7 +129,7 @@ fn foreign_protocols_are_told_apart_at_once() {
     assert_eq!(error, HeaderError::NotEmmer(*b"RMME"));
     assert_eq!(error.refuse_code(), RefuseCode::BadHello);
     // An unknown kind is seen as soon as its byte is there.
-    let mut input = BytesMut::from(&[0, 1, 0, 0, 9][..]);
+    let mut input = BytesMut::from(&[0, 1, 0, 0, 10][..]);
     assert_eq!(decode_frame(&mut input, MAX), Err(FrameError::UnknownKind(10)));
 }
 

@@ -38,6 +38,10 @@ pub(crate) struct ClassAttributes {
     pub(crate) idle: Option<Duration>,
     /// Whether the user implements `Lifecycle`.
     pub(crate) lifecycle: bool,
+    /// Whether `&self` methods go past those that wait.
+    pub(crate) reentrant: bool,
+    /// Whether they do so in a call that comes back.
+    pub(crate) call_chain_reentrancy: bool,
 }
 
 pub(crate) fn parse(attributes: &[Attribute], errors: &mut Errors) -> ClassAttributes {
@@ -80,6 +84,14 @@ fn parse_grain(meta: &ParseNestedMeta<'_>, found: &mut ClassAttributes) -> syn::
         found.lifecycle = true;
         return Ok(());
     }
+    if meta.path.is_ident("reentrant") {
+        found.reentrant = true;
+        return Ok(());
+    }
+    if meta.path.is_ident("call_chain_reentrancy") {
+        found.call_chain_reentrancy = true;
+        return Ok(());
+    }
     if meta.path.is_ident("idle") {
         let literal: LitStr =
             meta.value().and_then(|value| value.parse()).map_err(|_| meta.error(idle::HOW_TO_WRITE))?;
@@ -88,7 +100,8 @@ fn parse_grain(meta: &ParseNestedMeta<'_>, found: &mut ClassAttributes) -> syn::
         }
         return Ok(());
     }
-    Err(meta.error("on a class, #[grain] knows `idle = \"10m\"` and `lifecycle`"))
+    let known = "`idle = \"10m\"`, `lifecycle`, `reentrant` and `call_chain_reentrancy`";
+    Err(meta.error(format!("on a class, #[grain] knows {known}")))
 }
 
 /// The attributes of this derive that cannot stand on a field.

@@ -27,6 +27,7 @@ pub(super) fn class(class: &Class) -> TokenStream {
     );
     let reads: Vec<TokenStream> = class.fields.iter().filter_map(read).collect();
     let has_state = !reads.is_empty();
+    let (reentrant, comes_back) = (class.attributes.reentrant, class.attributes.call_chain_reentrancy);
     let fields = class.fields.iter().map(make);
     let lifecycle = (!class.attributes.lifecycle).then(|| {
         quote! {
@@ -42,6 +43,8 @@ pub(super) fn class(class: &Class) -> TokenStream {
             const PLACEMENT: ::core::option::Option<::emmer::__rt::Strategy> = #placement;
             const IDLE: ::core::option::Option<::core::time::Duration> = #idle;
             const HAS_STATE: bool = #has_state;
+            const REENTRANT: bool = #reentrant;
+            const CALL_CHAIN_REENTRANCY: bool = #comes_back;
 
             fn create(ctx: &::emmer::__rt::Ctx) -> Self {
                 let _ = ctx;

@@ -4,8 +4,8 @@ use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::{Attribute, Ident, LitStr};
 
-use super::Interface;
 use super::method::{Argument, InterfaceMethod};
+use super::{Interface, Turn};
 
 /// All of it.
 pub(super) fn interface(interface: &Interface) -> TokenStream {
@@ -103,7 +103,7 @@ fn args_struct(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
 /// What the runtime needs to know of the method.
 fn method_impl(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
     let (trait_ident, args_type) = (&interface.item.ident, &method.args_type);
-    let (conditions, exclusive) = (method.conditions(), method.exclusive);
+    let (conditions, exclusive) = (method.conditions(), method.turn == Turn::Exclusive);
     let whole = &method.output.whole;
     let name = method.name();
     let (ok, err, split, is_error) = match &method.output.result {
@@ -242,15 +242,23 @@ fn hosted(interface: &Interface) -> TokenStream {
 /// One method: the arguments out of the input, then a turn that waits for admission and runs it.
 fn entry(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
     let (trait_ident, ident, args_type) = (&interface.item.ident, &method.ident, &method.args_type);
-    let (conditions, exclusive) = (method.conditions(), method.exclusive);
+    let (conditions, exclusive) = (method.conditions(), method.turn == Turn::Exclusive);
     let full_name = full_name(interface, method);
     let name = method.name();
     let names: Vec<&Ident> = method.arguments.iter().map(|a| &a.ident).collect();
+    if method.turn == Turn::Free {
+        return free_entry(interface, method);
+    }
     let instant = if exclusive { quote!(Exclusive) } else { quote!(Shared) };
-    let (admit, binding, borrow, instant_borrow) = if exclusive {
-        (quote!(admit_exclusive), quote!(mut admitted), quote!(&mut *admitted), quote!(&mut **admitted))
+    let admit = match method.turn {
+        Turn::Exclusive => quote!(admit_exclusive),
+        Turn::Past => quote!(admit_past),
+        Turn::Shared | Turn::Free => quote!(admit_shared),
+    };
+    let (binding, borrow, instant_borrow) = if exclusive {
+        (quote!(mut admitted), quote!(&mut *admitted), quote!(&mut **admitted))
     } else {
-        (quote!(admit_shared), quote!(admitted), quote!(&*admitted), quote!(&**admitted))
+        (quote!(admitted), quote!(&*admitted), quote!(&**admitted))
     };
     quote! {
         #(#conditions)*
@@ -280,6 +288,36 @@ fn entry(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
                     };
                     let output = <__Class as #trait_ident>::#ident(#borrow #(, args.#names)*).await;
                     admitted.done();
+                    ::emmer::__rt::TurnOutcome::Done(output)
+                }))
+            },
+        }
+    }
+}
+
+/// As [`entry`], of a method that holds nothing of its grain while it waits.
+fn free_entry(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
+    let (trait_ident, ident, args_type) = (&interface.item.ident, &method.ident, &method.args_type);
+    let (conditions, full_name) = (method.conditions(), full_name(interface, method));
+    let names = method.arguments.iter().map(|a| &a.ident);
+    quote! {
+        #(#conditions)*
+        ::emmer::__rt::MethodEntry {
+            id: <#args_type as ::emmer::__rt::Method>::ID,
+            name: #full_name,
+            exclusive: false,
+            instant: ::emmer::__rt::Instant::No,
+            start: |activation, input, context| {
+                let args = input.take::<#args_type>()?;
+                let context = context.free();
+                ::core::result::Result::Ok(::emmer::__rt::boxed::<#args_type, _>(context, async move {
+                    let interleaved = match activation.admit_interleaved().await {
+                        ::core::result::Result::Ok(interleaved) => interleaved,
+                        ::core::result::Result::Err(closed) => {
+                            return ::emmer::__rt::TurnOutcome::Closed(args, closed);
+                        }
+                    };
+                    let output = <__Class as #trait_ident>::#ident(interleaved #(, args.#names)*).await;
                     ::emmer::__rt::TurnOutcome::Done(output)
                 }))
             },

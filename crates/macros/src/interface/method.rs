@@ -3,9 +3,7 @@
 use quote::format_ident;
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{
-    Attribute, FnArg, Ident, Pat, PatType, Receiver, ReceiverKind, Safety, Signature, TraitItemFn, Type,
-};
+use syn::{Attribute, FnArg, Ident, Pat, PatType, ReceiverKind, Safety, Signature, TraitItemFn, Type};
 
 use crate::errors::Errors;
 use crate::names;
@@ -25,12 +23,27 @@ pub(crate) struct InterfaceMethod {
     pub(crate) ident: Ident,
     /// The struct that holds its arguments.
     pub(crate) args_type: Ident,
-    pub(crate) receiver: Receiver,
-    /// Whether it takes `&mut self`.
-    pub(crate) exclusive: bool,
+    pub(crate) receiver: FnArg,
+    pub(crate) turn: Turn,
     pub(crate) arguments: Vec<Argument>,
     pub(crate) output: Output,
 }
+
+/// How a method has its grain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// `&mut self`.
+    Exclusive,
+    /// `&self`.
+    Shared,
+    /// `&self` and `#[always_interleave]`.
+    Past,
+    /// `Interleaved<Self>`.
+    Free,
+}
+
+/// The attribute of methods that go past calls that wait.
+const ALWAYS_INTERLEAVE: &str = "always_interleave";
 
 /// One argument of a method: a field of the struct that travels.
 pub(crate) struct Argument {
@@ -73,13 +86,23 @@ pub(crate) fn parse(
     if let Some(output) = &output {
         types::check(&output.whole, Place::Return, errors);
     }
-    let (receiver, exclusive) = receiver?;
+    let (receiver, mut turn) = receiver?;
+    let (interleave, attrs): (Vec<_>, Vec<_>) =
+        function.attrs.iter().cloned().partition(|attribute| attribute.path().is_ident(ALWAYS_INTERLEAVE));
+    if let Some(attribute) = interleave.first() {
+        if turn != Turn::Shared {
+            let message = "a method that interleaves takes `&self`; one that waits for long and gives its grain back \
+                           meanwhile takes `this: Interleaved<Self>`, without this attribute";
+            errors.at(attribute, message);
+        }
+        turn = Turn::Past;
+    }
     Some(InterfaceMethod {
-        attrs: function.attrs.clone(),
+        attrs,
         ident: signature.ident.clone(),
         args_type: args_type(interface, &signature.ident),
         receiver,
-        exclusive,
+        turn,
         arguments,
         output: output?,
     })
@@ -143,15 +166,22 @@ pub(crate) fn check_receiver(
     signature: &Signature,
     whose: &str,
     errors: &mut Errors,
-) -> Option<(Receiver, bool)> {
+) -> Option<(FnArg, Turn)> {
     const CHOICE: &str =
         "write `&mut self` for a turn of its own, or `&self` to run beside other `&self` turns";
-    let Some(FnArg::Receiver(receiver)) = signature.inputs.first() else {
+    let first = signature.inputs.first();
+    if let Some(handle) = first.filter(|first| is_handle(first)) {
+        return Some((handle.clone(), Turn::Free));
+    }
+    let Some(FnArg::Receiver(receiver)) = first else {
         errors.at(&signature.ident, format!("{whose} is called on a grain: {CHOICE}"));
         return None;
     };
     match &receiver.kind {
-        ReceiverKind::Reference(_, None, mutability) => Some((receiver.clone(), mutability.is_some())),
+        ReceiverKind::Reference(_, None, mutability) => {
+            let turn = if mutability.is_some() { Turn::Exclusive } else { Turn::Shared };
+            Some((FnArg::Receiver(receiver.clone()), turn))
+        }
         ReceiverKind::Reference(_, Some(lifetime), _) => {
             errors.at(lifetime, format!("{whose} needs no lifetime on its receiver: {CHOICE}"));
             None
@@ -163,10 +193,17 @@ pub(crate) fn check_receiver(
     }
 }
 
+/// Whether this is `this: Interleaved<Self>`.
+fn is_handle(first: &FnArg) -> bool {
+    let FnArg::Typed(typed) = first else { return false };
+    let Type::Path(path) = &*typed.ty else { return false };
+    path.path.segments.last().is_some_and(|last| last.ident == "Interleaved")
+}
+
 fn arguments(signature: &Signature, errors: &mut Errors) -> Vec<Argument> {
     let typed = signature.inputs.iter().filter_map(|input| match input {
-        FnArg::Typed(typed) => Some(typed),
-        FnArg::Receiver(_) => None,
+        FnArg::Typed(typed) if !is_handle(input) => Some(typed),
+        _ => None,
     });
     typed.filter_map(|typed| argument(typed, errors)).collect()
 }

@@ -8,7 +8,7 @@ use proc_macro2::TokenStream;
 use syn::{Ident, ItemTrait, Lifetime, TraitItem, TypeParamBound};
 
 use self::args::InterfaceArgs;
-use self::method::InterfaceMethod;
+use self::method::{InterfaceMethod, Turn};
 pub(crate) use self::method::{check_not_generic, check_receiver};
 use crate::errors::Errors;
 use crate::names;

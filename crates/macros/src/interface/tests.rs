@@ -94,6 +94,36 @@ fn turns_are_exclusive_for_mut_self_only() {
 }
 
 #[test]
+fn what_interleaves_is_admitted_in_its_own_way() {
+    let expanded = expand(
+        quote!(key = u64),
+        quote!(
+            trait Feed {
+                #[always_interleave]
+                async fn count(&self) -> u64;
+                async fn next(this: Interleaved<Self>, known: u64) -> u64;
+            }
+        ),
+    );
+    let out: String = expanded.unwrap().to_string().split_whitespace().collect();
+    assert_eq!(out.matches("activation.admit_past()").count(), 1);
+    assert_eq!(out.matches("activation.admit_interleaved()").count(), 1);
+    assert!(out.contains("fnnext(this:Interleaved<Self>,known:u64)"), "{out}");
+    assert!(out.contains("fnnext(&self,known:u64)"), "callers call it on the reference: {out}");
+    assert!(!out.contains("always_interleave"), "{out}");
+    let refused = expand(
+        quote!(key = u64),
+        quote!(
+            trait Feed {
+                #[always_interleave]
+                async fn count(&mut self) -> u64;
+            }
+        ),
+    );
+    assert!(refused.unwrap_err().to_string().contains("takes `&self`"));
+}
+
+#[test]
 fn callers_see_docs_and_conditions_but_not_other_attributes() {
     let out = expansion(counter());
     let caller = "#[doc=r\"Adds.\"]#[allow(clippy::too_many_arguments)]pub(crate)fnadd(&self,n:u64,note:Option<String>)";

@@ -11,6 +11,7 @@ mod class;
 mod contain;
 mod gate;
 mod instant;
+mod interleaved;
 mod lifecycle;
 mod turn;
 
@@ -24,6 +25,8 @@ use emmer_wire::CallChain;
 use self::gate::{Alone, Gate, Life, Together};
 pub(crate) use self::gate::{Asks, Who};
 pub use self::gate::{Exclusive, Shared};
+
+pub use self::interleaved::{Interleaved, Left};
 
 pub use self::instant::{Instant, InstantEnd, InstantTurn, poll_now};
 
@@ -175,12 +178,17 @@ impl<G: Grain> Activation<G> {
         self.gate.exclusive(asks, || self.silo.watch_queue(self.clone())).await
     }
 
-    async fn lock_shared(self: &Arc<Self>) -> Together<'_, Life<G>> {
+    /// `past`: whoever waits.
+    async fn lock_shared(self: &Arc<Self>, past: bool) -> Together<'_, Life<G>> {
         if let Some(lock) = self.gate.try_shared().or_else(|| self.gate.spin(Gate::try_shared)) {
             return lock;
         }
+        let past = past || G::REENTRANT || (G::CALL_CHAIN_REENTRANCY && TurnContext::comes_back(&self.id));
+        if past && let Some(lock) = self.gate.try_past() {
+            return lock;
+        }
         let _waits = self.silo.metrics.wait();
-        let asks = TurnContext::asks(self.silo.clock.now(), &self.id);
+        let asks = Asks { past, ..TurnContext::asks(self.silo.clock.now(), &self.id) };
         self.gate.shared(asks, || self.silo.watch_queue(self.clone())).await
     }
 
@@ -206,7 +214,28 @@ impl<G: Grain> Activation<G> {
     /// # Errors
     /// [`Closed`] when the grain is not here any more.
     pub async fn admit_shared(self: &Arc<Self>) -> Result<Shared<'_, G>, Closed> {
-        let mut lock = self.lock_shared().await;
+        self.admit_beside(false).await
+    }
+
+    /// As [`admit_shared`](Self::admit_shared), past whoever waits for its turn.
+    ///
+    /// # Errors
+    /// [`Closed`] when the grain is not here any more.
+    pub async fn admit_past(self: &Arc<Self>) -> Result<Shared<'_, G>, Closed> {
+        self.admit_beside(true).await
+    }
+
+    /// As [`admit_past`](Self::admit_past), for a turn that holds nothing of the grain while it waits.
+    ///
+    /// # Errors
+    /// [`Closed`] when the grain is not here any more.
+    pub async fn admit_interleaved(self: &Arc<Self>) -> Result<Interleaved<G>, Closed> {
+        self.admit_beside(true).await?.done();
+        Ok(Interleaved::new(self.clone()))
+    }
+
+    async fn admit_beside(self: &Arc<Self>, past: bool) -> Result<Shared<'_, G>, Closed> {
+        let mut lock = self.lock_shared(past).await;
         let mut now = self.pass_fence().await?;
         if let Life::New = *lock {
             drop(lock);

@@ -108,6 +108,8 @@ const ORPHAN: u8 = 1 << 1;
 const DOOMED: u8 = 1 << 2;
 /// [`ASKER`] is this turn's.
 const ASKED: u8 = 1 << 3;
+/// The turn holds nothing of its grain while it waits.
+const FREE: u8 = 1 << 4;
 
 thread_local! {
     /// Who waits for the turn that is polled, if it is marked so.
@@ -230,7 +232,7 @@ impl TurnContext {
             let Some(turn) = turn else { return Ok((CallChain::EMPTY, None)) };
             if !turn.linked {
                 if let Some(grain) = turn.activation(|activation| activation.id().clone()) {
-                    let (exclusive, free) = (turn.exclusive, false);
+                    let (exclusive, free) = (turn.exclusive, turn.marks & FREE != 0);
                     let link = ChainLink { grain, exclusive, free, turn: next_turn() };
                     turn.chain = turn.chain.push(link)?;
                 }
@@ -261,8 +263,25 @@ impl TurnContext {
                 suspect: turn.chain.iter().any(|l| l.grain == *id && l.holds_up(turn.exclusive)),
                 remote: turn.marks & REMOTE != 0,
             });
-            Asks { deadline: turn.settle(now), who }
+            Asks { deadline: turn.settle(now), who, past: false }
         })
+    }
+
+    /// The context of a turn that holds nothing of its grain while it waits.
+    #[must_use]
+    pub const fn free(mut self) -> Self {
+        self.marks |= FREE;
+        self
+    }
+
+    /// Whether a turn of the grain `id` waits for the current one, and holds its grain.
+    pub(crate) fn comes_back(id: &GrainId) -> bool {
+        Self::with(|turn| turn.is_some_and(|turn| turn.chain.iter().any(|l| l.grain == *id && !l.free)))
+    }
+
+    /// As [`take_doom`](Self::take_doom), of the turn that is being polled.
+    pub(crate) fn take_current_doom() -> Option<String> {
+        Self::with(|turn| turn.and_then(Self::take_doom))
     }
 
     /// Notes that the call came from elsewhere.

@@ -21,6 +21,7 @@ pub use self::interface::{Hosted, Interface, IntoKey, KeyType, Method, NoError};
 pub use self::persistent::{FORMAT as STATE_FORMAT, Persistent};
 pub use self::reference::{ClusterClient, RawRef};
 pub(crate) use self::reference::{Found, Lane, Node, Route, Target};
+pub use crate::activation::{Interleaved, Left};
 
 /// What may happen in a grain's life besides calls. `#[derive(Grain)]` implements it empty; a class marked
 /// `#[grain(lifecycle)]` implements it itself.
@@ -59,6 +60,11 @@ pub trait Grain: Lifecycle {
     const IDLE: Option<Duration>;
     /// Whether [`load`](Self::load) has anything to read.
     const HAS_STATE: bool;
+
+    /// Whether its `&self` methods go past calls that wait for their turn.
+    const REENTRANT: bool = false;
+    /// Whether its `&self` methods do so in a call that comes back to the grain.
+    const CALL_CHAIN_REENTRANCY: bool = false;
 
     /// Makes the instance: state fields bound to the system store, the context where asked for, the rest
     /// default.

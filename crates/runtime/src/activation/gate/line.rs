@@ -40,6 +40,8 @@ pub(super) struct Queue {
     pub(super) waiters: VecDeque<Waiter>,
     /// Whoever ends the activation.
     pub(super) closer: Option<Closer>,
+    /// How many of the waiters go past the others.
+    past: usize,
     /// Whether the silo looks here at every tick.
     watched: bool,
 }
@@ -47,6 +49,8 @@ pub(super) struct Queue {
 pub(super) struct Waiter {
     pub(super) ticket: u64,
     pub(super) exclusive: bool,
+    /// It goes in as soon as nobody is inside alone, whoever stands before it.
+    pub(super) past: bool,
     pub(super) deadline: CoarseInstant,
     /// None when it was called.
     pub(super) waker: Option<Waker>,
@@ -89,12 +93,14 @@ impl Asking {
 pub(crate) struct Asks {
     pub(crate) deadline: CoarseInstant,
     pub(crate) who: Option<Who>,
+    /// Whether it goes past those that wait.
+    pub(crate) past: bool,
 }
 
 impl Asks {
     /// For nobody that others could wait for.
     pub(crate) const fn until(deadline: CoarseInstant) -> Self {
-        Self { deadline, who: None }
+        Self { deadline, who: None, past: false }
     }
 }
 
@@ -112,7 +118,7 @@ impl Queue {
     fn new() -> Self {
         let queue = world::number_of_host().unwrap_or_else(|| QUEUES.fetch_add(1, Ordering::Relaxed));
         let next_ticket = queue.wrapping_mul(TICKETS_PER_QUEUE);
-        Self { next_ticket, waiters: VecDeque::new(), closer: None, watched: false }
+        Self { next_ticket, waiters: VecDeque::new(), closer: None, past: 0, watched: false }
     }
 
     const fn ticket(&mut self) -> u64 {
@@ -125,8 +131,29 @@ impl Queue {
     pub(super) fn push(&mut self, exclusive: bool, asks: Asks) -> u64 {
         let (ticket, deadline) = (self.ticket(), asks.deadline);
         let asking = asks.who.map(|who| Box::new(Asking { who, asker: None, doom: None }));
-        self.waiters.push_back(Waiter { ticket, exclusive, deadline, waker: None, missed: 0, asking });
+        let past = asks.past;
+        self.past += usize::from(past);
+        self.waiters.push_back(Waiter { ticket, exclusive, past, deadline, waker: None, missed: 0, asking });
         ticket
+    }
+
+    /// Takes out the waiter at this place.
+    pub(super) fn remove(&mut self, at: usize) -> Option<Waiter> {
+        let gone = self.waiters.remove(at)?;
+        self.past -= usize::from(gone.past);
+        Some(gone)
+    }
+
+    /// Calls those that go past the others.
+    fn call_past(&mut self) -> Vec<Waker> {
+        if self.past == 0 {
+            return Vec::new();
+        }
+        self.waiters
+            .iter_mut()
+            .filter(|waiter| waiter.past)
+            .filter_map(|waiter| waiter.waker.take())
+            .collect()
     }
 
     /// Where the waiter with this ticket stands.
@@ -161,9 +188,12 @@ impl Queue {
     /// Takes out who was called and has not come for too long; how many these are.
     fn drop_absent(&mut self) -> u32 {
         let before = self.waiters.len();
+        let past = &mut self.past;
         self.waiters.retain_mut(|waiter| {
             waiter.missed = if waiter.waker.is_some() { 0 } else { waiter.missed + 1 };
-            waiter.missed < MISSED_TICKS_MAX
+            let stays = waiter.missed < MISSED_TICKS_MAX;
+            *past -= usize::from(waiter.past && !stays);
+            stays
         });
         u32::try_from(before - self.waiters.len()).unwrap_or(u32::MAX)
     }
@@ -256,11 +286,11 @@ impl Line {
     #[cold]
     fn wake_next(&self) {
         let mut guard = self.queue();
-        let waker = guard.get().and_then(|queue| queue.call_next(self.is_broken()));
+        let Some(queue) = guard.get() else { return };
+        let next = queue.call_next(self.is_broken());
+        let past = queue.call_past();
         drop(guard);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        next.into_iter().chain(past).for_each(Waker::wake);
     }
 
     /// A tick of the silo's clock. Wakes every waiter whose deadline has passed, so that its caller looks at the clock, and
@@ -293,7 +323,7 @@ impl Line {
         let mut writer_before = queue.closer_is_next(self.is_broken());
         for waiter in &queue.waiters {
             let closer = queue.closer.as_ref().is_some_and(|closer| closer.ticket < waiter.ticket);
-            let held_up = waiter.exclusive || alone || writer_before || closer;
+            let held_up = alone || (!waiter.past && (waiter.exclusive || writer_before || closer));
             writer_before |= waiter.exclusive;
             // Who was called goes in, or gives its place up.
             if let Some(asking) = waiter.asking.as_ref().filter(|asking| asking.stands())
@@ -327,7 +357,7 @@ impl Line {
         let mut guard = self.queue();
         let Some(queue) = guard.get() else { return };
         let Some(at) = queue.place_of(ticket) else { return };
-        let gone = queue.waiters.remove(at);
+        let gone = queue.remove(at);
         self.count(false);
         let next = if at == 0 { queue.call_next(self.is_broken()) } else { None };
         drop(guard);

@@ -107,6 +107,11 @@ impl<T> Gate<T> {
         self.cell.try_read().map(|guard| self.together(guard)).filter(|_| !self.line.is_broken())
     }
 
+    /// Enters beside others, whoever waits, if nobody is inside alone.
+    pub(super) fn try_past(&self) -> Option<Together<'_, T>> {
+        self.cell.try_read().map(|guard| self.together(guard)).filter(|_| !self.line.is_broken())
+    }
+
     const fn alone<'a>(&'a self, guard: RwLockWriteGuard<'a, T>) -> Alone<'a, T> {
         Alone { guard, leave: Leave(&self.line) }
     }
@@ -204,15 +209,16 @@ where
             watch = queue.watch();
             queue.waiters.len() - 1
         });
-        if at == 0
-            && !queue.closer_is_next(line.is_broken())
+        let in_turn = at == 0 && !queue.closer_is_next(line.is_broken());
+        if (in_turn || (this.asks.past && !line.is_broken()))
             && let Some(lock) = <Self as Kind<'a, T>>::enter(this.gate)
         {
-            queue.waiters.pop_front();
+            queue.remove(at);
             line.count(false);
             this.ticket = None;
             // Readers go in together: each one lets the next one in.
-            let next_reads = queue.waiters.front().is_some_and(|next| !EXCLUSIVE && !next.exclusive);
+            let next_reads =
+                in_turn && queue.waiters.front().is_some_and(|next| !EXCLUSIVE && !next.exclusive);
             let beside = if next_reads { queue.call_next(line.is_broken()) } else { None };
             drop(guard);
             if let Some(beside) = beside {
