@@ -70,7 +70,7 @@ impl Handler for SiloCore {
         cx: &mut Context<'_>,
     ) -> u64 {
         self.metrics.call_received();
-        let found = self.catalog.get(&header.target);
+        let found = self.catalog.get(&header.target).or_else(|| self.create_arrived(connection, &header));
         // Of a peer that does not read its answers no call is begun.
         let room = connection.has_room(replies.len());
         let inline = match (found, InlineDepth::enter()) {
@@ -170,6 +170,19 @@ enum Inline {
 }
 
 impl SiloCore {
+    /// The new activation of a grain that a silo believes to be here, or to come here. Made at once, so that the calls that
+    /// follow find it and keep their order.
+    #[cold]
+    fn create_arrived(
+        self: &Arc<Self>,
+        connection: &Connection,
+        header: &RequestHeader,
+    ) -> Option<Arc<dyn RunActivation>> {
+        let of_silo = matches!(connection.peer, PeerKind::Silo(_));
+        let may = of_silo && !self.is_fenced() && self.accepts_activations();
+        may.then(|| self.create_here(&header.target).ok()).flatten()
+    }
+
     fn due_of(&self, header: &RequestHeader) -> Due {
         Due::after(match header.deadline_ms {
             0 => self.options.response_timeout,

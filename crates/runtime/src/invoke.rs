@@ -17,6 +17,7 @@ use crate::activation::{
 };
 use crate::clock::{Clock, CoarseInstant, Due};
 use crate::grain::{Call, CallError, Failure, Method, Node, RawRef, Target};
+use crate::lanes::Handed;
 use crate::net::SendError;
 use crate::path::{Met, unreachable_silo};
 use crate::silo::{Shut, SiloCore};
@@ -252,20 +253,24 @@ pub(crate) fn dropped() -> Failure {
 }
 
 /// Waits in the caller's task while the turn waits for admission; once it has begun, it gets a task of its own,
-/// so that a caller who gives up does not leave the grain half way.
+/// so that a caller who gives up does not leave the grain half way, and `handed` is let go.
 pub(crate) async fn run_local<M: Method>(
     silo: &Arc<SiloCore>,
     mut turn: BoxTurn,
     mut slot: LocalSlot<M>,
     caller: &Caller,
     cancel: Option<&CancellationToken>,
+    handed: &mut Option<Handed>,
 ) -> LocalEnd<M> {
     let mut sink = Sink::Local(&mut slot);
     let deadline = caller.due.settle(silo.clock.now());
     let begun = silo.fence.unless_shut(until_begun(&mut turn, &silo.clock, &mut sink));
     match bounded(&silo.clock, deadline, cancel, begun).await {
         Ok(Ok(Begun::Over(end))) => local_end(end, slot),
-        Ok(Ok(Begun::Running)) => run_apart(silo, turn, slot, deadline, cancel).await,
+        Ok(Ok(Begun::Running)) => {
+            *handed = None;
+            run_apart(silo, turn, slot, deadline, cancel).await
+        }
         Ok(Ok(Begun::Overdue)) => LocalEnd::Failed(overdue()),
         Ok(Ok(Begun::Ended) | Err(Shut)) => LocalEnd::Failed(CallError::ShuttingDown),
         Err(by) => LocalEnd::Failed(interrupted(&by, false, "waiting for its turn")),
@@ -320,7 +325,7 @@ pub(crate) async fn finish_local<M: Method>(local: LocalTurn<M>, begun: bool) ->
     let end = if begun {
         run_apart(silo, turn, slot, deadline, cancel.as_ref()).await
     } else {
-        run_local(silo, turn, slot, &caller, cancel.as_ref()).await
+        run_local(silo, turn, slot, &caller, cancel.as_ref(), &mut None).await
     };
     match end {
         LocalEnd::Output(output) => Ok(output),

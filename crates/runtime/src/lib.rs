@@ -13,6 +13,7 @@ mod directory;
 mod dispatch;
 pub mod grain;
 mod invoke;
+mod lanes;
 mod locations;
 mod membership;
 mod metrics;

@@ -4,15 +4,17 @@ use std::future::Future;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
+use emmer_store::BoxFuture;
 use emmer_wire::{CallChain, codec};
 
 use crate::activation::{LocalSlot, RunActivation, Sink, TurnEnd};
 use crate::grain::{Call, CallError, Failure, Found, Method, NoError, Node, Route};
 use crate::invoke::{Caller, InlineDepth, LocalTurn, failure_of, finish_local, send_failure};
+use crate::lanes::Handed;
 use crate::net::{Connection, SendError};
 use crate::path::Met;
 use crate::silo::SiloCore;
-use crate::travel::travel;
+use crate::travel::travel_in_line;
 
 /// Hands a one-way call over. A turn on an idle grain of this silo runs here and now; only one that waits or suspends gets
 /// a task.
@@ -23,6 +25,9 @@ pub(crate) fn send<M: Method>(call: Call<M>) -> Result<(), CallError<NoError>> {
     let target = &*reference.0;
     match &target.node {
         Node::Silo(silo) => {
+            if silo.lanes.has(&target.id) {
+                return in_lane(silo, call, caller, None);
+            }
             let found = match target.route(0) {
                 Found::Nothing => silo.catalog.get(&target.id).map_or(Found::Nothing, |activation| {
                     target.set_route(Route::Here(Arc::downgrade(&activation)));
@@ -36,11 +41,11 @@ pub(crate) fn send<M: Method>(call: Call<M>) -> Result<(), CallError<NoError>> {
                     Err(SendError::Lost(why)) => {
                         let peer = lane.connection.silo();
                         let met = Met::Unsent { peer, placed: false, why: why.to_string() };
-                        apart::<M>(silo, travel(call, caller, Some(met)))
+                        in_lane(silo, call, caller, Some(met))
                     }
                     sent => Ok(sent.map_err(|e| send_failure(lane.connection.silo(), e))?),
                 },
-                Found::Nothing => apart::<M>(silo, travel(call, caller, None)),
+                Found::Nothing => in_lane(silo, call, caller, None),
             }
         }
         Node::Client(client) => {
@@ -66,10 +71,10 @@ fn run_here<M: Method>(
     caller: Caller,
     activation: Arc<dyn RunActivation>,
 ) -> Result<(), CallError<NoError>> {
-    let Some(depth) = InlineDepth::enter() else { return apart::<M>(silo, travel(call, caller, None)) };
+    let Some(depth) = InlineDepth::enter() else { return in_lane(silo, call, caller, None) };
     // A fenced silo, or one that has ended, answers in its own time.
     if silo.is_fenced() {
-        return apart::<M>(silo, travel(call, caller, None));
+        return in_lane(silo, call, caller, None);
     }
     let Call { target, args, timeout, cancel } = call;
     let mut slot = LocalSlot { args: Some(args), output: None };
@@ -89,7 +94,7 @@ fn run_here<M: Method>(
         Poll::Ready(TurnEnd::Closed(elsewhere)) => {
             let local = LocalTurn { target, turn, slot, timeout, cancel, caller };
             match local.into_call() {
-                Some((call, caller)) => apart::<M>(silo, travel(call, caller, Some(Met::Closed(elsewhere)))),
+                Some((call, caller)) => in_lane(silo, call, caller, Some(Met::Closed(elsewhere))),
                 None => Ok(()),
             }
         }
@@ -109,6 +114,25 @@ fn run_here<M: Method>(
 /// A turn that has begun runs to its end, whatever the limits.
 fn go_on<M: Method>(silo: &Arc<SiloCore>, local: LocalTurn<M>) -> Result<(), CallError<NoError>> {
     silo.spawner.spawn(log::<M>(finish_local(local, true)));
+    Ok(())
+}
+
+/// Looks for the call's grain, behind earlier calls whose grain is looked for, if there is room for one more.
+fn in_lane<M: Method>(
+    silo: &Arc<SiloCore>,
+    call: Call<M>,
+    caller: Caller,
+    met: Option<Met>,
+) -> Result<(), CallError<NoError>> {
+    let permit = silo.one_way_permit()?;
+    let grain = call.target.0.id.clone();
+    let job = move |handed: Handed| -> BoxFuture<'static, ()> {
+        Box::pin(async move {
+            log::<M>(travel_in_line(call, caller, met, Some(handed))).await;
+            drop(permit);
+        })
+    };
+    silo.lanes.push(&grain, Box::new(job), &silo.spawner);
     Ok(())
 }
 

@@ -12,6 +12,7 @@ use crate::client::ClientCore;
 use crate::clock::{Clock, CoarseInstant, Due};
 use crate::grain::{Call, Failure, Lane, Method, Node, Route, Target};
 use crate::invoke::{Caller, Finished, LocalEnd, bounded, interrupted, run_local, send_failure};
+use crate::lanes::Handed;
 use crate::net::{Connection, SendError};
 use crate::path::{Asker, Met, Next, Path, Tried};
 use crate::remote;
@@ -19,17 +20,23 @@ use crate::silo::{Place, SiloCore};
 
 /// Makes a call: finds the grain, here or elsewhere, placing it if it is nowhere, and tries again as long as the call
 /// certainly did not run. `met`: what its first try came to.
-pub(crate) async fn travel<M: Method>(
+pub(crate) async fn travel<M: Method>(call: Call<M>, caller: Caller, met: Option<Met>) -> Finished<M> {
+    travel_in_line(call, caller, met, None).await
+}
+
+/// As [`travel`]; `handed` is let go when the call has begun where it stays, or was sent there.
+pub(crate) async fn travel_in_line<M: Method>(
     call: Call<M>,
     mut caller: Caller,
     mut met: Option<Met>,
+    handed: Option<Handed>,
 ) -> Finished<M> {
     let Call { target: reference, args, cancel, .. } = call;
     let target = &*reference.0;
     let deadline = caller.due.settle(target.node.clock().now());
     caller.due = Due::at(deadline);
     let bounds = Bounds { clock: target.node.clock(), deadline, cancel: cancel.as_ref() };
-    let mut trip = Trip { target, args: Some(args), caller, bounds, path: Path::new(Asker::Own) };
+    let mut trip = Trip { target, args: Some(args), caller, bounds, path: Path::new(Asker::Own), handed };
     loop {
         if let Some(met) = met.take() {
             trip.turn(met).await?;
@@ -56,6 +63,8 @@ struct Trip<'a, M: Method> {
     caller: Caller,
     bounds: Bounds<'a>,
     path: Path,
+    /// The next call in the lane waits for it.
+    handed: Option<Handed>,
 }
 
 /// Until when its caller waits for a call.
@@ -103,11 +112,15 @@ impl<M: Method> Trip<'_, M> {
             Place::Here(activation) => {
                 self.target.set_route(Route::Here(Arc::downgrade(&activation)));
                 let mut slot = LocalSlot { args: self.args.take(), output: None };
+                // Its registration may fail, and the call then runs elsewhere: nobody goes before it.
+                let mut first = if activation.is_registered() { self.handed.take() } else { None };
                 let turn = self.caller.start::<M>(activation, &mut slot)?;
-                match run_local(silo, turn, slot, &self.caller, self.bounds.cancel).await {
+                let cancel = self.bounds.cancel;
+                match run_local(silo, turn, slot, &self.caller, cancel, &mut first).await {
                     LocalEnd::Output(output) => Ok(output),
                     LocalEnd::Failed(failure) => Err(failure.into()),
                     LocalEnd::Closed(back, elsewhere) => {
+                        self.handed = self.handed.take().or(first);
                         self.args = Some(back);
                         Err(Met::Closed(elsewhere).into())
                     }
@@ -116,7 +129,8 @@ impl<M: Method> Trip<'_, M> {
             Place::There { peer, placed } => {
                 let connected = self.bounds.keep("connecting", silo.connect(peer)).await?;
                 let unsent = |e| Met::Unsent { peer: Some(peer), placed, why: format!("{e}") };
-                self.send(&connected.map_err(unsent)?, 0).await
+                // Where placement puts it another silo may be faster.
+                self.send(&connected.map_err(unsent)?, 0, placed).await
             }
         }
     }
@@ -125,11 +139,11 @@ impl<M: Method> Trip<'_, M> {
         let listed = client.generation();
         let gateway = client.gateway_for(&self.target.id);
         let connection = self.bounds.keep("waiting for a gateway", gateway).await??;
-        self.send(&connection, listed).await
+        self.send(&connection, listed, false).await
     }
 
     /// Sends the call over a connection and waits for the answer.
-    async fn send(&mut self, connection: &Arc<Connection>, listed: u64) -> Try<M> {
+    async fn send(&mut self, connection: &Arc<Connection>, listed: u64, placed: bool) -> Try<M> {
         let (target, peer) = (self.target, connection.silo());
         let Some(args) = &self.args else { return Err(remote::no_output::<M>().into()) };
         let head = self.caller.head::<M>(target, target.node.clock().now(), target.node.view_version());
@@ -138,6 +152,9 @@ impl<M: Method> Trip<'_, M> {
             SendError::Lost(why) => Tried::Met(Met::Unsent { peer, placed: false, why: why.to_string() }),
             error => Tried::Failed(send_failure(peer, error)),
         })?;
+        if !placed {
+            self.handed = None;
+        }
         let answered = match self.bounds.cancel {
             None => ticket.await,
             Some(token) => tokio::select! {

@@ -392,6 +392,7 @@ fn make_core(
         ended: Watched::new(None),
         one_ways: Arc::new(AtomicUsize::new(0)),
         serving: AtomicUsize::new(0),
+        lanes: Arc::default(),
         waits: Waits::new(),
         queues: Mutex::default(),
         membership_statistics: Mutex::default(),

@@ -21,6 +21,7 @@ use crate::catalog::Catalog;
 use crate::clock::{Clock, CoarseInstant};
 use crate::directory::DirectoryService;
 use crate::grain::{CallError, Failure};
+use crate::lanes::Lanes;
 use crate::locations::Locations;
 use crate::membership::{MembershipHandle, MembershipStatistics};
 use crate::metrics::{GrainQueue, MethodStatistics, Metrics, SiloStatistics};
@@ -71,6 +72,8 @@ pub(crate) struct SiloCore {
     pub(crate) one_ways: Arc<AtomicUsize>,
     /// Calls of others that are under way here.
     pub(crate) serving: AtomicUsize,
+    /// Calls that nobody waits for, whose grains are looked for.
+    pub(crate) lanes: Arc<Lanes>,
     /// Who waits for whom.
     pub(crate) waits: Arc<Waits>,
     /// Activations whose waiting turns have deadlines to be looked at: at most one entry for each.

@@ -1,0 +1,67 @@
+//! The order of calls that nobody waits for, while their grain is looked for: one lane for each such grain. A call leaves its
+//! lane when it has begun or was sent; until then those behind it wait.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use emmer_core::GrainId;
+use emmer_store::BoxFuture;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use crate::world;
+
+/// Held by the call that is first in its lane: dropped when the next one may go.
+pub(crate) type Handed = oneshot::Sender<()>;
+
+/// A call that waits in a lane.
+pub(crate) type Job = Box<dyn FnOnce(Handed) -> BoxFuture<'static, ()> + Send>;
+
+/// The lanes of one silo. Their calls have their permits, which bound how many there are.
+#[derive(Default)]
+pub(crate) struct Lanes {
+    open: AtomicUsize,
+    by_grain: Mutex<BTreeMap<GrainId, VecDeque<Job>>>,
+}
+
+impl Lanes {
+    /// Whether calls to this grain wait in a lane: later ones go behind them.
+    #[inline]
+    pub(crate) fn has(&self, grain: &GrainId) -> bool {
+        self.open.load(Ordering::Acquire) > 0 && self.by_grain.lock().contains_key(grain)
+    }
+
+    /// Puts a call at the end of its grain's lane, which is opened when there is none.
+    pub(crate) fn push(self: &Arc<Self>, grain: &GrainId, job: Job, spawner: &world::Spawner) {
+        let mut by_grain = self.by_grain.lock();
+        if let Some(lane) = by_grain.get_mut(grain) {
+            lane.push_back(job);
+            return;
+        }
+        by_grain.insert(grain.clone(), VecDeque::from([job]));
+        self.open.fetch_add(1, Ordering::Release);
+        drop(by_grain);
+        spawner.spawn(self.clone().drive(grain.clone(), spawner.clone()));
+    }
+
+    async fn drive(self: Arc<Self>, grain: GrainId, spawner: world::Spawner) {
+        while let Some(job) = self.next(&grain) {
+            let (handed, over) = oneshot::channel();
+            spawner.spawn(job(handed));
+            // Nothing is ever sent: it is dropped.
+            let _ = over.await;
+        }
+    }
+
+    /// The next call of a lane; the lane is closed when there is none.
+    fn next(&self, grain: &GrainId) -> Option<Job> {
+        let mut by_grain = self.by_grain.lock();
+        let job = by_grain.get_mut(grain)?.pop_front();
+        if job.is_none() {
+            by_grain.remove(grain);
+            self.open.fetch_sub(1, Ordering::Release);
+        }
+        job
+    }
+}
