@@ -1,4 +1,4 @@
-//! Who a silo is: `ip:port:epoch` (seed 000, protocol step 1).
+//! Who a silo is: `ip:port:epoch` (membership description, step 1).
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};

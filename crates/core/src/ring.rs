@@ -1,4 +1,4 @@
-//! Consistent hashing over silos: who owns a hash, who follows whom (seed 000, protocol step 2).
+//! Consistent hashing over silos: who owns a hash, who follows whom (membership description, step 2).
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! A silo's row in the membership table (seed 001, "Orleans Silo Instances table"), as the protocol sees it.
+//! A silo's row in the membership table (table description), as the protocol sees it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -90,7 +90,7 @@ impl From<SiloStatus> for u8 {
     }
 }
 
-/// One timestamped suspicion: "at `at`, `voter` suspected this silo" (seed 000, protocol step 5.1).
+/// One timestamped suspicion: "at `at`, `voter` suspected this silo" (membership description, step 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Vote {
     /// Who suspects.

@@ -97,7 +97,7 @@ fn chaos(config: &Config, seed: u64) {
             !p.up || status == Some(SiloStatus::Active) || p.machine.status().is_terminating()
         };
         let gone = |silo: &emmer_core::SiloAddress| !w.silos.iter().any(|p| p.up && p.machine.me() == *silo);
-        // With the seeds' numbers joiners give up before crashed silos become stale.
+        // With the original's numbers joiners give up before crashed silos become stale.
         let nobody = !w.silos.iter().any(|p| p.up);
         nobody
             || w.silos.iter().all(whole)

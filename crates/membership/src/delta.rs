@@ -1,4 +1,4 @@
-//! The step from one view to the next, and the tree it travels down (idea 6).
+//! The step from one view to the next, and the tree it travels down (improvement 6).
 
 use std::fmt;
 use std::hash::{Hash, Hasher};

@@ -34,7 +34,7 @@ impl Dice {
         self.draw().duration_below(bound)
     }
 
-    /// Uniform in `[min, min + min * 2^attempt]`, capped at `max`: exponential backoff with jitter (seed 000,
+    /// Uniform in `[min, min + min * 2^attempt]`, capped at `max`: exponential backoff with jitter (membership description,
     /// "retried with exponential backoff").
     pub(crate) fn backoff(&mut self, min: Duration, max: Duration, attempt: u32) -> Duration {
         let top = min.saturating_add(min.saturating_mul(2u32.saturating_pow(attempt.min(20)))).min(max);

@@ -1,4 +1,4 @@
-//! The silence fence (idea 9): no turn starts without a recent confirmation that this silo is alive.
+//! The silence fence (improvement 9): no turn starts without a recent confirmation that this silo is alive.
 //!
 //! A confirmation is a moment of this silo's own clock at which it provably was not dead, and from which on its death by
 //! silence takes at least the patience of its monitors:

@@ -1,4 +1,4 @@
-//! Votes on their way into a commit: which suspects die, and which wait for more votes or for company (idea 5).
+//! Votes on their way into a commit: which suspects die, and which wait for more votes or for company (improvement 5).
 //!
 //! Silos that fail together should cost few versions. A death by silence therefore waits a little while there are
 //! suspicions of others with votes that do not suffice yet; one whose host says that the process is gone does not.

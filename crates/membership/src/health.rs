@@ -1,4 +1,4 @@
-//! How well this silo is itself (seed 000, "Self-monitoring"): a score from 0 to 8 out of six signals.
+//! How well this silo is itself (membership description, step 10): a score from 0 to 8 out of six signals.
 
 use std::time::Duration;
 

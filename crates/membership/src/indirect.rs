@@ -1,4 +1,4 @@
-//! Indirect probes (seed 000, "Indirect probing"): asking others to probe a suspect before voting.
+//! Indirect probes (membership description, step 11): asking others to probe a suspect before voting.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a silo wants written to the table, and who writes it (idea 5).
+//! What a silo wants written to the table, and who writes it (improvement 5).
 //!
 //! An intent is a wish, not a write: whoever writes evaluates it against the view the commit is based on, so that
 //! repeating one, or evaluating one after its row already shows it, changes nothing.

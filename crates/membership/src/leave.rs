@@ -1,4 +1,4 @@
-//! Leaving: ShuttingDown or Stopping, then Dead (seed 000 and the original's status machine).
+//! Leaving: ShuttingDown or Stopping, then Dead (membership description, step 12, and the original's statuses).
 
 use emmer_core::{Now, SiloStatus};
 

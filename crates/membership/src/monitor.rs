@@ -1,4 +1,4 @@
-//! Whom to probe (seed 000, step 2), and the probes themselves.
+//! Whom to probe (membership description, step 2), and the probes themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -30,7 +30,7 @@ pub(crate) struct Peer {
     answered: Option<Instant>,
     /// When application bytes were heard from it last.
     heard: Option<Instant>,
-    /// Whether a witness existed when the last probe was sent (idea 4).
+    /// Whether a witness existed when the last probe was sent (improvement 4).
     witnessed: bool,
     /// Whether the deadline was already put off because this process had been paused.
     graced: bool,
@@ -191,7 +191,7 @@ impl Peer {
         self.refused && (self.broken || self.closed)
     }
 
-    /// Whether this silo had a witness when the last probe was sent (idea 4).
+    /// Whether this silo had a witness when the last probe was sent (improvement 4).
     pub(crate) const fn is_witnessed(&self) -> bool {
         self.witnessed
     }

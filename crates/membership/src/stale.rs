@@ -1,4 +1,4 @@
-//! Which rows are stale: their silos have not touched them for too long (seed 000, IAmAlive; idea 8).
+//! Which rows are stale: their silos have not touched them for too long (membership description, step 14; improvement 8).
 //!
 //! The default judges by the local time since the value last moved, so that no two clocks are ever compared; `classic` compares
 //! the written time with the own clock.

@@ -10,7 +10,7 @@
 //! be gone: its host refuses the connection or answers as another incarnation, or the successor is this silo and listens there. Without
 //! such evidence the writer waits out one fence more.
 //!
-//! Where there is no fence the join is written at once, as the seeds have it.
+//! Where there is no fence the join is written at once, as the original has it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! From missed probes to votes: hints, witnesses, and who may vote (seed 000, steps 3 to 5; ideas 3 and 4).
+//! From missed probes to votes: hints, witnesses, and who may vote (membership description, steps 3 to 5; improvements 3 and 4).
 
 use std::collections::BTreeMap;
 

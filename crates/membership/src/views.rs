@@ -1,5 +1,5 @@
-//! Installing views, in strictly growing order, and handing them on (seed 000, "Snapshot broadcast" and
-//! "Ordered membership views"; idea 6).
+//! Installing views, in strictly growing order, and handing them on (membership description, step 7, "snapshot broadcast", and
+//! step 8, "ordered views"; improvement 6).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

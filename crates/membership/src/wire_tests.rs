@@ -153,7 +153,7 @@ fn contradicting_options_are_refused_by_name() {
 }
 
 #[test]
-fn classic_has_the_seeds_numbers() {
+fn classic_has_the_numbers_of_the_description() {
     let config = Config::classic();
     assert_eq!((config.num_probed_silos, config.num_missed_probes_limit), (3, 3));
     assert_eq!(config.num_votes_for_death_declaration, 2);

@@ -1,4 +1,4 @@
-//! Turning intents into one conditional commit (idea 5).
+//! Turning intents into one conditional commit (improvement 5).
 //!
 //! Every intent is evaluated against the view the commit is based on, plus what the commit already changes. The rules here
 //! decide who joins, who dies and who may say so; the compare-and-set on the version row makes the decision hold

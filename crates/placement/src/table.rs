@@ -16,7 +16,7 @@ pub struct PlacementTable {
 
 impl PlacementTable {
     /// The in-built directors, their choices growing from `seed`; the default strategy is
-    /// [`Strategy::Random`] (seed 004: "random placement unless the default is overridden").
+    /// [`Strategy::Random`] (placement description: the default).
     pub fn new(seed: u64) -> Self {
         let mut table = Self { directors: BTreeMap::new(), default: Strategy::default() };
         table.register(Strategy::Random, Box::new(RandomDirector::new(seed)));

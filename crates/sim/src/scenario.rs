@@ -14,7 +14,7 @@ use crate::time::VirtualTime;
 /// A named parameter set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
-    /// The seeds' numbers and rules to the letter.
+    /// The numbers and rules of the original's description to the letter.
     Classic,
     /// Ours.
     Default,

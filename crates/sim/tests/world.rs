@@ -1,4 +1,4 @@
-//! Small clusters through the events that issue 4 and issue 5 name, in both main profiles.
+//! Small clusters through starts, crashes, freezes, cuts and outages, in both main profiles.
 
 use std::time::Duration;
 

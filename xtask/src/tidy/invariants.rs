@@ -25,9 +25,8 @@ pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
     for rust in checks {
         let doc = module_doc(&rust.file.text);
         let ids = ids_in(&doc);
-        if ids.is_empty() && !doc.contains("seed ") && !rust.file.path.ends_with("/mod.rs") {
-            let text =
-                "its module doc names neither an invariant (I1 to I14) nor the seed its rule comes from";
+        if ids.is_empty() && !doc.contains("description") && !rust.file.path.ends_with("/mod.rs") {
+            let text = "its module doc names neither an invariant (I1 to I14) nor the description its rule comes from";
             findings.push(Finding::fail(&rust.file.path, 1, text));
         }
         covered.extend(ids);
@@ -87,11 +86,16 @@ mod tests {
     }
 
     #[test]
-    fn a_check_names_its_invariant_or_its_seed() {
+    fn a_check_names_its_invariant_or_its_source() {
         let nameless = tree(&[], &[("crates/sim/src/invariants/version.rs", "//! Versions.\n")]);
         assert_eq!(check(&nameless).unwrap().len(), 1);
-        let sourced =
-            tree(&[], &[("crates/sim/src/invariants/join.rs", "//! A joiner dials (seed 000 step 3).\n")]);
+        let sourced = tree(
+            &[],
+            &[(
+                "crates/sim/src/invariants/join.rs",
+                "//! A joiner dials (membership description, step 8).\n",
+            )],
+        );
         assert!(check(&sourced).unwrap().is_empty());
     }
 

@@ -2,7 +2,7 @@
 //! its successor's).
 //!
 //! Two further ways to die come from the seeds: a joiner evicts a row whose IAmAliveTime has not moved for too
-//! long (seed 000 step 3, disaster recovery), and a silo that stays Joining for too long is evicted.
+//! long (membership description, step 14), and a silo that stays Joining for too long is evicted.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! J: a silo becomes Active only after it proved its connectivity to the Active silos (seed 000 step 3).
+//! J: a silo becomes Active only after it proved its connectivity to the Active silos (membership description, step 8).
 //!
 //! Any two silos that are Active in one version have made a round trip: one of them answered a probe or a dial of the other. Whoever
 //! was Active before a joiner started has answered that joiner. In clusters above 64 silos only the second half is looked at.

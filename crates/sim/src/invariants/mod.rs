@@ -1,22 +1,23 @@
-//! What must always hold, one file for each property.
+//! What must always hold, one file for each property. Steps and improvements are those of
+//! `docs/sources.md`.
 //!
 //! | invariant | what it says | source | file |
 //! |---|---|---|---|
-//! | I1 | the version grows by one per committed write, and no write is empty | design section 5, seed 000 "extended protocol" | `i1_versions.rs` |
-//! | I2 | a silo's views have growing versions and equal the table's history | design section 5, seed 000 "totally ordered views" | `i2_views.rs` |
-//! | I3 | Dead is final for `ip:port:epoch`, also after clean-up; a status never moves back | design section 5, seed 000 step 5 | `i3_dead_is_final.rs` |
-//! | I4 | at most one living incarnation of an `ip:port` in any view | design section 5, seed 000 step 1 | `i4_one_incarnation.rs` |
-//! | I5 | the store's absence kills nobody, and neither does old evidence | design section 5, seed 000 "accuracy" | `i5_accuracy.rs` |
-//! | I6 | whoever is Dead was voted dead by enough silos, left, was succeeded, or went stale | design section 5, seed 000 step 5 | `i6_votes.rs` |
-//! | I7 | a silo that installs its own death ends within that step | design section 5, seed 000 "perfect failure detection" | `i7_own_death.rs` |
-//! | I8 | a silo runs no turn once anybody else may be granted one of its grains | design section 5, idea 9 | `i8_fence.rs`, `i8_turns.rs` |
-//! | I9 | an acknowledged registration is found until it is removed or its silo Dead; ranges partition the ring | issue 6 | `i9_directory.rs`, `i9_serving.rs` |
-//! | I11 | the fence of a silo that is connected is open | idea 9 | `i11_fence_open.rs` |
-//! | I12 | what happens alone is over soon: starts, ends, deaths, views on their way | issue 12 | `i12_soon.rs` |
-//! | I13 | a cluster that nothing happens to leaves the store in peace | issue 12 | `i13_store_load.rs` |
-//! | I14 | a silo that is itself cut off accuses nobody | idea 4 | `i14_witness.rs` |
-//! | J | a silo becomes Active only after it heard every silo that was Active when it started | seed 000 step 3 | `join_connectivity.rs` |
-//! | I10 | once faults stop, the cluster is whole within a bound, and the directory at rest | design section 5 | `i10_convergence.rs`, `i10_directory.rs` |
+//! | I1 | the version grows by one per committed write, and no write is empty | membership description, step 8 | `i1_versions.rs` |
+//! | I2 | a silo's views have growing versions and equal the table's history | membership description, step 8 | `i2_views.rs` |
+//! | I3 | Dead is final for `ip:port:epoch`, also after clean-up; a status never moves back | membership description, step 5 | `i3_dead_is_final.rs` |
+//! | I4 | at most one living incarnation of an `ip:port` in any view | membership description, step 1 | `i4_one_incarnation.rs` |
+//! | I5 | the store's absence kills nobody, and neither does old evidence | membership description, step 13 | `i5_accuracy.rs` |
+//! | I6 | whoever is Dead was voted dead by enough silos, left, was succeeded, or went stale | membership description, step 5 | `i6_votes.rs` |
+//! | I7 | a silo that installs its own death ends within that step | membership description, step 12 | `i7_own_death.rs` |
+//! | I8 | a silo runs no turn once anybody else may be granted one of its grains | improvement 9 | `i8_fence.rs`, `i8_turns.rs` |
+//! | I9 | an acknowledged registration is found until it is removed or its silo Dead; ranges partition the ring | ours | `i9_directory.rs`, `i9_serving.rs` |
+//! | I11 | the fence of a silo that is connected is open | improvement 9 | `i11_fence_open.rs` |
+//! | I12 | what happens alone is over soon: starts, ends, deaths, views on their way | ours | `i12_soon.rs` |
+//! | I13 | a cluster that nothing happens to leaves the store in peace | ours | `i13_store_load.rs` |
+//! | I14 | a silo that is itself cut off accuses nobody | improvement 4 | `i14_witness.rs` |
+//! | J | a silo becomes Active only after it heard every silo that was Active when it started | membership description, step 8 | `join_connectivity.rs` |
+//! | I10 | once faults stop, the cluster is whole within a bound, and the directory at rest | ours | `i10_convergence.rs`, `i10_directory.rs` |
 //!
 //! Each looks only at what the last step changed: a commit, a view put in force, a silo that ended.
 

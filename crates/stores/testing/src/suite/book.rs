@@ -18,7 +18,7 @@ pub fn first_command(page: &str) -> &str {
     command
 }
 
-/// The first command on the store's page lists the silos of the cluster `prod`, with every column of seed 001. `run` is
+/// The first command on the store's page lists the silos of the cluster `prod`, with every column of the table description. `run` is
 /// given the command and returns what it prints at the server of `url`.
 ///
 /// # Panics
