@@ -45,3 +45,20 @@ async fn a_store_that_is_more_patient_than_membership_is_refused() {
         assert!(refused.to_string().contains(word), "{refused}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_join_reads_a_few_rows_however_many_there_are() {
+    const SILOS: usize = 12;
+    let (store, silos) = common::cluster(SILOS).await;
+    let last = common::silo(&store).await;
+    common::settle(&silos, SILOS + 1).await;
+    let counted = || last.membership_statistics().counters;
+    while counted().samples == 0 {
+        tokio::task::yield_now().await;
+    }
+    let counted = counted();
+    let wanted = u64::from(emmer::membership::Config::default().join_sample_rows);
+    assert_eq!((counted.samples, counted.reads), (1, 0), "{counted:?}");
+    // And the version, now and then.
+    assert!(counted.rows_read - counted.version_reads <= wanted, "{counted:?}");
+}

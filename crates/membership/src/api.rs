@@ -26,9 +26,11 @@ pub enum TableRequest {
     ReadAll,
     /// The version row alone.
     ReadVersion,
-    /// The version row and at most `rows` silo rows: Active ones if there are any, else Joining ones, each time
-    /// others if the store can choose. A store that cannot read part of a partition reads all and cuts.
+    /// At most `rows` silo rows, of whatever status: the next ones from where that of `near` would be,
+    /// if the store keeps an order, else any; all of them when there are no more. No snapshot.
     ReadSome {
+        /// From where on.
+        near: SiloAddress,
         /// The most silo rows wanted.
         rows: u32,
     },
@@ -69,8 +71,8 @@ pub enum TableOutcome {
     Snapshot(TableSnapshot),
     /// Answer to `ReadVersion`.
     Version(TableVersion),
-    /// Answer to `ReadSome`: the version and some of the rows.
-    Sample(TableSnapshot),
+    /// Answer to `ReadSome`.
+    Sample(Vec<SiloEntry>),
     /// The commit happened; the version row is now this.
     Committed(TableVersion),
     /// The commit did not happen: the version row is not `base` any more.
@@ -181,7 +183,7 @@ pub enum Effect {
     },
     /// A new view is in force from now on. Versions strictly grow.
     Install(Arc<View>),
-    /// Start no new turns (true), or start them again (false): the silence fence (design section 5, idea 9).
+    /// Start no new turns (true), or start them again (false): the silence fence (improvement 9).
     Fence(bool),
     /// Something for logs and metrics.
     Event(Event),

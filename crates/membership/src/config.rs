@@ -1,4 +1,4 @@
-//! Every option of the membership protocol, under the name the seeds give it (in snake case).
+//! Every option of the membership protocol, under the name the original gives it (in snake case).
 //!
 //! Durations are written with a unit (`"10s"`, `"200ms"`, `"3m"`), in files and in the environment alike; see
 //! [`humane`].
@@ -12,7 +12,7 @@ use crate::view::RINGS_MAX;
 
 /// The options of the membership protocol. All silos of a cluster should use the same.
 ///
-/// Four named sets exist: [`classic`](Self::classic) (the seeds to the letter), [`default`](Self::default) (ours),
+/// Four named sets exist: [`classic`](Self::classic) (the membership description to the letter), [`default`](Self::default) (ours),
 /// [`fast`](Self::fast) (for networks where nothing pauses for a second) and
 /// [`orleans_2026`](Self::orleans_2026) (the original's current numbers, for comparison).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -22,7 +22,7 @@ pub struct Config {
     /// NumProbedSilos: how many silos each silo probes. Classic 3, default 10.
     pub num_probed_silos: u32,
     /// On how many seeded rings the probed silos are looked up: the first successors on each ring in turn. One ring
-    /// gives the seeds' chain of successors, as many rings as probed silos an expander graph. Classic 1, default 10.
+    /// gives the original's chain of successors, as many rings as probed silos an expander graph. Classic 1, default 10.
     pub num_probe_rings: u32,
     /// How long after the start of one probe the next one of the same silo starts. Classic 10 s, default 1 s.
     #[serde(with = "humane")]
@@ -38,9 +38,9 @@ pub struct Config {
     /// MaxProbeTimeout: the longest timeout that measured round trips may lead to. Default 5 s.
     #[serde(with = "humane")]
     pub max_probe_timeout: Duration,
-    /// Whether the timeout follows the round trips measured with each peer (idea 2). Classic no, default yes.
+    /// Whether the timeout follows the round trips measured with each peer (improvement 2). Classic no, default yes.
     pub adaptive_probe_timeouts: bool,
-    /// Whether a missed probe is followed by the next one at once instead of after the period (idea 2).
+    /// Whether a missed probe is followed by the next one at once instead of after the period (improvement 2).
     /// Classic yes in effect (timeout = period), default yes.
     pub burst_reprobes: bool,
     /// By how many percent the timeout grows from one missed probe to the next. With 150 and six probes of
@@ -61,7 +61,7 @@ pub struct Config {
     /// LivenessEnabled: whether silos may be declared dead at all. Votes are written regardless. Default yes.
     pub liveness_enabled: bool,
     /// Whether a vote needs a witness: a round trip with a third silo, started after the first miss and ended before
-    /// the last missed probe started (idea 4). Classic no, default yes.
+    /// the last missed probe started (improvement 4). Classic no, default yes.
     pub vote_needs_witness: bool,
     /// EnableIndirectProbes: whether the last probes before a vote go through other silos. Default yes.
     pub enable_indirect_probes: bool,
@@ -70,7 +70,7 @@ pub struct Config {
     /// How many of the last attempts before a vote go through intermediaries. 2; the original's code: 1.
     pub num_indirect_attempts: u32,
     /// Whether a negative answer from a healthy intermediary counts as its vote too ("counts as both votes").
-    /// Classic yes, default no (idea 4).
+    /// Classic yes, default no (improvement 4).
     pub indirect_probe_counts_as_vote: bool,
     /// EnableConnectionLivenessCheck: whether application bytes heard from the suspect hold a vote back. In the default
     /// set only bytes heard since the first miss do; with `orleans_2026` any within the detection window.
@@ -78,7 +78,7 @@ pub struct Config {
     /// How far back bytes heard hold a vote back. Zero: only since the first miss. Default 0.
     #[serde(with = "humane")]
     pub connection_liveness_window: Duration,
-    /// Whether a broken connection leads to a dial at once, and a refused dial to a vote (idea 3). Default yes.
+    /// Whether a broken connection leads to a dial at once, and a refused dial to a vote (improvement 3). Default yes.
     pub connection_hints: bool,
     /// How long such a dial may take. Default 1 s.
     #[serde(with = "humane")]
@@ -100,7 +100,7 @@ pub struct Config {
     /// TableRefreshTimeout: how often the table (or its version alone) is read. 60 s.
     #[serde(with = "humane")]
     pub table_refresh_timeout: Duration,
-    /// Whether the refresh reads the version row alone and the table only when it moved (idea 6). Default yes.
+    /// Whether the refresh reads the version row alone and the table only when it moved (improvement 6). Default yes.
     pub version_only_refresh: bool,
     /// IAmAliveTablePublishTimeout: how often a silo touches its row. Classic 5 min, default 30 s.
     #[serde(with = "humane")]
@@ -113,7 +113,7 @@ pub struct Config {
     #[serde(with = "humane")]
     pub min_i_am_alive_publish_timeout: Duration,
     /// Whether staleness is judged by the local time since the value last moved, instead of by comparing clocks
-    /// (idea 8). Classic no, default yes.
+    /// (improvement 8). Classic no, default yes.
     pub moving_staleness: bool,
     /// How long a request to the table may take before its outcome counts as unknown. 10 s.
     #[serde(with = "humane")]
@@ -124,12 +124,12 @@ pub struct Config {
     /// The longest such pause. Classic 60 s, default 2 s.
     #[serde(with = "humane")]
     pub table_retry_max: Duration,
-    /// Whether a commit that lost the compare-and-set is evaluated again at once (idea 7). Classic no, default yes.
+    /// Whether a commit that lost the compare-and-set is evaluated again at once (improvement 7). Classic no, default yes.
     pub reevaluate_lost_commits_at_once: bool,
     /// Whether a silo takes a vote of its own out of the table when the suspect answers again. The original leaves it there until it
     /// expires, where it helps whoever suspects the same silo later.
     pub retract_votes: bool,
-    /// Whether intents go to one writer that commits many together (idea 5). Classic no, default yes.
+    /// Whether intents go to one writer that commits many together (improvement 5). Classic no, default yes.
     pub batch_writes: bool,
     /// How long the writer collects intents before it commits. Default 5 ms.
     #[serde(with = "humane")]
@@ -149,7 +149,7 @@ pub struct Config {
     // ---- views --------------------------------------------------------------------------------------------
     /// UseLivenessGossip: whether a new view is sent to the other silos. Default yes.
     pub use_liveness_gossip: bool,
-    /// Whether views travel as deltas down a tree (idea 6), instead of as snapshots to everybody. Default yes.
+    /// Whether views travel as deltas down a tree (improvement 6), instead of as snapshots to everybody. Default yes.
     pub delta_views: bool,
     /// How many silos one silo passes a view on to. Default 8.
     pub fan_out: u32,
@@ -179,7 +179,7 @@ pub struct Config {
     /// `death_vote_expiration_timeout` are always kept). 0: no limit. Default 100.
     pub max_defunct_silo_entries: u32,
     // ---- the silence fence ---------------------------------------------------------------------------------
-    /// How long after the last confirmation that it is alive a silo stops starting turns (idea 9). Must be shorter
+    /// How long after the last confirmation that it is alive a silo stops starting turns (improvement 9). Must be shorter
     /// than the fastest possible death by silence. Zero: never. Classic 0, default 3500 ms.
     #[serde(with = "humane")]
     pub fence_timeout: Duration,
@@ -275,7 +275,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Exactly the seeds' numbers and rules: 10 s probes, 3 probed silos, 3 misses, 2 votes within 3 minutes, 60 s
+    /// Exactly the numbers and rules of the membership description: 10 s probes, 3 probed silos, 3 misses, 2 votes within 3 minutes, 60 s
     /// refresh of the whole table, IAmAlive every 5 minutes, one indirect probe whose negative answer counts as both votes, a
     /// snapshot to everybody after each write, every silo its own writer.
     pub fn classic() -> Self {
@@ -454,7 +454,7 @@ impl Config {
         ordered("table_retry_min", self.table_retry_min, "table_retry_max", self.table_retry_max)?;
         within("fan_out", self.fan_out, 2, 1_000)?;
         within("delta_log_max", self.delta_log_max, 1, 100_000)?;
-        within("join_sample_rows", self.join_sample_rows, 0, 99)
+        within("join_sample_rows", self.join_sample_rows, 0, 49)
     }
 
     /// The shortest time from the first missed probe to a vote by silence.

@@ -35,6 +35,8 @@ pub struct Counters {
     pub commits_unknown: u64,
     /// Reads of the whole table.
     pub reads: u64,
+    /// Reads of some rows.
+    pub samples: u64,
     /// Reads of the version row.
     pub version_reads: u64,
     /// Rows those reads returned.

@@ -1,12 +1,12 @@
-//! Joining: into the table as Joining, round trips with every Active silo, Active (seed 000, "Guaranteed connectivity").
+//! Joining: into the table as Joining, round trips with every Active silo, Active (membership description, step 8).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use emmer_core::{Now, SiloAddress, SiloStatus};
+use emmer_core::{Now, SiloAddress, SiloEntry, SiloStatus};
 
-use crate::api::{DialOutcome, Effect, Event, TableSnapshot, TerminateReason};
+use crate::api::{DialOutcome, Effect, Event, TerminateReason};
 use crate::bits::Bits;
 use crate::delta::Delta;
 use crate::dials::Purpose;
@@ -60,6 +60,8 @@ pub(crate) struct Join {
     reach_asked: usize,
     /// How many members were asked in vain.
     asked: u32,
+    /// How many samples showed members, and none of them Active.
+    unripe: u32,
     /// How many waves of probes have gone unanswered.
     waves: u32,
 }
@@ -69,6 +71,13 @@ const ASKED_MAX: u32 = 3;
 
 /// The same where the sample shows all there are: perhaps all of them crashed, but perhaps many start at this moment.
 const ASKED_OF_FEW_MAX: u32 = 1;
+
+/// How many samples may show nobody who is Active before somebody who is Joining is asked: who is
+/// Active knows who writes for all.
+const UNRIPE_MAX: u32 = 3;
+
+/// How long after such a sample the next one is taken.
+const RIPENS: Duration = Duration::from_millis(30);
 
 /// How many unreachable members one wave dials.
 const DIALS_PER_WAVE_MAX: usize = 64;
@@ -117,18 +126,26 @@ impl Membership {
     }
 
     /// A few members were read: asks one of them to have the row inserted. With none the table is read whole.
-    pub(crate) fn on_join_sample(&mut self, now: Now, sample: &TableSnapshot) {
+    pub(crate) fn on_join_sample(&mut self, now: Now, sample: &[SiloEntry]) {
         if self.join.phase > Phase::Asking {
             return;
         }
         let me = self.me.address;
-        let members: Vec<SiloAddress> = sample
-            .rows
-            .iter()
-            .filter(|row| is_on_rings(row.status) && !row.address.same_endpoint(&me))
-            .map(|row| row.address)
-            .collect();
-        let few = members.len() < self.config.join_sample_rows as usize;
+        let of = |wanted: fn(SiloStatus) -> bool| -> Vec<SiloAddress> {
+            let others = sample.iter().filter(|row| wanted(row.status) && !row.address.same_endpoint(&me));
+            others.map(|row| row.address).collect()
+        };
+        let mut members = of(|status| status == SiloStatus::Active);
+        if members.is_empty() {
+            members = of(is_on_rings);
+            if !members.is_empty() && self.join.unripe < UNRIPE_MAX {
+                self.join.unripe += 1;
+                self.join.phase = Phase::Asking;
+                self.timers.set(Timer::JoinStep, now.mono + RIPENS);
+                return;
+            }
+        }
+        let few = sample.len() < self.config.join_sample_rows as usize;
         let asked_max = if few { ASKED_OF_FEW_MAX } else { ASKED_MAX };
         if members.is_empty() || self.join.asked >= asked_max {
             self.table.want(Read::All);
@@ -401,7 +418,7 @@ impl Membership {
     }
 
     /// Whether the connectivity check ignores `silo`: its row is stale, or its host says that it is gone and its row has stood
-    /// still for longer than a living silo's would (seed 000, IAmAlive: "new silos will ignore it during startup
+    /// still for longer than a living silo's would (membership description, step 14: "new silos will ignore it during startup
     /// connectivity checks").
     fn is_exempt(&self, silo: &SiloAddress) -> bool {
         let active = self.view.active_count();

@@ -142,9 +142,10 @@ impl Membership {
             self.ask(now, Asked::All, TableRequest::ReadAll);
         } else if self.table.want_sample {
             self.table.want_sample = false;
-            self.counters.version_reads += 1;
+            self.counters.samples += 1;
             let rows = self.config.join_sample_rows;
-            self.ask(now, Asked::Sample, TableRequest::ReadSome { rows });
+            let near = self.me.address;
+            self.ask(now, Asked::Sample, TableRequest::ReadSome { near, rows });
         } else {
             // A commit says as much about this silo as a read of the version, and must not wait for those that the fence wants one
             // after the other.
@@ -163,7 +164,7 @@ impl Membership {
         if self.writer.is_idle() && !self.table.unsettled {
             return;
         }
-        // Seed 000: "S first reads the latest table state". With ordered views the view in force is as good as a
+        // Membership description, step 8: "S first reads the latest table state". With ordered views the view in force is as good as a
         // read: if it is not the latest, the conditional commit fails.
         if !self.config.batch_writes && !self.table.fresh {
             if self.has_something_to_write(now) {
@@ -217,9 +218,9 @@ impl Membership {
         match (asked, outcome) {
             (Asked::All, TableOutcome::Snapshot(snapshot)) => self.on_snapshot(now, &snapshot, sent),
             (Asked::Version, TableOutcome::Version(version)) => self.on_version(now, &version, sent),
-            (Asked::Sample, TableOutcome::Sample(snapshot)) => {
-                self.counters.rows_read += 1 + snapshot.rows.len() as u64;
-                self.on_join_sample(now, &snapshot);
+            (Asked::Sample, TableOutcome::Sample(rows)) => {
+                self.counters.rows_read += rows.len() as u64;
+                self.on_join_sample(now, &rows);
             }
             (Asked::Commit(draft), TableOutcome::Committed(version)) => {
                 self.table.losses = 0;
@@ -355,7 +356,7 @@ impl Membership {
         self.timers.set_no_later(Timer::Refresh, now.mono + OLDER_READ_PAUSE);
     }
 
-    /// The compare-and-set on top of version `base` was lost: somebody else wrote. Gets the newer view, and evaluates again (idea 7); only
+    /// The compare-and-set on top of version `base` was lost: somebody else wrote. Gets the newer view, and evaluates again (improvement 7); only
     /// repeated losses make it wait.
     fn on_conflict(&mut self, now: Now, base: u64) {
         self.counters.commits_lost += 1;
@@ -383,7 +384,7 @@ impl Membership {
         self.config.publish_period(self.view.active_count())
     }
 
-    /// Touches the own row (seed 000, IAmAlive).
+    /// Touches the own row (membership description, step 14).
     pub(crate) fn touch(&mut self, now: Now) {
         let period = self.publish_period();
         self.timers.set(Timer::Touch, now.mono + period);
@@ -426,7 +427,7 @@ impl Membership {
         }
     }
 
-    /// The periodic refresh (seed 000: "silos refresh the table periodically").
+    /// The periodic refresh (membership description, step 6).
     pub(crate) fn refresh(&mut self, now: Now) {
         self.timers.set(Timer::Refresh, now.mono + self.config.table_refresh_timeout);
         if self.config.version_only_refresh {

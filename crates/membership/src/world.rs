@@ -338,13 +338,9 @@ impl World {
                 rows: self.rows.values().cloned().collect(),
             }),
             TableRequest::ReadVersion => TableOutcome::Version(self.version.clone()),
-            TableRequest::ReadSome { rows } => {
-                let pick = |status| self.rows.values().filter(move |r| r.status == status).cloned();
-                let mut some: Vec<_> = pick(SiloStatus::Active).take(rows as usize).collect();
-                if some.is_empty() {
-                    some = pick(SiloStatus::Joining).take(rows as usize).collect();
-                }
-                TableOutcome::Sample(TableSnapshot { version: self.version.clone(), rows: some })
+            TableRequest::ReadSome { near, rows } => {
+                let around = self.rows.range(near..).chain(self.rows.range(..near));
+                TableOutcome::Sample(around.take(rows as usize).map(|(_, row)| row.clone()).collect())
             }
             TableRequest::Touch { silo, at } => match self.rows.get_mut(&silo) {
                 Some(row) => {

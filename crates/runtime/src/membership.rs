@@ -232,9 +232,8 @@ async fn ask_table(table: &SiloTable, request: TableRequest) -> TableOutcome {
             Ok((version, rows)) => TableOutcome::Snapshot(TableSnapshot { version, rows }),
             Err(e) => failed(e),
         },
-        // No store can read some rows yet: all of them are some of them.
-        TableRequest::ReadSome { .. } => match table.read_all().await {
-            Ok((version, rows)) => TableOutcome::Sample(TableSnapshot { version, rows }),
+        TableRequest::ReadSome { near, rows } => match table.read_some(&near, rows as usize).await {
+            Ok(rows) => TableOutcome::Sample(rows),
             Err(e) => failed(e),
         },
         TableRequest::ReadVersion => match table.read_version().await {

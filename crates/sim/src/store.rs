@@ -46,7 +46,7 @@ pub struct StoreModel {
 }
 
 impl Default for StoreModel {
-    /// A round trip of 5 ms and no faults: the reference point of the goals in issue 5.
+    /// A round trip of 5 ms and no faults: the reference point of the goals in docs/membership-numbers.md.
     fn default() -> Self {
         Self {
             latency: Latency::even(Duration::from_micros(2_400), Duration::from_micros(200)),
@@ -274,10 +274,10 @@ impl Store {
                     },
                 )
             }
-            TableRequest::ReadSome { rows } => {
+            TableRequest::ReadSome { near, rows } => {
                 self.stats.samples += 1;
-                let sample = self.table.sample(*rows as usize, &mut self.rng);
-                self.stats.rows_read += sample.rows.len() as u64 + 1;
+                let sample = self.table.sample(near, *rows as usize);
+                self.stats.rows_read += sample.len() as u64;
                 TableOutcome::Sample(sample)
             }
             TableRequest::ReadVersion => {

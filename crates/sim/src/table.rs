@@ -10,8 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use emmer_core::limits::MEMBERSHIP_ROWS_PER_COMMIT_MAX;
-use emmer_core::rng::SeededRng;
-use emmer_core::{SiloAddress, SiloEntry, SiloStatus, TableVersion, Timestamp};
+use emmer_core::{SiloAddress, SiloEntry, TableVersion, Timestamp};
 use emmer_membership::TableSnapshot;
 
 use crate::time::VirtualTime;
@@ -177,19 +176,11 @@ impl Table {
         TableSnapshot { version: self.version_at(number), rows: rows.into_values().collect() }
     }
 
-    /// The version row and at most `limit` rows: Active ones if there are any, else Joining ones, from a random
-    /// place on.
-    pub fn sample(&self, limit: usize, rng: &mut SeededRng) -> TableSnapshot {
-        let of = |status: SiloStatus| self.rows().filter(move |row| row.status == status);
-        let active = of(SiloStatus::Active).count();
-        let (status, count) = if active > 0 {
-            (SiloStatus::Active, active)
-        } else {
-            (SiloStatus::Joining, of(SiloStatus::Joining).count())
-        };
-        let skip = rng.index(count);
-        let rows = of(status).chain(of(status)).skip(skip).take(limit.min(count)).cloned().collect();
-        TableSnapshot { version: self.version.clone(), rows }
+    /// At most `limit` rows: the next ones from `near` on, and around.
+    pub fn sample(&self, near: &SiloAddress, limit: usize) -> Vec<SiloEntry> {
+        let behind = self.rows().filter(|row| row.address >= *near);
+        let before = self.rows().filter(|row| row.address < *near);
+        behind.chain(before).take(limit).cloned().collect()
     }
 
     /// A read of several pages that a commit went through: the version and the first half of the rows of now,
@@ -367,6 +358,8 @@ impl Hasher for Mixer {
 
 #[cfg(test)]
 mod tests {
+    use emmer_core::SiloStatus;
+
     use super::*;
 
     fn silo(n: u16) -> SiloEntry {

@@ -1,4 +1,4 @@
-//! The one abstraction over storage: a flat partitioned table (`docs/store.md`, design section 4).
+//! The one abstraction over storage: a flat partitioned table (`docs/store.md`).
 //!
 //! Every family of servers implements [`SystemStore`] once; everything durable is written once on top.
 //! The rules, each a case of [`crate::conformance`]:
@@ -193,6 +193,27 @@ pub trait SystemStore: Send + Sync + 'static {
         partition: &'a str,
         row_key: &'a str,
     ) -> BoxFuture<'a, Result<Option<StoredRow>>>;
+
+    /// Some rows of a partition, at most `limit`
+    /// ([`SAMPLE_ROWS_MAX`](crate::validate::SAMPLE_ROWS_MAX)), without the contents of the others
+    /// being read: all of them when there are no more. Ordered by row key. Each is a row as it was at
+    /// some moment during the read, the whole is no snapshot.
+    ///
+    /// Which rows: the next ones from the key `from` on, and around, where the server
+    /// [keeps an order](Self::keeps_order); else any. So that not everybody is given the same ones,
+    /// ask from different keys.
+    fn read_some<'a>(
+        &'a self,
+        table: &'static TableDecl,
+        partition: &'a str,
+        from: &'a str,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<StoredRow>>>;
+
+    /// Whether [`read_some`](Self::read_some) gives the very next rows from its key on.
+    fn keeps_order(&self) -> bool {
+        true
+    }
 
     /// The rows of every partition whose `column` (an indexed integer column of `table`) lies in `range`; a range
     /// whose start is above its end wraps around. Ordered by partition, then row key. At most `limit` rows.

@@ -1,4 +1,5 @@
-//! The system store: one contract over every server that can keep Emmer's tables.
+//! The system store: one contract over every server that can keep Emmer's tables. What the *table
+//! description* is, `docs/sources.md` says.
 //!
 //! | module | subject |
 //! |---|---|
@@ -10,7 +11,7 @@
 //! | [`validate`] | the limits every request keeps, checked the same way by every store |
 //! | [`document`] | rows as JSON, for servers that keep documents |
 //! | [`url`] | connection strings: scheme, rest, credentials never printed |
-//! | [`silos`] | the silo instances table (seed 001) with its version row |
+//! | [`silos`] | the silo instances table (table description) with its version row |
 //! | [`state`] | the grain state table |
 //! | [`keys`] | grain types and keys as partition and row keys |
 //! | [`memory`] | the store inside the process, and its synchronous heart for simulations |

@@ -83,6 +83,30 @@ impl MemoryTables {
         Ok(found.and_then(|rows| rows.get(row_key)).cloned())
     }
 
+    /// See [`SystemStore::read_some`].
+    ///
+    /// # Errors
+    /// `NotFound` when the table is not there, `Invalid` for an illegal key or too many rows.
+    pub fn read_some(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        from: &str,
+        limit: usize,
+    ) -> Result<Vec<StoredRow>> {
+        let operation = || format!("sample {}/{partition}", table.name);
+        validate::read_some(partition, from, limit).map_err(|v| v.at(STORE, operation()))?;
+        let Some(rows) = self.table(table, operation)?.partitions.get(partition) else {
+            return Ok(Vec::new());
+        };
+        let from = from.to_owned();
+        let (behind, before) = (rows.range(from.clone()..), rows.range(..from));
+        let around = behind.chain(before);
+        let mut found: Vec<StoredRow> = around.take(limit).map(|(_, row)| row.clone()).collect();
+        found.sort_unstable_by(|a, b| a.row.key().cmp(b.row.key()));
+        Ok(found)
+    }
+
     /// See [`SystemStore::scan`].
     ///
     /// # Errors
@@ -302,6 +326,16 @@ impl SystemStore for MemoryStore {
         row_key: &'a str,
     ) -> BoxFuture<'a, Result<Option<StoredRow>>> {
         Box::pin(async move { self.lock().read_row(table, partition, row_key) })
+    }
+
+    fn read_some<'a>(
+        &'a self,
+        table: &'static TableDecl,
+        partition: &'a str,
+        from: &'a str,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<StoredRow>>> {
+        Box::pin(async move { self.lock().read_some(table, partition, from, limit) })
     }
 
     fn scan<'a>(

@@ -14,7 +14,7 @@ type Text<T> = Result<T, String>;
 /// Behind the voter's name in SuspectingSilos: it knows that the process is gone.
 const GONE: &str = " gone";
 
-/// The row key of a silo: `ip-port-epoch` (seed 001).
+/// The row key of a silo: `ip-port-epoch` (table description).
 pub(crate) fn row_key(silo: &SiloAddress) -> String {
     format!("{}-{}-{}", silo.ip(), silo.port(), silo.epoch())
 }

@@ -1,4 +1,4 @@
-//! The silo instances table (seed 001, "Orleans Silo Instances table"): one row per incarnation of a silo and the
+//! The silo instances table (table description): one row per incarnation of a silo and the
 //! version row that every write moves on by one (invariant I1).
 
 use std::fmt;
@@ -10,11 +10,18 @@ use emmer_core::{ClusterId, SiloAddress, SiloEntry, SiloStatus, TableVersion, Ti
 use crate::contract::{CommitOutcome, Mutation, Result, StoreError, StoreErrorKind, StoredRow, SystemStore};
 use crate::silo_rows;
 use crate::table::{Column, ColumnType, TableDecl, Value};
+use crate::validate::SAMPLE_ROWS_MAX;
 
 /// The row key of the version row.
 pub const VERSION_ROW: &str = "VersionRow";
 
-/// The declaration of the table. Columns and their names are those of seed 001; PartitionKey is the cluster id, RowKey
+/// How many incarnations of one `ip:port` are looked for at first.
+const INCARNATIONS: usize = 16;
+
+/// The most silo rows in one sample: the version row may be another.
+pub const SAMPLE_SILOS_MAX: usize = SAMPLE_ROWS_MAX - 1;
+
+/// The declaration of the table. Columns and their names are those of the table description; PartitionKey is the cluster id, RowKey
 /// is `ip-port-epoch`.
 pub static SILO_INSTANCES: TableDecl = TableDecl {
     name: "silo_instances",
@@ -28,7 +35,7 @@ pub static SILO_INSTANCES: TableDecl = TableDecl {
         Column::new("HostName", ColumnType::Text),
         Column::new("Status", ColumnType::Text),
         Column::new("ProxyPort", ColumnType::Int),
-        // Deprecated in the seed; always "false", so that tools made for the original's table find it.
+        // Deprecated in the table description; always "false", so that tools made for the original's table find it.
         Column::new("Primary", ColumnType::Text),
         Column::new("RoleName", ColumnType::Text),
         Column::new("InstanceName", ColumnType::Text),
@@ -134,6 +141,47 @@ impl SiloTable {
         version
             .map(Option::unwrap_or_default)
             .map_err(|detail| self.error("read", StoreErrorKind::Corrupt, detail))
+    }
+
+    /// Some silo rows, at most `rows` (up to [`SAMPLE_SILOS_MAX`]), from where that of `near` is or
+    /// would be: to find somebody who is in. Dead ones may be among them.
+    ///
+    /// # Errors
+    /// As the store; `Corrupt` when a row cannot be understood.
+    pub async fn read_some(&self, near: &SiloAddress, rows: usize) -> Result<Vec<SiloEntry>> {
+        // The version row may be among them.
+        let mut silos = self.sample(near, rows.min(SAMPLE_SILOS_MAX) + 1).await?;
+        silos.truncate(rows);
+        Ok(silos)
+    }
+
+    async fn sample(&self, near: &SiloAddress, limit: usize) -> Result<Vec<SiloEntry>> {
+        let from = silo_rows::row_key(near);
+        let stored = self.store.read_some(&SILO_INSTANCES, self.cluster.as_str(), &from, limit).await?;
+        let silos = stored.iter().filter(|found| found.row.key() != VERSION_ROW).map(entry_of);
+        silos
+            .collect::<std::result::Result<_, _>>()
+            .map_err(|detail| self.error("sample", StoreErrorKind::Corrupt, detail))
+    }
+
+    /// The rows of all incarnations of the `ip:port` of `silo`. Of a store that keeps an order a few
+    /// rows are read for it, whatever the size of the table.
+    ///
+    /// # Errors
+    /// As [`read_all`](Self::read_all).
+    pub async fn incarnations(&self, silo: &SiloAddress) -> Result<Vec<SiloEntry>> {
+        let mine = |row: &SiloEntry| row.address.same_endpoint(silo);
+        if self.store.keeps_order() {
+            let first = SiloAddress::new(silo.endpoint(), 0);
+            // The very next ones: when not all of them are of this endpoint, there are no more that are.
+            let found: Vec<_> = self.sample(&first, INCARNATIONS).await?.into_iter().filter(mine).collect();
+            if found.len() < INCARNATIONS {
+                return Ok(found);
+            }
+        }
+        let (_, mut all) = self.read_all().await?;
+        all.retain(mine);
+        Ok(all)
     }
 
     /// The row of one silo, or none.

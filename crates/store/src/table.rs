@@ -23,7 +23,7 @@ pub enum ColumnType {
 /// One column of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// The name as seed 001 spells it, e.g. `SuspectingSilos`.
+    /// The name as the table description spells it, e.g. `SuspectingSilos`.
     pub name: &'static str,
     /// The type.
     pub column_type: ColumnType,

@@ -26,6 +26,10 @@ pub const VALUE_BYTES_MAX: usize = 16 << 20;
 /// The most rows in one append.
 pub const APPEND_ROWS_MAX: usize = 1_000;
 
+/// The most rows in one sample ([`SystemStore::read_some`](crate::SystemStore::read_some)): with a
+/// partition's fence they fit one transaction of Consul (64 operations).
+pub const SAMPLE_ROWS_MAX: usize = 50;
+
 /// A rule of the contract that a request breaks. Nothing was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation(String);
@@ -155,6 +159,19 @@ pub fn touch(decl: &TableDecl, partition: &str, row_key: &str, name: &str, value
         return refuse(format!("column {name} of {} is not volatile: only a commit may set it", decl.name));
     }
     self::value(column, value)
+}
+
+/// Checks a sample.
+///
+/// # Errors
+/// Too many rows are wanted, or a key is not legal.
+pub fn read_some(partition: &str, from: &str, limit: usize) -> Checked {
+    partition_key(partition)?;
+    row_key(from)?;
+    if limit > SAMPLE_ROWS_MAX {
+        return refuse(format!("a sample of {limit} rows, at most {SAMPLE_ROWS_MAX} are allowed"));
+    }
+    Ok(())
 }
 
 /// Checks a scan.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use emmer_core::Timestamp;
 use emmer_store::conformance;
+use emmer_store::validate::SAMPLE_ROWS_MAX;
 use emmer_store::{
     BoxFuture, CommitOutcome, Etag, MemoryTables, Mutation, Result, Row, StoreError, StoreErrorKind,
     StoredRow, SystemStore, TableDecl, Value,
@@ -33,11 +34,13 @@ enum Bug {
     CleanUpTakesTheCutoff,
     NullBecomesEmpty,
     OrderIsByLength,
+    SamplesReadAll,
     ErrorsNameNoStore,
 }
 
 /// The bug and a case that must find it.
-const PLANTED: [(Bug, &str); 19] = [
+const PLANTED: [(Bug, &str); 20] = [
+    (Bug::SamplesReadAll, "rows::a_sample_is_a_few_of_the_rows"),
     (Bug::TouchMovesTheEtag, "races::heartbeats_never_cost_a_vote"),
     (Bug::TouchCreates, "rows::touch_of_a_missing_row_creates_nothing"),
     (Bug::TouchOfNothingSucceeds, "silos::a_heartbeat_leaves_everything_else_alone"),
@@ -198,6 +201,20 @@ impl SystemStore for Planted {
         Box::pin(async move {
             let found = self.with(|t| t.read_row(table, partition, row_key))?;
             Ok(found.map(|r| self.seen(table, r)))
+        })
+    }
+
+    fn read_some<'a>(
+        &'a self,
+        table: &'static TableDecl,
+        partition: &'a str,
+        from: &'a str,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<StoredRow>>> {
+        Box::pin(async move {
+            let limit = if self.has(Bug::SamplesReadAll) { SAMPLE_ROWS_MAX } else { limit };
+            let found = self.with(|t| t.read_some(table, partition, from, limit))?;
+            Ok(found.into_iter().map(|r| self.seen(table, r)).collect())
         })
     }
 

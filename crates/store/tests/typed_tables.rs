@@ -111,3 +111,21 @@ async fn a_state_row_of_another_grain_is_corrupt() {
     // And its owner does not overwrite it.
     assert_eq!(slot.write(None, "raw", [2].into(), NOW).await.unwrap(), WriteOutcome::EtagMismatch);
 }
+
+#[tokio::test]
+async fn all_incarnations_of_an_address_are_found_however_many_there_are() {
+    let of = |port: u16, epochs: std::ops::Range<u64>| {
+        let endpoint = std::net::SocketAddr::from(([10, 0, 0, 1], port));
+        epochs.map(move |epoch| SiloEntry::new(SiloAddress::new(endpoint, epoch), SiloStatus::Dead, NOW))
+    };
+    // The last port's rows are the last of the table but the version row.
+    let many = [(1_110, 3), (1_111, 30), (1_112, 15), (1_113, 16)];
+    let (_, table) = table_of(many.iter().flat_map(|(port, n)| of(*port, 1..1 + n)).collect()).await;
+    for (port, n) in many {
+        let silo = of(port, 500..501).next().unwrap().address;
+        let mut found: Vec<u64> =
+            table.incarnations(&silo).await.unwrap().iter().map(|row| row.address.epoch()).collect();
+        found.sort_unstable();
+        assert_eq!(found, (1..1 + n).collect::<Vec<u64>>(), "{port}");
+    }
+}

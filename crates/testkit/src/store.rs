@@ -217,6 +217,20 @@ impl SystemStore for TestStore {
         Box::pin(self.read("read", self.inner.read_row(table, partition, row_key)))
     }
 
+    fn read_some<'a>(
+        &'a self,
+        table: &'static TableDecl,
+        partition: &'a str,
+        from: &'a str,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<StoredRow>>> {
+        Box::pin(self.read("sample", self.inner.read_some(table, partition, from, limit)))
+    }
+
+    fn keeps_order(&self) -> bool {
+        self.inner.keeps_order()
+    }
+
     fn scan<'a>(
         &'a self,
         table: &'static TableDecl,

@@ -84,6 +84,20 @@ impl SystemStore for HeldStore {
         self.then(move || self.inner.read_row(table, partition, row_key))
     }
 
+    fn read_some<'a>(
+        &'a self,
+        table: &'static TableDecl,
+        partition: &'a str,
+        from: &'a str,
+        limit: usize,
+    ) -> Answer<'a, Vec<StoredRow>> {
+        self.then(move || self.inner.read_some(table, partition, from, limit))
+    }
+
+    fn keeps_order(&self) -> bool {
+        self.inner.keeps_order()
+    }
+
     fn scan<'a>(
         &'a self,
         table: &'static TableDecl,

@@ -274,7 +274,7 @@ impl<S: StoreOpener> SiloBuilder<S> {
         table.ensure().await?;
         states.ensure().await?;
 
-        let (_, rows) = table.read_all().await?;
+        let rows = table.incarnations(&SiloAddress::new(endpoint, 0)).await?;
         let address = identity::next(endpoint, clock::epoch_now(), &rows);
         let entry = identity::row(address, &options, gateway);
         let clock = Clock::new();

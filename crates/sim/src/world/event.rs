@@ -490,7 +490,7 @@ impl std::fmt::Display for Brief<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {
             TableOutcome::Snapshot(s) => write!(f, "snapshot {} of {} rows", s.version.number, s.rows.len()),
-            TableOutcome::Sample(s) => write!(f, "sample {} of {} rows", s.version.number, s.rows.len()),
+            TableOutcome::Sample(rows) => write!(f, "sample of {} rows", rows.len()),
             TableOutcome::Version(v) => write!(f, "version {}", v.number),
             TableOutcome::Committed(v) => write!(f, "committed {}", v.number),
             other => write!(f, "{other:?}"),

@@ -110,12 +110,9 @@ impl Rows {
         match request {
             TableRequest::ReadAll => (TableOutcome::Snapshot(self.snapshot()), None),
             TableRequest::ReadVersion => (TableOutcome::Version(etag(self.version)), None),
-            TableRequest::ReadSome { rows } => {
-                let mut sample = self.snapshot();
-                let active = sample.rows.iter().any(|row| row.status == SiloStatus::Active);
-                let wanted = if active { SiloStatus::Active } else { SiloStatus::Joining };
-                sample.rows.retain(|row| row.status == wanted);
-                sample.rows.truncate(*rows as usize);
+            TableRequest::ReadSome { near, rows } => {
+                let around = self.rows.range(near..).chain(self.rows.range(..near));
+                let sample = around.take(*rows as usize).map(|(_, row)| row.clone()).collect();
                 (TableOutcome::Sample(sample), None)
             }
             TableRequest::Touch { silo, at } => match self.rows.get_mut(silo) {

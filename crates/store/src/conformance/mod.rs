@@ -82,6 +82,7 @@ static CASES: &[(&str, CaseFn)] = cases![
     rows::odd_keys_come_back_in_order,
     rows::large_values_come_back,
     rows::scan_takes_ranges_and_wraps_around,
+    rows::a_sample_is_a_few_of_the_rows,
     rows::append_keeps_what_is_there,
     rows::clean_up_deletes_what_is_older,
     rows::touch_changes_one_column_only,

@@ -9,7 +9,7 @@ use super::CONNECTIONS;
 use super::bench::{Bench, Case, SCRATCH, check, numbered, refused, same};
 use crate::contract::{Mutation, StoreErrorKind};
 use crate::table::{Column, ColumnType, Row, TableDecl, Value};
-use crate::validate::{PARTITION_KEY_BYTES_MAX, ROW_KEY_BYTES_MAX};
+use crate::validate::{PARTITION_KEY_BYTES_MAX, ROW_KEY_BYTES_MAX, SAMPLE_ROWS_MAX};
 
 const fn decl(name: &'static str, columns: &'static [Column], schema_version: u32) -> TableDecl {
     TableDecl { name, partition_key: "Part", row_key: "Id", columns, schema_version }
@@ -64,6 +64,7 @@ pub(super) async fn a_table_never_made_is_not_found(bench: &Bench) -> Case {
     let (store, kind) = (bench.store(0), StoreErrorKind::NotFound);
     refused(store, kind, store.read_partition(&ABSENT, "p").await)?;
     refused(store, kind, store.read_row(&ABSENT, "p", "r").await)?;
+    refused(store, kind, store.read_some(&ABSENT, "p", "r", 1).await)?;
     let upsert = vec![Mutation::Upsert { row: Row::new("r") }];
     refused(store, kind, store.commit(&ABSENT, "p", upsert).await)?;
     refused(store, kind, store.touch(&ABSENT, "p", "r", "At", time(1)).await)?;
@@ -204,6 +205,41 @@ pub(super) async fn scan_takes_ranges_and_wraps_around(bench: &Bench) -> Case {
         same!(found, wanted, format!("scan of {range:?}, at most {limit}"));
     }
     Ok(())
+}
+
+pub(super) async fn a_sample_is_a_few_of_the_rows(bench: &Bench) -> Case {
+    const ROWS: usize = 120;
+    let store = bench.store(0);
+    store.ensure_tables(&[&SCRATCH]).await?;
+    let key = |n: usize| format!("a-{n:03}/é");
+    same!(store.read_some(&SCRATCH, "sample", "x", 5).await?.len(), 0, "rows of an empty partition");
+    // A neighbour whose rows must not be among them.
+    store.commit(&SCRATCH, "sample2", vec![Mutation::Insert { row: numbered("a-000", 1) }]).await?;
+    for numbers in (0..ROWS).collect::<Vec<_>>().chunks(60) {
+        let row = |n: &usize| numbered(key(*n), i64::try_from(*n).unwrap_or(0)).with("Beat", time(7));
+        let inserts = numbers.iter().map(|n| Mutation::Insert { row: row(n) }).collect();
+        store.commit(&SCRATCH, "sample", inserts).await?;
+    }
+    let all = store.read_partition(&SCRATCH, "sample").await?;
+    let mut seen = std::collections::BTreeSet::new();
+    for from in ["a", &key(40), &key(118), "z"] {
+        for limit in [1, 5, SAMPLE_ROWS_MAX] {
+            let some = bench.store(1).read_some(&SCRATCH, "sample", from, limit).await?;
+            same!(some.len(), limit, "rows of a sample from {from:?}");
+            check!(some.iter().all(|row| all.contains(row)), "a sample from {from:?} has other rows");
+            check!(some.windows(2).all(|pair| pair[0].row.key() < pair[1].row.key()), "out of order");
+            seen.extend(some.into_iter().map(|row| row.row.key().to_owned()));
+        }
+    }
+    if store.keeps_order() {
+        let next = store.read_some(&SCRATCH, "sample", &key(40), 5).await?;
+        same!(next, all.iter().skip(40).take(5).cloned().collect::<Vec<_>>(), "the next rows");
+    }
+    check!(seen.len() > SAMPLE_ROWS_MAX, "{} rows in all samples: always the same ones", seen.len());
+    let few = bench.store(2).read_some(&SCRATCH, "sample2", "z", 5).await?;
+    same!(few, store.read_partition(&SCRATCH, "sample2").await?, "a sample of a small partition");
+    let too_many = store.read_some(&SCRATCH, "sample", "a", SAMPLE_ROWS_MAX + 1).await;
+    refused(store, StoreErrorKind::Invalid, too_many)
 }
 
 pub(super) async fn append_keeps_what_is_there(bench: &Bench) -> Case {

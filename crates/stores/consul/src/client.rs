@@ -130,6 +130,22 @@ impl Client {
         }
     }
 
+    /// The names right below `prefix`, in their order; those that have others below them end in `/`.
+    pub(crate) async fn names(
+        &self,
+        prefix: &str,
+        deadline: Instant,
+    ) -> std::result::Result<Vec<String>, Fault> {
+        let path = format!("/v1/kv/{}?keys&separator=/&consistent{}", in_path(prefix), self.datacenter);
+        let answer =
+            self.send(Method::GET, path, Vec::new(), deadline, true).await.map_err(Failure::fault)?;
+        match answer.status {
+            200 => understood(&answer).map_err(Failure::fault),
+            404 => Ok(Vec::new()),
+            _ => Err(refused(&answer).fault()),
+        }
+    }
+
     /// How far the server's clock is from this host's.
     pub(crate) async fn clock(&self, deadline: Instant) -> Option<ClockDifference> {
         self.http.clock(&Request::new(Method::GET, "/v1/status/leader", ""), deadline).await
@@ -155,6 +171,19 @@ impl Client {
 pub(crate) fn words(errors: &[Error]) -> String {
     let all: Vec<&str> = errors.iter().map(|error| error.what.as_str()).take(3).collect();
     all.join("; ")
+}
+
+/// A key as part of a path.
+fn in_path(key: &str) -> String {
+    let mut out = String::with_capacity(key.len());
+    for byte in key.bytes() {
+        if byte.is_ascii_alphanumeric() || b"/-_.".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
 }
 
 /// An answer as what it should be. One that cannot be understood leaves everything open.
@@ -214,6 +243,11 @@ mod tests {
         let client = Client::new("consul://h?dc=eu", Some("s3cret".to_owned())).unwrap();
         assert!(client.has_token() && !format!("{client:?}").contains("s3cret"), "{client:?}");
         assert_eq!(client.datacenter, "&dc=eu");
+    }
+
+    #[test]
+    fn keys_in_paths_mean_themselves() {
+        assert_eq!(in_path("emmer/t/a%2Fb c?é/"), "emmer/t/a%252Fb%20c%3F%C3%A9/");
     }
 
     #[test]

@@ -142,6 +142,35 @@ impl Consul {
         Ok(rows.into_iter().next())
     }
 
+    /// Some rows: the names of all, then those from `from` on, and around. The server has no way to
+    /// tell fewer names.
+    pub(crate) async fn sample(
+        &self,
+        decl: &'static TableDecl,
+        partition: &str,
+        from: &str,
+        limit: usize,
+        deadline: Instant,
+    ) -> Result<Vec<StoredRow>, Fault> {
+        let prefix = self.partition(decl, partition);
+        let names = self.client().names(&prefix, deadline).await?;
+        // Each row is a folder; the fence is none.
+        let mut trees: Vec<String> = names
+            .iter()
+            .filter_map(|name| name.strip_prefix(&prefix))
+            .filter(|name| name.ends_with('/'))
+            .map(str::to_owned)
+            .collect();
+        let first = trees.partition_point(|tree| *tree < rows::column_key(from, ""));
+        trees.rotate_left(first);
+        trees.truncate(limit);
+        if trees.is_empty() {
+            return Ok(Vec::new());
+        }
+        let found = self.snapshot(&prefix, &trees, deadline).await?;
+        rows::partition(decl, &prefix, &found.kvs).map_err(Fault::corrupt)
+    }
+
     pub(crate) async fn find(
         &self,
         decl: &'static TableDecl,

@@ -120,6 +120,17 @@ impl Backend for Consul {
         self.read_one(table, partition, row_key, deadline).await
     }
 
+    async fn read_some(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        from: &str,
+        limit: usize,
+        deadline: Instant,
+    ) -> std::result::Result<Vec<StoredRow>, Fault> {
+        self.sample(table, partition, from, limit, deadline).await
+    }
+
     async fn scan(
         &self,
         table: &'static TableDecl,

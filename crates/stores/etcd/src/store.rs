@@ -5,6 +5,7 @@ use std::time::Duration;
 use emmer_store::document::declaration;
 use emmer_store::examine::Examination;
 use emmer_store::{CommitOutcome, Mutation, Result, Row, StoredRow, TableDecl, Value};
+use emmer_store_keyvalue::layout::parts;
 use emmer_store_keyvalue::{Backend, Failure, Fault, KeyValue, Old, Scan, document, layout};
 use serde_json::Value as Json;
 use tokio::time::Instant;
@@ -13,7 +14,7 @@ use crate::client::Client;
 use crate::examine;
 use crate::requests::{Commit, add};
 use crate::rows;
-use crate::wire::{Txn, get, get_all, is_missing, is_there, put, txn};
+use crate::wire::{self, Txn, get, get_all, get_keys, is_missing, is_there, put, range_end, txn};
 
 /// A system store in an etcd cluster: `EtcdStore::open("etcd://user:password@host:port,host:port")`, any members of one
 /// cluster.
@@ -37,6 +38,17 @@ impl Etcd {
     /// A transaction whose repetition does no harm.
     async fn transact(&self, body: &Json, deadline: Instant) -> std::result::Result<Txn, Fault> {
         self.client.txn(body, deadline, true).await.map_err(Failure::fault)
+    }
+
+    /// What some reads find, in their order.
+    async fn ranges(
+        &self,
+        reads: &[Json],
+        deadline: Instant,
+    ) -> std::result::Result<Vec<wire::KeyValue>, Fault> {
+        let answer = self.transact(&txn(&[], reads, &[]), deadline).await?;
+        let ranges = answer.responses.into_iter().filter_map(|response| response.response_range);
+        Ok(ranges.flat_map(|range| range.kvs).collect())
     }
 
     fn partition(&self, decl: &TableDecl, partition: &str) -> String {
@@ -111,10 +123,38 @@ impl Backend for Etcd {
         if document::volatile_names(table).next().is_some() {
             reads.push(get_all(&format!("{key}/")));
         }
-        let answer = self.transact(&txn(&[], &reads, &[]), deadline).await?;
-        let ranges = answer.responses.into_iter().filter_map(|r| r.response_range);
-        let kvs: Vec<_> = ranges.flat_map(|range| range.kvs).collect();
+        let kvs = self.ranges(&reads, deadline).await?;
         Ok(rows::partition(table, &prefix, &kvs).map_err(Fault::corrupt)?.into_iter().next())
+    }
+
+    async fn read_some(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        from: &str,
+        limit: usize,
+        deadline: Instant,
+    ) -> std::result::Result<Vec<StoredRow>, Fault> {
+        let prefix = self.partition(table, partition);
+        // First their names: which keys belong to one row, their order does not say.
+        let keys = limit * (1 + document::volatile_names(table).count());
+        let (start, end) = (layout::row(&prefix, from), range_end(&prefix));
+        let names =
+            [get_keys(start.as_bytes(), &end, keys), get_keys(prefix.as_bytes(), start.as_bytes(), keys)];
+        let found = self.ranges(&names, deadline).await?;
+        let mut chosen: Vec<&str> = Vec::new();
+        for kv in &found {
+            let row = parts(rows::rest(kv, &prefix).map_err(Fault::corrupt)?).row;
+            if chosen.len() < limit && !chosen.contains(&row) {
+                chosen.push(row);
+            }
+        }
+        let row = |row: &&str| [get(&format!("{prefix}{row}")), get_all(&format!("{prefix}{row}/"))];
+        let reads: Vec<Json> = chosen.iter().flat_map(row).collect();
+        if reads.is_empty() {
+            return Ok(Vec::new());
+        }
+        rows::partition(table, &prefix, &self.ranges(&reads, deadline).await?).map_err(Fault::corrupt)
     }
 
     async fn scan(

@@ -50,6 +50,13 @@ pub(crate) fn get_all(prefix: &str) -> Json {
     json!({"request_range": {"key": encode(prefix), "range_end": encode(range_end(prefix))}})
 }
 
+/// Reads the first keys from `start` on, before `end`, not their values.
+pub(crate) fn get_keys(start: &[u8], end: &[u8], limit: usize) -> Json {
+    json!({"request_range": {
+        "key": encode(start), "range_end": encode(end), "limit": limit.to_string(), "keys_only": true
+    }})
+}
+
 /// The key is not there.
 pub(crate) fn is_missing(key: &str) -> Json {
     json!({"key": encode(key), "target": "CREATE", "result": "EQUAL", "create_revision": "0"})

@@ -23,6 +23,9 @@ pub trait Backend: Sized + Send + Sync + 'static {
     /// that loses is as much work as one that wins.
     const LOSER_WAITS: Duration = Duration::from_millis(400);
 
+    /// Whether [`read_some`](Self::read_some) gives the very next rows from its key on.
+    const KEEPS_ORDER: bool = true;
+
     /// Connects to the server of a URL, and makes sure that it serves and lets us in.
     ///
     /// # Errors
@@ -77,6 +80,20 @@ pub trait Backend: Sized + Send + Sync + 'static {
         row_key: &str,
         deadline: Instant,
     ) -> impl Future<Output = std::result::Result<Option<StoredRow>, Fault>> + Send;
+
+    /// At most `limit` rows of a partition, in any order: the next ones from `from` on, and around, if
+    /// the server keeps an order, else any. All of them when there are no more.
+    ///
+    /// # Errors
+    /// As [`read_partition`](Self::read_partition).
+    fn read_some(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        from: &str,
+        limit: usize,
+        deadline: Instant,
+    ) -> impl Future<Output = std::result::Result<Vec<StoredRow>, Fault>> + Send;
 
     /// The rows of all partitions that a scan asks for, ordered by partition, then row key.
     ///

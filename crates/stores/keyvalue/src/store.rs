@@ -199,6 +199,29 @@ impl<B: Backend> SystemStore for KeyValue<B> {
         }))
     }
 
+    fn read_some<'a>(
+        &'a self,
+        table: &'static TableDecl,
+        partition: &'a str,
+        from: &'a str,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<StoredRow>>> {
+        let operation = move || format!("sample {}/{partition}", table.name);
+        let found = validate::read_some(partition, from, limit);
+        Box::pin(self.run(table, found, operation, move |deadline| async move {
+            let mut rows = self.backend.read_some(table, partition, from, limit, deadline).await?;
+            if rows.is_empty() {
+                self.look(table, deadline).await?;
+            }
+            rows.sort_unstable_by(|a, b| a.row.key().cmp(b.row.key()));
+            Ok(rows)
+        }))
+    }
+
+    fn keeps_order(&self) -> bool {
+        B::KEEPS_ORDER
+    }
+
     fn scan<'a>(
         &'a self,
         table: &'static TableDecl,

@@ -84,6 +84,10 @@ impl Driver for MssqlDriver {
                 let keys: [&dyn ToSql; 2] = [&partition.as_bytes(), &row_key.as_bytes()];
                 rows(table, &connection.query(&sql.read_row, &keys).await?)
             }
+            Request::ReadSome { partition, from, before, at_most } => {
+                let parameters: [&dyn ToSql; 3] = [&partition.as_bytes(), &from.as_bytes(), &at_most];
+                rows(table, &connection.query(&sql.read_some(table, before), &parameters).await?)
+            }
             Request::Scan { column, start, end, at_most } => {
                 // The server refuses to fetch no row.
                 if at_most == 0 {

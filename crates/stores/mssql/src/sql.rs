@@ -35,6 +35,10 @@ impl TableSql {
         }
     }
 
+    pub(crate) fn read_some(&self, decl: &TableDecl, before: bool) -> String {
+        held(&self.names, &self.shared.read_some(&TransactSql, decl, before))
+    }
+
     pub(crate) fn scan(&self, column: &str, wraps: bool) -> String {
         held(&self.names, &self.shared.scan(&TransactSql, column, wraps))
     }

@@ -107,6 +107,8 @@ fn of_table(decl: &'static TableDecl) -> Vec<Statement> {
     let mut add = |what: &str, text: String| found.push((format!("{}: {what}", decl.name), text));
     add("read a partition", sql.read_partition.clone());
     add("read a row", sql.read_row.clone());
+    add("read some rows", sql.read_some(decl, false));
+    add("read some rows before", sql.read_some(decl, true));
     for column in decl.columns {
         if column.indexed {
             add("scan", sql.scan(column.name, false));

@@ -78,8 +78,13 @@ impl Driver for MysqlDriver {
     ) -> Result<Answer, Failure> {
         let sql = self.sql(table);
         let text = |text: &str| Value::Bytes(text.as_bytes().to_vec());
-        let is_read =
-            matches!(request, Request::ReadPartition { .. } | Request::ReadRow { .. } | Request::Scan { .. });
+        let is_read = matches!(
+            request,
+            Request::ReadPartition { .. }
+                | Request::ReadRow { .. }
+                | Request::ReadSome { .. }
+                | Request::Scan { .. }
+        );
         if !is_read {
             connection.wake().await?;
         }
@@ -89,6 +94,10 @@ impl Driver for MysqlDriver {
             }
             Request::ReadRow { partition, row_key } => {
                 rows(connection, table, &sql.read_row, vec![text(partition), text(row_key)]).await
+            }
+            Request::ReadSome { partition, from, before, at_most } => {
+                let parameters = vec![text(partition), text(from), Value::Int(at_most)];
+                rows(connection, table, &sql.read_some(table, before), parameters).await
             }
             Request::Scan { column, start, end, at_most } => {
                 let parameters = [start, end, at_most].map(Value::Int).to_vec();

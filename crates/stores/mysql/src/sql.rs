@@ -42,6 +42,11 @@ impl TableSql {
         }
     }
 
+    /// Parameters: partition, row key, the most rows.
+    pub(crate) fn read_some(&self, decl: &TableDecl, before: bool) -> String {
+        self.shared.read_some(&EITHER, decl, before)
+    }
+
     /// Parameters: start, end, the most rows.
     pub(crate) fn scan(&self, column: &str, wraps: bool) -> String {
         self.shared.scan(&EITHER, column, wraps)

@@ -88,6 +88,10 @@ impl Driver for OracleDriver {
                 let keys = vec![Bound::key(partition), Bound::key(row_key)];
                 read(connection, table, sql.read_row.clone(), keys).await
             }
+            Request::ReadSome { partition, from, before, at_most } => {
+                let values = vec![Bound::key(partition), Bound::key(from), Bound::int(at_most)];
+                read(connection, table, sql.read_some(table, before), values).await
+            }
             Request::Scan { column, start, end, at_most } => {
                 let values = [start, end, at_most].map(Bound::int).to_vec();
                 read(connection, table, sql.scan(column, start > end), values).await

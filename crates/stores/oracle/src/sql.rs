@@ -47,6 +47,11 @@ impl TableSql {
         }
     }
 
+    /// At most parameter 3 rows of partition 1 with row keys from parameter 2 on, or before it.
+    pub(crate) fn read_some(&self, decl: &TableDecl, before: bool) -> String {
+        self.shared.read_some(&OracleSql, decl, before)
+    }
+
     /// The rows whose integer `column` is from parameter 1 to 2, or outside when the range wraps around; at most 3.
     pub(crate) fn scan(&self, column: &str, wraps: bool) -> String {
         self.shared.scan(&OracleSql, column, wraps)
@@ -151,6 +156,8 @@ mod tests {
             sql.insert.clone(),
             sql.update.clone(),
             sql.delete.clone(),
+            sql.read_some(&DECL, false),
+            sql.read_some(&DECL, true),
             sql.scan("A", false),
             sql.scan("A", true),
             sql.lock(1),

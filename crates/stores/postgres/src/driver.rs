@@ -81,6 +81,9 @@ impl Driver for PostgresDriver {
             Request::ReadRow { partition, row_key } => {
                 run.rows(&known.read_row, &[&partition, &row_key]).await
             }
+            Request::ReadSome { partition, from, before, at_most } => {
+                run.rows(&known.read_some(table, before), &[&partition, &from, &at_most]).await
+            }
             Request::Scan { column, start, end, at_most } => {
                 run.rows(&known.scan(table, column, start > end), &[&start, &end, &at_most]).await
             }

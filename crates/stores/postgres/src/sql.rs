@@ -46,6 +46,10 @@ impl TableSql {
         }
     }
 
+    pub(crate) fn read_some(&self, decl: &TableDecl, before: bool) -> Query {
+        select(decl, &self.shared.read_some(&Postgres, decl, before))
+    }
+
     pub(crate) fn scan(&self, decl: &TableDecl, column: &str, wraps: bool) -> Query {
         select(decl, &self.shared.scan(&Postgres, column, wraps))
     }

@@ -206,6 +206,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 impl Backend for Redis {
     /// A script holds the server up for as long as it runs.
     const APPEND_ROWS: usize = 200;
+    /// A hash has none.
+    const KEEPS_ORDER: bool = false;
     /// A lost commit is a few comparisons.
     const LOSER_WAITS: Duration = Duration::from_millis(100);
 
@@ -275,6 +277,17 @@ impl Backend for Redis {
         }
         let values = rows::items(self.ask(&key, &get, deadline).await?).map_err(Fault::corrupt)?;
         rows::row(table, &field, values).map_err(Fault::corrupt)
+    }
+
+    async fn read_some(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        _from: &str,
+        limit: usize,
+        deadline: Instant,
+    ) -> std::result::Result<Vec<StoredRow>, Fault> {
+        self.sample(table, partition, limit, deadline).await
     }
 
     async fn scan(

@@ -81,6 +81,33 @@ impl Redis {
         Ok(found)
     }
 
+    /// Some rows of a partition: a hash has no order, so they are drawn.
+    pub(crate) async fn sample(
+        &self,
+        decl: &'static TableDecl,
+        partition: &str,
+        limit: usize,
+        deadline: Instant,
+    ) -> Result<Vec<StoredRow>, Fault> {
+        let key = self.partition(decl, partition);
+        let mut draw = redis::cmd("HRANDFIELD");
+        // So many different fields are of at least `limit` rows.
+        draw.arg(&key).arg(limit * (1 + document::volatile_names(decl).count()));
+        let drawn = rows::items(self.ask(&key, &draw, deadline).await?).map_err(Fault::corrupt)?;
+        let mut fields: Vec<String> = Vec::new();
+        for field in drawn {
+            let field = rows::text(field).map_err(Fault::corrupt)?;
+            let row = layout::parts(&field).row;
+            if fields.len() < limit && !fields.iter().any(|drawn| drawn == row) {
+                fields.push(row.to_owned());
+            }
+        }
+        if fields.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.read_fields(decl, &key, &fields, deadline).await
+    }
+
     /// The rows of some fields; those that are gone meanwhile are left out.
     async fn read_fields(
         &self,

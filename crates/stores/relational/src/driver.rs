@@ -22,6 +22,18 @@ pub enum Request<'a> {
         /// The row key.
         row_key: &'a str,
     },
+    /// At most `at_most` rows of a partition, ordered by row key, whose keys are `from` or behind it;
+    /// with `before` those before it. Answered by [`Answer::Rows`].
+    ReadSome {
+        /// The partition.
+        partition: &'a str,
+        /// A row key.
+        from: &'a str,
+        /// Which side of it.
+        before: bool,
+        /// The most rows; at least one.
+        at_most: i64,
+    },
     /// The rows of all partitions whose `column` is from `start` to `end`, or outside when `start` is above `end`.
     /// Answered by [`Answer::Rows`].
     Scan {

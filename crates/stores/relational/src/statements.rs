@@ -32,6 +32,16 @@ impl Statements {
         }
     }
 
+    /// At most parameter 3 rows of partition 1, ordered by row key, with keys from parameter 2 on, or
+    /// `before` it.
+    pub fn read_some(&self, dialect: &dyn Dialect, decl: &TableDecl, before: bool) -> String {
+        let Names { partition, row, .. } = Names::new(dialect, decl);
+        let (one, two) = (dialect.parameter(1), dialect.parameter(2));
+        let (side, at_most) = (if before { "<" } else { ">=" }, dialect.at_most(&dialect.parameter(3)));
+        let select = &self.select;
+        format!("{select} WHERE {partition} = {one} AND {row} {side} {two} ORDER BY {row} {at_most}")
+    }
+
     /// The rows whose integer `column` is from parameter 1 to parameter 2, or outside when the range wraps around; at
     /// most parameter 3.
     pub fn scan(&self, dialect: &dyn Dialect, column: &str, wraps: bool) -> String {

@@ -122,6 +122,28 @@ impl<D: Driver> Relational<D> {
         }
     }
 
+    /// The rows from `from` on, and as many of those before it as are missing.
+    async fn sample(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        from: &str,
+        limit: usize,
+        deadline: Instant,
+    ) -> std::result::Result<Vec<StoredRow>, Fault> {
+        let mut found = Vec::new();
+        for before in [false, true] {
+            let at_most = i64::try_from(limit.saturating_sub(found.len())).unwrap_or(0);
+            if at_most > 0 {
+                let request = Request::ReadSome { partition, from, before, at_most };
+                found.extend(self.rows(table, &request, deadline).await?);
+            }
+        }
+        // As this program orders them.
+        found.sort_unstable_by(|a, b| a.row.key().cmp(b.row.key()));
+        Ok(found)
+    }
+
     /// How many rows a request found to change whose repetition does no harm.
     async fn changed(
         &self,
@@ -282,6 +304,21 @@ impl<D: Driver> SystemStore for Relational<D> {
         })
     }
 
+    fn read_some<'a>(
+        &'a self,
+        table: &'static TableDecl,
+        partition: &'a str,
+        from: &'a str,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<StoredRow>>> {
+        Box::pin(async move {
+            let operation = || format!("sample {}/{partition}", table.name);
+            self.checked(validate::read_some(partition, from, limit), operation)?;
+            let found = self.sample(table, partition, from, limit, self.deadline()).await;
+            found.map_err(|fault| fault.at(&self.name, operation()))
+        })
+    }
+
     fn scan<'a>(
         &'a self,
         table: &'static TableDecl,
@@ -434,6 +471,17 @@ macro_rules! relational_store {
             ) -> $crate::__store::BoxFuture<'a, $crate::__store::Result<Option<$crate::__store::StoredRow>>>
             {
                 self.inner.read_row(table, partition, row_key)
+            }
+
+            fn read_some<'a>(
+                &'a self,
+                table: &'static $crate::__store::TableDecl,
+                partition: &'a str,
+                from: &'a str,
+                limit: usize,
+            ) -> $crate::__store::BoxFuture<'a, $crate::__store::Result<Vec<$crate::__store::StoredRow>>>
+            {
+                self.inner.read_some(table, partition, from, limit)
             }
 
             fn scan<'a>(

@@ -37,6 +37,25 @@ pub(crate) fn read_row(
     found.next()?.map(|found| row(decl, found)).transpose()
 }
 
+pub(crate) fn read_some(
+    session: &mut Session,
+    decl: &'static TableDecl,
+    partition: &str,
+    from: &str,
+    limit: usize,
+) -> Result<Vec<StoredRow>, Fault> {
+    let sql = session.sql(decl);
+    let mut rows = Vec::new();
+    for before in [false, true] {
+        let left = i64::try_from(limit - rows.len()).unwrap_or(0);
+        let text = sql.shared.read_some(&Sqlite, decl, before);
+        let mut statement = session.conn.prepare_cached(&text)?;
+        rows.extend(collect(decl, statement.query(params![partition, from, left])?)?);
+    }
+    rows.sort_unstable_by(|a, b| a.row.key().cmp(b.row.key()));
+    Ok(rows)
+}
+
 pub(crate) fn scan(
     session: &mut Session,
     decl: &'static TableDecl,

@@ -235,6 +235,23 @@ impl SystemStore for SqliteStore {
         })
     }
 
+    fn read_some<'a>(
+        &'a self,
+        table: &'static TableDecl,
+        partition: &'a str,
+        from: &'a str,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<StoredRow>>> {
+        Box::pin(async move {
+            let operation = || format!("sample {}/{partition}", table.name);
+            self.checked(validate::read_some(partition, from, limit), operation)?;
+            let (partition, from) = (partition.to_owned(), from.to_owned());
+            let work =
+                move |session: &mut Session| operations::read_some(session, table, &partition, &from, limit);
+            self.read(operation, work).await
+        })
+    }
+
     fn scan<'a>(
         &'a self,
         table: &'static TableDecl,

@@ -195,6 +195,50 @@ fn add_row(
     Ok(())
 }
 
+/// Some rows: the names of all, then those from `from` on, and around. The server has no way to tell
+/// fewer names. A row that changes between the two reads is left out.
+pub(crate) async fn some(
+    client: &Client,
+    decl: &'static TableDecl,
+    nodes: &PartitionPaths,
+    from: &str,
+    limit: usize,
+) -> Result<Vec<FoundRow>, Fault> {
+    let synced = client.sync(&nodes.table);
+    let mut reader = client.new_multi_reader();
+    reader.add_get_data(&nodes.table)?;
+    reader.add_get_children(&nodes.partition)?;
+    let (synced, answer) = join(synced, reader.commit()).await;
+    synced?;
+    let mut answer = Answers(answer?.into_iter());
+    if answer.data()?.is_none() {
+        return Err(Fault::no_table());
+    }
+    let names = answer.children()?.unwrap_or_default();
+    let mut keys = names.iter().map(|name| row_key(name)).collect::<Result<Vec<_>, _>>()?;
+    keys.sort_unstable();
+    let first = keys.partition_point(|key| key.as_str() < from);
+    keys.rotate_left(first);
+    keys.truncate(limit);
+    if keys.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut reader = client.new_multi_reader();
+    for key in &keys {
+        add_row(&mut reader, decl, &nodes.row(key))?;
+    }
+    let mut answer = Answers(reader.commit().await?.into_iter());
+    let mut rows = Vec::with_capacity(keys.len());
+    for key in keys {
+        if let Found::Row(row) = found_row(&mut answer, decl, key)?
+            && row.is_one_row()
+        {
+            rows.push(row);
+        }
+    }
+    Ok(rows)
+}
+
 /// One row; none when it is not there.
 pub(crate) async fn row(
     client: &Client,

@@ -164,6 +164,22 @@ impl Backend for ZooKeeper {
         Ok(read.await?)
     }
 
+    async fn read_some(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        from: &str,
+        limit: usize,
+        deadline: Instant,
+    ) -> std::result::Result<Vec<StoredRow>, Fault> {
+        let nodes = &self.nodes(table, partition);
+        let read = self.sessions.ask(deadline, |client| async move {
+            let rows = snapshot::some(&client, table, nodes, from, limit).await?;
+            rows.into_iter().map(|row| row.into_stored(table, nodes)).collect()
+        });
+        Ok(read.await?)
+    }
+
     async fn scan(
         &self,
         table: &'static TableDecl,
