@@ -13,12 +13,14 @@
 //! | [`floors`] | the floors |
 //! | [`grains`] | the grains that are called |
 //! | [`local`], [`activate`], [`memory`], [`remote`], [`cluster`], [`storm`], [`directory`], [`ring`], [`soak`] | the scenarios |
+//! | [`connections`] | connections that do nothing, or stop half way |
 //! | [`parts`] | what the criterion benches and the guard of instruction counts call |
 //! | [`counting`] | a store that counts its operations |
 //! | [`meter`], [`histogram`] | processor time, resident memory, latencies |
 
 pub mod activate;
 pub mod cluster;
+pub mod connections;
 pub mod counting;
 pub mod directory;
 pub mod drive;

@@ -35,6 +35,31 @@ fn a_killed_process_dies_in_the_table() {
     assert!(rows.iter().all(|row| row["Dead after ms"].is_number()), "{rows:?}");
 }
 
+#[test]
+fn no_call_fails_when_silos_leave_and_none_that_did_not_run_when_they_are_killed() {
+    for (how, column) in [(&[][..], "failed"), (&["--kill"][..], "known not to have run")] {
+        let load = ["leave", "--rounds", "4", "--rate", "500", "--rest", "300ms"];
+        let rows = rows(&[&load[..], how].concat());
+        assert_eq!(rows.len(), 4);
+        assert!(rows.iter().all(|row| row["answered"].as_u64() > Some(0)), "{rows:?}");
+        assert!(rows.iter().all(|row| row[column].as_u64() == Some(0)), "{rows:?}");
+    }
+}
+
+#[test]
+fn connections_that_do_nothing_are_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let few = ["--idle", "20", "--silent", "20", "--halves", "5", "--for", "100ms", "--format", "json"];
+    let output =
+        run(&[&["bench", "connections", "--reports", dir.path().to_str().unwrap()], &few[..]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let rows = String::from_utf8(output.stdout).unwrap();
+    let held = rows.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()).next_back().unwrap();
+    // Five of 15 MiB would be 75.
+    assert!(held["what"].as_str().unwrap().contains("half frames"), "{held}");
+    assert!(held["with"].as_f64() < Some(64.0), "{held}");
+}
+
 /// What must hold of every round in which a silo falls silent: the silo ended itself, its grains were at work before
 /// and elsewhere afterwards, and no grain ran on two silos. That the command succeeded says the last one as well.
 fn nothing_was_stale(rows: &[Value], rounds: usize) {

@@ -5,7 +5,7 @@
 //! | [`stage`] | what every measurement needs: a store, a cluster of its own, a folder for logs |
 //! | [`processes`] | silo processes, none of which outlives the command |
 //! | [`load`] | a client that calls grains all the while, and what it saw |
-//! | [`start`], [`kill`], [`outage`] | measurements of membership |
+//! | [`start`], [`kill`], [`leave`], [`outage`] | measurements of membership |
 //! | [`silence`] | one silo falls silent: [`freeze`] and [`cut`] |
 //! | [`callers`], [`crowd`] | processes that call slow grains, and those as seen by the measurement |
 //! | [`ground`] | where processes run, and how one silo is cut from the others |
@@ -20,6 +20,7 @@ mod freeze;
 mod ground;
 mod judge;
 mod kill;
+mod leave;
 mod load;
 mod outage;
 mod processes;
@@ -76,6 +77,13 @@ enum Membership {
     Kill {
         #[command(flatten)]
         args: kill::Args,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// One silo process after the other ends under load, by SIGTERM or `kill -9`, and is replaced: which calls fail?
+    Leave {
+        #[command(flatten)]
+        args: leave::Args,
         #[command(flatten)]
         common: Common,
     },
@@ -150,6 +158,7 @@ pub(super) fn run(args: &Args, log: Option<String>) -> Result<()> {
 fn membership(what: &Membership, log: Option<String>) -> Result<()> {
     let (Membership::Start { common, .. }
     | Membership::Kill { common, .. }
+    | Membership::Leave { common, .. }
     | Membership::Freeze { common, .. }
     | Membership::Cut { common, .. }
     | Membership::Outage { common, .. }) = what;
@@ -165,6 +174,7 @@ fn membership(what: &Membership, log: Option<String>) -> Result<()> {
             let measured = match what {
                 Membership::Start { args, .. } => Box::pin(start::measure(args, &stage)).await.map(clean),
                 Membership::Kill { args, .. } => Box::pin(kill::measure(args, &stage)).await.map(clean),
+                Membership::Leave { args, .. } => Box::pin(leave::measure(args, &stage)).await.map(clean),
                 Membership::Freeze { args, .. } => Box::pin(freeze::measure(args, &stage)).await,
                 Membership::Cut { args, .. } => Box::pin(cut::measure(args, &stage)).await,
                 Membership::Outage { args, .. } => {

@@ -7,7 +7,7 @@ use emmer::SiloStatus;
 use emmer_sim::report::{Cell, Goal, Report};
 
 use super::duration;
-use super::load::{Load, Snapshot};
+use super::load::{Load, Pace, Snapshot};
 use super::processes::Processes;
 use super::stage::Stage;
 use crate::exit::{Failure, Result};
@@ -41,7 +41,7 @@ pub(super) async fn measure(args: &Args, stage: &mut Stage) -> Result<Report> {
     }
     processes.wait_active().await?;
     stage.say(&format!("{} silo processes are Active", args.silos));
-    let load = Load::start(stage).await?;
+    let load = Load::start(stage, Pace::STEADY).await?;
     tokio::time::sleep(args.rest).await;
     let before = load.snapshot();
 

@@ -7,7 +7,9 @@ use clap::builder::RangedU64ValueParser;
 use clap::{Args, Subcommand};
 use emmer_benches::job::{self, Launcher};
 use emmer_benches::report::Compared;
-use emmer_benches::{Settings, activate, cluster, directory, local, memory, remote, ring, soak, storm};
+use emmer_benches::{
+    Settings, activate, cluster, connections, directory, local, memory, remote, ring, soak, storm,
+};
 use emmer_sim::report::{Cell, Report};
 
 use super::{duration, publish};
@@ -40,6 +42,8 @@ pub(super) enum Scenario {
     Ring(Flags),
     /// Calls from silo to silo at a steady rate for minutes: memory and slow calls
     Soak(SoakFlags),
+    /// 10,000 idle connections, 5,000 silent sockets, 60 half-sent frames: what they cost a silo
+    Connections(ConnectionsFlags),
     /// One contender's run, started by the others
     #[command(hide = true)]
     Job {
@@ -80,6 +84,25 @@ pub(super) struct SoakFlags {
     /// On how many threads either process runs
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = RangedU64ValueParser::<usize>::new().range(1..=256))]
     threads: usize,
+    #[command(flatten)]
+    out: Out,
+}
+
+/// How many connections.
+#[derive(Args, Clone)]
+pub(super) struct ConnectionsFlags {
+    /// Clients that have said hello and nothing since
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = RangedU64ValueParser::<usize>::new().range(1..=10_000))]
+    idle: usize,
+    /// Sockets that say nothing at all
+    #[arg(long, value_name = "N", default_value_t = 5_000, value_parser = RangedU64ValueParser::<usize>::new().range(1..=9_000))]
+    silent: usize,
+    /// Clients that send 15 of 16 MiB of a frame and stop
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = RangedU64ValueParser::<usize>::new().range(1..=1_000))]
+    halves: usize,
+    /// How long the idle ones are watched
+    #[arg(long = "for", value_name = "TIME", default_value = "20s", value_parser = duration)]
+    time: Duration,
     #[command(flatten)]
     out: Out,
 }
@@ -150,6 +173,7 @@ pub(super) fn run(scenario: &Scenario) -> Result<()> {
         Scenario::Directory(flags) => one(&DIRECTORY, flags, &launcher),
         Scenario::Ring(flags) => one(&RING, flags, &launcher),
         Scenario::Soak(flags) => soak(flags, &launcher),
+        Scenario::Connections(flags) => connections(flags, &launcher),
     }
 }
 
@@ -190,4 +214,11 @@ fn soak(flags: &SoakFlags, launcher: &Launcher) -> Result<()> {
     let plan = soak::Plan { rate: flags.rate, time: flags.time, every: flags.every, threads: flags.threads };
     let intervals = soak::run(&plan, launcher, &|line| eprintln!("{line}")).map_err(Failure::other)?;
     publish(&soak::report(&plan, &intervals), &flags.out.reports, flags.out.format)
+}
+
+fn connections(flags: &ConnectionsFlags, launcher: &Launcher) -> Result<()> {
+    let plan =
+        connections::Plan { idle: flags.idle, silent: flags.silent, halves: flags.halves, time: flags.time };
+    let found = connections::run(&plan, launcher, &|line| eprintln!("{line}")).map_err(Failure::other)?;
+    publish(&connections::report(&plan, &found), &flags.out.reports, flags.out.format)
 }
