@@ -155,7 +155,8 @@ pub(crate) fn failure_of(end: TurnEnd) -> Failure {
         TurnEnd::Unencodable(detail) => CallError::Codec { maybe_executed: true, detail },
         TurnEnd::Deadlock(circle) => CallError::Deadlock(circle),
         TurnEnd::Done | TurnEnd::Closed(_) => {
-            CallError::Codec { maybe_executed: true, detail: "the turn ended without a result".to_owned() }
+            debug_assert!(false, "a turn that ended well, or not at all, is no failure");
+            CallError::Internal("the turn ended without a result".to_owned())
         }
     }
 }

@@ -32,7 +32,7 @@ pub(crate) fn read_failed(silo: Option<SiloAddress>, status: ResponseStatus, bod
         ResponseStatus::Failed(code) => read_failure(silo, code, body),
         ResponseStatus::Ok => {
             debug_assert!(false, "an answer that is no failure");
-            CallError::Codec { maybe_executed: true, detail: "an answer that is no failure".to_owned() }
+            CallError::Internal("an answer that is no failure".to_owned())
         }
     }
 }
@@ -48,7 +48,7 @@ pub(crate) fn timed_out(peer: Option<SiloAddress>) -> Failure {
 #[cold]
 pub(crate) fn no_output<M: Method>() -> Failure {
     debug_assert!(false, "{} ended without its output", M::NAME);
-    CallError::Codec { maybe_executed: true, detail: format!("{} ended without its output", M::NAME) }
+    CallError::Internal(format!("{} ended without its output", M::NAME))
 }
 
 #[cold]
@@ -68,6 +68,7 @@ fn read_failure(silo: Option<SiloAddress>, code: FailureCode, body: &[u8]) -> Fa
         FailureCode::Cancelled => CallError::Cancelled { maybe_executed },
         FailureCode::ShuttingDown => CallError::ShuttingDown,
         FailureCode::Panicked => CallError::Panicked(detail),
+        FailureCode::Internal => CallError::Internal(detail),
         FailureCode::Rejected
         | FailureCode::NoSuchGrainType
         | FailureCode::NoSuchMethod
@@ -88,12 +89,14 @@ pub(crate) fn failure_parts(failure: &Failure) -> (FailureCode, bool, String) {
         CallError::Cancelled { .. } => FailureCode::Cancelled,
         CallError::Panicked(_) => FailureCode::Panicked,
         CallError::ShuttingDown => FailureCode::ShuttingDown,
+        CallError::Internal(_) => FailureCode::Internal,
     };
     let detail = match failure {
         CallError::Rejected(d)
         | CallError::Overloaded(d)
         | CallError::Deadlock(d)
-        | CallError::Panicked(d) => d.clone(),
+        | CallError::Panicked(d)
+        | CallError::Internal(d) => d.clone(),
         CallError::Timeout { detail, .. }
         | CallError::Unreachable { detail, .. }
         | CallError::Codec { detail, .. } => detail.clone(),

@@ -6,8 +6,8 @@
 //!
 //! * **Outside bytes are hostile.** Whatever arrives decodes to a value or to an error; it never panics, and
 //!   it never allocates more than a small multiple of what has really arrived.
-//! * **A call costs no allocation.** Frames are encoded straight into the connection's outgoing buffer, and
-//!   payloads are taken out of the incoming one without a copy.
+//! * **A header is written and read where it lies.** Whoever sends gives the buffer that a frame is appended to;
+//!   headers and bodies that arrive are read in the buffer they arrived in. What has to live longer its owner copies.
 //!
 //! | module | subject |
 //! |---|---|

@@ -40,6 +40,8 @@ pub enum FailureCode {
     ActivationFailed = 12,
     /// The grain lives elsewhere; the response's location says where. Try there.
     Moved = 13,
+    /// A fault of the runtime itself.
+    Internal = 14,
 }
 
 impl TryFrom<u8> for FailureCode {
@@ -60,6 +62,7 @@ impl TryFrom<u8> for FailureCode {
             11 => Self::Panicked,
             12 => Self::ActivationFailed,
             13 => Self::Moved,
+            14 => Self::Internal,
             _ => {
                 return Err(HeaderError::Value { field: "a response's status", value: u64::from(number) });
             }

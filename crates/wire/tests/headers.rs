@@ -162,7 +162,7 @@ fn requests_with_meaningless_fields_are_refused() {
 #[test]
 fn responses_with_meaningless_fields_are_refused() {
     // 0 the correlation (7), 8 the status, 9 the location.
-    for (at, value) in [(0, 0), (8, 14), (8, 255), (9, 2)] {
+    for (at, value) in [(0, 0), (8, 15), (8, 255), (9, 2)] {
         let mut response = payload("response");
         response[at] = value;
         let error = decode_response(Bytes::from(response)).unwrap_err();

@@ -60,6 +60,9 @@ pub enum CallError<E> {
     /// This silo or client is stopping. Not executed.
     #[error("shutting down")]
     ShuttingDown,
+    /// A fault of Emmer itself. It may have been executed.
+    #[error("a fault of Emmer, please report it: {0}")]
+    Internal(String),
 }
 
 fn executed(maybe: bool) -> &'static str {
@@ -70,7 +73,7 @@ impl<E> CallError<E> {
     /// Whether the method may have run, wholly or in part. A retry is safe only when not.
     pub const fn maybe_executed(&self) -> bool {
         match self {
-            Self::App(_) | Self::Panicked(_) => true,
+            Self::App(_) | Self::Panicked(_) | Self::Internal(_) => true,
             Self::Timeout { maybe_executed, .. }
             | Self::Unreachable { maybe_executed, .. }
             | Self::Codec { maybe_executed, .. }
@@ -100,6 +103,7 @@ impl<E> CallError<E> {
             Self::Cancelled { .. } => "cancelled",
             Self::Panicked(_) => "panicked",
             Self::ShuttingDown => "shutting_down",
+            Self::Internal(_) => "internal",
         }
     }
 
@@ -118,6 +122,7 @@ impl<E> CallError<E> {
             Self::Cancelled { maybe_executed } => CallError::Cancelled { maybe_executed },
             Self::Panicked(detail) => CallError::Panicked(detail),
             Self::ShuttingDown => CallError::ShuttingDown,
+            Self::Internal(detail) => CallError::Internal(detail),
         }
     }
 }
