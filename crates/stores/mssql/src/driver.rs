@@ -78,7 +78,7 @@ impl Driver for MssqlDriver {
         let sql = self.sql(table);
         match *request {
             Request::ReadPartition { partition } => {
-                rows(table, &connection.query(&sql.read_partition, &[&partition.as_bytes()]).await?)
+                rows(table, &connection.read(&sql.read_partition, &[&partition.as_bytes()]).await?)
             }
             Request::ReadRow { partition, row_key } => {
                 let keys: [&dyn ToSql; 2] = [&partition.as_bytes(), &row_key.as_bytes()];

@@ -23,6 +23,10 @@ pub(crate) async fn examine(connection: &mut Connection, is_encrypted: bool) -> 
     let cells = RowCells::new(row);
     let version = cells.text(0).map_err(Fault::corrupt)?.unwrap_or_default();
     let mut found = Examination::of("SQL Server", version);
+    if is_too_old(version) {
+        let text = format!("the server's version is {version}: this store needs SQL Server 2016 (13.0)");
+        found.add(FindingLevel::Problem, FindingSubject::Setup, text);
+    }
     if let Some(ms) = cells.time(1).map_err(Fault::corrupt)? {
         let server = Timestamp::from_millis(ms);
         found.clock = Some(ClockDifference::measured(asked, server, answered, Duration::from_millis(1)));
@@ -48,4 +52,34 @@ pub(crate) async fn examine(connection: &mut Connection, is_encrypted: bool) -> 
         );
     }
     Ok(found)
+}
+
+/// The first version whose statements and settings this store needs, SQL Server 2016. Azure SQL says 12, whatever it is.
+const VERSION_MIN: u32 = 13;
+const VERSION_OF_AZURE: &str = "12.0.2000.";
+
+/// Whether a version (`15.0.2000.5`) is known to be too old.
+fn is_too_old(version: &str) -> bool {
+    let major: Option<u32> = version.split('.').next().and_then(|major| major.parse().ok());
+    major.is_some_and(|major| major < VERSION_MIN) && !version.starts_with(VERSION_OF_AZURE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_before_2016_are_too_old() {
+        for (version, too_old) in [
+            ("16.0.1000.6", false),
+            ("13.0.1601.5", false),
+            ("12.0.2000.8", false),
+            ("12.0.6024.0", true),
+            ("11.0.2100.60", true),
+            ("", false),
+            ("x", false),
+        ] {
+            assert_eq!(is_too_old(version), too_old, "{version}");
+        }
+    }
 }

@@ -45,9 +45,26 @@ pub(crate) fn fault(error: &Error) -> Fault {
             let found = words.split(" To connect anyway").next().unwrap_or_default();
             Fault::new(Refused, format!("TLS: {found}"))
         }
+        error if is_without_tls(error) => Fault::new(
+            Refused,
+            "TLS: the server has none, and sslmode asks for it (prefer or disable would do without)",
+        ),
+        // A handshake that failed comes as the words of a stream.
+        Error::Io { message, .. } if is_of_tls(message) => Fault::new(Refused, format!("TLS: {message}")),
         Error::Conversion(_) => Fault::corrupt("a value has another type than declared"),
         other => Fault::new(Unavailable, other.to_string()),
     }
+}
+
+/// Whether the server has no TLS and the client asked for it. The driver tells it by these words only.
+pub(crate) fn is_without_tls(error: &Error) -> bool {
+    matches!(error, Error::Protocol(words) if words.contains("requested encryption level"))
+}
+
+/// Whether words about a stream are about its encryption.
+fn is_of_tls(words: &str) -> bool {
+    let lower = words.to_ascii_lowercase();
+    ["certificate", "fatal alert", "corrupt message", "handshake"].iter().any(|word| lower.contains(word))
 }
 
 fn kind(code: u32) -> StoreErrorKind {

@@ -14,6 +14,8 @@ pub(crate) struct Place {
     pub(crate) name: String,
     /// How much the store takes.
     pub(crate) limits: Limits,
+    /// How much TLS is asked for.
+    pub(crate) tls: TlsMode,
     /// Whether the connection is surely encrypted.
     pub(crate) is_encrypted: bool,
     /// What the driver connects with.
@@ -56,9 +58,11 @@ impl Place {
         let mut config = Config::new();
         config.host(host);
         config.port(port);
-        if !address.database.is_empty() {
-            config.database(&address.database);
+        if address.database.is_empty() {
+            // The server would take the login's default, mostly `master`, and the tables would be made there.
+            return Err(expected("no database is named"));
         }
+        config.database(&address.database);
         config.authentication(AuthMethod::sql_server(user, secret));
         config.application_name("emmer");
         config.encryption(match tls {
@@ -72,7 +76,7 @@ impl Place {
             _ => config.trust_cert(),
         }
         let is_encrypted = matches!(tls, TlsMode::Require | TlsMode::VerifyFull);
-        Ok(Self { name, limits, is_encrypted, config })
+        Ok(Self { name, limits, tls, is_encrypted, config })
     }
 }
 
@@ -94,6 +98,8 @@ mod tests {
             ("mssql://sa:s3cret@db/emmer?sslmode=maybe", "sslmode"),
             ("sqlserver://sa:s3cret@db/emmer?colour=red", "expected"),
             ("mssql://db/emmer", "user"),
+            ("mssql://sa:s3cret@db", "no database"),
+            ("mssql://sa:s3cret@db:1433/?pool_max=3", "no database"),
             ("mysql://bob:s3cret@db/emmer", "mssql"),
         ] {
             let error = Place::parse(url, None).map(|p| p.name).unwrap_err();

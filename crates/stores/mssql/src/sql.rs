@@ -1,5 +1,6 @@
 //! The statements of one table, and a commit as one batch.
 
+use emmer_store::silos::VERSION_ROW;
 use emmer_store::{Mutation, Row, TableDecl};
 use emmer_store_relational::{Fault, Names, Statements, etags, names, order};
 
@@ -28,7 +29,7 @@ impl TableSql {
         let shared = Statements::new(&TransactSql, decl);
         let names = Names::new(&TransactSql, decl);
         Self {
-            read_partition: held(&names, &shared.read_partition),
+            read_partition: version_first(&names, &shared.read_partition),
             read_row: held(&names, &shared.read_row),
             shared,
             names,
@@ -65,6 +66,19 @@ impl TableSql {
 fn held(names: &Names, select: &str) -> String {
     let from = format!(" FROM {}", names.table);
     select.replacen(&from, &format!("{from} WITH (HOLDLOCK)"), 1)
+}
+
+/// Reads a partition as a commit locks it: the version row first, then by key. In the order of the keys alone it would hold the
+/// silos' rows and wait for the version row, while a commit holds that one and waits for theirs.
+fn version_first(names: &Names, select: &str) -> String {
+    let Names { table, partition, row, etag, .. } = names;
+    let mut version = String::new();
+    bytes_literal(&mut version, VERSION_ROW.as_bytes());
+    format!(
+        "SET XACT_ABORT ON; SET NOCOUNT ON; BEGIN TRANSACTION; DECLARE @first bigint; SELECT @first = {etag} FROM {table} \
+         WITH (HOLDLOCK) WHERE {partition} = @P1 AND {row} = {version}; {}; COMMIT TRANSACTION",
+        held(names, select)
+    )
 }
 
 /// What the parts of a batch share.
@@ -236,9 +250,14 @@ mod tests {
     }
 
     #[test]
-    fn a_read_of_a_partition_holds_its_rows() {
+    fn a_read_of_a_partition_holds_its_rows_and_the_version_row_first() {
         let sql = TableSql::new(&SILO_INSTANCES);
-        let from = "FROM [silo_instances] WITH (HOLDLOCK) WHERE [PartitionKey] = @P1 ORDER BY [RowKey]";
-        assert!(sql.read_partition.ends_with(from), "{}", sql.read_partition);
+        let held = "FROM [silo_instances] WITH (HOLDLOCK) WHERE [PartitionKey] = @P1";
+        // The bytes of `VersionRow`.
+        let first = format!("{held} AND [RowKey] = 0x56657273696f6e526f77;");
+        let all = format!("{held} ORDER BY [RowKey]; COMMIT TRANSACTION");
+        let (read, at) = (&sql.read_partition, |text: &str| sql.read_partition.find(text));
+        assert!(read.starts_with("SET XACT_ABORT ON;") && read.ends_with(&all), "{read}");
+        assert!(at("BEGIN TRANSACTION") < at(&first) && at(&first) < at(&all), "{read}");
     }
 }
