@@ -1,19 +1,46 @@
 //! The connections of one store: a few, opened when they are needed.
+//!
+//! A session may be slow at first: a server that has just started reads its catalogues and makes its plans anew, for each session
+//! or for the first. So connections are opened beside the operations that want them and are given to nobody before they have
+//! answered a read. An operation whose time is over meanwhile is `Unavailable`; the connection is opened to the end, within
+//! bounds, and is there for the next. If it were dropped just before it is warm, a slow server would never be reached.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
 
+use emmer_store::TableDecl;
 use emmer_store::away::{AWAY_PAUSE, is_worth_waiting};
-use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
-use crate::driver::Driver;
+use crate::driver::{Driver, Request};
 use crate::fault::Fault;
 
-/// Connections, at most [`Limits::pool_max`](crate::Limits::pool_max).
+/// The most connections that are still being opened for nobody, beside those of the pool. A host that vanished must not keep the
+/// pool from reaching another.
+const SLOW_MAX: usize = 4;
+/// How long each of them is given.
+const SLOW_TIMEOUT: Duration = Duration::from_secs(60);
+/// The row that a new connection reads first. None is called so.
+const WARM_UP: Request<'static> = Request::ReadRow { partition: "emmer-warm-up", row_key: "none" };
+
+/// Connections, at most [`Limits::pool_max`](crate::Limits::pool_max), and [`SLOW_MAX`] that are slow to open.
+///
+/// Dropped, it ends what it began.
 pub(crate) struct Pool<D: Driver> {
-    driver: Arc<D>,
     permits: Semaphore,
+    core: Arc<Core<D>>,
+    opening: Mutex<JoinSet<()>>,
+}
+
+/// What the tasks that open connections share with the pool.
+struct Core<D: Driver> {
+    driver: Arc<D>,
     shared: Mutex<Shared<D::Connection>>,
+    slow: Arc<Semaphore>,
+    /// A table that was asked for: what a new connection reads from.
+    table: OnceLock<&'static TableDecl>,
 }
 
 struct Shared<C> {
@@ -23,17 +50,77 @@ struct Shared<C> {
     not_before: Option<Instant>,
 }
 
+impl<D: Driver> Core<D> {
+    fn lock(&self) -> MutexGuard<'_, Shared<D::Connection>> {
+        // Nothing here panics half-way.
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a connection for the next who wants one, if it is good and there are not enough.
+    fn keep(&self, connection: D::Connection) {
+        let mut shared = self.lock();
+        if self.driver.is_usable(&connection) && shared.idle.len() < self.driver.limits().pool_max {
+            shared.idle.push(connection);
+        }
+    }
+}
+
+/// Connects, and has the session answer once.
+async fn open<D: Driver>(driver: &D, table: Option<&'static TableDecl>) -> Result<D::Connection, Fault> {
+    let mut connection = driver.open().await?;
+    if let Some(table) = table {
+        // Whatever it says (the table may be gone): a session that ended is found to be unusable.
+        let _ = driver.run(&mut connection, table, &WARM_UP, &mut false).await;
+        if !driver.is_usable(&connection) {
+            return Err(Fault::unavailable("the new connection ended"));
+        }
+    }
+    Ok(connection)
+}
+
+/// Opens a connection for whoever waits for `reply`; for the pool, if nobody does any more and there is room.
+async fn open_for<D: Driver>(
+    driver: Arc<D>,
+    table: Option<&'static TableDecl>,
+    core: Weak<Core<D>>,
+    slow: Arc<Semaphore>,
+    mut reply: oneshot::Sender<Result<D::Connection, Fault>>,
+) {
+    let mut opening = std::pin::pin!(open(&*driver, table));
+    let opened = tokio::select! {
+        opened = &mut opening => match reply.send(opened) {
+            Ok(()) => return,
+            Err(unheard) => unheard,
+        },
+        () = reply.closed() => {
+            let Ok(_one): Result<OwnedSemaphorePermit, _> = slow.try_acquire_owned() else { return };
+            let Ok(opened) = timeout(SLOW_TIMEOUT, opening).await else { return };
+            opened
+        }
+    };
+    if let (Ok(connection), Some(core)) = (opened, core.upgrade()) {
+        core.keep(connection);
+    }
+}
+
 impl<D: Driver> Pool<D> {
     pub(crate) fn new(driver: Arc<D>) -> Self {
         let permits = Semaphore::new(driver.limits().pool_max);
-        let shared = Shared { idle: Vec::new(), not_before: None };
-        Self { driver, permits, shared: Mutex::new(shared) }
+        let shared = Mutex::new(Shared { idle: Vec::new(), not_before: None });
+        let slow = Arc::new(Semaphore::new(SLOW_MAX));
+        let core = Arc::new(Core { driver, shared, slow, table: OnceLock::new() });
+        Self { permits, core, opening: Mutex::default() }
+    }
+
+    /// Notes a table that is asked for.
+    pub(crate) fn knows(&self, table: &'static TableDecl) {
+        self.core.table.get_or_init(|| table);
     }
 
     /// Connects before anything is asked for.
     pub(crate) async fn warm_up(&self, deadline: Instant) -> Result<(), Fault> {
         let connection = self.connect(Instant::now(), deadline).await?;
-        self.lock().idle.push(connection);
+        self.core.keep(connection);
         Ok(())
     }
 
@@ -41,12 +128,12 @@ impl<D: Driver> Pool<D> {
     /// store does.
     pub(crate) async fn acquire(&self, deadline: Instant) -> Result<Lease<'_, D>, Fault> {
         let begun = Instant::now();
-        let pool_max = self.driver.limits().pool_max;
+        let pool_max = self.core.driver.limits().pool_max;
         let busy = || Fault::unavailable(format!("all {pool_max} connections are busy (pool_max)"));
         let permit = timeout_at(deadline, self.permits.acquire()).await.map_err(|_| busy())?;
         let permit = permit.map_err(|_| busy())?;
         while let Some(connection) = self.pop() {
-            if self.driver.is_usable(&connection) {
+            if self.core.driver.is_usable(&connection) {
                 return Ok(Lease { pool: self, connection: Some(connection), permit });
             }
         }
@@ -57,13 +144,13 @@ impl<D: Driver> Pool<D> {
     /// Connects, again while the server is away.
     async fn connect(&self, begun: Instant, deadline: Instant) -> Result<D::Connection, Fault> {
         loop {
-            let not_before = self.lock().not_before;
+            let not_before = self.core.lock().not_before;
             if let Some(moment) = not_before {
                 sleep_until(moment.min(deadline)).await;
             }
             match self.attempt(deadline).await {
                 Err(fault) => {
-                    self.lock().not_before = Some(Instant::now() + AWAY_PAUSE);
+                    self.core.lock().not_before = Some(Instant::now() + AWAY_PAUSE);
                     let left = deadline.saturating_duration_since(Instant::now());
                     if !is_worth_waiting(fault.kind, begun.elapsed(), left) {
                         return Err(fault);
@@ -75,20 +162,23 @@ impl<D: Driver> Pool<D> {
     }
 
     async fn attempt(&self, deadline: Instant) -> Result<D::Connection, Fault> {
-        let opened = timeout_at(deadline, self.driver.open()).await;
-        let opened = opened.unwrap_or_else(|_| Err(Fault::unavailable("the server does not answer")))?;
-        let mut shared = self.lock();
-        shared.not_before = None;
+        let (reply, answer) = oneshot::channel();
+        let core = &self.core;
+        let (driver, slow, table) = (core.driver.clone(), core.slow.clone(), core.table.get().copied());
+        {
+            let mut tasks = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+            while tasks.try_join_next().is_some() {}
+            tasks.spawn(open_for(driver, table, Arc::downgrade(core), slow, reply));
+        }
+        let silent = || Fault::unavailable("the server does not answer");
+        let opened = timeout_at(deadline, answer).await.map_err(|_| silent())?;
+        let opened = opened.map_err(|_| silent())??;
+        core.lock().not_before = None;
         Ok(opened)
     }
 
     fn pop(&self) -> Option<D::Connection> {
-        self.lock().idle.pop()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Shared<D::Connection>> {
-        // Nothing here panics half-way.
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+        self.core.lock().idle.pop()
     }
 }
 
@@ -109,8 +199,126 @@ impl<D: Driver> Lease<'_, D> {
 
 impl<D: Driver> Drop for Lease<'_, D> {
     fn drop(&mut self) {
-        if let Some(connection) = self.connection.take().filter(|c| self.pool.driver.is_usable(c)) {
-            self.pool.lock().idle.push(connection);
+        if let Some(connection) = self.connection.take() {
+            self.pool.core.keep(connection);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use emmer_store::silos::SILO_INSTANCES;
+
+    use super::*;
+    use crate::driver::Answer;
+    use crate::fault::Failure;
+    use crate::limits::Limits;
+
+    const TIMEOUT: Duration = Duration::from_secs(1);
+
+    /// A server whose sessions need so long to open, and so long for their first request.
+    #[derive(Default)]
+    struct Slow {
+        opens_in: Duration,
+        warms_in: Duration,
+        opened: AtomicUsize,
+    }
+
+    struct Session {
+        is_warm: bool,
+        in_flight: bool,
+    }
+
+    impl Driver for Slow {
+        type Connection = Session;
+
+        fn limits(&self) -> Limits {
+            Limits { pool_max: 8, timeout: TIMEOUT }
+        }
+
+        fn request_bytes_max(&self) -> usize {
+            1
+        }
+
+        async fn open(&self) -> Result<Session, Fault> {
+            self.opened.fetch_add(1, Ordering::Relaxed);
+            tokio::time::sleep(self.opens_in).await;
+            Ok(Session { is_warm: false, in_flight: false })
+        }
+
+        fn is_usable(&self, session: &Session) -> bool {
+            !session.in_flight
+        }
+
+        fn forget_prepared(&self, _: &mut Session) {}
+
+        async fn run(
+            &self,
+            session: &mut Session,
+            _: &'static TableDecl,
+            _: &Request<'_>,
+            _: &mut bool,
+        ) -> Result<Answer, Failure> {
+            session.in_flight = true;
+            if !session.is_warm {
+                tokio::time::sleep(self.warms_in).await;
+            }
+            (session.is_warm, session.in_flight) = (true, false);
+            Ok(Answer::Changed(0))
+        }
+
+        async fn ensure(&self, _: &mut Session, _: &[&'static TableDecl]) -> Result<(), Fault> {
+            Ok(())
+        }
+    }
+
+    /// One operation: whether it came to its end in its time.
+    async fn operation(pool: &Pool<Slow>) -> bool {
+        pool.knows(&SILO_INSTANCES);
+        let deadline = Instant::now() + TIMEOUT;
+        let Ok(mut lease) = pool.acquire(deadline).await else { return false };
+        let session = lease.connection().unwrap();
+        timeout_at(deadline, pool.core.driver.run(session, &SILO_INSTANCES, &WARM_UP, &mut false))
+            .await
+            .is_ok()
+    }
+
+    /// A server that was started again, to which each session is slower at first than an operation may be.
+    #[tokio::test(start_paused = true)]
+    async fn sessions_that_are_slow_at_first_are_had_in_the_end() {
+        let slow = Duration::from_secs(5);
+        for (opens_in, warms_in) in [(slow, Duration::ZERO), (Duration::ZERO, slow), (slow, slow)] {
+            let driver = Arc::new(Slow { opens_in, warms_in, ..Slow::default() });
+            let pool = Arc::new(Pool::new(driver.clone()));
+            let begun = Instant::now();
+            // Many at once, who do not give up.
+            let mut users = JoinSet::new();
+            for _ in 0..20 {
+                let pool = pool.clone();
+                users.spawn(async move { while !operation(&pool).await {} });
+            }
+            users.join_all().await;
+            assert!(begun.elapsed() <= opens_in + warms_in + TIMEOUT * 2, "{:?}", begun.elapsed());
+        }
+    }
+
+    /// One that opens no session at all: what is begun for nobody is bounded, and ends with the pool.
+    #[tokio::test(start_paused = true)]
+    async fn openings_that_nobody_waits_for_are_few_and_end_with_the_pool() {
+        let driver = Arc::new(Slow { opens_in: Duration::from_secs(3_600), ..Slow::default() });
+        let pool = Pool::new(driver.clone());
+        let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+        for _ in 0..50 {
+            assert!(!operation(&pool).await);
+            tokio::task::yield_now().await;
+            assert!(alive() <= SLOW_MAX, "{}", alive());
+        }
+        assert!(driver.opened.load(Ordering::Relaxed) >= 50, "each operation tries by itself");
+        drop(pool);
+        while alive() > 0 {
+            tokio::task::yield_now().await;
         }
     }
 }

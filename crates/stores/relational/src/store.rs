@@ -73,6 +73,7 @@ impl<D: Driver> Relational<D> {
 
     /// Sends a request once. `Broken` only when the server may have it.
     async fn send(&self, table: &'static TableDecl, request: &Request<'_>, deadline: Instant) -> Ended {
+        self.pool.knows(table);
         let mut lease = self.pool.acquire(deadline).await.map_err(Failure::Nothing)?;
         let connection = lease.connection().map_err(Failure::Nothing)?;
         let mut sent = false;
