@@ -2,6 +2,8 @@
 //! most important promises, how long do a commit and a read take. It works in the tables themselves, in a partition of its
 //! own ([`SCRATCH`]) that no cluster is in, and leaves it as empty as it found it.
 
+mod race;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -89,13 +91,17 @@ impl Checkup {
     }
 }
 
-/// Checks `store`. `nonce` tells this run's rows from those of another that may run at the same time.
-pub async fn run(store: &Arc<dyn SystemStore>, nonce: u64) -> Checkup {
+/// Checks `store`, and with `other`, which was opened beside it, what becomes of two who want the same row. `nonce` tells this
+/// run's rows from those of another that may run at the same time.
+pub async fn run(store: &Arc<dyn SystemStore>, other: &Arc<dyn SystemStore>, nonce: u64) -> Checkup {
     let mut found = Checkup::default();
     let rows =
         Rows { store, version: format!("doctor-{nonce}-version"), silo: format!("doctor-{nonce}-silo") };
     if examine(&rows, &mut found).await.is_ok() {
-        found.measure(&rows).await;
+        let raced = race::run([store, other], &rows.version, &rows.silo).await;
+        if found.note("two connections that race for a row lose no commit", raced).is_ok() {
+            found.measure(&rows).await;
+        }
     }
     let cleaned = rows.clean_up().await;
     // A table that could not be made holds nothing to clean up.
@@ -295,9 +301,9 @@ mod tests {
     async fn a_good_store_passes_and_is_left_empty() {
         let memory = MemoryStore::new();
         let store: Arc<dyn SystemStore> = Arc::new(memory.clone());
-        let found = run(&store, 7).await;
+        let found = run(&store, &store, 7).await;
         assert!(found.trouble().is_none(), "{found:?}");
-        assert_eq!(found.checks.len(), 9);
+        assert_eq!(found.checks.len(), 10);
         assert_eq!(found.commit.unwrap().count, MEASURED);
         assert!(found.read.unwrap().median <= found.read.unwrap().worst);
         assert!(store.read_partition(&SILO_INSTANCES, SCRATCH).await.unwrap().is_empty());
@@ -309,10 +315,10 @@ mod tests {
         store.ensure_tables(&[&SILO_INSTANCES]).await.unwrap();
         let left = vec![Mutation::Insert { row: row("doctor-1-version", 3) }];
         store.commit(&SILO_INSTANCES, SCRATCH, left).await.unwrap();
-        assert!(run(&store, 2).await.trouble().is_none());
+        assert!(run(&store, &store, 2).await.trouble().is_none());
         assert_eq!(store.read_partition(&SILO_INSTANCES, SCRATCH).await.unwrap().len(), 1);
         // The same rows a second time: the first check that meets them says so.
-        let found = run(&store, 1).await;
+        let found = run(&store, &store, 1).await;
         assert!(matches!(found.trouble(), Some(Trouble::Wrong(_))), "{found:?}");
     }
 }

@@ -23,7 +23,7 @@ fn a_good_store_is_fit_and_left_as_it_was() {
     let document: Value = serde_json::from_slice(&found.stdout).unwrap();
     assert_eq!(
         (&document["fit"], document["checks"].as_array().map(Vec::len)),
-        (&Value::Bool(true), Some(9))
+        (&Value::Bool(true), Some(10))
     );
     assert!(document["commit"]["median_us"].as_u64().unwrap() > 0);
     let page = include_str!("../../../../docs/operations.md");

@@ -93,6 +93,7 @@ async fn diagnose(url: &str) -> Result<Diagnosis> {
     let store = store::open_existing(url).await?;
     let connected = begun.elapsed();
     let examination = store.examine().await.map_err(Failure::store)?;
-    let checkup = checkup::run(&store, grains::now_us()).await;
+    let other = store::open_existing(url).await?;
+    let checkup = checkup::run(&store, &other, grains::now_us()).await;
     Ok(Diagnosis { store: store.describe(), connected, examination, checkup })
 }
