@@ -9,7 +9,7 @@ pub use emmer_store::silos::SiloTable;
 use emmer_store::url::{ParseStoreUrlError, StoreUrl};
 pub use emmer_store::{
     BoxFuture, ClockDifference, Examination, Finding, FindingLevel, FindingSubject, StoreError,
-    StoreErrorKind, SystemStore, checkup,
+    StoreErrorKind, StoreLimits, SystemStore, checkup,
 };
 
 /// The stores that the features of this crate bring.

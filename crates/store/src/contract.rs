@@ -28,6 +28,7 @@ use std::time::Duration;
 use emmer_core::Timestamp;
 
 use crate::examine::Examination;
+use crate::limits::StoreLimits;
 use crate::table::{Row, TableDecl, Value};
 
 /// A boxed future, as the object-safe trait returns them.
@@ -170,6 +171,11 @@ pub trait SystemStore: Send + Sync + 'static {
     /// was given up has ended on the server as well, or ends there within that time.
     fn request_timeout(&self) -> Option<Duration> {
         None
+    }
+
+    /// How much the store takes at once. A request beyond it is `Invalid` and changes nothing.
+    fn limits(&self) -> StoreLimits {
+        StoreLimits::default()
     }
 
     /// Creates what is missing of `tables`, idempotently, also when several processes start at once.

@@ -8,6 +8,7 @@
 //! | [`contention`] | races for one row: who lost comes back a little later |
 //! | [`examine`] | what a store can tell an operator about its server |
 //! | [`table`] | tables, columns, rows and values as data |
+//! | [`limits`] | how much a store takes at once, and how much a table needs |
 //! | [`validate`] | the limits every request keeps, checked the same way by every store |
 //! | [`document`] | rows as JSON, for servers that keep documents |
 //! | [`url`] | connection strings: scheme, rest, credentials never printed |
@@ -26,6 +27,7 @@ pub mod contract;
 pub mod document;
 pub mod examine;
 pub mod keys;
+pub mod limits;
 pub mod memory;
 mod one_pass;
 mod silo_rows;
@@ -40,6 +42,7 @@ pub use contract::{
     BoxFuture, CommitOutcome, Etag, Mutation, Result, StoreError, StoreErrorKind, StoredRow, SystemStore,
 };
 pub use examine::{ClockDifference, Examination, Finding, FindingLevel, FindingSubject};
+pub use limits::StoreLimits;
 pub use memory::{MemoryStore, MemoryTables};
 pub use silos::{SiloCommit, SiloTable, SiloTouch};
 pub use state::{ClearOutcome, StateSlot, StateTable, StoredState, WriteOutcome};

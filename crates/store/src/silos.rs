@@ -4,10 +4,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use emmer_core::limits::Limits;
+use emmer_core::limits::{COMMIT_MUTATIONS_MAX, Limits};
 use emmer_core::{ClusterId, SiloAddress, SiloEntry, SiloStatus, TableVersion, Timestamp};
 
 use crate::contract::{CommitOutcome, Mutation, Result, StoreError, StoreErrorKind, StoredRow, SystemStore};
+use crate::limits::StoreLimits;
 use crate::silo_rows;
 use crate::table::{Column, ColumnType, TableDecl, Value};
 use crate::validate::SAMPLE_ROWS_MAX;
@@ -50,6 +51,16 @@ pub static SILO_INSTANCES: TableDecl = TableDecl {
     ],
     schema_version: 1,
 };
+
+/// The bytes of a silo's row that a full commit is reckoned with: names of a hundred bytes and ten votes take about half.
+const SILO_ROW_BYTES: usize = 2_048;
+
+/// What the table needs of its store: the membership machine commits up to
+/// [`MEMBERSHIP_ROWS_PER_COMMIT_MAX`](emmer_core::limits::MEMBERSHIP_ROWS_PER_COMMIT_MAX) rows beside the version row.
+fn needed() -> StoreLimits {
+    let commit_bytes = COMMIT_MUTATIONS_MAX * SILO_ROW_BYTES;
+    StoreLimits { commit_bytes, row_bytes: SILO_ROW_BYTES, ..StoreLimits::default() }
+}
 
 /// What became of [`SiloTable::commit`].
 #[derive(Clone, Debug, PartialEq)]
@@ -113,8 +124,11 @@ impl SiloTable {
     /// Creates the table if it is missing.
     ///
     /// # Errors
-    /// As [`SystemStore::ensure_tables`].
+    /// As [`SystemStore::ensure_tables`]; `Invalid` when the store takes less at once than the membership machine commits.
     pub async fn ensure(&self) -> Result<()> {
+        if let Some(lack) = self.store.limits().lack(&needed()) {
+            return Err(self.error("ensure", StoreErrorKind::Invalid, lack));
+        }
         self.store.ensure_tables(&[&SILO_INSTANCES]).await
     }
 

@@ -9,6 +9,7 @@ use crate::contract::{
     CommitOutcome, Etag, Mutation, Result, StoreError, StoreErrorKind, StoredRow, SystemStore,
 };
 use crate::keys;
+use crate::limits::StoreLimits;
 use crate::table::{Column, ColumnType, Row, TableDecl, Value};
 
 /// The declaration of the table. PartitionKey is `service/type`, RowKey is `kind.key/state` ([`crate::keys`]); the columns
@@ -28,6 +29,9 @@ pub static GRAIN_STATE: TableDecl = TableDecl {
     ],
     schema_version: 1,
 };
+
+/// The states that every store takes at least, in bytes. Larger ones depend on the store.
+pub const STATE_BYTES: usize = 64 << 10;
 
 /// What became of [`StateSlot::write`].
 #[derive(Clone, Debug, PartialEq)]
@@ -89,8 +93,18 @@ impl StateTable {
     /// Creates the table if it is missing.
     ///
     /// # Errors
-    /// As [`SystemStore::ensure_tables`].
+    /// As [`SystemStore::ensure_tables`]; `Invalid` when the store takes no states of [`STATE_BYTES`].
     pub async fn ensure(&self) -> Result<()> {
+        let needed = StoreLimits {
+            mutations: 1,
+            commit_bytes: STATE_BYTES,
+            row_bytes: STATE_BYTES,
+            ..StoreLimits::default()
+        };
+        if let Some(lack) = self.store.limits().lack(&needed) {
+            let operation = format!("ensure {}", GRAIN_STATE.name);
+            return Err(StoreError::new(StoreErrorKind::Invalid, self.store.describe(), operation, lack));
+        }
         self.store.ensure_tables(&[&GRAIN_STATE]).await
     }
 

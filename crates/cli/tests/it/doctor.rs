@@ -25,6 +25,7 @@ fn a_good_store_is_fit_and_left_as_it_was() {
         (&document["fit"], document["checks"].as_array().map(Vec::len)),
         (&Value::Bool(true), Some(10))
     );
+    assert_eq!(document["limits"]["mutations"].as_u64(), Some(100));
     assert!(document["commit"]["median_us"].as_u64().unwrap() > 0);
     let page = include_str!("../../../../docs/operations.md");
     for name in names(&document) {

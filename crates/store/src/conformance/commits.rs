@@ -5,6 +5,7 @@ use emmer_core::limits::COMMIT_MUTATIONS_MAX;
 
 use super::bench::{Bench, Case, SCRATCH, check, number, numbered, refused, same};
 use crate::contract::{CommitOutcome, Mutation, StoreErrorKind};
+use crate::limits::StoreLimits;
 use crate::table::{Row, Value};
 use crate::validate::{PARTITION_KEY_BYTES_MAX, ROW_KEY_BYTES_MAX};
 
@@ -234,6 +235,30 @@ pub(super) async fn a_hundred_mutations_and_no_more(bench: &Bench) -> Case {
         "a full commit whose last condition fails"
     );
     same!(bench.rows(part).await?, before, "the rows after it");
+    Ok(())
+}
+
+/// The limits above this are not tried out: it would take long, and the contract's own come first.
+const TRIED_BYTES_MAX: usize = 2 << 20;
+
+pub(super) async fn a_commit_keeps_the_limits_that_the_store_names(bench: &Bench) -> Case {
+    let (part, store) = ("limits", bench.store(0));
+    let limits = store.limits();
+    check!(limits.row_bytes <= limits.commit_bytes, "a row may be larger than a commit: {limits}");
+    check!(
+        limits.lack(&StoreLimits { commit_bytes: 0, row_bytes: 0, ..StoreLimits::default() }).is_none(),
+        "{limits}"
+    );
+    let large = |bytes| {
+        vec![Mutation::Upsert { row: numbered("r", 1).with("Name", Value::Text("x".repeat(bytes).into())) }]
+    };
+    bench.must_commit(part, large(limits.row_bytes.min(TRIED_BYTES_MAX) / 2)).await?;
+    if limits.commit_bytes <= TRIED_BYTES_MAX {
+        let before = bench.rows(part).await?;
+        let beyond = store.commit(&SCRATCH, part, large(limits.commit_bytes + 1)).await;
+        refused(store, StoreErrorKind::Invalid, beyond)?;
+        same!(bench.rows(part).await?, before, "the rows after a commit that is too large");
+    }
     Ok(())
 }
 

@@ -97,6 +97,7 @@ static CASES: &[(&str, CaseFn)] = cases![
     commits::an_etag_of_another_row_is_a_conflict,
     commits::volatile_columns_are_left_alone,
     commits::a_hundred_mutations_and_no_more,
+    commits::a_commit_keeps_the_limits_that_the_store_names,
     commits::requests_against_the_rules_are_invalid,
     races::one_of_many_inserts_wins,
     races::no_increment_is_lost,

@@ -4,14 +4,14 @@ use std::fmt;
 use std::time::Duration;
 
 use emmer_store::examine::Examination;
-use emmer_store::{CommitOutcome, Mutation, Result, Row, StoredRow, TableDecl, Value};
+use emmer_store::{CommitOutcome, Mutation, Result, Row, StoreLimits, StoredRow, TableDecl, Value};
 use emmer_store_keyvalue::{Backend, Failure, Fault, KeyValue, Marks, Old, Scan};
 use tokio::time::Instant;
 
 use crate::client::Client;
 use crate::examine;
 use crate::guesses::Guesses;
-use crate::wire::Operation;
+use crate::wire::{Operation, TRANSACTION_BYTES_MAX};
 
 /// A system store in Consul's key-value store: `ConsulStore::open("consul://host:port,host:port")`, any agents of one datacenter.
 ///
@@ -84,6 +84,11 @@ impl Backend for Consul {
 
     fn timeout(&self) -> Duration {
         self.client.place.timeout
+    }
+
+    fn limits(&self) -> StoreLimits {
+        // As it is sent, every three bytes of a value are four.
+        StoreLimits::of_commits(TRANSACTION_BYTES_MAX / 4 * 3)
     }
 
     async fn make(&self, table: &'static TableDecl, deadline: Instant) -> std::result::Result<(), Fault> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use emmer_store::document::declaration;
 use emmer_store::examine::Examination;
-use emmer_store::{CommitOutcome, Mutation, Result, Row, StoredRow, TableDecl, Value};
+use emmer_store::{CommitOutcome, Mutation, Result, Row, StoreLimits, StoredRow, TableDecl, Value};
 use emmer_store_keyvalue::layout::parts;
 use emmer_store_keyvalue::{Backend, Failure, Fault, KeyValue, Old, Scan, document, layout};
 use serde_json::Value as Json;
@@ -15,6 +15,9 @@ use crate::examine;
 use crate::requests::{Commit, add};
 use crate::rows;
 use crate::wire::{self, Txn, get, get_all, get_keys, is_missing, is_there, put, range_end, txn};
+
+/// The most bytes of one request, as servers have it unless they are told otherwise (`--max-request-bytes`).
+const REQUEST_BYTES_MAX: usize = 1_572_864;
 
 /// A system store in an etcd cluster: `EtcdStore::open("etcd://user:password@host:port,host:port")`, any members of one
 /// cluster.
@@ -80,6 +83,10 @@ impl Backend for Etcd {
 
     fn timeout(&self) -> Duration {
         self.client.place.timeout
+    }
+
+    fn limits(&self) -> StoreLimits {
+        StoreLimits::of_commits(REQUEST_BYTES_MAX)
     }
 
     async fn make(&self, table: &'static TableDecl, deadline: Instant) -> std::result::Result<(), Fault> {

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use emmer_store::examine::Examination;
-use emmer_store::{CommitOutcome, Mutation, Result, Row, StoredRow, TableDecl, Value};
+use emmer_store::{CommitOutcome, Mutation, Result, Row, StoreLimits, StoredRow, TableDecl, Value};
 use tokio::time::Instant;
 
 use crate::asked::{Old, Scan};
@@ -37,6 +37,9 @@ pub trait Backend: Sized + Send + Sync + 'static {
 
     /// How long an operation takes at most, connecting included.
     fn timeout(&self) -> Duration;
+
+    /// How much the server takes at once.
+    fn limits(&self) -> StoreLimits;
 
     /// Makes a table, unless there is one of its name.
     ///

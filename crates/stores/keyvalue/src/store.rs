@@ -11,8 +11,8 @@ use emmer_store::away::{AWAY_PAUSE, is_worth_waiting};
 use emmer_store::examine::Examination;
 use emmer_store::validate::{self, Violation};
 use emmer_store::{
-    BoxFuture, CommitOutcome, Contention, Mutation, Result, Row, StoreError, StoreErrorKind, StoredRow,
-    SystemStore, TableDecl, Value,
+    BoxFuture, CommitOutcome, Contention, Mutation, Result, Row, StoreError, StoreErrorKind, StoreLimits,
+    StoredRow, SystemStore, TableDecl, Value,
 };
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -152,6 +152,10 @@ impl<B: Backend> SystemStore for KeyValue<B> {
 
     fn request_timeout(&self) -> Option<Duration> {
         Some(self.backend.timeout())
+    }
+
+    fn limits(&self) -> StoreLimits {
+        self.backend.limits()
     }
 
     fn ensure_tables<'a>(&'a self, tables: &'a [&'static TableDecl]) -> BoxFuture<'a, Result<()>> {

@@ -8,7 +8,9 @@ use std::time::{Duration, SystemTime};
 use emmer_store::document::declaration;
 use emmer_store::examine::{Examination, FindingLevel, FindingSubject};
 use emmer_store::keys::escape;
-use emmer_store::{CommitOutcome, Etag, Mutation, Result, Row, StoreErrorKind, StoredRow, TableDecl, Value};
+use emmer_store::{
+    CommitOutcome, Etag, Mutation, Result, Row, StoreErrorKind, StoreLimits, StoredRow, TableDecl, Value,
+};
 use emmer_store_keyvalue::outcome::committed;
 use emmer_store_keyvalue::{Backend, Failure, Fault, KeyValue, Marks, Old, Scan, document, layout};
 use redis::Value as Answer;
@@ -230,6 +232,10 @@ impl Backend for Redis {
 
     fn timeout(&self) -> Duration {
         self.address.place.timeout
+    }
+
+    fn limits(&self) -> StoreLimits {
+        StoreLimits::of_commits(REQUEST_BYTES_MAX)
     }
 
     async fn make(&self, table: &'static TableDecl, deadline: Instant) -> std::result::Result<(), Fault> {

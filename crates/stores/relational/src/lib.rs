@@ -55,7 +55,7 @@ pub use store::Relational;
 pub mod __store {
     pub use emmer_core::Timestamp;
     pub use emmer_store::{
-        BoxFuture, CommitOutcome, Examination, Mutation, Result, Row, StoredRow, SystemStore, TableDecl,
-        Value,
+        BoxFuture, CommitOutcome, Examination, Mutation, Result, Row, StoreLimits, StoredRow, SystemStore,
+        TableDecl, Value,
     };
 }

@@ -10,7 +10,7 @@ use emmer_core::Timestamp;
 use emmer_store::validate::{self, Violation};
 use emmer_store::{
     BoxFuture, CommitOutcome, Contention, Examination, Mutation, Result, Row, StoreError, StoreErrorKind,
-    StoredRow, SystemStore, TableDecl, Value,
+    StoreLimits, StoredRow, SystemStore, TableDecl, Value,
 };
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -260,6 +260,10 @@ impl<D: Driver> SystemStore for Relational<D> {
         Some(self.driver.limits().timeout)
     }
 
+    fn limits(&self) -> StoreLimits {
+        StoreLimits::of_commits(self.driver.request_bytes_max())
+    }
+
     fn ensure_tables<'a>(&'a self, tables: &'a [&'static TableDecl]) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let names: Vec<&str> = tables.iter().map(|decl| decl.name).collect();
@@ -446,6 +450,10 @@ macro_rules! relational_store {
 
             fn request_timeout(&self) -> Option<::std::time::Duration> {
                 self.inner.request_timeout()
+            }
+
+            fn limits(&self) -> $crate::__store::StoreLimits {
+                self.inner.limits()
             }
 
             fn ensure_tables<'a>(

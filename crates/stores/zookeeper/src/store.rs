@@ -6,7 +6,9 @@ use std::time::Duration;
 use emmer_store::document::declaration;
 use emmer_store::examine::Examination;
 use emmer_store::validate::APPEND_ROWS_MAX;
-use emmer_store::{CommitOutcome, Mutation, Result, Row, StoreErrorKind, StoredRow, TableDecl, Value};
+use emmer_store::{
+    CommitOutcome, Mutation, Result, Row, StoreErrorKind, StoreLimits, StoredRow, TableDecl, Value,
+};
 use emmer_store_keyvalue::{Backend, Failure, Fault, KeyValue, Old, Scan};
 use tokio::time::{Instant, timeout_at};
 use zookeeper_client::{Acls, Client, Error};
@@ -16,7 +18,7 @@ use crate::commit::{Committer, Memory};
 use crate::fault;
 use crate::paths::{self, PartitionPaths, TablePaths};
 use crate::place::Place;
-use crate::plan::Request;
+use crate::plan::{REQUEST_BYTES_MAX, Request};
 use crate::rows::encode_volatile;
 use crate::session::Sessions;
 use crate::snapshot::{self, Lists};
@@ -115,6 +117,10 @@ impl Backend for ZooKeeper {
 
     fn timeout(&self) -> Duration {
         self.place().timeout
+    }
+
+    fn limits(&self) -> StoreLimits {
+        StoreLimits::of_commits(REQUEST_BYTES_MAX)
     }
 
     async fn make(&self, table: &'static TableDecl, deadline: Instant) -> std::result::Result<(), Fault> {

@@ -13,11 +13,21 @@ struct Document {
     version: String,
     fit: bool,
     connected_us: u64,
+    limits: Limits,
     commit: Option<Times>,
     read: Option<Times>,
     clock: Option<Clock>,
     findings: Vec<Finding>,
     checks: Vec<Check>,
+}
+
+#[derive(Serialize)]
+struct Limits {
+    mutations: usize,
+    commit_bytes: usize,
+    row_bytes: usize,
+    partition_key_bytes: usize,
+    row_key_bytes: usize,
 }
 
 #[derive(Serialize)]
@@ -67,6 +77,13 @@ pub(super) fn document(found: &Diagnosis, strict: bool) -> Result<String> {
         version: examination.version.clone(),
         fit: found.unfit(strict).is_none(),
         connected_us: micros(found.connected),
+        limits: Limits {
+            mutations: found.limits.mutations,
+            commit_bytes: found.limits.commit_bytes,
+            row_bytes: found.limits.row_bytes,
+            partition_key_bytes: found.limits.partition_key_bytes,
+            row_key_bytes: found.limits.row_key_bytes,
+        },
         commit: found.checkup.commit.as_ref().map(times),
         read: found.checkup.read.as_ref().map(times),
         clock: clock.map(|c| Clock { ahead_ms: c.ahead_ms, uncertainty_ms: c.uncertainty_ms }),

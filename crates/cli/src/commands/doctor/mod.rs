@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use emmer::store::checkup::{self, Checkup, Trouble};
-use emmer::store::{Examination, FindingLevel};
+use emmer::store::{Examination, FindingLevel, StoreLimits};
 
 use super::output::write_out;
 use super::{runtime, store};
@@ -45,6 +45,7 @@ struct Diagnosis {
     /// The store without credentials.
     store: String,
     connected: Duration,
+    limits: StoreLimits,
     examination: Examination,
     checkup: Checkup,
 }
@@ -95,5 +96,6 @@ async fn diagnose(url: &str) -> Result<Diagnosis> {
     let examination = store.examine().await.map_err(Failure::store)?;
     let other = store::open_existing(url).await?;
     let checkup = checkup::run(&store, &other, grains::now_us()).await;
-    Ok(Diagnosis { store: store.describe(), connected, examination, checkup })
+    let limits = store.limits();
+    Ok(Diagnosis { store: store.describe(), connected, limits, examination, checkup })
 }

@@ -18,6 +18,7 @@ pub(super) fn text(found: &Diagnosis) -> String {
     let server = format!("{} {}", found.examination.server, found.examination.version);
     line("server", if server.trim().is_empty() { "not known" } else { server.trim() });
     line("connected", &format!("in {}", time(found.connected)));
+    line("takes", &found.limits.to_string());
     line("commit", &latency(found.checkup.commit.as_ref()));
     line("read", &latency(found.checkup.read.as_ref()));
     line("clock", &clock(found.examination.clock.as_ref()));
