@@ -48,6 +48,16 @@ impl SystemStore for Limited {
         nobody_asks()
     }
 
+    fn read_some<'a>(
+        &'a self,
+        _: &'static TableDecl,
+        _: &'a str,
+        _: &'a str,
+        _: usize,
+    ) -> BoxFuture<'a, Result<Vec<StoredRow>>> {
+        nobody_asks()
+    }
+
     fn scan<'a>(
         &'a self,
         _: &'static TableDecl,
