@@ -108,6 +108,16 @@ mod tests {
             self.0.read_row(table, partition, row_key)
         }
 
+        fn read_some<'a>(
+            &'a self,
+            table: &'static TableDecl,
+            partition: &'a str,
+            from: &'a str,
+            limit: usize,
+        ) -> BoxFuture<'a, Result<Vec<StoredRow>>> {
+            self.0.read_some(table, partition, from, limit)
+        }
+
         fn scan<'a>(
             &'a self,
             table: &'static TableDecl,
