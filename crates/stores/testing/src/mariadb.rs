@@ -306,6 +306,10 @@ impl crate::suite::TestServer for MariadbServer {
         count.ok_or_else(|| Trouble::Failed(format!("no number of deadlocks: {told}")))
     }
 
+    fn locks_gaps(&self) -> bool {
+        true
+    }
+
     fn url_at(&self, port: u16) -> String {
         url(port, DATABASE)
     }

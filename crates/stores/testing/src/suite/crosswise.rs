@@ -28,13 +28,15 @@ pub async fn without_deadlocks(server: &impl TestServer, store: Store) {
     assert_eq!(server.deadlocks(), Ok(0), "commits waited for each other");
 }
 
-/// Rows that are made and deleted, on a server that counts its deadlocks: there are none.
+/// Rows that are made and deleted, on a server that counts its deadlocks: there are none where it locks no gaps.
 ///
 /// # Panics
 /// There is one, or a commit does not happen.
 pub async fn new_rows_without_deadlocks(server: &impl TestServer, store: Store) {
     new_rows(&server.url(), store).await;
-    assert_eq!(server.deadlocks(), Ok(0), "commits waited for each other");
+    let deadlocks = server.deadlocks().unwrap();
+    println!("{deadlocks} deadlocks");
+    assert!(deadlocks == 0 || server.locks_gaps(), "{deadlocks} times commits waited for each other");
 }
 
 /// Commits of the same rows in different orders all happen, those that replace what they read and those that do not; and

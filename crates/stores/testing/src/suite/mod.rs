@@ -69,6 +69,12 @@ pub trait TestServer: Send + 'static {
         Ok(0)
     }
 
+    /// Whether it locks the gaps between rows, where two commits that make rows may wait for each other. It finds that out at
+    /// once, and one of them is sent again.
+    fn locks_gaps(&self) -> bool {
+        false
+    }
+
     /// The URL of an empty database.
     fn url(&self) -> String {
         self.url_at(self.port())
