@@ -17,13 +17,13 @@ use super::{Ground, Mutant};
 /// Whether mutants are generated in the file at `path`.
 pub(crate) fn is_mutated(ground: Ground, path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
-    let left_out = |out: &&str| if out.starts_with('/') { path.contains(*out) } else { name == *out };
+    let left_out = |out: &str| if out.starts_with('/') { path.contains(out) } else { name == out };
     ground.crates().iter().any(|(folder, _)| path.starts_with(&format!("{folder}/src/")))
         && name.ends_with(".rs")
         && !name.ends_with("_tests.rs")
         && name != "tests.rs"
         && !path.contains("/tests/")
-        && !ground.left_out().iter().any(|out| left_out(&out))
+        && !ground.left_out().iter().any(|out| left_out(out))
 }
 
 /// Words of statements and conditions that only count, tell, or plant bugs.

@@ -82,7 +82,6 @@ pub(crate) const LAYERS: &[Layer] = &[
         ],
         tests_may_use: &[],
     },
-    Layer { package: "emmer-swarm", sans_io: false, may_use: &["emmer", "emmer-core"], tests_may_use: &[] },
     Layer {
         package: "emmer",
         sans_io: false,
@@ -98,6 +97,7 @@ pub(crate) const LAYERS: &[Layer] = &[
         ],
         tests_may_use: &["emmer-wire"],
     },
+    Layer { package: "emmer-swarm", sans_io: false, may_use: &["emmer", "emmer-core"], tests_may_use: &[] },
     Layer { package: "emmer-example-*", sans_io: false, may_use: &["emmer"], tests_may_use: &[] },
     Layer {
         package: "emmer-benches",

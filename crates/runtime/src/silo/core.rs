@@ -144,11 +144,11 @@ impl SiloCore {
 
     /// Looks at the queue of an activation at every tick, until nobody waits there any more.
     pub(crate) fn watch_queue(&self, activation: Arc<dyn RunActivation>) {
-        self.queues.lock().push(activation.clone());
+        self.queues.lock().push(activation);
         self.pool.greeting().ticking.begin();
         if self.stopped.is_cancelled() {
             // The silo has ended meanwhile, perhaps before this one was in the list.
-            activation.tick(CoarseInstant::LAST);
+            self.tick_queues(CoarseInstant::LAST);
         }
     }
 
