@@ -171,6 +171,6 @@ fn class_attributes_are_checked() {
     assert!(of(quote!(#[grain(idle = "10 minutes")])).contains("`idle = \"10m\"`"));
     assert!(of(quote!(#[grain(idle = 10)])).contains("`idle = \"10m\"`"));
     assert!(of(quote!(#[grain(idle = "1s", idle = "2s")])).contains("twice"));
-    assert!(of(quote!(#[grain(reentrant)])).contains("knows `idle = \"10m\"` and `lifecycle`"));
+    assert!(of(quote!(#[grain(sticky)])).contains("knows `idle = \"10m\"`, `lifecycle`, `reentrant`"));
     assert!(of(quote!(#[state("x")])).contains("on a field"));
 }
