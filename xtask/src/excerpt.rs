@@ -28,15 +28,28 @@ pub(crate) struct Excerpt {
     tail: VecDeque<String>,
     /// Lines from the first error on that are in neither part.
     left_out: usize,
-    /// Whether the last lines were frames of a panic.
-    in_frames: bool,
+    frames: Frames,
+}
+
+/// Tells the frames of a panic from the lines around them.
+#[derive(Debug, Default)]
+pub(crate) struct Frames {
+    /// Whether the last line was one of them.
+    within: bool,
+}
+
+impl Frames {
+    /// Whether the next line of output belongs to the frames of a panic.
+    pub(crate) fn hides(&mut self, line: &str) -> bool {
+        self.within = line.trim_end() == FRAMES || self.within && is_frame(line);
+        self.within
+    }
 }
 
 impl Excerpt {
     /// Takes the next line of output.
     pub(crate) fn push(&mut self, line: String) {
-        self.in_frames = line.trim_end() == FRAMES || self.in_frames && is_frame(&line);
-        if self.in_frames {
+        if self.frames.hides(&line) {
             return;
         }
         let started = !self.head.is_empty() || STARTS.iter().any(|start| line.starts_with(start));

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::excerpt::Frames;
+
 /// Lines kept of the failing tests' own output.
 const MAX_FAILURE_LINES: usize = 200;
 
@@ -52,6 +54,7 @@ pub(crate) struct Reader {
     /// What the failing tests printed.
     pub(crate) failure_output: Vec<String>,
     in_failures: bool,
+    frames: Frames,
 }
 
 impl Reader {
@@ -70,7 +73,10 @@ impl Reader {
         } else if let Some(test) = line.strip_prefix("test ") {
             self.test(test);
         } else if self.in_failures && self.failure_output.len() < MAX_FAILURE_LINES {
-            self.failure_output.push(line.to_owned());
+            // The log keeps the frames of a panic.
+            if !self.frames.hides(line) {
+                self.failure_output.push(line.to_owned());
+            }
         }
     }
 
@@ -162,6 +168,10 @@ failures:
 
 ---- ring::tests::breaks stdout ----
 assertion failed: 1 == 2
+stack backtrace:
+   0: core::panicking::panic
+             at /rustc/core/src/panicking.rs:1:1
+note: more is in the log
 
 failures:
     ring::tests::breaks
@@ -201,6 +211,11 @@ test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
         assert_eq!(reader.failed, ["emmer_core ring::tests::breaks"]);
         assert_eq!(reader.ignored, ["emmer_core ring::tests::slow: takes an hour"]);
         assert!(reader.failure_output.iter().any(|l| l.contains("assertion failed")));
+        assert!(
+            !reader.failure_output.iter().any(|l| l.contains("panicking")),
+            "{:?}",
+            reader.failure_output
+        );
     }
 
     #[test]
