@@ -6,7 +6,9 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex};
 
 use emmer_core::Timestamp;
+use emmer_store::checkup::{self, SCRATCH, Trouble};
 use emmer_store::conformance;
+use emmer_store::silos::SILO_INSTANCES;
 use emmer_store::validate::SAMPLE_ROWS_MAX;
 use emmer_store::{
     BoxFuture, CommitOutcome, Etag, MemoryTables, Mutation, Result, Row, StoreError, StoreErrorKind,
@@ -25,6 +27,7 @@ enum Bug {
     ConflictSaysTheFirst,
     ConflictSaysTheLast,
     EtagsIgnored,
+    OthersComeBetween,
     DeleteOfNothingSucceeds,
     EtagsComeBack,
     ReadsTear,
@@ -39,7 +42,7 @@ enum Bug {
 }
 
 /// The bug and a case that must find it.
-const PLANTED: [(Bug, &str); 20] = [
+const PLANTED: [(Bug, &str); 21] = [
     (Bug::SamplesReadAll, "rows::a_sample_is_a_few_of_the_rows"),
     (Bug::TouchMovesTheEtag, "races::heartbeats_never_cost_a_vote"),
     (Bug::TouchCreates, "rows::touch_of_a_missing_row_creates_nothing"),
@@ -50,6 +53,7 @@ const PLANTED: [(Bug, &str); 20] = [
     (Bug::ConflictSaysTheFirst, "commits::a_failed_commit_changes_nothing"),
     (Bug::ConflictSaysTheLast, "commits::a_failed_commit_changes_nothing"),
     (Bug::EtagsIgnored, "races::no_increment_is_lost"),
+    (Bug::OthersComeBetween, "races::no_increment_is_lost"),
     (Bug::DeleteOfNothingSucceeds, "silos::deleting_a_row_that_is_gone_is_a_conflict"),
     (Bug::EtagsComeBack, "commits::etags_never_come_back"),
     (Bug::ReadsTear, "races::no_read_is_torn"),
@@ -153,6 +157,26 @@ impl Planted {
         })
     }
 
+    /// Looks at the conditions, lets others go on, and writes without them: right for one connection, wrong for two.
+    async fn commit_carelessly(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        mutations: Vec<Mutation>,
+    ) -> Result<CommitOutcome> {
+        let mut aside = self.with(|t| t.clone());
+        let looked = aside.commit(table, partition, mutations.clone())?;
+        if !matches!(looked, CommitOutcome::Committed(_)) {
+            return Ok(looked);
+        }
+        tokio::task::yield_now().await;
+        let unconditionally = mutations.into_iter().map(|mutation| match mutation {
+            Mutation::Insert { row } | Mutation::Replace { row, .. } => Mutation::Upsert { row },
+            other => other,
+        });
+        self.with(|t| t.commit(table, partition, unconditionally.collect()))
+    }
+
     fn named(&self, error: StoreError) -> StoreError {
         let store = if self.has(Bug::ErrorsNameNoStore) { String::new() } else { error.store };
         StoreError { store, ..error }
@@ -239,7 +263,12 @@ impl SystemStore for Planted {
         partition: &'a str,
         mutations: Vec<Mutation>,
     ) -> BoxFuture<'a, Result<CommitOutcome>> {
-        Box::pin(async move { self.commit_now(table, partition, mutations).map_err(|e| self.named(e)) })
+        Box::pin(async move {
+            if self.has(Bug::OthersComeBetween) {
+                return self.commit_carelessly(table, partition, mutations).await;
+            }
+            self.commit_now(table, partition, mutations).map_err(|e| self.named(e))
+        })
     }
 
     fn touch<'a>(
@@ -316,4 +345,17 @@ async fn every_planted_bug_is_found() {
         let failed = failures(bug).await;
         assert!(failed.contains(&case), "{bug:?} did not fail {case}, only {failed:?}");
     }
+}
+
+#[tokio::test]
+async fn the_self_check_finds_out_a_store_that_is_right_for_one_and_wrong_for_two() {
+    let shared = Planted { tables: Arc::default(), bug: Bug::OthersComeBetween };
+    let [one, other]: [Arc<dyn SystemStore>; 2] = [Arc::new(shared.clone()), Arc::new(shared)];
+    let found = checkup::run(&one, &other, 7).await;
+    let Some(Trouble::Wrong(what)) = found.trouble() else { panic!("{found:?}") };
+    assert!(what.contains("commits are lost"), "{what}");
+    assert!(
+        one.read_partition(&SILO_INSTANCES, SCRATCH).await.unwrap().is_empty(),
+        "it cleans up all the same"
+    );
 }
