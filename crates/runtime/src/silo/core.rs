@@ -147,8 +147,17 @@ impl SiloCore {
         self.queues.lock().push(activation);
         self.pool.greeting().ticking.begin();
         if self.stopped.is_cancelled() {
-            // The silo has ended meanwhile, perhaps before this one was in the list.
-            self.tick_queues(CoarseInstant::LAST);
+            // The last tick may have been before this one was in the list.
+            self.wake_queues();
+        }
+    }
+
+    /// What comes after the last tick of a silo that has ended: whoever waits for its turn is woken, and sees it. Nothing is
+    /// kept: activations hold the silo.
+    fn wake_queues(&self) {
+        let waiting = std::mem::take(&mut *self.queues.lock());
+        for activation in waiting {
+            activation.tick(CoarseInstant::LAST);
         }
     }
 
@@ -358,11 +367,6 @@ impl SiloCore {
         self.pool.goodbye(GoodbyeCode::Stopping, &reason.to_string());
         // Activations hold the silo, and the silo them: let go of both.
         self.catalog.clear();
-        // No tick comes any more: whoever waits for its turn is woken now, and sees that the silo has ended.
-        let waiting = std::mem::take(&mut *self.queues.lock());
-        for activation in waiting {
-            activation.tick(CoarseInstant::LAST);
-        }
     }
 
     pub(crate) async fn terminated(&self) -> TerminateReason {
@@ -380,7 +384,7 @@ impl SiloCore {
             let calm = ticking.is_calm() && self.queues.lock().is_empty();
             tokio::select! {
                 biased;
-                () = self.stopped.cancelled() => return,
+                () = self.stopped.cancelled() => return self.wake_queues(),
                 () = ticking.next(calm) => {}
             }
             let now = self.clock.now();
