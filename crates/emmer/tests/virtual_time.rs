@@ -193,6 +193,19 @@ fn the_same_seed_does_the_same_things() {
 }
 
 #[emmer::test]
+async fn a_silo_that_is_killed_is_found_at_once_at_rest_too(world: World) {
+    let cluster = world.cluster(3, |silo| silo.configure(at_rest).host::<dyn Counter, CounterGrain>()).await;
+    let killed = cluster.node(1).address();
+    cluster.kill(1);
+    world.advance(secs(1)).await;
+    for node in [0, 2] {
+        let view = cluster.node(node).view();
+        let status = view.iter().find(|(silo, _)| *silo == killed).map(|(_, status)| *status);
+        assert!(matches!(status, None | Some(emmer::SiloStatus::Dead)), "{view:?}");
+    }
+}
+
+#[emmer::test]
 async fn a_day_of_three_silos(world: World) {
     let cluster = world.cluster(3, |silo| silo.configure(at_rest).host::<dyn Counter, CounterGrain>()).await;
     let start = std::time::Instant::now();

@@ -165,7 +165,7 @@ pub(crate) fn begins(call: u64) {
         *times += 1;
         if *times > 1 {
             let times = *times;
-            ledger.violate("R2", format!("call {call} runs for the {times}nd time"));
+            ledger.violate("R2", format!("call {call} has run {times} times"));
         }
         if ledger.told.get(&call) == Some(&Told::NotRun) {
             ledger.violate("R3", format!("call {call} runs, and its caller was told that it has not"));

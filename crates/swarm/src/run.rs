@@ -85,7 +85,7 @@ async fn live(world: &World, plan: &Plan) {
     faults::end(world, &mut cluster).await;
     // The longest timeout of a caller, and the longest time for which one keeps a future.
     world.advance(Duration::from_secs(40)).await;
-    quiet::totals(world, &clients[0]).await;
+    quiet::totals(world, &clients[0], plan).await;
     quiet::rest(world, &cluster).await;
 }
 

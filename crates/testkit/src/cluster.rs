@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use emmer_core::{SiloAddress, SiloStatus};
 use emmer_membership::TerminateReason;
-use emmer_runtime::{Client, Silo, SiloBuilder, SiloStatistics, StartError, StoreOpener, StoreSource};
+use emmer_runtime::{Client, Silo, SiloBuilder, SiloStatistics, StoreOpener, StoreSource};
 use emmer_store::SystemStore;
 use emmer_virtual::{Host, HostClock, Net};
 
@@ -103,23 +103,27 @@ impl<S: StoreOpener> Cluster<S> {
         StoreSource::Opened(store)
     }
 
-    async fn start_on(&self, host: &Arc<Host>) -> Result<Silo<S>, StartError> {
+    /// Starts a silo on `host`; a failure names it as `who`.
+    #[expect(clippy::panic, reason = "that is how a test fails")]
+    async fn start_on(&self, host: &Arc<Host>, who: &str) -> Silo<S> {
         let builder = (self.describe)(Silo::builder())
             .store(self.source())
             .listen(SocketAddr::new(host.ip(), SILO_PORT))
             .gateway(SocketAddr::new(host.ip(), GATEWAY_PORT));
-        let dead = || StartError::NoStore;
-        host.run(builder.start()).await.unwrap_or_else(|| Err(dead()))
+        match host.run(builder.start()).await {
+            Some(Ok(silo)) => silo,
+            Some(Err(e)) => panic!("{who} did not start: {e}"),
+            None => panic!("{who} was killed while it started"),
+        }
     }
 
     /// Starts one more silo on a new machine, and waits until it is Active. Its number.
     ///
     /// # Panics
     /// It does not start.
-    #[expect(clippy::panic, reason = "that is how a test fails")]
     pub async fn add(&mut self) -> usize {
         let host = self.world.host();
-        let silo = self.start_on(&host).await.unwrap_or_else(|e| panic!("the silo did not start: {e}"));
+        let silo = self.start_on(&host, "the silo").await;
         self.nodes.push(Node { host, silo });
         self.nodes.len() - 1
     }
@@ -128,10 +132,9 @@ impl<S: StoreOpener> Cluster<S> {
     ///
     /// # Panics
     /// It does not start, or there is no silo `n`.
-    #[expect(clippy::panic, reason = "that is how a test fails")]
     pub async fn restart(&mut self, n: usize) {
         let host = self.world.restart(&self.nodes[n].host);
-        let silo = self.start_on(&host).await.unwrap_or_else(|e| panic!("silo {n} did not start again: {e}"));
+        let silo = self.start_on(&host, &format!("silo {n}")).await;
         self.nodes[n] = Node { host, silo };
     }
 

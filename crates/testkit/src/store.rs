@@ -56,12 +56,6 @@ pub struct TestStore {
     faults: Arc<Mutex<Faults>>,
 }
 
-/// Whether an operation may go on, and what becomes of its answer.
-enum Verdict {
-    Go,
-    Fail(Failure),
-}
-
 impl TestStore {
     pub(crate) fn new() -> Self {
         Self { inner: Arc::new(MemoryStore::new()), faults: Arc::default() }
@@ -127,8 +121,8 @@ impl TestStore {
         }
     }
 
-    /// Waits as long as the request takes.
-    async fn pass(&self, operation: &str) -> Result<Verdict> {
+    /// Waits as long as the request takes. How it fails, if the whole store does.
+    async fn pass(&self, operation: &str) -> Result<Option<Failure>> {
         let (away, lost, time) = {
             let faults = self.faults.lock();
             let cut_off = Host::current().is_some_and(|host| faults.cut_off.contains(&host.ip()));
@@ -139,14 +133,14 @@ impl TestStore {
             return Err(self.error(StoreErrorKind::Unavailable, operation, "no answer"));
         }
         tokio::time::sleep(time).await;
-        Ok(away.map_or(Verdict::Go, Verdict::Fail))
+        Ok(away)
     }
 
     async fn read<T>(&self, operation: &str, read: impl Future<Output = Result<T>>) -> Result<T> {
         self.faults.lock().reads += 1;
         match self.pass(operation).await? {
-            Verdict::Go => read.await,
-            Verdict::Fail(how) => Err(self.failed(how, operation)),
+            None => read.await,
+            Some(how) => Err(self.failed(how, operation)),
         }
     }
 
@@ -167,10 +161,7 @@ impl TestStore {
         conflict: Option<T>,
         unknown: impl FnOnce(StoreError) -> Result<T>,
     ) -> Result<T> {
-        let how = match self.pass(operation).await? {
-            Verdict::Go => next,
-            Verdict::Fail(how) => Some(how),
-        };
+        let how = self.pass(operation).await?.or(next);
         match (how, conflict) {
             (None, _) => write.await,
             (Some(Failure::Conflict), Some(conflict)) => Ok(conflict),
