@@ -258,8 +258,12 @@ impl SiloCore {
         }
         let mut body = BytesMut::new();
         let mut sink = if correlation == 0 { Sink::Discard } else { Sink::Wire(&mut body) };
-        // While it waits for admission it can still be given up; once begun it runs to its end.
-        let begun = arrived.unless_given_up(until_begun(&mut turn, &self.clock, &mut sink)).await?;
+        // While it waits for admission it can still be given up; once begun it runs to its end. It may have begun in the
+        // read loop, and its caller may be gone since.
+        let begun = match turn.progress() {
+            Progress::Running => Begun::Running,
+            _ => arrived.unless_given_up(until_begun(&mut turn, &self.clock, &mut sink)).await?,
+        };
         let end = match begun {
             Begun::Over(end) => end,
             Begun::Running => match run_to_end(turn, &self.fence, &mut sink).await {
