@@ -1,5 +1,7 @@
 //! The command line.
 
+use std::time::Duration;
+
 use crate::mutants;
 use crate::services::{self, Action};
 use crate::stores::STORES;
@@ -17,6 +19,8 @@ pub(crate) enum Task {
     },
     /// Put bugs into the protocol and see who finds them.
     Mutants(mutants::Options),
+    /// Run a program with these arguments for so long at most.
+    Limited(Duration, String, Vec<String>),
     /// What to do with which servers; with all when none is named.
     Services(Action, Vec<String>),
 }
@@ -77,6 +81,9 @@ Project tasks. Usage: cargo xtask TASK [OPTIONS]
            real servers to try things with (postgres, mariadb, redis, zookeeper, consul, etcd),
            on private ports and in temporary folders; up and install use apt-get for what is
            missing; tests start servers of their own
+  limited SECONDS PROGRAM [ARGUMENTS]
+           run a program, and end it with exit code 124 when it takes longer; `test` runs its test
+           programs so
   help     print this
 
 `test` behaves as `ci` where the environment says CI=true. Where EMMER_TOOLS names a folder,
@@ -108,9 +115,16 @@ pub(crate) fn parse(args: &[String]) -> Result<Task, String> {
             _ => Err("`guard` takes nothing but `--renew`".to_owned()),
         },
         "services" => services_task(rest),
+        "limited" => match rest {
+            [seconds, program, arguments @ ..] => {
+                let seconds = seconds.parse().map_err(|_| format!("`{seconds}` is no number of seconds"))?;
+                Ok(Task::Limited(Duration::from_secs(seconds), program.clone(), arguments.to_vec()))
+            }
+            _ => Err("`limited` needs a number of seconds and a program".to_owned()),
+        },
         "mutants" => mutants_task(rest).map(Task::Mutants),
         other => Err(format!(
-            "there is no task `{other}`; the tasks are test, ci, tidy, layers, guard, mutants, services, help"
+            "there is no task `{other}`; the tasks are test, ci, tidy, layers, guard, mutants, services, limited, help"
         )),
     }
 }

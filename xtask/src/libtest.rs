@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::excerpt::Frames;
+use crate::limited;
 
 /// Lines kept of the failing tests' own output.
 const MAX_FAILURE_LINES: usize = 200;
@@ -53,6 +54,8 @@ pub(crate) struct Reader {
     pub(crate) ignored: Vec<String>,
     /// What the failing tests printed.
     pub(crate) failure_output: Vec<String>,
+    /// Tests of the program that runs now, which take long.
+    slow: Vec<String>,
     in_failures: bool,
     frames: Frames,
 }
@@ -70,6 +73,8 @@ impl Reader {
             self.result(result);
         } else if line == "failures:" {
             self.in_failures = true;
+        } else if let Some(program) = line.strip_prefix(limited::ENDED) {
+            self.ended(program);
         } else if let Some(test) = line.strip_prefix("test ") {
             self.test(test);
         } else if self.in_failures && self.failure_output.len() < MAX_FAILURE_LINES {
@@ -85,6 +90,7 @@ impl Reader {
         let Some((source, binary)) = rest.split_once(" (") else { return };
         let file = binary.trim_end_matches(')').rsplit(['/', '\\']).next().unwrap_or_default();
         let krate = file.rsplit_once('-').map_or(file, |(name, _)| name);
+        self.slow.clear();
         self.current = Some(if source == "unittests src/lib.rs" {
             (krate.to_owned(), Kind::Unit)
         } else if source.starts_with("unittests ") {
@@ -97,9 +103,23 @@ impl Reader {
         });
     }
 
-    /// `name ... ok`, `name ... FAILED`, `name ... ignored, reason`.
+    /// A program that was ended: the tests that hung.
+    fn ended(&mut self, program: &str) {
+        self.in_failures = false;
+        let place = self.current.as_ref().map_or("", |(krate, _)| krate.as_str());
+        match std::mem::take(&mut self.slow) {
+            none if none.is_empty() => self.failed.push(format!("{place} (it took too long: {program})")),
+            slow => self.failed.extend(slow.iter().map(|name| format!("{place} {name} (it hung)"))),
+        }
+    }
+
+    /// `name has been running for over 60 seconds`, `name ... ok`, `name ... FAILED`, `name ... ignored, reason`.
     fn test(&mut self, test: &str) {
+        if let Some((name, _)) = test.split_once(" has been running for over ") {
+            return self.slow.push(name.to_owned());
+        }
         let Some((name, outcome)) = test.rsplit_once(" ... ") else { return };
+        self.slow.retain(|slow| slow != name);
         let place = self.current.as_ref().map_or("", |(krate, _)| krate.as_str());
         if outcome.starts_with("FAILED") {
             self.failed.push(format!("{place} {name}"));
@@ -227,6 +247,23 @@ test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
         let reader = read(&(run("src/lib.rs") + &run("src/main.rs")));
         let names: Vec<_> = reader.groups().map(|g| g.krate.as_str()).collect();
         assert_eq!(names, ["emmer", "emmer (bin)"]);
+    }
+
+    #[test]
+    fn a_test_that_hung_has_failed_by_its_name() {
+        let run = "Running tests/calls.rs (target/debug/deps/calls-1)
+test first has been running for over 60 seconds
+test second has been running for over 60 seconds
+test first ... ok
+ended for taking too long: target/debug/deps/calls-1, 480 s
+Running tests/more.rs (target/debug/deps/more-1)
+ended for taking too long: target/debug/deps/more-1, 480 s
+";
+        let failed = read(run).failed;
+        assert_eq!(
+            failed,
+            ["calls second (it hung)", "calls (it took too long: target/debug/deps/more-1, 480 s)"]
+        );
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod deny;
 mod excerpt;
 mod guard;
 mod libtest;
+mod limited;
 mod live;
 mod lock;
 mod mutants;
@@ -53,6 +54,12 @@ fn main() -> ExitCode {
             print!("{}", tidy::render(&outcomes));
             outcomes.iter().all(|outcome| outcome.failures() == 0)
         }),
+        Task::Limited(limit, program, arguments) => {
+            return limited::run(limit, &program, &arguments).unwrap_or_else(|reason| {
+                eprintln!("error: {reason}");
+                ExitCode::from(BROKEN)
+            });
+        }
         Task::Test(options) => steps::run(options).map(|rows| {
             println!("\n{}", report::table(&rows));
             // The last line stands alone: build machines read it.

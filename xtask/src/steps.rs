@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::args::{Options, STEPS};
 use crate::report::{Counts, Row, Verdict};
 use crate::run::{self, Job, Ran};
-use crate::{deny, guard, libtest, live, lock, services, stores, tidy, tsql, workspace};
+use crate::{deny, guard, libtest, limited, live, lock, services, stores, tidy, tsql, workspace};
 
 /// The longest a step may take, compiling included, before it counts as hanging. The limits of all steps together
 /// stay below the 90 minutes that the build machine grants.
@@ -17,6 +17,9 @@ const STEP_LIMIT: Duration = Duration::from_secs(10 * 60);
 
 /// The longest the tests may take.
 const TEST_LIMIT: Duration = Duration::from_secs(40 * 60);
+
+/// The longest one test program may take. The slowest takes about 50 s on the build machine.
+const PROGRAM_LIMIT: Duration = Duration::from_secs(8 * 60);
 
 /// How much longer than on the build machine a step may take elsewhere: the machine may be slow, and somebody watches.
 const PATIENCE: u32 = 4;
@@ -248,6 +251,9 @@ fn tests(context: &Context) -> Result<Vec<Row>, String> {
     for file in [&told, &statements] {
         remove_old(file)?;
     }
+    let program = std::env::current_exe().map_err(|e| format!("this program's own path: {e}"))?;
+    let limit = if context.options.ci { PROGRAM_LIMIT } else { PROGRAM_LIMIT * PATIENCE };
+    command.args(["--config", &limited::cargo_config(&program, limit)]);
     command.env("RUST_BACKTRACE", "1");
     command.env(emmer_test_servers::report::VARIABLE, &told).env(tsql::VARIABLE, &statements);
     let whole = context.options.packages.is_empty();
