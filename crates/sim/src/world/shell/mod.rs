@@ -4,7 +4,7 @@
 //! | file | subject | what it follows in `emmer-runtime` |
 //! |---|---|---|
 //! | `mod.rs` | driving the directory, and its outcomes | `directory.rs` |
-//! | `calls.rs` | calls: where to, and what becomes of them there | `silo/core.rs`, `dispatch.rs` |
+//! | `calls.rs` | calls: where to, and what becomes of them there | `silo/core.rs`, `dispatch` |
 //! | `activation.rs` | activations and their turns, poll by poll | `activation/` |
 //! | `rest.rs` | nobody calls any more; then every grain is called once | |
 

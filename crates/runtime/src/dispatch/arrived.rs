@@ -1,0 +1,111 @@
+//! A call that came over a connection: the room it takes, and its answer.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use emmer_wire::{RequestHeader, ResponseHeader, encode_failure, encode_response};
+
+use super::inline::start;
+use crate::activation::{BoxTurn, RunActivation};
+use crate::clock::{Clock, CoarseInstant, Due};
+use crate::grain::{CallError, Failure};
+use crate::net::Connection;
+use crate::remote::failure_parts;
+use crate::silo::SiloCore;
+use crate::waits;
+
+/// A call that came over a connection and is not answered yet.
+pub(super) struct Arrived {
+    pub(super) connection: Arc<Connection>,
+    pub(super) header: RequestHeader,
+    pub(super) body: Bytes,
+    /// The size of the whole frame, to be given back as credit.
+    pub(super) cost: u64,
+    pub(super) deadline: CoarseInstant,
+    /// Whether anybody waits for it.
+    pub(super) asker: Arc<waits::Asker>,
+    pub(super) _room: Serving,
+}
+
+/// Room for one call of others that is not answered at once.
+pub(super) struct Serving(Arc<SiloCore>);
+
+impl Serving {
+    /// None when as many are under way as may be; `surely`: one more all the same.
+    pub(super) fn begin(silo: &Arc<SiloCore>, surely: bool) -> Option<Self> {
+        let under_way = silo.serving.fetch_add(1, Ordering::Relaxed);
+        let room = Self(silo.clone());
+        (surely || under_way < silo.options.limits.silo_calls_in_flight_max).then_some(room)
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.0.serving.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Nobody waits for the call any more; nobody hears of this.
+pub(super) const fn given_up() -> Failure {
+    CallError::Cancelled { maybe_executed: false }
+}
+
+impl Drop for Arrived {
+    fn drop(&mut self) {
+        self.connection.forget(self.header.correlation);
+    }
+}
+
+impl Arrived {
+    /// Waits for `work` as long as somebody waits for the call. It is not polled once nobody does.
+    pub(super) async fn unless_given_up<T>(&self, work: impl Future<Output = T>) -> Result<T, Failure> {
+        tokio::select! {
+            biased;
+            () = self.asker.gone() => Err(given_up()),
+            done = work => Ok(done),
+        }
+    }
+
+    pub(super) fn start(&self, activation: Arc<dyn RunActivation>) -> Result<BoxTurn, Failure> {
+        start(activation, &self.header, &self.body, Due::at(self.deadline))
+    }
+
+    /// Answers, when the peer reads its answers; within the call's time.
+    pub(super) async fn answer(&self, clock: &Clock, header: &ResponseHeader, body: &[u8]) {
+        let write = |out: &mut BytesMut| {
+            let put = |out: &mut BytesMut| {
+                out.put_slice(body);
+                Ok::<(), std::convert::Infallible>(())
+            };
+            encode_response(out, header, put).unwrap_or_else(|never| match never {})
+        };
+        if header.correlation != 0 && !self.asker.waits() {
+            return self.over();
+        }
+        while !self.connection.try_reply(header.correlation, self.cost, write) {
+            let due = clock.tokio_at_coarse(self.deadline);
+            if tokio::time::timeout_at(due, self.connection.until_room()).await.is_err() {
+                let detail = "the caller does not read its answers".to_owned();
+                self.fail(&CallError::Timeout { maybe_executed: true, detail });
+                return;
+            }
+        }
+    }
+
+    pub(super) fn fail(&self, failure: &Failure) {
+        if !self.asker.waits() {
+            return self.over();
+        }
+        let (code, maybe, detail) = failure_parts(failure);
+        let correlation = self.header.correlation;
+        self.connection
+            .reply(correlation, self.cost, |out| encode_failure(out, correlation, code, maybe, &detail));
+    }
+
+    /// A call that nobody waits for is out of this silo's hands.
+    pub(super) fn over(&self) {
+        self.connection.reply(0, self.cost, |_| 0);
+    }
+}

@@ -1,0 +1,156 @@
+//! Turns that the read loop of a connection runs itself.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::BytesMut;
+use emmer_core::SiloAddress;
+use emmer_wire::{PeerKind, RequestHeader, ResponseHeader, ResponseStatus, encode_failure, encode_response};
+
+use crate::activation::{BoxTurn, Input, RunActivation, Sink, TurnEnd};
+use crate::clock::Due;
+use crate::grain::Failure;
+use crate::invoke::failure_of;
+use crate::net::Connection;
+use crate::remote::failure_parts;
+use crate::silo::SiloCore;
+
+/// How a turn polled in the read loop stands.
+pub(super) enum Inline {
+    /// It is answered (or was one-way).
+    Over,
+    Suspended(BoxTurn),
+    Closed(Option<SiloAddress>),
+}
+
+impl SiloCore {
+    /// The new activation of a grain that a silo believes to be here, or to come here. Made at once, so that the calls that
+    /// follow find it and keep their order.
+    #[cold]
+    pub(super) fn create_arrived(
+        self: &Arc<Self>,
+        connection: &Connection,
+        header: &RequestHeader,
+    ) -> Option<Arc<dyn RunActivation>> {
+        let of_silo = matches!(connection.peer, PeerKind::Silo(_));
+        let may = of_silo && !self.is_fenced() && self.accepts_activations();
+        may.then(|| self.create_here(&header.target).ok()).flatten()
+    }
+
+    pub(super) fn due_of(&self, header: &RequestHeader) -> Due {
+        Due::after(match header.deadline_ms {
+            0 => self.options.response_timeout,
+            ms => Duration::from_millis(u64::from(ms)),
+        })
+    }
+
+    /// Starts the turn and polls it once, answering into `replies` if it ends.
+    pub(super) fn run_here(
+        &self,
+        connection: &Connection,
+        header: &RequestHeader,
+        body: &[u8],
+        activation: Arc<dyn RunActivation>,
+        replies: &mut BytesMut,
+        cx: &mut Context<'_>,
+    ) -> Inline {
+        let correlation = header.correlation;
+        let due = self.due_of(header);
+        if answer_instantly(connection, header, body, &activation, due, replies) {
+            return Inline::Over;
+        }
+        let mut turn = match start(activation, header, body, due) {
+            Ok(turn) => turn,
+            Err(failure) => {
+                put_failure(replies, correlation, &failure);
+                return Inline::Over;
+            }
+        };
+        let end = if correlation == 0 {
+            turn.as_mut().poll_turn(cx, &mut Sink::Discard)
+        } else {
+            let header = ResponseHeader { correlation, status: ResponseStatus::Ok, location: None };
+            let written = encode_response(replies, &header, |out| {
+                match turn.as_mut().poll_turn(cx, &mut Sink::Wire(out)) {
+                    Poll::Ready(TurnEnd::Done) => Ok(()),
+                    other => Err(other),
+                }
+            });
+            match written {
+                Ok(appended) => {
+                    connection.fit_reply(replies, correlation, appended);
+                    return Inline::Over;
+                }
+                Err(end) => end,
+            }
+        };
+        match end {
+            Poll::Pending => Inline::Suspended(turn),
+            Poll::Ready(TurnEnd::Done) => Inline::Over,
+            Poll::Ready(TurnEnd::Closed(elsewhere)) => Inline::Closed(elsewhere),
+            Poll::Ready(end) => {
+                put_failure(replies, correlation, &failure_of(end));
+                Inline::Over
+            }
+        }
+    }
+}
+
+/// Runs the turn in place and answers, if it is one that cannot suspend and nothing stands in its way.
+fn answer_instantly(
+    connection: &Connection,
+    header: &RequestHeader,
+    body: &[u8],
+    activation: &Arc<dyn RunActivation>,
+    due: Due,
+    replies: &mut BytesMut,
+) -> bool {
+    let correlation = header.correlation;
+    let run = |sink: &mut Sink<'_>| {
+        activation.run_instant(activation, header.method, Input::Wire(body), due, &header.chain, sink)
+    };
+    let ended = if correlation == 0 {
+        run(&mut Sink::Discard)
+    } else {
+        let answer = ResponseHeader { correlation, status: ResponseStatus::Ok, location: None };
+        let written = encode_response(replies, &answer, |out| match run(&mut Sink::Wire(out)) {
+            Some(Ok(TurnEnd::Done)) => Ok(()),
+            other => Err(other),
+        });
+        match written {
+            Ok(appended) => {
+                connection.fit_reply(replies, correlation, appended);
+                return true;
+            }
+            Err(ended) => ended,
+        }
+    };
+    match ended {
+        None => return false,
+        Some(Ok(TurnEnd::Done)) => {}
+        Some(Ok(end)) => put_failure(replies, correlation, &failure_of(end)),
+        Some(Err(e)) => {
+            put_failure(replies, correlation, &e.into_failure(format_args!("{:08x}", header.method)));
+        }
+    }
+    true
+}
+
+pub(super) fn start(
+    activation: Arc<dyn RunActivation>,
+    header: &RequestHeader,
+    body: &[u8],
+    due: Due,
+) -> Result<BoxTurn, Failure> {
+    activation
+        .start(header.method, Input::Wire(body), due, header.chain.clone())
+        .map_err(|e| e.into_failure(format_args!("{:08x}", header.method)))
+}
+
+pub(super) fn put_failure(replies: &mut BytesMut, correlation: u64, failure: &Failure) {
+    if correlation != 0 {
+        let (code, maybe, detail) = failure_parts(failure);
+        encode_failure(replies, correlation, code, maybe, &detail);
+    }
+}

@@ -1,0 +1,187 @@
+//! Calls that do not end at once: they wait here, are placed, or are passed on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{BufMut, BytesMut};
+use emmer_core::SiloAddress;
+use emmer_wire::{FailureCode, PeerKind, RequestFlags, ResponseHeader, ResponseStatus};
+
+use super::arrived::{Arrived, given_up};
+use crate::activation::{Begun, BoxTurn, Progress, Sink, TurnEnd, run_to_end, until_begun};
+use crate::grain::{CallError, Failure};
+use crate::invoke::{dropped, failure_of, overdue, send_failure};
+use crate::net::{Answer, SendError};
+use crate::path::{Asker, Met, Next, Path, Tried, unreachable_silo};
+use crate::remote::{read_failed, timed_out};
+use crate::silo::{Place, Shut, SiloCore};
+
+impl SiloCore {
+    /// Goes on with a turn that suspended in the read loop.
+    pub(super) async fn finish(self: Arc<Self>, arrived: Arrived, turn: BoxTurn) {
+        match self.run_there(&arrived, turn).await {
+            Ok(()) => {}
+            Err(Tried::Met(met)) => self.serve(arrived, met).await,
+            Err(Tried::Failed(failure)) => arrived.fail(&failure),
+        }
+    }
+
+    /// Drives a turn to its end and answers.
+    async fn run_there(&self, arrived: &Arrived, mut turn: BoxTurn) -> Result<(), Tried> {
+        let correlation = arrived.header.correlation;
+        if turn.has_caller() {
+            turn.as_mut().asked_by(arrived.asker.clone());
+        }
+        let mut body = BytesMut::new();
+        let mut sink = if correlation == 0 { Sink::Discard } else { Sink::Wire(&mut body) };
+        // While it waits for admission it can still be given up; once begun it runs to its end. It may have begun in the
+        // read loop, and its caller may be gone since.
+        let begun = match turn.progress() {
+            Progress::Running => Begun::Running,
+            _ => arrived.unless_given_up(until_begun(&mut turn, &self.clock, &mut sink)).await?,
+        };
+        let end = match begun {
+            Begun::Over(end) => end,
+            Begun::Running => match run_to_end(turn, &self.fence, &mut sink).await {
+                Ok(end) => end,
+                Err(Shut) => return Err(dropped().into()),
+            },
+            Begun::Overdue => return Err(overdue().into()),
+            Begun::Ended => return Err(CallError::ShuttingDown.into()),
+        };
+        match end {
+            TurnEnd::Done => {
+                let header = ResponseHeader { correlation, status: ResponseStatus::Ok, location: None };
+                arrived.answer(&self.clock, &header, &body).await;
+                Ok(())
+            }
+            TurnEnd::Closed(elsewhere) => Err(Met::Closed(elsewhere).into()),
+            end => Err(failure_of(end).into()),
+        }
+    }
+
+    /// Finds the grain of a call that cannot be run at once, here or elsewhere, and answers. `met`: what its first try came
+    /// to.
+    pub(super) async fn serve(self: Arc<Self>, arrived: Arrived, mut met: Met) {
+        let mut path = Path::new(match arrived.connection.peer {
+            PeerKind::Silo(_) => Asker::Silo,
+            _ => Asker::Own,
+        });
+        let failure = loop {
+            let (hint, next) = path.met(met, arrived.deadline.left(self.clock.now()));
+            self.locations.take_hint(&arrived.header.target, hint);
+            match next {
+                Next::Fail(failure) => break failure,
+                Next::Again(Duration::ZERO) => {}
+                // A client has other gateways.
+                Next::Again(_) if !self.accepts_activations() => break CallError::ShuttingDown,
+                Next::Again(pause) => {
+                    if let Err(given_up) = arrived.unless_given_up(tokio::time::sleep(pause)).await {
+                        break given_up;
+                    }
+                }
+            }
+            met = match self.try_once(&arrived, &mut path).await {
+                Ok(()) => return,
+                Err(Tried::Met(met)) => met,
+                Err(Tried::Failed(failure)) => break failure,
+            };
+        };
+        arrived.fail(&failure);
+    }
+
+    /// Finds the grain, and runs the call or passes it on.
+    async fn try_once(self: &Arc<Self>, arrived: &Arrived, path: &mut Path) -> Result<(), Tried> {
+        let due = tokio::time::sleep_until(self.clock.tokio_at_coarse(arrived.deadline));
+        let place = tokio::select! {
+            biased;
+            () = arrived.asker.gone() => return Err(given_up().into()),
+            place = async {
+                arrived.connection.until_room().await;
+                self.place_arrived(arrived, path).await
+            } => place.map_err(Met::NotFound)?,
+            () = due => {
+                let detail = "looking for the grain".to_owned();
+                return Err(Failure::Timeout { maybe_executed: false, detail }.into());
+            }
+        };
+        match place {
+            Place::Here(activation) => self.run_there(arrived, arrived.start(activation)?).await,
+            Place::There { peer, placed } => self.forward(arrived, peer, placed).await,
+        }
+    }
+
+    /// A silo asked this one, so it believes the grain is (or shall be) here; a client asked its gateway, which
+    /// places like any caller.
+    ///
+    /// What this silo remembers of the grain's location counts for nothing against a silo that asks: two silos with
+    /// stale memories would send the call to and fro. The directory decides when the activation registers.
+    async fn place_arrived(self: &Arc<Self>, arrived: &Arrived, path: &mut Path) -> Result<Place, Failure> {
+        let target = &arrived.header.target;
+        if let Some(peer) = path.take_elsewhere().filter(|peer| *peer != self.address) {
+            return Ok(Place::There { peer, placed: false });
+        }
+        if matches!(arrived.connection.peer, PeerKind::Silo(_)) {
+            let open = self.fence.opened(&self.clock).await.is_ok();
+            if open && self.accepts_activations() {
+                return self.create_here(target).map(Place::Here);
+            }
+            // Leaving: the sender's memory is stale, and so may be this one's.
+            self.locations.forget_grain(target);
+        }
+        self.locate(target, path.avoid()).await
+    }
+
+    async fn forward(
+        self: &Arc<Self>,
+        arrived: &Arrived,
+        peer: SiloAddress,
+        placed: bool,
+    ) -> Result<(), Tried> {
+        let mut header = arrived.header.clone();
+        if header.forwards >= self.options.limits.forwards_max {
+            let detail = "the call was passed on too often".to_owned();
+            return Err(unreachable_silo(Some(peer), false, detail).into());
+        }
+        let unsent = |why| Tried::Met(Met::Unsent { peer: Some(peer), placed, why });
+        let connection = self.connect(peer).await.map_err(|e| unsent(e.to_string()))?;
+        header.forwards += 1;
+        header.expect_view = self.view_version();
+        header.deadline_ms = arrived.deadline.left_on_wire(self.clock.now());
+        self.metrics.call_forwarded();
+        let body = |out: &mut BytesMut| {
+            out.put_slice(&arrived.body);
+            Ok(())
+        };
+        let refused = |error| match error {
+            SendError::Lost(why) => unsent(why.to_string()),
+            error => Tried::Failed(send_failure(Some(peer), error)),
+        };
+        if header.flags.contains(RequestFlags::ONE_WAY) {
+            connection.one_way(header.head(), body).map_err(refused)?;
+            arrived.over();
+            return Ok(());
+        }
+        let ticket = connection.call(header.head(), arrived.deadline, body).map_err(refused)?;
+        let answered = arrived.unless_given_up(ticket).await?;
+        let answered = answered.map_err(|why| Met::Lost { peer: Some(peer), why })?;
+        let (Answer::Response { status, location }, body) = answered else {
+            return Err(timed_out(Some(peer)).into());
+        };
+        let at = location.map_or(peer, |at| *at);
+        match status {
+            ResponseStatus::Ok => self.locations.set(&header.target, at),
+            ResponseStatus::Failed(
+                FailureCode::Unreachable | FailureCode::Moved | FailureCode::ShuttingDown,
+            ) => {
+                let failure = read_failed(Some(at), status, &body);
+                return Err(Met::Answered { peer: Some(peer), failure }.into());
+            }
+            ResponseStatus::Failed(_) => {}
+        }
+        let correlation = arrived.header.correlation;
+        let header = ResponseHeader { correlation, status, location: Some(at) };
+        arrived.answer(&self.clock, &header, &body).await;
+        Ok(())
+    }
+}
