@@ -42,8 +42,10 @@ pub enum Do {
     Write(String, Vec<Self>),
     /// Calls it with `&self`.
     Read(String, Vec<Self>),
-    /// As `Write`, for a few milliseconds only; whatever comes of it.
-    TryWrite(String, Vec<Self>),
+    /// As `Write`, and gives the call up when a turn tells so.
+    WriteUntil(String, Vec<Self>, String),
+    /// Lets a turn go on that waits for this.
+    Tell(String),
     /// Counts one more that came to this place.
     Pass(String),
 }
@@ -97,9 +99,11 @@ async fn perform(ctx: &Ctx, what: Vec<Do>) -> Result<(), String> {
             Do::Write(key, what) => told(knot(key).write(what).await)?,
             Do::Read(key, what) => told(knot(key).read(what).await)?,
             Do::Pass(place) => *PASSED.lock().unwrap().entry(place).or_default() += 1,
-            Do::TryWrite(key, what) => {
-                let _ = tokio::time::timeout(millis(20), knot(key).write(what).into_future()).await;
-            }
+            Do::WriteUntil(key, what, told) => tokio::select! {
+                ended = knot(key).write(what).into_future() => panic!("{ended:?} before {told}"),
+                () = async { go(&told).notified().await } => {}
+            },
+            Do::Tell(name) => go(&name).notify_one(),
         }
     }
     Ok(())
@@ -318,8 +322,16 @@ async fn a_call_that_was_given_up_is_no_part_of_a_circle() {
         on(&silos[n - 1], "b").await;
         let (begun, late, late_too) = (format!("begun {n}"), format!("late {n}"), format!("late too {n}"));
         // A calls B and gives up; B goes on and calls A, which is busy with something else and comes to its end.
-        let b = vec![Do::Meet(begun.clone(), 3), Do::Await(late.clone()), write("a"), meet(&late_too, 2)];
-        let what = vec![Do::TryWrite("b".to_owned(), b), meet(&begun, 3), Do::Await(format!("end {n}"))];
+        let goes = format!("b goes {n}");
+        let b = vec![
+            Do::Tell(goes.clone()),
+            meet(&begun, 3),
+            Do::Await(late.clone()),
+            write("a"),
+            meet(&late_too, 2),
+        ];
+        let what =
+            vec![Do::WriteUntil("b".to_owned(), b, goes), meet(&begun, 3), Do::Await(format!("end {n}"))];
         let call = tokio::spawn(async move { told(a.write(what).await) });
         meeting(&begun, 3).wait().await;
         go(&late).notify_one();
