@@ -93,7 +93,7 @@ async fn a_call_given_up_before_its_turn_has_no_effect() {
     let (_store, silos) = cluster(1).await;
     let counter = silos[0].client().grain::<dyn Counter>("c");
     counter.add(1).await.unwrap();
-    let holding = tokio::spawn(counter.hold(300).into_future());
+    let holding = tokio::spawn(counter.hold(2_000).into_future());
     while counter.total().timeout(Duration::from_millis(20)).await.is_ok() {}
     let timed_out = counter.add(10).timeout(Duration::from_millis(20)).await.unwrap_err();
     assert!(matches!(timed_out, CallError::Timeout { maybe_executed: false, .. }), "{timed_out}");
