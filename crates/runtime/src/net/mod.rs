@@ -3,6 +3,7 @@
 mod answers;
 #[cfg(test)]
 mod bounds_tests;
+mod calls;
 mod connection;
 mod driver;
 mod ending;

@@ -8,6 +8,7 @@
 //! | module | subject |
 //! |---|---|
 //! | [`dialect`] | what one server's SQL does its own way |
+//! | `named` | how a store gets a name of its own |
 //! | [`names`] | tables, columns and indexes as the server spells them |
 //! | [`schema`] | `CREATE` scripts, the recorded schema version, what is missing in what is found |
 //! | [`statements`] | reads, scans, touches, clean-up, as text |
@@ -30,6 +31,7 @@ pub mod driver;
 pub mod etags;
 pub mod fault;
 pub mod limits;
+mod named;
 pub mod names;
 pub mod order;
 mod pool;
