@@ -6,30 +6,20 @@
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests run in no virtual world"))]
 
-mod activation;
-mod catalog;
+mod calls;
 mod client;
 mod clock;
-mod directory;
-mod dispatch;
+mod cluster;
 pub mod grain;
-mod invoke;
-mod lanes;
-mod locations;
-mod membership;
+mod hosting;
 mod metrics;
 mod net;
-mod one_way;
 mod options;
-mod path;
-mod remote;
 mod silo;
-mod travel;
-mod waits;
 mod world;
 
 pub use client::{Client, ClientBuilder, ConnectError};
-pub use membership::MembershipStatistics;
+pub use cluster::membership::MembershipStatistics;
 pub use metrics::{GrainQueue, Latency, MethodStatistics, SiloStatistics};
 pub use options::{ClientOptions, SiloOptions};
 pub use silo::{NoStores, Silo, SiloBuilder, StartError, StoreOpener, StoreSource};
@@ -42,16 +32,16 @@ pub mod macro_support {
     pub use emmer_placement::Strategy;
     pub use serde;
 
-    pub use crate::activation::{
-        Activation, AnyActivation, BoxTurn, Closed, Exclusive, Input, Instant, InstantEnd, InstantTurn,
-        LocalSlot, MethodEntry, Progress, Shared, Sink, StartMethod, Turn, TurnEnd, TurnOutcome, boxed,
-        poll_now,
-    };
+    pub use crate::calls::waits::Asker;
     pub use crate::grain::{
         Call, CallFuture, Ctx, Grain, Hosted, Interface, Lifecycle, Method, NoError, Persistent, RawRef,
         StateError, TurnContext,
     };
-    pub use crate::waits::Asker;
+    pub use crate::hosting::{
+        Activation, AnyActivation, BoxTurn, Closed, Exclusive, Input, Instant, InstantEnd, InstantTurn,
+        LocalSlot, MethodEntry, Progress, Shared, Sink, StartMethod, Turn, TurnEnd, TurnOutcome, boxed,
+        poll_now,
+    };
 }
 
 /// How grain state is encoded, as the store's `Format` column says it.

@@ -288,7 +288,7 @@ mod tests {
         assert!(
             is_mutated(Ground::Protocol, "crates/membership/src/fence.rs")
                 && is_mutated(Ground::Protocol, "crates/directory/src/ranges.rs")
-                && is_mutated(Ground::Runtime, "crates/runtime/src/activation/gate/line.rs")
+                && is_mutated(Ground::Runtime, "crates/runtime/src/hosting/gate/line.rs")
         );
         assert!(!is_mutated(Ground::Protocol, "crates/membership/src/config.rs"));
         assert!(!is_mutated(Ground::Protocol, "crates/sim/src/run.rs"));

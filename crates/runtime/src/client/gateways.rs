@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::ConnectError;
 use crate::clock::Clock;
+use crate::cluster::locations::Locations;
 use crate::grain::{CallError, Failure};
-use crate::locations::Locations;
 use crate::metrics::SiloStatistics;
 use crate::net::{Budget, Connection, Greeting, Handler, Lost, dial, drive};
 use crate::options::ClientOptions;

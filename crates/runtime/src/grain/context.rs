@@ -10,11 +10,11 @@ use emmer_core::{GrainId, GrainKey, SiloAddress};
 use emmer_store::state::StateSlot;
 use emmer_wire::{CallChain, ChainLink, ChainTooLong};
 
-use crate::activation::{AnyActivation, Asks, RunActivation, Who};
+use crate::calls::waits::{Asker, Listing, next_turn};
 use crate::clock::{CoarseInstant, Due};
 use crate::grain::{ClusterClient, DeactivationReason};
+use crate::hosting::{AnyActivation, Asks, RunActivation, Who};
 use crate::metrics::{Ended, Outer};
-use crate::waits::{Asker, Listing, next_turn};
 
 /// A grain's view of itself and of the cluster. Cheap to clone; may be kept in a field marked `#[context]`.
 #[derive(Clone)]

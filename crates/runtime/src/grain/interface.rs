@@ -7,8 +7,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
-use crate::activation::MethodEntry;
 use crate::grain::{Grain, RawRef};
+use crate::hosting::MethodEntry;
 
 /// A grain interface, implemented for `dyn Trait` by `#[grain_interface]`.
 #[diagnostic::on_unimplemented(

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use emmer_placement::Strategy;
 
-pub use self::call::{Call, CallFuture};
+pub use self::call::Call;
 pub use self::context::Ctx;
 pub use self::context::TurnContext;
 pub(crate) use self::error::Failure;
@@ -21,7 +21,8 @@ pub use self::interface::{Hosted, Interface, IntoKey, KeyType, Method, NoError};
 pub use self::persistent::{FORMAT as STATE_FORMAT, Persistent};
 pub use self::reference::{ClusterClient, RawRef};
 pub(crate) use self::reference::{Found, Lane, Node, Route, Target};
-pub use crate::activation::{Interleaved, Left};
+pub use crate::calls::CallFuture;
+pub use crate::hosting::{Interleaved, Left};
 
 /// What may happen in a grain's life besides calls. `#[derive(Grain)]` implements it empty; a class marked
 /// `#[grain(lifecycle)]` implements it itself.

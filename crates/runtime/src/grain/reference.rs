@@ -9,12 +9,12 @@ use emmer_core::{GrainId, GrainKey, GrainTypeId, SiloAddress};
 
 use parking_lot::Mutex;
 
-use crate::activation::RunActivation;
+use crate::calls::path::Hint;
 use crate::client::ClientCore;
 use crate::clock::Clock;
 use crate::grain::{Call, Interface, IntoKey, Method};
+use crate::hosting::RunActivation;
 use crate::net::Connection;
-use crate::path::Hint;
 use crate::silo::SiloCore;
 
 /// The way into a cluster: makes references to grains. Cheap to clone.

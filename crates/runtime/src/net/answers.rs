@@ -9,7 +9,7 @@ use parking_lot::MutexGuard;
 
 use super::connection::{Connection, Draining, Shared};
 use super::ending::wake_driver;
-use crate::waits::Asker;
+use crate::calls::waits::Asker;
 
 impl Connection {
     /// How many calls of the peer are under way here.

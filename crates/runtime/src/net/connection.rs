@@ -17,9 +17,9 @@ use super::lost::{Lost, SendError};
 use super::pending::{Correlation, Pending};
 use super::room::FrameRoom;
 use super::ticking::Ticking;
-use crate::activation::NumberMap;
+use crate::calls::waits::Asker;
 use crate::clock::CoarseInstant;
-use crate::waits::Asker;
+use crate::hosting::NumberMap;
 use crate::world::{ReadHalf, TcpStream, WriteHalf};
 
 /// Bytes that come within so many milliseconds are no news.

@@ -17,20 +17,19 @@ use emmer_wire::PeerKind;
 use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
 
-use super::fence::Fence;
-use super::outbox::Outboxes;
 use super::{Silo, SiloCore, identity};
-use crate::activation::{AnyClass, Class, MethodCollision, NumberMap};
-use crate::catalog::Catalog;
+use crate::calls::waits::Waits;
 use crate::clock::{self, Clock};
-use crate::directory::DirectoryService;
+use crate::cluster::directory::DirectoryService;
+use crate::cluster::locations::Locations;
+use crate::cluster::membership::{self, Input, MembershipHandle};
+use crate::cluster::{Fence, Outboxes};
 use crate::grain::{Grain, Hosted, Interface};
-use crate::locations::Locations;
-use crate::membership::{self, Input, MembershipHandle};
+use crate::hosting::catalog::Catalog;
+use crate::hosting::{AnyClass, Class, MethodCollision, NumberMap};
 use crate::metrics::Metrics;
 use crate::net::{Budget, Callers, Greeting, Listener, Pool, Port};
 use crate::options::SiloOptions;
-use crate::waits::Waits;
 use crate::world::{self, Spawner, TcpListener, Watched};
 
 /// What opens a system store by URL. The facade's implementation knows the stores its features bring.

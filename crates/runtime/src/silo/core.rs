@@ -4,42 +4,28 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use emmer_core::{GrainId, GrainTypeId, Instant, SiloAddress, SiloStatus};
-use emmer_directory::FailReason;
+use emmer_core::{GrainTypeId, Instant, SiloAddress, SiloStatus};
 use emmer_membership::{TerminateReason, View};
-use emmer_placement::{PlacementRequest, PlacementTable};
+use emmer_placement::PlacementTable;
 use emmer_store::state::StateTable;
 use emmer_wire::{GoodbyeCode, PeerKind};
 use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use super::fence::{Fence, Shut};
-use super::outbox::Outboxes;
-use crate::activation::{AnyClass, NumberMap, RunActivation};
-use crate::catalog::Catalog;
+use crate::calls::lanes::Lanes;
+use crate::calls::waits::Waits;
 use crate::clock::{Clock, CoarseInstant};
-use crate::directory::DirectoryService;
-use crate::grain::{CallError, Failure};
-use crate::lanes::Lanes;
-use crate::locations::Locations;
-use crate::membership::{MembershipHandle, MembershipStatistics};
-use crate::metrics::{GrainQueue, MethodStatistics, Metrics, SiloStatistics};
+use crate::cluster::directory::DirectoryService;
+use crate::cluster::locations::Locations;
+use crate::cluster::membership::{MembershipHandle, MembershipStatistics};
+use crate::cluster::{Fence, Outboxes, Shut};
+use crate::hosting::catalog::Catalog;
+use crate::hosting::{AnyClass, NumberMap, RunActivation};
+use crate::metrics::{MethodStatistics, Metrics, SiloStatistics};
 use crate::net::{Connection, DialError, Greeting, Lost, Pool};
 use crate::options::SiloOptions;
-use crate::waits::Waits;
 use crate::world::{Spawner, Watched};
-
-/// One-way calls of this process under way at once; one more is `Overloaded`.
-const ONE_WAY_MAX: usize = 100_000;
-
-/// Where a call goes.
-pub(crate) enum Place {
-    /// To an activation on this silo (which may still have to be activated).
-    Here(Arc<dyn RunActivation>),
-    /// To another silo. `placed`: the directory does not know the grain, this silo was chosen for it.
-    There { peer: SiloAddress, placed: bool },
-}
 
 /// The silo as its parts see it.
 pub(crate) struct SiloCore {
@@ -80,15 +66,6 @@ pub(crate) struct SiloCore {
     pub(crate) queues: Mutex<Vec<Arc<dyn RunActivation>>>,
     /// What the membership machine last said about itself.
     pub(crate) membership_statistics: Mutex<MembershipStatistics>,
-}
-
-/// One one-way call under way.
-pub(crate) struct OneWayPermit(Arc<AtomicUsize>);
-
-impl Drop for OneWayPermit {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 impl SiloCore {
@@ -142,57 +119,6 @@ impl SiloCore {
         waits.await
     }
 
-    /// Looks at the queue of an activation at every tick, until nobody waits there any more.
-    pub(crate) fn watch_queue(&self, activation: Arc<dyn RunActivation>) {
-        self.queues.lock().push(activation);
-        self.pool.greeting().ticking.begin();
-        if self.stopped.is_cancelled() {
-            // The last tick may have been before this one was in the list.
-            self.wake_queues();
-        }
-    }
-
-    /// What comes after the last tick of a silo that has ended: whoever waits for its turn is woken, and sees it. Nothing is
-    /// kept: activations hold the silo.
-    fn wake_queues(&self) {
-        let waiting = std::mem::take(&mut *self.queues.lock());
-        for activation in waiting {
-            activation.tick(CoarseInstant::LAST);
-        }
-    }
-
-    /// A tick of the clock for the turns that wait: those whose deadline has passed are woken.
-    fn tick_queues(&self, now: CoarseInstant) {
-        let mut watched = std::mem::take(&mut *self.queues.lock());
-        watched.retain(|activation| activation.tick(now));
-        if !watched.is_empty() {
-            self.queues.lock().append(&mut watched);
-        }
-    }
-
-    fn tell_blocking(&self, method: u32, held: Duration) {
-        let method = self.classes.values().find_map(|class| class.method_name(method)).unwrap_or("?");
-        tracing::warn!(
-            method,
-            ?held,
-            "a turn holds its thread without an await: other tasks of the thread wait for it"
-        );
-    }
-
-    /// The `n` grains of this silo for which most calls wait, most first. Looks at every activation.
-    pub(crate) fn longest_queues(&self, n: usize) -> Vec<GrainQueue> {
-        let mut found: Vec<GrainQueue> = Vec::new();
-        for shard in 0..Catalog::shard_count() {
-            let waiting = self.catalog.shard_activations(shard).into_iter();
-            found.extend(
-                waiting.filter(|a| a.waiting() > 0).map(|a| GrainQueue::new(a.id().clone(), a.waiting())),
-            );
-            found.sort_unstable_by(|a, b| b.waiting.cmp(&a.waiting).then_with(|| a.grain.cmp(&b.grain)));
-            found.truncate(n);
-        }
-        found
-    }
-
     /// What is counted for each method that this silo hosts.
     pub(crate) fn method_statistics(&self) -> Vec<MethodStatistics> {
         let mut all: Vec<_> = self.classes.values().flat_map(|class| class.statistics()).collect();
@@ -243,109 +169,6 @@ impl SiloCore {
     /// How this silo introduces itself when it only asks who is there.
     pub(crate) fn probe_greeting(&self) -> Greeting {
         Greeting { me: PeerKind::Probe(self.address), options: 0, ..self.pool.greeting().clone() }
-    }
-
-    /// Finds a grain: on this silo, where it was last seen, where the directory says, or where placement puts it.
-    pub(crate) async fn locate(
-        self: &Arc<Self>,
-        id: &GrainId,
-        avoid: &[SiloAddress],
-    ) -> Result<Place, Failure> {
-        if self.stopped.is_cancelled() {
-            return Err(CallError::ShuttingDown);
-        }
-        // A fence that was shut opens no more, but the call may go elsewhere.
-        let shut = self.fence.opened(&self.clock).await.is_err();
-        if let Some(activation) = self.catalog.get(id) {
-            return if shut { Err(CallError::ShuttingDown) } else { Ok(Place::Here(activation)) };
-        }
-        let usable =
-            |peer: &SiloAddress| *peer != self.address && !avoid.contains(peer) && !self.pool.is_dead(*peer);
-        if let Some(peer) = self.locations.get(id).filter(usable) {
-            return Ok(Place::There { peer, placed: false });
-        }
-        let found = self.directory.lookup(self, id).await.map_err(|why| self.unavailable(why))?;
-        match found {
-            Some(at) if at.silo != self.address => Ok(Place::There { peer: at.silo, placed: false }),
-            _ => self.place(id, avoid),
-        }
-    }
-
-    /// As [`locate`](Self::locate) for a grain that is not in the catalog, without a wait: the new activation, when nothing
-    /// but this silo is needed to know that the grain is nowhere and to choose this silo for it.
-    pub(crate) fn create_now(self: &Arc<Self>, id: &GrainId) -> Option<Arc<dyn RunActivation>> {
-        if self.is_fenced() || self.locations.get(id).is_some() {
-            return None;
-        }
-        let found = self.directory.lookup_now(id)?;
-        if found.is_some_and(|at| at.silo != self.address) {
-            return None;
-        }
-        match self.place(id, &[]) {
-            Ok(Place::Here(activation)) => Some(activation),
-            _ => None,
-        }
-    }
-
-    fn unavailable(&self, why: FailReason) -> Failure {
-        if self.stopped.is_cancelled() {
-            return CallError::ShuttingDown;
-        }
-        if why == FailReason::TooManyPending {
-            self.metrics.refused();
-            return CallError::Overloaded(format!("{why} on this silo (the directory's pending_max)"));
-        }
-        CallError::Unreachable { silo: None, maybe_executed: false, detail: why.to_string() }
-    }
-
-    fn place(self: &Arc<Self>, id: &GrainId, avoid: &[SiloAddress]) -> Result<Place, Failure> {
-        let class = self.class_of(id)?;
-        let mut candidates = self.candidates.read().clone();
-        if !avoid.is_empty() {
-            candidates = candidates.iter().copied().filter(|s| !avoid.contains(s)).collect();
-        }
-        let request = PlacementRequest { local: self.address, grain: id, requesting: self.address };
-        let chosen = self.placement.lock().place(class.placement().as_ref(), &request, &candidates);
-        match chosen {
-            Ok(silo) if silo == self.address => self.create_here(id).map(Place::Here),
-            Ok(peer) => Ok(Place::There { peer, placed: true }),
-            Err(e) => {
-                Err(CallError::Unreachable { silo: None, maybe_executed: false, detail: e.to_string() })
-            }
-        }
-    }
-
-    /// The activation of `id` on this silo, made if there is none.
-    pub(crate) fn create_here(self: &Arc<Self>, id: &GrainId) -> Result<Arc<dyn RunActivation>, Failure> {
-        let class = self.class_of(id)?;
-        self.catalog
-            .get_or_create(self, class, id)
-            .map_err(|_full| CallError::Overloaded("the silo holds as many activations as it may".to_owned()))
-    }
-
-    fn class_of(&self, id: &GrainId) -> Result<&Arc<dyn AnyClass>, Failure> {
-        self.classes.get(&id.grain_type()).ok_or_else(|| {
-            let mut known: Vec<_> = self.classes.values().map(|c| c.name()).collect();
-            known.sort_unstable();
-            CallError::Rejected(format!(
-                "silo {} hosts no grain type with the number {} (it hosts: {})",
-                self.address,
-                id.grain_type(),
-                known.join(", ")
-            ))
-        })
-    }
-
-    /// Room for one more one-way call of this process.
-    pub(crate) fn one_way_permit(&self) -> Result<OneWayPermit, Failure> {
-        if self.stopped.is_cancelled() {
-            return Err(CallError::ShuttingDown);
-        }
-        if self.one_ways.fetch_add(1, Ordering::Relaxed) >= ONE_WAY_MAX {
-            self.one_ways.fetch_sub(1, Ordering::Relaxed);
-            return Err(CallError::Overloaded("too many one-way calls are under way".to_owned()));
-        }
-        Ok(OneWayPermit(self.one_ways.clone()))
     }
 
     /// Ends the silo as a crash would: every connection breaks without a word.

@@ -9,9 +9,9 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
 use super::SiloCore;
-use crate::catalog::Catalog;
+use crate::cluster::membership::Input;
 use crate::grain::DeactivationReason;
-use crate::membership::Input;
+use crate::hosting::catalog::Catalog;
 
 /// Deactivations under way at once while stopping.
 const PARALLEL_DEACTIVATIONS: usize = 256;

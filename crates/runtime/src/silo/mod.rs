@@ -2,11 +2,9 @@
 
 mod builder;
 mod core;
-mod fence;
 mod gateway;
 mod identity;
 mod lifecycle;
-mod outbox;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,11 +13,10 @@ use emmer_core::SiloAddress;
 use emmer_membership::{TerminateReason, View};
 
 pub use self::builder::{NoStores, SiloBuilder, StartError, StoreOpener, StoreSource};
-pub(crate) use self::core::{Place, SiloCore};
-pub(crate) use self::fence::{Fence, Shut};
+pub(crate) use self::core::SiloCore;
 pub(crate) use self::gateway::GatewayMessage;
+use crate::cluster::membership::MembershipStatistics;
 use crate::grain::ClusterClient;
-use crate::membership::MembershipStatistics;
 use crate::metrics::{GrainQueue, MethodStatistics, SiloStatistics};
 
 /// A running silo. Dropping it does not stop it, and the log says so; [`stop`](Self::stop) does, in good order.

@@ -3,9 +3,9 @@
 //!
 //! | file | subject | what it follows in `emmer-runtime` |
 //! |---|---|---|
-//! | `mod.rs` | driving the directory, and its outcomes | `directory.rs` |
-//! | `calls.rs` | calls: where to, and what becomes of them there | `silo/core.rs`, `dispatch` |
-//! | `activation.rs` | activations and their turns, poll by poll | `activation/` |
+//! | `mod.rs` | driving the directory, and its outcomes | `cluster/directory.rs` |
+//! | `calls.rs` | calls: where to, and what becomes of them there | `calls/finding.rs`, `calls/arriving/` |
+//! | `activation.rs` | activations and their turns, poll by poll | `hosting/` |
 //! | `rest.rs` | nobody calls any more; then every grain is called once | |
 
 mod activation;

@@ -8,13 +8,13 @@ use bytes::{BufMut, Bytes, BytesMut};
 use emmer_wire::{RequestHeader, ResponseHeader, encode_failure, encode_response};
 
 use super::inline::start;
-use crate::activation::{BoxTurn, RunActivation};
+use crate::calls::remote::failure_parts;
+use crate::calls::waits;
 use crate::clock::{Clock, CoarseInstant, Due};
 use crate::grain::{CallError, Failure};
+use crate::hosting::{BoxTurn, RunActivation};
 use crate::net::Connection;
-use crate::remote::failure_parts;
 use crate::silo::SiloCore;
-use crate::waits;
 
 /// A call that came over a connection and is not answered yet.
 pub(super) struct Arrived {

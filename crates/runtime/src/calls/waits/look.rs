@@ -9,8 +9,8 @@ use emmer_wire::channel;
 
 use super::graph::{Graph, PATH_MAX, Path, REACHED_MAX};
 use super::{LOOK_EVERY, Looks, PATIENCE, Wait, WaitsMessage};
-use crate::activation::RunActivation;
 use crate::clock::CoarseInstant;
+use crate::hosting::RunActivation;
 use crate::silo::SiloCore;
 
 /// So many searches begin in one look; the other gates have their turn in the next.

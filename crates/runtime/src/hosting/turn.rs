@@ -23,11 +23,11 @@ use pin_project_lite::pin_project;
 
 use super::Closed;
 use super::contain::contain;
+use crate::calls::waits::{Asker, Listing};
 use crate::clock::{Clock, CoarseInstant};
+use crate::cluster::{Fence, Shut};
 use crate::grain::{Method, TurnContext};
 use crate::metrics::{Ended, Outer};
-use crate::silo::{Fence, Shut};
-use crate::waits::{Asker, Listing};
 
 /// Where a turn's arguments come from.
 pub enum Input<'a> {

@@ -11,8 +11,8 @@ use emmer_wire::channel;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
-use crate::activation::RunActivation;
 use crate::grain::DeactivationReason;
+use crate::hosting::RunActivation;
 use crate::silo::SiloCore;
 
 /// How often a registration is tried again over a left-behind one of this same silo.

@@ -1,4 +1,4 @@
-//! An activation: one grain in the memory of one silo.
+//! What a silo hosts. An activation is one grain in the memory of one silo.
 //!
 //! No task and no channel belongs to it. A lock around the grain is its queue: turns are admitted in the order
 //! they came, `&mut self` alone, `&self` together. The first turn admitted activates the grain (registers it in
@@ -7,12 +7,14 @@
 //! Its life is one value under that lock, [`Life`]. A turn that panics, or finds that the state in memory is not the one
 //! in the store, breaks it: from then on nobody but the closer goes in, and whoever waits comes to a fresh activation.
 
+pub(crate) mod catalog;
 mod class;
 mod contain;
 mod gate;
 mod instant;
 mod interleaved;
 mod lifecycle;
+mod queues;
 mod turn;
 
 use std::num::NonZeroU64;
@@ -33,11 +35,12 @@ pub use self::instant::{Instant, InstantEnd, InstantTurn, poll_now};
 pub(crate) use self::class::{AnyClass, Class, MethodCollision, NumberMap};
 pub(crate) use self::turn::{Begun, poll_begun, run_to_end, standing, until_begun};
 pub use self::turn::{BoxTurn, Input, LocalSlot, Progress, Sink, Turn, TurnEnd, TurnOutcome, boxed};
+use crate::calls::waits::{Asker, Listing, Wait};
 use crate::clock::{CoarseInstant, Due};
+use crate::cluster::Shut;
 use crate::grain::{CallError, ClusterClient, DeactivationReason, Failure, Grain, TurnContext};
 use crate::metrics::{Ended, Outer};
-use crate::silo::{Shut, SiloCore};
-use crate::waits::{Asker, Listing, Wait};
+use crate::silo::SiloCore;
 
 /// Starts one method of a class: the arguments out of `Input`, the turn around the method.
 pub type StartMethod<G> = fn(Arc<Activation<G>>, Input<'_>, TurnContext) -> Result<BoxTurn, String>;

@@ -4,8 +4,8 @@
 use emmer_core::{GrainId, SiloAddress};
 use parking_lot::RwLock;
 
-use crate::activation::NumberMap;
-use crate::path::Hint;
+use crate::calls::path::Hint;
+use crate::hosting::NumberMap;
 
 const SHARDS: usize = 16;
 

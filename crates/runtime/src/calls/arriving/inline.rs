@@ -8,12 +8,12 @@ use bytes::BytesMut;
 use emmer_core::SiloAddress;
 use emmer_wire::{PeerKind, RequestHeader, ResponseHeader, ResponseStatus, encode_failure, encode_response};
 
-use crate::activation::{BoxTurn, Input, RunActivation, Sink, TurnEnd};
+use crate::calls::invoke::failure_of;
+use crate::calls::remote::failure_parts;
 use crate::clock::Due;
 use crate::grain::Failure;
-use crate::invoke::failure_of;
+use crate::hosting::{BoxTurn, Input, RunActivation, Sink, TurnEnd};
 use crate::net::Connection;
-use crate::remote::failure_parts;
 use crate::silo::SiloCore;
 
 /// How a turn polled in the read loop stands.

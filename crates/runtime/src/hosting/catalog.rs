@@ -9,7 +9,7 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use parking_lot::Mutex;
 
-use crate::activation::{AnyClass, RunActivation};
+use crate::hosting::{AnyClass, RunActivation};
 use crate::silo::SiloCore;
 
 /// Locks the map is divided over, so that calls on different cores seldom meet.

@@ -10,7 +10,7 @@ use emmer_wire::encode_system;
 use parking_lot::Mutex;
 use serde::Serialize;
 
-use super::SiloCore;
+use crate::silo::SiloCore;
 
 /// The most bytes that wait for one peer's connection; what comes then is dropped (the protocols bear it).
 const OUTBOX_BYTES_MAX: usize = 4 << 20;

@@ -7,16 +7,17 @@ use std::time::Duration;
 use emmer_wire::codec;
 use tokio_util::sync::CancellationToken;
 
-use crate::activation::LocalSlot;
+use crate::calls::Place;
+use crate::calls::invoke::{Caller, Finished, LocalEnd, bounded, interrupted, run_local, send_failure};
+use crate::calls::lanes::Handed;
+use crate::calls::path::{Asker, Met, Next, Path, Tried};
+use crate::calls::remote;
 use crate::client::ClientCore;
 use crate::clock::{Clock, CoarseInstant, Due};
 use crate::grain::{Call, Failure, Lane, Method, Node, Route, Target};
-use crate::invoke::{Caller, Finished, LocalEnd, bounded, interrupted, run_local, send_failure};
-use crate::lanes::Handed;
+use crate::hosting::LocalSlot;
 use crate::net::{Connection, SendError};
-use crate::path::{Asker, Met, Next, Path, Tried};
-use crate::remote;
-use crate::silo::{Place, SiloCore};
+use crate::silo::SiloCore;
 
 /// Makes a call: finds the grain, here or elsewhere, placing it if it is nowhere, and tries again as long as the call
 /// certainly did not run. `met`: what its first try came to.

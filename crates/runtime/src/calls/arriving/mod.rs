@@ -14,12 +14,12 @@ use emmer_wire::{PeerKind, RequestHeader, channel, codec};
 
 use self::arrived::{Arrived, Serving};
 use self::inline::{Inline, put_failure};
-use crate::activation::Progress;
+use crate::calls::invoke::InlineDepth;
+use crate::calls::path::Met;
+use crate::cluster::membership::Input as MembershipInput;
 use crate::grain::CallError;
-use crate::invoke::InlineDepth;
-use crate::membership::Input as MembershipInput;
+use crate::hosting::Progress;
 use crate::net::{Connection, Handler, Lost};
-use crate::path::Met;
 use crate::silo::SiloCore;
 use crate::world;
 

@@ -24,8 +24,8 @@ use parking_lot::{MappedRwLockReadGuard, MappedRwLockWriteGuard, RwLock, RwLockR
 pub(super) use self::line::Line;
 pub(crate) use self::line::{Asks, Who};
 use super::Closed;
+use crate::calls::waits::Wait;
 use crate::grain::{DeactivationReason, TurnContext};
-use crate::waits::Wait;
 
 /// How often a lock that is held by a turn running on another thread right now is tried again before queueing up: a turn
 /// that does not suspend is over sooner than a task is woken.

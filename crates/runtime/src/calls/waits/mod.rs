@@ -28,8 +28,8 @@ pub(crate) use self::asker::Asked;
 pub use self::asker::Asker;
 use self::graph::Path;
 use self::searches::Searches;
-use crate::activation::{NumberMap, RunActivation};
 use crate::clock::CoarseInstant;
+use crate::hosting::{NumberMap, RunActivation};
 use crate::world;
 
 /// A call that has waited for so long for its grain is looked at.

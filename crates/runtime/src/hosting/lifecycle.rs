@@ -16,12 +16,12 @@ use super::contain::{contain, contained};
 use super::gate::{Alone, Asks, Life};
 use super::turn::suspend;
 use super::{Activation, AnyActivation, BoxTurn, Closed, Input, RunActivation, Sink, StartError, TurnEnd};
+use crate::calls::waits::{Asker, Listing, Wait};
 use crate::clock::{CoarseInstant, Due};
-use crate::directory::Registered;
+use crate::cluster::Shut;
+use crate::cluster::directory::Registered;
 use crate::grain::{ClusterClient, Ctx, DeactivationReason, Grain, TurnContext};
 use crate::metrics::{Ended, Outer};
-use crate::silo::Shut;
-use crate::waits::{Asker, Listing, Wait};
 
 impl<G: Grain> Activation<G> {
     /// Registers, loads and activates the grain under the lock of its first turn.

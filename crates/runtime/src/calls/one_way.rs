@@ -2,19 +2,23 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use emmer_store::BoxFuture;
 use emmer_wire::{CallChain, codec};
 
-use crate::activation::{LocalSlot, RunActivation, Sink, TurnEnd};
+use crate::calls::invoke::{Caller, InlineDepth, LocalTurn, failure_of, finish_local, send_failure};
+use crate::calls::lanes::Handed;
+use crate::calls::path::Met;
+use crate::calls::travel::travel_in_line;
 use crate::grain::{Call, CallError, Failure, Found, Method, NoError, Node, Route};
-use crate::invoke::{Caller, InlineDepth, LocalTurn, failure_of, finish_local, send_failure};
-use crate::lanes::Handed;
+use crate::hosting::{LocalSlot, RunActivation, Sink, TurnEnd};
 use crate::net::{Connection, SendError};
-use crate::path::Met;
 use crate::silo::SiloCore;
-use crate::travel::travel_in_line;
+
+/// One-way calls of this process under way at once; one more is `Overloaded`.
+const ONE_WAY_MAX: usize = 100_000;
 
 /// Hands a one-way call over. A turn on an idle grain of this silo runs here and now; only one that waits or suspends gets
 /// a task.
@@ -104,7 +108,7 @@ fn run_here<M: Method>(
             Ok(())
         }
         Poll::Pending => {
-            let begun = turn.progress() == crate::activation::Progress::Running;
+            let begun = turn.progress() == crate::hosting::Progress::Running;
             let local = LocalTurn { target, turn, slot, timeout, cancel, caller };
             if begun { go_on(silo, local) } else { apart::<M>(silo, finish_local(local, false)) }
         }
@@ -158,4 +162,27 @@ async fn log<M: Method>(call: impl Future<Output = Result<M::Output, Failure>>) 
 #[cold]
 fn log_failure<M: Method>(failure: &Failure) {
     tracing::debug!(method = M::NAME, %failure, "a one-way call failed");
+}
+
+/// One one-way call under way.
+pub(crate) struct OneWayPermit(Arc<AtomicUsize>);
+
+impl Drop for OneWayPermit {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl SiloCore {
+    /// Room for one more one-way call of this process.
+    pub(crate) fn one_way_permit(&self) -> Result<OneWayPermit, Failure> {
+        if self.stopped.is_cancelled() {
+            return Err(CallError::ShuttingDown);
+        }
+        if self.one_ways.fetch_add(1, Ordering::Relaxed) >= ONE_WAY_MAX {
+            self.one_ways.fetch_sub(1, Ordering::Relaxed);
+            return Err(CallError::Overloaded("too many one-way calls are under way".to_owned()));
+        }
+        Ok(OneWayPermit(self.one_ways.clone()))
+    }
 }

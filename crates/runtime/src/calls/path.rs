@@ -1,7 +1,7 @@
 //! The path of one call: where it is tried next when it did not run where it was tried.
 //!
-//! One machine without IO for every way in which a call comes: from this process ([`crate::travel`]), from a client
-//! through a gateway, from another silo ([`crate::dispatch`]). The shells look for the grain, run the turn or send the
+//! One machine without IO for every way in which a call comes: from this process ([`crate::calls::travel`]), from a client
+//! through a gateway, from another silo ([`crate::calls::arriving`]). The shells look for the grain, run the turn or send the
 //! call, and tell the machine what they met. It decides whether the call is tried again, when, and what is remembered of
 //! the grain's location. It tries again only what certainly did not run.
 

@@ -7,9 +7,9 @@ use std::task::Waker;
 
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::calls::waits::{Asker, Wait};
 use crate::clock::CoarseInstant;
 use crate::grain::DeactivationReason;
-use crate::waits::{Asker, Wait};
 use crate::world;
 
 /// A waiter that was called and has not come for so many ticks of the silo's clock has lost its place: its caller keeps
@@ -23,7 +23,7 @@ static QUEUES: AtomicU64 = AtomicU64::new(0);
 const TICKETS_PER_QUEUE: u64 = 1 << 32;
 
 /// The waiting side of a gate, whatever the grain.
-pub(in crate::activation) struct Line {
+pub(in crate::hosting) struct Line {
     /// How many are in the queue, the closer included.
     waiting: AtomicU32,
     /// The turn inside has suspended: no use in trying again at once.
@@ -211,7 +211,7 @@ impl Line {
 
     /// How many wait.
     #[inline]
-    pub(in crate::activation) fn waiting(&self) -> u32 {
+    pub(in crate::hosting) fn waiting(&self) -> u32 {
         self.waiting.load(Ordering::Relaxed)
     }
 
@@ -225,7 +225,7 @@ impl Line {
     }
 
     /// Notes whether the turn inside has suspended.
-    pub(in crate::activation) fn set_suspended(&self, suspended: bool) {
+    pub(in crate::hosting) fn set_suspended(&self, suspended: bool) {
         self.suspended.store(suspended, Ordering::Relaxed);
     }
 
@@ -235,7 +235,7 @@ impl Line {
 
     /// Whether only the closer may go in.
     #[inline]
-    pub(in crate::activation) fn is_broken(&self) -> bool {
+    pub(in crate::hosting) fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Acquire)
     }
 
@@ -245,7 +245,7 @@ impl Line {
 
     /// Nobody but the closer goes in any more. Called before the lock of the turn that broke the grain is given back.
     #[cold]
-    pub(in crate::activation) fn break_off(&self, why: &str) {
+    pub(in crate::hosting) fn break_off(&self, why: &str) {
         let mut guard = self.queue();
         self.broken.store(true, Ordering::Release);
         self.reserve(guard.open(), DeactivationReason::Broken(why.to_owned()));
@@ -265,7 +265,7 @@ impl Line {
     }
 
     /// Takes the closer's place; false when somebody stands there already.
-    pub(in crate::activation) fn take_closer_place(&self, reason: DeactivationReason) -> bool {
+    pub(in crate::hosting) fn take_closer_place(&self, reason: DeactivationReason) -> bool {
         let mut guard = self.queue();
         let queue = guard.open();
         if matches!(reason, DeactivationReason::Broken(_)) {
@@ -295,7 +295,7 @@ impl Line {
 
     /// A tick of the silo's clock. Wakes every waiter whose deadline has passed, so that its caller looks at the clock, and
     /// passes over those that do not come. False when nobody waits any more and the silo need not look here again.
-    pub(in crate::activation) fn tick(&self, now: CoarseInstant) -> bool {
+    pub(in crate::hosting) fn tick(&self, now: CoarseInstant) -> bool {
         let mut guard = self.queue();
         let Some(queue) = guard.get() else { return false };
         let absent = queue.drop_absent();
@@ -317,7 +317,7 @@ impl Line {
 
     /// The waiters that turns wait for, as far as whoever is inside stands in their way: `alone`, or the turn of somebody
     /// who waits before them.
-    pub(in crate::activation) fn waits(&self, alone: bool, out: &mut Vec<Wait>) {
+    pub(in crate::hosting) fn waits(&self, alone: bool, out: &mut Vec<Wait>) {
         let mut guard = self.queue();
         let Some(queue) = guard.get() else { return };
         let mut writer_before = queue.closer_is_next(self.is_broken());
@@ -337,7 +337,7 @@ impl Line {
     }
 
     /// Ends a wait that can never end by itself: it is told the cycle. False when it is over already.
-    pub(in crate::activation) fn doom(&self, ticket: u64, cycle: String) -> bool {
+    pub(in crate::hosting) fn doom(&self, ticket: u64, cycle: String) -> bool {
         let mut guard = self.queue();
         let Some(queue) = guard.get() else { return false };
         let at = queue.place_of(ticket);

@@ -11,18 +11,19 @@ use emmer_wire::{CallChain, RequestFlags, RequestHead};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-use crate::activation::{
+use crate::calls::lanes::Handed;
+use crate::calls::path::{Met, unreachable_silo};
+use crate::calls::travel::travel;
+use crate::calls::waits::{Asked, Asker};
+use crate::clock::{Clock, CoarseInstant, Due};
+use crate::cluster::Shut;
+use crate::grain::{Call, CallError, Failure, Method, Node, RawRef, Target};
+use crate::hosting::{
     Begun, BoxTurn, Input, LocalSlot, RunActivation, Sink, TurnEnd, poll_begun, run_to_end, standing,
     until_begun,
 };
-use crate::clock::{Clock, CoarseInstant, Due};
-use crate::grain::{Call, CallError, Failure, Method, Node, RawRef, Target};
-use crate::lanes::Handed;
 use crate::net::SendError;
-use crate::path::{Met, unreachable_silo};
-use crate::silo::{Shut, SiloCore};
-use crate::travel::travel;
-use crate::waits::{Asked, Asker};
+use crate::silo::SiloCore;
 
 /// What a call comes to before the method's own error is told apart.
 pub(crate) type Finished<M> = Result<<M as Method>::Output, Failure>;

@@ -8,13 +8,15 @@ use emmer_core::SiloAddress;
 use emmer_wire::{FailureCode, PeerKind, RequestFlags, ResponseHeader, ResponseStatus};
 
 use super::arrived::{Arrived, given_up};
-use crate::activation::{Begun, BoxTurn, Progress, Sink, TurnEnd, run_to_end, until_begun};
+use crate::calls::Place;
+use crate::calls::invoke::{dropped, failure_of, overdue, send_failure};
+use crate::calls::path::{Asker, Met, Next, Path, Tried, unreachable_silo};
+use crate::calls::remote::{read_failed, timed_out};
+use crate::cluster::Shut;
 use crate::grain::{CallError, Failure};
-use crate::invoke::{dropped, failure_of, overdue, send_failure};
+use crate::hosting::{Begun, BoxTurn, Progress, Sink, TurnEnd, run_to_end, until_begun};
 use crate::net::{Answer, SendError};
-use crate::path::{Asker, Met, Next, Path, Tried, unreachable_silo};
-use crate::remote::{read_failed, timed_out};
-use crate::silo::{Place, Shut, SiloCore};
+use crate::silo::SiloCore;
 
 impl SiloCore {
     /// Goes on with a turn that suspended in the read loop.

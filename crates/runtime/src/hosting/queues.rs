@@ -1,0 +1,63 @@
+//! Turns that wait: their deadlines, and which grains most wait for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::RunActivation;
+use super::catalog::Catalog;
+use crate::clock::CoarseInstant;
+use crate::metrics::GrainQueue;
+use crate::silo::SiloCore;
+
+impl SiloCore {
+    /// Looks at the queue of an activation at every tick, until nobody waits there any more.
+    pub(crate) fn watch_queue(&self, activation: Arc<dyn RunActivation>) {
+        self.queues.lock().push(activation);
+        self.pool.greeting().ticking.begin();
+        if self.stopped.is_cancelled() {
+            // The last tick may have been before this one was in the list.
+            self.wake_queues();
+        }
+    }
+
+    /// What comes after the last tick of a silo that has ended: whoever waits for its turn is woken, and sees it. Nothing is
+    /// kept: activations hold the silo.
+    pub(crate) fn wake_queues(&self) {
+        let waiting = std::mem::take(&mut *self.queues.lock());
+        for activation in waiting {
+            activation.tick(CoarseInstant::LAST);
+        }
+    }
+
+    /// A tick of the clock for the turns that wait: those whose deadline has passed are woken.
+    pub(crate) fn tick_queues(&self, now: CoarseInstant) {
+        let mut watched = std::mem::take(&mut *self.queues.lock());
+        watched.retain(|activation| activation.tick(now));
+        if !watched.is_empty() {
+            self.queues.lock().append(&mut watched);
+        }
+    }
+
+    pub(crate) fn tell_blocking(&self, method: u32, held: Duration) {
+        let method = self.classes.values().find_map(|class| class.method_name(method)).unwrap_or("?");
+        tracing::warn!(
+            method,
+            ?held,
+            "a turn holds its thread without an await: other tasks of the thread wait for it"
+        );
+    }
+
+    /// The `n` grains of this silo for which most calls wait, most first. Looks at every activation.
+    pub(crate) fn longest_queues(&self, n: usize) -> Vec<GrainQueue> {
+        let mut found: Vec<GrainQueue> = Vec::new();
+        for shard in 0..Catalog::shard_count() {
+            let waiting = self.catalog.shard_activations(shard).into_iter();
+            found.extend(
+                waiting.filter(|a| a.waiting() > 0).map(|a| GrainQueue::new(a.id().clone(), a.waiting())),
+            );
+            found.sort_unstable_by(|a, b| b.waiting.cmp(&a.waiting).then_with(|| a.grain.cmp(&b.grain)));
+            found.truncate(n);
+        }
+        found
+    }
+}
