@@ -188,6 +188,9 @@ fn run_here<M: Method>(
     if let Some(ran) = caller.run_instant::<M>(&activation, &mut slot) {
         return Next::Ready(ran.and_then(|()| slot.output.ok_or_else(no_output::<M>)));
     }
+    if let Some(args) = slot.args.take_if(|_| !target.0.node.spawner().is_here()) {
+        return Next::slow(travel(Call { target, args, timeout, cancel }, caller, None));
+    }
     let mut turn = match caller.start::<M>(activation, &mut slot) {
         Ok(turn) => turn,
         Err(failure) => return Next::Ready(Err(failure)),

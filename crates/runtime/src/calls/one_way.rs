@@ -88,6 +88,9 @@ fn run_here<M: Method>(
         }
         return Ok(());
     }
+    if let Some(args) = slot.args.take_if(|_| !silo.spawner.is_here()) {
+        return in_lane(silo, Call { target, args, timeout, cancel }, caller, None);
+    }
     let mut turn = caller.start::<M>(activation, &mut slot)?;
     // Nobody is to be woken: a turn that is not over now is polled again by the task it gets.
     let mut cx = Context::from_waker(Waker::noop());

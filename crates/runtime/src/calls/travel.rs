@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::calls::Place;
 use crate::calls::invoke::{Caller, Finished, LocalEnd, bounded, interrupted, run_local, send_failure};
 use crate::calls::lanes::Handed;
-use crate::calls::path::{Asker, Met, Next, Path, Tried};
+use crate::calls::path::{Asker, Met, Next, Path, Tried, unreachable_silo};
 use crate::calls::remote;
 use crate::client::ClientCore;
 use crate::clock::{Clock, CoarseInstant, Due};
@@ -22,7 +22,20 @@ use crate::silo::SiloCore;
 /// Makes a call: finds the grain, here or elsewhere, placing it if it is nowhere, and tries again as long as the call
 /// certainly did not run. `met`: what its first try came to.
 pub(crate) async fn travel<M: Method>(call: Call<M>, caller: Caller, met: Option<Met>) -> Finished<M> {
-    travel_in_line(call, caller, met, None).await
+    let reference = call.target.share();
+    let trip = travel_in_line(call, caller, met, None);
+    let spawner = reference.0.node.spawner();
+    if spawner.is_here() {
+        return trip.await;
+    }
+    // Turns, connections and timers belong to the runtime of the silo or client, wherever the caller is.
+    spawner.run(trip).await.unwrap_or_else(|| {
+        Err(unreachable_silo(
+            None,
+            true,
+            "the runtime that the silo or client was started on has ended".to_owned(),
+        ))
+    })
 }
 
 /// As [`travel`]; `handed` is let go when the call has begun where it stays, or was sent there.

@@ -23,7 +23,7 @@ use crate::metrics::SiloStatistics;
 use crate::net::{Budget, Connection, Greeting, Handler, Lost, dial, drive};
 use crate::options::ClientOptions;
 use crate::silo::GatewayMessage;
-use crate::world::{self, Watched};
+use crate::world::{self, Spawner, Watched};
 use emmer_core::rng::SeededRng;
 
 /// The shortest pause between two readings of the list of gateways.
@@ -46,6 +46,7 @@ impl Gateway {
 pub(crate) struct ClientCore {
     pub(crate) clock: Clock,
     pub(crate) options: ClientOptions,
+    pub(crate) spawner: Spawner,
     table: SiloTable,
     greeting: Greeting,
     /// Sorted by silo, so that a grain's calls keep to one gateway while the list stays the same: per-grain order.
@@ -76,6 +77,7 @@ impl ClientCore {
         };
         Self {
             clock: Clock::new(),
+            spawner: Spawner::current(),
             locations: Locations::new(options.limits.location_cache_max),
             options,
             table,

@@ -22,7 +22,8 @@ pub const FORMAT: &str = "msgpack";
 /// Every write is conditional on the etag of the last read or write: when somebody else wrote in between, nothing
 /// is written and the call gets [`StateError::EtagMismatch`]. After a write that did not succeed, for whatever reason, the
 /// value in memory is not the one in the store: the activation ends with the turn, nobody else sees it, and the next call
-/// finds a fresh activation with what is stored. Fields may be added to `T` with `#[serde(default)]`.
+/// finds a fresh activation with what is stored. A write that is dropped before its end (by a `timeout` around it, by a
+/// `select!`) has not succeeded. Fields may be added to `T` with `#[serde(default)]`.
 pub struct Persistent<T> {
     value: T,
     binding: Option<Box<Binding>>,
@@ -98,7 +99,9 @@ where
         codec::encode_into(&mut payload, &self.value)
             .map_err(|e| binding.unwritten(binding.codec_error(&e)))?;
         let payload: Arc<[u8]> = Arc::from(&payload[..]);
+        let begun = Begun(binding);
         let outcome = binding.slot.write(binding.etag.as_ref(), FORMAT, payload, clock::wall()).await;
+        begun.ended();
         match outcome.map_err(|e| binding.unwritten(binding.store_error(&e, false)))? {
             WriteOutcome::Written(etag) => {
                 binding.etag = Some(etag);
@@ -116,7 +119,9 @@ where
     pub async fn clear(&mut self) -> Result<(), StateError> {
         let binding = self.binding.as_mut().ok_or(StateError::Unbound)?;
         if let Some(etag) = &binding.etag {
+            let begun = Begun(binding);
             let outcome = binding.slot.clear(etag).await;
+            begun.ended();
             match outcome.map_err(|e| binding.unwritten(binding.store_error(&e, false)))? {
                 ClearOutcome::Cleared => binding.etag = None,
                 ClearOutcome::EtagMismatch => return Err(binding.stale()),
@@ -151,6 +156,23 @@ impl Binding {
     /// The etag of what may have been written is not known, so the next write could not be conditional on it.
     fn unknown(&self, error: &emmer_store::StoreError) -> StateError {
         self.unwritten(self.store_error(error, true))
+    }
+}
+
+/// A write under way. Dropped with its future, nobody will ever hear whether it happened.
+struct Begun<'a>(&'a Binding);
+
+impl Begun<'_> {
+    /// The store has answered.
+    fn ended(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        let detail = "the write was given up before the store answered".to_owned();
+        self.0.unwritten(StateError::Store { name: self.0.name.to_owned(), detail, maybe_written: true });
     }
 }
 

@@ -16,6 +16,7 @@ use crate::grain::{Call, Interface, IntoKey, Method};
 use crate::hosting::RunActivation;
 use crate::net::Connection;
 use crate::silo::SiloCore;
+use crate::world::Spawner;
 
 /// The way into a cluster: makes references to grains. Cheap to clone.
 #[derive(Clone)]
@@ -33,6 +34,14 @@ impl Node {
         match self {
             Self::Silo(silo) => &silo.clock,
             Self::Client(client) => &client.clock,
+        }
+    }
+
+    /// The runtime where its tasks, its connections and the turns of a silo belong.
+    pub(crate) fn spawner(&self) -> &Spawner {
+        match self {
+            Self::Silo(silo) => &silo.spawner,
+            Self::Client(client) => &client.spawner,
         }
     }
 

@@ -81,6 +81,8 @@ pub(crate) async fn drive<H: Handler>(connection: Arc<Connection>, handler: Arc<
         }
     }
     connection.bytes_received.fetch_add(input.len() as u64, Ordering::Relaxed);
+    // When the runtime goes, this task is dropped: whoever waits for an answer hears of it.
+    let _ends = Ends(connection.clone());
     let mut driver = Driver {
         connection: connection.clone(),
         reading,
@@ -108,6 +110,16 @@ pub(crate) async fn drive<H: Handler>(connection: Arc<Connection>, handler: Arc<
     }
     connection.lose(why.clone());
     handler.lost(&connection, &why);
+}
+
+/// The end of a connection's driver, however it comes.
+struct Ends(Arc<Connection>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        // Nothing changes when it was said before why.
+        self.0.lose(Lost::Closed);
+    }
 }
 
 struct Driver<H> {

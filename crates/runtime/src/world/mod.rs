@@ -10,6 +10,7 @@ mod watched;
 use std::future::Future;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::clock::COARSE_TICK;
@@ -42,6 +43,35 @@ impl Spawner {
             return host.spawn(&self.handle, future);
         }
         self.handle.spawn(future)
+    }
+
+    /// Whether the code that runs now is on the runtime of these tasks. A turn may not run elsewhere: its timers and sockets
+    /// would belong to a runtime that may have none, or end before the turn.
+    pub(crate) fn is_here(&self) -> bool {
+        tokio::runtime::Handle::try_current().is_ok_and(|here| here.id() == self.handle.id())
+    }
+
+    /// Runs `future` as one of these tasks and waits for it. Dropped, it drops the future. None when the runtime is gone.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        let (done, wait) = oneshot::channel();
+        let task = self.spawn(async move {
+            // An error means that nobody waits any more.
+            let _ = done.send(future.await);
+        });
+        let _task = Abort(task);
+        wait.await.ok()
+    }
+}
+
+/// Ends a task when it is dropped.
+struct Abort(JoinHandle<()>);
+
+impl Drop for Abort {
+    fn drop(&mut self) {
+        self.0.abort();
     }
 }
 
