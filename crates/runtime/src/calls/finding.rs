@@ -7,6 +7,7 @@ use emmer_directory::FailReason;
 use emmer_placement::PlacementRequest;
 
 use crate::grain::{CallError, Failure};
+use crate::hosting::catalog::NotMade;
 use crate::hosting::{AnyClass, RunActivation};
 use crate::silo::SiloCore;
 
@@ -75,8 +76,11 @@ impl SiloCore {
     fn place(self: &Arc<Self>, id: &GrainId, avoid: &[SiloAddress]) -> Result<Place, Failure> {
         let class = self.class_of(id)?;
         let mut candidates = self.candidates.read().clone();
-        if !avoid.is_empty() {
-            candidates = candidates.iter().copied().filter(|s| !avoid.contains(s)).collect();
+        // The view may not say yet that this silo leaves.
+        let leaves = self.catalog.is_closed();
+        if leaves || !avoid.is_empty() {
+            let unusable = |s: &SiloAddress| avoid.contains(s) || (leaves && *s == self.address);
+            candidates = candidates.iter().copied().filter(|s| !unusable(s)).collect();
         }
         let request = PlacementRequest { local: self.address, grain: id, requesting: self.address };
         let chosen = self.placement.lock().place(class.placement().as_ref(), &request, &candidates);
@@ -92,9 +96,10 @@ impl SiloCore {
     /// The activation of `id` on this silo, made if there is none.
     pub(crate) fn create_here(self: &Arc<Self>, id: &GrainId) -> Result<Arc<dyn RunActivation>, Failure> {
         let class = self.class_of(id)?;
-        self.catalog
-            .get_or_create(self, class, id)
-            .map_err(|_full| CallError::Overloaded("the silo holds as many activations as it may".to_owned()))
+        self.catalog.get_or_create(self, class, id).map_err(|why| match why {
+            NotMade::Full => CallError::Overloaded("the silo holds as many activations as it may".to_owned()),
+            NotMade::Closed => CallError::ShuttingDown,
+        })
     }
 
     fn class_of(&self, id: &GrainId) -> Result<&Arc<dyn AnyClass>, Failure> {

@@ -1,7 +1,7 @@
 //! Every activation on this silo, by grain id.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use emmer_core::GrainId;
 use emmer_core::ring::RingRange;
@@ -46,11 +46,19 @@ pub(crate) struct Catalog {
     shards: Box<[Shard]>,
     next_number: AtomicU64,
     count: AtomicUsize,
+    /// Nothing is made any more. Read and changed under the lock of a shard, or before that lock is taken: who walks the
+    /// shards after the change sees whatever was made before.
+    closed: AtomicBool,
 }
 
-/// The silo holds as many activations as it may.
+/// Why no activation is made.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct CatalogFull;
+pub(crate) enum NotMade {
+    /// The silo holds as many activations as it may.
+    Full,
+    /// The silo leaves.
+    Closed,
+}
 
 impl Catalog {
     pub(crate) fn new() -> Self {
@@ -58,6 +66,7 @@ impl Catalog {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             next_number: AtomicU64::new(1),
             count: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
         }
     }
 
@@ -76,12 +85,15 @@ impl Catalog {
         silo: &Arc<SiloCore>,
         class: &Arc<dyn AnyClass>,
         id: &GrainId,
-    ) -> Result<Arc<dyn RunActivation>, CatalogFull> {
+    ) -> Result<Arc<dyn RunActivation>, NotMade> {
         match self.shard(id).lock().entry(hash_of_grain(id), |found| found.id() == id, hash_of) {
             Entry::Occupied(found) => Ok(found.get().clone()),
             Entry::Vacant(slot) => {
+                if self.is_closed() {
+                    return Err(NotMade::Closed);
+                }
                 if self.count.load(Ordering::Relaxed) >= silo.options.limits.activations_max {
-                    return Err(CatalogFull);
+                    return Err(NotMade::Full);
                 }
                 self.count.fetch_add(1, Ordering::Relaxed);
                 let number = self.next_number.fetch_add(1, Ordering::Relaxed);
@@ -90,6 +102,16 @@ impl Catalog {
                 Ok(created)
             }
         }
+    }
+
+    /// From now on no activation is made.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the catalog was closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
     }
 
     /// Takes out exactly the activation `number` of `id`; a later one stays.

@@ -128,7 +128,7 @@ impl SiloCore {
 
     /// Whether new activations may be made here.
     pub(crate) fn accepts_activations(&self) -> bool {
-        *self.status.borrow() == SiloStatus::Active
+        *self.status.borrow() == SiloStatus::Active && !self.catalog.is_closed()
     }
 
     /// Puts a new view in force, everywhere in this silo, in the order in which the parts depend on it.

@@ -42,6 +42,7 @@ pub(super) async fn stop(silo: &Arc<SiloCore>) {
 
 /// Leaves the cluster without waiting for grains and clients.
 pub(super) async fn stop_now(silo: &Arc<SiloCore>) {
+    silo.catalog.close();
     let hasty = async {
         silo.membership.send_surely(Input::Stop).await;
         finish(silo).await;
@@ -58,6 +59,8 @@ async fn drain_all(silo: &Arc<SiloCore>) {
     let grace = silo.options.membership.shutdown_grace_period.max(Duration::from_secs(1));
     let leaves = silo.status.until(|s| (*s >= SiloStatus::ShuttingDown).then_some(()));
     let _ = tokio::time::timeout(grace, leaves).await;
+    // Whatever the view says by now, and whatever it says later: what is sent away does not come back.
+    silo.catalog.close();
     silo.announce_stop();
     deactivate_all(silo).await;
     silo.drain_calls(grace).await;
