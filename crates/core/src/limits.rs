@@ -33,7 +33,8 @@ pub struct Limits {
     /// The most bytes waiting to be sent on one connection; a call that finds more is `Overloaded`, an answer waits.
     /// Default 64 MiB.
     pub outgoing_bytes_max: usize,
-    /// The most calls waiting for one activation; one more is `Overloaded`. Default 10,000.
+    /// The most calls waiting for one activation; one more is `Overloaded`. Looked at before a call queues up: calls made at
+    /// the same moment on other threads may all get in. Default 10,000.
     pub activation_queue_max: u32,
     /// The most activations on one silo; one more is `Overloaded`. Default 10,000,000.
     pub activations_max: usize,

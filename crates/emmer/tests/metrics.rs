@@ -110,7 +110,8 @@ async fn queues_are_shown_and_a_full_one_refuses_by_its_name() {
     }
     let longest = silo.longest_queues(5);
     assert_eq!(longest.len(), 1);
-    assert_eq!((&longest[0].grain, longest[0].waiting), (busy.grain_id(), 3));
+    assert_eq!((&longest[0].key, longest[0].waiting), (busy.grain_id().key(), 3));
+    assert_eq!(longest[0].grain_type, "counter");
     let refused = busy.add(1).await.unwrap_err();
     assert!(
         matches!(&refused, CallError::Overloaded(text) if text.contains("activation_queue_max")),

@@ -93,10 +93,9 @@ fn examine<T: ?Sized>(
 ) -> Result<(), CodecError> {
     let type_name = std::any::type_name::<T>();
     let refused = match failed {
+        // What was written of a value that nests without end is too deep before it is cut off.
+        _ if check::check(&out[start..]) == Err(check::Defect::TooDeep) => CodecError::TooDeep { type_name },
         Some(error) => CodecError::Encode { type_name, reason: reason(&error) },
-        None if check::check(&out[start..]) == Err(check::Defect::TooDeep) => {
-            CodecError::TooDeep { type_name }
-        }
         None => return Ok(()),
     };
     out.truncate(start);
@@ -124,7 +123,7 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
 /// connection lives on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
-    /// The value's own `Serialize` failed, or the value nests without end.
+    /// The value's own `Serialize` failed.
     #[error("cannot encode {type_name}: {reason}")]
     Encode {
         /// The type of the value.

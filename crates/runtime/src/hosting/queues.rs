@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use emmer_core::GrainId;
+
 use super::RunActivation;
 use super::catalog::Catalog;
 use crate::clock::CoarseInstant;
@@ -49,15 +51,18 @@ impl SiloCore {
 
     /// The `n` grains of this silo for which most calls wait, most first. Looks at every activation.
     pub(crate) fn longest_queues(&self, n: usize) -> Vec<GrainQueue> {
-        let mut found: Vec<GrainQueue> = Vec::new();
+        let mut found = Vec::new();
         for shard in 0..Catalog::shard_count() {
             let waiting = self.catalog.shard_activations(shard).into_iter();
-            found.extend(
-                waiting.filter(|a| a.waiting() > 0).map(|a| GrainQueue::new(a.id().clone(), a.waiting())),
-            );
-            found.sort_unstable_by(|a, b| b.waiting.cmp(&a.waiting).then_with(|| a.grain.cmp(&b.grain)));
+            found.extend(waiting.map(|a| (a.waiting(), a.id().clone())).filter(|(waiting, _)| *waiting > 0));
+            found.sort_unstable_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
             found.truncate(n);
         }
-        found
+        let named = |(waiting, id): (u32, GrainId)| {
+            let class = self.classes.get(&id.grain_type());
+            let grain_type = class.map_or_else(String::new, |class| class.name().to_owned());
+            GrainQueue { grain_type, key: id.key().clone(), waiting }
+        };
+        found.into_iter().map(named).collect()
     }
 }

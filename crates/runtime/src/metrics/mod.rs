@@ -112,14 +112,10 @@ pub struct SiloStatistics {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GrainQueue {
-    /// Which grain.
-    pub grain: emmer_core::GrainId,
+    /// The name of the grain's type.
+    pub grain_type: String,
+    /// The grain's key.
+    pub key: emmer_core::GrainKey,
     /// How many calls wait for their turn.
     pub waiting: u32,
-}
-
-impl GrainQueue {
-    pub(crate) const fn new(grain: emmer_core::GrainId, waiting: u32) -> Self {
-        Self { grain, waiting }
-    }
 }
