@@ -70,8 +70,6 @@ pub struct Process {
     pub streams: BTreeMap<u32, Stream>,
     /// It stands still until then.
     pub paused_until: VirtualTime,
-    /// Its IO still blocks until then, although the trouble is over: what waits keeps its order.
-    pub blocked_until: VirtualTime,
     /// Its IO blocks and runs in turns.
     pub slow: Option<Slow>,
     /// The version of the view in force.
@@ -148,7 +146,6 @@ impl Process {
             parted: HostSet::default(),
             streams: BTreeMap::new(),
             paused_until: VirtualTime::ZERO,
-            blocked_until: VirtualTime::ZERO,
             slow: None,
             installed: 0,
             seen_itself: false,
@@ -196,7 +193,7 @@ impl Process {
 
     /// When its IO runs again; `at` itself when it does not block then.
     pub fn io_at(&self, at: VirtualTime) -> VirtualTime {
-        let at = at.max(self.paused_until).max(self.blocked_until);
+        let at = at.max(self.paused_until);
         let Some(slow) = self.slow else { return at };
         let cycle = nanos(slow.block + slow.run).max(1);
         let phase = nanos(at.since(slow.since)) % cycle;

@@ -167,3 +167,21 @@ fn a_trace_has_lines_and_does_not_change_the_run() {
     assert!(traced.lines.iter().any(|line| line.contains("is killed")), "{:?}", traced.lines.first());
     assert!(traced.lines.iter().any(|line| line.contains("writes version 1:")));
 }
+
+#[test]
+fn the_stall_of_a_slow_host_ends_with_its_fault() {
+    let (begins, ends) = (at(20), at(20) + Duration::from_millis(60));
+    let fault = Fault::Slow { host: 2, block: secs(8), run: Duration::from_millis(64) };
+    let scenario = Scenario::calm(Profile::Default, 5, 6).during(begins, ends, fault.clone());
+    let five = world(scenario, 40);
+    // Eight seconds of silence kill; sixty milliseconds do not.
+    assert_eq!(five.measures().deaths, []);
+    assert!(five.is_whole());
+    // What waited goes on at once: here the commits of a silo that leaves.
+    let leave = begins + Duration::from_millis(30);
+    let scenario =
+        Scenario::calm(Profile::Default, 3, 6).during(begins, ends, fault).at(leave, Fault::Leave(2));
+    let three = world(scenario, 23);
+    assert_eq!(three.processes()[2].life, Life::Ended(TerminateReason::Left));
+    assert!(three.is_whole());
+}

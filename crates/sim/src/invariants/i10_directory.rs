@@ -56,9 +56,6 @@ pub(crate) fn check_prompt(
     let Some(lost_at) = facts.trouble_at.max(truth.messages_lost_at) else {
         return too_long(facts, number, since);
     };
-    // What was blocked when the trouble was over runs a while later.
-    let blocked = facts.processes.iter().map(|p| p.blocked_until.min(facts.now)).max().unwrap_or_default();
-    let lost_at = lost_at.max(blocked);
     let since = since.max(lost_at);
     let held = facts.processes.iter().flat_map(|p| p.streams.values()).map(|s| s.held_until).max();
     if held.is_some_and(|held| held + AFTER_LOSS >= facts.now) {

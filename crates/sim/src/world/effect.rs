@@ -127,8 +127,7 @@ impl World {
         self.processes[number as usize].asked += 1;
         let process = &self.processes[number as usize];
         let author = Author { process: number, wall: process.now(self.now).wall };
-        let at = process.io_at(self.now) + self.store.travel();
-        self.queue.push(at, Event::Request { author, op, request, late: false });
+        self.ask(author, op, request);
     }
 
     fn dial(&mut self, number: u32, dial: DialId, to: SiloAddress, timeout: Duration) {

@@ -39,6 +39,10 @@ pub(super) enum Event {
     Calm,
     /// The process's deadline.
     Timer { process: u32 },
+    /// The process's IO runs again: what waited for it goes on.
+    Resume { process: u32 },
+    /// The process's IO sends a request to the store.
+    Ask { author: Author, op: OpId, request: TableRequest },
     /// A packet is handed to the network (again, after `tries` retransmissions).
     Transmit { from: u32, to: u32, tries: u8, number: u64, packet: Packet },
     /// A packet arrives.
@@ -78,6 +82,8 @@ impl World {
             Event::StepEnds(step) => self.end(step),
             Event::Calm => self.calm(),
             Event::Timer { process } => self.timer(process),
+            Event::Resume { process } => self.resume(process),
+            Event::Ask { author, op, request } => self.ask(author, op, request),
             Event::Transmit { from, to, tries, number, packet } => {
                 self.transmit(from, to, tries, number, packet);
             }
@@ -108,12 +114,6 @@ impl World {
         }
         self.trace.event(self.now, 13, u64::from(process), 0);
         self.drive(process, |machine, now| machine.finish_leave(now));
-    }
-
-    /// When `process` can take an input that needs its IO; none when it does not run.
-    fn receptive_at(&self, process: u32) -> Option<VirtualTime> {
-        let process = &self.processes[process as usize];
-        process.is_running().then(|| process.io_at(self.now))
     }
 
     fn timer(&mut self, number: u32) {
@@ -162,7 +162,7 @@ impl World {
         }
         let ready = sender.io_at(now);
         if ready > now {
-            self.queue.push(ready, Event::Transmit { from, to, tries, number, packet });
+            self.wait_for_io(from, ready, Event::Transmit { from, to, tries, number, packet });
             return;
         }
         let (from_host, to_host) = (sender.host, receiver.host);
@@ -234,7 +234,7 @@ impl World {
             return;
         };
         if ready > self.now {
-            self.queue.push(ready, Event::Deliver { from, to, number, packet });
+            self.wait_for_io(to, ready, Event::Deliver { from, to, number, packet });
             return;
         }
         if number > 0 {
@@ -357,7 +357,7 @@ impl World {
     fn reply(&mut self, number: u32, op: OpId, outcome: TableOutcome) {
         let Some(ready) = self.receptive_at(number) else { return };
         if ready > self.now {
-            self.queue.push(ready, Event::Reply { process: number, op, outcome });
+            self.wait_for_io(number, ready, Event::Reply { process: number, op, outcome });
             return;
         }
         self.trace.event(self.now, 4, u64::from(number), op.0);
@@ -398,7 +398,7 @@ impl World {
     fn dial_ends(&mut self, number: u32, dial: DialId, to: SiloAddress, outcome: DialOutcome) {
         let Some(ready) = self.receptive_at(number) else { return };
         if ready > self.now {
-            self.queue.push(ready, Event::DialEnds { process: number, dial, to, outcome });
+            self.wait_for_io(number, ready, Event::DialEnds { process: number, dial, to, outcome });
             return;
         }
         self.trace.event(self.now, 5, u64::from(number), dial.0);
@@ -417,7 +417,7 @@ impl World {
     fn noticed(&mut self, number: u32, peer: u32, event: ConnectionEvent) {
         let Some(ready) = self.receptive_at(number) else { return };
         if ready > self.now {
-            self.queue.push(ready, Event::Noticed { process: number, peer, event });
+            self.wait_for_io(number, ready, Event::Noticed { process: number, peer, event });
             return;
         }
         self.trace.event(self.now, 6, u64::from(number), u64::from(peer));

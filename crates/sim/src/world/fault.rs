@@ -165,10 +165,9 @@ impl World {
             Fault::LoseHost(host) => self.hosts.set_up(host, true),
             Fault::StepClock { host, ms } => self.step_clock(host, -ms),
             Fault::Slow { host, .. } => {
-                for number in self.hosts.incarnations(host) {
-                    let process = &mut self.processes[*number as usize];
-                    process.blocked_until = process.io_at(self.now);
-                    process.slow = None;
+                for number in self.hosts.incarnations(host).to_vec() {
+                    self.processes[number as usize].slow = None;
+                    self.resume(number);
                 }
             }
             Fault::Cut { .. } | Fault::BreakLink { .. } | Fault::Suspend { .. } | Fault::Refuse(_) => {
@@ -332,6 +331,8 @@ impl World {
     fn slow(&mut self, host: u32, slow: Slow) {
         if let Some(number) = self.running_on(host) {
             self.processes[number as usize].slow = Some(slow);
+            // What waits for another stall waits for this one now.
+            self.resume(number);
         }
     }
 }

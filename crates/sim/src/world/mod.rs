@@ -7,6 +7,7 @@
 //! | `effect.rs` | carrying out what the machines ask for |
 //! | `fault.rs` | starting, killing and disturbing |
 //! | `look.rs` | what is looked at when its time has come |
+//! | `stall.rs` | IO that stands still, and what waits for it |
 //! | `shell/` | the directory and the grains of each silo |
 
 mod effect;
@@ -14,6 +15,7 @@ mod event;
 mod fault;
 mod look;
 mod shell;
+mod stall;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -82,6 +84,8 @@ pub struct World {
     prepare: Option<Prepare>,
     now: VirtualTime,
     queue: Queue<Event>,
+    /// What waits for the IO of a process to run again, in order.
+    waiting: BTreeMap<u32, Vec<Event>>,
     scenario: Scenario,
     hosts: Hosts,
     processes: Vec<Process>,
@@ -133,6 +137,7 @@ impl World {
             prepare,
             now: VirtualTime::ZERO,
             queue: Queue::default(),
+            waiting: BTreeMap::new(),
             hosts: Hosts::new(scenario.hosts),
             processes: Vec::new(),
             network: Network::new(scenario.network, scenario.hosts, seed(1)),
