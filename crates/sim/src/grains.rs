@@ -255,6 +255,8 @@ pub struct GrainTruth {
     pub left_behind: BTreeMap<(u32, Registration), VirtualTime>,
     /// When a view or a silo that faded last gave a command a reason to wait.
     pub unsettled_at: VirtualTime,
+    /// When the last call that was sent to another silo arrives.
+    pub calls_until: VirtualTime,
     /// When messages were last lost with a connection that was reset.
     pub messages_lost_at: Option<VirtualTime>,
     /// How many of the calls at the end of a run were answered, and how many failed.

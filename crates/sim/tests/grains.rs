@@ -60,6 +60,29 @@ fn calls_are_answered_and_the_directory_comes_to_rest() {
 }
 
 #[test]
+fn nothing_is_at_rest_while_a_call_is_on_its_way() {
+    let mut scenario = with_grains(2);
+    // So few calls that mostly nothing but one is under way.
+    scenario.grains = Some(GrainLoad {
+        grains: 2,
+        call_every: Duration::from_secs(2),
+        suspend_max: Duration::from_millis(5),
+        idle_max: Duration::from_secs(60),
+        ..load()
+    });
+    let mut world = World::new(scenario, false);
+    world.run_until(at(30));
+    let mut travelled = 0;
+    while world.step(at(60)) {
+        if world.truth().calls_until > world.now() {
+            travelled += 1;
+            assert!(world.why_not_at_rest().is_some(), "{}", world.now());
+        }
+    }
+    assert!(travelled > 0);
+}
+
+#[test]
 fn grains_of_a_silo_cut_from_its_peers_run_in_one_place() {
     for seed in 0..4 {
         let outcome = run(&cut_from_peers(seed));

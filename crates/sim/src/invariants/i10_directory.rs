@@ -82,6 +82,9 @@ fn too_long(facts: &Facts<'_>, number: u32, since: crate::time::VirtualTime) -> 
 
 /// What keeps the directories from being at rest, in words; none when they are.
 pub(crate) fn why_not_at_rest(facts: &Facts<'_>, truth: &GrainTruth) -> Option<String> {
+    if truth.calls_until > facts.now {
+        return Some("a call is on its way".to_owned());
+    }
     for process in facts.processes.iter().filter(|process| process.is_running()) {
         let Some(shell) = process.shell.as_deref() else { continue };
         if let Some(what) = shell.directory.unfinished() {

@@ -185,6 +185,9 @@ impl World {
                 if stream {
                     at = self.in_order(from, to, at);
                 }
+                if matches!(packet, Packet::Call(_)) {
+                    self.truth.calls_until = self.truth.calls_until.max(at);
+                }
                 if tries == 0 && matches!(packet, Packet::Membership(_)) && self.network.duplicates() {
                     self.sometimes.reach("a membership message that comes twice");
                     let (again, packet) = (at + delay, packet.clone());

@@ -83,11 +83,11 @@ impl World {
             return;
         }
         match event {
+            GrainEvent::Call | GrainEvent::CallOnce if self.truth.quiet => {}
             GrainEvent::Call => {
                 self.start_callers(number);
                 self.random_call(number);
             }
-            GrainEvent::CallOnce if self.truth.quiet => {}
             GrainEvent::CallOnce => self.random_call(number),
             GrainEvent::CallOf(grain) => {
                 self.locate(number, Call { grain, origin: number, hops: 0, must: true });
