@@ -57,13 +57,13 @@ pub enum Intent {
         #[serde(rename = "g", default, skip_serializing_if = "Evidence::is_silence")]
         evidence: Evidence,
     },
-    /// A suspicion taken back before it was written.
+    /// A suspicion taken back before it was written. Of a silo about itself: its wish to be Active.
     #[serde(rename = "u")]
     Withdraw {
-        /// Who was suspected.
+        /// Who was suspected, or wished to be Active.
         #[serde(rename = "t")]
         target: SiloAddress,
-        /// Who suspected.
+        /// Who suspected, or the same silo.
         #[serde(rename = "w")]
         voter: SiloAddress,
     },
@@ -139,11 +139,12 @@ pub(crate) enum Key {
 }
 
 impl Intent {
-    /// The key; what takes a vote back has the key of the vote.
+    /// The key; what takes a wish back has the key of the wish.
     pub(crate) fn key(&self) -> Key {
         match self {
             Self::Join(row) => Key::Join(row.address),
             Self::Activate { silo, .. } => Key::Activate(*silo),
+            Self::Withdraw { target, voter } if target == voter => Key::Activate(*target),
             Self::Vote { target, voter, .. }
             | Self::Withdraw { target, voter }
             | Self::Retract { target, voter } => Key::Vote(*target, *voter),
@@ -238,11 +239,16 @@ impl Membership {
         self.route_own(now);
     }
 
-    /// Gives a wish up; tells the writer when it was a vote.
+    /// Gives a wish up; tells the writer when it was a vote, or to be Active.
     pub(crate) fn unwish(&mut self, key: &Key) {
         let Some(own) = self.wishes.own.remove(key) else { return };
         self.writer.forget(key);
-        if let (Intent::Vote { target, voter, .. }, Some(to)) = (own.intent, own.sent_to) {
+        let (target, voter) = match own.intent {
+            Intent::Vote { target, voter, .. } => (target, voter),
+            Intent::Activate { silo, .. } => (silo, silo),
+            _ => return,
+        };
+        if let Some(to) = own.sent_to {
             let intents = vec![Intent::Withdraw { target, voter }];
             self.send(to, Message::Write { version: self.view.version(), intents, hops: 1 });
         }

@@ -448,6 +448,9 @@ impl Membership {
             && self.is_reached()
             && self.blockers().is_empty();
         if !ready {
+            // What an earlier wish rested on may be so no more: a member that looked gone has answered, and nobody has reached this
+            // silo yet.
+            self.unwish(&Key::Activate(self.me.address));
             return;
         }
         let missing = self.missing();

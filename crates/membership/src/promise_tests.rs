@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use emmer_core::SiloStatus;
 
+use crate::intent::{Intent, Key};
 use crate::world::{World, address};
-use crate::{Config, TerminateReason};
+use crate::{Config, Message, TerminateReason};
 
 fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
@@ -229,5 +230,43 @@ fn a_touch_of_a_dead_row_opens_no_fence() {
         let serves = world.silos[0].up
             && world.silos[0].machine.fence_deadline().is_none_or(|until| world.now < until);
         assert!(!serves, "{:?}", world.now);
+    }
+}
+
+#[test]
+fn a_joiner_whose_only_member_wakes_up_takes_its_wish_to_be_active_back() {
+    let config = Config::default();
+    let mut world = World::cluster(&config, 1);
+    let (old, joiner) = (address(1_000, 1), address(2_000, 2));
+    world.silos[0].silent = true;
+    world.offline = [old].into();
+    world.start(&config, joiner, 9);
+    let wishes = |w: &World| w.silos[1].machine.wishes.has(&Key::Activate(joiner));
+    world.until(secs(60), wishes);
+    // Before it is written the old silo is well again, and does not reach the joiner.
+    world.offline = [joiner].into();
+    world.silos[0].silent = false;
+    world.refusing.insert(joiner);
+    world.until(secs(5), |w| !wishes(w));
+    world.offline.clear();
+    world.run(secs(10));
+    assert_eq!(world.status(&joiner), Some(SiloStatus::Joining));
+    assert_eq!(world.status(&old), Some(SiloStatus::Active));
+    world.refusing.clear();
+    world.until(secs(5), |w| w.status(&joiner) == Some(SiloStatus::Active));
+}
+
+#[test]
+fn a_writer_forgets_a_wish_to_be_active_that_is_taken_back() {
+    let mut world = World::cluster(&Config::default(), 3);
+    let joiner = address(2_000, 2);
+    // Of a view that is yet to come: the wish waits.
+    let wish = Intent::Activate { silo: joiner, checked: u64::MAX, missing: Vec::new() };
+    let withdrawal = Intent::Withdraw { target: joiner, voter: joiner };
+    for (intent, waits) in [(wish, true), (withdrawal, false)] {
+        let message = Message::Write { version: 0, intents: vec![intent], hops: 1 };
+        world.call(0, |machine, now| machine.handle_message(now, joiner, message));
+        let waiting = world.silos[0].machine.writer.keys().any(|key| *key == Key::Activate(joiner));
+        assert_eq!(waiting, waits);
     }
 }

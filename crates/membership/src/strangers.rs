@@ -73,7 +73,11 @@ impl Membership {
 
 /// Whether a stranger may wish for `intent`: it is about the sender alone, and judges nobody.
 fn is_own(intent: &Intent, from: &SiloAddress) -> bool {
-    let about_itself = matches!(intent, Intent::Join(_) | Intent::Activate { .. } | Intent::Status { .. });
+    let about_itself = match intent {
+        Intent::Join(_) | Intent::Activate { .. } | Intent::Status { .. } => true,
+        Intent::Withdraw { target, voter } => target == voter,
+        Intent::Vote { .. } | Intent::Retract { .. } => false,
+    };
     about_itself && intent.owner() == *from
 }
 
