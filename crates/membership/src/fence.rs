@@ -242,6 +242,12 @@ impl Membership {
         by_monitors.max(by_touch.unwrap_or_default())
     }
 
+    /// Whether nothing but the table confirms this silo, or will soon. It confirms nobody who is behind.
+    pub(crate) fn rests_on_table(&self, now: Now) -> bool {
+        let soon = now.mono + self.config.fence_timeout / 5;
+        self.fence.armed && !self.fence.shut && soon >= self.confirmed_until()
+    }
+
     /// Opens or closes the fence, and asks the table while nothing else confirms this silo.
     pub(crate) fn check_fence(&mut self, now: Now) {
         let Some(closes_at) = self.fence_closes_at() else {
@@ -254,12 +260,11 @@ impl Membership {
             self.timers.clear(Timer::Fence);
             return;
         }
-        let (fence, table) = (self.config.fence_timeout, self.config.fence_table_timeout);
-        let until = self.confirmed_until();
-        if now.mono + fence / 5 < until {
-            self.timers.set(Timer::Fence, until - fence / 5);
+        if !self.rests_on_table(now) {
+            self.timers.set(Timer::Fence, self.confirmed_until() - self.config.fence_timeout / 5);
             return;
         }
+        let table = self.config.fence_table_timeout;
         let mut ask_at = self.fence.by_table + table / 3;
         if now.mono >= ask_at {
             self.table.want(Read::Version);

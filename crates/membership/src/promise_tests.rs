@@ -270,3 +270,18 @@ fn a_writer_forgets_a_wish_to_be_active_that_is_taken_back() {
         assert_eq!(waiting, waits);
     }
 }
+
+#[test]
+fn a_silo_that_lives_on_the_tables_word_reads_the_table_when_no_peer_hands_it_a_view() {
+    for (config, silent_for) in [(Config::default(), ms(3_200)), (Config::fast(), ms(700))] {
+        let mut world = World::cluster(&config, 70);
+        isolate(&mut world, 0);
+        world.run(silent_for);
+        // The table confirms it again only once it has the view without the leaver.
+        world.call(5, |machine, now| machine.leave(now));
+        world.run(config.fence_table_timeout);
+        let machine = &world.silos[0].machine;
+        assert_eq!(machine.view().status_of(&address(1_005, 1)), Some(SiloStatus::ShuttingDown));
+        assert!(world.silos[0].fences.is_empty(), "{:?}", world.silos[0].fences);
+    }
+}

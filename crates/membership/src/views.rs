@@ -27,6 +27,10 @@ const SMALL_TABLE_ROWS: usize = 64;
 /// How long a pull may take before somebody else is asked.
 const PULL_PATIENCE: Duration = Duration::from_millis(150);
 
+/// The same for a silo whose fence rests on the table, which confirms nobody who is behind: one that has asked a peer in vain must
+/// have read the table, and then its version, before the last confirmation lapses.
+const FENCED_PATIENCE: Duration = Duration::from_millis(30);
+
 /// How long a hinted version may take to arrive by itself.
 const HINT_PATIENCE: Duration = Duration::from_millis(30);
 
@@ -287,9 +291,12 @@ impl Membership {
             return;
         }
         self.gossip.wanted = self.gossip.wanted.max(version);
+        let within = if self.rests_on_table(now) { FENCED_PATIENCE } else { PULL_PATIENCE };
         if !self.timers.is_set(Timer::Pull) {
-            self.timers.set(Timer::Pull, now.mono + PULL_PATIENCE);
+            self.timers.set(Timer::Pull, now.mono + within);
             self.send(from, Message::Pull { have: self.view.version() });
+        } else if within < PULL_PATIENCE {
+            self.timers.set_no_later(Timer::Pull, now.mono + within);
         }
     }
 
@@ -316,7 +323,8 @@ impl Membership {
             return;
         }
         let wanted = self.gossip.wanted;
-        if let Some(peer) = self.gossip.hinted_by.take() {
+        let in_haste = self.rests_on_table(now);
+        if let Some(peer) = self.gossip.hinted_by.take().filter(|_| !in_haste) {
             self.pull(now, peer, wanted);
             return;
         }
@@ -327,7 +335,7 @@ impl Membership {
         }
         self.gossip.pulls += 1;
         match self.random_active() {
-            Some(peer) if self.gossip.pulls < PULLS_BEFORE_READ => self.pull(now, peer, wanted),
+            Some(peer) if !in_haste && self.gossip.pulls < PULLS_BEFORE_READ => self.pull(now, peer, wanted),
             _ => {
                 self.gossip.pulls = 0;
                 self.table.want(Read::All);
