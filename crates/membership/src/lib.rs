@@ -10,6 +10,7 @@ mod bits;
 mod chaos_tests;
 mod compact;
 pub mod config;
+mod connect;
 pub mod counters;
 pub mod delta;
 mod dials;

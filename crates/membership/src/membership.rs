@@ -10,6 +10,7 @@ use crate::api::{
     ConnectionEvent, DialId, DialOutcome, Effect, HealthSample, OpId, TableOutcome, TerminateReason,
 };
 use crate::config::{Config, ConfigError};
+use crate::connect::Check;
 use crate::counters::Counters;
 use crate::dials::Dials;
 use crate::dice::Dice;
@@ -64,6 +65,7 @@ pub struct Membership {
     pub(crate) effects: VecDeque<Effect>,
     pub(crate) counters: Counters,
     pub(crate) join: Join,
+    pub(crate) check: Check,
     pub(crate) probing: Probing,
     pub(crate) indirect: Indirect,
     pub(crate) dials: Dials,
@@ -114,6 +116,7 @@ impl Membership {
             effects: VecDeque::new(),
             counters: Counters::default(),
             join: Join::default(),
+            check: Check::default(),
             probing: Probing::default(),
             indirect: Indirect::default(),
             dials: Dials::default(),

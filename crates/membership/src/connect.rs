@@ -1,0 +1,367 @@
+//! Connectivity: round trips with every member, both ways, between Joining and Active (membership description, step 8).
+//!
+//! The first view with the joiner's row says whom it has to reach. It wishes to be Active when nobody is in the way any more, and the
+//! writer judges that wish by the view that its commit is based on.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use emmer_core::{Now, SiloAddress, SiloStatus};
+
+use crate::api::{DialOutcome, Effect, Event};
+use crate::bits::Bits;
+use crate::delta::Delta;
+use crate::dials::Purpose;
+use crate::intent::{Intent, Key};
+use crate::membership::Membership;
+use crate::message::Message;
+use crate::table::Read;
+use crate::timers::Timer;
+use crate::view::{View, is_on_rings};
+use crate::writer::{Draft, Verdict};
+
+/// With whom a joiner has made round trips, and with whom they are due.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Check {
+    /// The view whose members are checked; none before the own row is in one. The sets below are positions in it.
+    checked: Option<Arc<View>>,
+    /// The version from which on a view has to be checked instead; 0 when none has to.
+    recheck: u64,
+    /// Its members without a round trip so far.
+    pending: Bits,
+    /// Those of them that are Active.
+    blocking: Bits,
+    /// Members with one.
+    verified: Bits,
+    /// Members whose host refused a dial.
+    refused: BTreeSet<SiloAddress>,
+    /// Whether a member has got through to this silo at the address that it advertises.
+    reached: bool,
+    /// How many members were asked to try in this wave.
+    reach_asked: usize,
+    /// How many waves of probes have gone unanswered.
+    waves: u32,
+}
+
+/// How many unreachable members one wave dials.
+const DIALS_PER_WAVE_MAX: usize = 64;
+
+/// How many members without a round trip an activation names at most; with more it is held back.
+const MISSING_MAX: usize = 64;
+
+impl Check {
+    /// The version of the view whose members are checked.
+    fn checked_version(&self) -> u64 {
+        self.checked.as_ref().map_or(0, |view| view.version())
+    }
+
+    fn position(&self, silo: &SiloAddress) -> Option<usize> {
+        self.checked.as_ref()?.position(silo)
+    }
+
+    /// The silos at `positions` of the view that is checked.
+    fn silos<'a>(&'a self, positions: &'a Bits) -> impl Iterator<Item = &'a SiloAddress> + 'a {
+        let members = self.checked.iter().map(|view| view.members());
+        members.flat_map(|members| positions.iter().filter_map(|at| members.get(at).map(|row| &row.address)))
+    }
+
+    fn is_verified(&self, silo: &SiloAddress) -> bool {
+        self.position(silo).is_some_and(|at| self.verified.contains(at))
+    }
+}
+
+impl Membership {
+    /// A view is in force. The first that shows this silo's row says with whom round trips are due; whoever is inserted
+    /// later makes them from the other side.
+    pub(crate) fn join_view_changed(&mut self, now: Now, delta: Option<&Arc<Delta>>) {
+        if !self.standing.is_in_table() || self.join.is_done() || self.join.is_idle() {
+            return;
+        }
+        if self.standing.status() != SiloStatus::Joining {
+            self.abandon_join();
+            return;
+        }
+        let first = self.join.begin_checking();
+        let version = self.view.version();
+        if first {
+            // A silo that is alone reckons with joiners that watch its row from their own insertion on.
+            self.forgive_staleness(now);
+            self.timers.set(Timer::JoinStep, now.mono + self.wave_time());
+        }
+        if first || (self.check.recheck > 0 && version >= self.check.recheck) {
+            self.check_anew(now);
+            return;
+        }
+        match delta {
+            Some(delta) => {
+                for row in &delta.rows {
+                    self.join_row_changed(row.address, Some(row.status));
+                }
+            }
+            None => {
+                for silo in self.pending_silos() {
+                    let status = self.view.get(&silo).map(|row| row.status);
+                    self.join_row_changed(silo, status);
+                }
+            }
+        }
+        self.try_activate(now);
+    }
+
+    fn pending_silos(&self) -> Vec<SiloAddress> {
+        self.check.silos(&self.check.pending).copied().collect()
+    }
+
+    fn join_row_changed(&mut self, silo: SiloAddress, status: Option<SiloStatus>) {
+        let Some(at) = self.check.position(&silo) else { return };
+        match status {
+            Some(SiloStatus::Active) if self.check.pending.contains(at) => {
+                self.check.blocking.insert(at);
+            }
+            Some(status) if is_on_rings(status) => {
+                self.check.blocking.remove(at);
+            }
+            _ => {
+                self.check.pending.remove(at);
+                self.check.blocking.remove(at);
+            }
+        }
+    }
+
+    /// Takes the view in force as the one to check, and makes the round trips that are missing.
+    fn check_anew(&mut self, now: Now) {
+        let me = self.me.address;
+        let view = self.view.clone();
+        let mut verified = Bits::new(view.len());
+        let mut pending = verified.clone();
+        let mut blocking = verified.clone();
+        for (at, row) in view.members().iter().enumerate() {
+            let silo = row.address;
+            if self.check.is_verified(&silo) {
+                verified.insert(at);
+            } else if is_on_rings(row.status) && !silo.same_endpoint(&me) {
+                pending.insert(at);
+                if row.status == SiloStatus::Active {
+                    blocking.insert(at);
+                }
+                self.probe_for_join(silo);
+            }
+        }
+        self.check.recheck = 0;
+        (self.check.pending, self.check.blocking, self.check.verified) = (pending, blocking, verified);
+        self.check.checked = Some(view);
+        self.try_activate(now);
+    }
+
+    /// A writer could not tell whether this silo has checked enough.
+    pub(crate) fn on_recheck(&mut self, now: Now, version: u64) {
+        if !self.is_joining() || version <= self.check.checked_version() {
+            return;
+        }
+        self.wishes.forget(&Key::Activate(self.me.address));
+        self.check.recheck = version;
+        if self.view.version() >= version {
+            self.check_anew(now);
+        }
+    }
+
+    /// Tells the owner of an activation that cannot be judged.
+    pub(crate) fn ask_to_recheck(&mut self, now: Now, owner: SiloAddress) {
+        let version = self.view.version();
+        if owner == self.me.address {
+            self.on_recheck(now, version);
+        } else {
+            self.send(owner, Message::Recheck { version });
+        }
+    }
+
+    fn wave_time(&self) -> Duration {
+        self.config.probe_timeout.max(Duration::from_millis(500))
+    }
+
+    fn probe_for_join(&mut self, silo: SiloAddress) {
+        let (seq, version) = (self.probing.new_seq(), self.view.version());
+        self.counters.probes_sent += 1;
+        self.send(silo, Message::Probe { seq, version, misses: 0, echo: 0 });
+    }
+
+    /// Somebody answered: a round trip.
+    pub(crate) fn join_answered(&mut self, now: Now, from: &SiloAddress) {
+        if !self.is_joining() {
+            return;
+        }
+        let Some(at) = self.check.position(from).filter(|at| self.check.pending.contains(*at)) else {
+            return;
+        };
+        self.check.pending.remove(at);
+        self.check.verified.insert(at);
+        self.check.blocking.remove(at);
+        self.ask_to_reach(*from);
+        if self.check.pending.is_empty() || self.check.waves > 0 {
+            self.try_activate(now);
+        }
+    }
+
+    /// Whether the join found no life in `silo`: its host refused a dial, or it left probes of two waves unanswered.
+    pub(crate) fn join_doubts(&self, silo: &SiloAddress) -> bool {
+        let silent = || self.check.position(silo).is_some_and(|at| self.check.pending.contains(at));
+        self.check.refused.contains(silo) || (self.check.waves >= 2 && silent())
+    }
+
+    /// Asks a member that has answered to dial this silo, unless that is known already or enough were asked.
+    fn ask_to_reach(&mut self, member: SiloAddress) {
+        let wanted = self.config.connection_hints && !self.check.reached;
+        if wanted && self.check.reach_asked < crate::reach::ASKED_MAX {
+            self.check.reach_asked += 1;
+            self.send(member, Message::Reach);
+        }
+    }
+
+    /// Asks again, other members than before perhaps.
+    fn ask_others_to_reach(&mut self) {
+        self.check.reach_asked = 0;
+        let verified: Vec<SiloAddress> = self.check.silos(&self.check.verified).copied().collect();
+        if verified.is_empty() {
+            return;
+        }
+        let start = self.dice.index(verified.len());
+        for at in 0..verified.len().min(crate::reach::ASKED_MAX) {
+            self.ask_to_reach(verified[(start + at) % verified.len()]);
+        }
+    }
+
+    /// A member has got through to this silo.
+    pub(crate) fn join_reached(&mut self, now: Now) {
+        if self.is_joining() && !std::mem::replace(&mut self.check.reached, true) {
+            self.try_activate(now);
+        }
+    }
+
+    /// Whether it is settled that others reach this silo: one did, or there is nobody to try.
+    fn is_reached(&self) -> bool {
+        self.check.reached || !self.config.connection_hints || self.check.verified.is_empty()
+    }
+
+    /// Whether the connectivity check ignores `silo`: its row is stale, or its host says that it is gone and its row has stood
+    /// still for longer than a living silo's would (membership description, step 14: "new silos will ignore it during startup
+    /// connectivity checks").
+    fn is_exempt(&self, silo: &SiloAddress) -> bool {
+        let active = self.view.active_count();
+        let period = self.config.publish_period(active);
+        self.is_stale(silo)
+            || (self.config.moving_staleness
+                && self.has_stood_still(silo, self.config.overlooked_after(active)))
+            || (self.check.refused.contains(silo) && self.has_stood_still(silo, period + period / 5))
+    }
+
+    fn blockers(&self) -> Vec<SiloAddress> {
+        self.check.silos(&self.check.blocking).filter(|silo| !self.is_exempt(silo)).copied().collect()
+    }
+
+    /// The members without a round trip that nothing excuses.
+    fn missing(&self) -> Vec<SiloAddress> {
+        self.check.silos(&self.check.pending).filter(|silo| !self.is_exempt(silo)).copied().collect()
+    }
+
+    /// Wishes to be Active, once every Active member has answered (stale ones excepted) and every Joining one has, or has
+    /// had the time of a wave to.
+    fn try_activate(&mut self, now: Now) {
+        let waited = self.check.waves > 0;
+        let ready = self.is_joining()
+            && self.check.recheck == 0
+            && (self.check.pending.is_empty() || (waited && self.missing().len() <= MISSING_MAX))
+            && self.is_reached()
+            && self.blockers().is_empty();
+        if !ready {
+            // What an earlier wish rested on may be so no more: a member that looked gone has answered, and nobody has reached this
+            // silo yet.
+            self.unwish(&Key::Activate(self.me.address));
+            return;
+        }
+        let missing = self.missing();
+        let checked = self.check.checked_version();
+        self.fence.note_wish(now);
+        self.wish(now, Intent::Activate { silo: self.me.address, checked, missing });
+    }
+
+    /// Some members have not answered within a wave's time: probes and dials them again, and reads the table, which may
+    /// show that they are stale.
+    pub(crate) fn next_wave(&mut self, now: Now) {
+        self.timers.set(Timer::JoinStep, now.mono + self.wave_time());
+        let blockers = self.blockers();
+        for silo in self.pending_silos() {
+            self.probe_for_join(silo);
+        }
+        self.check.waves += 1;
+        self.ask_others_to_reach();
+        if !blockers.is_empty() {
+            let (known, unknown): (Vec<SiloAddress>, Vec<SiloAddress>) =
+                blockers.iter().copied().partition(|silo| self.check.refused.contains(silo));
+            for silo in unknown.into_iter().chain(known).take(DIALS_PER_WAVE_MAX) {
+                self.effects.push_back(Effect::Event(Event::JoinWaitsFor { peer: silo }));
+                self.dial_for_join(silo);
+            }
+            // Where hosts refuse, the rows need to stand still for a moment only.
+            let every = if self.check.refused.is_empty() { 2_000 } else { 1_000 };
+            let waves_per_read = (every / self.wave_time().as_millis().max(1)).max(1);
+            if u128::from(self.check.waves) % waves_per_read == 1 % waves_per_read {
+                self.table.want(Read::All);
+            }
+        }
+        self.try_activate(now);
+    }
+
+    fn dial_for_join(&mut self, silo: SiloAddress) {
+        if !self.dials.is_under_way(Purpose::Join, &silo) {
+            self.dial(silo, Purpose::Join, self.config.hint_dial_timeout);
+        }
+    }
+
+    /// A dial of the join's ended.
+    pub(crate) fn join_dialled(&mut self, now: Now, silo: SiloAddress, outcome: DialOutcome) {
+        match outcome {
+            DialOutcome::Refused | DialOutcome::OtherEpoch(_) => {
+                self.counters.dials_refused += 1;
+                self.check.refused.insert(silo);
+            }
+            DialOutcome::Answered => {
+                self.check.refused.remove(&silo);
+            }
+            DialOutcome::NoAnswer => {}
+        }
+        self.try_activate(now);
+    }
+
+    /// Evaluates an activation against the base of a commit (invariant I7: every pair of Active silos has made a round trip).
+    ///
+    /// Of two silos the one inserted later makes it. The joiner has made one with every member of the view `checked` but
+    /// `missing` (Joining then). A silo that is Active now and was not a member then was inserted later, and has made
+    /// one with the joiner, unless the commit that made it Active says that it skipped it.
+    pub(crate) fn write_activate(
+        &self,
+        silo: &SiloAddress,
+        checked: u64,
+        missing: &[SiloAddress],
+        draft: &mut Draft,
+    ) -> Verdict {
+        let Some(row) = self.view.get(silo) else { return Verdict::Wait };
+        if row.status != SiloStatus::Joining || self.drafted(draft, silo).is_none_or(|now| now != &**row) {
+            return Verdict::Drop;
+        }
+        if checked > self.view.version() || (*silo == self.me.address && !self.blockers().is_empty()) {
+            return Verdict::Wait;
+        }
+        let is_active =
+            |other: &SiloAddress| self.view.get(other).is_some_and(|row| row.status == SiloStatus::Active);
+        match self.skipped_since(checked, silo) {
+            Some(false) if !missing.iter().any(is_active) => {}
+            _ => return Verdict::Recheck,
+        }
+        if draft.skips(silo) || missing.iter().any(|other| draft.activates(other)) {
+            return Verdict::Wait;
+        }
+        draft.activate((**row).clone(), missing);
+        Verdict::Written
+    }
+}
