@@ -10,6 +10,7 @@ use emmer_membership::{
 use super::World;
 use super::look::Look;
 use super::shell::GrainEvent;
+use super::shown::{Brief, Shown};
 use crate::grains::Packet;
 use crate::invariants::Violation;
 use crate::net::{RETRANSMIT_FIRST, RETRANSMITS_MAX, Transport, Verdict};
@@ -468,35 +469,6 @@ impl World {
         let peers: Vec<u32> = process.connections.iter().collect();
         for peer in peers {
             self.notify(peer, number, ConnectionEvent::Heard);
-        }
-    }
-}
-
-/// A packet as traces show it.
-struct Shown<'a>(&'a Packet);
-
-impl std::fmt::Display for Shown<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.0 {
-            Packet::Membership(message) => write!(f, "{message:?}"),
-            Packet::Directory(message) => write!(f, "directory {message:?}"),
-            Packet::Call(call) => write!(f, "{call:?}"),
-            Packet::Found { grain, at } => write!(f, "grain {grain} is on {at}"),
-        }
-    }
-}
-
-/// An outcome without its rows, for the trace.
-struct Brief<'a>(&'a TableOutcome);
-
-impl std::fmt::Display for Brief<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.0 {
-            TableOutcome::Snapshot(s) => write!(f, "snapshot {} of {} rows", s.version.number, s.rows.len()),
-            TableOutcome::Sample(rows) => write!(f, "sample of {} rows", rows.len()),
-            TableOutcome::Version(v) => write!(f, "version {}", v.number),
-            TableOutcome::Committed(v) => write!(f, "committed {}", v.number),
-            other => write!(f, "{other:?}"),
         }
     }
 }

@@ -7,6 +7,7 @@
 //! | `effect.rs` | carrying out what the machines ask for |
 //! | `fault.rs` | starting, killing and disturbing |
 //! | `look.rs` | what is looked at when its time has come |
+//! | `shown.rs` | what traces show |
 //! | `stall.rs` | IO that stands still, and what waits for it |
 //! | `shell/` | the directory and the grains of each silo |
 
@@ -15,6 +16,7 @@ mod event;
 mod fault;
 mod look;
 mod shell;
+mod shown;
 mod stall;
 
 use std::collections::BTreeMap;
