@@ -279,9 +279,14 @@ fn a_silo_that_lives_on_the_tables_word_reads_the_table_when_no_peer_hands_it_a_
         world.run(silent_for);
         // The table confirms it again only once it has the view without the leaver.
         world.call(5, |machine, now| machine.leave(now));
-        world.run(config.fence_table_timeout);
+        let behind = |w: &World| w.silos[0].machine.is_behind();
+        world.until(config.fence_table_timeout, behind);
+        // One peer has 30 ms, then the table 5.
+        let took = world.until(config.fence_table_timeout, |w| !behind(w));
+        assert!(took <= ms(40), "{took:?}");
         let machine = &world.silos[0].machine;
         assert_eq!(machine.view().status_of(&address(1_005, 1)), Some(SiloStatus::ShuttingDown));
+        world.run(config.fence_table_timeout);
         assert!(world.silos[0].fences.is_empty(), "{:?}", world.silos[0].fences);
     }
 }
