@@ -121,3 +121,22 @@ fn a_call_ends_although_the_runtime_of_its_client_is_gone() {
     let late = home.block_on(counter.total().timeout(Duration::from_millis(50)).into_future()).unwrap_err();
     assert!(!matches!(late, CallError::Internal(_)), "{late}");
 }
+
+#[test]
+fn a_silo_whose_runtime_is_gone_stops_at_once() {
+    let (home, other) = (runtime(), runtime());
+    let a = home.block_on(async { silo(&store()).await });
+    drop(home);
+    other.block_on(a.stop()).unwrap();
+    assert!(a.has_ended());
+}
+
+#[tokio::test]
+async fn a_stop_that_is_dropped_goes_on() {
+    let a = silo(&store()).await;
+    let mut stop = Box::pin(a.stop());
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(stop.as_mut().poll(&mut cx).is_pending());
+    drop(stop);
+    a.terminated().await;
+}

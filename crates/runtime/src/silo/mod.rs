@@ -6,6 +6,7 @@ mod gateway;
 mod identity;
 mod lifecycle;
 
+use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -90,18 +91,29 @@ impl<S: StoreOpener> Silo<S> {
     }
 
     /// Leaves the cluster in good order: no new activations, running turns end, grains are deactivated, the table
-    /// says Dead. Bounded by `shutdown_timeout`; what is not done by then is dropped.
+    /// says Dead. Bounded by `shutdown_timeout`; what is not done by then is dropped. Once begun it goes on, also when its
+    /// future is dropped.
     ///
     /// # Errors
     /// Never in this version; a `Result` so that a caller can end `main` with it.
     pub async fn stop(&self) -> Result<(), StartError> {
-        lifecycle::stop(&self.core).await;
+        let core = self.core.clone();
+        self.apart(async move { lifecycle::stop(&core).await }).await;
         Ok(())
     }
 
     /// Leaves the cluster in haste: the table says Stopping, then Dead; running turns and hooks are not waited for.
     pub async fn stop_now(&self) {
-        lifecycle::stop_now(&self.core).await;
+        let core = self.core.clone();
+        self.apart(async move { lifecycle::stop_now(&core).await }).await;
+    }
+
+    /// Ends the silo in a task of its own: half an end would leave it neither serving nor gone. Without its runtime it has
+    /// ended already.
+    async fn apart(&self, end: impl Future<Output = ()> + Send + 'static) {
+        if self.core.spawner.spawn(end).await.is_err() {
+            self.core.end(TerminateReason::Left);
+        }
     }
 
     /// Ends the silo at once, as a crash would: nothing is written, nobody is told. For tests of failure.
