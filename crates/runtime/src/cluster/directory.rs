@@ -58,6 +58,11 @@ impl DirectoryService {
         Self { machine: Mutex::new(machine), changed: Notify::new() }
     }
 
+    /// How many registrations this silo holds as their owner.
+    pub(crate) fn registrations(&self) -> u64 {
+        self.machine.lock().directory.entries_count() as u64
+    }
+
     /// Where `grain` is registered, if it is.
     pub(crate) async fn lookup(
         &self,

@@ -86,6 +86,8 @@ impl Drop for Waits<'_> {
 pub struct SiloStatistics {
     /// Activations in memory now.
     pub activations: u64,
+    /// Grains whose place this silo's part of the directory knows now.
+    pub registrations: u64,
     /// Activations since the start.
     pub activated: u64,
     /// Deactivations since the start.

@@ -81,6 +81,7 @@ impl SiloCore {
         let open = self.pool.open();
         SiloStatistics {
             activations: self.catalog.len() as u64,
+            registrations: self.directory.registrations(),
             turns: self.classes.values().flat_map(|class| class.statistics()).map(|m| m.calls).sum(),
             calls_in_flight: open.iter().map(|c| u64::from(c.waiting())).sum(),
             calls_serving: self.serving.load(Ordering::Relaxed) as u64,
