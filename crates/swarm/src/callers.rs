@@ -9,6 +9,7 @@ use emmer::{CallError, Client, millis};
 use tokio::time::Instant;
 
 use crate::ledger::{self, Told};
+use crate::patience;
 use crate::plan::Plan;
 use crate::subject::{Order, Step, Subject};
 
@@ -31,10 +32,18 @@ pub(crate) fn judge<T, E: std::fmt::Debug>(call: u64, answer: &Result<T, CallErr
     }
 }
 
+/// What a caller was told that wants no answer.
+pub(crate) fn judge_send<E: std::fmt::Debug>(call: u64, sent: Result<(), CallError<E>>) {
+    if let Err(e) = sent {
+        let told = if e.maybe_executed() { Told::Perhaps } else { Told::NotRun };
+        ledger::ends(call, told, e.code());
+    }
+}
+
 /// Something to do.
 pub(crate) fn order(plan: &Plan, depth: u32, may_add: bool) -> Order {
     let steps = (0..ledger::below(4)).map(|_| step(plan, depth, may_add)).collect();
-    Order { call: ledger::new_call(), steps }
+    Order { call: ledger::new_call(), steps, until_ms: 0 }
 }
 
 fn step(plan: &Plan, depth: u32, may_add: bool) -> Step {
@@ -51,6 +60,10 @@ fn step(plan: &Plan, depth: u32, may_add: bool) -> Step {
         18 if depth < DEPTH_MAX && ledger::chance(0.3) => {
             Step::Keep { grain, order: order(plan, depth + 1, false) }
         }
+        18 if depth < DEPTH_MAX => {
+            let orders = (0..1 + ledger::below(3)).map(|_| order(plan, DEPTH_MAX, true)).collect();
+            Step::Send { grain, orders }
+        }
         19 if plan.trouble > 0.0 && ledger::chance(0.2) => Step::Panic,
         19 if ledger::chance(0.3) => Step::Rest,
         _ => Step::Yield,
@@ -62,8 +75,10 @@ pub(crate) async fn call(plan: Plan, client: Client) {
     let grain = client.grain::<dyn Subject>(ledger::below(plan.grains));
     let timeout = millis([30, 300, 3_000, 20_000][usize::try_from(ledger::below(4)).unwrap_or(0)]);
     let is_read = ledger::chance(0.3);
-    let order = order(&plan, 0, !is_read);
+    let mut order = order(&plan, 0, !is_read);
     let (number, begun) = (order.call, Instant::now());
+    order.until_ms = ledger::now_ms() + u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+    let until = order.until_ms;
     match ledger::below(20) {
         // It gives up after a while: a future that is dropped knows nothing.
         0 => {
@@ -84,23 +99,30 @@ pub(crate) async fn call(plan: Plan, client: Client) {
                 None => {
                     tokio::time::sleep(millis(ledger::below(10_000))).await;
                     if ledger::chance(0.5) {
-                        judge(number, &kept.await);
+                        let answer = kept.await;
+                        judge(number, &answer);
+                        patience::judge(number, until, &answer);
                     }
                 }
             }
         }
         // It wants no answer.
-        2 => {
-            if let Err(e) = grain.work(order).send() {
-                let told = if e.maybe_executed() { Told::Perhaps } else { Told::NotRun };
-                ledger::ends(number, told, e.code());
-            }
+        2 => judge_send(number, grain.work(order).send()),
+        // It gives up as soon as the call is on its way.
+        3 => {
+            ledger::reach("a call that was given up at once");
+            let mut call = Box::pin(grain.work(order).timeout(timeout).into_future());
+            let _ = std::future::poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_ready())).await;
         }
         _ => {
             if is_read {
-                judge(number, &grain.look(order).timeout(timeout).await);
+                let answer = grain.look(order).timeout(timeout).await;
+                judge(number, &answer);
+                patience::judge(number, until, &answer);
             } else {
-                judge(number, &grain.work(order).timeout(timeout).await);
+                let answer = grain.work(order).timeout(timeout).await;
+                judge(number, &answer);
+                patience::judge(number, until, &answer);
             }
             let took = begun.elapsed();
             if took > timeout + TICK {

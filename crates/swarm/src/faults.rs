@@ -1,17 +1,21 @@
 //! What happens to silos, network and store while calls are made.
 
+use std::time::Duration;
+
 use emmer::test::{Cluster, Failure, NetModel, World};
 use emmer::{millis, secs};
 
-use crate::ledger;
+use crate::{ledger, patience, turns};
 
 /// One fault, from its beginning to its end.
-pub(crate) async fn one(world: &World, cluster: &mut Cluster) {
+pub(crate) async fn one(world: &World, cluster: &mut Cluster, is_gentle: bool) {
+    turns::judge(cluster);
     let silos = cluster.nodes().len();
     let at = usize::try_from(ledger::below(silos as u64)).unwrap_or(0);
     let other = (at + 1) % silos;
     let a_while = millis(100 + ledger::below(9_000));
-    match ledger::below(12) {
+    let kind = ledger::below(12);
+    match if is_gentle { 5 } else { kind } {
         0 | 1 => {
             ledger::reach("kill");
             cluster.kill(at);
@@ -32,8 +36,7 @@ pub(crate) async fn one(world: &World, cluster: &mut Cluster) {
         }
         5 => {
             ledger::reach("leave");
-            cluster.stop(at).await;
-            world.advance(a_while).await;
+            leave(world, cluster, at, a_while).await;
             cluster.restart(at).await;
         }
         6 | 7 => {
@@ -71,7 +74,18 @@ pub(crate) async fn one(world: &World, cluster: &mut Cluster) {
             cluster.heal();
         }
     }
+    // Those that live through it; those that were killed are gone.
+    turns::judge(cluster);
     bring_back(cluster).await;
+}
+
+/// A silo leaves in good order. Time passes until every other one knows.
+async fn leave(world: &World, cluster: &Cluster, at: usize, a_while: Duration) {
+    let begun = world.elapsed();
+    cluster.stop(at).await;
+    let took = world.elapsed().saturating_sub(begun);
+    world.advance(a_while).await;
+    patience::left(took);
 }
 
 /// Starts again what was declared dead meanwhile.

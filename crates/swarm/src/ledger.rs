@@ -6,6 +6,10 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use emmer_core::rng::SeededRng;
+use tokio::time::Instant;
+
+use crate::plan::Plan;
+use crate::{order, patience, turns};
 
 /// What a caller knows of a call that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,11 +40,14 @@ pub struct Ledger {
     rng: SeededRng,
     /// How likely each kind of trouble in a grain's own code is.
     trouble: f64,
+    /// Whether nothing in this world breaks connections.
+    is_whole: bool,
+    start: Instant,
     next_call: u64,
     next_activation: u64,
     /// How often each call has begun.
     begun: BTreeMap<u64, u32>,
-    told: BTreeMap<u64, Told>,
+    told: BTreeMap<u64, (Told, &'static str)>,
     /// Which activation of a grain ran last, and on which silo.
     running: BTreeMap<u64, (u64, String)>,
     /// The activations that others have followed.
@@ -52,10 +59,12 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    fn new(seed: u64, trouble: f64) -> Self {
+    fn new(seed: u64, trouble: f64, is_whole: bool) -> Self {
         Self {
             rng: SeededRng::new(seed),
             trouble,
+            is_whole,
+            start: Instant::now(),
             next_call: 1,
             next_activation: 1,
             begun: BTreeMap::new(),
@@ -78,16 +87,30 @@ impl Ledger {
 }
 
 thread_local! {
-    static LEDGER: RefCell<Ledger> = RefCell::new(Ledger::new(0, 0.0));
+    static LEDGER: RefCell<Ledger> = RefCell::new(Ledger::new(0, 0.0, false));
 }
 
 fn with<T>(write: impl FnOnce(&mut Ledger) -> T) -> T {
     LEDGER.with_borrow_mut(write)
 }
 
-/// Begins an empty ledger.
-pub(crate) fn open(seed: u64, trouble: f64) {
-    LEDGER.set(Ledger::new(seed, trouble));
+/// Begins an empty ledger, within a world.
+pub(crate) fn open(plan: &Plan) {
+    LEDGER.set(Ledger::new(plan.seed, plan.trouble, plan.is_whole()));
+    order::open();
+    patience::open();
+    turns::open();
+}
+
+/// From now on the grains' own code makes no trouble, and nothing breaks.
+pub(crate) fn calm_down() {
+    with(|ledger| (ledger.trouble, ledger.is_whole) = (0.0, true));
+}
+
+/// Milliseconds since the world began.
+pub(crate) fn now_ms() -> u64 {
+    let elapsed = with(|ledger| ledger.start.elapsed());
+    u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The first rule that was broken.
@@ -160,6 +183,7 @@ pub(crate) fn new_activation() -> u64 {
 
 /// A call begins to run.
 pub(crate) fn begins(call: u64) {
+    order::begins(call, with(|ledger| ledger.is_whole));
     with(|ledger| {
         let times = ledger.begun.entry(call).or_default();
         *times += 1;
@@ -167,14 +191,19 @@ pub(crate) fn begins(call: u64) {
             let times = *times;
             ledger.violate("R2", format!("call {call} has run {times} times"));
         }
-        if ledger.told.get(&call) == Some(&Told::NotRun) {
+        if matches!(ledger.told.get(&call), Some((Told::NotRun, _))) {
             ledger.violate("R3", format!("call {call} runs, and its caller was told that it has not"));
         }
     });
 }
 
+/// Whether a call has begun to run.
+pub(crate) fn has_begun(call: u64) -> bool {
+    with(|ledger| ledger.begun.contains_key(&call))
+}
+
 /// A call has ended for its caller, who knows this.
-pub(crate) fn ends(call: u64, told: Told, why: &str) {
+pub(crate) fn ends(call: u64, told: Told, why: &'static str) {
     with(|ledger| {
         let begun = ledger.begun.get(&call).copied().unwrap_or(0);
         match told {
@@ -192,8 +221,13 @@ pub(crate) fn ends(call: u64, told: Told, why: &str) {
             }
             _ => {}
         }
-        ledger.told.insert(call, told);
+        ledger.told.insert(call, (told, why));
     });
+}
+
+/// What the caller of a call was told.
+pub(crate) fn told_why(call: u64) -> &'static str {
+    with(|ledger| ledger.told.get(&call).map_or("nothing", |(_, why)| why))
 }
 
 /// A turn of an activation is polled.

@@ -10,6 +10,11 @@
 //! | R5 | what was stored is there, and nothing else | `quiet.rs` |
 //! | R6 | when all is quiet, nothing is left behind: activations, tasks, connections | `quiet.rs` |
 //! | R7 | the runtime's own code does not panic | `run.rs` |
+//! | R8 | a turn that has begun on a silo that goes on living runs to its end | `turns.rs` |
+//! | R9 | a call that certainly did not run is tried again until its deadline; all succeed when all is quiet | `patience.rs`, `peace.rs` |
+//! | R10 | calls of one silo to one grain that nobody awaits begin in their order | `order.rs` |
+//! | R11 | a circle of calls is told as a deadlock, within a second | `peace.rs` |
+//! | R12 | when all is quiet, the directory names no activation that is gone | `quiet.rs` |
 //!
 //! ```text
 //! cargo run --profile sim -p emmer-swarm --example runtime -- 0 100
@@ -18,11 +23,15 @@
 mod callers;
 mod faults;
 pub mod ledger;
+mod order;
+mod patience;
+mod peace;
 mod plan;
 mod quiet;
 mod run;
 mod shrink;
 mod subject;
+mod turns;
 
 pub use self::plan::Plan;
 pub use self::run::{Report, run};

@@ -25,6 +25,8 @@ pub struct Plan {
     pub is_tight: bool,
     /// Whether the profile `fast` is used.
     pub is_fast: bool,
+    /// Whether nothing happens to silos but that they leave in good order, and come back.
+    pub is_gentle: bool,
 }
 
 impl Plan {
@@ -34,7 +36,7 @@ impl Plan {
         let mut pick = |of: &[u64]| of[rng.index(of.len())];
         let silos = pick(&[1, 2, 3, 3, 3, 3, 4, 5]);
         let faults = pick(&[0, 1, 4, 8, 16]);
-        Self {
+        let plan = Self {
             seed,
             silos: usize::try_from(silos).unwrap_or(1),
             grains: pick(&[3, 20, 200, 2_000]),
@@ -45,7 +47,14 @@ impl Plan {
             is_noisy: rng.chance(0.4),
             is_tight: rng.chance(0.2),
             is_fast: rng.chance(0.3),
-        }
+            is_gentle: rng.chance(0.2),
+        };
+        if plan.is_gentle { Self { trouble: 0.0, is_noisy: false, is_tight: false, ..plan } } else { plan }
+    }
+
+    /// Whether nothing breaks a connection or ends a silo.
+    pub(crate) const fn is_whole(&self) -> bool {
+        self.faults == 0 && !self.is_noisy
     }
 }
 
@@ -74,9 +83,10 @@ impl Plan {
             "noisy" => self.is_noisy = yes()?,
             "tight" => self.is_tight = yes()?,
             "fast" => self.is_fast = yes()?,
+            "gentle" => self.is_gentle = yes()?,
             _ => {
                 return Err(format!(
-                    "`{key}` is no part of a plan; expected silos, grains, calls, seconds, faults, trouble, noisy, tight, fast"
+                    "`{key}` is no part of a plan; expected silos, grains, calls, seconds, faults, trouble, noisy, tight, fast, gentle"
                 ));
             }
         }
@@ -109,10 +119,11 @@ impl std::fmt::Display for Plan {
         let Self { seed, silos, grains, calls, seconds, trouble, faults, .. } = self;
         let yes = |is: bool| if is { "yes" } else { "no" };
         let (noisy, tight, fast) = (yes(self.is_noisy), yes(self.is_tight), yes(self.is_fast));
+        let gentle = yes(self.is_gentle);
         write!(
             f,
             "{seed} silos={silos} grains={grains} calls={calls} seconds={seconds} faults={faults} trouble={trouble} \
-             noisy={noisy} tight={tight} fast={fast}"
+             noisy={noisy} tight={tight} fast={fast} gentle={gentle}"
         )
     }
 }

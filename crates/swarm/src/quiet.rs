@@ -3,9 +3,9 @@
 use emmer::test::{Cluster, World};
 use emmer::{Client, secs};
 
-use crate::ledger;
 use crate::plan::Plan;
 use crate::subject::{Order, Subject};
+use crate::{ledger, turns};
 
 /// Tasks that a silo has without any work, besides one for each connection: the membership shell and its own measure, the
 /// directory's, the clock's, one for each of two ports.
@@ -14,12 +14,12 @@ const TASKS_AT_REST: usize = 6;
 /// R5: every grain tells what it has stored.
 pub(crate) async fn totals(world: &World, client: &Client, plan: &Plan) {
     for (grain, (least, most)) in ledger::expected() {
-        let order = Order { call: ledger::new_call(), steps: Vec::new() };
+        let order = Order::nothing();
         let mut total = client.grain::<dyn Subject>(grain).look(order).timeout(secs(60)).await;
         if let Err(emmer::CallError::Overloaded(_)) = &total {
             // Where few grains may be active, others have to go first: a round of the collection takes a minute.
             world.advance(secs(70)).await;
-            let order = Order { call: ledger::new_call(), steps: Vec::new() };
+            let order = Order::nothing();
             total = client.grain::<dyn Subject>(grain).look(order).timeout(secs(60)).await;
         }
         match total {
@@ -46,6 +46,9 @@ pub(crate) async fn rest(world: &World, cluster: &Cluster) {
             format!("{activations} activations are left when nobody has called for three minutes"),
         );
     }
+    turns::judge(cluster);
+    turns::judge_rest(cluster);
+    leftovers(cluster);
     let open = world.net().connections();
     let connections = open.len();
     for (n, node) in cluster.nodes().iter().enumerate() {
@@ -65,5 +68,18 @@ pub(crate) async fn rest(world: &World, cluster: &Cluster) {
             "R6",
             format!("{connections} connections when all is quiet, {most} at most are of use: {open:?}"),
         );
+    }
+}
+
+/// R12: the directory names no activation that is gone: all of them are.
+fn leftovers(cluster: &Cluster) {
+    for (n, node) in cluster.nodes().iter().enumerate() {
+        let left = node.statistics().registrations;
+        if left > 0 {
+            ledger::violate(
+                "R12",
+                format!("the directory of silo {n} has {left} grains when none is active"),
+            );
+        }
     }
 }

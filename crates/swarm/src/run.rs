@@ -11,7 +11,7 @@ use emmer::{Client, SiloBuilder, millis};
 use crate::ledger::{self, Sometimes, Violation};
 use crate::plan::Plan;
 use crate::subject::{Subject, SubjectGrain};
-use crate::{callers, faults, quiet};
+use crate::{callers, faults, patience, peace, quiet, turns};
 
 /// Clients outside the cluster.
 pub(crate) const CLIENTS: usize = 2;
@@ -49,10 +49,10 @@ fn watch_panics() {
 /// Runs a plan.
 pub fn run(plan: &Plan) -> Report {
     watch_panics();
-    ledger::open(plan.seed, plan.trouble);
     let report = Rc::new(RefCell::new(None));
     let (told, plan) = (report.clone(), plan.clone());
     emmer::test::run_seed(plan.seed, async move |world: World| {
+        ledger::open(&plan);
         if tokio::time::timeout(LONGEST, live(&world, &plan)).await.is_err() {
             ledger::violate("R6", format!("the world does not come to rest within {LONGEST:?}"));
         }
@@ -87,6 +87,14 @@ async fn live(world: &World, plan: &Plan) {
     world.advance(Duration::from_secs(40)).await;
     quiet::totals(world, &clients[0], plan).await;
     quiet::rest(world, &cluster).await;
+    if plan.is_gentle {
+        patience::judge_doubts();
+    }
+    ledger::calm_down();
+    peace::everybody_is_answered(world, &cluster, &clients, plan).await;
+    peace::in_order(world, &cluster, plan).await;
+    peace::circles(&clients[0], plan).await;
+    turns::judge(&cluster);
 }
 
 fn describe(plan: &Plan, silo: SiloBuilder) -> SiloBuilder {
@@ -129,6 +137,6 @@ async fn suffer(world: &World, plan: &Plan, cluster: &mut Cluster) {
         if world.elapsed() >= end || ledger::violation().is_some() {
             return;
         }
-        faults::one(world, cluster).await;
+        faults::one(world, cluster, plan.is_gentle).await;
     }
 }

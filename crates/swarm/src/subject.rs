@@ -8,7 +8,8 @@ use std::time::Duration;
 use emmer::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::ledger;
+use crate::turns::Turn;
+use crate::{ledger, order};
 
 /// What a call tells a grain to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -16,6 +17,16 @@ pub(crate) struct Order {
     /// The number of the call.
     pub(crate) call: u64,
     pub(crate) steps: Vec<Step>,
+    /// Until when somebody waits for it, in milliseconds since the world began; 0 when nobody says.
+    #[serde(default)]
+    pub(crate) until_ms: u64,
+}
+
+impl Order {
+    /// Nothing but to be called.
+    pub(crate) fn nothing() -> Self {
+        Self { call: ledger::new_call(), steps: Vec::new(), until_ms: 0 }
+    }
 }
 
 /// One thing to do.
@@ -31,6 +42,8 @@ pub(crate) enum Step {
     Call { grain: u64, timeout_ms: u64, order: Order },
     /// Calls another grain, looks at the answer once, and keeps the future until the turn ends.
     Keep { grain: u64, order: Order },
+    /// Makes several calls to another grain and wants no answers.
+    Send { grain: u64, orders: Vec<Order> },
     /// Panics.
     Panic,
     /// Asks to be deactivated.
@@ -59,6 +72,7 @@ impl Default for Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
+        order::ends(self.number);
         if self.is_trapped && !std::thread::panicking() {
             panic_quietly();
         }
@@ -85,23 +99,39 @@ impl SubjectGrain {
         self.ctx.key().to_string().parse().unwrap_or(0)
     }
 
-    /// Runs the code of a turn, and tells the ledger of each time it is polled.
-    fn watched<F: Future>(&self, code: F) -> Watched<F> {
-        let silo = self.ctx.silo().map(|silo| silo.to_string()).unwrap_or_default();
-        Watched { grain: self.key(), activation: self.instance.number, silo, code: Box::pin(code) }
+    fn silo(&self) -> String {
+        self.ctx.silo().map(|silo| silo.to_string()).unwrap_or_default()
     }
 
-    /// Does one step that changes nothing.
-    async fn step(&self, step: Step, kept: &mut Vec<Kept>) {
+    /// Runs the code of a turn, and tells the ledger of each time it is polled.
+    fn watched<F: Future>(&self, code: F) -> Watched<F> {
+        let (grain, activation) = (self.key(), self.instance.number);
+        Watched { grain, activation, silo: self.silo(), code: Box::pin(code) }
+    }
+
+    /// A turn begins.
+    async fn begins(&self, call: u64) -> Turn {
+        self.watched(async { ledger::begins(call) }).await;
+        Turn::begins(call, self.silo())
+    }
+
+    /// Does one step that changes nothing. `until_ms`: until when somebody waits for the turn.
+    async fn step(&self, step: Step, until_ms: u64, kept: &mut Vec<Kept>) {
         match step {
             Step::Wait(ms) => self.watched(tokio::time::sleep(Duration::from_millis(ms))).await,
             Step::Yield => self.watched(tokio::task::yield_now()).await,
-            Step::Call { grain, timeout_ms, order } => {
-                let call = order.call;
+            Step::Call { grain, timeout_ms, mut order } => {
+                let own = ledger::now_ms() + timeout_ms;
+                order.until_ms = if until_ms > 0 { own.min(until_ms) } else { own };
+                let (call, until) = (order.call, order.until_ms);
                 let to = self.ctx.client().grain::<dyn Subject>(grain);
                 let answer = to.work(order).timeout(millis(timeout_ms));
                 let answer = self.watched(async move { answer.await }).await;
                 crate::callers::judge(call, &answer);
+                crate::patience::judge(call, until, &answer);
+            }
+            Step::Send { grain, orders } => {
+                orders.into_iter().for_each(|order| send(self.ctx.client(), &self.silo(), grain, order));
             }
             Step::Keep { grain, order } => {
                 let to = self.ctx.client().grain::<dyn Subject>(grain);
@@ -121,10 +151,42 @@ impl SubjectGrain {
     }
 }
 
+impl SubjectGrain {
+    /// Does the steps of an exclusive turn.
+    async fn perform(&mut self, order: Order) -> Result<(), StateError> {
+        let (key, mut kept) = (self.key(), Vec::new());
+        for step in order.steps {
+            let Step::Add(n) = step else {
+                self.step(step, order.until_ms, &mut kept).await;
+                continue;
+            };
+            self.total.modify(|total| *total += n);
+            // Whatever becomes of the turn: from here on it may be stored.
+            let mut write = Write { grain: key, added: n, is_open: true };
+            let written = self.total.write().await;
+            write.is_open = matches!(&written, Err(StateError::Store { maybe_written: true, .. }));
+            if written.is_ok() {
+                ledger::stored(key, n, true);
+            }
+            written?;
+        }
+        self.watched(async {}).await;
+        Ok(())
+    }
+}
+
+/// Makes a call from `silo` and wants no answer.
+pub(crate) fn send(client: &ClusterClient, silo: &str, grain: u64, order: Order) {
+    let call = order.call;
+    order::sends(call, silo.to_owned(), grain);
+    crate::callers::judge_send(call, client.grain::<dyn Subject>(grain).work(order).send());
+}
+
 type Kept = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Lifecycle for SubjectGrain {
     async fn activate(&mut self, _: &Ctx) -> Result<(), ActivationError> {
+        order::activates(self.key(), self.instance.number);
         if ledger::trouble("a slow activate hook") {
             let ms = ledger::below(800);
             self.watched(tokio::time::sleep(Duration::from_millis(ms))).await;
@@ -139,6 +201,7 @@ impl Lifecycle for SubjectGrain {
     }
 
     async fn deactivate(&mut self, _: &Ctx, _: DeactivationReason) {
+        order::ends(self.instance.number);
         if ledger::trouble("a slow deactivate hook") {
             tokio::time::sleep(Duration::from_millis(ledger::below(800))).await;
         }
@@ -154,33 +217,20 @@ impl Lifecycle for SubjectGrain {
 #[grain]
 impl Subject for SubjectGrain {
     async fn work(&mut self, order: Order) -> Result<u64, StateError> {
-        self.watched(async { ledger::begins(order.call) }).await;
-        let (key, mut kept) = (self.key(), Vec::new());
-        for step in order.steps {
-            let Step::Add(n) = step else {
-                self.step(step, &mut kept).await;
-                continue;
-            };
-            self.total.modify(|total| *total += n);
-            // Whatever becomes of the turn: from here on it may be stored.
-            let mut write = Write { grain: key, added: n, is_open: true };
-            let written = self.total.write().await;
-            write.is_open = matches!(&written, Err(StateError::Store { maybe_written: true, .. }));
-            if written.is_ok() {
-                ledger::stored(key, n, true);
-            }
-            written?;
-        }
-        self.watched(async {}).await;
+        let turn = self.begins(order.call).await;
+        let done = self.perform(order).await;
+        turn.ends();
+        done?;
         Ok(*self.total)
     }
 
     async fn look(&self, order: Order) -> u64 {
-        self.watched(async { ledger::begins(order.call) }).await;
+        let turn = self.begins(order.call).await;
         let mut kept = Vec::new();
         for step in order.steps {
-            self.step(step, &mut kept).await;
+            self.step(step, order.until_ms, &mut kept).await;
         }
+        turn.ends();
         *self.total
     }
 }

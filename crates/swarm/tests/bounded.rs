@@ -10,6 +10,7 @@ const SEEDS: u64 = 24;
 
 /// What these seeds have to reach: what is never reached is not tested.
 const MUST: &[&str] = &[
+    "a call that was given up at once",
     "a caller that gave up",
     "a future that was kept",
     "a grain active again",
@@ -20,6 +21,7 @@ const MUST: &[&str] = &[
     "a panic in the deactivate hook",
     "a deactivate hook that never ends",
     "a slow activate hook",
+    "a silo that left in time",
     "a silo that was declared dead",
     "a write of unknown outcome",
     "cut off from its peers",

@@ -1,0 +1,72 @@
+//! R9: a call that certainly did not run is not given up before its time.
+//!
+//! It is tried again until its deadline (docs/grains.md), so a caller is told `unreachable` or `shutting_down` only when no
+//! time was left for one more try. And where silos only leave in good order, whatever they have not begun is tried again
+//! elsewhere: a call that nobody ran was not perhaps run. (A silo whose turns take longer than it waits for them leaves all the
+//! same, and what it had is lost. That is let pass.)
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use emmer::CallError;
+
+use crate::ledger;
+
+/// The longest pause between two tries, the tick of the runtime's clock, and a try.
+const LAST_PAUSE_MS: u64 = 300;
+
+/// A silo that has left within this time has answered or handed back every call that it had: it waits longer for them.
+const IN_TIME: Duration = Duration::from_secs(4);
+
+/// Calls of which nobody knows whether they ran, and why.
+#[derive(Default)]
+struct Book {
+    doubtful: BTreeMap<u64, String>,
+    /// Those of them that must have run.
+    judged: BTreeMap<u64, String>,
+}
+
+thread_local! {
+    static BOOK: RefCell<Book> = RefCell::default();
+}
+
+/// Forgets everything.
+pub(crate) fn open() {
+    BOOK.take();
+}
+
+/// A call with a deadline has ended.
+pub(crate) fn judge<T, E: std::fmt::Debug>(call: u64, until_ms: u64, answer: &Result<T, CallError<E>>) {
+    let Err(e) = answer else { return };
+    let is_passing = matches!(e, CallError::Unreachable { .. } | CallError::ShuttingDown);
+    if !is_passing {
+        return;
+    }
+    let left = until_ms.saturating_sub(ledger::now_ms());
+    if e.maybe_executed() {
+        BOOK.with_borrow_mut(|book| book.doubtful.insert(call, format!("{e:?}")));
+    } else if left > LAST_PAUSE_MS {
+        ledger::violate("R9", format!("call {call} was given up {left} ms before its deadline: {e:?}"));
+    }
+}
+
+/// A silo has left in good order and took so long; meanwhile the others have learned it.
+pub(crate) fn left(took: Duration) {
+    BOOK.with_borrow_mut(|book| {
+        let doubtful = std::mem::take(&mut book.doubtful);
+        if took <= IN_TIME {
+            ledger::reach("a silo that left in time");
+            book.judged.extend(doubtful);
+        }
+    });
+}
+
+/// At the end: nobody was left in doubt over a call that has never run.
+pub(crate) fn judge_doubts() {
+    for (call, why) in BOOK.take().judged {
+        if !ledger::has_begun(call) {
+            ledger::violate("R9", format!("call {call} has never run, and was not tried again: {why}"));
+        }
+    }
+}

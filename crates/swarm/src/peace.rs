@@ -1,0 +1,116 @@
+//! What must succeed when all is quiet and no grain makes trouble: every call (R9); and circles of calls are told as what
+//! they are (R11).
+
+use std::time::Duration;
+
+use emmer::test::{Cluster, World};
+use emmer::{Client, millis, secs};
+use tokio::time::Instant;
+
+use crate::ledger;
+use crate::plan::Plan;
+use crate::subject::{Order, Step, Subject, send};
+
+/// Grains that each silo and each client calls.
+const CALLED: u64 = 12;
+
+/// Grains from this one on are called by nobody else.
+const NOBODYS: u64 = 1_000_000;
+
+/// To so many grains each silo sends so many calls that it does not await.
+const SENT_TO: u64 = 6;
+const SENT: u64 = 4;
+
+/// So long a turn of a circle holds its grain before it calls the next one: all of them have begun by then.
+const HOLD: Duration = Duration::from_millis(500);
+
+/// The longest time for which a circle stands: docs/grains.md says a second.
+const FOUND_WITHIN: Duration = Duration::from_millis(1_010);
+
+/// R9: from everywhere, grains that are new and grains that were there before.
+pub(crate) async fn everybody_is_answered(world: &World, cluster: &Cluster, clients: &[Client], plan: &Plan) {
+    for (n, node) in cluster.nodes().iter().enumerate() {
+        let asked = async |client: emmer::ClusterClient| {
+            for _ in 0..CALLED {
+                let grain = client.grain::<dyn Subject>(ledger::below(2 * plan.grains));
+                let answer = grain.look(Order::nothing()).timeout(secs(20)).await;
+                expect(&format!("silo {n}"), &answer.map_err(|e| e.to_string()));
+            }
+        };
+        if node.run(asked).await.is_none() {
+            ledger::violate("R9", format!("silo {n} does not run when all is quiet"));
+        }
+    }
+    for client in clients {
+        for _ in 0..CALLED {
+            let grain = client.grain::<dyn Subject>(ledger::below(2 * plan.grains));
+            let answer = grain.look(Order::nothing()).timeout(secs(20)).await;
+            expect("a client", &answer.map_err(|e| e.to_string()));
+        }
+    }
+    // What is active now makes room, where there is little.
+    world.advance(secs(130)).await;
+}
+
+fn expect(who: &str, answer: &Result<u64, String>) {
+    if let Err(e) = answer {
+        ledger::violate("R9", format!("a call of {who} fails when all is quiet: {e}"));
+    }
+}
+
+/// R10: each silo makes calls that it does not await, to grains that are nowhere yet.
+pub(crate) async fn in_order(world: &World, cluster: &Cluster, plan: &Plan) {
+    for (n, node) in cluster.nodes().iter().enumerate() {
+        let sending = async |client: emmer::ClusterClient| {
+            for grain in 0..SENT_TO {
+                let grain = NOBODYS + plan.grains + 100 * (n as u64 + 1) + grain;
+                for _ in 0..SENT {
+                    send(&client, &node.address().to_string(), grain, Order::nothing());
+                    // The next one may come while the grain is looked for, or when it is there.
+                    if ledger::chance(0.5) {
+                        tokio::time::sleep(millis(ledger::below(4))).await;
+                    }
+                }
+            }
+        };
+        let _ = node.run(sending).await;
+    }
+    world.advance(secs(5)).await;
+}
+
+/// R11: circles of one, two and three grains. Each turn calls the next grain while that one's turn runs.
+pub(crate) async fn circles(client: &Client, plan: &Plan) {
+    for length in 1..=3u64 {
+        let first = NOBODYS + plan.grains + 10 * length;
+        let mut inner = Vec::new();
+        let mut turns = tokio::task::JoinSet::new();
+        let begun = Instant::now();
+        for n in 0..length {
+            let next = first + (n + 1) % length;
+            let order = Order::nothing();
+            inner.push(order.call);
+            let call = Step::Call { grain: next, timeout_ms: 15_000, order };
+            let steps = vec![Step::Wait(u64::try_from(HOLD.as_millis()).unwrap_or(0)), call];
+            let grain = client.grain::<dyn Subject>(first + n);
+            turns.spawn(
+                async move { grain.work(Order { steps, ..Order::nothing() }).timeout(secs(20)).await },
+            );
+        }
+        while let Some(ended) = turns.join_next().await {
+            if let Ok(Err(e)) = ended {
+                ledger::violate("R11", format!("a turn of a circle of {length} fails: {e}"));
+            }
+        }
+        let took = begun.elapsed();
+        // Activation takes its time as well, in front of the wait.
+        if took > HOLD + FOUND_WITHIN + millis(200) {
+            ledger::violate("R11", format!("a circle of {length} stood for {:?}", took.saturating_sub(HOLD)));
+        }
+        let told: Vec<_> = inner.into_iter().map(ledger::told_why).collect();
+        let is_well =
+            told.iter().all(|why| ["deadlock", "an answer"].contains(why)) && told.contains(&"deadlock");
+        if !is_well {
+            ledger::violate("R11", format!("the calls of a circle of {length} ended as {told:?}"));
+        }
+    }
+}
