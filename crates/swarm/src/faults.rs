@@ -14,7 +14,7 @@ pub(crate) async fn one(world: &World, cluster: &mut Cluster, is_gentle: bool) {
     let at = usize::try_from(ledger::below(silos as u64)).unwrap_or(0);
     let other = (at + 1) % silos;
     let a_while = millis(100 + ledger::below(9_000));
-    let kind = ledger::below(12);
+    let kind = ledger::below(14);
     match if is_gentle { 5 } else { kind } {
         0 | 1 => {
             ledger::reach("kill");
@@ -66,6 +66,12 @@ pub(crate) async fn one(world: &World, cluster: &mut Cluster, is_gentle: bool) {
             }
             world.advance(a_while).await;
             world.store().recover();
+        }
+        11 | 12 => {
+            ledger::reach("a broken connection between silos that live");
+            let ip = |n: usize| cluster.node(n).address().endpoint().ip();
+            world.net().reset(ip(at), ip(other));
+            world.advance(a_while).await;
         }
         _ => {
             ledger::reach("cut off from the store");

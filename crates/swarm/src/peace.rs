@@ -58,6 +58,14 @@ fn expect(who: &str, answer: &Result<u64, String>) {
     }
 }
 
+/// R9: after every connection between two silos broke. All of them have heard of it, and nothing is under way.
+pub(crate) fn break_connections(world: &World, cluster: &Cluster) {
+    let ips: Vec<_> = cluster.nodes().iter().map(|node| node.address().endpoint().ip()).collect();
+    for (n, one) in ips.iter().enumerate() {
+        ips[n + 1..].iter().for_each(|other| world.net().reset(*one, *other));
+    }
+}
+
 /// R10: each silo makes calls that it does not await, to grains that are nowhere yet.
 pub(crate) async fn in_order(world: &World, cluster: &Cluster, plan: &Plan) {
     for (n, node) in cluster.nodes().iter().enumerate() {

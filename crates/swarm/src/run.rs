@@ -92,6 +92,9 @@ async fn live(world: &World, plan: &Plan) {
     }
     ledger::calm_down();
     peace::everybody_is_answered(world, &cluster, &clients, plan).await;
+    peace::break_connections(world, &cluster);
+    world.advance(Duration::from_secs(1)).await;
+    peace::everybody_is_answered(world, &cluster, &clients, plan).await;
     peace::in_order(world, &cluster, plan).await;
     peace::circles(&clients[0], plan).await;
     turns::judge(&cluster);

@@ -50,6 +50,9 @@ pub(crate) enum Step {
     Rest,
 }
 
+/// How long a call has whose caller says nothing: the default of `response_timeout`.
+const RESPONSE_TIMEOUT_MS: u64 = 30_000;
+
 #[grain_interface(key = u64, grain = "subject")]
 pub(crate) trait Subject {
     /// Does it alone.
@@ -133,7 +136,9 @@ impl SubjectGrain {
             Step::Send { grain, orders } => {
                 orders.into_iter().for_each(|order| send(self.ctx.client(), &self.silo(), grain, order));
             }
-            Step::Keep { grain, order } => {
+            Step::Keep { grain, mut order } => {
+                // It inherits what is left of the turn's own time.
+                order.until_ms = until_ms;
                 let to = self.ctx.client().grain::<dyn Subject>(grain);
                 let mut kept_one: Kept = Box::pin(async move {
                     let _ = to.look(order).await;
@@ -176,7 +181,8 @@ impl SubjectGrain {
 }
 
 /// Makes a call from `silo` and wants no answer.
-pub(crate) fn send(client: &ClusterClient, silo: &str, grain: u64, order: Order) {
+pub(crate) fn send(client: &ClusterClient, silo: &str, grain: u64, mut order: Order) {
+    order.until_ms = ledger::now_ms() + RESPONSE_TIMEOUT_MS;
     let call = order.call;
     order::sends(call, silo.to_owned(), grain);
     crate::callers::judge_send(call, client.grain::<dyn Subject>(grain).work(order).send());

@@ -11,6 +11,7 @@ const SEEDS: u64 = 24;
 /// What these seeds have to reach: what is never reached is not tested.
 const MUST: &[&str] = &[
     "a call that was given up at once",
+    "a broken connection between silos that live",
     "a caller that gave up",
     "a future that was kept",
     "a grain active again",
