@@ -44,7 +44,8 @@ pub type ClientBuilder = emmer_runtime::ClientBuilder<store::Stores>;
 #[cfg(feature = "test")]
 pub mod test {
     pub use emmer_testkit::{
-        Ended, Failure, HostClock, NetModel, SEED_VARIABLE, TestStore, at_rest, hours, run, run_seed,
+        CallFault, Calls, Ended, Failure, HostClock, NetModel, SEED_VARIABLE, TestStore, at_rest, hours, run,
+        run_seed,
     };
 
     use crate::store::Stores;

@@ -132,6 +132,12 @@ impl Clock {
         }
     }
 
+    /// Whose clocks these are, in a virtual world.
+    #[cfg(feature = "virtual")]
+    pub(crate) const fn host(&self) -> Option<&std::sync::Arc<emmer_virtual::Host>> {
+        self.host.as_ref()
+    }
+
     /// The coarse time.
     #[inline]
     pub(crate) fn now(&self) -> CoarseInstant {

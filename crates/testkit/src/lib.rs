@@ -7,15 +7,17 @@
 //! Applications use it as `emmer::test`, with the feature `test` of `emmer`.
 
 mod alone;
+mod calls;
 mod cluster;
 mod pace;
 mod run;
 mod store;
 mod world;
 
-pub use emmer_virtual::{HostClock, NetModel};
+pub use emmer_virtual::{CallFault, HostClock, NetModel};
 
 pub use self::alone::Alone;
+pub use self::calls::Calls;
 pub use self::cluster::{Cluster, Node};
 pub use self::pace::at_rest;
 pub use self::run::{Ended, SEED_VARIABLE, run, run_seed};

@@ -8,6 +8,7 @@ use emmer_runtime::{SiloBuilder, StoreOpener};
 use emmer_virtual::Net;
 
 use crate::alone::Alone;
+use crate::calls::Calls;
 use crate::cluster::Cluster;
 use crate::store::TestStore;
 
@@ -37,6 +38,12 @@ impl<S: StoreOpener> World<S> {
     /// The store that all silos and clients share.
     pub const fn store(&self) -> &TestStore {
         &self.store
+    }
+
+    /// The calls of one method, whoever makes them: `world.calls("account.deposit")`. The grain type is named as
+    /// `#[grain_interface]` names it; alone it stands for all its methods.
+    pub fn calls(&self, name: &str) -> Calls {
+        Calls { all: self.inner.calls().clone(), name: name.to_owned() }
     }
 
     /// Lets time pass. Whatever is due meanwhile happens.

@@ -12,6 +12,7 @@ use tokio::runtime::Handle;
 use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
 
+use crate::calls::Calls;
 use crate::clock::HostClock;
 use crate::net::Net;
 use crate::task::{Entered, Task, current};
@@ -34,6 +35,7 @@ pub struct Host {
     ip: IpAddr,
     clock: HostClock,
     net: Arc<Net>,
+    calls: Arc<Calls>,
     trace: Arc<Trace>,
     rng: Mutex<SeededRng>,
     /// The last number that was given out.
@@ -50,12 +52,18 @@ struct Life {
 }
 
 impl Host {
-    pub(crate) fn new(ip: IpAddr, seed: u64, start: Instant, net: Arc<Net>, trace: Arc<Trace>) -> Arc<Self> {
+    pub(crate) fn new(
+        ip: IpAddr,
+        seed: u64,
+        start: Instant,
+        (net, calls, trace): (Arc<Net>, Arc<Calls>, Arc<Trace>),
+    ) -> Arc<Self> {
         net.add_machine(ip);
         Arc::new(Self {
             ip,
             clock: HostClock::new(start),
             net,
+            calls,
             trace,
             rng: Mutex::new(SeededRng::new(seed)),
             numbers: AtomicU64::new(seed),
@@ -82,6 +90,11 @@ impl Host {
     /// The network that it is part of.
     pub const fn net(&self) -> &Arc<Net> {
         &self.net
+    }
+
+    /// What a test does to the calls of its world.
+    pub const fn calls(&self) -> &Arc<Calls> {
+        &self.calls
     }
 
     /// Any 64 bits, by its own chance.

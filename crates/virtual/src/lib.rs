@@ -9,6 +9,7 @@
 //! its tasks, one that is killed loses them. The [`Net`] carries bytes in order, with a delay, and may hold them back
 //! or lose the connection, as TCP does.
 
+mod calls;
 mod clock;
 mod host;
 mod listener;
@@ -26,6 +27,7 @@ use emmer_core::rng::SeededRng;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
+pub use self::calls::{CallFate, CallFault, Calls};
 pub use self::clock::HostClock;
 pub use self::host::{Host, State};
 pub use self::listener::Listener;
@@ -42,6 +44,7 @@ pub struct World {
     seed: u64,
     start: Instant,
     net: Arc<Net>,
+    calls: Arc<Calls>,
     trace: Arc<Trace>,
     hosts: Arc<Mutex<BTreeMap<IpAddr, Arc<Host>>>>,
     rng: Arc<Mutex<SeededRng>>,
@@ -54,7 +57,8 @@ impl World {
         let trace = Arc::new(Trace::default());
         let start = Instant::now();
         let net = Arc::new(Net::new(rng.bits(), trace.clone(), start));
-        Self { seed, start, net, trace, hosts: Arc::default(), rng: Arc::new(Mutex::new(rng)) }
+        let (calls, hosts) = Default::default();
+        Self { seed, start, net, calls, trace, hosts, rng: Arc::new(Mutex::new(rng)) }
     }
 
     /// What everything in this world grew from.
@@ -65,6 +69,11 @@ impl World {
     /// The network.
     pub const fn net(&self) -> &Arc<Net> {
         &self.net
+    }
+
+    /// What a test does to calls.
+    pub const fn calls(&self) -> &Arc<Calls> {
+        &self.calls
     }
 
     /// A machine with a process on it, at the next free address: 10.0.0.1, 10.0.0.2, and so on.
@@ -87,7 +96,8 @@ impl World {
 
     fn process(&self, ip: IpAddr) -> Arc<Host> {
         let bits = self.rng.lock().bits();
-        Host::new(ip, bits, self.start, self.net.clone(), self.trace.clone())
+        let around = (self.net.clone(), self.calls.clone(), self.trace.clone());
+        Host::new(ip, bits, self.start, around)
     }
 
     /// A number that depends on everything that happened so far, in order: connections, bytes, tasks, deaths.

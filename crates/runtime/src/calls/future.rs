@@ -147,6 +147,10 @@ fn first_poll<M: Method>(call: Call<M>, cx: &mut Context<'_>) -> Next<M> {
         Ok(caller) => caller,
         Err(failure) => return Next::Ready(Err(failure)),
     };
+    #[cfg(feature = "virtual")]
+    if let Some(fate) = crate::world::calls::fate::<M>(&call.target.0.node) {
+        return Next::slow(crate::world::calls::fated(call, caller, fate));
+    }
     let target = &*call.target.0;
     match &target.node {
         Node::Silo(silo) => match target.route(0) {

@@ -23,6 +23,15 @@ const ONE_WAY_MAX: usize = 100_000;
 /// Hands a one-way call over. A turn on an idle grain of this silo runs here and now; only one that waits or suspends gets
 /// a task.
 pub(crate) fn send<M: Method>(call: Call<M>) -> Result<(), CallError<NoError>> {
+    #[cfg(feature = "virtual")]
+    if let Some(fate) = crate::world::calls::fate::<M>(&call.target.0.node) {
+        return crate::world::calls::send_fated(call, fate);
+    }
+    set_off(call)
+}
+
+/// Hands a call over that goes its way.
+pub(crate) fn set_off<M: Method>(call: Call<M>) -> Result<(), CallError<NoError>> {
     // A one-way call belongs to no chain: nobody waits for it.
     let caller = Caller::check(&call, CallChain::EMPTY, None)?;
     let reference = call.target.share();

@@ -4,6 +4,8 @@
 //! With the feature `virtual` the world may be one of `emmer-virtual`: then whatever the code of a virtual host starts,
 //! connects to, reads from a clock or draws belongs to that host. Without the feature each of these is the plain call.
 
+#[cfg(feature = "virtual")]
+pub(crate) mod calls;
 mod socket;
 mod watched;
 

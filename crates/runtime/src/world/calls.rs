@@ -1,0 +1,66 @@
+//! What a test does to a call before it sets off. Without the feature `virtual` this is nothing at all.
+
+use emmer_virtual::{CallFate, CallFault};
+
+use crate::calls::invoke::{Caller, Finished, bounded, interrupted};
+use crate::calls::one_way::set_off;
+use crate::calls::path::unreachable_silo;
+use crate::calls::travel::travel;
+use crate::clock::Due;
+use crate::grain::{Call, CallError, Failure, Interface, Method, NoError, Node};
+use crate::world;
+
+/// What this call meets in a virtual world; none where it goes its way.
+pub(crate) fn fate<M: Method>(node: &Node) -> Option<CallFate> {
+    let fate = node.clock().host()?.calls().meets(M::Interface::GRAIN_TYPE, M::NAME);
+    (fate != CallFate::default()).then_some(fate)
+}
+
+/// Makes a call that does not go its way unhindered.
+pub(crate) async fn fated<M: Method>(call: Call<M>, mut caller: Caller, fate: CallFate) -> Finished<M> {
+    let clock = call.target.0.node.clock();
+    let deadline = caller.due.settle(clock.now());
+    caller.due = Due::at(deadline);
+    if !fate.delay.is_zero() {
+        let delay = tokio::time::sleep(fate.delay);
+        let waited = bounded(clock, deadline, call.cancel.as_ref(), delay).await;
+        waited.map_err(|by| interrupted(&by, false, "the test delays the call"))?;
+    }
+    match fate.fault {
+        None => travel(call, caller, None).await,
+        Some(CallFault::LostAnswer) => {
+            travel(call, caller, None).await?;
+            Err(unreachable_silo(None, true, "the test lets the answer be lost".to_owned()))
+        }
+        Some(fault) => Err(failure(fault)),
+    }
+}
+
+/// As [`fated`], for a call that nobody waits for: its caller hears only that a limit was reached.
+pub(crate) fn send_fated<M: Method>(call: Call<M>, fate: CallFate) -> Result<(), CallError<NoError>> {
+    match fate.fault {
+        Some(CallFault::Overloaded) => return Err(failure(CallFault::Overloaded)),
+        Some(CallFault::Unreachable | CallFault::Rejected) => return Ok(()),
+        Some(CallFault::LostAnswer) | None => {}
+    }
+    if fate.delay.is_zero() {
+        return set_off(call);
+    }
+    world::spawn(async move {
+        tokio::time::sleep(fate.delay).await;
+        if let Err(failure) = set_off(call) {
+            tracing::debug!(method = M::NAME, %failure, "a delayed one-way call failed");
+        }
+    });
+    Ok(())
+}
+
+/// How a call fails that does not run.
+fn failure(fault: CallFault) -> Failure {
+    let why = "the test lets the call fail".to_owned();
+    match fault {
+        CallFault::Overloaded => CallError::Overloaded(why),
+        CallFault::Rejected => CallError::Rejected(why),
+        CallFault::Unreachable | CallFault::LostAnswer => unreachable_silo(None, false, why),
+    }
+}
