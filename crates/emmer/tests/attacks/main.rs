@@ -1,0 +1,19 @@
+//! Attacks on what the book promises, through the public interface only: callers that give up at any moment, panics in every
+//! place, circles, limits, strangers, silos that leave. What fails today is ignored, and says why.
+#![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic, reason = "a test")]
+#![allow(clippy::type_complexity, dead_code, reason = "what only failing attacks need")]
+
+mod bounds;
+mod callers;
+mod circles;
+#[cfg(feature = "test")]
+mod idle;
+mod imp;
+mod leaving;
+mod lives;
+mod rings;
+#[cfg(feature = "test")]
+mod state;
+mod storm;
+#[cfg(feature = "test")]
+mod virt;
