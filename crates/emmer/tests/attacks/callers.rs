@@ -257,7 +257,6 @@ fn unawaited_calls_keep_their_order() {
 
 /// A turn that was begun by a caller of a short-lived runtime runs to its end, and other silos stay reachable.
 #[test]
-#[ignore = "fails: the timers of a turn are those of its caller's runtime"]
 fn a_turn_outlives_the_runtime_of_its_caller() {
     quiet();
     let rt = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

@@ -97,7 +97,6 @@ async fn writes_that_do_not_succeed(world: World) {
 
 /// A write that is dropped half way has not succeeded either.
 #[emmer::test(seeds = 5)]
-#[ignore = "fails: a write that is dropped half way does not end its activation"]
 async fn writes_that_are_dropped(world: World) {
     let cluster = world.cluster(2, |silo| silo.host::<dyn Safe, SafeGrain>()).await;
     let client = cluster.client().await;
@@ -129,7 +128,6 @@ async fn writes_that_are_dropped(world: World) {
 
 /// The same, told by a kill: somebody saw a total that was stored nowhere.
 #[emmer::test]
-#[ignore = "fails: a write that is dropped half way does not end its activation"]
 async fn a_dropped_write_is_seen_by_nobody(world: World) {
     let cluster = world.cluster(2, |silo| silo.host::<dyn Safe, SafeGrain>()).await;
     let client = cluster.client().await;
