@@ -115,8 +115,9 @@ pub(crate) async fn circles(client: &Client, plan: &Plan) {
             ledger::violate("R11", format!("a circle of {length} stood for {:?}", took.saturating_sub(HOLD)));
         }
         let told: Vec<_> = inner.into_iter().map(ledger::told_why).collect();
-        let is_well =
-            told.iter().all(|why| ["deadlock", "an answer"].contains(why)) && told.contains(&"deadlock");
+        let ended = |how: &str| told.iter().filter(|why| **why == how).count();
+        // One call fails, and the others go on.
+        let is_well = ended("deadlock") == 1 && ended("an answer") == told.len() - 1;
         if !is_well {
             ledger::violate("R11", format!("the calls of a circle of {length} ended as {told:?}"));
         }
