@@ -253,6 +253,13 @@ fn panics_in_every_place_of_a_life() {
                         assert!(n <= 1, "how {how} round {round}: {n}");
                     }
                 }
+                if client.silo().is_none() {
+                    let unreadable = client.grain::<dyn Frail>("unreadable").make_bomb(2).await.unwrap_err();
+                    assert!(
+                        matches!(unreadable, CallError::Codec { maybe_executed: true, .. }),
+                        "{unreadable}"
+                    );
+                }
                 for n in 1..6u8 {
                     let g = client.grain::<dyn Frail>(format!("{place}bomb{n}"));
                     // A value of the caller's own may panic in the caller's own task.

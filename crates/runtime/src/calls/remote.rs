@@ -4,6 +4,7 @@ use emmer_core::SiloAddress;
 use emmer_wire::{FailureCode, ResponseStatus, codec, decode_failure};
 
 use crate::grain::{CallError, Failure, Method};
+use crate::hosting::contain;
 use crate::net::Answer;
 
 /// The output of a call that `peer` (a gateway, when it is none) answered, and where the grain really is if the peer had to
@@ -15,10 +16,13 @@ pub(crate) fn read_answer<M: Method>(
     body: &[u8],
 ) -> Result<(M::Output, Option<SiloAddress>), Failure> {
     match answer {
-        Answer::Response { status: ResponseStatus::Ok, location } => match codec::decode(body) {
-            Ok(output) => Ok((output, location.map(|at| *at))),
-            Err(e) => Err(CallError::Codec { maybe_executed: true, detail: e.to_string() }),
-        },
+        Answer::Response { status: ResponseStatus::Ok, location } => {
+            let output = contain(|| codec::decode(body)).and_then(|output| output.map_err(|e| e.to_string()));
+            match output {
+                Ok(output) => Ok((output, location.map(|at| *at))),
+                Err(detail) => Err(CallError::Codec { maybe_executed: true, detail }),
+            }
+        }
         Answer::Response { status: ResponseStatus::Failed(code), location } => {
             Err(read_failure(location.map(|at| *at).or(peer), code, body))
         }

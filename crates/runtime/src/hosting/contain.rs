@@ -13,7 +13,7 @@ use pin_project_lite::pin_project;
 /// # Errors
 /// What the panic said.
 #[inline]
-pub(super) fn contain<T>(code: impl FnOnce() -> T) -> Result<T, String> {
+pub(crate) fn contain<T>(code: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(code)).map_err(words_of)
 }
 
