@@ -16,8 +16,8 @@ use crate::ledger;
 /// The longest pause between two tries, the tick of the runtime's clock, and a try.
 const LAST_PAUSE_MS: u64 = 300;
 
-/// A silo that has left within this time has answered or handed back every call that it had: it waits longer for them.
-const IN_TIME: Duration = Duration::from_secs(4);
+/// A silo that has left within this time has answered or handed back every call that it had: it waits 55 s for them.
+const IN_TIME: Duration = Duration::from_secs(50);
 
 /// Calls of which nobody knows whether they ran, and why.
 #[derive(Default)]

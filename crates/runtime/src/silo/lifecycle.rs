@@ -63,7 +63,7 @@ async fn drain_all(silo: &Arc<SiloCore>) {
     silo.catalog.close();
     silo.announce_stop();
     deactivate_all(silo).await;
-    silo.drain_calls(grace).await;
+    silo.drain_calls().await;
 }
 
 /// Ends every turn, then asks for the silo's own death. In this order: whoever reads of a silo that died by its own wish
