@@ -39,7 +39,10 @@ impl From<rusqlite::Error> for Fault {
                 | ErrorCode::AuthorizationForStatementDenied
                 | ErrorCode::NoLargeFileSupport,
             ) => Refused,
-            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt | ErrorCode::TypeMismatch) => Corrupt,
+            Some(ErrorCode::NotADatabase) => {
+                return Self::new(Corrupt, "the file is no SQLite database, or a damaged one");
+            }
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::TypeMismatch) => Corrupt,
             Some(ErrorCode::ConstraintViolation) => Corrupt,
             Some(ErrorCode::TooBig) => Invalid,
             Some(ErrorCode::Unknown) if text.contains("no such table") => NotFound,

@@ -81,7 +81,7 @@ fn a_read_only_file_is_refused() {
         println!("skipped: this user may write to read-only files");
         return;
     }
-    refused(&path, StoreErrorKind::Refused, "denied");
+    refused(&path, StoreErrorKind::Refused, "read-only");
 }
 
 #[tokio::test]
