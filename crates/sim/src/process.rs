@@ -102,6 +102,8 @@ pub struct Process {
     pub unknowns: u32,
     /// How many requests it has sent to the store.
     pub asked: u32,
+    /// When it first missed each peer, of the misses in a row that it counted last.
+    pub missed: BTreeMap<SiloAddress, VirtualTime>,
     /// Who answered a probe of its.
     pub answered: HostSet,
     /// Whether somebody dialled it at its address and was answered.
@@ -162,6 +164,7 @@ impl Process {
             status: SiloStatus::Created,
             unknowns: 0,
             asked: 0,
+            missed: BTreeMap::new(),
             answered: HostSet::default(),
             reached: false,
         }

@@ -21,20 +21,28 @@ const SILOS_MIN: usize = 4;
 /// Requests beyond the regular ones.
 const MORE: u32 = 3;
 
-/// How many requests each process had sent at the last look.
+/// What was so at the last look.
 #[derive(Debug, Default)]
-pub(super) struct Load(Vec<u32>);
+pub(super) struct Load {
+    /// How many requests each process had sent.
+    asked: Vec<u32>,
+    /// The version of the table: a commit since then is something that happened.
+    version: u64,
+}
 
 impl Load {
     /// Looks at what was asked of the store in the last `SPAN`.
     pub(super) fn check(&mut self, facts: &Facts<'_>) -> Result<(), Violation> {
         let asked: Vec<u32> = facts.processes.iter().map(|process| process.asked).collect();
-        let before = std::mem::replace(&mut self.0, asked);
+        let before = std::mem::replace(&mut self.asked, asked);
+        let version = std::mem::replace(&mut self.version, facts.table.version().number);
         let active = facts.table.rows().filter(|row| row.status == SiloStatus::Active).count();
         let quiet = facts.expects.tight && facts.calm.was_quiet(facts.now, SPAN + BEFORE);
         // Votes that stand keep the monitors that cast them from confirming; the table does it for them, often.
         let votes = facts.table.rows().any(|row| row.status != SiloStatus::Dead && !row.votes.is_empty());
-        if !quiet || votes || active < SILOS_MIN || i10_convergence::why_not_whole(facts).is_some() {
+        let changed = version != self.version;
+        if !quiet || changed || votes || active < SILOS_MIN || i10_convergence::why_not_whole(facts).is_some()
+        {
             return Ok(());
         }
         let config = &facts.scenario.config;

@@ -402,6 +402,9 @@ impl World {
     fn note(&mut self, number: u32, noted: &Noted) {
         self.measures.note(noted);
         self.sometimes.noted(noted);
+        if let Noted::ProbeMissed { peer, in_a_row: 1 } = noted {
+            self.processes[number as usize].missed.insert(*peer, self.now);
+        }
         if self.trace.keeps_lines() {
             self.trace.line(self.now, format_args!("{number:>4} {noted:?}"));
         }
