@@ -123,6 +123,22 @@ fn a_call_ends_although_the_runtime_of_its_client_is_gone() {
 }
 
 #[test]
+fn a_call_ends_although_the_runtime_of_its_silo_is_gone() {
+    let (home, other) = (runtime(), runtime());
+    let a = home.block_on(async { silo(&store()).await });
+    let counter = a.client().grain::<dyn Counter>("silo gone");
+    other.block_on(counter.add(1).into_future()).unwrap();
+    let runs = other.spawn(counter.hold(600_000).timeout(Duration::from_secs(60)).into_future());
+    other.block_on(until_held(&counter));
+    let waits = other.spawn(counter.add(1).timeout(Duration::from_secs(60)).into_future());
+    drop(home);
+    let ended = other.block_on(runs).unwrap().unwrap_err();
+    assert!(ended.maybe_executed(), "{ended}");
+    other.block_on(waits).unwrap().unwrap_err();
+    other.block_on(counter.hold(1).into_future()).unwrap_err();
+}
+
+#[test]
 fn a_silo_whose_runtime_is_gone_stops_at_once() {
     let (home, other) = (runtime(), runtime());
     let a = home.block_on(async { silo(&store()).await });

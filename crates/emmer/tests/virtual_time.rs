@@ -213,3 +213,52 @@ async fn a_day_of_three_silos(world: World) {
     println!("a day: {:?}, {} events", start.elapsed(), world.events());
     assert_eq!(cluster.nodes().len(), 3);
 }
+
+/// Says where it is.
+#[grain_interface(key = String)]
+trait Whereabouts {
+    async fn silo(&self) -> Option<String>;
+}
+
+#[derive(Grain)]
+#[grain(lifecycle)]
+#[placement(prefer_local)]
+struct SlowToGo {
+    #[context]
+    ctx: Ctx,
+}
+
+impl Lifecycle for SlowToGo {
+    async fn deactivate(&mut self, _: &Ctx, _: DeactivationReason) {
+        tokio::time::sleep(secs(20)).await;
+    }
+}
+
+#[grain]
+impl Whereabouts for SlowToGo {
+    async fn silo(&self) -> Option<String> {
+        self.ctx.silo().map(|silo| silo.to_string())
+    }
+}
+
+/// Its row says Active all the while, because the store does not answer.
+#[emmer::test]
+async fn a_silo_that_sends_its_grains_away_takes_none_whatever_the_view_says(world: World) {
+    let cluster = world.cluster(5, |silo| silo.host::<dyn Whereabouts, SlowToGo>()).await;
+    let leaver = cluster.node(0);
+    let at = async |key: &str| {
+        let asked = leaver.run(async |client| client.grain::<dyn Whereabouts>(key).silo().await.unwrap());
+        asked.await.unwrap()
+    };
+    assert_eq!(at("first").await, Some(leaver.address().to_string()));
+    world.store().be_silent();
+    let meanwhile = async {
+        // The silo has waited for its row, and waits for the hook of the first grain.
+        world.advance(secs(10)).await;
+        assert!(leaver.view().contains(&(leaver.address(), emmer::SiloStatus::Active)));
+        assert_ne!(at("second").await, Some(leaver.address().to_string()));
+        world.store().recover();
+    };
+    tokio::join!(cluster.stop(0), meanwhile);
+    assert!(leaver.has_ended());
+}

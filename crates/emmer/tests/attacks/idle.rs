@@ -24,17 +24,28 @@ struct BriefGrain {
     news: tokio::sync::watch::Sender<u64>,
 }
 
+/// Begun and ended activations of the grains whose key is a number: other tests kill silos, and their grains run no hook.
 static HOOKS: std::sync::Mutex<(u64, u64)> = std::sync::Mutex::new((0, 0));
+
+impl BriefGrain {
+    fn is_counted(&self) -> bool {
+        self.ctx.key().to_string().parse::<u64>().is_ok()
+    }
+}
 
 impl Lifecycle for BriefGrain {
     async fn activate(&mut self, _ctx: &Ctx) -> Result<(), ActivationError> {
-        HOOKS.lock().unwrap().0 += 1;
+        if self.is_counted() {
+            HOOKS.lock().unwrap().0 += 1;
+        }
         tokio::time::sleep(millis(3)).await;
         Ok(())
     }
     async fn deactivate(&mut self, _ctx: &Ctx, _reason: DeactivationReason) {
         tokio::time::sleep(millis(7)).await;
-        HOOKS.lock().unwrap().1 += 1;
+        if self.is_counted() {
+            HOOKS.lock().unwrap().1 += 1;
+        }
     }
 }
 

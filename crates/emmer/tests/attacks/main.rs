@@ -1,7 +1,7 @@
 //! Attacks on what the book promises, through the public interface only: callers that give up at any moment, panics in every
-//! place, circles, limits, strangers, silos that leave. What fails today is ignored, and says why.
+//! place, circles, limits, strangers, silos that leave.
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic, reason = "a test")]
-#![allow(clippy::type_complexity, dead_code, reason = "what only failing attacks need")]
+#![allow(clippy::type_complexity, reason = "a test")]
 
 mod bounds;
 mod callers;

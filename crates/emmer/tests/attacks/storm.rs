@@ -127,28 +127,25 @@ fn seed() -> u64 {
     std::env::var("ATTACK_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1)
 }
 
-#[test]
-fn a_storm_on_one_silo_of_one_thread() {
-    run(0, 100, async {
+fn a_storm_on_one_silo(threads: usize, name: &'static str, prefix: &'static str) {
+    run(threads, 100, async move {
         let log = Log::default();
-        let silo = silo("s1").await;
-        storm(vec![silo.client()], 60, 80, 7, "s1-", &log).await;
-        all_well(&[silo.client()], &[&silo], 7, "s1-").await;
+        let silo = silo(name).await;
+        storm(vec![silo.client()], 60, 80, 7, prefix, &log).await;
+        all_well(&[silo.client()], &[&silo], 7, prefix).await;
         silo.stop().await.unwrap();
-        judge(&log, false);
+        judge(&log, prefix, false);
     });
 }
 
 #[test]
+fn a_storm_on_one_silo_of_one_thread() {
+    a_storm_on_one_silo(0, "s1", "s1-");
+}
+
+#[test]
 fn a_storm_on_one_silo_of_two_threads() {
-    run(2, 100, async {
-        let log = Log::default();
-        let silo = silo("s2").await;
-        storm(vec![silo.client()], 60, 80, 7, "s2-", &log).await;
-        all_well(&[silo.client()], &[&silo], 7, "s2-").await;
-        silo.stop().await.unwrap();
-        judge(&log, false);
-    });
+    a_storm_on_one_silo(2, "s2", "s2-");
 }
 
 #[test]
@@ -163,7 +160,7 @@ fn a_storm_on_three_silos_and_a_client() {
         a.stop().await.unwrap();
         b.stop().await.unwrap();
         c.stop().await.unwrap();
-        judge(&log, false);
+        judge(&log, "s3-", false);
     });
 }
 
@@ -190,6 +187,6 @@ fn a_storm_while_silos_leave_and_come() {
         work.await.unwrap();
         all_well(&clients, &[&a], 20, "s4-").await;
         a.stop().await.unwrap();
-        judge(&log, false);
+        judge(&log, "s4-", false);
     });
 }

@@ -78,5 +78,5 @@ async fn a_storm_of_kills_and_cuts(world: World) {
         let end = client.grain::<dyn Imp>(format!("{prefix}{key}")).slow(id(), 0).timeout(secs(20)).await;
         assert!(end.is_ok(), "{prefix}{key} cannot be reached any more: {end:?}");
     }
-    judge(&log, true);
+    judge(&log, &prefix, true);
 }
