@@ -1,7 +1,7 @@
 //! `cargo xtask limited SECONDS PROGRAM ARGUMENTS`: runs a test program, and ends it when it takes too long.
 //!
 //! Cargo starts every test program of the `test` step through this. A test that hangs then fails by its name, and the
-//! programs behind it still run.
+//! programs behind it still run. What the program started itself is not ended with it.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};

@@ -77,7 +77,7 @@ impl SiloCore {
         let class = self.class_of(id)?;
         let mut candidates = self.candidates.read().clone();
         // The view may not say yet that this silo leaves.
-        let leaves = self.catalog.is_closed();
+        let leaves = !self.accepts_activations();
         if leaves || !avoid.is_empty() {
             let unusable = |s: &SiloAddress| avoid.contains(s) || (leaves && *s == self.address);
             candidates = candidates.iter().copied().filter(|s| !unusable(s)).collect();

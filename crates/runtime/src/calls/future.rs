@@ -11,11 +11,9 @@ use tokio::task::coop;
 
 use crate::calls::invoke::{self, Caller, Finished, LocalTurn};
 use crate::calls::path::Met;
-use crate::calls::remote;
-use crate::calls::remote::no_output;
+use crate::calls::remote::{self, no_output};
 use crate::calls::travel::travel;
-use crate::grain::{Call, CallError, Method, TurnContext};
-use crate::grain::{Found, Lane, Node, Route};
+use crate::grain::{Call, CallError, Found, Lane, Method, Node, Route, TurnContext};
 use crate::hosting::{Begun, LocalSlot, RunActivation, Sink, TurnEnd};
 use crate::net::{Correlation, KEPT_BODY_BYTES_MAX, SendError};
 
@@ -192,7 +190,9 @@ fn run_here<M: Method>(
     if let Some(ran) = caller.run_instant::<M>(&activation, &mut slot) {
         return Next::Ready(ran.and_then(|()| slot.output.ok_or_else(no_output::<M>)));
     }
-    if let Some(args) = slot.args.take_if(|_| !target.0.node.spawner().is_here()) {
+    if !target.0.node.spawner().is_here()
+        && let Some(args) = slot.args.take()
+    {
         return Next::slow(travel(Call { target, args, timeout, cancel }, caller, None));
     }
     let mut turn = match caller.start::<M>(activation, &mut slot) {

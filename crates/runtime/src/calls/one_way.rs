@@ -97,7 +97,9 @@ fn run_here<M: Method>(
         }
         return Ok(());
     }
-    if let Some(args) = slot.args.take_if(|_| !silo.spawner.is_here()) {
+    if !silo.spawner.is_here()
+        && let Some(args) = slot.args.take()
+    {
         return in_lane(silo, Call { target, args, timeout, cancel }, caller, None);
     }
     let mut turn = caller.start::<M>(activation, &mut slot)?;

@@ -23,7 +23,7 @@ pub const FORMAT: &str = "msgpack";
 /// is written and the call gets [`StateError::EtagMismatch`]. After a write that did not succeed, for whatever reason, the
 /// value in memory is not the one in the store: the activation ends with the turn, nobody else sees it, and the next call
 /// finds a fresh activation with what is stored. A write that is dropped before its end (by a `timeout` around it, by a
-/// `select!`) has not succeeded. Fields may be added to `T` with `#[serde(default)]`.
+/// `select!`) has not succeeded; one that is leaked (by `mem::forget`) goes unnoticed. Fields may be added to `T` with `#[serde(default)]`.
 pub struct Persistent<T> {
     value: T,
     binding: Option<Box<Binding>>,
@@ -99,9 +99,9 @@ where
         codec::encode_into(&mut payload, &self.value)
             .map_err(|e| binding.unwritten(binding.codec_error(&e)))?;
         let payload: Arc<[u8]> = Arc::from(&payload[..]);
-        let begun = Begun(binding);
+        let unanswered = Unanswered(binding);
         let outcome = binding.slot.write(binding.etag.as_ref(), FORMAT, payload, clock::wall()).await;
-        begun.ended();
+        unanswered.answered();
         match outcome.map_err(|e| binding.unwritten(binding.store_error(&e, false)))? {
             WriteOutcome::Written(etag) => {
                 binding.etag = Some(etag);
@@ -119,9 +119,9 @@ where
     pub async fn clear(&mut self) -> Result<(), StateError> {
         let binding = self.binding.as_mut().ok_or(StateError::Unbound)?;
         if let Some(etag) = &binding.etag {
-            let begun = Begun(binding);
+            let unanswered = Unanswered(binding);
             let outcome = binding.slot.clear(etag).await;
-            begun.ended();
+            unanswered.answered();
             match outcome.map_err(|e| binding.unwritten(binding.store_error(&e, false)))? {
                 ClearOutcome::Cleared => binding.etag = None,
                 ClearOutcome::EtagMismatch => return Err(binding.stale()),
@@ -160,16 +160,16 @@ impl Binding {
 }
 
 /// A write under way. Dropped with its future, nobody will ever hear whether it happened.
-struct Begun<'a>(&'a Binding);
+struct Unanswered<'a>(&'a Binding);
 
-impl Begun<'_> {
+impl Unanswered<'_> {
     /// The store has answered.
-    fn ended(self) {
+    fn answered(self) {
         std::mem::forget(self);
     }
 }
 
-impl Drop for Begun<'_> {
+impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
         let detail = "the write was given up before the store answered".to_owned();
         self.0.unwritten(StateError::Store { name: self.0.name.to_owned(), detail, maybe_written: true });

@@ -46,8 +46,8 @@ pub(crate) struct Catalog {
     shards: Box<[Shard]>,
     next_number: AtomicU64,
     count: AtomicUsize,
-    /// Nothing is made any more. Read and changed under the lock of a shard, or before that lock is taken: who walks the
-    /// shards after the change sees whatever was made before.
+    /// Nothing is made any more. Read under the lock of a shard: whoever walks the shards after the change sees all that
+    /// was made before it, and nothing is made behind them.
     closed: AtomicBool,
 }
 

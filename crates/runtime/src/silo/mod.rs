@@ -91,8 +91,8 @@ impl<S: StoreOpener> Silo<S> {
     }
 
     /// Leaves the cluster in good order: no new activations, running turns end, grains are deactivated, the table
-    /// says Dead. Bounded by `shutdown_timeout`; what is not done by then is dropped. Once begun it goes on, also when its
-    /// future is dropped.
+    /// says Dead. Bounded by `shutdown_timeout`; what is not done by then is dropped. It runs on the runtime that the silo was
+    /// started on, and once begun it goes on, also when its future is dropped.
     ///
     /// # Errors
     /// Never in this version; a `Result` so that a caller can end `main` with it.

@@ -47,8 +47,8 @@ impl Spawner {
         self.handle.spawn(future)
     }
 
-    /// Whether the code that runs now is on the runtime of these tasks. A turn may not run elsewhere: its timers and sockets
-    /// would belong to a runtime that may have none, or end before the turn.
+    /// Whether the code that runs now is on the runtime of these tasks. A turn that waits may not begin elsewhere: its timers
+    /// and sockets would belong to a runtime that may have none, or end before the turn.
     pub(crate) fn is_here(&self) -> bool {
         tokio::runtime::Handle::try_current().is_ok_and(|here| here.id() == self.handle.id())
     }
