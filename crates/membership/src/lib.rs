@@ -21,6 +21,7 @@ mod gather;
 mod health;
 mod housekeeping;
 pub mod humane;
+mod index;
 mod indirect;
 pub mod intent;
 mod join;

@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 impl Membership {
     /// Whether `from` is in no view that this silo can judge by.
     pub(crate) fn is_stranger(&self, from: &SiloAddress) -> bool {
-        self.standing.is_in_table() && self.view.get(from).is_none()
+        self.standing.is_in_table() && self.view.position(from).is_none()
     }
 
     /// Takes from a stranger what a join needs, and nothing else.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::api::TableSnapshot;
 use crate::compact;
+use crate::index::Index;
 
 /// The most rings a view keeps the order of. [`Config`](crate::Config) allows no more.
 pub const RINGS_MAX: usize = 16;
@@ -21,6 +22,8 @@ pub const RINGS_MAX: usize = 16;
 pub struct View {
     table: TableVersion,
     members: Box<[Arc<SiloEntry>]>,
+    /// Their statuses, side by side: who is what is asked with every message.
+    statuses: Box<[SiloStatus]>,
     digest: u64,
     active: u32,
     shape: Arc<Shape>,
@@ -31,6 +34,8 @@ pub struct View {
 struct Shape {
     /// The addresses of the members, side by side: looking one up touches little memory.
     addresses: Box<[SiloAddress]>,
+    /// Where each address is, if there are many. Computed when first asked for.
+    index: OnceLock<Option<Index>>,
     /// Positions in `members`, ordered by the silo's hash under the ring's number. Computed when first asked for.
     rings: [OnceLock<Box<[RingPoint]>>; RINGS_MAX],
 }
@@ -38,7 +43,7 @@ struct Shape {
 impl Shape {
     fn of(members: &[Arc<SiloEntry>]) -> Arc<Self> {
         let addresses = members.iter().map(|m| m.address).collect();
-        Arc::new(Self { addresses, rings: Default::default() })
+        Arc::new(Self { addresses, index: OnceLock::new(), rings: Default::default() })
     }
 }
 
@@ -71,7 +76,7 @@ impl View {
         let active = members.iter().filter(|m| m.status == SiloStatus::Active).count();
         let active = u32::try_from(active).unwrap_or(u32::MAX);
         let shape = Shape::of(&members);
-        Self { table, members, digest, active, shape }
+        Self { table, statuses: statuses(&members), members, digest, active, shape }
     }
 
     /// The version of the table this view shows. 0: nothing was ever written.
@@ -107,10 +112,15 @@ impl View {
     /// The status of `silo`: of its row; Dead when it has none and a later incarnation of its `ip:port` has one
     /// (its own was cleaned up); none when the table knows nothing about it.
     pub fn status_of(&self, silo: &SiloAddress) -> Option<SiloStatus> {
-        match self.get(silo) {
-            Some(row) => Some(row.status),
+        match self.status_of_row(silo) {
+            Some(status) => Some(status),
             None => self.successor_of(silo).map(|_| SiloStatus::Dead),
         }
+    }
+
+    /// The status of the row of `silo`; none when it has no row.
+    pub(crate) fn status_of_row(&self, silo: &SiloAddress) -> Option<SiloStatus> {
+        self.position(silo).map(|at| self.statuses[at])
     }
 
     /// The latest incarnation of `silo`'s `ip:port` that started after it, if the table has one.
@@ -149,7 +159,11 @@ impl View {
 
     /// The position of `silo`'s row in [`members`](Self::members).
     pub(crate) fn position(&self, silo: &SiloAddress) -> Option<usize> {
-        self.shape.addresses.binary_search(silo).ok()
+        let addresses = &self.shape.addresses;
+        match self.shape.index.get_or_init(|| Index::of(addresses)) {
+            Some(index) => index.position(addresses, silo),
+            None => addresses.binary_search(silo).ok(),
+        }
     }
 
     /// The order of the members that can be probed on ring `number` (taken modulo [`RINGS_MAX`]).
@@ -208,7 +222,7 @@ impl View {
             members.push(new.clone());
         }
         let shape = if same_shape { self.shape.clone() } else { Shape::of(&members) };
-        Self { table, members: members.into(), digest, active, shape }
+        Self { table, statuses: statuses(&members), members: members.into(), digest, active, shape }
     }
 }
 
@@ -239,6 +253,10 @@ impl<'de> Deserialize<'de> for View {
         let Owned { table, members } = Owned::deserialize(d)?;
         Ok(Self::new(table, members))
     }
+}
+
+fn statuses(members: &[Arc<SiloEntry>]) -> Box<[SiloStatus]> {
+    members.iter().map(|row| row.status).collect()
 }
 
 /// Who stands on the monitoring rings: everybody who is in the table and not gone.
