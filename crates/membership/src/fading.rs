@@ -15,12 +15,15 @@
 //! turn that is between its look at the fence and its next wait.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus};
 
+use crate::bits::Bits;
 use crate::delta::Delta;
 use crate::membership::Membership;
+use crate::risen::{Risen, Who};
 use crate::view::View;
 
 /// By how many percent one silo's clock may run faster than another's.
@@ -33,7 +36,7 @@ pub const POLL_GRACE: Duration = Duration::from_millis(50);
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Fading {
     until: BTreeMap<SiloAddress, Instant>,
-    active_since: BTreeMap<SiloAddress, Instant>,
+    risen: Risen,
 }
 
 /// `span` by another silo's clock, as long as it can take by this one's.
@@ -49,26 +52,38 @@ impl Membership {
     }
 
     /// The view in force followed `before`, by `delta` if one step led there.
-    pub(crate) fn fading_view_changed(&mut self, now: Now, before: &View, delta: Option<&Delta>) {
+    pub(crate) fn fading_view_changed(&mut self, now: Now, before: &Arc<View>, delta: Option<&Arc<Delta>>) {
         if self.config.fence_timeout.is_zero() {
             return;
         }
         let view = self.view.clone();
         self.fading.until.retain(|_, until| *until > now.mono);
         let recent = lapse(self.config.fence_timeout);
-        self.fading.active_since.retain(|_, since| now.mono.saturating_since(*since) < recent);
+        self.fading.risen.forget(now.mono, recent);
         let rows = delta.map_or_else(|| view.members(), |delta| &delta.rows);
-        for row in rows {
-            let old = before.get(&row.address).map(|old| old.status);
-            if row.status == SiloStatus::Active && old != Some(SiloStatus::Active) {
-                self.fading.active_since.insert(row.address, now.mono);
+        let mut risen = Bits::new(rows.len());
+        for (at, row) in rows.iter().enumerate() {
+            let status = row.status;
+            if !matches!(status, SiloStatus::Active | SiloStatus::Dead)
+                || before.status_of_row(&row.address) == Some(status)
+            {
+                continue;
             }
-            if row.status == SiloStatus::Dead && old != Some(SiloStatus::Dead) {
-                let until = self.fades_until(now, row, before, delta.is_some());
-                if until > now.mono {
-                    self.fading.until.insert(row.address, until);
-                }
+            if status == SiloStatus::Active {
+                risen.insert(at);
+                continue;
             }
+            let until = self.fades_until(now, row, before, delta.is_some());
+            if until > now.mono {
+                self.fading.until.insert(row.address, until);
+            }
+        }
+        if !risen.is_empty() {
+            let who = match delta {
+                Some(delta) => Who::Step(delta.clone(), risen),
+                None => Who::Jump(before.clone(), view),
+            };
+            self.fading.risen.note(now.mono, who);
         }
     }
 
@@ -77,7 +92,7 @@ impl Membership {
     fn fades_until(&self, now: Now, row: &SiloEntry, before: &View, next: bool) -> Instant {
         let silo = row.address;
         let known_over = row.votes.iter().any(|vote| vote.gone || vote.voter == silo);
-        let old = before.get(&silo).map(|old| old.status);
+        let old = before.status_of_row(&silo);
         if known_over || (next && matches!(old, None | Some(SiloStatus::Joining))) {
             return now.mono;
         }
@@ -87,7 +102,7 @@ impl Membership {
             return now.mono + lapse(fence.max(self.alone_span()));
         }
         let was_active = next && matches!(old, Some(status) if status >= SiloStatus::Active);
-        let since = self.fading.active_since.get(&silo).copied();
+        let since = self.fading.risen.since(&silo);
         let confirmed = if was_active { since } else { Some(now.mono) };
         let by_monitors = confirmed.map_or(now.mono, |at| at + lapse(fence));
         by_monitors.max(now.mono + lapse(table))

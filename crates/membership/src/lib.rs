@@ -34,6 +34,7 @@ mod peer;
 #[cfg(test)]
 mod promise_tests;
 mod reach;
+mod risen;
 #[cfg(test)]
 mod scale_tests;
 mod stale;

@@ -100,7 +100,7 @@ impl Membership {
             self.timers.clear(Timer::Pull);
         }
         let before = std::mem::replace(&mut self.view, view);
-        self.fading_view_changed(now, &before, delta.map(|delta| &**delta));
+        self.fading_view_changed(now, &before, delta);
         let probes = |row: &Arc<SiloEntry>| matches!(row.status, SiloStatus::Joining | SiloStatus::Active);
         let same_monitors =
             self.view.has_rings_of(&before) && delta.is_some_and(|delta| delta.rows.iter().all(probes));
