@@ -101,7 +101,7 @@ impl Membership {
             }
             None => {
                 for silo in self.pending_silos() {
-                    let status = self.view.get(&silo).map(|row| row.status);
+                    let status = self.view.status_of_row(&silo);
                     self.join_row_changed(silo, status);
                 }
             }
@@ -259,9 +259,10 @@ impl Membership {
         self.check.silos(&self.check.blocking).filter(|silo| !self.is_exempt(silo)).copied().collect()
     }
 
-    /// The members without a round trip that nothing excuses.
+    /// The members without a round trip that nothing excuses; one more than may be missing at most.
     fn missing(&self) -> Vec<SiloAddress> {
-        self.check.silos(&self.check.pending).filter(|silo| !self.is_exempt(silo)).copied().collect()
+        let missing = self.check.silos(&self.check.pending).filter(|silo| !self.is_exempt(silo));
+        missing.take(MISSING_MAX + 1).copied().collect()
     }
 
     /// Wishes to be Active, once every Active member has answered (stale ones excepted) and every Joining one has, or has
@@ -352,8 +353,7 @@ impl Membership {
         if checked > self.view.version() || (*silo == self.me.address && !self.blockers().is_empty()) {
             return Verdict::Wait;
         }
-        let is_active =
-            |other: &SiloAddress| self.view.get(other).is_some_and(|row| row.status == SiloStatus::Active);
+        let is_active = |other: &SiloAddress| self.view.status_of_row(other) == Some(SiloStatus::Active);
         match self.skipped_since(checked, silo) {
             Some(false) if !missing.iter().any(is_active) => {}
             _ => return Verdict::Recheck,
