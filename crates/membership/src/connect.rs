@@ -56,6 +56,11 @@ impl Check {
         self.checked.as_ref().map_or(0, |view| view.version())
     }
 
+    /// Reads what every answer touches.
+    pub(crate) const fn read_ahead(&self) -> u64 {
+        self.recheck ^ self.waves as u64 ^ self.reached as u64 ^ self.pending.is_empty() as u64
+    }
+
     fn position(&self, silo: &SiloAddress) -> Option<usize> {
         self.checked.as_ref()?.position(silo)
     }

@@ -138,6 +138,7 @@ impl Membership {
 
     /// Lets this machine share what it computes with others of its process. It changes no result.
     pub fn share(&mut self, memo: Arc<Memo>) {
+        self.config = memo.config(self.config.clone());
         self.shared = Shared::with(memo);
     }
 
@@ -325,9 +326,14 @@ impl Membership {
     /// The next thing to do; none when everything has been handed out.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         let effect = self.effects.pop_front();
-        if effect.is_none() && self.effects.capacity() > EFFECTS_KEPT {
-            // A silo that joins thousands has thousands of effects, once.
-            self.effects = VecDeque::new();
+        if effect.is_none() {
+            if self.effects.capacity() > EFFECTS_KEPT {
+                // A silo that joins thousands has thousands of effects, once.
+                self.effects = VecDeque::new();
+            } else {
+                // The next ones use the same memory again.
+                self.effects.clear();
+            }
         }
         effect
     }
@@ -378,6 +384,24 @@ impl Membership {
     /// The options in force.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// Reads what most messages touch, and changes nothing. A simulator of thousands of machines calls it for those that come next, so
+    /// that their memory is fetched together. The number means nothing.
+    pub fn read_ahead(&self) -> u64 {
+        let timers = self.poll_timeout().unwrap_or_default().as_nanos();
+        let parts = u64::from(self.is_asking()) + u64::from(self.fence.is_closed()) + self.view.version();
+        let sent = self.counters.probes_sent ^ self.counters.probes_received ^ self.counters.probes_answered;
+        timers
+            ^ parts
+            ^ sent
+            ^ self.me.address.epoch()
+            ^ self.latest.mono.as_nanos()
+            ^ self.probing.len() as u64
+            ^ self.effects.capacity() as u64
+            ^ u64::from(self.standing.is_in_table())
+            ^ self.check.read_ahead()
+            ^ self.gossip.claimed
     }
 
     // ---- the frame of every input -----------------------------------------------------------------------------

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use emmer_core::SiloAddress;
 
+use crate::config::Config;
 use crate::delta::{Delta, Misfit, Tree};
 use crate::view::View;
 
@@ -27,6 +28,8 @@ pub struct Memo {
 
 #[derive(Default)]
 struct Known {
+    /// The options of the machines that came last.
+    config: Option<Arc<Config>>,
     /// By the digest of the view before and of the view after, and by the version after.
     views: BTreeMap<(u64, u64, u64), Weak<View>>,
     /// By version, digest and root; the latest last.
@@ -80,6 +83,17 @@ impl Shared {
         }
         known.trees.push_back((version, digest, *root, tree.clone()));
         tree
+    }
+}
+
+impl Memo {
+    /// Options equal to `config`: one copy for all machines that have the same.
+    pub(crate) fn config(&self, config: Arc<Config>) -> Arc<Config> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        match &known.config {
+            Some(same) if *same == config => same.clone(),
+            _ => known.config.insert(config).clone(),
+        }
     }
 }
 

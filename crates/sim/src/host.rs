@@ -16,6 +16,8 @@ pub struct Host {
     pub up: bool,
     /// Every process that ever ran here, by number, oldest first.
     pub incarnations: Vec<u32>,
+    /// The youngest of them and who it is: almost always the one that is looked for.
+    youngest: Option<(u32, SiloAddress)>,
 }
 
 /// Every host. The number of a host is the lower part of its IP address, so that looking a silo up takes no map.
@@ -25,7 +27,7 @@ pub struct Hosts(Vec<Host>);
 impl Hosts {
     /// So many hosts, all up and empty.
     pub fn new(count: u32) -> Self {
-        Self((0..count).map(|_| Host { up: true, incarnations: Vec::new() }).collect())
+        Self((0..count).map(|_| Host { up: true, incarnations: Vec::new(), youngest: None }).collect())
     }
 
     /// The endpoint of silos on `host`.
@@ -57,14 +59,22 @@ impl Hosts {
         &self.0[host as usize].incarnations
     }
 
-    /// Adds a process to `host`.
-    pub fn add(&mut self, host: u32, number: u32) {
-        self.0[host as usize].incarnations.push(number);
+    /// Adds the process of `silo` to `host`.
+    pub fn add(&mut self, host: u32, number: u32, silo: SiloAddress) {
+        let host = &mut self.0[host as usize];
+        host.incarnations.push(number);
+        host.youngest = Some((number, silo));
     }
 
     /// The process that has this identity.
     pub fn process_of(&self, processes: &[Process], silo: &SiloAddress) -> Option<u32> {
-        let incarnations = self.incarnations(self.host_of(silo)?);
+        let host = &self.0[self.host_of(silo)? as usize];
+        if let Some((number, youngest)) = &host.youngest
+            && youngest == silo
+        {
+            return Some(*number);
+        }
+        let incarnations = &host.incarnations;
         incarnations.iter().rev().find(|number| processes[**number as usize].address == *silo).copied()
     }
 }

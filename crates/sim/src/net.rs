@@ -115,6 +115,11 @@ impl HostSet {
         was
     }
 
+    /// Whether it never had a member.
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Whether `host` is in it.
     pub fn contains(&self, host: u32) -> bool {
         self.0.get(host as usize / 64).is_some_and(|word| word >> (host % 64) & 1 == 1)

@@ -82,8 +82,8 @@ pub struct Process {
     pub hosted: bool,
     /// When something was last wrong with this process or its links; none while it was always healthy.
     pub faulty_at: Option<VirtualTime>,
-    /// With whom it made a round trip: who answered a probe or a dial of its.
-    pub heard: HostSet,
+    /// Who answered a dial of its.
+    pub dialled: HostSet,
     /// When the table first said it is Active.
     pub active_at: Option<VirtualTime>,
     /// When the table first said it is Dead.
@@ -154,7 +154,7 @@ impl Process {
             fence_closed: false,
             hosted: false,
             faulty_at: None,
-            heard: HostSet::default(),
+            dialled: HostSet::default(),
             active_at: None,
             dead_at: None,
             death_version: None,
@@ -170,9 +170,30 @@ impl Process {
         }
     }
 
+    /// Reads what an event for this process looks at.
+    pub(crate) fn read_ahead(&self) -> u64 {
+        let flags =
+            u64::from(self.fence_closes) + u64::from(self.granted_at.is_some()) + u64::from(self.host);
+        let lists =
+            self.parted.is_empty() as u64 + u64::from(self.slow.is_some()) + self.streams.len() as u64;
+        let times = self.timer_at.as_nanos() ^ self.paused_until.as_nanos() ^ self.started.as_nanos();
+        flags
+            ^ lists
+            ^ times
+            ^ self.address.epoch()
+            ^ self.installed
+            ^ (self.status as u64)
+            ^ u64::from(self.asked)
+    }
+
     /// Whether it runs.
     pub fn is_running(&self) -> bool {
         self.life == Life::Running
+    }
+
+    /// Whether it made a round trip with `peer`, which answered a probe or a dial of its.
+    pub fn has_heard(&self, peer: u32) -> bool {
+        self.answered.contains(peer) || self.dialled.contains(peer)
     }
 
     /// The connection to `peer` ended: the next one waits for no lost segment. What is under way keeps its order.

@@ -53,7 +53,7 @@ pub(super) fn check(facts: &Facts<'_>, record: &Record) -> Result<(), Violation>
             let overlooked =
                 facts.table.alive_at(&member.address).is_some_and(|at| facts.now.since(at) >= after)
                     || facts.table.stood_still(&member.address, facts.now, READ_AGE) >= after;
-            let met = joiner.heard.contains(number) || (!before && member.heard.contains(joiner_number));
+            let met = joiner.has_heard(number) || (!before && member.has_heard(joiner_number));
             if is_active(row) && alive && !overlooked && !met {
                 let what = format!(
                     "{} became Active and made no round trip with {}",

@@ -244,10 +244,10 @@ impl World {
         let Some(joiner) = joiner.and_then(|joiner| hosts.process_of(processes, &joiner.address)) else {
             return;
         };
-        let heard = &processes[joiner as usize].heard;
+        let joiner = (joiner, &processes[joiner as usize]);
         let overlooked = |row: &SiloEntry| {
-            let number = hosts.process_of(processes, &row.address).filter(|number| *number != joiner);
-            is_active(row) && number.is_some_and(|number| !heard.contains(number))
+            let number = hosts.process_of(processes, &row.address).filter(|number| *number != joiner.0);
+            is_active(row) && number.is_some_and(|number| !joiner.1.has_heard(number))
         };
         if self.store.table.rows().any(overlooked) {
             self.sometimes.reach("a silo that was gone or stale overlooked by a joiner");

@@ -256,7 +256,6 @@ impl World {
         let address = self.processes[from as usize].address;
         let receiver = &mut self.processes[to as usize];
         if matches!(packet, Packet::Membership(Message::Ack { .. })) {
-            receiver.heard.insert(from);
             receiver.answered.insert(from);
         }
         // A connection is known to both of its ends.
@@ -412,7 +411,7 @@ impl World {
         if outcome == DialOutcome::Answered
             && let Some(peer) = self.process_of(&to)
         {
-            self.processes[number as usize].heard.insert(peer);
+            self.processes[number as usize].dialled.insert(peer);
             self.processes[peer as usize].reached |= peer != number;
         }
         self.drive(number, |machine, now| machine.handle_dial(now, dial, outcome));

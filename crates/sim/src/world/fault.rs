@@ -74,7 +74,7 @@ impl World {
         let mut process = Process::new(address, host, clock, self.now, life, machine);
         process.shell = self.new_shell(address, seed, now.mono).filter(|_| life == Life::Running);
         self.processes.push(process);
-        self.hosts.add(host, number);
+        self.hosts.add(host, number, address);
         if let Some(period) = self.scenario.health_period {
             let at = self.now + self.rng.duration_below(period);
             self.queue.push(at, Event::Health { process: number });
