@@ -1,7 +1,8 @@
 //! Calls made in this process: who calls, and turns on this silo.
 
 use std::cell::Cell;
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -28,7 +29,8 @@ use crate::silo::SiloCore;
 /// What a call comes to before the method's own error is told apart.
 pub(crate) type Finished<M> = Result<<M as Method>::Output, Failure>;
 
-/// How deep turns may run on one task's stack, one calling the next; deeper ones get a task of their own.
+/// How deep turns may run on one task's stack, one calling the next. A deeper one begins when the stack has unwound: by then
+/// each turn further out has a task of its own.
 const INLINE_DEPTH_MAX: u32 = 8;
 
 thread_local! {
@@ -52,6 +54,19 @@ impl Drop for InlineDepth {
     fn drop(&mut self) {
         DEPTH.set(DEPTH.get().saturating_sub(1));
     }
+}
+
+/// Polls `work` only where the stack has room for one more turn, and tries again once the stack has unwound.
+async fn with_room<F: Future>(work: F) -> F::Output {
+    let mut work = pin!(work);
+    poll_fn(|cx| match InlineDepth::enter() {
+        Some(_depth) => work.as_mut().poll(cx),
+        None => {
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        }
+    })
+    .await
 }
 
 /// Who makes a call: the turns that wait for it, and until when.
@@ -266,7 +281,8 @@ pub(crate) async fn run_local<M: Method>(
 ) -> LocalEnd<M> {
     let mut sink = Sink::Local(&mut slot);
     let deadline = caller.due.settle(silo.clock.now());
-    let begun = silo.fence.unless_shut(until_begun(&mut turn, &silo.clock, &mut sink));
+    let begun = with_room(until_begun(&mut turn, &silo.clock, &mut sink));
+    let begun = silo.fence.unless_shut(begun);
     match bounded(&silo.clock, deadline, cancel, begun).await {
         Ok(Ok(Begun::Over(end))) => local_end(end, slot),
         Ok(Ok(Begun::Running)) => {
