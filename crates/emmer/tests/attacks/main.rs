@@ -6,14 +6,18 @@
 mod bounds;
 mod callers;
 mod circles;
+mod deep;
 #[cfg(feature = "test")]
 mod idle;
 mod imp;
+mod inside;
 mod leaving;
 mod lives;
 mod rings;
 #[cfg(feature = "test")]
 mod state;
 mod storm;
+#[cfg(feature = "test")]
+mod trouble;
 #[cfg(feature = "test")]
 mod virt;
