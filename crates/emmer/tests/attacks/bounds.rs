@@ -39,7 +39,7 @@ pub trait Big {
 }
 
 #[derive(Grain)]
-struct BigGrain {
+pub(crate) struct BigGrain {
     ran: u64,
 }
 

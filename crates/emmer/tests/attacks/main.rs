@@ -13,6 +13,8 @@ mod imp;
 mod inside;
 mod leaving;
 mod lives;
+#[cfg(feature = "test")]
+mod lost;
 mod rings;
 #[cfg(feature = "test")]
 mod state;
