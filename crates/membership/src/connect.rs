@@ -28,6 +28,10 @@ pub(crate) struct Check {
     checked: Option<Arc<View>>,
     /// The version from which on a view has to be checked instead; 0 when none has to.
     recheck: u64,
+    /// The latest version of which it is known that nobody who is Active in it lacks a round trip with this silo.
+    vouched: u64,
+    /// What the last wish to be Active said about that.
+    claimed: u64,
     /// Its members without a round trip so far.
     pending: Bits,
     /// Those of them that are Active.
@@ -51,11 +55,6 @@ const DIALS_PER_WAVE_MAX: usize = 64;
 const MISSING_MAX: usize = 64;
 
 impl Check {
-    /// The version of the view whose members are checked.
-    fn checked_version(&self) -> u64 {
-        self.checked.as_ref().map_or(0, |view| view.version())
-    }
-
     /// Reads what every answer touches.
     pub(crate) const fn read_ahead(&self) -> u64 {
         self.recheck ^ self.waves as u64 ^ self.reached as u64 ^ self.pending.is_empty() as u64
@@ -94,7 +93,7 @@ impl Membership {
             self.forgive_staleness(now);
             self.timers.set(Timer::JoinStep, now.mono + self.wave_time());
         }
-        if first || (self.check.recheck > 0 && version >= self.check.recheck) {
+        if first {
             self.check_anew(now);
             return;
         }
@@ -111,7 +110,35 @@ impl Membership {
                 }
             }
         }
+        if self.check.recheck > 0 && version >= self.check.recheck {
+            self.check_again(now);
+            return;
+        }
+        self.vouch();
         self.try_activate(now);
+    }
+
+    /// Vouches for the view in force: with nobody pending, those who became Active since the last version vouched for were inserted
+    /// after this silo, and made the round trip from their side, unless a step says that they skipped it.
+    fn vouch(&mut self) -> bool {
+        let me = self.me.address;
+        let vouches =
+            self.check.pending.is_empty() && self.skipped_since(self.check.vouched, &me) == Some(false);
+        if vouches {
+            self.check.vouched = self.view.version();
+        }
+        vouches
+    }
+
+    /// A writer's log does not reach back to what this silo has claimed. Perhaps its own does: then it claims more. If not, it makes
+    /// the round trips that are missing in the view in force.
+    fn check_again(&mut self, now: Now) {
+        if self.vouch() {
+            self.check.recheck = 0;
+            self.try_activate(now);
+        } else {
+            self.check_anew(now);
+        }
     }
 
     fn pending_silos(&self) -> Vec<SiloAddress> {
@@ -154,6 +181,7 @@ impl Membership {
             }
         }
         self.check.recheck = 0;
+        self.check.vouched = view.version();
         (self.check.pending, self.check.blocking, self.check.verified) = (pending, blocking, verified);
         self.check.checked = Some(view);
         self.try_activate(now);
@@ -161,13 +189,13 @@ impl Membership {
 
     /// A writer could not tell whether this silo has checked enough.
     pub(crate) fn on_recheck(&mut self, now: Now, version: u64) {
-        if !self.is_joining() || version <= self.check.checked_version() {
+        if !self.is_joining() || version <= self.check.claimed {
             return;
         }
         self.wishes.forget(&Key::Activate(self.me.address));
         self.check.recheck = version;
         if self.view.version() >= version {
-            self.check_anew(now);
+            self.check_again(now);
         }
     }
 
@@ -286,7 +314,10 @@ impl Membership {
             return;
         }
         let missing = self.missing();
-        let checked = self.check.checked_version();
+        if !self.wishes.has(&Key::Activate(self.me.address)) {
+            self.check.claimed = self.check.vouched;
+        }
+        let checked = self.check.claimed;
         self.fence.note_wish(now);
         self.wish(now, Intent::Activate { silo: self.me.address, checked, missing });
     }

@@ -305,7 +305,7 @@ impl Membership {
     }
 
     /// Whom to ask to write, in order: nobody when every silo writes for itself.
-    fn writers_to_ask(&self) -> Vec<SiloAddress> {
+    pub(crate) fn writers_to_ask(&self) -> Vec<SiloAddress> {
         if !self.config.batch_writes {
             return Vec::new();
         }

@@ -13,7 +13,7 @@ use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus, TableVersion,
 
 use crate::api::{Effect, Event, TableRequest};
 use crate::delta::Delta;
-use crate::intent::{INTENTS_MAX, Intent, Key};
+use crate::intent::{INTENTS_MAX, INTENTS_PER_MESSAGE_MAX, Intent, Key};
 use crate::membership::Membership;
 use crate::message::Message;
 use crate::timers::Timer;
@@ -197,6 +197,27 @@ impl Membership {
             self.writer.queue.insert(key, Queued { intent, since: now.mono, renewed: now.mono });
         }
         self.collect(now);
+    }
+
+    /// The view in force is new. If somebody else is to write in it, the joins that do not fit into the next commit are handed on.
+    ///
+    /// A silo that has just committed knows of it first, so it would win every compare-and-set until its queue is empty, and the new
+    /// writer, whom those who were inserted ask to be Active, would have to wait for all of it.
+    pub(crate) fn hand_on_joins(&mut self) {
+        let me = Key::Join(self.me.address);
+        let joins = self.writer.queue.range(Key::Join(lowest())..).map(|(key, _)| *key);
+        let beyond: Vec<Key> = joins.filter(|key| *key != me).skip(MEMBERSHIP_ROWS_PER_COMMIT_MAX).collect();
+        if beyond.is_empty() || self.is_done() {
+            return;
+        }
+        let Some(to) = self.writers_to_ask().first().copied() else { return };
+        let version = self.view.version();
+        for keys in beyond.chunks(INTENTS_PER_MESSAGE_MAX) {
+            let intents =
+                keys.iter().filter_map(|key| self.writer.queue.remove(key)).map(|queued| queued.intent);
+            let intents = intents.collect();
+            self.send(to, Message::Write { version, intents, hops: 1 });
+        }
     }
 
     /// Waits for more intents, unless there are enough for a commit.
