@@ -10,7 +10,7 @@ use crate::dials::Purpose;
 use crate::membership::Membership;
 use crate::message::Message;
 use crate::peer::{Answer, Peer};
-use crate::view::{View, is_on_rings};
+use crate::view::View;
 
 /// How many peers are probed once in a `probe_period`; fewer are probed more often, up to twice.
 const PEERS_PER_PERIOD: u32 = 10;
@@ -36,20 +36,17 @@ fn pick_targets(
     enough: impl Fn(u32) -> bool,
 ) -> bool {
     picked.clear();
-    let Some(mine) = view.position(me).filter(|at| is_on_rings(view.members()[*at].status)) else {
-        return false;
-    };
+    let Some(mine) = view.position(me).and_then(|at| u32::try_from(at).ok()) else { return false };
     let (rings, wanted) = (rings.max(1) as usize, wanted as usize);
     for i in 0..wanted {
         let number = i % rings;
         let ring = view.ring(number);
-        let key = (me.stable_hash(number as u64), mine);
-        let start = ring.partition_point(|(hash, at)| (*hash, *at as usize) <= key);
+        let Some(start) = view.place(number, mine).map(|place| place + 1) else { return false };
         let next = ring[start..]
             .iter()
             .chain(&ring[..start])
             .map(|(_, at)| *at)
-            .find(|at| !picked.contains(at) && !view.members()[*at as usize].address.same_endpoint(me));
+            .find(|at| !picked.contains(at) && !view.address_at(*at).same_endpoint(me));
         let Some(next) = next else { break };
         picked.push(next);
         if enough(next) {
@@ -93,27 +90,27 @@ fn find_monitors(
     probes: impl Fn(SiloStatus) -> bool,
 ) -> BTreeSet<SiloAddress> {
     let mut found = BTreeSet::new();
-    let Some(mine) = view.position(me).filter(|at| is_on_rings(view.members()[*at].status)) else {
-        return found;
-    };
-    let mine_at = u32::try_from(mine).unwrap_or(u32::MAX);
+    let Some(mine) = view.position(me).and_then(|at| u32::try_from(at).ok()) else { return found };
     let mut picked = Vec::with_capacity(wanted as usize);
     let mut refused = Vec::new();
     let used = rings.max(1).min(wanted.max(1)) as usize;
     for number in 0..used {
         let ring = view.ring(number);
-        let key = (me.stable_hash(number as u64), mine);
-        let start = ring.partition_point(|(hash, at)| (*hash, *at as usize) < key);
+        let Some(start) = view.place(number, mine) else { return found };
         // The last pick on this ring comes after all others but those on later rings.
         let last_pick = (wanted as usize - 1 - number) / used * used + number;
         let before = ring[..start].iter().rev().chain(ring[start..].iter().rev());
+        let mut next = mine;
         for (_, at) in before.take(last_pick + 1) {
-            let row = &view.members()[*at as usize];
-            let silo = row.address;
-            if !probes(row.status) || silo == *me || found.contains(&silo) || refused.contains(&silo) {
+            let (silo, after) = (*view.address_at(*at), std::mem::replace(&mut next, *at));
+            if !probes(view.status_at(*at)) || silo == *me || found.contains(&silo) || refused.contains(&silo)
+            {
                 continue;
             }
-            if pick_targets(view, &silo, rings, wanted, &mut picked, |target| target == mine_at) {
+            if wanted as usize <= used && after != mine && stops_at(view, *at, after, number) {
+                continue;
+            }
+            if pick_targets(view, &silo, rings, wanted, &mut picked, |target| target == mine) {
                 found.insert(silo);
             } else {
                 refused.push(silo);
@@ -121,6 +118,22 @@ fn find_monitors(
         }
     }
     found
+}
+
+/// Whether the silo at `at`, which picks once on each ring, picks on ring `number` the one at `after`, which follows it there: it has
+/// not picked that one before, because it stands too far from it on all earlier rings. A quick answer for almost all silos of a
+/// large cluster; false says nothing.
+fn stops_at(view: &View, at: u32, after: u32, number: usize) -> bool {
+    let is_near = |earlier: usize| {
+        let (Some(from), Some(to)) = (view.place(earlier, at), view.place(earlier, after)) else {
+            return true;
+        };
+        // By then it has picked `earlier` others.
+        let count = view.ring(earlier).len();
+        (to + count - from) % count <= earlier + 1
+    };
+    // It skips silos of its own endpoint, if there are any.
+    !view.shares_endpoint(at) && !(0..number).any(is_near)
 }
 
 /// The silos that this one probes.

@@ -37,7 +37,13 @@ struct Shape {
     /// Where each address is, if there are many. Computed when first asked for.
     index: OnceLock<Option<Index>>,
     /// Positions in `members`, ordered by the silo's hash under the ring's number. Computed when first asked for.
-    rings: [OnceLock<Box<[RingPoint]>>; RINGS_MAX],
+    rings: [OnceLock<Ring>; RINGS_MAX],
+}
+
+struct Ring {
+    points: Box<[RingPoint]>,
+    /// The place on the ring of each position in `members`; none of those that are not on it.
+    places: Box<[u32]>,
 }
 
 impl Shape {
@@ -46,6 +52,9 @@ impl Shape {
         Arc::new(Self { addresses, index: OnceLock::new(), rings: Default::default() })
     }
 }
+
+/// No place on a ring.
+const NOWHERE: u32 = u32::MAX;
 
 /// A silo's place on a ring: its hash, then its position in the view.
 pub(crate) type RingPoint = (u64, u32);
@@ -168,6 +177,33 @@ impl View {
 
     /// The order of the members that can be probed on ring `number` (taken modulo [`RINGS_MAX`]).
     pub(crate) fn ring(&self, number: usize) -> &[RingPoint] {
+        &self.whole_ring(number).points
+    }
+
+    /// Where the member at `position` stands on ring `number`, if it does.
+    pub(crate) fn place(&self, number: usize, position: u32) -> Option<usize> {
+        let place = self.whole_ring(number).places[position as usize];
+        (place != NOWHERE).then_some(place as usize)
+    }
+
+    /// The address of the member at `position`.
+    pub(crate) fn address_at(&self, position: u32) -> &SiloAddress {
+        &self.shape.addresses[position as usize]
+    }
+
+    /// The status of the member at `position`.
+    pub(crate) fn status_at(&self, position: u32) -> SiloStatus {
+        self.statuses[position as usize]
+    }
+
+    /// Whether the table has another silo of the endpoint of the member at `position`.
+    pub(crate) fn shares_endpoint(&self, position: u32) -> bool {
+        let (addresses, at) = (&self.shape.addresses, position as usize);
+        let shares = |other: Option<&SiloAddress>| other.is_some_and(|o| o.same_endpoint(&addresses[at]));
+        shares(addresses.get(at + 1)) || shares(at.checked_sub(1).and_then(|before| addresses.get(before)))
+    }
+
+    fn whole_ring(&self, number: usize) -> &Ring {
         let number = number % RINGS_MAX;
         self.shape.rings[number].get_or_init(|| {
             let mut points: Vec<RingPoint> = (0u32..)
@@ -176,7 +212,11 @@ impl View {
                 .map(|(at, m)| (m.address.stable_hash(number as u64), at))
                 .collect();
             points.sort_unstable();
-            points.into()
+            let mut places = vec![NOWHERE; self.members.len()];
+            for (place, (_, at)) in (0u32..).zip(&points) {
+                places[*at as usize] = place;
+            }
+            Ring { points: points.into(), places: places.into() }
         })
     }
 
