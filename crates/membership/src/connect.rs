@@ -401,3 +401,41 @@ impl Membership {
         Verdict::Written
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::world::{World, address};
+
+    /// The first joiner that wishes to be Active, and has seen a view with rows that it did not check.
+    fn waiting(world: &World) -> Option<usize> {
+        let waits = |m: &Membership| {
+            m.is_joining()
+                && m.wishes.has(&Key::Activate(m.me.address))
+                && m.check.checked.as_ref().is_some_and(|checked| m.view.len() > checked.len())
+        };
+        world.silos.iter().position(|silo| waits(&silo.machine))
+    }
+
+    #[test]
+    fn a_joiner_asked_to_check_again_vouches_by_its_log_and_without_a_log_makes_round_trips() {
+        let mut world = World::new();
+        for i in 0..250 {
+            world.start(&Config::default(), address(1_000 + i * 7 % 250, 1), u64::from(i) + 1);
+        }
+        world.until(Duration::from_secs(5), |world| waiting(world).is_some());
+        let i = waiting(&world).unwrap();
+        let mut by_log = world.silos[i].machine.clone();
+        let mut without = by_log.clone();
+        let (now, version) = (by_log.latest, by_log.view.version());
+        let probes = by_log.counters.probes_sent;
+        by_log.on_recheck(now, version);
+        assert_eq!((by_log.counters.probes_sent, by_log.check.claimed), (probes, version));
+        assert!(by_log.wishes.has(&Key::Activate(by_log.me.address)));
+        without.gossip = Default::default();
+        without.check.vouched = without.check.checked.as_ref().unwrap().version();
+        without.on_recheck(now, version);
+        assert!(without.counters.probes_sent > probes, "whom it has not heard is probed");
+    }
+}
