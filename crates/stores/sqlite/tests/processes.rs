@@ -181,26 +181,3 @@ fn killed_writers_leave_whole_commits_and_everything_they_were_answered() {
 fn next_written(lines: &mut impl Iterator<Item = std::io::Result<String>>) -> Option<i64> {
     lines.map_while(|line| line.ok()).find_map(|line| line.strip_prefix("wrote ")?.parse().ok())
 }
-
-/// Whoever closes a file that nobody else has locked folds its log into it and deletes the log. Were that done under a running
-/// store, everything it commits afterwards would be lost. So a store keeps its lock, whatever else opens the file.
-#[cfg(target_os = "linux")]
-#[tokio::test]
-async fn a_store_keeps_its_lock_on_the_file() {
-    use std::os::unix::fs::MetadataExt;
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("cluster.db");
-    let file = path.to_str().unwrap();
-    let store = open(file);
-    store.ensure_tables(&[&KILLED]).await.unwrap();
-    let inode = format!(":{} ", std::fs::metadata(&path).unwrap().ino());
-    for second in [false, true] {
-        // A second store of this process on the same file, opened and closed while the first is there.
-        drop(second.then(|| open(file)));
-        let locks = std::fs::read_to_string("/proc/locks").unwrap();
-        assert!(
-            locks.contains(&inode),
-            "no lock on inode {inode}, a second store was opened: {second}:\n{locks}"
-        );
-    }
-}

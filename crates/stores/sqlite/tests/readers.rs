@@ -38,7 +38,6 @@ async fn use_it(store: &SqliteStore, n: i64) {
 }
 
 #[tokio::test]
-#[ignore = "fails today: looking whether the file may be written drops the lock of the connections before"]
 async fn a_store_shows_that_it_has_the_file_open() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("cluster.db");

@@ -1,12 +1,20 @@
 //! What searches have found, and when it is believed. Without IO.
+//!
+//! A search takes a tick for each step to another silo, and the next one begins before a long one is over. So several are under
+//! way. A circle is believed when a search finds it that began after another one had found it: each wait in it, which has a
+//! number that never comes back, stood before and after one moment between the two.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::Wait;
 use super::graph::{Path, in_words};
 
 /// Circles of one gate that are remembered from one search to the next.
 const CIRCLES_MAX: usize = 64;
+
+/// The searches of one gate that are under way at once. One step to another silo takes a tick at most at each of the two, so
+/// this is enough for a circle of [`PATH_MAX`](super::graph::PATH_MAX) steps.
+const UNDER_WAY_MAX: usize = 32;
 
 /// A circle: the call that waits at this place, and the way from the turns inside its grain to the turn that made it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,12 +26,12 @@ struct Circle {
 /// The searches that begin at one gate, one after the other.
 #[derive(Default)]
 struct Search {
-    round: u64,
+    /// Those under way, the last one at the end.
+    rounds: VecDeque<u64>,
     /// The calls that wait at the gate: the turn that made each, and its place.
     waits: Vec<(u64, u64)>,
-    /// What the search before has found, and what this one has found so far.
-    before: Vec<Circle>,
-    now: Vec<Circle>,
+    /// What was found, and the last search that had begun by then.
+    found: VecDeque<(Circle, u64)>,
 }
 
 /// The searches of one silo.
@@ -34,22 +42,28 @@ pub(super) struct Searches {
 }
 
 impl Searches {
-    /// A search begins at `gate`, where these calls wait. Whatever the search before finds from now on comes too late.
+    /// A search begins at `gate`, where these calls wait. What the oldest one under way finds from now on comes too late, once
+    /// there are [`UNDER_WAY_MAX`].
     pub(super) fn begin(&mut self, gate: u64, waits: &[Wait]) -> u64 {
         self.round += 1;
         let search = self.gates.entry(gate).or_default();
-        search.round = self.round;
+        search.rounds.push_back(self.round);
+        if search.rounds.len() > UNDER_WAY_MAX {
+            search.rounds.pop_front();
+        }
+        let oldest = search.rounds.front().copied().unwrap_or(self.round);
+        search.found.retain(|(_, at)| *at >= oldest);
         search.waits = waits.iter().map(|wait| (wait.caller, wait.ticket)).collect();
-        search.before = std::mem::take(&mut search.now);
         self.round
     }
 
     /// The search that began as `round` at `gate` has reached the turn at the end of `path`. The calls that wait in a circle
     /// for certain, and shall end: their places, each with the circle in words.
     pub(super) fn reached(&mut self, gate: u64, round: u64, path: &Path) -> Vec<(u64, String)> {
-        let Some(search) = self.gates.get_mut(&gate).filter(|search| search.round == round) else {
+        let Some(search) = self.gates.get_mut(&gate).filter(|search| search.rounds.contains(&round)) else {
             return Vec::new();
         };
+        let Some(last_begun) = search.rounds.back().copied() else { return Vec::new() };
         let Some(last) = path.last() else { return Vec::new() };
         // Of all calls in the circle one ends: that of the turn with the highest number. The others would find the same
         // circle, and end although it stands no more.
@@ -60,10 +74,11 @@ impl Searches {
         let mut certain = Vec::new();
         for (_, ticket) in search.waits.iter().filter(|(caller, _)| *caller == last.turn) {
             let circle = Circle { ticket: *ticket, path: path.clone() };
-            if search.before.contains(&circle) {
-                certain.push((*ticket, in_words(path)));
-            } else if search.now.len() < CIRCLES_MAX && !search.now.contains(&circle) {
-                search.now.push(circle);
+            match search.found.iter().find(|(known, _)| *known == circle) {
+                Some((_, at)) if *at < round => certain.push((*ticket, in_words(path))),
+                Some(_) => {}
+                None if search.found.len() < CIRCLES_MAX => search.found.push_back((circle, last_begun)),
+                None => {}
             }
         }
         certain
@@ -100,19 +115,35 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_is_believed_when_it_is_found_twice_in_a_row() {
+    fn a_circle_is_believed_when_a_later_search_finds_it_again() {
+        let mut searches = Searches::default();
+        let found = path(&[(1, 0), (2, 55)]);
+        let words = || "g/2 waits for g/1, which waits for g/2".to_owned();
+        let first = searches.begin(GATE, &[wait(2, 7)]);
+        let second = searches.begin(GATE, &[wait(2, 7)]);
+        assert_eq!(searches.reached(GATE, first, &found), []);
+        assert_eq!(searches.reached(GATE, first, &found), [], "twice by one search is once");
+        assert_eq!(
+            searches.reached(GATE, second, &found),
+            [],
+            "the second had begun before the first found it"
+        );
+        let third = searches.begin(GATE, &[wait(2, 7)]);
+        assert_eq!(searches.reached(GATE, third, &found), [(7, words())]);
+    }
+
+    #[test]
+    fn what_was_found_long_ago_is_forgotten() {
         let mut searches = Searches::default();
         let found = path(&[(1, 0), (2, 55)]);
         let first = searches.begin(GATE, &[wait(2, 7)]);
         assert_eq!(searches.reached(GATE, first, &found), []);
-        assert_eq!(searches.reached(GATE, first, &found), [], "twice by one search is once");
-        let second = searches.begin(GATE, &[wait(2, 7)]);
-        assert_eq!(searches.reached(GATE, first, &found), [], "too late");
-        let words = "g/2 waits for g/1, which waits for g/2".to_owned();
-        assert_eq!(searches.reached(GATE, second, &found), [(7, words)]);
-        searches.begin(GATE, &[wait(2, 7)]);
-        let fourth = searches.begin(GATE, &[wait(2, 7)]);
-        assert_eq!(searches.reached(GATE, fourth, &found), [], "not in a row");
+        let mut last = 0;
+        for _ in 0..UNDER_WAY_MAX {
+            last = searches.begin(GATE, &[wait(2, 7)]);
+        }
+        assert_eq!(searches.reached(GATE, first, &found), [], "it is not under way any more");
+        assert_eq!(searches.reached(GATE, last, &found), [], "found anew");
     }
 
     #[test]
