@@ -6,6 +6,7 @@
 //! | [`contract`] | the [`SystemStore`] trait and its rules |
 //! | [`away`] | how long an operation waits for a server that is away |
 //! | [`contention`] | races for one row: who lost comes back a little later |
+//! | [`one_moment`] | reads of a partition in several pages as one moment |
 //! | [`examine`] | what a store can tell an operator about its server |
 //! | [`table`] | tables, columns, rows and values as data |
 //! | [`limits`] | how much a store takes at once, and how much a table needs |
@@ -29,6 +30,7 @@ pub mod examine;
 pub mod keys;
 pub mod limits;
 pub mod memory;
+pub mod one_moment;
 mod one_pass;
 mod silo_rows;
 pub mod silos;
