@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn what_may_have_happened_is_told_from_what_did_not() {
-        let of = |status, body: &'static str| refused(&Answer { status, body: body.into() });
+        let of = |status, body: &'static str| refused(&Answer::of(status, body));
         for (status, body, kind) in [
             (403, "ACL not found", StoreErrorKind::Refused),
             (413, "too large", StoreErrorKind::Invalid),

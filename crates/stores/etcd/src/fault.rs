@@ -91,7 +91,7 @@ mod tests {
 
     fn of(status: u16, code: u32, message: &str) -> Refused {
         let body = format!(r#"{{"error":"{message}","message":"{message}","code":{code}}}"#);
-        refused(&Answer { status, body: body.into() })
+        refused(&Answer::of(status, body))
     }
 
     #[test]
@@ -117,7 +117,7 @@ mod tests {
         assert!(matches!(of(401, 16, "etcdserver: invalid auth token"), Refused::Token(_)));
         let compacted = "etcdserver: mvcc: required revision has been compacted";
         assert!(matches!(of(400, 11, compacted), Refused::Compacted(_)));
-        let other = Answer { status: 502, body: "<html>".into() };
+        let other = Answer::of(502, "<html>");
         assert!(matches!(refused(&other), Refused::Otherwise(Failure::Broken(_))));
     }
 }

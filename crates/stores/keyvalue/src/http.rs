@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use bytes::{Bytes, BytesMut};
 use emmer_core::Timestamp;
 use emmer_store::{ClockDifference, StoreErrorKind};
+use reqwest::header::{CONTENT_TYPE, HeaderMap};
 use reqwest::{Certificate, Client, Method, RequestBuilder};
 use tokio::time::{Instant, timeout_at};
 
@@ -29,16 +30,18 @@ pub struct Request {
     pub method: Method,
     /// Path and query, beginning with a slash.
     pub path: String,
-    /// The body, JSON.
+    /// The body; JSON, unless a header says otherwise.
     pub body: Bytes,
     /// A header that names who asks, and its secret value.
     pub token: Option<(&'static str, String)>,
+    /// More headers.
+    pub headers: Vec<(&'static str, String)>,
 }
 
 impl Request {
     /// A request with a JSON body and no token.
     pub fn new(method: Method, path: impl Into<String>, body: impl Into<Bytes>) -> Self {
-        Self { method, path: path.into(), body: body.into(), token: None }
+        Self { method, path: path.into(), body: body.into(), token: None, headers: Vec::new() }
     }
 }
 
@@ -47,11 +50,23 @@ impl Request {
 pub struct Answer {
     /// The status code.
     pub status: u16,
+    /// The headers.
+    pub headers: HeaderMap,
     /// The body.
     pub body: Bytes,
 }
 
 impl Answer {
+    /// An answer without headers.
+    pub fn of(status: u16, body: impl Into<Bytes>) -> Self {
+        Self { status, headers: HeaderMap::new(), body: body.into() }
+    }
+
+    /// A header's value, if it is there and is text.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
     /// The beginning of the body as text, for messages.
     pub fn words(&self) -> String {
         let text: String = String::from_utf8_lossy(&self.body).trim().chars().take(300).collect();
@@ -162,9 +177,11 @@ impl Http {
         let mut builder = self
             .client
             .request(request.method.clone(), format!("{base}{}", request.path))
-            .header("content-type", "application/json")
             .body(request.body.clone());
-        if let Some((name, value)) = &request.token {
+        if !request.headers.iter().any(|(name, _)| CONTENT_TYPE == *name) {
+            builder = builder.header(CONTENT_TYPE, "application/json");
+        }
+        for (name, value) in request.token.iter().chain(&request.headers) {
             builder = builder.header(*name, value);
         }
         builder
@@ -173,6 +190,7 @@ impl Http {
     async fn send_to(&self, base: &str, request: &Request) -> Result<Answer, Failure> {
         let mut response = self.builder(base, request).send().await.map_err(|e| failure(&e))?;
         let status = response.status().as_u16();
+        let headers = std::mem::take(response.headers_mut());
         let mut body = BytesMut::new();
         while let Some(chunk) = response.chunk().await.map_err(|e| failure(&e))? {
             if body.len() + chunk.len() > ANSWER_BYTES_MAX {
@@ -181,7 +199,7 @@ impl Http {
             }
             body.extend_from_slice(&chunk);
         }
-        Ok(Answer { status, body: body.freeze() })
+        Ok(Answer { status, headers, body: body.freeze() })
     }
 }
 
