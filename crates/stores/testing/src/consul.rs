@@ -4,7 +4,6 @@
 //! the system itself uses, and unpacked beside, not installed: into a folder of this user's below the temporary folder.
 
 use std::fs;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::{Mutex, PoisonError};
@@ -12,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use tempfile::TempDir;
 
 use crate::local::{Local, kept_port, log_to, output_of, starter};
-use crate::process::{READY_LIMIT, find, run, wait_until};
+use crate::process::{READY_LIMIT, find, programs_folder, run, wait_until};
 use crate::{Trouble, ask};
 
 /// Debian's package, of bullseye.
@@ -96,14 +95,7 @@ impl Programs {
 /// The program of an earlier fetch, or of this one.
 fn fetched() -> Result<PathBuf, Trouble> {
     let failed = |e: std::io::Error| Trouble::Failed(e.to_string());
-    let me = fs::metadata("/proc/self").map_err(failed)?.uid();
-    let folder = std::env::temp_dir().join(format!("emmer-test-programs-{me}"));
-    // Nobody else may have put a program there.
-    let made = fs::DirBuilder::new().mode(0o700).create(&folder);
-    let found = fs::symlink_metadata(&folder).map_err(failed)?;
-    if made.is_err() && (!found.is_dir() || found.uid() != me || found.mode() & 0o022 != 0) {
-        return Err(Trouble::Failed(format!("{} belongs to somebody else", folder.display())));
-    }
+    let folder = programs_folder()?;
     let unpacked = folder.join("consul");
     let program = unpacked.join("usr/bin/consul");
     if program.is_file() {

@@ -10,6 +10,7 @@
 //! ```
 
 mod ask;
+pub mod azurite;
 pub mod certificates;
 pub mod consul;
 pub mod etcd;
@@ -24,6 +25,7 @@ pub mod suite;
 pub mod tls;
 pub mod zookeeper;
 
+pub use azurite::AzuriteServer;
 pub use certificates::Certificates;
 pub use consul::ConsulServer;
 pub use etcd::EtcdServer;

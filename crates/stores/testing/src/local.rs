@@ -15,6 +15,13 @@ pub trait Starter: Sized {
     /// The server's name, for folders.
     const NAME: &'static str;
 
+    /// The signal that ends it as a crash would; another one where a server is known to lose what it acknowledged before.
+    const CRASH: &'static str = "KILL";
+
+    /// Whether a large partition is read in pages that only a quiet moment makes one: where others commit to it without a
+    /// pause, such a read may be told to come back.
+    const NEEDS_QUIET: bool = false;
+
     /// Looks for the programs.
     ///
     /// # Errors
@@ -49,9 +56,10 @@ pub trait Starter: Sized {
 
 /// Makes a [`Starter`] of a module's `Programs`, whose methods (and the module's `url`) have the same names.
 macro_rules! starter {
-    ($name:literal) => {
+    ($name:literal $(, $constant:ident: $type:ty = $value:expr)* $(,)?) => {
         impl $crate::local::Starter for Programs {
             const NAME: &'static str = $name;
+            $(const $constant: $type = $value;)*
 
             fn find() -> Result<Self, $crate::Trouble> {
                 Self::find()
@@ -175,8 +183,11 @@ impl<S: Starter> Local<S> {
         signal(self.child.id(), name)
     }
 
-    /// Kills it as a crash would.
+    /// Kills it as a crash would, or ends it by [`Starter::CRASH`].
     pub fn kill(&mut self) {
+        if S::CRASH != "KILL" {
+            return end(&mut self.child, S::CRASH);
+        }
         // It may have died by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -214,6 +225,10 @@ impl<S: Starter + Send + 'static> crate::suite::TestServer for Local<S> {
 
     fn url_at(&self, port: u16) -> String {
         S::url(port)
+    }
+
+    fn needs_quiet(&self) -> bool {
+        S::NEEDS_QUIET
     }
 
     fn pid(&self) -> u32 {

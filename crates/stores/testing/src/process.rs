@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{Read, Seek, SeekFrom};
 use std::net::TcpListener;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -211,4 +211,21 @@ pub fn find(program: &str, folders: &[PathBuf]) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let all = folders.iter().cloned().chain(std::env::split_paths(&path));
     all.map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+/// The folder of programs that were fetched and unpacked, not installed: this user's, below the temporary folder.
+///
+/// # Errors
+/// It is somebody else's.
+pub(crate) fn programs_folder() -> Result<PathBuf, Trouble> {
+    let failed = |e: std::io::Error| Trouble::Failed(e.to_string());
+    let me = fs::metadata("/proc/self").map_err(failed)?.uid();
+    let folder = std::env::temp_dir().join(format!("emmer-test-programs-{me}"));
+    // Nobody else may have put a program there.
+    let made = fs::DirBuilder::new().mode(0o700).create(&folder);
+    let found = fs::symlink_metadata(&folder).map_err(failed)?;
+    if made.is_err() && (!found.is_dir() || found.uid() != me || found.mode() & 0o022 != 0) {
+        return Err(Trouble::Failed(format!("{} belongs to somebody else", folder.display())));
+    }
+    Ok(folder)
 }

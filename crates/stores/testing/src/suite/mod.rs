@@ -22,6 +22,7 @@ pub mod dying;
 pub mod external;
 pub mod faults;
 pub mod forward;
+pub mod pages;
 pub mod proxy;
 pub mod refused;
 pub mod rows;
@@ -72,6 +73,11 @@ pub trait TestServer: Send + 'static {
     /// Whether it locks the gaps between rows, where two commits that make rows may wait for each other. It finds that out at
     /// once, and one of them is sent again.
     fn locks_gaps(&self) -> bool {
+        false
+    }
+
+    /// Whether a partition of several pages is one moment only while nobody commits to it for as long as it takes to read.
+    fn needs_quiet(&self) -> bool {
         false
     }
 
@@ -197,7 +203,12 @@ macro_rules! store_suite {
                 $crate::suite::writers::snapshots(&$crate::suite::TestServer::url(&server), $store).await;
             },
             five_thousand_rows_are_read_whole: |server| {
-                $crate::suite::writers::large_partition(&$crate::suite::TestServer::url(&server), $store).await;
+                let url = $crate::suite::TestServer::url(&server);
+                if $crate::suite::TestServer::needs_quiet(&server) {
+                    $crate::suite::pages::whole(&url, $store).await;
+                } else {
+                    $crate::suite::writers::large_partition(&url, $store).await;
+                }
             },
             many_connections_make_the_first_tables_at_once: |server| {
                 $crate::suite::writers::first_tables(&$crate::suite::TestServer::url(&server), $store).await;

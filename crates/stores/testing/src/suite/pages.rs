@@ -1,0 +1,91 @@
+//! Large partitions of a server that hands them out in pages, each of another moment.
+
+use std::sync::Arc;
+
+use emmer_store::silos::VERSION_ROW;
+use emmer_store::{Mutation, StoreErrorKind, SystemStore};
+use tokio::task::JoinHandle;
+
+use super::Store;
+use super::rows::{NUMBERS, must_commit, number, row};
+
+const ROWS: usize = 5_000;
+/// Every so manieth row is written by each commit.
+const APART: usize = 125;
+const READS: i64 = 10;
+/// The commits that come while a partition is read; then its writers rest. They spoil fewer passes than a reader makes.
+const COMMITS: i64 = 2;
+
+fn key(i: usize) -> String {
+    format!("r{i:04}")
+}
+
+/// Rows that lie far apart, and the version row where there is one.
+fn changed(versioned: bool, n: i64) -> Vec<Mutation> {
+    let far_apart = (0..ROWS).step_by(APART).map(move |i| Mutation::Upsert { row: row(key(i), n) });
+    let version = versioned.then(|| Mutation::Upsert { row: row(VERSION_ROW, n) });
+    far_apart.chain(version).collect()
+}
+
+/// 5,000 rows are read in order and as one moment while a few commits change rows that lie far apart: in a partition with a
+/// version row, and in one without. While others never rest, a reader is told so, or reads one moment.
+///
+/// # Panics
+/// It is otherwise.
+pub async fn whole(url: &str, store: Store) {
+    let store = store.patient(url).await;
+    store.ensure_tables(&[&NUMBERS]).await.unwrap();
+    for (partition, versioned) in [("versioned", true), ("plain", false)] {
+        for first in (0..ROWS).step_by(100) {
+            let inserts = (first..first + 100).map(|i| Mutation::Insert { row: row(key(i), 0) }).collect();
+            must_commit(&store, partition, inserts).await;
+        }
+        for read in 0..READS {
+            let writer = write(&store, partition, versioned, read * COMMITS + 1..=(read + 1) * COMMITS);
+            one_moment(&store, partition).await.unwrap();
+            writer.await.unwrap();
+            assert_eq!(one_moment(&store, partition).await.unwrap(), (read + 1) * COMMITS);
+        }
+        let restless = write(&store, partition, versioned, READS * COMMITS + 1..=i64::MAX);
+        let (mut read, mut refused) = (0, 0);
+        for _ in 0..3 {
+            match one_moment(&store, partition).await {
+                Ok(_) => read += 1,
+                Err(kind) => {
+                    assert_eq!(kind, StoreErrorKind::Unavailable);
+                    refused += 1;
+                }
+            }
+        }
+        restless.abort();
+        println!("{partition}: beside a writer without a pause {read} reads, {refused} told to come back");
+    }
+}
+
+fn write(
+    store: &Arc<dyn SystemStore>,
+    partition: &'static str,
+    versioned: bool,
+    numbers: std::ops::RangeInclusive<i64>,
+) -> JoinHandle<()> {
+    let store = store.clone();
+    tokio::spawn(async move {
+        for n in numbers {
+            must_commit(&store, partition, changed(versioned, n)).await;
+        }
+    })
+}
+
+/// Reads a partition; the number of the last commit that changed it.
+async fn one_moment(store: &Arc<dyn SystemStore>, partition: &str) -> Result<i64, StoreErrorKind> {
+    let rows = store.read_partition(&NUMBERS, partition).await.map_err(|error| error.kind)?;
+    let (versions, rows): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.row.key() == VERSION_ROW);
+    assert_eq!(rows.len(), ROWS);
+    assert!(rows.iter().enumerate().all(|(i, row)| row.row.key() == key(i)), "out of order");
+    let (together, others): (Vec<_>, Vec<_>) = rows.iter().enumerate().partition(|(i, _)| i % APART == 0);
+    let numbers: Vec<i64> =
+        together.iter().map(|(_, row)| number(row)).chain(versions.iter().map(|row| number(row))).collect();
+    assert!(numbers.iter().all(|n| *n == numbers[0]), "torn: {numbers:?}");
+    assert!(others.iter().all(|(_, row)| number(row) == 0));
+    Ok(numbers[0])
+}
