@@ -32,6 +32,7 @@ pub(crate) const STORES: &[Store] = &[
     store("zookeeper", "emmer-store-zookeeper", &["zookeeper"]),
     store("consul", "emmer-store-consul", &["consul"]),
     store("etcd", "emmer-store-etcd", &["etcd"]),
+    store("azure", "emmer-store-azure", &["azure-table"]),
     Store {
         server: None,
         feature: Some("mssql"),

@@ -26,6 +26,8 @@ impl StoreOpener for Stores {
 /// The URL schemes that can be opened.
 pub const SCHEMES: &[&str] = &[
     "memory",
+    #[cfg(feature = "azure")]
+    "azure-table",
     #[cfg(feature = "consul")]
     "consul",
     #[cfg(feature = "etcd")]
@@ -83,6 +85,8 @@ pub async fn open(url: &str) -> Result<Arc<dyn SystemStore>, StoreError> {
                 Err(invalid(parsed.to_string(), detail))
             }
         },
+        #[cfg(feature = "azure")]
+        "azure-table" => Ok(Arc::new(emmer_store_azure::AzureTableStore::open(url).await?)),
         #[cfg(feature = "consul")]
         "consul" => Ok(Arc::new(emmer_store_consul::ConsulStore::open(url).await?)),
         #[cfg(feature = "etcd")]

@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command};
 
-use emmer_test_servers::{Trouble, consul, etcd, mariadb, postgres, process, redis, zookeeper};
+use emmer_test_servers::{Trouble, azurite, consul, etcd, mariadb, postgres, process, redis, zookeeper};
 
 use super::state::Running;
 
@@ -87,6 +87,18 @@ pub(super) const SERVERS: &[Server] = &[
             ready(child, etcd::url(port), |child| programs.wait_until_ready(child, folder, port))
         },
         end_signal: "TERM",
+    },
+    Server {
+        name: "azure",
+        packages: &[azurite::PACKAGE],
+        find: || azurite::Programs::find().map(drop),
+        start: |folder, port| {
+            let programs = azurite::Programs::find()?;
+            let child = spawn(programs.server(folder, port)?)?;
+            ready(child, azurite::url(port), |child| programs.wait_until_ready(child, folder, port))
+        },
+        // It writes its data when it ends so.
+        end_signal: "INT",
     },
 ];
 

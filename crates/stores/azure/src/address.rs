@@ -1,0 +1,190 @@
+//! Addresses: `azure-table://account:key@account.table.core.windows.net`, and who we are to the service there.
+
+use std::sync::Mutex;
+
+use emmer_store::{Result, StoreError};
+use emmer_store_keyvalue::Place;
+
+use crate::credentials::Credentials;
+
+/// What a URL looks like.
+const EXPECTED: &str = "azure-table://account:key@account.table.core.windows.net with the parameters account_key, sas_token, \
+                        token, token_file, tls, ca_file, prefix, page_rows and timeout_ms";
+/// The parameters beside those of every store.
+const PARAMETERS: &[&str] =
+    &["account_key", "sas_token", "token", "token_file", "tls", "ca_file", "page_rows"];
+/// What follows the account's name where a URL names nothing else.
+const PUBLIC_CLOUD: &str = "table.core.windows.net";
+/// The most rows the service puts on a page.
+const PAGE_ROWS_MAX: usize = 1_000;
+/// What the environment calls secrets that a URL leaves out, as the vendor's own tools do.
+const KEY_VARIABLE: &str = "AZURE_STORAGE_KEY";
+const SAS_VARIABLE: &str = "AZURE_STORAGE_SAS_TOKEN";
+
+/// An account of the service. `Debug` shows no secrets.
+#[derive(Debug)]
+pub(crate) struct Address {
+    pub(crate) place: Place,
+    /// The account's name, as paths begin with it at an emulator; empty or `/name`.
+    pub(crate) root: String,
+    pub(crate) credentials: Credentials,
+    pub(crate) tls: bool,
+    /// The most rows of one page.
+    pub(crate) page_rows: usize,
+}
+
+impl Address {
+    /// Reads a URL; nothing is sent yet. `environment` gives variables.
+    pub(crate) fn parse(url: &str, environment: impl Fn(&str) -> Option<String>) -> Result<Self> {
+        let mut place = Place::parse(url, &["azure-table"], 443, PARAMETERS, EXPECTED)?;
+        let tls = match place.parameter("tls") {
+            None => true,
+            Some(_) => place.flag("tls")?,
+        };
+        let [(host, _)] = place.hosts.as_mut_slice() else {
+            return Err(place.invalid("an account has one host: the service knows its servers"));
+        };
+        let first = host.split('.').next().unwrap_or_default().to_owned();
+        if !host.contains(['.', '[']) && place.path.is_empty() && host != "localhost" {
+            *host = format!("{host}.{PUBLIC_CLOUD}");
+        }
+        let account = match (&place.user, place.path.as_str()) {
+            (Some(user), _) => user.clone(),
+            (None, "") => first,
+            (None, path) => path.to_owned(),
+        };
+        if account.is_empty() || !account.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
+            return Err(place.invalid("the account's name is not made of letters and digits"));
+        }
+        if !place.layout.prefix().chars().all(|c| c.is_ascii_alphanumeric())
+            || !place.layout.prefix().starts_with(|c: char| c.is_ascii_alphabetic())
+            || place.layout.prefix().len() < 3
+        {
+            return Err(
+                place.invalid("tables have names of letters and digits: prefix must have three at least")
+            );
+        }
+        let page_rows = place.parameter("page_rows").map_or(Some(PAGE_ROWS_MAX), |text| text.parse().ok());
+        let page_rows = page_rows.filter(|rows| (1..=PAGE_ROWS_MAX).contains(rows));
+        let page_rows = page_rows.ok_or_else(|| place.invalid("page_rows is not a number from 1 to 1000"))?;
+        let credentials = credentials(&place, &account, environment)?;
+        let root = if place.path.is_empty() { String::new() } else { format!("/{}", place.path) };
+        if !root.chars().all(|c| c.is_ascii_alphanumeric() || "/-".contains(c)) {
+            return Err(place.invalid("the path is not the name of an account"));
+        }
+        Ok(Self { place, root, credentials, tls, page_rows })
+    }
+
+    /// What the URLs of tables begin with: scheme, host and the account where it is in the path.
+    pub(crate) fn base(&self) -> String {
+        let scheme = if self.tls { "https" } else { "http" };
+        let (host, port) = self.place.hosts.first().cloned().unwrap_or_default();
+        let port = if port == 443 && self.tls { String::new() } else { format!(":{port}") };
+        format!("{scheme}://{host}{port}{}", self.root)
+    }
+}
+
+/// Who we are: what the URL says, or what the environment does.
+fn credentials(
+    place: &Place,
+    account: &str,
+    environment: impl Fn(&str) -> Option<String>,
+) -> Result<Credentials> {
+    let invalid = |why: &str| -> StoreError { place.invalid(why) };
+    let key = place.password.as_deref().or_else(|| place.parameter("account_key"));
+    let named: [Option<std::result::Result<Credentials, &str>>; 4] = [
+        key.map(|key| Credentials::key(account, key)),
+        place.parameter("sas_token").map(Credentials::sas),
+        place.parameter("token").map(Credentials::token),
+        place
+            .parameter("token_file")
+            .map(|path| Ok(Credentials::TokenFile { path: path.into(), last: Mutex::new(None) })),
+    ];
+    let mut named = named.into_iter().flatten();
+    match (named.next(), named.next()) {
+        (Some(_), Some(_)) => Err(invalid("more than one of account key, sas_token, token and token_file")),
+        (Some(one), None) => one.map_err(invalid),
+        (None, _) => {
+            let of = |variable| environment(variable).filter(|text| !text.is_empty());
+            match (of(KEY_VARIABLE), of(SAS_VARIABLE)) {
+                (Some(key), _) => Credentials::key(account, &key).map_err(invalid),
+                (None, Some(sas)) => Credentials::sas(&sas).map_err(invalid),
+                (None, None) => Ok(Credentials::Nobody),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use emmer_store::StoreErrorKind;
+
+    use super::*;
+
+    fn parse(url: &str) -> Result<Address> {
+        Address::parse(url, |_| None)
+    }
+
+    #[test]
+    fn addresses_are_read() {
+        for (url, base, what) in [
+            (
+                "azure-table://acct:a2V5@acct.table.core.windows.net",
+                "https acct.table.core.windows.net",
+                "account key",
+            ),
+            ("azure-table://acct?account_key=a2V5", "https acct.table.core.windows.net", "account key"),
+            (
+                "azure-table://acct.table.core.chinacloudapi.cn?token=t",
+                "https acct.table.core.chinacloudapi.cn",
+                "token",
+            ),
+            (
+                "azure-table://acct?sas_token=sv%3D1%26sig%3Da",
+                "https acct.table.core.windows.net",
+                "shared access signature",
+            ),
+            (
+                "azure-table://dev:a/b+c2Q=@127.0.0.1:10002/dev?tls=false",
+                "http 127.0.0.1:10002/dev",
+                "account key",
+            ),
+            ("azure-table://acct", "https acct.table.core.windows.net", "nobody"),
+        ] {
+            let address = parse(url).unwrap();
+            let found = address.base().replace("://", " ");
+            assert_eq!((found.as_str(), address.credentials.what()), (base, what), "{url}");
+        }
+        let address = parse("azure-table://acct?page_rows=2&timeout_ms=1000").unwrap();
+        assert_eq!((address.page_rows, address.place.timeout.as_millis()), (2, 1_000));
+        let from = |wanted: &'static str, value: &'static str| {
+            Address::parse("azure-table://acct", move |name| (name == wanted).then(|| value.to_owned()))
+        };
+        assert_eq!(from("AZURE_STORAGE_KEY", "a2V5").unwrap().credentials.what(), "account key");
+        let sas = from("AZURE_STORAGE_SAS_TOKEN", "?sv=1&sig=s").unwrap();
+        assert_eq!(sas.credentials.what(), "shared access signature");
+    }
+
+    #[test]
+    fn mistakes_are_named_without_secrets() {
+        for (url, word) in [
+            ("azure-table://acct:s3cret!@acct", "base64"),
+            ("azure-table://acct:s3cr@a,b", "one host"),
+            ("azure-table://acct?sas_token=s3cret", "shared access signature"),
+            ("azure-table://acct:s3cr@acct?token=s3cret", "more than one"),
+            ("azure-table://acct?token=s3cret%0a", "characters"),
+            ("azure-table://acct?account_key=s3cr&prefix=a-b", "prefix"),
+            ("azure-table://acct?account_key=s3cr&prefix=em", "prefix"),
+            ("azure-table://acct?account_key=s3cr&page_rows=1001", "page_rows"),
+            ("azure-table://acct?account_key=s3cr&tls=perhaps", "tls"),
+            ("azure-table://acct?account_key=s3cr&colour=red", "colour"),
+            ("azure-table://a_b:s3cr@h", "letters"),
+        ] {
+            let error = parse(url).unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains(word) && !text.contains("s3cr"), "{url}: {text}");
+            assert_eq!(error.kind, StoreErrorKind::Invalid);
+            assert!(!format!("{error:?}").contains("s3cr"));
+        }
+    }
+}

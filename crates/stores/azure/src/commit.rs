@@ -1,0 +1,195 @@
+//! Commits: one entity group transaction each.
+
+use std::collections::BTreeMap;
+
+use emmer_store::{CommitOutcome, Etag, Mutation, Row, TableDecl};
+use emmer_store_keyvalue::{Failure, Fault, outcome};
+use tokio::time::Instant;
+
+use crate::batch::{Done, OPERATIONS_MAX, Operation, Verb};
+use crate::entity::Entity;
+use crate::guesses::{Seen, volatile};
+use crate::keys;
+use crate::store::AzureTable;
+
+/// How often a transaction is sent because rows were touched meanwhile, or a guess was wrong.
+const ATTEMPTS_MAX: u32 = 64;
+
+/// What is known of the rows of a commit.
+#[derive(Debug, Default)]
+struct Known {
+    rows: BTreeMap<String, Seen>,
+    /// Whether all rows of the commit were read since it was last sent: those that are not here are not there.
+    fresh: bool,
+}
+
+impl Known {
+    /// Whether a mutation may be sent as it is: what it must know is believed, and what is believed is as it wants it.
+    fn is_enough(&self, table: &TableDecl, mutation: &Mutation) -> bool {
+        let seen = self.rows.get(mutation.row_key());
+        match mutation {
+            Mutation::Insert { .. } | Mutation::Delete { etag: None, .. } => true,
+            Mutation::Upsert { .. } => seen.is_some() || !table.columns.iter().any(|column| column.volatile),
+            Mutation::Delete { etag: Some(etag), .. }
+            | Mutation::Replace { etag, .. }
+            | Mutation::Check { etag, .. } => seen.is_some_and(|seen| seen.etag == *etag),
+        }
+    }
+
+    /// The position of the first condition that does not hold.
+    fn conflict(&self, mutations: &[Mutation]) -> Option<usize> {
+        mutations.iter().position(|mutation| {
+            let seen = self.rows.get(mutation.row_key());
+            match mutation {
+                Mutation::Insert { .. } => seen.is_some(),
+                Mutation::Upsert { .. } => false,
+                Mutation::Delete { etag: None, .. } => seen.is_none(),
+                Mutation::Delete { etag: Some(etag), .. }
+                | Mutation::Replace { etag, .. }
+                | Mutation::Check { etag, .. } => seen.is_none_or(|seen| seen.etag != *etag),
+            }
+        })
+    }
+}
+
+/// A row whose volatile columns are those that were seen.
+fn with_volatile(table: &TableDecl, row: &Row, seen: &Seen) -> Row {
+    let is_volatile = |name: &str| table.column(name).is_some_and(|(_, column)| column.volatile);
+    let kept = row.columns().iter().filter(|(name, _)| !is_volatile(name)).cloned();
+    Row::of(row.key(), kept.chain(seen.volatile.iter().cloned()).collect())
+}
+
+/// A commit on its way.
+struct Commit<'a> {
+    table: &'static TableDecl,
+    partition: &'a str,
+    mutations: &'a [Mutation],
+    /// The etag of every row it writes: no other commit has it.
+    mark: Etag,
+}
+
+impl Commit<'_> {
+    fn operation(&self, verb: Verb, row_key: &str, if_match: Option<&str>, body: String) -> Operation {
+        let (partition, row) = (keys::encode(self.partition).stored, keys::encode(row_key).stored);
+        Operation::new(verb, &partition, &row, if_match, body)
+    }
+
+    fn write(&self, verb: Verb, row: &Row, if_match: Option<&str>) -> Result<Operation, Fault> {
+        let body = Entity::of(self.partition, row, &self.mark).json()?;
+        Ok(self.operation(verb, row.key(), if_match, body))
+    }
+
+    /// One operation for each mutation.
+    fn operations(&self, known: &Known) -> Result<Vec<Operation>, Fault> {
+        self.mutations.iter().map(|mutation| self.one(mutation, known.rows.get(mutation.row_key()))).collect()
+    }
+
+    fn one(&self, mutation: &Mutation, seen: Option<&Seen>) -> Result<Operation, Fault> {
+        // A row that is not known has no etag of the service: one that no row has stands for it.
+        let service_etag = seen.map_or("W/\"none\"", |seen| seen.service_etag.as_str());
+        Ok(match (mutation, seen) {
+            (Mutation::Insert { row }, _) => self.write(Verb::Insert, row, None)?,
+            (Mutation::Replace { row, .. } | Mutation::Upsert { row }, Some(seen)) => {
+                self.write(Verb::Put, &with_volatile(self.table, row, seen), Some(service_etag))?
+            }
+            (Mutation::Replace { row, .. }, None) => self.write(Verb::Put, row, Some(service_etag))?,
+            (Mutation::Upsert { row }, None) => {
+                let has_volatile = self.table.columns.iter().any(|column| column.volatile);
+                self.write(if has_volatile { Verb::Insert } else { Verb::Put }, row, None)?
+            }
+            (Mutation::Delete { row_key, etag: None }, _) => {
+                self.operation(Verb::Delete, row_key, Some("*"), String::new())
+            }
+            (Mutation::Delete { row_key, .. }, _) => {
+                self.operation(Verb::Delete, row_key, Some(service_etag), String::new())
+            }
+            // Nothing is merged: the service's etag changes, the row's does not.
+            (Mutation::Check { row_key, .. }, _) => {
+                let body = Entity::new(self.partition, row_key).json()?;
+                self.operation(Verb::Merge, row_key, Some(service_etag), body)
+            }
+        })
+    }
+}
+
+impl AzureTable {
+    pub(crate) async fn run_commit(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        mutations: &[Mutation],
+        deadline: Instant,
+    ) -> Result<CommitOutcome, Failure> {
+        debug_assert!(mutations.len() <= OPERATIONS_MAX, "one operation for each mutation");
+        let commit = Commit { table, partition, mutations, mark: self.mark() };
+        let mut known = self.believed(&commit);
+        for _ in 0..ATTEMPTS_MAX {
+            if !known.fresh && !mutations.iter().all(|mutation| known.is_enough(table, mutation)) {
+                known = self.known(&commit, deadline).await?;
+            }
+            if known.fresh {
+                // A transaction of ours that was refused and happened all the same.
+                if known.rows.values().any(|seen| seen.etag == commit.mark) {
+                    return Ok(outcome::committed(mutations, |_| commit.mark.clone()));
+                }
+                if let Some(at) = known.conflict(mutations) {
+                    return Ok(CommitOutcome::Conflict(at));
+                }
+            }
+            let operations = commit.operations(&known)?;
+            match self.client().transact(&self.name_of(table), &operations, deadline, false).await? {
+                Done::All(etags) => {
+                    self.learn_commit(&commit, &known, &etags);
+                    return Ok(outcome::committed(mutations, |_| commit.mark.clone()));
+                }
+                // A row is not as it was believed to be: somebody wrote it, or only touched it.
+                Done::Not(_) => known = self.known(&commit, deadline).await?,
+            }
+        }
+        Err(Failure::Nothing(Fault::unavailable("others write the same rows all the time")))
+    }
+
+    /// What is believed of the rows of a commit.
+    fn believed(&self, commit: &Commit<'_>) -> Known {
+        let about = |mutation: &Mutation| {
+            let key = mutation.row_key();
+            Some((key.to_owned(), self.guesses().about(commit.table, commit.partition, key)?))
+        };
+        Known { rows: commit.mutations.iter().filter_map(about).collect(), fresh: false }
+    }
+
+    /// What is there of the rows of a commit.
+    async fn known(&self, commit: &Commit<'_>, deadline: Instant) -> Result<Known, Fault> {
+        let keys: Vec<&str> = commit.mutations.iter().map(Mutation::row_key).collect();
+        let rows = self.look_at(commit.table, commit.partition, &keys, deadline).await?;
+        Ok(Known { rows, fresh: true })
+    }
+
+    /// Remembers what a commit wrote.
+    fn learn_commit(&self, commit: &Commit<'_>, known: &Known, etags: &[Option<String>]) {
+        for (mutation, etag) in commit.mutations.iter().zip(etags) {
+            let before = known.rows.get(mutation.row_key());
+            let volatile = |row: &Row| match before {
+                Some(seen) => seen.volatile.clone(),
+                None => volatile(commit.table, row.columns()).collect(),
+            };
+            let etag = etag.clone();
+            let seen =
+                match mutation {
+                    Mutation::Insert { row } => etag.map(|service_etag| Seen {
+                        etag: commit.mark.clone(),
+                        service_etag,
+                        volatile: self::volatile(commit.table, row.columns()).collect(),
+                    }),
+                    Mutation::Replace { row, .. } | Mutation::Upsert { row } => etag.map(|service_etag| {
+                        Seen { etag: commit.mark.clone(), service_etag, volatile: volatile(row) }
+                    }),
+                    Mutation::Check { .. } => {
+                        etag.zip(before).map(|(service_etag, seen)| Seen { service_etag, ..seen.clone() })
+                    }
+                    Mutation::Delete { .. } => None,
+                };
+            self.guesses().learn(commit.table, commit.partition, mutation.row_key(), seen);
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! What the contract asks for, handed to where it is done.
+
+use std::fmt;
+use std::time::Duration;
+
+use emmer_store::examine::Examination;
+use emmer_store::{
+    CommitOutcome, Etag, Mutation, Result, Row, StoreErrorKind, StoreLimits, StoredRow, TableDecl, Value,
+};
+use emmer_store_keyvalue::{Backend, Failure, Fault, KeyValue, Marks, Old, Scan};
+use tokio::time::Instant;
+
+use crate::batch::{BATCH_BYTES_MAX, OPERATIONS_MAX};
+use crate::client::Client;
+use crate::entity::ENTITY_BYTES_MAX;
+use crate::examine;
+use crate::guesses::Guesses;
+
+/// A system store in Azure Table Storage:
+/// `AzureTableStore::open("azure-table://account:key@account.table.core.windows.net")`, or `azure-table://account?...`.
+///
+/// Who we are is one of the account's key (before the `@`, or `?account_key=`), a shared access signature (`?sas_token=`, its
+/// `&` and `%` written as `%XX`) and a bearer token (`?token=`, or `?token_file=`, read again every minute: somebody else keeps
+/// it fresh). Where the URL names none, the environment's `AZURE_STORAGE_KEY` or `AZURE_STORAGE_SAS_TOKEN` is used. Tokens that
+/// must be asked for (a managed identity) are not.
+///
+/// Connections are encrypted, trusting what the system trusts or the authorities in `?ca_file=`; `?tls=false` is for the
+/// emulator, whose URLs have the account in the path: `azure-table://account:key@127.0.0.1:10002/account?tls=false`.
+/// `?prefix=emmer` is what the names of all tables begin with, letters and digits; `?page_rows=1000` is how many rows a page has
+/// at most; `?timeout_ms=4800` is how long an operation takes at most, connecting included (1000 to 60000).
+pub type AzureTableStore = KeyValue<AzureTable>;
+
+/// A client of one account's tables.
+pub struct AzureTable {
+    client: Client,
+    marks: Marks,
+    guesses: Guesses,
+}
+
+impl fmt::Debug for AzureTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AzureTable").field(&self.client.address.place.name).finish()
+    }
+}
+
+impl AzureTable {
+    pub(crate) const fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(crate) const fn guesses(&self) -> &Guesses {
+        &self.guesses
+    }
+
+    /// An etag that no row ever had.
+    pub(crate) fn mark(&self) -> Etag {
+        self.marks.next().into()
+    }
+
+    /// Whether the service answers, and lets us read.
+    async fn probe(&self) -> std::result::Result<(), Fault> {
+        match self.client.query(&self.declarations(), "", 1, None, self.client.deadline()).await {
+            // Nobody has made a table yet.
+            Err(fault) if fault.kind == StoreErrorKind::NotFound => Ok(()),
+            other => other.map(drop),
+        }
+    }
+}
+
+impl Backend for AzureTable {
+    const APPEND_ROWS: usize = OPERATIONS_MAX;
+    /// Its keys are escaped, and compared as UTF-16.
+    const KEEPS_ORDER: bool = false;
+
+    async fn connect(url: &str) -> Result<Self> {
+        let client = Client::new(url, |name| std::env::var(name).ok())?;
+        let azure = Self { client, marks: Marks::random(), guesses: Guesses::default() };
+        match azure.probe().await {
+            Ok(()) => Ok(azure),
+            Err(fault) => Err(fault.at(&azure.client.address.place.name, "open")),
+        }
+    }
+
+    fn name(&self) -> &str {
+        &self.client.address.place.name
+    }
+
+    fn timeout(&self) -> Duration {
+        self.client.address.place.timeout
+    }
+
+    fn limits(&self) -> StoreLimits {
+        // A letter takes two bytes of an entity. As it is sent, every three bytes are four, names and headers not counted.
+        StoreLimits {
+            mutations: OPERATIONS_MAX,
+            row_bytes: ENTITY_BYTES_MAX / 2 - (16 << 10),
+            commit_bytes: BATCH_BYTES_MAX / 2,
+            ..StoreLimits::default()
+        }
+    }
+
+    async fn make(&self, table: &'static TableDecl, deadline: Instant) -> std::result::Result<(), Fault> {
+        self.make_tables(table, deadline).await
+    }
+
+    async fn shape(
+        &self,
+        table: &'static TableDecl,
+        deadline: Instant,
+    ) -> std::result::Result<Option<Vec<u8>>, Fault> {
+        self.shape_of(table, deadline).await
+    }
+
+    async fn read_partition(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        deadline: Instant,
+    ) -> std::result::Result<Vec<StoredRow>, Fault> {
+        self.read_all(table, partition, deadline).await
+    }
+
+    async fn read_row(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        row_key: &str,
+        deadline: Instant,
+    ) -> std::result::Result<Option<StoredRow>, Fault> {
+        self.read_one(table, partition, row_key, deadline).await
+    }
+
+    async fn read_some(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        from: &str,
+        limit: usize,
+        deadline: Instant,
+    ) -> std::result::Result<Vec<StoredRow>, Fault> {
+        self.sample(table, partition, from, limit, deadline).await
+    }
+
+    async fn scan(
+        &self,
+        table: &'static TableDecl,
+        scan: &Scan,
+        deadline: Instant,
+    ) -> std::result::Result<Vec<StoredRow>, Fault> {
+        self.find(table, scan, deadline).await
+    }
+
+    async fn commit(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        mutations: &[Mutation],
+        deadline: Instant,
+    ) -> std::result::Result<CommitOutcome, Failure> {
+        self.run_commit(table, partition, mutations, deadline).await
+    }
+
+    async fn touch(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        row_key: &str,
+        column: &'static str,
+        value: &Value,
+        deadline: Instant,
+    ) -> std::result::Result<bool, Fault> {
+        self.touch_one(table, partition, row_key, column, value, deadline).await
+    }
+
+    async fn append(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        rows: &[Row],
+        deadline: Instant,
+    ) -> std::result::Result<(), Fault> {
+        self.add(table, partition, rows, deadline).await
+    }
+
+    async fn clean_up(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        old: &Old,
+    ) -> std::result::Result<u64, Fault> {
+        self.delete_old(table, partition, old).await
+    }
+
+    async fn examine(&self) -> std::result::Result<Examination, Fault> {
+        examine::examine(self).await
+    }
+}

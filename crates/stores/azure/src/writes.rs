@@ -1,0 +1,122 @@
+//! Touches, appends and clean-ups: small transactions of their own.
+
+use std::collections::BTreeSet;
+
+use emmer_store::{ColumnType, Row, TableDecl, Value};
+use emmer_store_keyvalue::{Failure, Fault, Old};
+use tokio::time::Instant;
+
+use crate::batch::{Done, OPERATIONS_MAX, Operation, Verb};
+use crate::entity::{Entity, Found};
+use crate::keys;
+use crate::store::AzureTable;
+
+/// How often an append looks which of its rows are there.
+const APPEND_LOOKS_MAX: u32 = 8;
+
+impl AzureTable {
+    /// Merges a volatile column into its row, whoever wrote that: the row's own etag stays. Whether the row is there.
+    pub(crate) async fn touch_one(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        row_key: &str,
+        column: &'static str,
+        value: &Value,
+        deadline: Instant,
+    ) -> Result<bool, Fault> {
+        let mut entity = Entity::new(partition, row_key);
+        entity.value(column, value);
+        if !matches!(value.column_type(), ColumnType::Int | ColumnType::Time) {
+            entity.end_parts(column);
+        }
+        let (stored, row) = (keys::encode(partition).stored, keys::encode(row_key).stored);
+        let merge = Operation::new(Verb::Merge, &stored, &row, Some("*"), entity.json()?);
+        // Which etag the row has besides the service's new one, nobody said.
+        self.guesses().learn(table, partition, row_key, None);
+        match self.client().transact(&self.name_of(table), &[merge], deadline, true).await {
+            Ok(Done::All(_)) => Ok(true),
+            Ok(Done::Not(_)) => Ok(false),
+            Err(failure) => Err(failure.fault()),
+        }
+    }
+
+    /// Adds those of the rows that are not there: all at once, and without those that were found to be there.
+    pub(crate) async fn add(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        rows: &[Row],
+        deadline: Instant,
+    ) -> Result<(), Fault> {
+        let mark = self.mark();
+        let mut rows: Vec<&Row> = rows.iter().collect();
+        // The same key twice: the first one is kept, as if they came one after the other.
+        let mut keys = BTreeSet::new();
+        rows.retain(|row| keys.insert(row.key()));
+        for _ in 0..APPEND_LOOKS_MAX {
+            if rows.is_empty() {
+                return Ok(());
+            }
+            let insert = |row: &&Row| {
+                let (stored, key) = (keys::encode(partition).stored, keys::encode(row.key()).stored);
+                let body = Entity::of(partition, row, &mark).json()?;
+                Ok(Operation::new(Verb::Insert, &stored, &key, None, body))
+            };
+            let operations: Result<Vec<Operation>, Fault> = rows.iter().map(insert).collect();
+            let done = self.client().transact(&self.name_of(table), &operations?, deadline, true).await;
+            match done.map_err(Failure::fault)? {
+                Done::All(_) => return Ok(()),
+                Done::Not(_) => {
+                    let keys: Vec<&str> = rows.iter().map(|row| row.key()).collect();
+                    let there = self.look_at(table, partition, &keys, deadline).await?;
+                    rows.retain(|row| !there.contains_key(row.key()));
+                }
+            }
+        }
+        Err(Fault::unavailable("others add the same rows all the time"))
+    }
+
+    /// Deletes the old rows of a partition, each as it was read: one that is written or touched meanwhile stays.
+    pub(crate) async fn delete_old(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        old: &Old,
+    ) -> Result<u64, Fault> {
+        let filter = format!("PartitionKey eq {}", keys::literal(&keys::encode(partition).stored));
+        let found = self.find_all(table, &filter, usize::MAX, self.client().deadline()).await?;
+        let found: Vec<Found> = found.into_iter().filter(|found| old.wants(&found.stored.row)).collect();
+        let mut deleted = 0;
+        for part in found.chunks(OPERATIONS_MAX) {
+            deleted += self.delete_some(table, partition, part).await?;
+        }
+        Ok(deleted)
+    }
+
+    async fn delete_some(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        found: &[Found],
+    ) -> Result<u64, Fault> {
+        let stored = keys::encode(partition).stored;
+        let delete = |found: &Found| {
+            let key = found.stored.row.key();
+            self.guesses().learn(table, partition, key, None);
+            let key = keys::encode(key).stored;
+            Operation::new(Verb::Delete, &stored, &key, Some(&found.service_etag), String::new())
+        };
+        let mut operations: Vec<Operation> = found.iter().map(delete).collect();
+        // Each refusal leaves one less.
+        while !operations.is_empty() {
+            let deadline = self.client().deadline();
+            let done = self.client().transact(&self.name_of(table), &operations, deadline, false).await;
+            match done.map_err(Failure::fault)? {
+                Done::All(_) => break,
+                Done::Not(at) => drop(operations.remove(at)),
+            }
+        }
+        Ok(u64::try_from(operations.len()).unwrap_or(u64::MAX))
+    }
+}
