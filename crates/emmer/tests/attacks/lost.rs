@@ -84,7 +84,7 @@ fn whoever_is_lost_in_trouble_is_found() {
 }
 
 #[test]
-#[ignore = "fails today: with 12 of 2,800 plans nobody votes against the lost silo until the table is refreshed"]
+#[ignore = "fails today: in 12 of 2,800 plans it takes up to a minute; answers that a cut held up lengthen the timeouts (seed 760)"]
 fn whoever_is_lost_in_trouble_is_found_before_the_table_is_refreshed() {
     found([576, 760, 1128, 1318, 1430, 1541, 2446, 2495]);
 }
