@@ -3,11 +3,18 @@
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use emmer::prelude::*;
+use tokio::runtime::Handle;
+use tokio::task::block_in_place;
+
+/// The calls that turns make in the longest chain: 64 turns wait, and one answers.
+const LENGTH: u64 = 64;
 
 #[grain_interface(key = u64)]
 trait Link {
     /// Calls its neighbour until `left` is 0, and counts the calls.
     async fn pull(&mut self, left: u64) -> Result<u64, String>;
+    /// The same, but each turn holds its thread until the call is answered.
+    async fn haul(&mut self, left: u64) -> Result<u64, String>;
 }
 
 #[derive(Grain)]
@@ -25,29 +32,52 @@ impl Link for LinkGrain {
         let next = self.ctx.client().grain::<dyn Link>(left);
         next.pull(left - 1).await.map(|below| below + 1).map_err(|error| error.to_string())
     }
+
+    async fn haul(&mut self, left: u64) -> Result<u64, String> {
+        if left == 0 {
+            return Ok(0);
+        }
+        let next = self.ctx.client().grain::<dyn Link>(left);
+        let hauled = block_in_place(|| Handle::current().block_on(async { next.haul(left - 1).await }));
+        hauled.map(|below| below + 1).map_err(|error| error.to_string())
+    }
 }
 
-/// The longest chain that a call may have. Every turn would need its room on one stack, if each was run inside the one
-/// that calls it; a thread has a tenth of the usual room here.
-#[test]
-fn a_chain_as_long_as_chains_may_be_fits_on_a_small_stack() {
-    const LENGTH: u64 = 63;
+/// Runs a test of one silo on threads with half of the usual stack.
+fn on_small_stacks<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(Silo) -> F + Send + 'static) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_stack_size(1024 * 1024)
         .enable_all()
         .build()
         .unwrap();
-    let walked = runtime.spawn(async {
-        let silo = Silo::builder().store("memory://chains").host::<dyn Link, LinkGrain>();
-        let silo = silo.start().await.unwrap();
-        let mut walked = Vec::new();
+    let ran = runtime.spawn(async {
+        let silo = Silo::builder().store("memory://").host::<dyn Link, LinkGrain>();
+        test(silo.start().await.unwrap()).await;
+    });
+    runtime.block_on(ran).unwrap();
+}
+
+/// Every turn would need its room on one stack, if each was run inside the one that calls it.
+#[test]
+fn a_chain_as_long_as_chains_may_be_fits_on_a_small_stack() {
+    on_small_stacks(|silo| async move {
         // Grains that are not there yet, then grains that are.
         for _ in 0..2 {
-            walked.push(silo.client().grain::<dyn Link>(LENGTH + 1).pull(LENGTH).await.unwrap());
+            let first = silo.client().grain::<dyn Link>(LENGTH + 1);
+            assert_eq!(first.pull(LENGTH).await, Ok(LENGTH));
         }
+        let longer = silo.client().grain::<dyn Link>(LENGTH + 2).pull(LENGTH + 1).await;
+        assert!(matches!(longer, Err(CallError::App(text)) if text.contains("64")), "one more is rejected");
         silo.stop().await.unwrap();
-        walked
     });
-    assert_eq!(runtime.block_on(walked).unwrap(), [LENGTH, LENGTH]);
+}
+
+/// Whoever waits for a call on the spot keeps the stack from unwinding.
+#[test]
+fn a_chain_of_turns_that_hold_their_thread_goes_on() {
+    on_small_stacks(|silo| async move {
+        assert_eq!(silo.client().grain::<dyn Link>(0).haul(12).await, Ok(12));
+        silo.stop().await.unwrap();
+    });
 }

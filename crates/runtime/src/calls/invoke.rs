@@ -56,15 +56,23 @@ impl Drop for InlineDepth {
     }
 }
 
-/// Polls `work` only where the stack has room for one more turn, and tries again once the stack has unwound.
+/// How often a turn waits for the stack to unwind. A turn further out may never let it: its code waits for the call on the spot,
+/// in a `block_on` of its own.
+const UNWINDS_MAX: u32 = 64;
+
+/// Polls `work` where the stack has room for one more turn. Where it has none, it tries again once the stack has unwound, and
+/// after [`UNWINDS_MAX`] tries on the stack as it is.
 async fn with_room<F: Future>(work: F) -> F::Output {
     let mut work = pin!(work);
-    poll_fn(|cx| match InlineDepth::enter() {
-        Some(_depth) => work.as_mut().poll(cx),
-        None => {
+    let mut tries = 0;
+    poll_fn(|cx| {
+        let depth = InlineDepth::enter();
+        if depth.is_none() && tries < UNWINDS_MAX {
+            tries += 1;
             cx.waker().wake_by_ref();
-            Poll::Pending
+            return Poll::Pending;
         }
+        work.as_mut().poll(cx)
     })
     .await
 }
