@@ -31,7 +31,7 @@ struct Search {
     /// The calls that wait at the gate: the turn that made each, and its place.
     waits: Vec<(u64, u64)>,
     /// What was found, and the last search that had begun by then.
-    found: VecDeque<(Circle, u64)>,
+    found: Vec<(Circle, u64)>,
 }
 
 /// The searches of one silo.
@@ -74,10 +74,14 @@ impl Searches {
         let mut certain = Vec::new();
         for (_, ticket) in search.waits.iter().filter(|(caller, _)| *caller == last.turn) {
             let circle = Circle { ticket: *ticket, path: path.clone() };
-            match search.found.iter().find(|(known, _)| *known == circle) {
-                Some((_, at)) if *at < round => certain.push((*ticket, in_words(path))),
+            match search.found.iter().position(|(known, _)| *known == circle) {
+                Some(at) if search.found[at].1 < round => {
+                    // It ends, and makes room for another one.
+                    search.found.swap_remove(at);
+                    certain.push((*ticket, in_words(path)));
+                }
                 Some(_) => {}
-                None if search.found.len() < CIRCLES_MAX => search.found.push_back((circle, last_begun)),
+                None if search.found.len() < CIRCLES_MAX => search.found.push((circle, last_begun)),
                 None => {}
             }
         }
@@ -130,6 +134,22 @@ mod tests {
         );
         let third = searches.begin(GATE, &[wait(2, 7)]);
         assert_eq!(searches.reached(GATE, third, &found), [(7, words())]);
+    }
+
+    #[test]
+    fn circles_that_end_make_room_for_others() {
+        let mut searches = Searches::default();
+        for crowd in 0..4 {
+            let callers = |n: usize| 1_000 + crowd * CIRCLES_MAX as u64 + n as u64;
+            let waits: Vec<Wait> = (0..CIRCLES_MAX).map(|n| wait(callers(n), callers(n))).collect();
+            let mut ended = 0;
+            for _ in 0..2 {
+                let round = searches.begin(GATE, &waits);
+                let found = |n| searches.reached(GATE, round, &path(&[(1, 0), (callers(n), 55)])).len();
+                ended += (0..CIRCLES_MAX).map(found).sum::<usize>();
+            }
+            assert_eq!(ended, CIRCLES_MAX, "crowd {crowd}");
+        }
     }
 
     #[test]
