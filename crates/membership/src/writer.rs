@@ -429,3 +429,45 @@ pub(crate) fn add_vote(votes: &mut Vec<Vote>, vote: Vote) {
 fn lowest() -> SiloAddress {
     SiloAddress::new(std::net::SocketAddr::from(([0, 0, 0, 0], 0)), 0)
 }
+
+#[cfg(test)]
+mod tests {
+    use emmer_core::Timestamp;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::world::{World, address};
+
+    #[test]
+    fn joins_that_do_not_fit_into_the_next_commit_are_handed_on_to_the_writer_of_the_view() {
+        const JOINS: usize = 130;
+        let mut world = World::new();
+        for i in 0..3 {
+            world.start(&Config::default(), address(1_000 + i, 1), u64::from(i) + 1);
+        }
+        let is_active = |m: &Membership| m.status() == SiloStatus::Active;
+        world.until(Duration::from_secs(10), |world| world.silos.iter().all(|silo| is_active(&silo.machine)));
+        for silo in &world.silos {
+            let mut machine = silo.machine.clone();
+            while machine.poll_effect().is_some() {}
+            let now = machine.latest;
+            for port in 0..JOINS as u16 {
+                let row = SiloEntry::new(address(2_000 + port, 1), SiloStatus::Joining, Timestamp::default());
+                machine.enqueue(now, Intent::Join(row.into()));
+            }
+            let before = machine.writer.queue.len();
+            machine.hand_on_joins();
+            let mut handed = Vec::new();
+            while let Some(effect) = machine.poll_effect() {
+                if let Effect::Send { to, message: Message::Write { intents, hops: 1, .. } } = effect {
+                    handed.push((to, intents.len()));
+                }
+            }
+            let writer = machine.writers_to_ask().first().copied();
+            let beyond = writer.map_or(0, |_| JOINS - MEMBERSHIP_ROWS_PER_COMMIT_MAX);
+            assert_eq!(handed.iter().map(|(_, joins)| joins).sum::<usize>(), beyond, "writer {writer:?}");
+            assert!(handed.iter().all(|(to, _)| Some(*to) == writer));
+            assert_eq!(machine.writer.queue.len(), before - beyond);
+        }
+    }
+}
