@@ -1,7 +1,7 @@
 //! I14: a silo that is itself cut off accuses nobody, save one or two whose last probe was on its way just then.
 //!
 //! Looked at for silos that alone are cut off, both ways, in clusters in which the table is not a witness. Whom it had missed
-//! before is not counted.
+//! just before is not counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,10 +45,10 @@ impl Accused {
                 let Some(since) = cut.filter(|since| facts.now.since(*since) >= config.patience()) else {
                     continue;
                 };
-                // Whoever was missed before the cut is accused with or without it.
+                // Whoever was missed just before the cut is accused with or without it.
                 let missed =
                     facts.process(&vote.voter).and_then(|process| process.missed.get(&change.address));
-                if missed.is_some_and(|missed| *missed < since) {
+                if missed.is_some_and(|missed| *missed < since && since.since(*missed) <= config.patience()) {
                     continue;
                 }
                 let accused = self.0.entry(vote.voter).or_default();
