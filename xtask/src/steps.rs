@@ -18,7 +18,7 @@ const STEP_LIMIT: Duration = Duration::from_secs(10 * 60);
 /// The longest the tests may take.
 const TEST_LIMIT: Duration = Duration::from_secs(40 * 60);
 
-/// The longest one test program may take. The slowest, the bounded swarm of the runtime, takes about 70 s.
+/// The longest one test program may take. The slowest take about 100 s beside other work.
 const PROGRAM_LIMIT: Duration = Duration::from_secs(8 * 60);
 
 /// How much longer than on the build machine a step may take elsewhere: the machine may be slow, and somebody watches.
