@@ -1,10 +1,12 @@
 //! The end of a run: nobody calls any more, the directory comes to rest, and then every grain is called once.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use super::super::World;
 use super::super::event::Event;
 use super::GrainEvent;
+use crate::grains::QUEUE_MAX;
 use crate::invariants::Violation;
 use crate::invariants::i10_directory::{self, CALLS_WITHIN, REST_WITHIN};
 use crate::time::VirtualTime;
@@ -64,12 +66,20 @@ impl World {
         let running: Vec<u32> = numbers.filter(|(_, p)| p.is_running()).map(|(number, _)| number).collect();
         let grains = self.truth.ids.len();
         let calls = if running.is_empty() { 0 } else { grains.max(running.len()) };
+        // Where silos are many and grains few, one grain's queue does not hold the calls of all.
+        let wave = grains.saturating_mul(QUEUE_MAX).max(1);
+        (0..calls).step_by(wave).find_map(|from| self.call_grains(from..calls.min(from + wave), &running))
+    }
+
+    /// Makes these calls, all at once; what was not answered, in words.
+    fn call_grains(&mut self, calls: Range<usize>, running: &[u32]) -> Option<String> {
         self.truth.must = (0, 0);
-        for call in 0..calls {
-            let grain = u32::try_from(call % grains).unwrap_or(0);
+        for call in calls.clone() {
+            let grain = u32::try_from(call % self.truth.ids.len()).unwrap_or(0);
             let event = GrainEvent::CallOf(grain);
             self.queue.push(self.now, Event::Grain { process: running[call % running.len()], event });
         }
+        let calls = calls.len();
         self.run_while(self.now + CALLS_WITHIN, LOOK_EVERY, |world| world.truth.must.0 >= calls as u64);
         let (done, failed) = self.truth.must;
         (failed > 0 || done < calls as u64).then(|| {
