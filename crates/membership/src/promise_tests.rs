@@ -290,3 +290,18 @@ fn a_silo_that_lives_on_the_tables_word_reads_the_table_when_no_peer_hands_it_a_
         assert!(world.silos[0].fences.is_empty(), "{:?}", world.silos[0].fences);
     }
 }
+
+#[test]
+fn a_silo_that_lives_on_the_tables_word_is_confirmed_while_commits_come_one_after_the_other() {
+    let config = Config::default();
+    let mut world = World::cluster(&config, 70);
+    isolate(&mut world, 0);
+    world.run(ms(3_200));
+    // Somebody writes more often than a read takes: no read ever shows the view in force to be the latest.
+    for _ in 0..500 {
+        world.run(ms(4));
+        world.write_a_row_again();
+    }
+    assert!(world.silos[0].up);
+    assert!(world.silos[0].fences.is_empty(), "{:?}", world.silos[0].fences);
+}

@@ -53,6 +53,8 @@ pub(crate) struct TableLane {
     losses: u32,
     /// When the last request that was answered had been sent.
     answered: Option<Instant>,
+    /// The version that the last read showed, newer than the view in force, and when that read had been sent.
+    ahead: Option<(TableVersion, Instant)>,
 }
 
 /// What may be read.
@@ -313,7 +315,9 @@ impl Membership {
         }
         self.standing.saw_table();
         self.observe_alive(now, sent, &snapshot.rows);
+        self.table.ahead = Some((snapshot.version.clone(), sent));
         self.install_read(now, snapshot);
+        self.confirm_by_earlier_read(now);
         self.on_join_read(now);
     }
 
@@ -325,6 +329,7 @@ impl Membership {
         }
         self.table.older_reads = 0;
         if version.number > self.view.version() {
+            self.table.ahead = Some((version.clone(), sent));
             self.catch_up(now, version.number);
         } else if self.is_another_history(version) {
             self.terminate(TerminateReason::TableWentBack);
@@ -338,6 +343,18 @@ impl Membership {
     fn is_another_history(&self, version: &TableVersion) -> bool {
         let mine = self.view.table_version();
         version.number == mine.number && version.etag != mine.etag
+    }
+
+    /// The view in force is the one that a read showed to be the latest: what it says of this silo was true when that read was sent.
+    /// Where commits come fast, every read finds the silo a version behind, and nothing else would confirm it.
+    pub(crate) fn confirm_by_earlier_read(&mut self, now: Now) {
+        let number = self.view.version();
+        let Some((version, sent)) = self.table.ahead.take_if(|(version, _)| version.number <= number) else {
+            return;
+        };
+        if version.number == number && !self.is_another_history(&version) {
+            self.confirm_by_table(now, sent);
+        }
     }
 
     /// A commit followed the view in force, so the table still had it then: older reads came from a replica that lags.

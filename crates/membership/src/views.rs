@@ -114,6 +114,7 @@ impl Membership {
         self.join_view_changed(now, delta);
         self.choose_peers(now);
         self.fence_view_changed(now, same_monitors);
+        self.confirm_by_earlier_read(now);
         self.hand_on_joins();
         self.collect(now);
     }
