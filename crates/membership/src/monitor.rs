@@ -358,7 +358,8 @@ impl Membership {
         let seen = short && self.may_confirm(now, &from);
         let Some(peer) = self.probing.peer_mut(&from) else { return };
         peer.stamp(stamp);
-        let answer = peer.on_answer(now.mono, seq, period, self.config.num_answers_to_clear);
+        let longest = peer.longest_sample(&self.config);
+        let answer = peer.on_answer(now.mono, seq, period, self.config.num_answers_to_clear, longest);
         if answer == Answer::Counted {
             self.health.answered(now);
         }

@@ -249,14 +249,24 @@ impl Peer {
         self.deadline.unwrap_or(self.next_at)
     }
 
+    /// How long the first probe after an answer may take, as measured.
+    fn base_timeout(&self, config: &Config) -> Duration {
+        if !config.adaptive_probe_timeouts || self.rtt.samples < SAMPLES_MIN {
+            return config.probe_timeout;
+        }
+        let measured = self.rtt.mean.saturating_add(self.rtt.deviation.saturating_mul(4));
+        Duration::from_nanos(measured).clamp(config.min_probe_timeout, config.max_probe_timeout)
+    }
+
+    /// The longest round trip that one answer can stand for. What was held up by a cut and came out of it seconds later says little about
+    /// the round trips after it; a link that has become slow shows it with every answer, and each may double the timeout.
+    pub(crate) fn longest_sample(&self, config: &Config) -> Duration {
+        self.base_timeout(config).saturating_mul(2)
+    }
+
     /// How long the next probe may take: measured, grown with each miss, stretched by the own health score.
     pub(crate) fn timeout(&self, config: &Config, stretch: u32) -> Duration {
-        let mut timeout = config.probe_timeout;
-        if config.adaptive_probe_timeouts && self.rtt.samples >= SAMPLES_MIN {
-            let measured = self.rtt.mean.saturating_add(self.rtt.deviation.saturating_mul(4));
-            timeout =
-                Duration::from_nanos(measured).clamp(config.min_probe_timeout, config.max_probe_timeout);
-        }
+        let mut timeout = self.base_timeout(config);
         // Beyond the limit the timeouts stop growing: from then on probes only renew the evidence.
         for _ in 0..self.misses.min(config.num_missed_probes_limit.saturating_sub(1)) {
             timeout = grown(timeout, config.probe_timeout_growth_percent);
@@ -275,13 +285,20 @@ impl Peer {
     }
 
     /// An answer to probe `seq` came. It counts when it is one of the unanswered ones, also a late one; after misses it takes
-    /// `enough` of them to forget those.
-    pub(crate) fn on_answer(&mut self, now: Instant, seq: u64, period: Duration, enough: u32) -> Answer {
+    /// `enough` of them to forget those. It stands for a round trip of `longest` at most.
+    pub(crate) fn on_answer(
+        &mut self,
+        now: Instant,
+        seq: u64,
+        period: Duration,
+        enough: u32,
+        longest: Duration,
+    ) -> Answer {
         let Some(at) = self.unanswered.iter().position(|(s, _)| *s == seq) else { return Answer::Unknown };
         let (_, sent) = self.unanswered[at];
         if self.answers == 0 {
             // One late answer of a burst says what there is to say about the round trip.
-            self.rtt.add(now.saturating_since(sent));
+            self.rtt.add(now.saturating_since(sent).min(longest));
         }
         self.answered = Some(self.answered.map_or(sent, |old| old.max(sent)));
         self.answers = self.answers.saturating_add(1);
@@ -369,10 +386,29 @@ mod tests {
             peer.on_sent(at(i * 1000), i, Duration::from_millis(200));
             peer.on_miss();
             peer.on_sent(at(i * 1000 + 200), 100 + i, Duration::from_millis(300));
-            assert_eq!(peer.on_answer(at(i * 1000 + 400), i, Duration::from_secs(1), 1), Answer::Lives);
+            let longest = peer.longest_sample(&config);
+            let answer = peer.on_answer(at(i * 1000 + 400), i, Duration::from_secs(1), 1, longest);
+            assert_eq!(answer, Answer::Lives);
         }
         let timeout = peer.timeout(&config, 1);
         assert!(timeout >= Duration::from_millis(400) && timeout < Duration::from_millis(600), "{timeout:?}");
+    }
+
+    #[test]
+    fn an_answer_that_a_cut_held_up_hardly_lengthens_the_timeout() {
+        let config = Config::default();
+        let mut peer = Peer::new(at(0));
+        let mut answer = |seq: u64, took: u64| {
+            peer.on_sent(at(seq * 5_000), seq, Duration::from_millis(200));
+            let longest = peer.longest_sample(&config);
+            peer.on_answer(at(seq * 5_000 + took), seq, Duration::from_secs(1), 1, longest);
+            peer.timeout(&config, 1)
+        };
+        (0..20).for_each(|seq| drop(answer(seq, 1)));
+        assert!(answer(20, 3_000) <= config.min_probe_timeout * 5 / 2);
+        // A link that is slow from now on is learnt in a few answers.
+        (21..28).for_each(|seq| drop(answer(seq, 3_000)));
+        assert!(answer(28, 3_000) >= Duration::from_secs(3));
     }
 
     #[test]
@@ -380,7 +416,7 @@ mod tests {
         let mut peer = Peer::new(at(0));
         peer.on_sent(at(0), 1, Duration::from_millis(200));
         peer.on_miss();
-        assert_eq!(peer.on_answer(at(300), 9, Duration::from_secs(1), 1), Answer::Unknown);
+        assert_eq!(peer.on_answer(at(300), 9, Duration::from_secs(1), 1, Duration::MAX), Answer::Unknown);
         assert_eq!(peer.misses, 1);
     }
 
@@ -394,16 +430,16 @@ mod tests {
         }
         peer.on_sent(at(800), 4, Duration::from_millis(700));
         // Late, and to an earlier probe: the one in flight goes on.
-        assert_eq!(peer.on_answer(at(900), 2, second, 2), Answer::Counted);
+        assert_eq!(peer.on_answer(at(900), 2, second, 2, Duration::MAX), Answer::Counted);
         assert_eq!((peer.misses, peer.deadline), (3, Some(at(1_500))));
-        assert_eq!(peer.on_answer(at(950), 2, second, 2), Answer::Unknown, "counts once");
-        assert_eq!(peer.on_answer(at(1_000), 4, second, 2), Answer::Lives);
+        assert_eq!(peer.on_answer(at(950), 2, second, 2, Duration::MAX), Answer::Unknown, "counts once");
+        assert_eq!(peer.on_answer(at(1_000), 4, second, 2, Duration::MAX), Answer::Lives);
         assert_eq!((peer.misses, peer.deadline), (0, None));
         // Without misses one is enough; the one after a single miss is asked for at once.
         peer.on_sent(at(2_000), 5, Duration::from_millis(200));
         peer.on_miss();
         peer.on_sent(at(2_200), 6, Duration::from_millis(300));
-        assert_eq!(peer.on_answer(at(2_201), 6, second, 2), Answer::Counted);
+        assert_eq!(peer.on_answer(at(2_201), 6, second, 2, Duration::MAX), Answer::Counted);
         assert_eq!((peer.misses, peer.due()), (1, at(2_201)));
     }
 }
