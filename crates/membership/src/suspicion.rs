@@ -88,9 +88,19 @@ impl Membership {
         {
             self.counters.votes_cast += 1;
         }
-        if !voted || self.wishes.retracts(&Key::Vote(target, voter)) {
+        if !voted || self.wishes.retracts(&Key::Vote(target, voter)) || self.suffices(now, &target) {
             self.wish(now, Intent::Vote { target, voter, at: now.wall, evidence });
         }
+    }
+
+    /// Whether the votes that stand in the table are enough by now. They were not when they were written, or `target` would be Dead;
+    /// a death takes fewer votes once those silos have lapsed that were Active lately. Nobody looks at it again unless somebody votes.
+    fn suffices(&self, now: Now, target: &SiloAddress) -> bool {
+        let Some(row) = self.view.get(target) else { return false };
+        let draft = Draft::new(self.view.version());
+        let counted = self.valid_votes(now, &draft, target, &row.votes).len();
+        let is_gone = row.votes.iter().any(|vote| vote.gone && self.may_vote(&draft, &vote.voter));
+        counted >= self.votes_required(now, target, is_gone)
     }
 
     /// The suspect answered.

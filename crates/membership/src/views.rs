@@ -104,7 +104,8 @@ impl Membership {
         let probes = |row: &Arc<SiloEntry>| matches!(row.status, SiloStatus::Joining | SiloStatus::Active);
         let same_monitors =
             self.view.has_rings_of(&before) && delta.is_some_and(|delta| delta.rows.iter().all(probes));
-        self.quorum_view_changed(now, &before, delta.is_some(), same_monitors);
+        let next = before.version() + 1 == self.view.version();
+        self.quorum_view_changed(now, &before, next, same_monitors);
         self.counters.views_installed += 1;
         self.look_at_own_row(now);
         if self.is_done() {

@@ -117,7 +117,7 @@ impl Writer {
 }
 
 impl Draft {
-    const fn new(base: u64) -> Self {
+    pub(crate) const fn new(base: u64) -> Self {
         Self { base, rows: BTreeMap::new(), deletes: Vec::new(), skipped: Vec::new() }
     }
 
