@@ -88,8 +88,9 @@ impl Delta {
 
 /// The order in which a view is passed on: the silo at place `i` sends to those at `i * f + 1 ..= i * f + f`.
 ///
-/// First the root and the others in ring order. Last those that cannot pass it on: silos inserted by this very commit,
-/// which have no view yet, and silos that it declared dead, which should hear of it.
+/// First the root and the others in ring order, then the silos that join: where many join at once, those inserted a moment ago have
+/// no view yet, and whoever hangs below them would wait. Last those that cannot pass it on: silos inserted by this very commit, and
+/// silos that it declared dead, which should hear of it.
 pub(crate) struct Tree {
     /// Positions in the view, by place.
     order: Box<[u32]>,
@@ -119,7 +120,11 @@ impl Tree {
         last.sort_unstable();
         let on_ring = ring[start..].iter().chain(&ring[..start]).map(|(_, at)| *at);
         let on_ring = on_ring.filter(|at| last.binary_search(at).is_err());
-        let mut order: Vec<u32> = leaver.into_iter().chain(on_ring).collect();
+        let joins = |at: &u32| view.status_at(*at) == SiloStatus::Joining;
+        let (joining, others): (Vec<u32>, Vec<u32>) = on_ring.partition(joins);
+        let first = joining.first().copied().filter(|at| root == Some(*at as usize));
+        let mut order: Vec<u32> = leaver.into_iter().chain(first).chain(others).collect();
+        order.extend(joining.iter().filter(|at| Some(**at) != first));
         order.extend(last.iter().filter(|at| Some(**at) != leaver));
         let mut place = vec![NOWHERE; view.len()];
         for (i, at) in (0u32..).zip(&order) {
@@ -171,5 +176,38 @@ impl fmt::Debug for Delta {
             .field("rows", &rows)
             .field("deletes", &self.deletes)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use emmer_core::Timestamp;
+
+    use super::*;
+    use crate::api::TableSnapshot;
+    use crate::world::address;
+
+    #[test]
+    fn those_who_join_come_after_all_others_in_the_tree_unless_one_is_its_root() {
+        let status = |i: u16| if i % 3 == 0 { SiloStatus::Active } else { SiloStatus::Joining };
+        let row = |i: u16| SiloEntry::new(address(1_000 + i, 1), status(i), Timestamp::default());
+        let version = TableVersion { number: 8, etag: "8".into() };
+        let snapshot = TableSnapshot { version: version.clone(), rows: (0..30).map(row).collect() };
+        let view = View::from_snapshot(&snapshot);
+        let before = View::from_snapshot(&TableSnapshot {
+            version: TableVersion { number: 7, etag: "7".into() },
+            rows: snapshot.rows.clone(),
+        });
+        let (delta, _) = Delta::of_commit(&before, version, Vec::new(), Vec::new(), Vec::new());
+        for root in [address(1_000, 1), address(1_001, 1)] {
+            let tree = Tree::new(&delta, &view, &root);
+            let order: Vec<_> = tree.order.iter().map(|at| &view.members()[*at as usize]).collect();
+            assert_eq!((order.len(), order[0].address), (30, root));
+            let statuses = order[1..].iter().map(|row| row.status);
+            assert!(
+                statuses.clone().skip_while(|s| *s == SiloStatus::Active).all(|s| s == SiloStatus::Joining)
+            );
+            assert!(statuses.filter(|s| *s == SiloStatus::Active).count() >= 9);
+        }
     }
 }
