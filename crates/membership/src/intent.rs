@@ -178,6 +178,8 @@ struct Own {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Wishes {
     own: BTreeMap<Key, Own>,
+    /// How many writers were asked in all before this silo wrote itself.
+    asked_in_vain: usize,
 }
 
 impl Wishes {
@@ -289,8 +291,9 @@ impl Membership {
         } else {
             // Write it myself, and ask the others again when even that does not lead anywhere: perhaps only this
             // silo is cut off from the table.
-            own.attempt = 0;
+            let asked = std::mem::take(&mut own.attempt) as usize;
             own.next_at = now.mono + writer_timeout * 8;
+            self.wishes.asked_in_vain = self.wishes.asked_in_vain.wrapping_add(asked);
             self.enqueue(now, intent);
         }
     }
@@ -313,20 +316,20 @@ impl Membership {
             return vec![winner];
         }
         let me = self.me.address;
-        let first = |status| -> Vec<SiloAddress> {
-            self.view
-                .ring(0)
-                .iter()
-                .map(|(_, at)| &self.view.members()[*at as usize])
-                .filter(|m| m.status == status && !self.is_doubted(&m.address))
-                .map(|m| m.address)
-                .take(WRITERS_ASKED as usize)
-                .collect()
+        let usable = |silo: &SiloAddress| !self.is_doubted(silo) && !self.evictions.knows_gone(silo);
+        let first = |status, skipped| -> Vec<SiloAddress> {
+            let ring = self.view.ring(0).iter().map(|(_, at)| &self.view.members()[*at as usize]);
+            let all = ring.filter(|m| m.status == status).map(|m| m.address);
+            let others_first = all.clone().skip(skipped).chain(all.take(skipped));
+            others_first.filter(usable).take(WRITERS_ASKED as usize).collect()
         };
-        let mut writers = first(SiloStatus::Active);
+        // A silo in no view probes nobody, and does not know who is gone. It asks others than those it has asked in vain.
+        let active = self.view.active_count().max(1);
+        let skipped = if self.standing.is_in_table() { 0 } else { self.wishes.asked_in_vain % active };
+        let mut writers = first(SiloStatus::Active, skipped);
         if writers.is_empty() {
             // While nobody is Active yet, or all who were seem to be gone, the first that is Joining collects for the others.
-            writers = first(SiloStatus::Joining);
+            writers = first(SiloStatus::Joining, 0);
         }
         if let Some(at) = writers.iter().position(|w| *w == me) {
             writers.truncate(at);

@@ -53,6 +53,13 @@ pub(crate) struct Evictions {
     gone: BTreeMap<SiloAddress, Instant>,
 }
 
+impl Evictions {
+    /// Whether the host of `silo` said lately that its process is gone.
+    pub(crate) fn knows_gone(&self, silo: &SiloAddress) -> bool {
+        self.gone.contains_key(silo)
+    }
+}
+
 /// One predecessor that may still run.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Eviction {
