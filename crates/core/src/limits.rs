@@ -18,7 +18,14 @@ pub const MEMBERSHIP_ROWS_PER_COMMIT_MAX: usize = COMMIT_MUTATIONS_MAX - 1;
 /// The deepest chain of nested calls (A calls B calls C ...). A deeper one is refused as `Rejected`.
 pub const CALL_CHAIN_MAX: usize = 64;
 
-/// The limits an operator can change. Each field says what happens when it is reached.
+/// The parts of a silo's or client's memory of locations, each with a lock of its own.
+pub const LOCATION_SHARDS: usize = 16;
+
+/// The longest name of a silo, in bytes: it stands in a row that every silo has.
+pub const NAME_BYTES_MAX: usize = 256;
+
+/// The limits an operator can change. Each field says what happens when it is reached. [`Limits::LEAST`] has the least
+/// value of each.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
@@ -62,5 +69,87 @@ impl Default for Limits {
             gateway_connections_max: 10_000,
             membership_rows_max: 20_000,
         }
+    }
+}
+
+/// A limit is below what anything can work with. Nothing was started.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{limit} is {value}: it must be at least {least}")]
+pub struct LimitTooSmall {
+    /// The limit to change.
+    pub limit: &'static str,
+    /// What it is.
+    pub value: usize,
+    /// What it has to be at least.
+    pub least: usize,
+}
+
+impl Limits {
+    /// The least value of each limit: a silo or client with all of these joins, calls and answers.
+    pub const LEAST: Self = Self {
+        // What silos say to each other travels in frames, too: a view of some hundred silos fits.
+        frame_bytes_max: 64 << 10,
+        calls_in_flight_max: 1,
+        silo_calls_in_flight_max: 1,
+        // Twice as much may wait of what silos say to each other: a frame of theirs fits beside calls.
+        outgoing_bytes_max: 64 << 10,
+        activation_queue_max: 1,
+        activations_max: 1,
+        // One for each part that has a lock of its own.
+        location_cache_max: LOCATION_SHARDS,
+        // A gateway passes on what a client calls.
+        forwards_max: 1,
+        gateway_connections_max: 1,
+        // Rows of the dead stay for a while.
+        membership_rows_max: MEMBERSHIP_ROWS_PER_COMMIT_MAX,
+    };
+
+    /// Checks that no limit is below its least value.
+    ///
+    /// # Errors
+    /// The first one that is.
+    pub fn check(&self) -> Result<(), LimitTooSmall> {
+        // A new limit does not compile until it stands here.
+        let Self {
+            frame_bytes_max,
+            calls_in_flight_max,
+            silo_calls_in_flight_max,
+            outgoing_bytes_max,
+            activation_queue_max,
+            activations_max,
+            location_cache_max,
+            forwards_max,
+            gateway_connections_max,
+            membership_rows_max,
+        } = *self;
+        let least = Self::LEAST;
+        let all = [
+            ("frame_bytes_max", frame_bytes_max as usize, least.frame_bytes_max as usize),
+            ("calls_in_flight_max", calls_in_flight_max as usize, least.calls_in_flight_max as usize),
+            ("silo_calls_in_flight_max", silo_calls_in_flight_max, least.silo_calls_in_flight_max),
+            ("outgoing_bytes_max", outgoing_bytes_max, least.outgoing_bytes_max),
+            ("activation_queue_max", activation_queue_max as usize, least.activation_queue_max as usize),
+            ("activations_max", activations_max, least.activations_max),
+            ("location_cache_max", location_cache_max, least.location_cache_max),
+            ("forwards_max", forwards_max as usize, least.forwards_max as usize),
+            ("gateway_connections_max", gateway_connections_max, least.gateway_connections_max),
+            ("membership_rows_max", membership_rows_max, least.membership_rows_max),
+        ];
+        match all.into_iter().find(|(_, value, least)| value < least) {
+            Some((limit, value, least)) => Err(LimitTooSmall { limit, value, least }),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_and_least_values_pass() {
+        assert_eq!((Limits::default().check(), Limits::LEAST.check()), (Ok(()), Ok(())));
+        let refused = Limits { frame_bytes_max: 10, ..Limits::default() }.check().unwrap_err();
+        assert_eq!(refused.to_string(), "frame_bytes_max is 10: it must be at least 65536");
     }
 }

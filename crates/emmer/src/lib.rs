@@ -26,7 +26,8 @@ pub use emmer_runtime::grain::{
 };
 pub use emmer_runtime::{
     ClientOptions, ConnectError, EXIT_CODE_TABLE_WENT_BACK, EXIT_CODE_TERMINATED, GrainQueue, Latency,
-    MembershipStatistics, MethodStatistics, SiloOptions, SiloStatistics, StartError, StoreSource,
+    MembershipStatistics, MethodStatistics, OptionError, SiloOptions, SiloStatistics, StartError,
+    StoreSource,
 };
 /// What a grain class is (trait) and how a struct becomes one (derive).
 pub use {emmer_macros::Grain, emmer_runtime::grain::Grain};

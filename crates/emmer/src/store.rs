@@ -65,7 +65,7 @@ fn unknown(scheme: &str) -> String {
 fn parsed(url: &str) -> Result<StoreUrl, StoreError> {
     url.parse().map_err(|e| match e {
         ParseStoreUrlError::UnknownScheme(scheme) => invalid(format!("{scheme}://"), unknown(&scheme)),
-        e @ ParseStoreUrlError::NoScheme => invalid("store".to_owned(), e.to_string()),
+        e => invalid("store".to_owned(), e.to_string()),
     })
 }
 

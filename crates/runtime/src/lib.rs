@@ -21,7 +21,7 @@ mod world;
 pub use client::{Client, ClientBuilder, ConnectError};
 pub use cluster::membership::MembershipStatistics;
 pub use metrics::{GrainQueue, Latency, MethodStatistics, SiloStatistics};
-pub use options::{ClientOptions, SiloOptions};
+pub use options::{ClientOptions, OptionError, SiloOptions};
 pub use silo::{NoStores, Silo, SiloBuilder, StartError, StoreOpener, StoreSource};
 
 /// What the generated code names. Not for people; may change in any version.

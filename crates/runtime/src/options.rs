@@ -1,10 +1,17 @@
 //! What an operator can set.
 
+mod check;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use emmer_core::ClusterId;
-use emmer_core::limits::Limits;
+use emmer_core::limits::{GRAIN_KEY_BYTES_MAX, Limits};
+
+pub use self::check::OptionError;
+
+/// A registration on the wire has at most so many bytes: the longest key, and the names of its type, silo and activation.
+const REGISTRATION_BYTES_MAX: usize = GRAIN_KEY_BYTES_MAX + 128;
 
 /// The settings of one silo.
 #[derive(Clone, Debug)]
@@ -22,7 +29,7 @@ pub struct SiloOptions {
     pub advertise: Option<SocketAddr>,
     /// Where clients connect to; no gateway when none. Default none.
     pub gateway: Option<SocketAddr>,
-    /// The silo's name, for people. Default: the host's name and the port.
+    /// The silo's name, for people: 1 to 256 bytes without control characters. Default: the host's name and the port.
     pub name: Option<String>,
     /// The membership protocol's parameters.
     pub membership: emmer_membership::Config,
@@ -74,6 +81,13 @@ impl SiloOptions {
     pub(crate) fn quantum(&self) -> Duration {
         let by_age = (self.collection_age / 4).clamp(Duration::from_secs(1), Duration::from_secs(60));
         self.collection_quantum.unwrap_or(by_age)
+    }
+
+    /// The directory's parameters: its lists travel in batches that fit a frame.
+    pub(crate) fn directory_config(&self) -> emmer_directory::Config {
+        let fit = self.limits.frame_bytes_max as usize / REGISTRATION_BYTES_MAX;
+        let report_batch_max = self.directory.report_batch_max.min(fit.max(1));
+        emmer_directory::Config { report_batch_max, ..self.directory.clone() }
     }
 
     /// A digest of what must be the same on every silo of a cluster: whoever takes over grains, counts votes or answers

@@ -68,6 +68,9 @@ impl FromStr for StoreUrl {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         // The text itself stays out of the errors: it may hold a password.
+        if let Some(at) = text.find(char::is_control) {
+            return Err(ParseStoreUrlError::ControlCharacter(at));
+        }
         let (scheme, rest) = text.split_once("://").ok_or(ParseStoreUrlError::NoScheme)?;
         // In URLs the case of a scheme means nothing (RFC 3986, 3.1).
         let scheme = scheme.to_ascii_lowercase();
@@ -86,6 +89,12 @@ pub enum ParseStoreUrlError {
         "not the address of a system store: expected scheme://..., as in sqlite://cluster.db or memory://"
     )]
     NoScheme,
+    /// A control character stands at this byte: no store's address has one, and a log would not show it.
+    #[error(
+        "not the address of a system store: byte {0} is a control character; expected one line of text, as in \
+         sqlite://cluster.db or memory://"
+    )]
+    ControlCharacter(usize),
     /// The scheme names no store.
     #[error("{0:?} is no system store: expected one of {list}", list = SCHEMES.join(", "))]
     UnknownScheme(String),

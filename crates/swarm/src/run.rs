@@ -110,7 +110,7 @@ fn describe(plan: &Plan, silo: SiloBuilder) -> SiloBuilder {
         if plan.is_tight {
             options.limits.activation_queue_max = 3;
             options.limits.calls_in_flight_max = 20;
-            options.limits.location_cache_max = 10;
+            options.limits.location_cache_max = 16;
             options.limits.activations_max = 100;
         }
     })

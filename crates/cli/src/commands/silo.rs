@@ -123,7 +123,10 @@ fn failure(error: StartError) -> Failure {
         StartError::Store(_) => Code::Store,
         StartError::Listen { .. } => Code::Listen,
         StartError::Join { .. } => Code::NotJoined,
-        StartError::Wildcard(_) | StartError::Membership(_) | StartError::StorePatience { .. } => Code::Usage,
+        StartError::Wildcard(_)
+        | StartError::Option(_)
+        | StartError::Membership(_)
+        | StartError::StorePatience { .. } => Code::Usage,
         _ => Code::Failed,
     };
     Failure::new(code, error)

@@ -38,6 +38,10 @@ impl Settings {
         set(&mut options.connect_timeout, self.duration("connect_timeout")?);
         options.membership = self.membership()?;
         options.limits = self.overlay("limits", &options.limits)?;
+        options.check().map_err(|error| match self.get(&error.option) {
+            Some(entry) => entry.wrong(&error.option, error.reason),
+            None => Failure::usage(error),
+        })?;
         Ok(options)
     }
 
@@ -59,14 +63,9 @@ impl Settings {
         Ok(config)
     }
 
-    /// A positive duration.
     fn duration(&self, key: &str) -> Result<Option<Duration>> {
         let Some(entry) = self.get(key) else { return Ok(None) };
-        let duration = membership::humane::parse(&entry.text).map_err(|error| entry.wrong(key, error))?;
-        if duration.is_zero() {
-            return Err(entry.wrong(key, "must not be zero"));
-        }
-        Ok(Some(duration))
+        membership::humane::parse(&entry.text).map(Some).map_err(|error| entry.wrong(key, error))
     }
 
     /// `base` with every key of `table` that was set.

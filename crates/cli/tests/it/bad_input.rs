@@ -55,6 +55,33 @@ fn names_and_addresses_that_are_none() {
     }
 }
 
+/// They are refused before a file is made or a port is taken.
+#[test]
+fn options_that_nothing_can_work_with() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store_in(dir.path());
+    let file = dir.path().join("emmer.toml");
+    std::fs::write(&file, "name = \"a\\u0000b\"\n[limits]\noutgoing_bytes_max = 0\n").unwrap();
+    let common = ["silo", "--store", &store, "--cluster-id", "dev", "--listen", "127.0.0.1:0"];
+    let path = file.to_str().unwrap();
+    let cases: [(&[&str], &[&str]); 6] = [
+        (&["--name", "a\nb"], &["--name: name: \"a\\nb\" has a control character", "1 to 256 bytes"]),
+        (&["--name", ""], &["--name: name: is empty"]),
+        (&["--config", path], &["emmer.toml:1: name: \"a\\0b\" has a control character"]),
+        (&["--config", path, "--name", "b"], &["emmer.toml:3: limits.outgoing_bytes_max: is 0", "65536"]),
+        (
+            &["--set", "limits.frame_bytes_max=10"],
+            &["--set: limits.frame_bytes_max: is 10", "at least 65536"],
+        ),
+        (&["--set", "shutdown_timeout=0s"], &["--set: shutdown_timeout: is 0ns", "at least 10ms"]),
+    ];
+    for (options, says) in cases {
+        let (code, said) = failure(&run(&[&common, options].concat()));
+        assert!(code == 2 && says.iter().all(|part| said.contains(part)), "{options:?}: {said}");
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing was made");
+}
+
 #[test]
 fn addresses_in_use() {
     let dir = tempfile::tempdir().unwrap();

@@ -14,7 +14,7 @@ use emmer_store::silos::SiloTable;
 pub(crate) use self::gateways::ClientCore;
 use crate::grain::{ClusterClient, Interface, IntoKey};
 use crate::metrics::SiloStatistics;
-use crate::options::ClientOptions;
+use crate::options::{ClientOptions, OptionError};
 use crate::silo::{NoStores, StoreOpener, StoreSource};
 use crate::world;
 
@@ -28,6 +28,9 @@ pub enum ConnectError {
     /// No store was given.
     #[error("a client needs the cluster's system store: call .store(...)")]
     NoStore,
+    /// An option cannot be worked with.
+    #[error(transparent)]
+    Option(#[from] OptionError),
     /// The table names no Active silo with a gateway.
     #[error("cluster {0:?} has no Active silo with a gateway in this store")]
     NoGateway(ClusterId),
@@ -82,6 +85,7 @@ impl<S: StoreOpener> ClientBuilder<S> {
     /// # Errors
     /// [`ConnectError`].
     pub async fn connect(self) -> Result<Client<S>, ConnectError> {
+        self.options.check()?;
         let store = self.store.ok_or(ConnectError::NoStore)?.open::<S>().await?;
         let table = SiloTable::new(store, self.options.cluster_id.clone());
         table.ensure().await?;

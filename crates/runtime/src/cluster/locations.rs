@@ -1,13 +1,12 @@
 //! Where grains were last found. Only a hint: whoever is asked wrongly passes the call on and says where the
 //! grain really is, and the hint is repaired by that answer.
 
+use emmer_core::limits::LOCATION_SHARDS as SHARDS;
 use emmer_core::{GrainId, SiloAddress};
 use parking_lot::RwLock;
 
 use crate::calls::path::Hint;
 use crate::hosting::NumberMap;
-
-const SHARDS: usize = 16;
 
 /// A bounded memory of locations.
 pub(crate) struct Locations {
@@ -16,7 +15,7 @@ pub(crate) struct Locations {
 }
 
 impl Locations {
-    /// Remembers up to about `max` locations.
+    /// Remembers up to `max` locations, [`SHARDS`] at least.
     pub(crate) fn new(max: usize) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),

@@ -10,6 +10,7 @@ use emmer_wire::encode_system;
 use parking_lot::Mutex;
 use serde::Serialize;
 
+use crate::net::SendError;
 use crate::silo::SiloCore;
 
 /// The most bytes that wait for one peer's connection; what comes then is dropped (the protocols bear it).
@@ -37,7 +38,7 @@ impl Outboxes {
         }
         if let Some(connection) = silo.pool.get_for_runtime(to) {
             if let Err(e) = connection.system(channel, message) {
-                tracing::debug!(%to, channel, error = ?e, "a message between runtimes was not sent");
+                not_sent(to, &e);
             }
             return;
         }
@@ -56,8 +57,22 @@ impl Outboxes {
         let mut waiting = self.waiting.lock();
         let Some(queue) = waiting.remove(&to) else { return };
         match connected {
-            Ok(connection) => connection.frames(&queue),
+            Ok(connection) => {
+                if let Err(e) = connection.frames(&queue) {
+                    not_sent(to, &e);
+                }
+            }
             Err(e) => tracing::debug!(%to, error = %e, "messages between runtimes were not sent"),
         }
+    }
+}
+
+/// The protocols bear that a message is lost, but not that it never arrives.
+fn not_sent(to: SiloAddress, error: &SendError) {
+    match error {
+        SendError::TooLarge(bytes) => tracing::warn!(
+            %to, bytes, "a message between runtimes is larger than the largest frame of its receiver: raise its limits.frame_bytes_max"
+        ),
+        error => tracing::debug!(%to, ?error, "a message between runtimes was not sent"),
     }
 }

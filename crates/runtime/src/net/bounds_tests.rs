@@ -69,7 +69,7 @@ async fn a_credit_beyond_what_was_sent_is_no_credit() {
     let (dialed, mut hears) = driven(dialed);
     let mut credit = BytesMut::new();
     encode_credit(&mut credit, 1);
-    dialed.frames(&credit);
+    dialed.raw(&credit);
     assert_eq!(hears.recv().await, Some(Told::Lost(Lost::Goodbye(GoodbyeCode::ProtocolError))));
 }
 
@@ -92,7 +92,7 @@ async fn frames_that_have_begun_and_not_ended_hold_no_more_than_their_room() {
         let (dialed, accepted) = connected_with(greetings).await;
         let (accepted, tells) = driven(accepted);
         let (dialed, _) = driven(dialed);
-        dialed.frames(half);
+        dialed.raw(half);
         senders.push(dialed);
         receivers.push(accepted);
         told.push(tells);
@@ -106,12 +106,38 @@ async fn frames_that_have_begun_and_not_ended_hold_no_more_than_their_room() {
     assert!(room.taken() <= ROOM, "{}", room.taken());
     assert_eq!(received().filter(|n| *n >= half.len() as u64).count(), 3);
     // Whoever goes on makes room for others.
-    senders.iter().for_each(|sender| sender.frames(rest));
+    senders.iter().for_each(|sender| sender.raw(rest));
     for mut told in told {
         assert_eq!(told.recv().await, Some(Told::System(99)));
     }
     let_others_run().await;
     assert_eq!(room.taken(), 0);
+}
+
+/// As when they waited for the connection to be made, and nobody knew what the peer takes.
+#[tokio::test]
+async fn messages_that_are_too_large_for_the_peer_do_not_end_the_connection() {
+    const LARGE: usize = 100 << 10;
+    let mut greetings = [greeting(silo("127.0.0.1:1:1")), greeting(silo("127.0.0.1:2:1"))];
+    greetings[1].limits.frame_bytes_max = 64 << 10;
+    let (dialed, accepted) = connected_with(greetings).await;
+    let (_accepted, mut told) = driven(accepted);
+    let (dialed, _) = driven(dialed);
+    let mut waiting = BytesMut::new();
+    for (channel, bytes) in [(97, 10), (98, LARGE), (99, 10)] {
+        let before = waiting.len();
+        waiting.put_u32_le(u32::try_from(bytes).unwrap());
+        waiting.put_slice(&[6, channel]);
+        waiting.resize(before + 4 + bytes, 0);
+    }
+    let left_out = dialed.frames(&waiting);
+    assert!(
+        matches!(left_out, Err(crate::net::SendError::TooLarge(bytes)) if bytes == LARGE + 4),
+        "{left_out:?}"
+    );
+    for channel in [97, 99] {
+        assert_eq!(told.recv().await, Some(Told::System(channel)));
+    }
 }
 
 #[tokio::test]

@@ -198,13 +198,33 @@ impl Connection {
         news
     }
 
-    /// Queues whole frames.
-    pub(crate) fn frames(&self, frames: &[u8]) {
+    /// Queues whole frames, but those that are larger than the peer takes: they would end the connection.
+    ///
+    /// # Errors
+    /// [`SendError::TooLarge`] when there is such a one. The others are on their way.
+    pub(crate) fn frames(&self, mut frames: &[u8]) -> Result<(), SendError> {
         let mut shared = self.shared.lock();
-        if shared.lost.is_none() {
-            shared.out.extend_from_slice(frames);
-            self.flush(shared, true);
+        let mut left_out = None;
+        while let Some(prefix) = frames.first_chunk::<4>() {
+            let bytes = (prefix.len() + u32::from_le_bytes(*prefix) as usize).min(frames.len());
+            let (frame, rest) = frames.split_at(bytes);
+            if !frame_fits(bytes, self.peer_limits.frame_bytes_max) {
+                left_out = Some(SendError::TooLarge(bytes));
+            } else if shared.lost.is_none() {
+                shared.out.extend_from_slice(frame);
+            }
+            frames = rest;
         }
+        self.flush(shared, true);
+        left_out.map_or(Ok(()), Err)
+    }
+
+    /// Queues bytes as they are.
+    #[cfg(test)]
+    pub(super) fn raw(&self, bytes: &[u8]) {
+        let mut shared = self.shared.lock();
+        shared.out.extend_from_slice(bytes);
+        self.flush(shared, true);
     }
 
     /// Whether the connection has ended.

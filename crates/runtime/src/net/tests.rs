@@ -151,7 +151,7 @@ async fn who_breaks_the_protocol_is_told() {
     let (dialed, accepted) = connected().await;
     let (_accepted, _) = driven(accepted);
     let (dialed, mut told) = driven(dialed);
-    dialed.frames(&[0, 0, 0, 0]);
+    dialed.raw(&[0, 0, 0, 0]);
     let goodbye = Lost::Goodbye(GoodbyeCode::ProtocolError);
     assert_eq!(told.recv().await, Some(Told::Lost(goodbye)));
 }

@@ -29,7 +29,7 @@ use crate::hosting::catalog::Catalog;
 use crate::hosting::{AnyClass, Class, MethodCollision, NumberMap};
 use crate::metrics::Metrics;
 use crate::net::{Budget, Callers, Greeting, Listener, Pool, Port};
-use crate::options::SiloOptions;
+use crate::options::{OptionError, SiloOptions};
 use crate::world::{self, Spawner, TcpListener, Watched};
 
 /// What opens a system store by URL. The facade's implementation knows the stores its features bring.
@@ -129,6 +129,9 @@ pub enum StartError {
     /// Other silos could not connect to a wildcard address.
     #[error("{0} is a wildcard: say with `advertise` which address other silos shall connect to")]
     Wildcard(SocketAddr),
+    /// An option cannot be worked with.
+    #[error(transparent)]
+    Option(#[from] OptionError),
     /// A membership option is out of its range.
     #[error("membership: {0}")]
     Membership(#[from] emmer_membership::ConfigError),
@@ -254,6 +257,7 @@ impl<S: StoreOpener> SiloBuilder<S> {
     /// [`StartError`].
     pub async fn start(self) -> Result<Silo<S>, StartError> {
         let Self { options, store, hosted, on_terminate, .. } = self;
+        options.check()?;
         options.membership.validate()?;
         let classes = make_classes(hosted, options.collection_age)?;
         let store = store.ok_or(StartError::NoStore)?.open::<S>().await?;
@@ -374,7 +378,7 @@ fn make_core(
         spawner: Spawner::current(),
         catalog: Catalog::new(),
         classes,
-        directory: DirectoryService::new(address, options.directory.clone(), clock.mono()),
+        directory: DirectoryService::new(address, options.directory_config(), clock.mono()),
         locations: Locations::new(options.limits.location_cache_max),
         membership,
         metrics: Metrics::default(),

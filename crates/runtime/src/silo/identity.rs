@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use emmer_core::limits::NAME_BYTES_MAX;
 use emmer_core::{SiloAddress, SiloEntry, SiloStatus};
 
 use crate::clock;
@@ -27,10 +28,16 @@ pub(super) fn row(address: SiloAddress, options: &SiloOptions, gateway: Option<S
         .unwrap_or_default();
     let mut entry = SiloEntry::new(address, SiloStatus::Created, clock::wall());
     entry.proxy_port = gateway.map_or(0, |g| g.port());
-    entry.host_name = host.as_str().into();
-    entry.instance_name = name.as_str().into();
-    entry.role_name = role.as_str().into();
+    entry.host_name = fit(&host).into();
+    entry.instance_name = fit(&name).into();
+    entry.role_name = fit(&role).into();
     entry
+}
+
+/// A name as a row can hold it. Hosts and programs may be called anything, and nobody asks whether a silo can start there.
+fn fit(name: &str) -> String {
+    let end = name.floor_char_boundary(NAME_BYTES_MAX);
+    name.get(..end).unwrap_or_default().replace(char::is_control, "?")
 }
 
 /// The name that the kernel has for this host (for this container, where it has one of its own). Never the environment's:
@@ -70,6 +77,13 @@ mod tests {
             assert_eq!(next(endpoint, now, &rows), SiloAddress::new(endpoint, epoch), "at {now}");
         }
         assert_eq!(next(endpoint, 3, &[]).epoch(), 3);
+    }
+
+    #[test]
+    fn a_host_or_program_of_any_name_has_a_row() {
+        assert_eq!(fit("a\0b\nc\u{85}d"), "a?b?c?d");
+        assert_eq!(fit(&"ä".repeat(200)), "ä".repeat(128));
+        assert_eq!(fit(&format!("x{}", "ä".repeat(200))).len(), 255);
     }
 
     #[test]

@@ -1,0 +1,128 @@
+//! What is looked at before anything begins: text that rows can hold, and numbers that something can work with.
+
+use std::time::Duration;
+
+use emmer_core::limits::{Limits, NAME_BYTES_MAX};
+
+use super::{ClientOptions, SiloOptions};
+
+/// The shortest time that can be set: clocks tick every five milliseconds.
+const TIME_LEAST: Duration = Duration::from_millis(10);
+
+/// More points for each silo make a ring no more even, only larger.
+const POINTS_PER_SILO_MAX: u32 = 1_024;
+
+/// The most gateways that a client stays connected to.
+const GATEWAYS_MAX: usize = 1_024;
+
+/// An option cannot be worked with. Nothing was started, and nothing is left behind.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{option}: {reason}")]
+pub struct OptionError {
+    /// The option to change, as configuration files name it: `name`, `limits.frame_bytes_max`.
+    pub option: String,
+    /// What is wrong with it, with its value, and what was expected.
+    pub reason: String,
+}
+
+type Checked = Result<(), OptionError>;
+
+fn refuse(option: &str, reason: String) -> Checked {
+    Err(OptionError { option: option.to_owned(), reason })
+}
+
+impl SiloOptions {
+    /// Checks everything that can be checked without the store; [`SiloBuilder::start`](crate::SiloBuilder::start) does so
+    /// first. The membership options have [a check of their own](emmer_membership::Config::validate).
+    ///
+    /// # Errors
+    /// The first option that cannot be worked with.
+    pub fn check(&self) -> Result<(), OptionError> {
+        if let Some(name) = &self.name {
+            self::name(name)?;
+        }
+        let times = [
+            ("response_timeout", self.response_timeout),
+            ("collection_age", self.collection_age),
+            ("collection_quantum", self.collection_quantum.unwrap_or(TIME_LEAST)),
+            ("activation_timeout", self.activation_timeout),
+            ("deactivation_timeout", self.deactivation_timeout),
+            ("shutdown_timeout", self.shutdown_timeout),
+            ("connect_timeout", self.connect_timeout),
+        ];
+        times.into_iter().try_for_each(|(option, time)| self::time(option, time))?;
+        directory(&self.directory)?;
+        limits(&self.limits)
+    }
+}
+
+impl ClientOptions {
+    /// Checks everything that can be checked without the store; [`ClientBuilder::connect`](crate::ClientBuilder::connect)
+    /// does so first.
+    ///
+    /// # Errors
+    /// The first option that cannot be worked with.
+    pub fn check(&self) -> Result<(), OptionError> {
+        let times = [
+            ("response_timeout", self.response_timeout),
+            ("gateway_list_refresh_period", self.gateway_list_refresh_period),
+            ("connect_timeout", self.connect_timeout),
+        ];
+        times.into_iter().try_for_each(|(option, time)| self::time(option, time))?;
+        number("gateways_max", self.gateways_max, 1, GATEWAYS_MAX)?;
+        limits(&self.limits)
+    }
+}
+
+/// A name is for people, in tables and logs, and stands in a row of every store.
+fn name(name: &str) -> Checked {
+    let fault = if name.is_empty() {
+        "is empty".to_owned()
+    } else if name.len() > NAME_BYTES_MAX {
+        format!("has {} bytes", name.len())
+    } else if name.chars().any(char::is_control) {
+        format!("{name:?} has a control character")
+    } else {
+        return Ok(());
+    };
+    refuse("name", format!("{fault}: expected 1 to {NAME_BYTES_MAX} bytes without control characters"))
+}
+
+fn time(option: &str, time: Duration) -> Checked {
+    if time < TIME_LEAST {
+        return refuse(option, format!("is {time:?}: it must be at least {TIME_LEAST:?}"));
+    }
+    Ok(())
+}
+
+fn number(option: &str, value: usize, least: usize, most: usize) -> Checked {
+    if value < least {
+        refuse(option, format!("is {value}: it must be at least {least}"))
+    } else if value > most {
+        refuse(option, format!("is {value}: it must be at most {most}"))
+    } else {
+        Ok(())
+    }
+}
+
+fn directory(config: &emmer_directory::Config) -> Checked {
+    let usize = |n: u32| usize::try_from(n).unwrap_or(usize::MAX);
+    let points = usize(config.points_per_silo);
+    number("directory.points_per_silo", points, 1, usize(POINTS_PER_SILO_MAX))?;
+    for (option, value) in [
+        ("directory.pending_max", config.pending_max),
+        ("directory.entries_max", config.entries_max),
+        ("directory.questions_max", config.questions_max),
+        ("directory.report_batch_max", config.report_batch_max),
+    ] {
+        number(option, value, 1, usize::MAX)?;
+    }
+    time("directory.op_timeout", config.op_timeout)
+}
+
+fn limits(limits: &Limits) -> Checked {
+    limits.check().map_err(|small| OptionError {
+        option: format!("limits.{}", small.limit),
+        reason: format!("is {}: it must be at least {}", small.value, small.least),
+    })
+}
