@@ -5,6 +5,8 @@ mod common;
 
 use common::settle;
 use emmer::prelude::*;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
 
 const CALLS: u64 = 50;
 const GRAINS: u64 = 40;
@@ -65,4 +67,133 @@ async fn in_order(n: usize) {
 async fn unawaited_calls_keep_their_order_from_the_first_one_on() {
     in_order(1).await;
     in_order(3).await;
+}
+
+/// An answer that takes long to encode, as a large one does: the thread is held meanwhile.
+#[derive(Deserialize)]
+struct Heavy;
+
+/// Longer than a call may be kept without being polled.
+const HELD_FOR: std::time::Duration = millis(300);
+
+impl Serialize for Heavy {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        std::thread::sleep(HELD_FOR);
+        serializer.serialize_unit_struct("Heavy")
+    }
+}
+
+static HOLDS: Notify = Notify::const_new();
+static GO_ON: Notify = Notify::const_new();
+
+#[grain_interface(key = u64)]
+trait Desk {
+    /// Ends when it is told to; its answer is heavy.
+    async fn hold(&mut self) -> Heavy;
+    async fn note(&mut self, what: u64);
+    async fn noted(&self) -> Vec<u64>;
+}
+
+#[derive(Grain)]
+#[placement(prefer_local)]
+struct DeskGrain {
+    noted: Vec<u64>,
+}
+
+#[grain]
+impl Desk for DeskGrain {
+    async fn hold(&mut self) -> Heavy {
+        HOLDS.notify_one();
+        GO_ON.notified().await;
+        Heavy
+    }
+
+    async fn note(&mut self, what: u64) {
+        self.noted.push(what);
+    }
+
+    async fn noted(&self) -> Vec<u64> {
+        self.noted.clone()
+    }
+}
+
+/// The first call of the queue is called by a thread that is then held for long. It keeps its place all the same: nobody
+/// could have polled it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn unawaited_calls_keep_their_order_while_a_thread_is_held() {
+    let (store, mut silos) = (common::store(), Vec::new());
+    for _ in 0..2 {
+        let silo = Silo::builder().store(store.clone()).host::<dyn Desk, DeskGrain>().on_terminate(|_| {});
+        silos.push(silo.start().await.unwrap());
+    }
+    settle(&silos, 2).await;
+    for (key, sender) in [(1, &silos[1]), (2, &silos[0])] {
+        let here = silos[0].client().grain::<dyn Desk>(key);
+        assert!(here.noted().await.unwrap().is_empty());
+        // It then knows where the grain is.
+        let desk = sender.client().grain::<dyn Desk>(key);
+        assert!(desk.noted().await.unwrap().is_empty());
+        let held = tokio::spawn(silos[1].client().grain::<dyn Desk>(key).hold().into_future());
+        HOLDS.notified().await;
+        for what in 0..CALLS {
+            desk.note(what).send().unwrap();
+        }
+        while silos[0].statistics().turns_waiting != CALLS {
+            tokio::task::yield_now().await;
+        }
+        GO_ON.notify_one();
+        held.await.unwrap().unwrap();
+        let mut noted = Vec::new();
+        while noted.len() < usize::try_from(CALLS).unwrap() {
+            noted = here.noted().await.unwrap();
+        }
+        assert_eq!(noted, (0..CALLS).collect::<Vec<_>>(), "grain {key}");
+    }
+}
+
+#[grain_interface(key = u64)]
+trait Parcels {
+    async fn take(&mut self, what: u64, content: Vec<u8>);
+    async fn taken(&self) -> Vec<u64>;
+}
+
+#[derive(Grain)]
+struct ParcelsGrain {
+    taken: Vec<u64>,
+}
+
+#[grain]
+impl Parcels for ParcelsGrain {
+    async fn take(&mut self, what: u64, _content: Vec<u8>) {
+        self.taken.push(what);
+    }
+
+    async fn taken(&self) -> Vec<u64> {
+        self.taken.clone()
+    }
+}
+
+/// Large ones hold their threads for long, at either end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_and_small_unawaited_calls_keep_their_order() {
+    let rounds = std::env::var("EMMER_ORDER_ROUNDS").map_or(2, |rounds| rounds.parse().unwrap());
+    let (store, mut silos) = (common::store(), Vec::new());
+    for _ in 0..2 {
+        let silo =
+            Silo::builder().store(store.clone()).host::<dyn Parcels, ParcelsGrain>().on_terminate(|_| {});
+        silos.push(silo.start().await.unwrap());
+    }
+    settle(&silos, 2).await;
+    for key in 0..rounds {
+        let parcels = silos[0].client().grain::<dyn Parcels>(key);
+        for what in 0..CALLS {
+            let bytes = [700_000, 60_000, 3, 3, 3][usize::try_from(what % 5).unwrap()];
+            parcels.take(what, vec![1; bytes]).send().unwrap();
+        }
+        let mut taken = Vec::new();
+        while taken.len() < usize::try_from(CALLS).unwrap() {
+            taken = parcels.taken().await.unwrap();
+        }
+        assert_eq!(taken, (0..CALLS).collect::<Vec<_>>(), "grain {key}");
+    }
 }

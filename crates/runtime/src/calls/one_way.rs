@@ -103,6 +103,7 @@ fn run_here<M: Method>(
         return in_lane(silo, Call { target, args, timeout, cancel }, caller, None);
     }
     let mut turn = caller.start::<M>(activation, &mut slot)?;
+    turn.as_mut().set_driven();
     // Nobody is to be woken: a turn that is not over now is polled again by the task it gets.
     let mut cx = Context::from_waker(Waker::noop());
     let polled = turn.as_mut().poll_turn(&mut cx, &mut Sink::Local(&mut slot));

@@ -110,6 +110,8 @@ const DOOMED: u8 = 1 << 2;
 const ASKED: u8 = 1 << 3;
 /// The turn holds nothing of its grain while it waits.
 const FREE: u8 = 1 << 4;
+/// A task of the runtime polls the turn, nobody's code keeps it: when it is called it comes, as soon as a thread is free.
+const DRIVEN: u8 = 1 << 5;
 
 thread_local! {
     /// Who waits for the turn that is polled, if it is marked so.
@@ -263,7 +265,9 @@ impl TurnContext {
                 suspect: turn.chain.iter().any(|l| l.grain == *id && l.holds_up(turn.exclusive)),
                 remote: turn.marks & REMOTE != 0,
             });
-            Asks { deadline: turn.settle(now), who, past: false }
+            // A turn that has begun may keep what it waits for.
+            let driven = turn.marks & DRIVEN != 0 && !turn.begun;
+            Asks { deadline: turn.settle(now), who, past: false, driven }
         })
     }
 
@@ -286,7 +290,12 @@ impl TurnContext {
 
     /// Notes that the call came from elsewhere.
     pub(crate) const fn set_remote(&mut self) {
-        self.marks |= REMOTE;
+        self.marks |= REMOTE | DRIVEN;
+    }
+
+    /// Notes that a task of the runtime polls the turn.
+    pub(crate) const fn set_driven(&mut self) {
+        self.marks |= DRIVEN;
     }
 
     /// Who waits for the current turn, if that is known.

@@ -123,6 +123,10 @@ pub trait Turn: Send {
     #[doc(hidden)]
     fn settle(self: Pin<&mut Self>, now: u64) -> u64;
 
+    /// Says that a task of the runtime polls the turn, as soon as it waits.
+    #[doc(hidden)]
+    fn set_driven(self: Pin<&mut Self>);
+
     /// Whether a turn made the call.
     #[doc(hidden)]
     fn has_caller(&self) -> bool;
@@ -241,6 +245,12 @@ where
         match &self.context {
             Some(context) if context.has_begun() => Progress::Running,
             _ => Progress::Waiting,
+        }
+    }
+
+    fn set_driven(self: Pin<&mut Self>) {
+        if let Some(context) = self.project().context {
+            context.set_driven();
         }
     }
 

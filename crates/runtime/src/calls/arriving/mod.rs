@@ -35,8 +35,8 @@ impl Handler for SiloCore {
     ) -> u64 {
         self.metrics.call_received();
         let found = self.catalog.get(&header.target).or_else(|| self.create_arrived(connection, &header));
-        // Of a peer that does not read its answers no call is begun.
-        let room = connection.has_room(replies.len());
+        // Of a peer that does not read its answers no call is begun that has one.
+        let room = header.correlation == 0 || connection.has_room(replies.len());
         let inline = match (found, InlineDepth::enter()) {
             (Some(activation), Some(_depth)) if room => {
                 self.run_here(connection, &header, body, activation, replies, cx)

@@ -13,7 +13,7 @@ use crate::grain::DeactivationReason;
 use crate::world;
 
 /// A waiter that was called and has not come for so many ticks of the silo's clock has lost its place: its caller keeps
-/// the call and does not poll it.
+/// the call and does not poll it. Not so one that a task of the runtime polls: its thread is held by other work.
 const MISSED_TICKS_MAX: u8 = 10;
 
 /// The first ticket of each queue: a ticket of an earlier queue is never taken for one of a later queue.
@@ -52,6 +52,8 @@ pub(super) struct Waiter {
     /// It goes in as soon as nobody is inside alone, whoever stands before it.
     pub(super) past: bool,
     pub(super) deadline: CoarseInstant,
+    /// A task of the runtime polls it.
+    driven: bool,
     /// None when it was called.
     pub(super) waker: Option<Waker>,
     /// For how many ticks it has not come.
@@ -95,12 +97,14 @@ pub(crate) struct Asks {
     pub(crate) who: Option<Who>,
     /// Whether it goes past those that wait.
     pub(crate) past: bool,
+    /// Whether a task of the runtime polls it, so that it is never absent.
+    pub(crate) driven: bool,
 }
 
 impl Asks {
     /// For nobody that others could wait for.
     pub(crate) const fn until(deadline: CoarseInstant) -> Self {
-        Self { deadline, who: None, past: false }
+        Self { deadline, who: None, past: false, driven: false }
     }
 }
 
@@ -131,9 +135,10 @@ impl Queue {
     pub(super) fn push(&mut self, exclusive: bool, asks: Asks) -> u64 {
         let (ticket, deadline) = (self.ticket(), asks.deadline);
         let asking = asks.who.map(|who| Box::new(Asking { who, asker: None, doom: None }));
-        let past = asks.past;
+        let Asks { past, driven, .. } = asks;
         self.past += usize::from(past);
-        self.waiters.push_back(Waiter { ticket, exclusive, past, deadline, waker: None, missed: 0, asking });
+        let waiter = Waiter { ticket, exclusive, past, deadline, driven, waker: None, missed: 0, asking };
+        self.waiters.push_back(waiter);
         ticket
     }
 
@@ -190,7 +195,7 @@ impl Queue {
         let before = self.waiters.len();
         let past = &mut self.past;
         self.waiters.retain_mut(|waiter| {
-            waiter.missed = if waiter.waker.is_some() { 0 } else { waiter.missed + 1 };
+            waiter.missed = if waiter.waker.is_some() || waiter.driven { 0 } else { waiter.missed + 1 };
             let stays = waiter.missed < MISSED_TICKS_MAX;
             *past -= usize::from(waiter.past && !stays);
             stays

@@ -140,6 +140,22 @@ fn the_closer_goes_behind_those_that_wait_and_before_them_when_the_grain_is_brok
 }
 
 #[test]
+fn who_is_polled_by_a_task_of_the_runtime_keeps_the_place_however_late_it_comes() {
+    let gate = Gate::new(Some(0));
+    let inside = gate.try_exclusive().unwrap();
+    let late = Asks { driven: true, ..Asks::until(LATE) };
+    let (mut first, mut second) = (gate.exclusive(late, || {}), gate.exclusive(late, || {}));
+    assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
+    drop(inside);
+    for _ in 0..100 {
+        assert!(gate.line().tick(CoarseInstant::from_millis(0)));
+        assert!(poll(&mut second).is_pending(), "the second goes before the first");
+    }
+    assert!(poll(&mut first).is_ready());
+    assert!(poll(&mut second).is_ready());
+}
+
+#[test]
 fn who_is_called_and_does_not_come_loses_the_place_together_with_all_others_that_do_not() {
     let gate = Gate::new(Some(0));
     let soon = CoarseInstant::from_millis(0);
