@@ -43,16 +43,17 @@ pub(crate) struct Options {
 }
 
 /// The steps of `test`, in the order they run.
-pub(crate) const STEPS: &[&str] = &["fmt", "tidy", "clippy", "test", "mutants", "doc", "deny", "guard"];
+pub(crate) const STEPS: &[&str] =
+    &["fmt", "tidy", "clippy", "test", "mutants", "doc", "deny", "guard", "traces"];
 
 /// What `help` prints.
 pub(crate) const HELP: &str = "\
 Project tasks. Usage: cargo xtask TASK [OPTIONS]
 
   test     run every check and every test, and print a table of what ran
-             --quick        leave out clippy, mutants, doc, deny and guard
+             --quick        leave out clippy, mutants, doc, deny, guard and traces
              --only A,B     run these steps only: fmt, tidy, clippy, test, mutants,
-                            doc, deny, guard
+                            doc, deny, guard, traces
              --package NAME compile and test this package only (may be given more than once)
              --advisories   let deny fetch and check the advisory database too
              --store NAME   everything for one system store, against its real server: its tests,

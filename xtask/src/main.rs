@@ -15,6 +15,7 @@ mod services;
 mod steps;
 mod stores;
 mod tidy;
+mod traces;
 mod tsql;
 mod workspace;
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::args::{Options, STEPS};
 use crate::report::{Counts, Row, Verdict};
 use crate::run::{self, Job, Ran};
-use crate::{deny, guard, libtest, limited, live, lock, services, stores, tidy, tsql, workspace};
+use crate::{deny, guard, libtest, limited, live, lock, services, stores, tidy, traces, tsql, workspace};
 
 /// The longest a step may take, compiling included, before it counts as hanging. The limits of all steps together
 /// stay below the 90 minutes that the build machine grants.
@@ -63,7 +63,7 @@ fn left_out(options: &Options, step: &str) -> Option<String> {
     if !options.only.is_empty() && !options.only.iter().any(|name| name == step) {
         return Some("not asked for (--only)".to_owned());
     }
-    (options.quick && ["clippy", "mutants", "doc", "deny", "guard"].contains(&step))
+    (options.quick && ["clippy", "mutants", "doc", "deny", "guard", "traces"].contains(&step))
         .then(|| "left out by --quick".to_owned())
 }
 
@@ -85,6 +85,7 @@ fn run_step(context: &Context, step: &str) -> Result<Vec<Row>, String> {
         }
         "deny" => deny_step(context),
         "guard" => guard_step(context),
+        "traces" => traces_step(context),
         other => Err(format!("no step {other}")),
     }
 }
@@ -400,6 +401,31 @@ fn guard_step(context: &Context) -> Result<Vec<Row>, String> {
     let row = Row::check("guard", verdict, ran.took);
     rows.push(row.noted(format!("instructions of {} benches", counts.len())));
     Ok(rows)
+}
+
+/// The trace of a few seeds in two builds. Both compile first, so that a failure names what failed.
+fn traces_step(context: &Context) -> Result<Vec<Row>, String> {
+    if !context.options.packages.is_empty() {
+        let why = "only with the whole workspace".to_owned();
+        return Ok(vec![Row::check("traces", Verdict::Skipped(why), Duration::ZERO)]);
+    }
+    let (start, mut runs) = (Instant::now(), Vec::new());
+    for (build, words) in traces::BUILDS {
+        for command in
+            [traces::build(&context.root, words, context.options.ci), traces::run(&context.root, build)]
+        {
+            let mut told = None;
+            let mut hear = |line: &str| told = traces::told(line).or_else(|| told.take());
+            let ran = run_job(context, &format!("traces {build}"), command, traces::LIMIT, &mut hear)?;
+            show_failure(context, &format!("traces {build}"), &ran);
+            runs.push((ran, told));
+        }
+    }
+    let row = |verdict| Row::check("traces", verdict, start.elapsed());
+    Ok(vec![match traces::verdict(&runs) {
+        Ok(note) => row(Verdict::Passed).noted(note),
+        Err(why) => row(Verdict::Failed(why)),
+    }])
 }
 
 #[cfg(test)]
