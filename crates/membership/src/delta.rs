@@ -189,14 +189,14 @@ mod tests {
 
     #[test]
     fn those_who_join_come_after_all_others_in_the_tree_unless_one_is_its_root() {
-        let status = |i: u16| if i % 3 == 0 { SiloStatus::Active } else { SiloStatus::Joining };
+        let status = |i: u16| if i.is_multiple_of(3) { SiloStatus::Active } else { SiloStatus::Joining };
         let row = |i: u16| SiloEntry::new(address(1_000 + i, 1), status(i), Timestamp::default());
         let version = TableVersion { number: 8, etag: "8".into() };
         let snapshot = TableSnapshot { version: version.clone(), rows: (0..30).map(row).collect() };
         let view = View::from_snapshot(&snapshot);
         let before = View::from_snapshot(&TableSnapshot {
             version: TableVersion { number: 7, etag: "7".into() },
-            rows: snapshot.rows.clone(),
+            rows: snapshot.rows,
         });
         let (delta, _) = Delta::of_commit(&before, version, Vec::new(), Vec::new(), Vec::new());
         for root in [address(1_000, 1), address(1_001, 1)] {
