@@ -208,7 +208,10 @@ impl Wishes {
 const REPEAT_VOTES: Duration = Duration::from_millis(1_500);
 
 /// How many other silos are asked before a silo writes itself.
-const WRITERS_ASKED: u32 = 2;
+const WRITERS_ASKED: usize = 2;
+
+/// The same for a silo in no view that has asked so many in vain: perhaps most are gone.
+const WRITERS_ASKED_AGAIN: usize = 8;
 
 impl Membership {
     /// Wishes for `intent`, in place of an earlier one with the same key. It is sent at once, unless an earlier one is
@@ -317,11 +320,12 @@ impl Membership {
         }
         let me = self.me.address;
         let usable = |silo: &SiloAddress| !self.is_doubted(silo) && !self.evictions.knows_gone(silo);
-        let first = |status, skipped| -> Vec<SiloAddress> {
+        let first = |status, skipped: usize| -> Vec<SiloAddress> {
             let ring = self.view.ring(0).iter().map(|(_, at)| &self.view.members()[*at as usize]);
             let all = ring.filter(|m| m.status == status).map(|m| m.address);
             let others_first = all.clone().skip(skipped).chain(all.take(skipped));
-            others_first.filter(usable).take(WRITERS_ASKED as usize).collect()
+            let asked = if skipped == 0 { WRITERS_ASKED } else { WRITERS_ASKED_AGAIN };
+            others_first.filter(usable).take(asked).collect()
         };
         // A silo in no view probes nobody, and does not know who is gone. It asks others than those it has asked in vain.
         let active = self.view.active_count().max(1);

@@ -34,6 +34,8 @@ mod peer;
 #[cfg(test)]
 mod promise_tests;
 mod reach;
+#[cfg(test)]
+mod restart_tests;
 mod risen;
 #[cfg(test)]
 mod scale_tests;

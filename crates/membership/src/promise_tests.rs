@@ -173,29 +173,6 @@ fn a_cluster_lost_and_started_elsewhere_is_active_soon() {
     }
 }
 
-/// Seed 60000160 of the swarm. Those silos that come first on the ring are gone. Whoever started later asked them for ever in vain, and
-/// its own word is worth nothing to those who are back: it waited until the rows of the lost were stale.
-#[test]
-fn a_cluster_lost_and_started_on_its_addresses_one_silo_after_the_other_is_active_soon() {
-    for (n, pause) in [(20, 20), (40, 100), (40, 1_000), (100, 50)] {
-        let config = Config::default();
-        let mut world = World::cluster(&config, n);
-        let view = world.silos[0].machine.view().clone();
-        let ring = view.ring(0).iter().map(|(_, at)| view.members()[*at as usize].address.port());
-        let last_first: Vec<u16> = ring.rev().collect();
-        for i in 0..usize::from(n) {
-            world.kill(i);
-        }
-        for port in last_first {
-            world.start(&config, address(port, 2), 500 + u64::from(port));
-            world.run(ms(pause));
-        }
-        let all = |w: &World| (0..n).all(|i| w.status(&address(1_000 + i, 2)) == Some(SiloStatus::Active));
-        let took = world.until(secs(5), all);
-        println!("{n} silos, one every {pause} ms: {took:?} after the last");
-    }
-}
-
 #[test]
 fn a_newcomer_that_finds_nobody_alive_has_the_dead_declared_dead() {
     let config = Config::default();

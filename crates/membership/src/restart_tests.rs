@@ -1,0 +1,73 @@
+//! Many silos crash and come back on their addresses. All are Active again soon, whoever is left and in whatever order they come.
+
+use std::time::Duration;
+
+use emmer_core::SiloStatus;
+
+use crate::config::Config;
+use crate::dice::Dice;
+use crate::world::{World, address};
+
+const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// After the last start. A joiner asks two writers, writes itself, waits for two seconds and asks eight others.
+const WITHIN: Duration = Duration::from_secs(6);
+
+/// Seed 60000160 of the swarm. Those silos that come first on the ring are gone. Whoever started later asked them for ever in vain, and
+/// its own word is worth nothing to those who are back: it waited until the rows of the lost were stale.
+#[test]
+fn a_cluster_lost_and_started_on_its_addresses_one_silo_after_the_other_is_active_soon() {
+    for (n, pause) in [(20, 20), (40, 100), (40, 1_000), (100, 50)] {
+        let config = Config::default();
+        let mut world = World::cluster(&config, n);
+        let view = world.silos[0].machine.view().clone();
+        let ring = view.ring(0).iter().map(|(_, at)| view.members()[*at as usize].address.port());
+        let last_first: Vec<u16> = ring.rev().collect();
+        for i in 0..usize::from(n) {
+            world.kill(i);
+        }
+        for port in last_first {
+            world.start(&config, address(port, 2), 500 + u64::from(port));
+            world.run(ms(pause));
+        }
+        let all = |w: &World| (0..n).all(|i| w.status(&address(1_000 + i, 2)) == Some(SiloStatus::Active));
+        let took = world.until(WITHIN, all);
+        println!("{n} silos, one every {pause} ms: {took:?} after the last");
+    }
+}
+
+/// Kills some of up to twelve silos, in some order, and starts them again.
+fn crash_and_come_back(plan: u64) {
+    let mut dice = Dice::new(plan);
+    let config = if dice.index(2) == 0 { Config::default() } else { Config::fast() };
+    let n = 1 + dice.index(12) as u16;
+    let mut world = World::cluster(&config, n);
+    world.run(ms(dice.index(20_000) as u64));
+    let mut order: Vec<u16> = (0..n).collect();
+    for i in 0..order.len() {
+        order.swap(i, dice.index(usize::from(n)));
+    }
+    order.truncate(1 + dice.index(usize::from(n)));
+    let pause = [0, 5, 50, 1_000, 3_000][dice.index(5)];
+    let between = if dice.index(2) == 0 { 0 } else { pause };
+    for lost in &order {
+        world.kill(usize::from(*lost));
+        world.run(ms(dice.index(between + 1) as u64));
+    }
+    world.run(ms(dice.index(2 * pause + 1) as u64));
+    for back in &order {
+        world.start(&config, address(1_000 + back, 2), plan * 100 + u64::from(*back));
+        world.run(ms(dice.index(pause + 1) as u64));
+    }
+    let active = |w: &World, i: &u16| w.status(&address(1_000 + i, 2)) == Some(SiloStatus::Active);
+    println!("plan {plan}: {order:?} of {n} come back");
+    world.until(WITHIN, |w| order.iter().all(|i| active(w, i)));
+    assert_eq!(world.silos.iter().filter(|silo| silo.up).count(), usize::from(n), "nobody else ended");
+}
+
+#[test]
+fn whoever_crashed_and_is_back_on_its_address_is_active_soon() {
+    (0..300).for_each(crash_and_come_back);
+}
