@@ -5,6 +5,9 @@
 //! (grain state, statistics) have no row that every commit writes, and must have none: writers of different rows would
 //! queue there. Such a partition is read until two passes found the same rows with the same etags.
 //!
+//! Where even a page is no moment (a server whose queries may see half of a transaction), a partition with a version row is
+//! read between two looks however small it is.
+//!
 //! What two equal passes cannot tell: a row that is not there in both may have been there in between. Rows that come and go
 //! within one read belong to nobody who reads whole partitions without a version row.
 
@@ -18,7 +21,7 @@ pub const PASSES_MAX: u32 = 8;
 /// One page of rows, and where the next one begins; none behind the last.
 #[derive(Clone, Debug)]
 pub struct Page<T> {
-    /// The rows, in the server's order. One page is one moment.
+    /// The rows, in the server's order.
     pub rows: Vec<StoredRow>,
     /// The server's token of the next page.
     pub next: Option<T>,
@@ -30,6 +33,9 @@ pub trait Pages: Sync {
     type Token: Send;
     /// How a request fails.
     type Error: Send;
+
+    /// Whether a page is one moment: a partition of one page then takes one request.
+    const PAGE_IS_ONE_MOMENT: bool = true;
 
     /// A page: the first, or the one of a token.
     ///
@@ -48,24 +54,25 @@ pub trait Pages: Sync {
 }
 
 /// All rows of a partition at one moment, in the server's order; none when it changed during every one of
-/// [`PASSES_MAX`] passes. A partition of one page takes one request.
+/// [`PASSES_MAX`] passes. A partition of one page takes one request, or three where a page is no moment.
 ///
 /// # Errors
 /// The server's, the first.
 pub async fn read<P: Pages>(pages: &P) -> Result<Option<Vec<StoredRow>>, P::Error> {
-    let first = pages.page(None).await?;
-    if first.next.is_none() {
-        return Ok(Some(first.rows));
+    if P::PAGE_IS_ONE_MOMENT {
+        // Were there more, it would be older than the version read then: it is read again.
+        let first = pages.page(None).await?;
+        if first.next.is_none() {
+            return Ok(Some(first.rows));
+        }
     }
-    // The first page is older than the version read now: it is read again.
-    drop(first);
     let (mut before, mut last) = (pages.version().await?, None::<Vec<StoredRow>>);
     for _ in 0..PASSES_MAX {
-        let found = pass(pages).await?;
+        let (found, number) = pass(pages).await?;
         let after = pages.version().await?;
         let whole = match (&before, &after) {
             (Some(before), Some(after)) => before == after,
-            (None, None) => last.as_ref().is_some_and(|last| same(last, &found)),
+            (None, None) => number == 1 || last.as_ref().is_some_and(|last| same(last, &found)),
             _ => false,
         };
         if whole {
@@ -76,15 +83,16 @@ pub async fn read<P: Pages>(pages: &P) -> Result<Option<Vec<StoredRow>>, P::Erro
     Ok(None)
 }
 
-/// Every page, one after the other.
-async fn pass<P: Pages>(pages: &P) -> Result<Vec<StoredRow>, P::Error> {
-    let mut rows = Vec::new();
+/// Every page, one after the other, and how many there were.
+async fn pass<P: Pages>(pages: &P) -> Result<(Vec<StoredRow>, usize), P::Error> {
+    let (mut rows, mut number) = (Vec::new(), 0);
     let mut from = None;
     loop {
         let page = pages.page(from).await?;
+        number += 1;
         rows.extend(page.rows);
         match page.next {
-            None => return Ok(rows),
+            None => return Ok((rows, number)),
             next => from = next,
         }
     }
@@ -195,6 +203,44 @@ mod tests {
                     assert!(moment(&rows).is_some(), "{versioned} {first} {second}: {rows:?}");
                 }
             }
+        }
+    }
+
+    /// The same server, with a page for all rows that is no moment: others commit between its rows.
+    struct Torn(Server);
+
+    impl Pages for Torn {
+        type Token = usize;
+        type Error = Infallible;
+        const PAGE_IS_ONE_MOMENT: bool = false;
+
+        async fn page(&self, _: Option<usize>) -> Result<Page<usize>, Infallible> {
+            let rows = self.0.state.lock().unwrap().rows;
+            let row = |n: usize| StoredRow {
+                row: Row::new(format!("r{n}")),
+                etag: self.0.request().number.to_string().into(),
+            };
+            Ok(Page { rows: (0..rows).map(row).collect(), next: None })
+        }
+
+        async fn version(&self) -> Result<Option<Etag>, Infallible> {
+            self.0.version().await
+        }
+    }
+
+    #[test]
+    fn a_page_that_is_no_moment_is_read_between_two_looks_at_the_version() {
+        for at in 0..8 {
+            let torn = Torn(Server::new(3, true, &[at]));
+            let rows = read(&torn).now_or_never().unwrap().unwrap().unwrap();
+            assert_eq!(rows.len(), 3);
+            assert!(moment(&rows).is_some(), "{at}: {rows:?}");
+        }
+        // Without a version a page is all there is to go by.
+        for versioned in [true, false] {
+            let torn = Torn(Server::new(3, versioned, &[]));
+            assert!(read(&torn).now_or_never().unwrap().unwrap().is_some());
+            assert_eq!(torn.0.state.lock().unwrap().requests, 5);
         }
     }
 
