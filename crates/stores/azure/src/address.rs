@@ -77,10 +77,8 @@ impl Address {
 
     /// What the URLs of tables begin with: scheme, host and the account where it is in the path.
     pub(crate) fn base(&self) -> String {
-        let scheme = if self.tls { "https" } else { "http" };
-        let (host, port) = self.place.hosts.first().cloned().unwrap_or_default();
-        let port = if port == 443 && self.tls { String::new() } else { format!(":{port}") };
-        format!("{scheme}://{host}{port}{}", self.root)
+        let base = self.place.bases(self.tls).into_iter().next().unwrap_or_default();
+        format!("{base}{}", self.root)
     }
 }
 

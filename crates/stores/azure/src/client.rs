@@ -7,10 +7,10 @@ use emmer_core::Timestamp;
 use emmer_store::{ClockDifference, Result, StoreErrorKind};
 use emmer_store_keyvalue::http::{Answer, Http, Request};
 use emmer_store_keyvalue::marks::random;
-use emmer_store_keyvalue::{Failure, Fault};
+use emmer_store_keyvalue::{Failure, Fault, Patience};
 use reqwest::Method;
 use serde_json::Value as Json;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use crate::address::Address;
 use crate::batch::{self, BATCH_BYTES_MAX, Done, Operation};
@@ -18,10 +18,6 @@ use crate::keys::in_url;
 
 /// The version of the API: the first that takes bearer tokens for tables.
 const VERSION: &str = "2020-12-06";
-/// How often a request that the service throttles is sent.
-const THROTTLED_MAX: u32 = 8;
-/// The pause after the first refusal, when the service names none; it doubles.
-const THROTTLED_PAUSE: Duration = Duration::from_millis(50);
 
 /// A client of one account.
 pub(crate) struct Client {
@@ -69,14 +65,14 @@ impl Client {
         let seconds = self.address.place.timeout.as_secs().max(1);
         let mut request =
             Request::new(method, format!("{path}?timeout={seconds}{query}{}", credentials.query()), "");
-        request.headers = headers;
+        request.headers = headers.into_iter().map(|(name, value)| (name.into(), value)).collect();
         for (name, value) in [
             ("x-ms-version", VERSION),
             ("dataserviceversion", "3.0;NetFx"),
             ("maxdataserviceversion", "3.0;NetFx"),
             ("accept", "application/json;odata=minimalmetadata"),
         ] {
-            request.headers.push((name, value.to_owned()));
+            request.headers.push((name.into(), value.to_owned()));
         }
         Ok(request)
     }
@@ -88,24 +84,19 @@ impl Client {
         deadline: Instant,
         repeatable: bool,
     ) -> std::result::Result<Answer, Failure> {
-        let mut pause = THROTTLED_PAUSE;
-        let mut sent = 0;
+        let mut patience = Patience::default();
         loop {
             // Signed anew each time: signatures grow old.
             let answer = self.http.send(&request()?, deadline, repeatable).await?;
             if !is_throttled(&answer) {
                 return Ok(answer);
             }
-            sent += 1;
             let asked = answer.header("retry-after").and_then(|text| text.trim().parse().ok());
-            let wait = asked.map_or(pause, Duration::from_secs);
-            if sent >= THROTTLED_MAX || Instant::now() + wait >= deadline {
-                let words = words(&answer);
+            if !patience.wait(asked.map(Duration::from_secs), deadline).await {
+                let (words, sent) = (words(&answer), patience.sent());
                 let detail = format!("the service throttles: {words}, {sent} times");
                 return Err(Failure::Nothing(Fault::unavailable(detail)));
             }
-            sleep(wait).await;
-            pause *= 2;
         }
     }
 
@@ -163,7 +154,7 @@ impl Client {
         let request = || {
             let mut request = self.request(Method::POST, "/$batch", "")?;
             request.body = body.clone();
-            request.headers.push(("content-type", content_type.clone()));
+            request.headers.push(("content-type".into(), content_type.clone()));
             Ok(request)
         };
         let answer = self.send(request, deadline, repeatable).await?;
@@ -179,7 +170,7 @@ impl Client {
         let request = || {
             let mut request = self.request(Method::POST, "/Tables", "")?;
             request.body = body.clone().into();
-            request.headers.push(("prefer", "return-no-content".to_owned()));
+            request.headers.push(("prefer".into(), "return-no-content".to_owned()));
             Ok(request)
         };
         let answer = self.send(request, deadline, true).await.map_err(Failure::fault)?;

@@ -1,5 +1,6 @@
 //! Requests to one of several servers that speak HTTP, with a deadline.
 
+use std::borrow::Cow;
 use std::error::Error as _;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,7 +36,7 @@ pub struct Request {
     /// A header that names who asks, and its secret value.
     pub token: Option<(&'static str, String)>,
     /// More headers.
-    pub headers: Vec<(&'static str, String)>,
+    pub headers: Vec<(Cow<'static, str>, String)>,
 }
 
 impl Request {
@@ -115,9 +116,7 @@ impl Http {
         let client = builder
             .build()
             .map_err(|e| Fault::new(StoreErrorKind::Invalid, format!("TLS: {}", words(&e))))?;
-        let scheme = if tls { "https" } else { "http" };
-        let bases = place.hosts.iter().map(|(host, port)| format!("{scheme}://{host}:{port}")).collect();
-        Ok(Self { client, bases, preferred: AtomicUsize::new(0) })
+        Ok(Self { client, bases: place.bases(tls), preferred: AtomicUsize::new(0) })
     }
 
     /// Sends a request to the server that answered last, and to the others in turn while none is reached. A
@@ -178,10 +177,13 @@ impl Http {
             .client
             .request(request.method.clone(), format!("{base}{}", request.path))
             .body(request.body.clone());
-        if !request.headers.iter().any(|(name, _)| CONTENT_TYPE == *name) {
+        if !request.headers.iter().any(|(name, _)| CONTENT_TYPE == name.as_ref()) {
             builder = builder.header(CONTENT_TYPE, "application/json");
         }
-        for (name, value) in request.token.iter().chain(&request.headers) {
+        for (name, value) in &request.headers {
+            builder = builder.header(name.as_ref(), value);
+        }
+        if let Some((name, value)) = &request.token {
             builder = builder.header(*name, value);
         }
         builder

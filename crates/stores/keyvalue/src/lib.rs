@@ -15,6 +15,7 @@
 //! | [`fault`] | failures, and whether they leave the outcome unknown |
 //! | `known` | the tables a store has seen on its server |
 //! | [`marks`] | texts that never come back |
+//! | [`patience`] | what a server that has too much to do is given |
 //! | [`revisions`] | the server's own revision of a key as an etag |
 //! | [`tls`] | certificates |
 //! | `http` | requests to one of several servers, with a deadline (feature `http`) |
@@ -32,6 +33,7 @@ mod known;
 pub mod layout;
 pub mod marks;
 pub mod outcome;
+pub mod patience;
 pub mod place;
 pub mod revisions;
 pub mod rows;
@@ -44,5 +46,6 @@ pub use backend::Backend;
 pub use fault::{Failure, Fault};
 pub use layout::Layout;
 pub use marks::Marks;
+pub use patience::Patience;
 pub use place::Place;
 pub use store::KeyValue;

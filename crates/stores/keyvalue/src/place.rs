@@ -111,6 +111,16 @@ impl Place {
         Ok(Self { name: name.clone(), scheme, user, password, hosts, path, timeout, layout, parameters })
     }
 
+    /// What URLs of its hosts begin with: scheme, host and port, without a port that goes without saying.
+    pub fn bases(&self, tls: bool) -> Vec<String> {
+        let (scheme, usual) = if tls { ("https", 443) } else { ("http", 80) };
+        let base = |(host, port): &(String, u16)| match *port {
+            port if port == usual => format!("{scheme}://{host}"),
+            port => format!("{scheme}://{host}:{port}"),
+        };
+        self.hosts.iter().map(base).collect()
+    }
+
     /// A parameter as the URL gives it, decoded.
     pub fn parameter(&self, key: &str) -> Option<&str> {
         self.parameters.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
@@ -173,6 +183,9 @@ mod tests {
         assert!(!format!("{place:?}").contains("a%2Fb"), "{place:?}");
         assert_eq!(parse("etcd://h").unwrap().timeout, Duration::from_millis(4_800));
         assert_eq!(parse("etcd://:pw@h").unwrap().user, None);
+        let bases = |url, tls| parse(url).unwrap().bases(tls).join(" ").replace("://", " ");
+        assert_eq!(bases("etcd://h:443,[::1]", true), "https h https [::1]:2379");
+        assert_eq!(bases("etcd://h:443,g:80", false), "http h:443 http g");
     }
 
     #[test]

@@ -129,7 +129,8 @@ impl<B: Backend> KeyValue<B> {
         let (begun, deadline) = (Instant::now(), self.deadline());
         loop {
             let made = match self.backend.make(table, deadline).await {
-                Ok(()) => self.look(table, deadline).await,
+                // Some services take longer to make a table than an operation has.
+                Ok(()) => self.look(table, self.deadline()).await,
                 Err(fault) => Err(fault),
             };
             match made {
