@@ -22,6 +22,9 @@ pub trait Starter: Sized {
     /// pause, such a read may be told to come back.
     const NEEDS_QUIET: bool = false;
 
+    /// Whether a commit whose answer was lost may be sent again, and is then told what became of it.
+    const KNOWS_REPEATS: bool = false;
+
     /// Looks for the programs.
     ///
     /// # Errors
@@ -229,6 +232,10 @@ impl<S: Starter + Send + 'static> crate::suite::TestServer for Local<S> {
 
     fn needs_quiet(&self) -> bool {
         S::NEEDS_QUIET
+    }
+
+    fn knows_repeats(&self) -> bool {
+        S::KNOWS_REPEATS
     }
 
     fn pid(&self) -> u32 {

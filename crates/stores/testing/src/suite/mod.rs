@@ -81,6 +81,12 @@ pub trait TestServer: Send + 'static {
         false
     }
 
+    /// Whether a commit whose answer was lost may be sent again, and is then told what became of it: none stays unknown then
+    /// but for want of time.
+    fn knows_repeats(&self) -> bool {
+        false
+    }
+
     /// The URL of an empty database.
     fn url(&self) -> String {
         self.url_at(self.port())
