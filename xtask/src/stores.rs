@@ -33,6 +33,7 @@ pub(crate) const STORES: &[Store] = &[
     store("consul", "emmer-store-consul", &["consul"]),
     store("etcd", "emmer-store-etcd", &["etcd"]),
     store("azure", "emmer-store-azure", &["azure-table"]),
+    store("dynamodb", "emmer-store-dynamodb", &["dynamodb"]),
     Store {
         server: None,
         feature: Some("mssql"),

@@ -30,6 +30,8 @@ pub const SCHEMES: &[&str] = &[
     "azure-table",
     #[cfg(feature = "consul")]
     "consul",
+    #[cfg(feature = "dynamodb")]
+    "dynamodb",
     #[cfg(feature = "etcd")]
     "etcd",
     #[cfg(feature = "mysql")]
@@ -89,6 +91,8 @@ pub async fn open(url: &str) -> Result<Arc<dyn SystemStore>, StoreError> {
         "azure-table" => Ok(Arc::new(emmer_store_azure::AzureTableStore::open(url).await?)),
         #[cfg(feature = "consul")]
         "consul" => Ok(Arc::new(emmer_store_consul::ConsulStore::open(url).await?)),
+        #[cfg(feature = "dynamodb")]
+        "dynamodb" => Ok(Arc::new(emmer_store_dynamodb::DynamoDbStore::open(url).await?)),
         #[cfg(feature = "etcd")]
         "etcd" => Ok(Arc::new(emmer_store_etcd::EtcdStore::open(url).await?)),
         #[cfg(feature = "mssql")]

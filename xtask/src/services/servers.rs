@@ -6,7 +6,9 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command};
 
-use emmer_test_servers::{Trouble, azurite, consul, etcd, mariadb, postgres, process, redis, zookeeper};
+use emmer_test_servers::{
+    Trouble, azurite, consul, dynamodb, etcd, mariadb, postgres, process, redis, zookeeper,
+};
 
 use super::state::Running;
 
@@ -99,6 +101,17 @@ pub(super) const SERVERS: &[Server] = &[
         },
         // It writes its data when it ends so.
         end_signal: "INT",
+    },
+    Server {
+        name: "dynamodb",
+        packages: &[dynamodb::PACKAGE, dynamodb::JAVA_PACKAGE],
+        find: || dynamodb::Programs::find().map(drop),
+        start: |folder, port| {
+            let programs = dynamodb::Programs::find()?;
+            let child = spawn(programs.server(folder, port)?)?;
+            ready(child, dynamodb::url(port), |child| programs.wait_until_ready(child, folder, port))
+        },
+        end_signal: "TERM",
     },
 ];
 

@@ -1,0 +1,193 @@
+//! Addresses: `dynamodb://key:secret@eu-central-1`, and who we are to the service there.
+
+use emmer_store::{Result, StoreError};
+use emmer_store_keyvalue::Place;
+
+use crate::credentials::Credentials;
+
+/// What a URL looks like.
+const EXPECTED: &str = "dynamodb://accesskey:secret@region or dynamodb://accesskey:secret@host?region=... with the parameters \
+                        session_token, credentials_file, region, tls, ca_file, prefix, page_rows and timeout_ms";
+/// The parameters beside those of every store.
+const PARAMETERS: &[&str] = &["session_token", "credentials_file", "region", "tls", "ca_file", "page_rows"];
+/// The most rows that may be asked for on a page. The service ends a page at 1 MiB by itself.
+const PAGE_ROWS_MAX: i32 = 100_000;
+/// The shortest name of a table.
+const TABLE_NAME_BYTES_MIN: usize = 3;
+/// What the environment calls what a URL leaves out, as the vendor's own tools do.
+const KEY_VARIABLE: &str = "AWS_ACCESS_KEY_ID";
+const SECRET_VARIABLE: &str = "AWS_SECRET_ACCESS_KEY";
+const TOKEN_VARIABLE: &str = "AWS_SESSION_TOKEN";
+const REGION_VARIABLES: [&str; 2] = ["AWS_REGION", "AWS_DEFAULT_REGION"];
+
+/// The service in a region. `Debug` shows no secrets.
+#[derive(Debug)]
+pub(crate) struct Address {
+    pub(crate) place: Place,
+    pub(crate) region: String,
+    pub(crate) credentials: Credentials,
+    pub(crate) tls: bool,
+    /// The most rows of one page, where the URL says.
+    pub(crate) page_rows: Option<i32>,
+}
+
+impl Address {
+    /// Reads a URL; nothing is sent yet. `environment` gives variables.
+    pub(crate) fn parse(url: &str, environment: impl Fn(&str) -> Option<String>) -> Result<Self> {
+        let environment = |name: &str| environment(name).filter(|text| !text.is_empty());
+        let mut place = Place::parse(url, &["dynamodb"], 443, PARAMETERS, EXPECTED)?;
+        let tls = match place.parameter("tls") {
+            None => true,
+            Some(_) => place.flag("tls")?,
+        };
+        if !place.path.is_empty() {
+            return Err(place.invalid("there is nothing behind the host"));
+        }
+        let named = place.parameter("region").map(str::to_owned);
+        let [(host, _)] = place.hosts.as_mut_slice() else {
+            return Err(place.invalid("a region has one host: the service knows its servers"));
+        };
+        let of_host = if host.contains(['.', '[']) || host == "localhost" {
+            region_of(host)
+        } else {
+            let region = std::mem::take(host);
+            let china = if region.starts_with("cn-") { ".cn" } else { "" };
+            *host = format!("dynamodb.{region}.amazonaws.com{china}");
+            Some(region)
+        };
+        let environment_region = || REGION_VARIABLES.into_iter().find_map(environment);
+        let region = named.or(of_host).or_else(environment_region);
+        let region = region.ok_or_else(|| place.invalid("no region is named: region=, or AWS_REGION"))?;
+        if !region.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
+            return Err(place.invalid("a region's name is made of letters, digits and '-'"));
+        }
+        let prefix = place.layout.prefix();
+        if prefix.contains('/') || prefix.len() < TABLE_NAME_BYTES_MIN {
+            return Err(
+                place.invalid("tables have names without '/': prefix must have three letters at least")
+            );
+        }
+        let page_rows = match place.parameter("page_rows").map(str::parse::<i32>) {
+            None => None,
+            Some(Ok(rows)) if (1..=PAGE_ROWS_MAX).contains(&rows) => Some(rows),
+            Some(_) => return Err(place.invalid("page_rows is not a number from 1 to 100000")),
+        };
+        let credentials = credentials(&place, environment)?;
+        Ok(Self { place, region, credentials, tls, page_rows })
+    }
+}
+
+/// The region of one of the service's own hosts: `dynamodb.eu-central-1.amazonaws.com`.
+fn region_of(host: &str) -> Option<String> {
+    let mut parts = host.split('.');
+    let service = parts.next()?;
+    let region = parts.next()?;
+    let rest = parts.collect::<Vec<_>>().join(".");
+    let known =
+        service.starts_with("dynamodb") && (rest.starts_with("amazonaws.") || rest.starts_with("api.aws"));
+    known.then(|| region.to_owned())
+}
+
+/// Who we are: what the URL says, or what the environment does.
+fn credentials(place: &Place, environment: impl Fn(&str) -> Option<String>) -> Result<Credentials> {
+    let invalid = |why: &str| -> StoreError { place.invalid(why) };
+    let token = place.parameter("session_token");
+    match (&place.user, &place.password, place.parameter("credentials_file")) {
+        (None, None, Some(file)) if token.is_none() => Ok(Credentials::file(file)),
+        (_, _, Some(_)) => Err(invalid("more than one of access key and credentials_file")),
+        (Some(id), Some(secret), None) => Credentials::key(id, secret, token).map_err(invalid),
+        (None, None, None) if token.is_none() => {
+            match (environment(KEY_VARIABLE), environment(SECRET_VARIABLE)) {
+                (Some(id), Some(secret)) => {
+                    let token = environment(TOKEN_VARIABLE);
+                    Credentials::key(&id, &secret, token.as_deref()).map_err(invalid)
+                }
+                _ => Ok(Credentials::Nobody),
+            }
+        }
+        _ => Err(invalid("an access key needs its secret, and a session token both")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use emmer_store::StoreErrorKind;
+
+    use super::*;
+
+    fn parse(url: &str) -> Result<Address> {
+        Address::parse(url, |_| None)
+    }
+
+    #[test]
+    fn addresses_are_read() {
+        for (url, base, region) in [
+            ("dynamodb://AK:a/b+c@eu-central-1", "https dynamodb.eu-central-1.amazonaws.com", "eu-central-1"),
+            ("dynamodb://AK:s@cn-north-1", "https dynamodb.cn-north-1.amazonaws.com.cn", "cn-north-1"),
+            (
+                "dynamodb://AK:s@dynamodb.us-east-1.amazonaws.com",
+                "https dynamodb.us-east-1.amazonaws.com",
+                "us-east-1",
+            ),
+            (
+                "dynamodb://AK:s@dynamodb-fips.us-west-2.amazonaws.com",
+                "https dynamodb-fips.us-west-2.amazonaws.com",
+                "us-west-2",
+            ),
+            ("dynamodb://a:s@127.0.0.1:8000?region=local&tls=false", "http 127.0.0.1:8000", "local"),
+            ("dynamodb://a:s@localhost:8000?region=local&tls=false", "http localhost:8000", "local"),
+        ] {
+            let address = parse(url).unwrap();
+            let bases = address.place.bases(address.tls).join(",").replace("://", " ");
+            assert_eq!(bases, base, "{url}");
+            assert_eq!(address.region, region, "{url}");
+            assert!(matches!(address.credentials, Credentials::Key(_)), "{url}");
+        }
+        let key = parse("dynamodb://AK:a/b+c@eu-central-1").unwrap().credentials.now().unwrap();
+        assert_eq!((key.access_key_id(), key.secret_access_key()), ("AK", "a/b+c"));
+        let address =
+            parse("dynamodb://eu-central-1?page_rows=2&timeout_ms=1000&credentials_file=f").unwrap();
+        assert_eq!((address.page_rows, address.place.timeout.as_millis()), (Some(2), 1_000));
+        assert!(matches!(address.credentials, Credentials::File { .. }));
+    }
+
+    #[test]
+    fn the_environment_fills_in_what_the_url_leaves_out() {
+        let variables = [
+            ("AWS_ACCESS_KEY_ID", "AK"),
+            ("AWS_SECRET_ACCESS_KEY", "s3cret"),
+            ("AWS_SESSION_TOKEN", "t"),
+            ("AWS_REGION", "eu-west-1"),
+        ];
+        let of = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+        let address = Address::parse("dynamodb://127.0.0.1:8000", of).unwrap();
+        let key = address.credentials.now().unwrap();
+        assert_eq!((address.region.as_str(), key.session_token()), ("eu-west-1", Some("t")));
+        assert!(matches!(parse("dynamodb://eu-west-1").unwrap().credentials, Credentials::Nobody));
+    }
+
+    #[test]
+    fn mistakes_are_named_without_secrets() {
+        for (url, word) in [
+            ("dynamodb://AK:s3cr@a,b", "one host"),
+            ("dynamodb://AK:s3cr@127.0.0.1", "region"),
+            ("dynamodb://AK:s3cr@eu_1", "letters"),
+            ("dynamodb://AK@eu-1", "secret"),
+            ("dynamodb://eu-1?session_token=s3cr", "session token"),
+            ("dynamodb://AK:s3cr@eu-1?credentials_file=f", "more than one"),
+            ("dynamodb://AK:s3cr%0a@eu-1", "characters"),
+            ("dynamodb://AK:s3cr@eu-1/x", "behind the host"),
+            ("dynamodb://AK:s3cr@eu-1?prefix=a/b", "prefix"),
+            ("dynamodb://AK:s3cr@eu-1?prefix=em", "prefix"),
+            ("dynamodb://AK:s3cr@eu-1?page_rows=0", "page_rows"),
+            ("dynamodb://AK:s3cr@eu-1?tls=perhaps", "tls"),
+            ("dynamodb://AK:s3cr@eu-1?colour=red", "colour"),
+        ] {
+            let error = parse(url).unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains(word) && !text.contains("s3cr"), "{url}: {text}");
+            assert_eq!(error.kind, StoreErrorKind::Invalid);
+            assert!(!format!("{error:?}").contains("s3cr"));
+        }
+    }
+}

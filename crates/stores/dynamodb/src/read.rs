@@ -1,0 +1,313 @@
+//! Reads: queries and gets, all strongly consistent.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use aws_sdk_dynamodb::types::{AttributeValue as Attribute, Get, TransactGetItem};
+use emmer_store::one_moment::{self, Page, Pages};
+use emmer_store::silos::VERSION_ROW;
+use emmer_store::{Etag, StoredRow, TableDecl};
+use emmer_store_keyvalue::{Fault, Scan};
+use tokio::time::Instant;
+
+use crate::client::Ended;
+use crate::commit::{ACTIONS_MAX, Expression};
+use crate::item::{self, ETAG, Item};
+use crate::store::DynamoDb;
+
+/// Rows of a partition: all, or those whose key compares so.
+struct Range<'a> {
+    partition: &'a str,
+    /// The operator, and the key.
+    bound: Option<(&'static str, &'a str)>,
+}
+
+impl<'a> Range<'a> {
+    fn all(partition: &'a str) -> Self {
+        Self { partition, bound: None }
+    }
+
+    /// The condition of a query.
+    fn condition(&self, decl: &TableDecl) -> (String, Expression) {
+        let mut expression = Expression::default();
+        let name = expression.name(decl.partition_key);
+        let mut text = format!("{name} = {}", expression.value(Attribute::S(self.partition.to_owned())));
+        if let Some((operator, key)) = self.bound {
+            let name = expression.name(decl.row_key);
+            let value = expression.value(Attribute::S(key.to_owned()));
+            text = format!("{text} AND {name} {operator} {value}");
+        }
+        (text, expression)
+    }
+}
+
+/// A partition while it is read.
+struct Partition<'a> {
+    store: &'a DynamoDb,
+    decl: &'static TableDecl,
+    partition: &'a str,
+    deadline: Instant,
+    /// Whether it has more than one page.
+    is_long: AtomicBool,
+}
+
+impl Pages for Partition<'_> {
+    type Token = Item;
+    type Error = Fault;
+    /// A query may see half of a transaction.
+    const PAGE_IS_ONE_MOMENT: bool = false;
+
+    async fn page(&self, from: Option<Item>) -> Result<Page<Item>, Fault> {
+        let range = Range::all(self.partition);
+        let (items, next) = self.store.page(self.decl, &range, usize::MAX, from, self.deadline).await?;
+        let rows: Result<Vec<_>, Fault> =
+            items.iter().map(|item| item::decode(self.decl, item).map(|(_, row)| row)).collect();
+        self.is_long.fetch_or(next.is_some(), Ordering::Relaxed);
+        Ok(Page { rows: rows?, next })
+    }
+
+    async fn version(&self) -> Result<Option<Etag>, Fault> {
+        let found = self.store.version(self.decl, self.partition, self.deadline).await?;
+        Ok(found.map(|row| row.etag))
+    }
+}
+
+impl DynamoDb {
+    /// One page of a query, at most `limit` items.
+    async fn page(
+        &self,
+        decl: &'static TableDecl,
+        range: &Range<'_>,
+        limit: usize,
+        from: Option<Item>,
+        deadline: Instant,
+    ) -> Result<(Vec<Item>, Option<Item>), Fault> {
+        let (client, table) = (self.client(), self.name_of(decl));
+        let (condition, expression) = range.condition(decl);
+        let (names, values) = expression.values();
+        let sent = client.send(deadline, || {
+            client
+                .sdk
+                .query()
+                .table_name(&table)
+                .consistent_read(true)
+                .key_condition_expression(&condition)
+                .set_expression_attribute_names(Some(names.clone()))
+                .set_expression_attribute_values(values.clone())
+                .set_limit(self.page_limit(limit))
+                .set_exclusive_start_key(from.clone())
+                .send()
+        });
+        let answer = sent.await.map_err(Ended::fault)?;
+        let next = answer.last_evaluated_key.filter(|key| !key.is_empty());
+        Ok((answer.items.unwrap_or_default(), next))
+    }
+
+    /// How many items to ask for; none for as many as the service likes.
+    fn page_limit(&self, limit: usize) -> Option<i32> {
+        let wanted = i32::try_from(limit).ok().map(|limit| limit.max(1));
+        match (wanted, self.client().address.page_rows) {
+            (Some(wanted), Some(rows)) => Some(wanted.min(rows)),
+            (wanted, rows) => wanted.or(rows),
+        }
+    }
+
+    /// The first `limit` rows of a range, page by page.
+    async fn rows(
+        &self,
+        decl: &'static TableDecl,
+        range: &Range<'_>,
+        limit: usize,
+        deadline: Instant,
+    ) -> Result<Vec<StoredRow>, Fault> {
+        let (mut rows, mut from) = (Vec::new(), None);
+        while rows.len() < limit {
+            let (items, next) = self.page(decl, range, limit - rows.len(), from, deadline).await?;
+            for item in &items {
+                rows.push(item::decode(decl, item)?.1);
+            }
+            match next {
+                None => break,
+                next => from = next,
+            }
+        }
+        Ok(rows)
+    }
+
+    /// All rows of a partition, of no one moment.
+    pub(crate) async fn rows_at_some_time(
+        &self,
+        decl: &'static TableDecl,
+        partition: &str,
+        deadline: Instant,
+    ) -> Result<Vec<StoredRow>, Fault> {
+        self.rows(decl, &Range::all(partition), usize::MAX, deadline).await
+    }
+
+    pub(crate) async fn read_all(
+        &self,
+        decl: &'static TableDecl,
+        partition: &str,
+        deadline: Instant,
+    ) -> Result<Vec<StoredRow>, Fault> {
+        let pages = Partition { store: self, decl, partition, deadline, is_long: AtomicBool::new(false) };
+        if !self.settled().knows(decl, partition) {
+            let first = pages.page(None).await?;
+            let has_version = first.rows.iter().any(|row| row.row.key() == VERSION_ROW);
+            // Without a version row a page is all there is to go by. That of a first commit may be about to come.
+            if first.next.is_none()
+                && !has_version
+                && (first.rows.is_empty() || pages.version().await?.is_none())
+            {
+                return Ok(first.rows);
+            }
+        }
+        loop {
+            match one_moment::read(&pages).await? {
+                Some(rows) => return Ok(rows),
+                // What is one request elsewhere is three here, and others come between more easily: the few rows of a cluster are
+                // read until there is no time left.
+                None if Instant::now() < deadline && !pages.is_long.load(Ordering::Relaxed) => {}
+                None => return Err(Fault::unavailable("others change the partition all the time")),
+            }
+        }
+    }
+
+    pub(crate) async fn read_one(
+        &self,
+        decl: &'static TableDecl,
+        partition: &str,
+        row_key: &str,
+        deadline: Instant,
+    ) -> Result<Option<StoredRow>, Fault> {
+        if row_key == VERSION_ROW {
+            return self.version(decl, partition, deadline).await;
+        }
+        let (client, table) = (self.client(), self.name_of(decl));
+        let key = item::key(decl, partition, row_key);
+        let sent = client.send(deadline, || {
+            let get = client.sdk.get_item().table_name(&table).consistent_read(true);
+            get.set_key(Some(key.clone())).send()
+        });
+        let item = sent.await.map_err(Ended::fault)?.item;
+        item.map(|item| item::decode(decl, &item).map(|(_, row)| row)).transpose()
+    }
+
+    /// Rows at one moment, at which no transaction was on its way that writes one of them.
+    async fn together(
+        &self,
+        decl: &'static TableDecl,
+        partition: &str,
+        keys: &[&str],
+        deadline: Instant,
+    ) -> Result<Vec<Option<Item>>, Fault> {
+        let (client, table) = (self.client(), self.name_of(decl));
+        let get = |key: &&str| {
+            let get =
+                Get::builder().table_name(&table).set_key(Some(item::key(decl, partition, key))).build();
+            get.map(|get| TransactGetItem::builder().get(get).build())
+        };
+        let gets: Result<Vec<_>, _> = keys.iter().map(get).collect();
+        let gets = gets.map_err(|e| Fault::corrupt(e.to_string()))?;
+        let sent = client
+            .send(deadline, || client.sdk.transact_get_items().set_transact_items(Some(gets.clone())).send());
+        let answers = sent.await.map_err(Ended::fault)?.responses.unwrap_or_default();
+        Ok(answers.into_iter().map(|answer| answer.item.filter(|item| !item.is_empty())).collect())
+    }
+
+    /// The version row of a partition, whose commit is there whole: what is read from now on has all of it.
+    pub(crate) async fn version(
+        &self,
+        decl: &'static TableDecl,
+        partition: &str,
+        deadline: Instant,
+    ) -> Result<Option<StoredRow>, Fault> {
+        let mut keys: Vec<String> = vec![VERSION_ROW.to_owned()];
+        while Instant::now() < deadline {
+            let wanted: Vec<&str> = keys.iter().map(String::as_str).collect();
+            let found = self.together(decl, partition, &wanted, deadline).await?;
+            let Some(item) = found.into_iter().next().flatten() else { return Ok(None) };
+            let (_, row) = item::decode(decl, &item)?;
+            let written = item::written(&item);
+            let whole = written.is_empty()
+                || self.settled().has(decl, partition, &row.etag)
+                || written.iter().all(|key| keys.contains(key));
+            if whole {
+                self.settled().learn(decl, partition, &row.etag);
+                return Ok(Some(row));
+            }
+            // All of its rows at once. A newer version may be there by then: the rows of those before are asked for too, for
+            // those who race write the same ones again and again.
+            let before = keys.drain(1..).filter(|key| !written.contains(key)).collect::<Vec<_>>();
+            keys.extend(written.into_iter().chain(before).take(ACTIONS_MAX - 1));
+        }
+        Err(Fault::unavailable("others change the partition all the time"))
+    }
+
+    /// At most `limit` rows from the key `from` on, and around.
+    pub(crate) async fn sample(
+        &self,
+        decl: &'static TableDecl,
+        partition: &str,
+        from: &str,
+        limit: usize,
+        deadline: Instant,
+    ) -> Result<Vec<StoredRow>, Fault> {
+        let range = |operator| Range { partition, bound: Some((operator, from)) };
+        let mut rows = self.rows(decl, &range(">="), limit, deadline).await?;
+        if rows.len() < limit {
+            rows.extend(self.rows(decl, &range("<"), limit - rows.len(), deadline).await?);
+        }
+        // Nobody is told a version whose commit is not there whole.
+        if let Some(at) = rows.iter().position(|row| row.row.key() == VERSION_ROW) {
+            rows.remove(at);
+            rows.extend(self.version(decl, partition, deadline).await?);
+        }
+        Ok(rows)
+    }
+
+    /// The rows a scan asks for. The service reads every row of the table.
+    pub(crate) async fn find(
+        &self,
+        decl: &'static TableDecl,
+        scan: &Scan,
+        deadline: Instant,
+    ) -> Result<Vec<StoredRow>, Fault> {
+        let (client, table) = (self.client(), self.name_of(decl));
+        let mut expression = Expression::default();
+        let (name, etag) = (expression.name(scan.column), expression.name(ETAG));
+        let [start, end] = [scan.range.start(), scan.range.end()].map(|n| Attribute::N(n.to_string()));
+        let (start, end) = (expression.value(start), expression.value(end));
+        let joined = if scan.range.start() <= scan.range.end() { "AND" } else { "OR" };
+        let filter = format!("attribute_exists({etag}) AND ({name} >= {start} {joined} {name} <= {end})");
+        let (names, values): (HashMap<String, String>, _) = expression.values();
+        let (mut found, mut from) = (Vec::new(), None);
+        loop {
+            let sent = client.send(deadline, || {
+                client
+                    .sdk
+                    .scan()
+                    .table_name(&table)
+                    .consistent_read(true)
+                    .filter_expression(&filter)
+                    .set_expression_attribute_names(Some(names.clone()))
+                    .set_expression_attribute_values(values.clone())
+                    .set_limit(self.page_limit(usize::MAX))
+                    .set_exclusive_start_key(from.clone())
+                    .send()
+            });
+            let answer = sent.await.map_err(Ended::fault)?;
+            for item in answer.items.unwrap_or_default() {
+                found.push(item::decode(decl, &item)?);
+            }
+            match answer.last_evaluated_key.filter(|key| !key.is_empty()) {
+                None => break,
+                next => from = next,
+            }
+        }
+        found.retain(|(_, row)| scan.wants(&row.row));
+        found.sort_by_cached_key(|(partition, row)| (partition.clone(), row.row.key().to_owned()));
+        found.truncate(scan.limit);
+        Ok(found.into_iter().map(|(_, row)| row).collect())
+    }
+}

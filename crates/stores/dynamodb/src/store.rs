@@ -1,0 +1,190 @@
+//! What the contract asks for, handed to where it is done.
+
+use std::fmt;
+use std::time::Duration;
+
+use emmer_store::examine::Examination;
+use emmer_store::silos::SILO_INSTANCES;
+use emmer_store::{CommitOutcome, Etag, Mutation, Result, Row, StoreLimits, StoredRow, TableDecl, Value};
+use emmer_store_keyvalue::{Backend, Failure, Fault, KeyValue, Marks, Old, Scan};
+use tokio::time::Instant;
+
+use crate::client::Client;
+use crate::commit::{ACTIONS_MAX, TRANSACTION_BYTES_MAX};
+use crate::examine;
+use crate::item::ITEM_BYTES_MAX;
+use crate::settled::Settled;
+
+/// A system store in DynamoDB: `DynamoDbStore::open("dynamodb://accesskey:secret@eu-central-1")`, where the host is a region, or one
+/// of the service's own hosts, or any other with `?region=`.
+///
+/// Who we are is an access key and its secret (before the `@`; a temporary one with `?session_token=`), or those in the JSON
+/// document `?credentials_file=`, read again every minute: somebody else keeps it fresh. Where the URL names none, the
+/// environment's `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN` are used, and `AWS_REGION` where it names no
+/// region. Profiles, and services that hand out keys, are not asked.
+///
+/// Connections are encrypted, trusting what the system trusts or the authorities in `?ca_file=`; `?tls=false` is for the
+/// emulator: `dynamodb://local:local@127.0.0.1:8000?region=local&tls=false`. `?prefix=emmer` is what the names of all tables
+/// begin with; `?page_rows=` is how many rows a page has at most, where its 1 MiB is not the end before; `?timeout_ms=4800` is
+/// how long an operation takes at most, connecting included (1000 to 60000).
+pub type DynamoDbStore = KeyValue<DynamoDb>;
+
+/// A client of one region's tables.
+pub struct DynamoDb {
+    client: Client,
+    marks: Marks,
+    settled: Settled,
+}
+
+impl fmt::Debug for DynamoDb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("DynamoDb").field(&self.client.address.place.name).finish()
+    }
+}
+
+impl DynamoDb {
+    pub(crate) const fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(crate) const fn settled(&self) -> &Settled {
+        &self.settled
+    }
+
+    /// An etag that no row ever had.
+    pub(crate) fn mark(&self) -> Etag {
+        self.marks.next().into()
+    }
+
+    /// Whether the service answers, and lets us read.
+    async fn probe(&self) -> std::result::Result<(), Fault> {
+        self.shape_of(&SILO_INSTANCES, self.client.deadline()).await.map(drop)
+    }
+}
+
+impl Backend for DynamoDb {
+    const APPEND_ROWS: usize = ACTIONS_MAX;
+
+    async fn connect(url: &str) -> Result<Self> {
+        let client = Client::new(url, |name| std::env::var(name).ok())?;
+        let store = Self { client, marks: Marks::random(), settled: Settled::default() };
+        match store.probe().await {
+            Ok(()) => Ok(store),
+            Err(fault) => Err(fault.at(&store.client.address.place.name, "open")),
+        }
+    }
+
+    fn name(&self) -> &str {
+        &self.client.address.place.name
+    }
+
+    fn timeout(&self) -> Duration {
+        self.client.address.place.timeout
+    }
+
+    fn limits(&self) -> StoreLimits {
+        // Names and keys count too.
+        StoreLimits {
+            mutations: ACTIONS_MAX,
+            row_bytes: ITEM_BYTES_MAX - (16 << 10),
+            commit_bytes: TRANSACTION_BYTES_MAX - (512 << 10),
+            ..StoreLimits::default()
+        }
+    }
+
+    async fn make(&self, table: &'static TableDecl, deadline: Instant) -> std::result::Result<(), Fault> {
+        self.make_tables(table, deadline).await
+    }
+
+    async fn shape(
+        &self,
+        table: &'static TableDecl,
+        deadline: Instant,
+    ) -> std::result::Result<Option<Vec<u8>>, Fault> {
+        self.shape_of(table, deadline).await
+    }
+
+    async fn read_partition(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        deadline: Instant,
+    ) -> std::result::Result<Vec<StoredRow>, Fault> {
+        self.read_all(table, partition, deadline).await
+    }
+
+    async fn read_row(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        row_key: &str,
+        deadline: Instant,
+    ) -> std::result::Result<Option<StoredRow>, Fault> {
+        self.read_one(table, partition, row_key, deadline).await
+    }
+
+    async fn read_some(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        from: &str,
+        limit: usize,
+        deadline: Instant,
+    ) -> std::result::Result<Vec<StoredRow>, Fault> {
+        self.sample(table, partition, from, limit, deadline).await
+    }
+
+    async fn scan(
+        &self,
+        table: &'static TableDecl,
+        scan: &Scan,
+        deadline: Instant,
+    ) -> std::result::Result<Vec<StoredRow>, Fault> {
+        self.find(table, scan, deadline).await
+    }
+
+    async fn commit(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        mutations: &[Mutation],
+        deadline: Instant,
+    ) -> std::result::Result<CommitOutcome, Failure> {
+        self.run_commit(table, partition, mutations, deadline).await
+    }
+
+    async fn touch(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        row_key: &str,
+        column: &'static str,
+        value: &Value,
+        deadline: Instant,
+    ) -> std::result::Result<bool, Fault> {
+        self.touch_one(table, partition, row_key, column, value, deadline).await
+    }
+
+    async fn append(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        rows: &[Row],
+        deadline: Instant,
+    ) -> std::result::Result<(), Fault> {
+        self.add(table, partition, rows, deadline).await
+    }
+
+    async fn clean_up(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        old: &Old,
+    ) -> std::result::Result<u64, Fault> {
+        self.delete_old(table, partition, old).await
+    }
+
+    async fn examine(&self) -> std::result::Result<Examination, Fault> {
+        examine::examine(self).await
+    }
+}

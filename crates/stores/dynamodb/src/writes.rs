@@ -1,0 +1,146 @@
+//! Touches, appends and clean-ups: requests for one item each.
+
+use std::collections::BTreeSet;
+
+use emmer_store::{Row, StoredRow, TableDecl, Value};
+use emmer_store_keyvalue::{Fault, Old};
+use futures_util::future::try_join_all;
+use tokio::time::Instant;
+
+use crate::client::Ended;
+use crate::commit::Expression;
+use crate::item;
+use crate::store::DynamoDb;
+
+/// How many requests for one item each are on their way at a time.
+const TOGETHER: usize = 16;
+
+/// Whether a request happened, or (false) its condition did not hold.
+fn happened<T>(sent: Result<T, Ended>) -> Result<bool, Fault> {
+    match sent {
+        Ok(_) => Ok(true),
+        Err(Ended::Conditions { .. }) => Ok(false),
+        Err(Ended::Failed(failure)) => Err(failure.fault()),
+    }
+}
+
+impl DynamoDb {
+    /// Sets a volatile column of a row, whoever wrote that: the row's etag stays. Whether the row is there.
+    pub(crate) async fn touch_one(
+        &self,
+        decl: &'static TableDecl,
+        partition: &str,
+        row_key: &str,
+        column: &'static str,
+        value: &Value,
+        deadline: Instant,
+    ) -> Result<bool, Fault> {
+        let (client, table) = (self.client(), self.name_of(decl));
+        let key = item::key(decl, partition, row_key);
+        let mut expression = Expression::default();
+        let condition = expression.exists();
+        let set = format!("SET {} = {}", expression.name(column), expression.value(item::attribute(value)));
+        let (names, values) = expression.values();
+        happened(
+            client
+                .send(deadline, || {
+                    let update = client.sdk.update_item().table_name(&table).set_key(Some(key.clone()));
+                    update
+                        .update_expression(&set)
+                        .condition_expression(&condition)
+                        .set_expression_attribute_names(Some(names.clone()))
+                        .set_expression_attribute_values(values.clone())
+                        .send()
+                })
+                .await,
+        )
+    }
+
+    /// Adds those of the rows that are not there.
+    pub(crate) async fn add(
+        &self,
+        decl: &'static TableDecl,
+        partition: &str,
+        rows: &[Row],
+        deadline: Instant,
+    ) -> Result<(), Fault> {
+        let mark = self.mark();
+        // The same key twice: the first one is kept, as if they came one after the other.
+        let mut keys = BTreeSet::new();
+        let rows: Vec<&Row> = rows.iter().filter(|row| keys.insert(row.key())).collect();
+        let items: Result<Vec<_>, Fault> =
+            rows.into_iter().map(|row| item::of(decl, partition, row, &mark)).collect();
+        for part in items?.chunks(TOGETHER) {
+            try_join_all(part.iter().map(|item| self.put_new(decl, item, deadline))).await?;
+        }
+        Ok(())
+    }
+
+    async fn put_new(
+        &self,
+        decl: &'static TableDecl,
+        item: &item::Item,
+        deadline: Instant,
+    ) -> Result<bool, Fault> {
+        let (client, table) = (self.client(), self.name_of(decl));
+        let mut expression = Expression::default();
+        let condition = expression.is_missing();
+        happened(
+            client
+                .send(deadline, || {
+                    let put = client.sdk.put_item().table_name(&table).set_item(Some(item.clone()));
+                    let put = put.condition_expression(&condition);
+                    put.set_expression_attribute_names(Some(expression.names.clone())).send()
+                })
+                .await,
+        )
+    }
+
+    /// Deletes the old rows of a partition, each as it was read: one that is written or touched meanwhile stays.
+    pub(crate) async fn delete_old(
+        &self,
+        decl: &'static TableDecl,
+        partition: &str,
+        old: &Old,
+    ) -> Result<u64, Fault> {
+        let mut rows = self.rows_at_some_time(decl, partition, self.client().deadline()).await?;
+        rows.retain(|row| old.wants(&row.row));
+        let mut deleted = 0;
+        for part in rows.chunks(TOGETHER) {
+            let each = part.iter().map(|row| self.delete_as_read(decl, partition, row, old.column));
+            deleted += try_join_all(each).await?.into_iter().map(u64::from).sum::<u64>();
+        }
+        Ok(deleted)
+    }
+
+    /// Deletes a row if its etag and its time are still what was read.
+    async fn delete_as_read(
+        &self,
+        decl: &'static TableDecl,
+        partition: &str,
+        row: &StoredRow,
+        column: &'static str,
+    ) -> Result<bool, Fault> {
+        let (client, table) = (self.client(), self.name_of(decl));
+        let key = item::key(decl, partition, row.row.key());
+        let mut expression = Expression::default();
+        let mut condition = expression.has(&row.etag);
+        if let Some(value) = row.row.get(column) {
+            let (name, value) = (expression.name(column), expression.value(item::attribute(value)));
+            condition = format!("{condition} AND {name} = {value}");
+        }
+        let (names, values) = expression.values();
+        happened(
+            client
+                .send(client.deadline(), || {
+                    let delete = client.sdk.delete_item().table_name(&table).set_key(Some(key.clone()));
+                    delete
+                        .condition_expression(&condition)
+                        .set_expression_attribute_names(Some(names.clone()))
+                        .set_expression_attribute_values(values.clone())
+                        .send()
+                })
+                .await,
+        )
+    }
+}
