@@ -2,23 +2,25 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod common;
-
 use std::sync::Arc;
 
-use common::between::{Between, Do};
 use emmer_store::{CommitOutcome, Mutation, StoreErrorKind, SystemStore};
 use emmer_store_azure::AzureTableStore;
+use emmer_test_servers::suite::between::{Between, Do, Speech};
 use emmer_test_servers::suite::rows::{NUMBERS, all, must_commit, number_of, row};
 use emmer_test_servers::suite::{Store, TestServer as _};
 use emmer_test_servers::{AzuriteServer, store};
 
 const STORE: Store = store!(AzureTableStore);
+const SPEECH: Speech = Speech {
+    reads: |request| request.starts_with(b"GET"),
+    error: |code| format!("{{\"odata.error\":{{\"code\":\"{code}\",\"message\":{{\"value\":\"So.\"}}}}}}"),
+};
 const BUSY: Do = Do::Answer(503, "ServerBusy", "");
 
 /// A store behind a server in between, with the row `r` of number 1.
 async fn behind(server: &AzuriteServer, hasty: bool) -> (Between, Arc<dyn SystemStore>) {
-    let between = Between::start(server.port()).await;
+    let between = Between::start(server.port(), SPEECH).await;
     let url = server.url_at(between.port());
     let store = if hasty { STORE.hasty(&url).await } else { STORE.patient(&url).await };
     let patient = STORE.patient(&server.url()).await;

@@ -1,8 +1,6 @@
-//! What the tests of this crate share: signatures, plain requests, and a server in between that answers in the service's place.
+//! What the tests of this crate share: signatures, and plain requests.
 
 #![allow(dead_code, reason = "each test program uses its part")]
-
-pub(crate) mod between;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;

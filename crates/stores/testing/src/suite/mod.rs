@@ -15,6 +15,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+pub mod between;
 pub mod book;
 pub mod cost;
 pub mod crosswise;

@@ -1,55 +1,73 @@
-//! A server between a store and the emulator that answers some requests itself, or loses answers.
+//! A server between a store and its HTTP server that answers some requests itself, or loses answers: what a service in the
+//! cloud does and its emulator does not.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
+/// How a server speaks.
+#[derive(Clone, Copy, Debug)]
+pub struct Speech {
+    /// Whether a request, as it came, only reads.
+    pub reads: fn(request: &[u8]) -> bool,
+    /// The body of an error with this code.
+    pub error: fn(code: &str) -> String,
+}
+
 /// What happens to a request.
 #[derive(Clone, Debug)]
-pub(crate) enum Do {
+pub enum Do {
     /// It is passed on, and its answer back.
     Pass,
-    /// It is answered with this status, code and headers, and not passed on.
+    /// It is answered with this status, code (none for an empty body) and headers, and not passed on.
     Answer(u16, &'static str, &'static str),
     /// It is passed on, and answered with this status and code instead.
     PassAndAnswer(u16, &'static str),
-    /// It is passed on, and the connection ends when the emulator has answered.
+    /// It is passed on, and the connection ends when the server has answered.
     PassAndCut,
 }
 
 /// The server. What is not asked of it is passed on.
-pub(crate) struct Between {
+#[derive(Debug)]
+pub struct Between {
     port: u16,
     state: Arc<Mutex<State>>,
 }
 
-#[derive(Default)]
+#[derive(Debug)]
 struct State {
+    speech: Speech,
     /// What happens to the next requests that write.
     writes: VecDeque<Do>,
     /// What happens to the next requests that read.
     reads: VecDeque<Do>,
     /// What happens to all others.
     always: Option<Do>,
-    seen: usize,
+    /// The requests since somebody asked.
+    seen: Vec<Vec<u8>>,
 }
 
 impl State {
     fn next(&mut self, request: &[u8]) -> Do {
-        self.seen += 1;
-        let queue = if request.starts_with(b"GET") { &mut self.reads } else { &mut self.writes };
+        self.seen.push(request.to_vec());
+        let queue = if (self.speech.reads)(request) { &mut self.reads } else { &mut self.writes };
         queue.pop_front().or_else(|| self.always.clone()).unwrap_or(Do::Pass)
     }
 }
 
 impl Between {
     /// Starts one in front of a port of this host.
-    pub(crate) async fn start(server: u16) -> Self {
+    ///
+    /// # Panics
+    /// It cannot listen.
+    pub async fn start(server: u16, speech: Speech) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let state = Arc::new(Mutex::new(State::default()));
+        let state =
+            State { speech, writes: VecDeque::new(), reads: VecDeque::new(), always: None, seen: Vec::new() };
+        let state = Arc::new(Mutex::new(state));
         let shared = state.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
@@ -59,35 +77,46 @@ impl Between {
         Self { port, state }
     }
 
-    pub(crate) fn port(&self) -> u16 {
+    /// The port it listens on, at 127.0.0.1.
+    pub const fn port(&self) -> u16 {
         self.port
     }
 
     /// What happens to the next requests that write.
-    pub(crate) fn writes(&self, what: impl IntoIterator<Item = Do>) {
-        self.state.lock().unwrap().writes.extend(what);
+    pub fn writes(&self, what: impl IntoIterator<Item = Do>) {
+        lock(&self.state).writes.extend(what);
     }
 
     /// What happens to the next requests that read.
-    pub(crate) fn reads(&self, what: impl IntoIterator<Item = Do>) {
-        self.state.lock().unwrap().reads.extend(what);
+    pub fn reads(&self, what: impl IntoIterator<Item = Do>) {
+        lock(&self.state).reads.extend(what);
     }
 
     /// What happens to every request that nothing else was said about.
-    pub(crate) fn always(&self, what: Option<Do>) {
-        self.state.lock().unwrap().always = what;
+    pub fn always(&self, what: Option<Do>) {
+        lock(&self.state).always = what;
     }
 
     /// How many requests came since this was last asked.
-    pub(crate) fn seen(&self) -> usize {
-        std::mem::take(&mut self.state.lock().unwrap().seen)
+    pub fn seen(&self) -> usize {
+        self.requests().len()
     }
+
+    /// The requests that came since this was last asked, as they came.
+    pub fn requests(&self) -> Vec<String> {
+        let seen = std::mem::take(&mut lock(&self.state).seen);
+        seen.iter().map(|request| String::from_utf8_lossy(request).into_owned()).collect()
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// One request of one connection, which then ends.
 async fn one(mut client: TcpStream, server: u16, state: Arc<Mutex<State>>) {
     let Some(request) = read(&mut client).await else { return };
-    let what = state.lock().unwrap().next(&request);
+    let what = lock(&state).next(&request);
     let mut answer = match &what {
         Do::Answer(..) => Vec::new(),
         Do::Pass | Do::PassAndAnswer(..) | Do::PassAndCut => pass(server, &request).await,
@@ -101,7 +130,7 @@ async fn one(mut client: TcpStream, server: u16, state: Arc<Mutex<State>>) {
     if status != 0 {
         let body = match code {
             "" => String::new(),
-            code => format!("{{\"odata.error\":{{\"code\":\"{code}\",\"message\":{{\"value\":\"So.\"}}}}}}"),
+            code => (lock(&state).speech.error)(code),
         };
         let length = body.len();
         answer = format!(
@@ -113,7 +142,7 @@ async fn one(mut client: TcpStream, server: u16, state: Arc<Mutex<State>>) {
     let _ = client.shutdown().await;
 }
 
-/// What the emulator answers.
+/// What the server answers.
 async fn pass(server: u16, request: &[u8]) -> Vec<u8> {
     let mut upstream = TcpStream::connect(("127.0.0.1", server)).await.unwrap();
     let end_of_line = request.windows(2).position(|two| two == b"\r\n").unwrap();
