@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use aws_sdk_dynamodb::types::{AttributeValue as Attribute, Get, TransactGetItem};
 use emmer_store::one_moment::{self, Page, Pages};
 use emmer_store::silos::VERSION_ROW;
-use emmer_store::{Etag, StoredRow, TableDecl};
+use emmer_store::{Etag, StoreErrorKind, StoredRow, TableDecl};
 use emmer_store_keyvalue::{Fault, Scan};
 use tokio::time::Instant;
 
@@ -222,10 +222,18 @@ impl DynamoDb {
         partition: &str,
         deadline: Instant,
     ) -> Result<Option<StoredRow>, Fault> {
-        let mut keys: Vec<String> = vec![VERSION_ROW.to_owned()];
+        // Behind the version row those of its last commit, so many, then those of the commits before.
+        let (mut keys, mut last) = (vec![VERSION_ROW.to_owned()], 0);
         while Instant::now() < deadline {
             let wanted: Vec<&str> = keys.iter().map(String::as_str).collect();
-            let found = self.together(decl, partition, &wanted, deadline).await?;
+            let found = match self.together(decl, partition, &wanted, deadline).await {
+                // Several commits may be more than a transaction takes; one is not.
+                Err(fault) if fault.kind == StoreErrorKind::Invalid && keys.len() > last + 1 => {
+                    keys.truncate(last + 1);
+                    continue;
+                }
+                found => found?,
+            };
             let Some(item) = found.into_iter().next().flatten() else { return Ok(None) };
             let (_, row) = item::decode(decl, &item)?;
             let written = item::written(&item);
@@ -239,6 +247,7 @@ impl DynamoDb {
             // All of its rows at once. A newer version may be there by then: the rows of those before are asked for too, for
             // those who race write the same ones again and again.
             let before = keys.drain(1..).filter(|key| !written.contains(key)).collect::<Vec<_>>();
+            last = written.len();
             keys.extend(written.into_iter().chain(before).take(ACTIONS_MAX - 1));
         }
         Err(Fault::unavailable("others change the partition all the time"))
