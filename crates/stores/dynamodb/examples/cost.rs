@@ -58,11 +58,11 @@ impl HttpConnector for Reqwest {
 /// The SDK, by hand.
 struct Raw(Client);
 
-fn text(text: impl ToString) -> Attribute {
+fn text(text: &(impl ToString + ?Sized)) -> Attribute {
     Attribute::S(text.to_string())
 }
 
-fn number(number: impl ToString) -> Attribute {
+fn number(number: &impl ToString) -> Attribute {
     Attribute::N(number.to_string())
 }
 
@@ -71,24 +71,24 @@ fn columns(n: u64) -> Vec<(&'static str, Attribute)> {
     let silo = silo(n);
     vec![
         ("DeploymentId", text("cost")),
-        ("Address", text(silo.address.ip())),
-        ("Port", number(silo.address.port())),
-        ("Generation", number(n)),
+        ("Address", text(&silo.address.ip())),
+        ("Port", number(&silo.address.port())),
+        ("Generation", number(&n)),
         ("HostName", text(&silo.host_name)),
         ("Status", text("Active")),
-        ("ProxyPort", number(0)),
+        ("ProxyPort", number(&0)),
         ("Primary", text("false")),
         ("RoleName", text("")),
         ("InstanceName", text(&silo.instance_name)),
-        ("UpdateZone", number(0)),
-        ("FaultZone", number(0)),
+        ("UpdateZone", number(&0)),
+        ("FaultZone", number(&0)),
         ("SuspectingSilos", Attribute::L(Vec::new())),
         ("SuspectingTimes", Attribute::L(Vec::new())),
-        ("StartTime", text(silo.start_time)),
+        ("StartTime", text(&silo.start_time)),
     ]
 }
 
-fn update(row_key: String, columns: Vec<(&'static str, Attribute)>) -> UpdateBuilder {
+fn update(row_key: &str, columns: Vec<(&'static str, Attribute)>) -> UpdateBuilder {
     let mut update =
         Update::builder().table_name(TABLE).key("PartitionKey", text("cost")).key("RowKey", text(row_key));
     for (name, value) in columns {
@@ -107,14 +107,14 @@ fn set(columns: &[(&'static str, Attribute)]) -> String {
 fn write_silo(n: u64) -> Result<Update, BuildError> {
     let columns = columns(n);
     let set = format!("{}, IAmAliveTime = if_not_exists(IAmAliveTime, :alive)", set(&columns));
-    let update = update(format!("10.0.0.1-11111-{n}"), columns).update_expression(set);
-    update.expression_attribute_values(":alive", text(silo(n).i_am_alive_time)).build()
+    let update = update(&format!("10.0.0.1-11111-{n}"), columns).update_expression(set);
+    update.expression_attribute_values(":alive", text(&silo(n).i_am_alive_time)).build()
 }
 
 fn write_version(now: i64) -> UpdateBuilder {
-    let columns = vec![("DeploymentId", text("cost")), ("MembershipVersion", number(now))];
+    let columns = vec![("DeploymentId", text("cost")), ("MembershipVersion", number(&now))];
     let set = set(&columns);
-    update("VersionRow".to_owned(), columns).update_expression(set)
+    update("VersionRow", columns).update_expression(set)
 }
 
 fn transaction(updates: impl IntoIterator<Item = Update>) -> Vec<TransactWriteItem> {
@@ -153,7 +153,7 @@ impl Raw {
 impl ByHand for Raw {
     async fn commit(&self, now: i64, n: u64) -> Outcome<()> {
         let version = write_version(now).condition_expression("MembershipVersion = :before");
-        let version = version.expression_attribute_values(":before", number(now - 1)).build()?;
+        let version = version.expression_attribute_values(":before", number(&(now - 1))).build()?;
         self.write(transaction([version, write_silo(n)?])).await
     }
 
