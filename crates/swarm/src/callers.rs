@@ -9,9 +9,9 @@ use emmer::{CallError, Client, millis};
 use tokio::time::Instant;
 
 use crate::ledger::{self, Told};
-use crate::patience;
 use crate::plan::Plan;
 use crate::subject::{Order, Step, Subject};
+use crate::{idle, patience};
 
 /// How much later than its deadline a call may end: a tick of the runtime's clock, and the millisecond to which timers of
 /// the world are exact.
@@ -43,7 +43,7 @@ pub(crate) fn judge_send<E: std::fmt::Debug>(call: u64, sent: Result<(), CallErr
 /// Something to do.
 pub(crate) fn order(plan: &Plan, depth: u32, may_add: bool) -> Order {
     let steps = (0..ledger::below(4)).map(|_| step(plan, depth, may_add)).collect();
-    Order { call: ledger::new_call(), steps, until_ms: 0 }
+    Order { call: ledger::new_call(), steps, made_ms: 0, is_awaited: false, until_ms: 0 }
 }
 
 fn step(plan: &Plan, depth: u32, may_add: bool) -> Step {
@@ -72,12 +72,15 @@ fn step(plan: &Plan, depth: u32, may_add: bool) -> Step {
 
 /// Makes one call, in one of the ways in which callers make calls.
 pub(crate) async fn call(plan: Plan, client: Client) {
-    let grain = client.grain::<dyn Subject>(ledger::below(plan.grains));
+    let key = ledger::below(plan.grains);
+    let grain = client.grain::<dyn Subject>(key);
     let timeout = millis([30, 300, 3_000, 20_000][usize::try_from(ledger::below(4)).unwrap_or(0)]);
     let is_read = ledger::chance(0.3);
     let mut order = order(&plan, 0, !is_read);
     let (number, begun) = (order.call, Instant::now());
-    order.until_ms = ledger::now_ms() + u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+    let asked = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+    order.made_ms = ledger::now_ms();
+    order.until_ms = order.made_ms + asked;
     let until = order.until_ms;
     match ledger::below(20) {
         // It gives up after a while: a future that is dropped knows nothing.
@@ -115,14 +118,17 @@ pub(crate) async fn call(plan: Plan, client: Client) {
             let _ = std::future::poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_ready())).await;
         }
         _ => {
+            order.is_awaited = true;
             if is_read {
                 let answer = grain.look(order).timeout(timeout).await;
                 judge(number, &answer);
                 patience::judge(number, until, &answer);
+                idle::judge(number, key, asked, &answer);
             } else {
                 let answer = grain.work(order).timeout(timeout).await;
                 judge(number, &answer);
                 patience::judge(number, until, &answer);
+                idle::judge(number, key, asked, &answer);
             }
             let took = begun.elapsed();
             if took > timeout + TICK {

@@ -5,11 +5,12 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
+use emmer::test::{Failure, TestStore};
 use emmer_core::rng::SeededRng;
 use tokio::time::Instant;
 
 use crate::plan::Plan;
-use crate::{order, patience, turns};
+use crate::{idle, order, patience, turns};
 
 /// What a caller knows of a call that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,13 +36,15 @@ pub struct Violation {
 pub type Sometimes = BTreeMap<&'static str, u64>;
 
 /// Everything that was told.
-#[derive(Debug)]
 pub struct Ledger {
     rng: SeededRng,
     /// How likely each kind of trouble in a grain's own code is.
     trouble: f64,
     /// Whether nothing in this world breaks connections.
     is_whole: bool,
+    /// Whether nothing happens in this world but that silos leave in good order.
+    is_calm: bool,
+    store: Option<TestStore>,
     start: Instant,
     next_call: u64,
     next_activation: u64,
@@ -59,11 +62,13 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    fn new(seed: u64, trouble: f64, is_whole: bool) -> Self {
+    fn new(seed: u64, trouble: f64, is_whole: bool, is_calm: bool) -> Self {
         Self {
             rng: SeededRng::new(seed),
             trouble,
             is_whole,
+            is_calm,
+            store: None,
             start: Instant::now(),
             next_call: 1,
             next_activation: 1,
@@ -87,7 +92,7 @@ impl Ledger {
 }
 
 thread_local! {
-    static LEDGER: RefCell<Ledger> = RefCell::new(Ledger::new(0, 0.0, false));
+    static LEDGER: RefCell<Ledger> = RefCell::new(Ledger::new(0, 0.0, false, false));
 }
 
 fn with<T>(write: impl FnOnce(&mut Ledger) -> T) -> T {
@@ -95,8 +100,12 @@ fn with<T>(write: impl FnOnce(&mut Ledger) -> T) -> T {
 }
 
 /// Begins an empty ledger, within a world.
-pub(crate) fn open(plan: &Plan) {
-    LEDGER.set(Ledger::new(plan.seed, plan.trouble, plan.is_whole()));
+pub(crate) fn open(plan: &Plan, store: &TestStore) {
+    // Where the only silo leaves, nobody answers for a while.
+    let is_calm = plan.is_whole() || (plan.is_gentle && plan.silos > 1);
+    let ledger = Ledger::new(plan.seed, plan.trouble, plan.is_whole(), is_calm);
+    LEDGER.set(Ledger { store: Some(store.clone()), ..ledger });
+    idle::open();
     order::open();
     patience::open();
     turns::open();
@@ -104,7 +113,21 @@ pub(crate) fn open(plan: &Plan) {
 
 /// From now on the grains' own code makes no trouble, and nothing breaks.
 pub(crate) fn calm_down() {
-    with(|ledger| (ledger.trouble, ledger.is_whole) = (0.0, true));
+    with(|ledger| (ledger.trouble, ledger.is_whole, ledger.is_calm) = (0.0, true, true));
+}
+
+/// Whether nothing happens in this world but that silos leave in good order.
+pub(crate) fn is_calm() -> bool {
+    with(|ledger| ledger.is_calm)
+}
+
+/// The next write of a grain's state is refused.
+pub(crate) fn refuse_next_write(grain: u64) {
+    with(|ledger| {
+        if let Some(store) = &ledger.store {
+            store.fail_next_write(&format!("u.{grain}/"), Failure::Refused);
+        }
+    });
 }
 
 /// Milliseconds since the world began.
@@ -258,6 +281,11 @@ pub(crate) fn stored(grain: u64, added: u64, certain: bool) {
         let (sure, perhaps) = ledger.stored.entry(grain).or_default();
         *(if certain { sure } else { perhaps }) += added;
     });
+}
+
+/// What a grain has stored for certain, and at most.
+pub(crate) fn expected_of(grain: u64) -> (u64, u64) {
+    with(|ledger| ledger.stored.get(&grain).map_or((0, 0), |(sure, more)| (*sure, sure + more)))
 }
 
 /// What each grain has stored for certain, and at most.

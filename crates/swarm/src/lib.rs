@@ -15,6 +15,9 @@
 //! | R10 | calls of one silo to one grain that nobody awaits begin in their order | `order.rs` |
 //! | R11 | a circle of calls is told as a deadlock, within a second | `peace.rs` |
 //! | R12 | when all is quiet, the directory names no activation that is gone | `quiet.rs` |
+//! | R13 | no call runs out of time in front of a grain that is free | `idle.rs` |
+//! | R14 | an activation that has asked to go lets nobody in who comes later | `idle.rs` |
+//! | R15 | a grain's queue has its limit | `idle.rs` |
 //!
 //! ```text
 //! cargo run --profile sim -p emmer-swarm --example runtime -- 0 100
@@ -22,6 +25,7 @@
 
 mod callers;
 mod faults;
+mod idle;
 pub mod ledger;
 mod order;
 mod patience;

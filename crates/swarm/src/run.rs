@@ -11,7 +11,7 @@ use emmer::{Client, SiloBuilder, millis};
 use crate::ledger::{self, Sometimes, Violation};
 use crate::plan::Plan;
 use crate::subject::{Subject, SubjectGrain};
-use crate::{callers, faults, patience, peace, quiet, turns};
+use crate::{callers, faults, idle, patience, peace, quiet, turns};
 
 /// Clients outside the cluster.
 pub(crate) const CLIENTS: usize = 2;
@@ -52,7 +52,7 @@ pub fn run(plan: &Plan) -> Report {
     let report = Rc::new(RefCell::new(None));
     let (told, plan) = (report.clone(), plan.clone());
     emmer::test::run_seed(plan.seed, async move |world: World| {
-        ledger::open(&plan);
+        ledger::open(&plan, world.store());
         if tokio::time::timeout(LONGEST, live(&world, &plan)).await.is_err() {
             ledger::violate("R6", format!("the world does not come to rest within {LONGEST:?}"));
         }
@@ -81,6 +81,10 @@ async fn live(world: &World, plan: &Plan) {
     }
     let calling = tokio::spawn(make_calls(plan.clone(), clients.clone()));
     suffer(world, plan, &mut cluster).await;
+    if plan.is_tight {
+        let rest = Duration::from_secs(plan.seconds).saturating_sub(world.elapsed());
+        idle::watch(world, &cluster, rest).await;
+    }
     let _ = calling.await;
     faults::end(world, &mut cluster).await;
     // The longest timeout of a caller, and the longest time for which one keeps a future.
@@ -108,7 +112,7 @@ fn describe(plan: &Plan, silo: SiloBuilder) -> SiloBuilder {
             options.membership = emmer::membership::Config::fast();
         }
         if plan.is_tight {
-            options.limits.activation_queue_max = 3;
+            options.limits.activation_queue_max = idle::TIGHT_QUEUE;
             options.limits.calls_in_flight_max = 20;
             options.limits.location_cache_max = 16;
             options.limits.activations_max = 100;
@@ -136,7 +140,12 @@ async fn suffer(world: &World, plan: &Plan, cluster: &mut Cluster) {
     let end = world.elapsed() + Duration::from_secs(plan.seconds);
     let mean = plan.seconds * 1_000 / (plan.faults + 1);
     for _ in 0..plan.faults {
-        world.advance(millis(ledger::below(2 * mean))).await;
+        let pause = millis(ledger::below(2 * mean));
+        if plan.is_tight {
+            idle::watch(world, cluster, pause).await;
+        } else {
+            world.advance(pause).await;
+        }
         if world.elapsed() >= end || ledger::violation().is_some() {
             return;
         }

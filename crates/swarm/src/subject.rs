@@ -9,7 +9,7 @@ use emmer::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::turns::Turn;
-use crate::{ledger, order};
+use crate::{idle, ledger, order};
 
 /// What a call tells a grain to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -17,6 +17,12 @@ pub(crate) struct Order {
     /// The number of the call.
     pub(crate) call: u64,
     pub(crate) steps: Vec<Step>,
+    /// When the call was made, in milliseconds since the world began.
+    #[serde(default)]
+    pub(crate) made_ms: u64,
+    /// Whether its caller waits for it all the time.
+    #[serde(default)]
+    pub(crate) is_awaited: bool,
     /// Until when somebody waits for it, in milliseconds since the world began; 0 when nobody says.
     #[serde(default)]
     pub(crate) until_ms: u64,
@@ -25,7 +31,13 @@ pub(crate) struct Order {
 impl Order {
     /// Nothing but to be called.
     pub(crate) fn nothing() -> Self {
-        Self { call: ledger::new_call(), steps: Vec::new(), until_ms: 0 }
+        Self {
+            call: ledger::new_call(),
+            steps: Vec::new(),
+            made_ms: ledger::now_ms(),
+            is_awaited: false,
+            until_ms: 0,
+        }
     }
 }
 
@@ -113,9 +125,11 @@ impl SubjectGrain {
     }
 
     /// A turn begins.
-    async fn begins(&self, call: u64) -> Turn {
+    async fn begins(&self, order: &Order) -> Turn {
+        let call = order.call;
         self.watched(async { ledger::begins(call) }).await;
-        Turn::begins(call, self.silo())
+        idle::begins(order, self.key(), self.instance.number);
+        Turn::begins(call, self.key(), self.silo())
     }
 
     /// Does one step that changes nothing. `until_ms`: until when somebody waits for the turn.
@@ -124,19 +138,23 @@ impl SubjectGrain {
             Step::Wait(ms) => self.watched(tokio::time::sleep(Duration::from_millis(ms))).await,
             Step::Yield => self.watched(tokio::task::yield_now()).await,
             Step::Call { grain, timeout_ms, mut order } => {
-                let own = ledger::now_ms() + timeout_ms;
+                (order.made_ms, order.is_awaited) = (ledger::now_ms(), true);
+                let own = order.made_ms + timeout_ms;
                 order.until_ms = if until_ms > 0 { own.min(until_ms) } else { own };
-                let (call, until) = (order.call, order.until_ms);
+                let (call, until, asked) =
+                    (order.call, order.until_ms, order.until_ms.saturating_sub(order.made_ms));
                 let to = self.ctx.client().grain::<dyn Subject>(grain);
                 let answer = to.work(order).timeout(millis(timeout_ms));
                 let answer = self.watched(async move { answer.await }).await;
                 crate::callers::judge(call, &answer);
                 crate::patience::judge(call, until, &answer);
+                idle::judge(call, grain, asked, &answer);
             }
             Step::Send { grain, orders } => {
                 orders.into_iter().for_each(|order| send(self.ctx.client(), &self.silo(), grain, order));
             }
             Step::Keep { grain, mut order } => {
+                order.made_ms = ledger::now_ms();
                 // It inherits what is left of the turn's own time.
                 order.until_ms = until_ms;
                 let to = self.ctx.client().grain::<dyn Subject>(grain);
@@ -150,7 +168,10 @@ impl SubjectGrain {
                 ledger::reach("a panic in a turn");
                 panic_quietly();
             }
-            Step::Rest => self.ctx.deactivate_on_idle(),
+            Step::Rest => {
+                idle::rests(self.instance.number);
+                self.ctx.deactivate_on_idle();
+            }
             Step::Add(_) => {}
         }
     }
@@ -159,30 +180,37 @@ impl SubjectGrain {
 impl SubjectGrain {
     /// Does the steps of an exclusive turn.
     async fn perform(&mut self, order: Order) -> Result<(), StateError> {
-        let (key, mut kept) = (self.key(), Vec::new());
+        let mut kept = Vec::new();
         for step in order.steps {
             let Step::Add(n) = step else {
                 self.step(step, order.until_ms, &mut kept).await;
                 continue;
             };
-            self.total.modify(|total| *total += n);
-            // Whatever becomes of the turn: from here on it may be stored.
-            let mut write = Write { grain: key, added: n, is_open: true };
-            let written = self.total.write().await;
-            write.is_open = matches!(&written, Err(StateError::Store { maybe_written: true, .. }));
-            if written.is_ok() {
-                ledger::stored(key, n, true);
-            }
-            written?;
+            self.add(n).await?;
         }
         self.watched(async {}).await;
         Ok(())
+    }
+
+    /// Adds to the state, and stores it.
+    async fn add(&mut self, n: u64) -> Result<(), StateError> {
+        let key = self.key();
+        self.total.modify(|total| *total += n);
+        // Whatever becomes of the turn: from here on it may be stored.
+        let mut write = Write { grain: key, added: n, is_open: true };
+        let written = self.total.write().await;
+        write.is_open = matches!(&written, Err(StateError::Store { maybe_written: true, .. }));
+        if written.is_ok() {
+            ledger::stored(key, n, true);
+        }
+        written
     }
 }
 
 /// Makes a call from `silo` and wants no answer.
 pub(crate) fn send(client: &ClusterClient, silo: &str, grain: u64, mut order: Order) {
-    order.until_ms = ledger::now_ms() + RESPONSE_TIMEOUT_MS;
+    order.made_ms = ledger::now_ms();
+    order.until_ms = order.made_ms + RESPONSE_TIMEOUT_MS;
     let call = order.call;
     order::sends(call, silo.to_owned(), grain);
     crate::callers::judge_send(call, client.grain::<dyn Subject>(grain).work(order).send());
@@ -193,6 +221,14 @@ type Kept = Pin<Box<dyn Future<Output = ()> + Send>>;
 impl Lifecycle for SubjectGrain {
     async fn activate(&mut self, _: &Ctx) -> Result<(), ActivationError> {
         order::activates(self.key(), self.instance.number);
+        let _inside = idle::enters(self.key());
+        if ledger::trouble("a write in the activate hook") {
+            if ledger::chance(0.5) {
+                ledger::refuse_next_write(self.key());
+            }
+            // What becomes of it is the affair of the runtime.
+            let _ = self.add(1).await;
+        }
         if ledger::trouble("a slow activate hook") {
             let ms = ledger::below(800);
             self.watched(tokio::time::sleep(Duration::from_millis(ms))).await;
@@ -208,6 +244,7 @@ impl Lifecycle for SubjectGrain {
 
     async fn deactivate(&mut self, _: &Ctx, _: DeactivationReason) {
         order::ends(self.instance.number);
+        let _inside = idle::enters(self.key());
         if ledger::trouble("a slow deactivate hook") {
             tokio::time::sleep(Duration::from_millis(ledger::below(800))).await;
         }
@@ -223,7 +260,7 @@ impl Lifecycle for SubjectGrain {
 #[grain]
 impl Subject for SubjectGrain {
     async fn work(&mut self, order: Order) -> Result<u64, StateError> {
-        let turn = self.begins(order.call).await;
+        let turn = self.begins(&order).await;
         let done = self.perform(order).await;
         turn.ends();
         done?;
@@ -231,7 +268,7 @@ impl Subject for SubjectGrain {
     }
 
     async fn look(&self, order: Order) -> u64 {
-        let turn = self.begins(order.call).await;
+        let turn = self.begins(&order).await;
         let mut kept = Vec::new();
         for step in order.steps {
             self.step(step, order.until_ms, &mut kept).await;

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use emmer::test::Cluster;
 
+use crate::idle::{self, Inside};
 use crate::ledger;
 
 /// The turns of one silo that have not ended, by call.
@@ -30,13 +31,14 @@ pub(crate) fn open() {
 pub(crate) struct Turn {
     call: u64,
     has_ended: bool,
+    _inside: Inside,
 }
 
 impl Turn {
     /// The turn of this call begins on this silo.
-    pub(crate) fn begins(call: u64, silo: String) -> Self {
+    pub(crate) fn begins(call: u64, grain: u64, silo: String) -> Self {
         TURNS.with_borrow_mut(|turns| turns.running.insert(call, silo));
-        Self { call, has_ended: false }
+        Self { call, has_ended: false, _inside: idle::enters(grain) }
     }
 
     /// Its last line is done.

@@ -22,6 +22,7 @@ const MUST: &[&str] = &[
     "a panic in the deactivate hook",
     "a deactivate hook that never ends",
     "a slow activate hook",
+    "a write in the activate hook",
     "a silo that left in time",
     "a silo that was declared dead",
     "a write of unknown outcome",

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use emmer_core::{SiloAddress, SiloStatus};
 use emmer_membership::TerminateReason;
-use emmer_runtime::{Client, Silo, SiloBuilder, SiloStatistics, StoreOpener, StoreSource};
+use emmer_runtime::{Client, GrainQueue, Silo, SiloBuilder, SiloStatistics, StoreOpener, StoreSource};
 use emmer_store::SystemStore;
 use emmer_virtual::{Host, HostClock, Net};
 
@@ -40,6 +40,11 @@ impl<S: StoreOpener> Node<S> {
     /// Its counters.
     pub fn statistics(&self) -> SiloStatistics {
         self.silo.statistics()
+    }
+
+    /// The grains for which most calls wait, at most `n`.
+    pub fn longest_queues(&self, n: usize) -> Vec<GrainQueue> {
+        self.silo.longest_queues(n)
     }
 
     /// The status of every silo in the view that it has.
