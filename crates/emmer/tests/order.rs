@@ -176,7 +176,8 @@ impl Parcels for ParcelsGrain {
 /// Large ones hold their threads for long, at either end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_and_small_unawaited_calls_keep_their_order() {
-    let rounds = std::env::var("EMMER_ORDER_ROUNDS").map_or(2, |rounds| rounds.parse().unwrap());
+    let set = |name, default| std::env::var(name).map_or(default, |n| n.parse().unwrap());
+    let (rounds, calls) = (set("EMMER_ORDER_ROUNDS", 2), set("EMMER_ORDER_CALLS", CALLS));
     let (store, mut silos) = (common::store(), Vec::new());
     for _ in 0..2 {
         let silo =
@@ -186,14 +187,14 @@ async fn large_and_small_unawaited_calls_keep_their_order() {
     settle(&silos, 2).await;
     for key in 0..rounds {
         let parcels = silos[0].client().grain::<dyn Parcels>(key);
-        for what in 0..CALLS {
+        for what in 0..calls {
             let bytes = [700_000, 60_000, 3, 3, 3][usize::try_from(what % 5).unwrap()];
             parcels.take(what, vec![1; bytes]).send().unwrap();
         }
         let mut taken = Vec::new();
-        while taken.len() < usize::try_from(CALLS).unwrap() {
+        while taken.len() < usize::try_from(calls).unwrap() {
             taken = parcels.taken().await.unwrap();
         }
-        assert_eq!(taken, (0..CALLS).collect::<Vec<_>>(), "grain {key}");
+        assert_eq!(taken, (0..calls).collect::<Vec<_>>(), "grain {key}");
     }
 }
