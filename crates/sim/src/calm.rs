@@ -37,6 +37,8 @@ pub struct Calm {
     pub disturbed_at: VirtualTime,
     /// The same for the store.
     pub store_at: VirtualTime,
+    /// Whether more than one thing happened at `disturbed_at`.
+    pub at_once: bool,
     /// Open windows of the store's trouble.
     pub store_open: u32,
     /// How many of them there were so far.
@@ -124,6 +126,12 @@ impl Calm {
         self.open == 0 && now.since(self.disturbed_at) >= span
     }
 
+    /// Something happens now that is not the protocol's own work.
+    pub fn disturb(&mut self, now: VirtualTime) {
+        self.at_once = self.disturbed_at == now;
+        self.disturbed_at = now;
+    }
+
     /// Notes a step of the scenario as it begins or ends. A start is noted when the process starts.
     pub fn step(&mut self, now: VirtualTime, fault: &Fault, begins: bool) {
         let open = match fault {
@@ -134,12 +142,26 @@ impl Calm {
                 &mut self.store_open
             }
             _ => {
-                self.disturbed_at = now;
+                self.disturb(now);
                 &mut self.open
             }
         };
         if fault.lasts() && !matches!(fault, Fault::LoseHost(_)) {
             *open = if begins { *open + 1 } else { open.saturating_sub(1) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_happens_at_one_instant_does_not_happen_alone() {
+        let mut calm = Calm::default();
+        for (millis, at_once) in [(1, false), (5, false), (5, true), (5, true), (6, false)] {
+            calm.step(VirtualTime::from_millis(millis), &Fault::Kill(0), true);
+            assert_eq!(calm.at_once, at_once);
         }
     }
 }

@@ -13,6 +13,7 @@ mod focus_calm;
 mod focus_fence;
 mod focus_grains;
 mod focus_join;
+mod focus_return;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -56,6 +57,7 @@ fn classes() -> Vec<Class> {
     let of = |directory| move |(name, scenario)| Class { name, scenario, every: 1, directory };
     let focused =
         focus::ALL.into_iter().chain(focus_fence::ALL).chain(focus_join::ALL).chain(focus_calm::ALL);
+    let focused = focused.chain(focus_return::ALL);
     classes.extend(focused.map(of(false)));
     classes.extend(focus_grains::ALL.map(of(true)));
     classes

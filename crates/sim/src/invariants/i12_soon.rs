@@ -22,7 +22,8 @@ const END_MAX: Duration = Duration::from_secs(6);
 
 /// The cluster has to be whole again after `what`, which happened at `since`.
 pub(super) fn whole(facts: &Facts<'_>, what: Alone, since: VirtualTime) -> Result<(), Violation> {
-    if facts.calm.disturbed_at != since || facts.calm.open > 0 || facts.calm.store_at > since {
+    let alone = facts.calm.disturbed_at == since && !facts.calm.at_once;
+    if !alone || facts.calm.open > 0 || facts.calm.store_at > since {
         return Ok(());
     }
     match i10_convergence::why_not_whole(facts) {

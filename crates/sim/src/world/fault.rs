@@ -40,7 +40,7 @@ impl World {
             return;
         }
         let single = self.running_on(host).is_none().then_some(Alone::Start).filter(|_| self.is_calm());
-        self.calm.disturbed_at = self.now;
+        self.calm.disturb(self.now);
         self.expect(single);
         let number = u32::try_from(self.processes.len()).unwrap_or(u32::MAX);
         let incarnation = self.hosts.incarnations(host).len() as u64;
