@@ -203,6 +203,11 @@ impl Membership {
         monitors_of(&self.view, silo, self.config.num_probe_rings, self.config.num_probed_silos)
     }
 
+    /// The same with those that are Joining.
+    pub(crate) fn monitors_to_be_of(&self, silo: &SiloAddress) -> BTreeSet<SiloAddress> {
+        monitors_to_be(&self.view, silo, self.config.num_probe_rings, self.config.num_probed_silos)
+    }
+
     /// Whether `silo` is one of the Active silos that probe `target` in the view in force; much cheaper than all of them.
     pub(crate) fn is_monitored_by(&self, target: &SiloAddress, silo: &SiloAddress) -> bool {
         is_monitored_by(&self.view, target, silo, self.config.num_probe_rings, self.config.num_probed_silos)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use emmer_core::SiloStatus;
+use emmer_core::{Now, SiloAddress, SiloStatus};
 
 use crate::intent::{Intent, Key};
 use crate::world::{World, address};
@@ -309,4 +309,30 @@ fn a_silo_that_lives_on_the_tables_word_is_confirmed_while_commits_come_one_afte
     }
     assert!(world.silos[0].up);
     assert!(world.silos[0].fences.is_empty(), "{:?}", world.silos[0].fences);
+}
+
+/// Scenario 27 of the class `split` in the hunt for mutants. Two of three silos are cut off and know nothing of those who join. To the
+/// third only one Active silo seems to monitor each of the two, for joiners took the others' places; and these go on.
+#[test]
+fn joiners_in_the_places_of_monitors_make_no_death_cheaper() {
+    let config = Config { num_probed_silos: 4, num_probe_rings: 1, ..Config::default() };
+    let mut world = World::cluster(&config, 3);
+    let active: Vec<_> = world.silos.iter().map(|silo| silo.machine.me()).collect();
+    for port in 3_000..3_003 {
+        let joiner = address(port, 1);
+        world.start(&config, joiner, u64::from(port));
+        for other in &active[..2] {
+            world.cut.insert((joiner, *other));
+            world.cut.insert((*other, joiner));
+        }
+    }
+    world.run(ms(1_500));
+    let third = &world.silos[2].machine;
+    assert_eq!((third.view().len(), third.view().active_count()), (6, 3), "{:?}", third.view());
+    let few = |target: &SiloAddress| third.monitors_of(target).len() < 2;
+    assert!(active[..2].iter().any(few), "nobody has fewer Active monitors than a death takes votes");
+    let later = Now { mono: third.latest.mono + secs(60), wall: third.latest.wall };
+    for target in &active[..2] {
+        assert_eq!(third.votes_required(later, target, false), 2);
+    }
 }

@@ -342,8 +342,11 @@ impl Membership {
             if !is_gone && now.mono < self.voting.monitors_moved_until {
                 return votes;
             }
-            // Where silos probe few others, one may have fewer monitors than a death takes votes: then all of them are enough.
-            return votes.min(self.monitors_of(target).len().max(1));
+            // Where silos probe few others, one may have fewer monitors than a death takes votes: then all of them are enough. Joiners
+            // that took the places of Active monitors count: the target, and those monitors, may know nothing of them yet, and go on
+            // as before.
+            let monitors = if is_gone { self.monitors_of(target) } else { self.monitors_to_be_of(target) };
+            return votes.min(monitors.len().max(1));
         }
         let half = self.live_active_count().div_ceil(2);
         (self.config.num_votes_for_death_declaration as usize).min(half.max(1))

@@ -7,12 +7,14 @@
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 
 use crate::commands::child::Place;
 use crate::exit::{Failure, Result};
@@ -23,6 +25,11 @@ const NEAR: Ipv4Addr = Ipv4Addr::LOCALHOST;
 const FAR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 /// How much is forwarded at once, in bytes.
 const CHUNK: usize = 16 * 1_024;
+
+/// How often it is looked whose a new connection is, ...
+const OPENER_TRIES: u32 = 50;
+/// ... and the pause between two looks.
+const OPENER_PAUSE: Duration = Duration::from_millis(20);
 
 /// What all proxies know.
 struct Known {
@@ -89,8 +96,7 @@ async fn serve(listener: TcpListener, slot: usize, silo: SocketAddr, known: Arc<
 }
 
 async fn connection(near: TcpStream, peer: SocketAddr, slot: usize, silo: SocketAddr, known: Arc<Known>) {
-    let pids = known.pids.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let opener = opener(peer, &pids);
+    let opener = opener_in_time(peer, &known).await;
     let gate = Gate { cut: known.cut.subscribe(), ends: [Some(slot), opener] };
     let mut first = gate.clone();
     first.pass().await;
@@ -131,6 +137,20 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut gate: Gate) {
     }
     // The other side is gone as well then.
     let _ = to.shutdown().await;
+}
+
+/// The same as [`opener`], looked for until it is found or nobody's: a silo may dial before its process is noted, and the
+/// kernel's table of a busy machine may lack a row while it is read. A connection that is thought to be nobody's is never cut.
+async fn opener_in_time(peer: SocketAddr, known: &Known) -> Option<usize> {
+    for _ in 0..OPENER_TRIES {
+        let pids = known.pids.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let found = opener(peer, &pids);
+        if found.is_some() {
+            return found;
+        }
+        sleep(OPENER_PAUSE).await;
+    }
+    None
 }
 
 /// The silo whose process opened the connection that comes from `peer`.
