@@ -119,8 +119,9 @@ impl Membership {
             self.fence.by_monitors = self.fence.by_monitors.max(wished);
             self.fence.touched.get_or_insert(wished);
         }
-        // A new monitor has not had the time to probe: it starts as if it had heard this silo when it last was known alive.
-        let start = self.fence.by_monitors.max(self.fence.by_table);
+        // A new monitor has not had the time to probe: it starts as if it had heard this silo when enough others last had. What the table
+        // said does not count here: votes may have been under way, and one that this monitor has displaced may count again soon.
+        let start = self.fence.by_monitors;
         let old = std::mem::take(&mut self.fence.heard);
         self.fence.heard = monitors.into_iter().map(|m| (m, old.get(&m).copied().unwrap_or(start))).collect();
         self.fence.armed = applies;
