@@ -2,13 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::sync::Arc;
-
-use emmer_store::{CommitOutcome, Mutation, StoreErrorKind, SystemStore};
+use emmer_store::{CommitOutcome, Mutation};
 use emmer_store_azure::AzureTableStore;
-use emmer_test_servers::suite::between::{Between, Do, Speech};
+use emmer_test_servers::suite::Store;
+use emmer_test_servers::suite::between::{Between, Do, Speech, replace};
 use emmer_test_servers::suite::rows::{NUMBERS, all, must_commit, number_of, row};
-use emmer_test_servers::suite::{Store, TestServer as _};
 use emmer_test_servers::{AzuriteServer, store};
 
 const STORE: Store = store!(AzureTableStore);
@@ -18,26 +16,10 @@ const SPEECH: Speech = Speech {
 };
 const BUSY: Do = Do::Answer(503, "ServerBusy", "");
 
-/// A store behind a server in between, with the row `r` of number 1.
-async fn behind(server: &AzuriteServer, hasty: bool) -> (Between, Arc<dyn SystemStore>) {
-    let between = Between::start(server.port(), SPEECH).await;
-    let url = server.url_at(between.port());
-    let store = if hasty { STORE.hasty(&url).await } else { STORE.patient(&url).await };
-    let patient = STORE.patient(&server.url()).await;
-    patient.ensure_tables(&[&NUMBERS]).await.unwrap();
-    must_commit(&patient, "p", vec![Mutation::Upsert { row: row("r", 1) }]).await;
-    (between, store)
-}
-
-async fn replace(store: &Arc<dyn SystemStore>, n: i64) -> Vec<Mutation> {
-    let etag = store.read_row(&NUMBERS, "p", "r").await.unwrap().unwrap().etag;
-    vec![Mutation::Replace { row: row("r", n), etag }]
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_throttled_is_sent_again_and_is_no_conflict() {
     let Some(server) = AzuriteServer::start_or_skip("what_is_throttled") else { return };
-    let (between, store) = behind(&server, false).await;
+    let (between, store) = Between::before(&server, SPEECH, STORE).await;
     for (n, busy) in
         (2..).zip([BUSY, Do::Answer(429, "", "Retry-After: 0\r\n"), Do::Answer(429, "TooManyRequests", "")])
     {
@@ -62,17 +44,11 @@ async fn what_is_throttled_is_sent_again_and_is_no_conflict() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_that_throttles_for_ever_is_unavailable_and_nothing_happened() {
     let Some(server) = AzuriteServer::start_or_skip("a_service_that_throttles") else { return };
-    let (between, store) = behind(&server, true).await;
+    let (between, store) = Between::before(&server, SPEECH, STORE).await;
     let commit = replace(&store, 2).await;
     // It asks for more time than there is: told at once, and again while the house waits for a server that is away.
     for busy in [Do::Answer(503, "ServerBusy", "Retry-After: 3600\r\n"), BUSY] {
-        between.always(Some(busy));
-        let error = store.commit(&NUMBERS, "p", commit.clone()).await.unwrap_err();
-        assert!(error.kind == StoreErrorKind::Unavailable && error.detail.contains("throttles"), "{error}");
-        assert_eq!(store.read_row(&NUMBERS, "p", "r").await.unwrap_err().kind, StoreErrorKind::Unavailable);
-        assert!(between.seen() < 200, "a throttled request is sent a bounded number of times");
-        between.always(None);
-        assert_eq!(number_of(&store, "r").await, 1);
+        between.throttles_for_ever(busy, &store, &commit).await;
     }
     let outcome = store.commit(&NUMBERS, "p", commit).await.unwrap();
     assert!(matches!(outcome, CommitOutcome::Committed(_)), "{outcome:?}");
@@ -81,7 +57,7 @@ async fn a_service_that_throttles_for_ever_is_unavailable_and_nothing_happened()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_may_have_happened_is_unknown_and_what_did_is_committed() {
     let Some(server) = AzuriteServer::start_or_skip("what_may_have_happened") else { return };
-    let (between, store) = behind(&server, false).await;
+    let (between, store) = Between::before(&server, SPEECH, STORE).await;
     let mut n = 1;
     for what in [
         Do::PassAndCut,
@@ -117,7 +93,7 @@ fn row_of(key: &str) -> emmer_store::Row {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_after_a_read_is_one_request_and_a_heartbeat_costs_two_more() {
     let Some(server) = AzuriteServer::start_or_skip("a_commit_after_a_read") else { return };
-    let (between, store) = behind(&server, false).await;
+    let (between, store) = Between::before(&server, SPEECH, STORE).await;
     let other = STORE.patient(&server.url()).await;
     let commit = replace(&store, 2).await;
     between.seen();

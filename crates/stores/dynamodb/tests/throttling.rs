@@ -2,15 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::sync::Arc;
-
 use emmer_store::silos::VERSION_ROW;
-use emmer_store::{CommitOutcome, Mutation, StoreErrorKind, SystemStore};
+use emmer_store::{CommitOutcome, Mutation};
 use emmer_store_dynamodb::DynamoDbStore;
 use emmer_test_servers::dynamodb::IN_MEMORY;
-use emmer_test_servers::suite::between::{Between, Do, Speech};
+use emmer_test_servers::suite::Store;
+use emmer_test_servers::suite::between::{Between, Do, Speech, replace};
 use emmer_test_servers::suite::rows::{NUMBERS, must_commit, number_of, row};
-use emmer_test_servers::suite::{Store, TestServer as _};
 use emmer_test_servers::{DynamoDbServer, store};
 
 const STORE: Store = store!(DynamoDbStore);
@@ -49,26 +47,10 @@ fn server(test: &str) -> Option<DynamoDbServer> {
     DynamoDbServer::start_with_or_skip(test, &[IN_MEMORY])
 }
 
-/// A store behind a server in between, with the row `r` of number 1.
-async fn behind(server: &DynamoDbServer, hasty: bool) -> (Between, Arc<dyn SystemStore>) {
-    let between = Between::start(server.port(), SPEECH).await;
-    let url = server.url_at(between.port());
-    let store = if hasty { STORE.hasty(&url).await } else { STORE.patient(&url).await };
-    let patient = STORE.patient(&server.url()).await;
-    patient.ensure_tables(&[&NUMBERS]).await.unwrap();
-    must_commit(&patient, "p", vec![Mutation::Upsert { row: row("r", 1) }]).await;
-    (between, store)
-}
-
-async fn replace(store: &Arc<dyn SystemStore>, n: i64) -> Vec<Mutation> {
-    let etag = store.read_row(&NUMBERS, "p", "r").await.unwrap().unwrap().etag;
-    vec![Mutation::Replace { row: row("r", n), etag }]
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_throttled_or_in_conflict_with_another_is_sent_again_and_is_no_conflict() {
     let Some(server) = server("what_is_throttled") else { return };
-    let (between, store) = behind(&server, false).await;
+    let (between, store) = Between::before(&server, SPEECH, STORE).await;
     let cancelled = ["TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"];
     let cancelled = cancelled.map(|reason| Do::Answer(400, ["Cancelled ", reason].concat().leak(), ""));
     for (n, busy) in (2..).zip(BUSY.into_iter().chain(cancelled)) {
@@ -95,7 +77,7 @@ async fn what_is_throttled_or_in_conflict_with_another_is_sent_again_and_is_no_c
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_first_reason_of_a_cancelled_commit_decides() {
     let Some(server) = server("the_first_reason") else { return };
-    let (between, store) = behind(&server, false).await;
+    let (between, store) = Between::before(&server, SPEECH, STORE).await;
     let mut commit = replace(&store, 2).await;
     commit.push(Mutation::Insert { row: row("s", 2) });
     let failed = Do::Answer(400, "Cancelled None ConditionalCheckFailed", "");
@@ -108,19 +90,12 @@ async fn the_first_reason_of_a_cancelled_commit_decides() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_service_that_throttles_for_ever_is_unavailable_and_nothing_happened() {
     let Some(server) = server("a_service_that_throttles") else { return };
-    let (between, store) = behind(&server, true).await;
+    let (between, store) = Between::before(&server, SPEECH, STORE).await;
     let commit = replace(&store, 2).await;
     // A partition that was seen with a version is looked at by a transaction first, which may be cancelled.
     must_commit(&store, "p", vec![Mutation::Upsert { row: row(VERSION_ROW, 1) }]).await;
     for busy in [BUSY[0].clone(), Do::Answer(400, "Cancelled TransactionConflict", "")] {
-        between.always(Some(busy));
-        let error = store.commit(&NUMBERS, "p", commit.clone()).await.unwrap_err();
-        assert!(error.kind == StoreErrorKind::Unavailable && error.detail.contains("throttles"), "{error}");
-        let error = store.read_partition(&NUMBERS, "p").await.unwrap_err();
-        assert!(error.kind == StoreErrorKind::Unavailable && error.detail.contains("throttles"), "{error}");
-        assert!(between.seen() < 200, "a throttled request is sent a bounded number of times");
-        between.always(None);
-        assert_eq!(number_of(&store, "r").await, 1);
+        between.throttles_for_ever(busy, &store, &commit).await;
     }
     let outcome = store.commit(&NUMBERS, "p", commit).await.unwrap();
     assert!(matches!(outcome, CommitOutcome::Committed(_)), "{outcome:?}");
@@ -129,7 +104,7 @@ async fn a_service_that_throttles_for_ever_is_unavailable_and_nothing_happened()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_answer_is_asked_for_again_and_applies_nothing_twice() {
     let Some(server) = server("a_lost_answer") else { return };
-    let (between, store) = behind(&server, false).await;
+    let (between, store) = Between::before(&server, SPEECH, STORE).await;
     let mut n = 1;
     let lost = [
         Do::PassAndCut,
@@ -157,7 +132,7 @@ async fn a_lost_answer_is_asked_for_again_and_applies_nothing_twice() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_nobody_can_tell_is_unknown() {
     let Some(server) = server("what_nobody_can_tell") else { return };
-    let (between, store) = behind(&server, false).await;
+    let (between, store) = Between::before(&server, SPEECH, STORE).await;
     // Lost again and again.
     let commit = replace(&store, 2).await;
     between.writes([Do::PassAndCut, Do::PassAndCut, Do::PassAndCut]);
@@ -193,7 +168,7 @@ fn operations(between: &Between) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_partition_with_a_version_is_read_between_two_looks_that_refuse_what_is_on_its_way() {
     let Some(server) = server("a_partition_with_a_version") else { return };
-    let (between, store) = behind(&server, false).await;
+    let (between, store) = Between::before(&server, SPEECH, STORE).await;
     let other = STORE.patient(&server.url()).await;
     let commit = |n| [VERSION_ROW, "r", "s"].map(|key| Mutation::Upsert { row: row(key, n) }).to_vec();
     must_commit(&other, "p", commit(2)).await;

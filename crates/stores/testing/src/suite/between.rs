@@ -4,8 +4,16 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use emmer_store::{Mutation, StoreErrorKind, SystemStore};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+
+use crate::suite::rows::{NUMBERS, must_commit, number_of, row};
+use crate::suite::{Store, TestServer};
+
+/// How often a store may send a request that is throttled: until its patience ends, and again while it waits for a server that
+/// is away.
+const ATTEMPTS_MAX: usize = 40;
 
 /// How a server speaks.
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +85,47 @@ impl Between {
         Self { port, state }
     }
 
+    /// One before `server`, and a store that waits long behind it, with the row `r` of number 1.
+    ///
+    /// # Panics
+    /// It cannot listen, or the store cannot be opened.
+    pub async fn before(
+        server: &impl TestServer,
+        speech: Speech,
+        store: Store,
+    ) -> (Self, Arc<dyn SystemStore>) {
+        let between = Self::start(server.port(), speech).await;
+        let behind = store.patient(&server.url_at(between.port())).await;
+        let direct = store.patient(&server.url()).await;
+        direct.ensure_tables(&[&NUMBERS]).await.unwrap();
+        must_commit(&direct, "p", vec![Mutation::Upsert { row: row("r", 1) }]).await;
+        (between, behind)
+    }
+
+    /// Lets the server answer all requests with `busy`: a commit and a read are told so after a bounded number of attempts, and
+    /// nothing happened.
+    ///
+    /// # Panics
+    /// They are told something else, or asked too often, or something happened.
+    pub async fn throttles_for_ever(&self, busy: Do, store: &Arc<dyn SystemStore>, commit: &[Mutation]) {
+        let before = number_of(store, "r").await;
+        self.always(Some(busy));
+        self.seen();
+        let committed = store.commit(&NUMBERS, "p", commit.to_vec()).await.unwrap_err();
+        let mut sent = vec![self.seen()];
+        let read = store.read_partition(&NUMBERS, "p").await.unwrap_err();
+        sent.push(self.seen());
+        for error in [committed, read] {
+            assert!(
+                error.kind == StoreErrorKind::Unavailable && error.detail.contains("throttles"),
+                "{error}"
+            );
+        }
+        assert!(sent.iter().all(|sent| *sent <= ATTEMPTS_MAX), "a throttled request was sent {sent:?} times");
+        self.always(None);
+        assert_eq!(number_of(store, "r").await, before);
+    }
+
     /// The port it listens on, at 127.0.0.1.
     pub const fn port(&self) -> u16 {
         self.port
@@ -107,6 +156,15 @@ impl Between {
         let seen = std::mem::take(&mut lock(&self.state).seen);
         seen.iter().map(|request| String::from_utf8_lossy(request).into_owned()).collect()
     }
+}
+
+/// The row `r` with the number `n`, in the place of the row that is there.
+///
+/// # Panics
+/// None is there.
+pub async fn replace(store: &Arc<dyn SystemStore>, n: i64) -> Vec<Mutation> {
+    let etag = store.read_row(&NUMBERS, "p", "r").await.unwrap().unwrap().etag;
+    vec![Mutation::Replace { row: row("r", n), etag }]
 }
 
 fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
