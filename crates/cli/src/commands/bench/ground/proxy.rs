@@ -96,8 +96,9 @@ async fn serve(listener: TcpListener, slot: usize, silo: SocketAddr, known: Arc<
 }
 
 async fn connection(near: TcpStream, peer: SocketAddr, slot: usize, silo: SocketAddr, known: Arc<Known>) {
-    let opener = opener_in_time(peer, &known).await;
-    let gate = Gate { cut: known.cut.subscribe(), ends: [Some(slot), opener] };
+    // One that is let through as nobody's would not be cut when its opener is. Only silos dial here, and they dial again.
+    let Some(opener) = opener_in_time(peer, &known).await else { return };
+    let gate = Gate { cut: known.cut.subscribe(), ends: [slot, opener] };
     let mut first = gate.clone();
     first.pass().await;
     let Ok(far) = TcpStream::connect(silo).await else { return };
@@ -111,14 +112,14 @@ async fn connection(near: TcpStream, peer: SocketAddr, slot: usize, silo: Socket
 #[derive(Clone)]
 struct Gate {
     cut: watch::Receiver<Option<usize>>,
-    ends: [Option<usize>; 2],
+    ends: [usize; 2],
 }
 
 impl Gate {
     async fn pass(&mut self) {
         let ends = self.ends;
         // The sender lives as long as the proxies.
-        let _ = self.cut.wait_for(|cut| cut.is_none() || !ends.contains(cut)).await;
+        let _ = self.cut.wait_for(|cut| cut.is_none_or(|cut| !ends.contains(&cut))).await;
     }
 }
 
@@ -139,8 +140,8 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut gate: Gate) {
     let _ = to.shutdown().await;
 }
 
-/// The same as [`opener`], looked for until it is found or nobody's: a silo may dial before its process is noted, and the
-/// kernel's table of a busy machine may lack a row while it is read. A connection that is thought to be nobody's is never cut.
+/// The same as [`opener`], looked for until it is found: a silo may dial before its process is noted, and the kernel's table of a
+/// busy machine may lack a row while it is read.
 async fn opener_in_time(peer: SocketAddr, known: &Known) -> Option<usize> {
     for _ in 0..OPENER_TRIES {
         let pids = known.pids.lock().unwrap_or_else(PoisonError::into_inner).clone();
