@@ -336,3 +336,28 @@ fn joiners_in_the_places_of_monitors_make_no_death_cheaper() {
         assert_eq!(third.votes_required(later, target, false), 2);
     }
 }
+
+/// Scenario 4652 of the class `split`. A silo that only the table confirms gets new monitors, who have not heard it.
+#[test]
+fn new_monitors_give_nobody_more_time_than_the_tables_word() {
+    let config = Config { num_probed_silos: 4, num_probe_rings: 1, ..Config::default() };
+    let mut world = World::cluster(&config, 6);
+    isolate(&mut world, 0);
+    // The word of its monitors is over, and they do not vote yet.
+    world.run(config.fence_timeout + ms(20));
+    let me = world.silos[0].machine.me();
+    let before = world.silos[0].machine.view().version();
+    for port in 3_000..3_012 {
+        let joiner = address(port, 1);
+        world.start(&config, joiner, u64::from(port));
+        world.cut.insert((joiner, me));
+        world.cut.insert((me, joiner));
+    }
+    while world.status(&me) == Some(SiloStatus::Active) && world.silos[0].machine.fence_closes_at().is_some()
+    {
+        let until = world.silos[0].machine.fence_closes_at().unwrap();
+        assert!(until <= world.now + config.fence_table_timeout, "{until:?} at {:?}", world.now);
+        world.run(ms(1));
+    }
+    assert!(world.silos[0].machine.view().version() > before, "it has no new monitors");
+}
