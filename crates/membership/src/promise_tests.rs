@@ -361,3 +361,25 @@ fn new_monitors_give_nobody_more_time_than_the_tables_word() {
     }
     assert!(world.silos[0].machine.view().version() > before, "it has no new monitors");
 }
+
+/// Seed 58002636 of 3 to 64 silos. Rows may come from a replica that lags; the version row alone is always the latest.
+#[test]
+fn rows_of_a_replica_that_lags_open_no_fence() {
+    let config = Config::default();
+    let mut world = World::cluster(&config, 8);
+    let [cut, beside] = [0, 1].map(|i| world.silos[i].machine.me());
+    for i in 0..2 {
+        isolate(&mut world, i);
+    }
+    world.cut.remove(&(cut, beside));
+    world.cut.remove(&(beside, cut));
+    // Its votes against the others get no answer, so it reads all rows and goes on.
+    world.on_a_replica.extend([cut, beside]);
+    world.until(secs(10), |w| w.status(&cut) == Some(SiloStatus::Dead));
+    let may_grant = world.now + config.fence_table_timeout;
+    while world.silos[0].up && world.now < may_grant + secs(9) {
+        let closes_at = world.silos[0].machine.fence_closes_at().unwrap();
+        assert!(closes_at <= may_grant, "{closes_at:?}, others may have its grains at {may_grant:?}");
+        world.run(ms(1));
+    }
+}

@@ -53,7 +53,8 @@ pub(crate) struct TableLane {
     losses: u32,
     /// When the last request that was answered had been sent.
     answered: Option<Instant>,
-    /// The version that the last read showed, newer than the view in force, and when that read had been sent.
+    /// The version that the last read of the version row showed, newer than the view in force, and when that read had been sent.
+    /// A read of all rows does not count: it may come from a replica that lags.
     ahead: Option<(TableVersion, Instant)>,
 }
 
@@ -315,9 +316,13 @@ impl Membership {
         }
         self.standing.saw_table();
         self.observe_alive(now, sent, &snapshot.rows);
-        self.table.ahead = Some((snapshot.version.clone(), sent));
+        // Nobody dead comes back: who lives in newer rows was not dead when an earlier version was read. These rows themselves may
+        // come from a replica that lags.
+        let lived = self.table.ahead.take_if(|(ahead, _)| ahead.number < version).map(|(_, sent)| sent);
         self.install_read(now, snapshot);
-        self.confirm_by_earlier_read(now);
+        if let Some(sent) = lived {
+            self.confirm_by_table(now, sent);
+        }
         self.on_join_read(now);
     }
 

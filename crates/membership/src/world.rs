@@ -73,6 +73,8 @@ pub(crate) struct World {
     pub(crate) offline: BTreeSet<SiloAddress>,
     /// Silos of which the store takes touches only.
     pub(crate) touches_only: BTreeSet<SiloAddress>,
+    /// Silos that read all rows from a replica, which shows the table before the last commit, and get nothing else.
+    pub(crate) on_a_replica: BTreeSet<SiloAddress>,
     /// The table before the last commit.
     before: Option<(TableVersion, BTreeMap<SiloAddress, SiloEntry>)>,
     /// Told to the silos as part of each etag: a table that went back writes other ones.
@@ -107,6 +109,7 @@ impl World {
             refusing: BTreeSet::new(),
             offline: BTreeSet::new(),
             touches_only: BTreeSet::new(),
+            on_a_replica: BTreeSet::new(),
             before: None,
             history_name: "e",
             memo: Arc::default(),
@@ -317,7 +320,16 @@ impl World {
                 let me = self.silos[i].machine.me();
                 let touch = matches!(request, TableRequest::Touch { .. });
                 let refused = self.offline.contains(&me) || (!touch && self.touches_only.contains(&me));
-                let outcome = if refused { TableOutcome::Unavailable } else { self.table(request) };
+                let replica = self.before.clone().filter(|_| self.on_a_replica.contains(&me));
+                let outcome = match (&request, replica) {
+                    _ if refused => TableOutcome::Unavailable,
+                    (TableRequest::ReadAll, Some((version, rows))) => {
+                        TableOutcome::Snapshot(TableSnapshot { version, rows: rows.into_values().collect() })
+                    }
+                    (TableRequest::Commit { .. }, Some(_)) => TableOutcome::Unknown,
+                    (TableRequest::ReadVersion, Some(_)) => TableOutcome::Unavailable,
+                    _ => self.table(request),
+                };
                 self.later(2_500, Happening::Answer(i, op, outcome));
             }
             Happening::Answer(i, op, outcome) => self.call(i, |m, now| m.handle_table(now, op, outcome)),
