@@ -40,6 +40,10 @@ pub(crate) struct Peer {
     broken: bool,
     /// The peer's kernel has ended a connection in good order since the last answer, without a goodbye of the process.
     closed: bool,
+    /// When a connection ended last since the last answer.
+    lost: Option<Instant>,
+    /// How many probes were sent again since the last answer, because theirs went with their connection.
+    repeats: u32,
     /// Since when the process is known to be gone: its kernel ended a connection and refuses new ones.
     gone_since: Option<Instant>,
     /// Whether this silo has wished for a vote against it since the last answer.
@@ -85,6 +89,9 @@ impl Rtt {
     }
 }
 
+/// How many probes in a row are sent again because theirs went with their connection.
+const REPEATS_MAX: u32 = 3;
+
 /// How many round trips are needed before they set the timeout.
 const SAMPLES_MIN: u32 = 4;
 
@@ -105,6 +112,8 @@ impl Peer {
             refused: false,
             broken: false,
             closed: false,
+            lost: None,
+            repeats: 0,
             gone_since: None,
             suspected: false,
             joining_since: None,
@@ -172,7 +181,17 @@ impl Peer {
         self.heard = None;
         self.broken |= !in_order;
         self.closed |= in_order;
+        self.lost = Some(now);
         self.note_gone(now);
+    }
+
+    /// It answers a dial. Whether the probe in flight is to be sent again: it was lost with its connection, and says nothing of the
+    /// peer. That happens [`REPEATS_MAX`] times in a row at most, so that a peer that nothing reaches is missed at last.
+    pub(crate) fn repeats_probe(&mut self) -> bool {
+        let with_it = self.deadline.is_some() && self.lost.is_some_and(|lost| lost >= self.last_sent);
+        let repeats = with_it && self.repeats < REPEATS_MAX;
+        self.repeats += u32::from(repeats);
+        repeats
     }
 
     /// Its host says that no such process listens there.
@@ -332,6 +351,8 @@ impl Peer {
         self.refused = false;
         self.broken = false;
         self.closed = false;
+        self.lost = None;
+        self.repeats = 0;
         self.gone_since = None;
     }
 

@@ -383,3 +383,21 @@ fn rows_of_a_replica_that_lags_open_no_fence() {
         world.run(ms(1));
     }
 }
+
+/// Scenario 16 of the class `lists`. A probe that is lost with its connection says nothing of a silo that answers a dial.
+#[test]
+fn a_silo_whose_connections_break_under_each_probe_lives() {
+    let mut world = World::cluster(&Config::fast(), 5);
+    let target = world.silos[1].machine.me();
+    for _ in 0..100 {
+        isolate(&mut world, 1);
+        // Some probes are on their way, and go with their connections.
+        world.run(ms(60));
+        world.cut.clear();
+        world.reset_connections(1);
+        world.run(ms(40));
+        assert_eq!(world.status(&target), Some(SiloStatus::Active), "{:?}", world.now);
+    }
+    let missed: u64 = world.silos.iter().map(|p| p.machine.counters().probes_missed).sum();
+    assert_eq!(missed, 0);
+}

@@ -245,7 +245,11 @@ impl Membership {
     pub(crate) fn hint_dialled(&mut self, now: Now, silo: SiloAddress, outcome: DialOutcome) {
         let Some(peer) = self.probing.peer_mut(&silo) else { return };
         match outcome {
-            DialOutcome::Answered => {}
+            DialOutcome::Answered => {
+                if peer.repeats_probe() {
+                    self.send_probe(now, silo);
+                }
+            }
             DialOutcome::OtherEpoch(other) if !silo.is_succeeded_by(&other) => {}
             // Something answers for the host, and says that no such process is there (any more). Together with a connection that the
             // host's kernel ended it is proof; alone it may be a firewall.

@@ -263,8 +263,10 @@ impl World {
     /// Every connection of silo `i` is reset.
     pub(crate) fn reset_connections(&mut self, i: usize) {
         let me = self.silos[i].machine.me();
-        for other in 0..self.silos.len() {
+        for other in (0..self.silos.len()).filter(|other| *other != i) {
+            let peer = self.silos[other].machine.me();
             self.call(other, |m, now| m.handle_connection(now, me, ConnectionEvent::Broken));
+            self.call(i, |m, now| m.handle_connection(now, peer, ConnectionEvent::Broken));
         }
     }
 

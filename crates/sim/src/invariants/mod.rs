@@ -113,7 +113,11 @@ impl<'a> Facts<'a> {
             self.now.since(at) >= bound || (!config.moving_staleness && wall.saturating_since(value) >= bound)
         };
         let before = self.table.alive_before(silo).filter(|_| self.now.since(alive_at) < READ_AGE);
-        looks_stale(alive_at, row.i_am_alive_time) || before.is_some_and(|(at, value)| looks_stale(at, value))
+        // Several touches may have come since that read.
+        let stood_still = self.table.stood_still(silo, self.now, READ_AGE) >= bound;
+        looks_stale(alive_at, row.i_am_alive_time)
+            || before.is_some_and(|(at, value)| looks_stale(at, value))
+            || stood_still
     }
 
     /// Whether anything but the store was wrong with `host` or its links within `window`.
