@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use emmer_core::{GrainId, GrainTypeId, SiloAddress};
-use emmer_directory::{Config, Directory, Registration, Token};
+use emmer_directory::{Config, Directory, Message as Told, Registration, Token};
 use emmer_membership::Message;
 use emmer_placement::PlacementTable;
 
@@ -257,6 +257,8 @@ pub struct GrainTruth {
     pub unsettled_at: VirtualTime,
     /// When the last call that was sent to another silo arrives.
     pub calls_until: VirtualTime,
+    /// When a list of registrations last went on: a batch of one arrived that was not its first.
+    pub listed_at: VirtualTime,
     /// When messages were last lost with a connection that was reset.
     pub messages_lost_at: Option<VirtualTime>,
     /// How many of the calls at the end of a run were answered, and how many failed.
@@ -300,6 +302,16 @@ impl GrainTruth {
     /// Whether the registration may have been left behind by now: the directory tried for a minute to remove it.
     pub fn may_be_left(&self, grain: u32, registration: Registration, now: VirtualTime) -> bool {
         self.left_behind.get(&(grain, registration)).is_some_and(|from| *from <= now)
+    }
+
+    /// The message arrives now: does it carry a list of registrations on?
+    pub fn note_list(&mut self, message: &Told, now: VirtualTime) {
+        if let Told::Report { batch, .. } | Told::Collected { batch, .. } | Told::Handed { batch, .. } =
+            message
+            && *batch > 0
+        {
+            self.listed_at = now;
+        }
     }
 
     /// `silo` is Dead in the table: what it held may go.

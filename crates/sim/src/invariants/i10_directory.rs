@@ -36,7 +36,8 @@ pub(crate) const REST_WITHIN: Duration = Duration::from_secs(30);
 pub(crate) const CALLS_WITHIN: Duration = Duration::from_secs(5);
 
 /// A command that was given to the directory of `number` has ended now, or is still waiting: was it longer than explained?
-/// Counted from the last moment at which a view, a fault, or a silo that faded gave it a reason to wait.
+/// Counted from the last moment at which a view, a fault, a silo that faded, or a list of registrations that went on gave it a
+/// reason to wait.
 pub(crate) fn check_prompt(
     facts: &Facts<'_>,
     truth: &GrainTruth,
@@ -46,7 +47,7 @@ pub(crate) fn check_prompt(
     let me = &facts.processes[number as usize];
     let network = &facts.scenario.network;
     let travel = (network.latency.min + network.latency.spread) * TRIPS;
-    let since = asked.at.max(truth.unsettled_at);
+    let since = asked.at.max(truth.unsettled_at).max(truth.listed_at);
     if facts.now.since(since) <= WITHOUT_LOSS + travel || facts.noisy || me.dead_at.is_some() {
         return Ok(());
     }

@@ -175,6 +175,7 @@ impl World {
         message: emmer_directory::Message,
     ) {
         use emmer_directory::{Message, Operation};
+        self.truth.note_list(&message, self.now);
         let changes = match &message {
             Message::Request { operation, .. } => matches!(operation, Operation::Unregister(_)),
             Message::Response { .. } | Message::Credit { .. } => false,
