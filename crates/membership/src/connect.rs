@@ -38,7 +38,7 @@ pub(crate) struct Check {
     blocking: Bits,
     /// Members with one.
     verified: Bits,
-    /// Members whose host refused a dial.
+    /// Members whose host refused the last dial that ended.
     refused: BTreeSet<SiloAddress>,
     /// Whether a member has got through to this silo at the address that it advertises.
     reached: bool,
@@ -362,10 +362,10 @@ impl Membership {
                 self.counters.dials_refused += 1;
                 self.check.refused.insert(silo);
             }
-            DialOutcome::Answered => {
+            // Of a host that says nothing any more an earlier refusal may have been a firewall's.
+            DialOutcome::Answered | DialOutcome::NoAnswer => {
                 self.check.refused.remove(&silo);
             }
-            DialOutcome::NoAnswer => {}
         }
         self.try_activate(now);
     }

@@ -401,3 +401,25 @@ fn a_silo_whose_connections_break_under_each_probe_lives() {
     let missed: u64 = world.silos.iter().map(|p| p.machine.counters().probes_missed).sum();
     assert_eq!(missed, 0);
 }
+
+/// Seed 58001435 of 3 to 64 silos. What refuses dials for a moment may be a firewall, and the process behind it only paused.
+#[test]
+fn a_joiner_overlooks_nobody_whose_host_refuses_no_more() {
+    let config = Config::default();
+    let mut world = World::cluster(&config, 1);
+    let member = world.silos[0].machine.me();
+    world.silos[0].silent = true;
+    world.offline.insert(member);
+    world.refusing.insert(member);
+    let joiner = address(2_000, 1);
+    world.start(&config, joiner, 2_000);
+    let still_since = world.now;
+    world.run(config.publish_period(1));
+    assert_ne!(world.status(&joiner), Some(SiloStatus::Active));
+    world.refusing.clear();
+    while world.now < still_since + config.overlooked_after(1) * 4 / 5 {
+        assert_ne!(world.status(&joiner), Some(SiloStatus::Active), "{:?}", world.now);
+        world.run(ms(10));
+    }
+    world.until(config.overlooked_after(1), |w| w.status(&joiner) == Some(SiloStatus::Active));
+}
