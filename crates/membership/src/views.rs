@@ -208,6 +208,11 @@ impl Membership {
     /// A delta came down a tree.
     pub(crate) fn on_tree(&mut self, now: Now, from: SiloAddress, root: SiloAddress, delta: &Arc<Delta>) {
         if delta.version() <= self.view.version() {
+            // It was quicker to read the table. Those below it in the tree wait all the same; with the same view all agree who that is.
+            if delta.version() == self.view.version() && !self.is_done() {
+                let view = self.view.clone();
+                self.pass_on(root, delta, &view);
+            }
             return;
         }
         if self.gossip.early.len() < EARLY_MAX {

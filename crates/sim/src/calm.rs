@@ -37,6 +37,8 @@ pub struct Calm {
     pub disturbed_at: VirtualTime,
     /// The same for the store.
     pub store_at: VirtualTime,
+    /// When the store's trouble began last.
+    pub store_since: VirtualTime,
     /// Whether more than one thing happened at `disturbed_at`.
     pub at_once: bool,
     /// Open windows of the store's trouble.
@@ -139,6 +141,7 @@ impl Calm {
             Fault::StoreOutage | Fault::StoreCut(_) | Fault::StoreForgets(_) => {
                 self.store_at = now;
                 self.store_times += u32::from(begins);
+                self.store_since = if begins { now } else { self.store_since };
                 &mut self.store_open
             }
             _ => {

@@ -43,7 +43,7 @@ pub(super) fn check(facts: &Facts<'_>, number: u32) -> Result<(), Violation> {
     let still = facts.table.alive_at(&process.address).map(|at| facts.now.since(at));
     let fresh = facts.scenario.config.stale_after() / 2;
     // After an earlier outage others may have found it stale: it wants to be confirmed by all for a while.
-    let before = facts.calm.store_at.since(facts.calm.disturbed_at);
+    let before = facts.calm.store_since.since(facts.calm.disturbed_at);
     let by_monitors = facts.calm.store_times <= 1
         && before >= SETTLED
         && facts.calm.was_undisturbed(facts.now, LATELY)
