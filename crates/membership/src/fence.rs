@@ -167,6 +167,10 @@ impl Membership {
         // `votes_required`).
         let fresh = self.touch_lasts();
         let touched = self.table.is_row_fresh(now, fresh);
+        if !touched && self.may_be_behind() {
+            // One that became Active in a later view may have found the row stale: its vote is enough, and it is no monitor here.
+            return;
+        }
         // A silo that leaves is not counted any more, perhaps before it hears of it.
         let leaving = usize::from(self.standing.is_leaving());
         let active = self.view.active_count().saturating_sub(leaving);
@@ -214,6 +218,7 @@ impl Membership {
             return;
         }
         self.settle_doubts(sent);
+        self.deny_claims(sent);
         self.fence.stranger.take_if(|at| *at < sent);
         self.fence.touched = self.fence.touched.max(self.table.touched().filter(|touched| *touched <= sent));
         if sent > self.fence.by_table {

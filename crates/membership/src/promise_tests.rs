@@ -423,3 +423,23 @@ fn a_joiner_overlooks_nobody_whose_host_refuses_no_more() {
     }
     world.until(config.overlooked_after(1), |w| w.status(&joiner) == Some(SiloStatus::Active));
 }
+
+/// Scenario 898 of the class `restale`. Two silos have lost the store, and one of them does not get through to a newcomer.
+#[test]
+fn known_monitors_are_not_enough_where_a_newcomer_speaks_of_a_later_view() {
+    for config in [Config::default(), Config::fast()] {
+        let mut world = World::cluster(&config, 2);
+        let [old, other] = [0, 1].map(|i| world.silos[i].machine.me());
+        world.offline.extend([old, other]);
+        let joiner = address(2_000, 1);
+        world.cut.insert((old, joiner));
+        world.start(&config, joiner, 2_000);
+        world.until(secs(300), |w| w.status(&old) == Some(SiloStatus::Dead));
+        world.run(config.fence_table_timeout);
+        for _ in 0..200 {
+            let open = world.silos[0].machine.fence_closes_at() > Some(world.now);
+            assert!(!world.silos[0].up || !open, "{:?}", world.now);
+            world.run(ms(50));
+        }
+    }
+}

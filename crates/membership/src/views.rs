@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use emmer_core::{Now, SiloAddress, SiloEntry, SiloStatus};
+use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus};
 
 use crate::api::{Effect, TableSnapshot, TerminateReason};
 use crate::delta::{Delta, Misfit};
@@ -56,8 +56,9 @@ pub(crate) struct Dissemination {
     pulls: u32,
     /// Who said so, when nobody was asked yet.
     hinted_by: Option<SiloAddress>,
-    /// The version that a stranger spoke of last.
+    /// The version that a stranger spoke of last, and when; 0 once the table has denied it.
     pub(crate) claimed: u64,
+    pub(crate) claimed_at: Instant,
 }
 
 impl Dissemination {

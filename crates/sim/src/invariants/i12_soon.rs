@@ -79,11 +79,12 @@ pub(super) fn ended(facts: &Facts<'_>, number: u32) -> Result<Option<VirtualTime
     if facts.calm.open > 0 || facts.now.since(since) < END_MAX {
         return Ok(Some((since + END_MAX).max(facts.now + END_MAX / 6)));
     }
-    // One that thinks that it is alone probes nobody.
-    let alone = process.machine.as_ref().is_none_or(|machine| machine.view().active_count() <= 1);
+    // One that thinks that it is alone probes nobody, and who came after its own view does not know it.
+    let Some(machine) = &process.machine else { return Ok(None) };
     let others = facts.processes.iter().any(|other| {
-        let active = other.active_at.is_some() && other.dead_at.is_none();
-        other.address != process.address && other.is_running() && active && !alone
+        let active = other.active_at.is_some() && other.dead_at.is_none() && other.is_running();
+        let known = machine.view().status_of(&other.address) == Some(SiloStatus::Active);
+        other.address != process.address && active && known
     });
     if !others {
         return Ok(None);
