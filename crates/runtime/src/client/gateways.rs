@@ -8,7 +8,7 @@ use std::task::Context;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use emmer_core::{GrainId, SiloAddress};
+use emmer_core::{GrainId, SiloAddress, SiloStatus};
 use emmer_store::silos::SiloTable;
 use emmer_wire::{FailureCode, GoodbyeCode, PeerKind, RequestHeader, channel, codec, encode_failure};
 use parking_lot::{Mutex, RwLock};
@@ -29,11 +29,16 @@ use emmer_core::rng::SeededRng;
 /// The shortest pause between two readings of the list of gateways.
 const REFRESH_PAUSE: Duration = Duration::from_millis(100);
 
+/// The word that a gateway is dead may overtake the last answers of one that stopped in good order: they have so long to arrive.
+const LAST_ANSWERS: Duration = Duration::from_millis(500);
+
 struct Gateway {
     silo: SiloAddress,
     connection: Arc<Connection>,
     /// It said that it is stopping: no new calls.
     stopping: bool,
+    /// It is dead, and only its last answers are waited for.
+    dead: bool,
 }
 
 impl Gateway {
@@ -121,6 +126,7 @@ impl ClientCore {
             listed || !g.connection.goodbye_if_idle(GoodbyeCode::Idle, "this gateway is not listed any more")
         });
         self.gateways.write().retain(|g| !g.connection.is_lost());
+        self.look_for_the_dead().await;
         let mut fresh: Vec<_> =
             listed.iter().filter(|row| !self.connected().contains(&row.address)).collect();
         SeededRng::new(world::random_bits()).shuffle(&mut fresh);
@@ -145,10 +151,43 @@ impl ClientCore {
         }
     }
 
+    /// Asks the table about gateways that are not listed any more and still owe answers: who is to say that one is dead may
+    /// never have had this client.
+    async fn look_for_the_dead(&self) {
+        let unlisted = |g: &Gateway| (g.stopping && !g.dead).then_some(g.silo);
+        let unlisted: Vec<_> = self.gateways.read().iter().filter_map(unlisted).collect();
+        for silo in unlisted {
+            if let Ok(row) = self.table.read_silo(&silo).await
+                && row.is_none_or(|row| row.status == SiloStatus::Dead)
+            {
+                self.is_dead(silo);
+            }
+        }
+    }
+
+    /// A silo is dead: nobody waits for it any more. One that may have left in good order has sent its last answers.
+    fn is_dead(&self, silo: SiloAddress) {
+        let mut gone = Vec::new();
+        for gateway in self.gateways.write().iter_mut().filter(|g| g.silo == silo && !g.dead) {
+            gateway.dead = true;
+            gone.push((gateway.connection.clone(), gateway.stopping));
+        }
+        for (connection, may_have_left) in gone {
+            if !may_have_left {
+                connection.lose(Lost::PeerDead);
+                continue;
+            }
+            world::spawn(async move {
+                tokio::time::sleep(LAST_ANSWERS).await;
+                connection.lose(Lost::PeerDead);
+            });
+        }
+    }
+
     fn take_in(self: &Arc<Self>, silo: SiloAddress, connection: Arc<Connection>, input: BytesMut) {
         let mut gateways = self.gateways.write();
         let at = gateways.partition_point(|g| g.silo < silo);
-        gateways.insert(at, Gateway { silo, connection: connection.clone(), stopping: false });
+        gateways.insert(at, Gateway { silo, connection: connection.clone(), stopping: false, dead: false });
         drop(gateways);
         world::spawn(drive(connection, self.clone(), input));
     }
@@ -309,17 +348,7 @@ impl Handler for ClientCore {
                     self.statistics_changed.notify_waiters();
                 }
             }
-            // One that stops in good order still answers what is under way, and says goodbye itself.
-            Ok(GatewayMessage::Dead(silo)) => {
-                let gateways = self.gateways.read();
-                let gone: Vec<_> = gateways
-                    .iter()
-                    .filter(|g| g.silo == silo && !g.stopping)
-                    .map(|g| g.connection.clone())
-                    .collect();
-                drop(gateways);
-                gone.iter().for_each(|connection| connection.lose(Lost::PeerDead));
-            }
+            Ok(GatewayMessage::Dead(silo)) => self.is_dead(silo),
             Ok(GatewayMessage::StatisticsQuery) => {}
             Err(e) => tracing::warn!(error = %e, "an unreadable gateway message"),
         }
