@@ -21,6 +21,9 @@ pub enum Life {
     Killed,
 }
 
+/// A message that takes longer than this is late: a lost segment or a slow link holds it up.
+pub const LATE: Duration = Duration::from_millis(500);
+
 /// What keeps the messages of one connection in order, from the sender's side.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stream {
@@ -28,6 +31,8 @@ pub struct Stream {
     pub last_arrival: VirtualTime,
     /// Until when a lost segment holds everything behind it back.
     pub held_until: VirtualTime,
+    /// When the last message arrives that takes longer than [`LATE`], or has since.
+    pub late_until: VirtualTime,
     /// The number of the last packet sent over it, in worlds with grains.
     pub sent: u64,
     /// The number of the latest packet that came out of it: an earlier one that comes later is lost with its connection.

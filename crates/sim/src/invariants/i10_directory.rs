@@ -9,7 +9,7 @@ use emmer_directory::Registration;
 
 use crate::grains::{Activation, Asked, GrainTruth, Phase};
 use crate::invariants::{Facts, Violation};
-use crate::process::{Process, Stream};
+use crate::process::{LATE, Process, Stream};
 
 /// How long after the last fault that may have lost messages a command may still wait: a lost question is asked again after a
 /// second; who waits for one that tells in the name of all gives that one up after two; a lost request is sent again after one.
@@ -21,9 +21,6 @@ const WITHOUT_LOSS: Duration = Duration::from_millis(1_600);
 
 /// A loss that is so long ago is over: nothing that was on its way then is still on its way.
 const LOSS_IS_OVER: Duration = Duration::from_secs(20);
-
-/// A connection whose next message arrives no sooner has something lost to make good.
-const LATE: Duration = Duration::from_millis(500);
 
 /// So many times a message travels one way at most, one after the other, until a command is answered.
 const TRIPS: u32 = 12;
@@ -58,9 +55,10 @@ pub(crate) fn check_prompt(
         return too_long(facts, number, since);
     };
     let since = since.max(lost_at);
-    let held = facts.processes.iter().flat_map(|p| p.streams.values()).map(|s| s.held_until).max();
+    let streams = facts.processes.iter().flat_map(|p| p.streams.values());
+    let held = streams.map(|stream| stream.held_until.max(stream.late_until)).max();
     if held.is_some_and(|held| held + AFTER_LOSS >= facts.now) {
-        // What a lost segment holds back is sent again later and later.
+        // What a lost segment holds back is sent again later and later. What a slow link held up comes late.
         return Ok(());
     }
     let bound = if asked.at.since(lost_at) > LOSS_IS_OVER { WITHOUT_LOSS } else { AFTER_LOSS };

@@ -14,7 +14,7 @@ use super::shown::{Brief, Shown};
 use crate::grains::Packet;
 use crate::invariants::Violation;
 use crate::net::{RETRANSMIT_FIRST, RETRANSMITS_MAX, Transport, Verdict};
-use crate::process::Life;
+use crate::process::{LATE, Life};
 use crate::store::Answer;
 use crate::table::Author;
 use crate::time::VirtualTime;
@@ -213,6 +213,9 @@ impl World {
             stream
         };
         stream.last_arrival = stream.last_arrival.max(at);
+        if stream.last_arrival > self.now + LATE {
+            stream.late_until = stream.last_arrival;
+        }
         stream.last_arrival
     }
 
