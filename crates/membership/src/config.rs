@@ -187,6 +187,10 @@ pub struct Config {
     /// takes over a silo's grains waits as long after its death. At most `fence_timeout`. Classic 0, default 350 ms.
     #[serde(with = "humane")]
     pub fence_table_timeout: Duration,
+    /// Whether silos that reach no store go on, on each other's word, for as long as it is away. No: until their rows may look
+    /// stale, 60 s by default. Then a group that is cut off from the store as a whole runs no grain that a newcomer may have, and an
+    /// outage of the store stops every turn. Default yes.
+    pub serve_without_store: bool,
 }
 
 /// The options contradict one another. Nothing was started.
@@ -270,6 +274,7 @@ impl Default for Config {
             max_defunct_silo_entries: 100,
             fence_timeout: ms(3_500),
             fence_table_timeout: ms(350),
+            serve_without_store: true,
         }
     }
 }

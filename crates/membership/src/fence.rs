@@ -167,7 +167,7 @@ impl Membership {
         // `votes_required`).
         let fresh = self.touch_lasts();
         let touched = self.table.is_row_fresh(now, fresh);
-        if !touched && self.may_be_behind() {
+        if !touched && (!self.config.serve_without_store || self.may_be_behind()) {
             // One that became Active in a later view may have found the row stale: its vote is enough, and it is no monitor here.
             return;
         }

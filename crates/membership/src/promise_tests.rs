@@ -443,3 +443,33 @@ fn known_monitors_are_not_enough_where_a_newcomer_speaks_of_a_later_view() {
         }
     }
 }
+
+/// All that are Active lose the store together, and a newcomer that they do not reach takes over.
+#[test]
+fn a_group_without_the_store_stops_where_it_is_told_to() {
+    for (n, serve_without_store) in [(2, false), (3, false), (5, false), (3, true)] {
+        let config = Config { serve_without_store, ..Config::default() };
+        let mut world = World::cluster(&config, n);
+        let old: Vec<_> = world.silos.iter().map(|p| p.machine.me()).collect();
+        let newcomer = address(2_000, 1);
+        for silo in &old {
+            world.offline.insert(*silo);
+            world.cut.extend([(*silo, newcomer), (newcomer, *silo)]);
+        }
+        world.start(&config, newcomer, 2_000);
+        let open = |w: &World, i: usize| {
+            w.silos[i].up && w.silos[i].machine.fence_closes_at().is_none_or(|at| at > w.now)
+        };
+        world.run(secs(50));
+        assert!((0..old.len()).all(|i| open(&world, i)), "a short outage stops nothing");
+        while world.died_at.len() < old.len() {
+            world.run(ms(100));
+            let late = (0..old.len()).find(|i| {
+                let died = world.died_at.get(&old[*i]);
+                died.is_some_and(|at| world.now > *at + config.fence_table_timeout) && open(&world, *i)
+            });
+            assert!(serve_without_store || late.is_none(), "{late:?} of {n} at {:?}", world.now);
+        }
+        assert_eq!(open(&world, 0), serve_without_store, "the documented exception");
+    }
+}

@@ -106,3 +106,18 @@ fn operations_page_lists_every_key() {
         assert!(page.contains(&format!("| `{name}` |")), "{key}");
     }
 }
+
+/// What the page calls a default is the default.
+#[test]
+fn operations_page_tells_the_true_defaults() {
+    let page = include_str!("../../../../docs/operations.md");
+    let defaults = emmer::SiloOptions::default();
+    let tables = [toml::Table::try_from(&defaults.membership), toml::Table::try_from(&defaults.limits)];
+    for (name, value) in tables.into_iter().flat_map(|table| table.unwrap()) {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        let row = page.lines().find(|line| line.starts_with(&format!("| `{name}` |"))).unwrap();
+        let told = row.split('|').nth(2).unwrap().trim().trim_matches('`');
+        let told: String = told.chars().filter(|c| !matches!(c, ',' | '_')).collect();
+        assert_eq!(told, value, "{name}");
+    }
+}
