@@ -187,9 +187,9 @@ pub struct Config {
     /// takes over a silo's grains waits as long after its death. At most `fence_timeout`. Classic 0, default 350 ms.
     #[serde(with = "humane")]
     pub fence_table_timeout: Duration,
-    /// Whether silos that reach no store go on, on each other's word, for as long as it is away. No: until their rows may look
-    /// stale, 60 s by default. Then a group that is cut off from the store as a whole runs no grain that a newcomer may have, and an
-    /// outage of the store stops every turn. Default yes.
+    /// Whether silos that reach no store go on, on each other's word, for as long as it is away. No: until a newcomer may overlook
+    /// their rows, 13.5 s by default. Then a group that is cut off from the store as a whole runs no grain that a newcomer may
+    /// have, and an outage of the store stops every turn. Default yes.
     pub serve_without_store: bool,
 }
 

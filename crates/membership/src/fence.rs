@@ -82,9 +82,10 @@ impl Membership {
     }
 
     /// Whether this silo knows of no other and was probed by no other: then it can only be declared dead by a newcomer that
-    /// cannot reach it, once its row has stood still for long.
+    /// cannot reach it, once its row has stood still for long. For one that leaves no newcomer waits: it is Active at once, and
+    /// votes after its patience.
     fn is_alone(&self) -> bool {
-        self.view.ring(0).len() <= 1 && self.fence.stranger.is_none()
+        self.view.ring(0).len() <= 1 && self.fence.stranger.is_none() && !self.standing.is_leaving()
     }
 
     /// Whether a read of the version has to follow a touch.
@@ -167,8 +168,10 @@ impl Membership {
         // `votes_required`).
         let fresh = self.touch_lasts();
         let touched = self.table.is_row_fresh(now, fresh);
-        if !touched && (!self.config.serve_without_store || self.may_be_behind()) {
-            // One that became Active in a later view may have found the row stale: its vote is enough, and it is no monitor here.
+        // One that became Active in a later view is no monitor here, and may vote after its patience. Where it may have found the
+        // row stale, its vote alone is enough.
+        let behind = self.behind_for(now) > self.config.fence_table_timeout;
+        if behind || (!touched && self.may_be_behind()) || self.has_gone_without_store(now) {
             return;
         }
         // A silo that leaves is not counted any more, perhaps before it hears of it.
@@ -181,6 +184,13 @@ impl Membership {
             self.fence.by_monitors = *confirmed;
             self.check_fence(now);
         }
+    }
+
+    /// Whether this silo has been without the store for as long as it may: a little later a newcomer may overlook its row, become
+    /// Active, and vote after its patience.
+    fn has_gone_without_store(&self, now: Now) -> bool {
+        let lasts = self.config.overlooked_after(self.view.active_count()) * 9 / 10;
+        !self.config.serve_without_store && !self.table.is_row_fresh(now, lasts)
     }
 
     /// How long after a confirmation by the table this silo may confirm others. It is longer than its own fence stays open by that

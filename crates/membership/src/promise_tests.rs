@@ -444,32 +444,75 @@ fn known_monitors_are_not_enough_where_a_newcomer_speaks_of_a_later_view() {
     }
 }
 
-/// All that are Active lose the store together, and a newcomer that they do not reach takes over.
+/// A group of silos loses the store and the few that keep it, too few to declare anybody dead, until a newcomer helps them.
 #[test]
 fn a_group_without_the_store_stops_where_it_is_told_to() {
-    for (n, serve_without_store) in [(2, false), (3, false), (5, false), (3, true)] {
-        let config = Config { serve_without_store, ..Config::default() };
-        let mut world = World::cluster(&config, n);
-        let old: Vec<_> = world.silos.iter().map(|p| p.machine.me()).collect();
-        let newcomer = address(2_000, 1);
-        for silo in &old {
+    let stops = [(2, 0, false), (3, 0, false), (5, 0, false), (5, 2, false), (3, 0, true)];
+    let cases = stops.map(|case| (Config::default(), case)).into_iter();
+    let quick = [(2, 0, false), (5, 2, false)].map(|case| (Config::fast(), case));
+    for (config, (group, beside, serve_without_store)) in cases.chain(quick) {
+        let config = Config { serve_without_store, ..config };
+        let mut world = World::cluster(&config, group + beside);
+        let mut silos: Vec<_> = world.silos.iter().map(|p| p.machine.me()).collect();
+        silos.push(address(2_000, 1));
+        let (group, others) = silos.split_at(usize::from(group));
+        for silo in group {
             world.offline.insert(*silo);
-            world.cut.extend([(*silo, newcomer), (newcomer, *silo)]);
+            world.cut.extend(others.iter().flat_map(|other| [(*silo, *other), (*other, *silo)]));
         }
-        world.start(&config, newcomer, 2_000);
+        world.start(&config, silos[silos.len() - 1], 2_000);
         let open = |w: &World, i: usize| {
             w.silos[i].up && w.silos[i].machine.fence_closes_at().is_none_or(|at| at > w.now)
         };
-        world.run(secs(50));
-        assert!((0..old.len()).all(|i| open(&world, i)), "a short outage stops nothing");
-        while world.died_at.len() < old.len() {
+        world.run(secs(8));
+        assert!((0..group.len()).all(|i| open(&world, i)), "a short outage stops nothing");
+        while group.iter().any(|silo| world.status(silo) != Some(SiloStatus::Dead)) {
             world.run(ms(100));
-            let late = (0..old.len()).find(|i| {
-                let died = world.died_at.get(&old[*i]);
+            let late = (0..group.len()).find(|i| {
+                let died = world.died_at.get(&group[*i]);
                 died.is_some_and(|at| world.now > *at + config.fence_table_timeout) && open(&world, *i)
             });
-            assert!(serve_without_store || late.is_none(), "{late:?} of {n} at {:?}", world.now);
+            assert!(serve_without_store || late.is_none(), "{late:?} of {} at {:?}", group.len(), world.now);
         }
         assert_eq!(open(&world, 0), serve_without_store, "the documented exception");
     }
+}
+
+/// A joiner makes no round trip with a silo that leaves, and is Active at once.
+#[test]
+fn a_silo_that_leaves_and_is_alone_rests_on_no_touch() {
+    for config in [Config::default(), Config::fast()] {
+        let mut world = World::cluster(&config, 1);
+        let leaver = world.silos[0].machine.me();
+        let newcomer = address(2_000, 1);
+        world.call(0, |machine, now| machine.leave(now));
+        world.run(secs(7));
+        assert_eq!(world.status(&leaver), Some(SiloStatus::ShuttingDown));
+        world.offline.insert(leaver);
+        world.cut.extend([(leaver, newcomer), (newcomer, leaver)]);
+        world.start(&config, newcomer, 2_000);
+        world.until(secs(30), |w| w.status(&leaver) == Some(SiloStatus::Dead));
+        world.run(config.fence_table_timeout);
+        assert!(world.silos[0].machine.fence_closes_at() <= Some(world.now));
+    }
+}
+
+/// Touches succeed, and nothing else: no view comes, and nobody is read.
+#[test]
+fn a_silo_that_lacks_a_view_for_long_trusts_no_monitor_of_the_old_one() {
+    let config = Config::default();
+    let mut world = World::cluster(&config, 3);
+    let [old, other] = [0, 1].map(|i| world.silos[i].machine.me());
+    world.touches_only.extend([old, other]);
+    // What they hear of later views they hear from strangers, and cannot read.
+    let last = world.silos[2].machine.me();
+    for silo in [old, other] {
+        world.cut.extend([(last, silo), (silo, last)]);
+    }
+    let newcomer = address(2_000, 1);
+    world.start(&config, newcomer, 2_000);
+    world.run(secs(5));
+    let view = world.silos[0].machine.view().version();
+    assert!(world.version.number > view, "{view}");
+    assert!(world.silos[0].machine.fence_closes_at() <= Some(world.now));
 }

@@ -59,6 +59,8 @@ pub(crate) struct Dissemination {
     /// The version that a stranger spoke of last, and when; 0 once the table has denied it.
     pub(crate) claimed: u64,
     pub(crate) claimed_at: Instant,
+    /// A version that this silo has heard of and lacks, and since when.
+    behind: Option<(u64, Instant)>,
 }
 
 impl Dissemination {
@@ -374,6 +376,18 @@ impl Membership {
     /// Whether a later version than the view in force is known to exist.
     pub(crate) fn is_behind(&self) -> bool {
         self.gossip.wanted > self.view.version()
+    }
+
+    /// For how long this silo has known of a later version, or heard of one that the table has not denied, without getting it.
+    pub(crate) fn behind_for(&mut self, now: Now) -> Duration {
+        let version = self.view.version();
+        let known = self.gossip.wanted.max(self.gossip.claimed);
+        self.gossip.behind.take_if(|(lacked, _)| *lacked <= version || known <= version);
+        if known <= version {
+            return Duration::ZERO;
+        }
+        let (_, since) = *self.gossip.behind.get_or_insert((known, now.mono));
+        now.mono.saturating_since(since)
     }
 
     /// Some Active silo other than this one, not doubted if a few draws find one.
