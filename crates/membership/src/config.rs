@@ -188,7 +188,7 @@ pub struct Config {
     #[serde(with = "humane")]
     pub fence_table_timeout: Duration,
     /// Whether silos that reach no store go on, on each other's word, for as long as it is away. No: until a newcomer may overlook
-    /// their rows, 13.5 s by default. Then a group that is cut off from the store as a whole runs no grain that a newcomer may
+    /// their rows, 5.9 s by default. Then a group that is cut off from the store as a whole runs no grain that a newcomer may
     /// have, and an outage of the store stops every turn. Default yes.
     pub serve_without_store: bool,
 }
@@ -379,6 +379,12 @@ impl Config {
     /// reach.
     pub fn overlooked_after(&self, active: usize) -> Duration {
         self.publish_period(active).saturating_mul(self.num_missed_table_i_am_alive_limit)
+    }
+
+    /// The same where the host says that the silo is gone: a little longer than a living silo needs to touch its row again. What
+    /// says so may be a firewall, and the silo may live.
+    pub fn overlooked_when_refused_after(&self, active: usize) -> Duration {
+        self.publish_period(active) * 6 / 5
     }
 
     /// Checks that the options make sense together.

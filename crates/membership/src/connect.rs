@@ -281,11 +281,11 @@ impl Membership {
     /// connectivity checks").
     fn is_exempt(&self, silo: &SiloAddress) -> bool {
         let active = self.view.active_count();
-        let period = self.config.publish_period(active);
+        let refused_after = self.config.overlooked_when_refused_after(active);
         self.is_stale(silo)
             || (self.config.moving_staleness
                 && self.has_stood_still(silo, self.config.overlooked_after(active)))
-            || (self.check.refused.contains(silo) && self.has_stood_still(silo, period + period / 5))
+            || (self.check.refused.contains(silo) && self.has_stood_still(silo, refused_after))
     }
 
     fn blockers(&self) -> Vec<SiloAddress> {

@@ -94,9 +94,9 @@ impl Membership {
     }
 
     /// How long a touch of the row lets a silo that is alone start turns: a little less than it takes a newcomer to overlook the
-    /// row.
+    /// row, where a firewall refuses it, and to lose patience then.
     pub(crate) fn alone_span(&self) -> Duration {
-        self.config.overlooked_after(1) * 9 / 10
+        (self.config.overlooked_when_refused_after(1) + self.config.fence_timeout) * 9 / 10
     }
 
     /// The view in force is new; `same_monitors`: it differs from the one before in nothing that says who probes whom.
@@ -189,7 +189,7 @@ impl Membership {
     /// Whether this silo has been without the store for as long as it may: a little later a newcomer may overlook its row, become
     /// Active, and vote after its patience.
     fn has_gone_without_store(&self, now: Now) -> bool {
-        let lasts = self.config.overlooked_after(self.view.active_count()) * 9 / 10;
+        let lasts = self.config.overlooked_when_refused_after(self.view.active_count()) * 49 / 50;
         !self.config.serve_without_store && !self.table.is_row_fresh(now, lasts)
     }
 

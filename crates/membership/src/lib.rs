@@ -32,6 +32,8 @@ pub mod message;
 mod monitor;
 mod peer;
 #[cfg(test)]
+mod plan_tests;
+#[cfg(test)]
 mod promise_tests;
 mod reach;
 #[cfg(test)]

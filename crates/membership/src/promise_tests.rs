@@ -464,7 +464,7 @@ fn a_group_without_the_store_stops_where_it_is_told_to() {
         let open = |w: &World, i: usize| {
             w.silos[i].up && w.silos[i].machine.fence_closes_at().is_none_or(|at| at > w.now)
         };
-        world.run(secs(8));
+        world.run(ms(1_500));
         assert!((0..group.len()).all(|i| open(&world, i)), "a short outage stops nothing");
         while group.iter().any(|silo| world.status(silo) != Some(SiloStatus::Dead)) {
             world.run(ms(100));
@@ -515,4 +515,24 @@ fn a_silo_that_lacks_a_view_for_long_trusts_no_monitor_of_the_old_one() {
     let view = world.silos[0].machine.view().version();
     assert!(world.version.number > view, "{view}");
     assert!(world.silos[0].machine.fence_closes_at() <= Some(world.now));
+}
+
+/// Scenario 34772 of the class `alone`. What refuses the newcomer may be a firewall, so it overlooks the row after 6 s, not 15.
+#[test]
+fn a_silo_that_is_alone_behind_a_firewall_stops_before_a_newcomer_has_its_grains() {
+    for config in [Config::default(), Config::fast()] {
+        for wait in [0, 1_000, 2_000, 3_000, 4_000, 4_900] {
+            let mut world = World::cluster(&config, 1);
+            let alone = world.silos[0].machine.me();
+            let newcomer = address(2_000, 1);
+            world.run(ms(wait));
+            world.offline.insert(alone);
+            world.refusing.insert(alone);
+            world.cut.extend([(alone, newcomer), (newcomer, alone)]);
+            world.start(&config, newcomer, 2_000);
+            world.until(secs(30), |w| w.status(&alone) == Some(SiloStatus::Dead));
+            world.run(config.fence_table_timeout);
+            assert!(world.silos[0].machine.fence_closes_at() <= Some(world.now), "{wait}");
+        }
+    }
 }

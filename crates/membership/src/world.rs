@@ -217,11 +217,12 @@ impl World {
 
     fn dial(&self, i: usize, to: SiloAddress) -> DialOutcome {
         let me = self.silos[i].machine.me();
+        // A firewall may stand where the network is cut.
+        if self.refusing.contains(&to) && !self.silos[i].silent {
+            return DialOutcome::Refused;
+        }
         if self.silos[i].silent || self.cut.contains(&(me, to)) || self.cut.contains(&(to, me)) {
             return DialOutcome::NoAnswer;
-        }
-        if self.refusing.contains(&to) {
-            return DialOutcome::Refused;
         }
         let mut there = self.silos.iter().filter(|p| p.machine.me().same_endpoint(&to));
         // A silent process, or a host that was lost while it was.

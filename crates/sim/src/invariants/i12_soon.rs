@@ -79,12 +79,17 @@ pub(super) fn ended(facts: &Facts<'_>, number: u32) -> Result<Option<VirtualTime
     if facts.calm.open > 0 || facts.now.since(since) < END_MAX {
         return Ok(Some((since + END_MAX).max(facts.now + END_MAX / 6)));
     }
-    // One that thinks that it is alone probes nobody, and who came after its own view does not know it.
+    // One that thinks that it is alone probes nobody, and who came after its own view does not know it. Nor can they tell it who
+    // have not heard of its death themselves.
     let Some(machine) = &process.machine else { return Ok(None) };
     let others = facts.processes.iter().any(|other| {
         let active = other.active_at.is_some() && other.dead_at.is_none() && other.is_running();
         let known = machine.view().status_of(&other.address) == Some(SiloStatus::Active);
-        other.address != process.address && active && known
+        let told = other.machine.as_ref().and_then(|machine| machine.view().status_of(&process.address));
+        other.address != process.address
+            && active
+            && known
+            && told.is_none_or(|status| status == SiloStatus::Dead)
     });
     if !others {
         return Ok(None);

@@ -29,7 +29,7 @@ pub(super) fn check(facts: &Facts<'_>, record: &Record) -> Result<(), Violation>
     let active = facts.table.rows().filter(|row| row.status == SiloStatus::Active).count();
     let config = &facts.scenario.config;
     let overlooked_after = config.overlooked_after(active).mul_f64(NEARLY);
-    let refused_after = (config.publish_period(active) * 6 / 5).mul_f64(NEARLY);
+    let refused_after = config.overlooked_when_refused_after(active).mul_f64(NEARLY);
     for change in &record.changes {
         let is_active = |row: &emmer_core::SiloEntry| row.status == SiloStatus::Active;
         if !change.after.as_ref().is_some_and(is_active) || change.before.as_ref().is_some_and(is_active) {
