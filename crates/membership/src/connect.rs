@@ -339,6 +339,9 @@ impl Membership {
                 self.effects.push_back(Effect::Event(Event::JoinWaitsFor { peer: silo }));
                 self.dial_for_join(silo);
             }
+        }
+        // Who is waited for may be gone, and so may those that were asked to dial this silo; or it is dead itself.
+        if !blockers.is_empty() || !self.is_reached() {
             // Where hosts refuse, the rows need to stand still for a moment only.
             let every = if self.check.refused.is_empty() { 2_000 } else { 1_000 };
             let waves_per_read = (every / self.wave_time().as_millis().max(1)).max(1);

@@ -536,3 +536,21 @@ fn a_silo_that_is_alone_behind_a_firewall_stops_before_a_newcomer_has_its_grains
         }
     }
 }
+
+/// Scenario 34637 of the class `alone`. Those that a joiner asked to dial it are gone, and so is its row's place among the living.
+#[test]
+fn a_joiner_that_nobody_reaches_hears_of_its_death_from_the_table() {
+    let mut world = World::cluster(&Config::default(), 2);
+    let joiner = address(2_000, 1);
+    world.refusing.insert(joiner);
+    let at = world.start(&Config::default(), joiner, 2_000);
+    world.run(secs(2));
+    assert_eq!(world.status(&joiner), Some(SiloStatus::Joining));
+    for member in 0..2 {
+        world.silos[member].silent = true;
+        world.offline.insert(world.silos[member].machine.me());
+    }
+    world.rows.get_mut(&joiner).unwrap().status = SiloStatus::Dead;
+    world.write_a_row_again();
+    world.until(secs(6), |w| w.silos[at].machine.is_done());
+}
