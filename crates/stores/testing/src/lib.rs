@@ -11,6 +11,7 @@
 
 mod ask;
 pub mod azurite;
+pub mod cassandra;
 pub mod certificates;
 pub mod consul;
 pub mod dynamodb;
@@ -27,6 +28,7 @@ pub mod tls;
 pub mod zookeeper;
 
 pub use azurite::AzuriteServer;
+pub use cassandra::CassandraServer;
 pub use certificates::Certificates;
 pub use consul::ConsulServer;
 pub use dynamodb::DynamoDbServer;

@@ -1,0 +1,186 @@
+//! What the contract asks for, handed to where it is done.
+
+use std::fmt;
+use std::time::Duration;
+
+use emmer_store::examine::Examination;
+use emmer_store::silos::SILO_INSTANCES;
+use emmer_store::{CommitOutcome, Etag, Mutation, Result, Row, StoreLimits, StoredRow, TableDecl, Value};
+use emmer_store_keyvalue::{Backend, Failure, Fault, KeyValue, Marks, Old, Scan};
+use tokio::time::Instant;
+
+use crate::client::Client;
+use crate::examine;
+use crate::guesses::Guesses;
+
+/// The most bytes of a row, and of a commit: the server's defaults take some more.
+pub(crate) const ROW_BYTES_MAX: usize = 1 << 20;
+pub(crate) const COMMIT_BYTES_MAX: usize = 4 << 20;
+
+/// A system store in Cassandra: `CassandraStore::open("cassandra://user:password@host,host/keyspace")`.
+///
+/// The hosts are some of the cluster's nodes; the others are found by them. Without a keyspace it is `emmer`. One that is missing
+/// is made, with `?replication=3` copies of each row.
+///
+/// `?tls=true` encrypts, trusting what the system trusts or the authorities in `?ca_file=`; a node's certificate is for its
+/// address (IP). `?page_rows=` is how many rows a page has at most; `?timeout_ms=4800` is how long an operation takes at most,
+/// connecting included (1000 to 60000).
+pub type CassandraStore = KeyValue<Cassandra>;
+
+/// A client of one keyspace.
+pub struct Cassandra {
+    client: Client,
+    marks: Marks,
+    guesses: Guesses,
+    writer: String,
+}
+
+impl fmt::Debug for Cassandra {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Cassandra").field(&self.client.address.place.name).finish()
+    }
+}
+
+impl Cassandra {
+    pub(crate) const fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(crate) const fn guesses(&self) -> &Guesses {
+        &self.guesses
+    }
+
+    /// An etag that no row ever had.
+    pub(crate) fn mark(&self) -> Etag {
+        self.marks.next().into()
+    }
+
+    /// What this store's commits are remembered under: no other has the name.
+    pub(crate) fn writer(&self) -> &str {
+        &self.writer
+    }
+}
+
+impl Backend for Cassandra {
+    const APPEND_ROWS: usize = 100;
+
+    async fn connect(url: &str) -> Result<Self> {
+        let marks = Marks::random();
+        // Marks are `maker.number`.
+        let writer = marks.next().split('.').next().unwrap_or_default().to_owned();
+        let store = Self { client: Client::new(url)?, marks, guesses: Guesses::default(), writer };
+        // Whether the cluster answers, and lets us read.
+        match store.shape_of(&SILO_INSTANCES, store.client.deadline()).await {
+            Ok(_) => Ok(store),
+            Err(fault) => Err(fault.at(&store.client.address.place.name, "open")),
+        }
+    }
+
+    fn name(&self) -> &str {
+        &self.client.address.place.name
+    }
+
+    fn timeout(&self) -> Duration {
+        self.client.address.place.timeout
+    }
+
+    fn limits(&self) -> StoreLimits {
+        StoreLimits { row_bytes: ROW_BYTES_MAX, commit_bytes: COMMIT_BYTES_MAX, ..StoreLimits::default() }
+    }
+
+    async fn make(&self, table: &'static TableDecl, deadline: Instant) -> std::result::Result<(), Fault> {
+        self.make_tables(table, deadline).await
+    }
+
+    async fn shape(
+        &self,
+        table: &'static TableDecl,
+        deadline: Instant,
+    ) -> std::result::Result<Option<Vec<u8>>, Fault> {
+        self.shape_of(table, deadline).await
+    }
+
+    async fn read_partition(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        deadline: Instant,
+    ) -> std::result::Result<Vec<StoredRow>, Fault> {
+        self.read_all(table, partition, deadline).await
+    }
+
+    async fn read_row(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        row_key: &str,
+        deadline: Instant,
+    ) -> std::result::Result<Option<StoredRow>, Fault> {
+        self.read_one(table, partition, row_key, deadline).await
+    }
+
+    async fn read_some(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        from: &str,
+        limit: usize,
+        deadline: Instant,
+    ) -> std::result::Result<Vec<StoredRow>, Fault> {
+        self.sample(table, partition, from, limit, deadline).await
+    }
+
+    async fn scan(
+        &self,
+        table: &'static TableDecl,
+        scan: &Scan,
+        deadline: Instant,
+    ) -> std::result::Result<Vec<StoredRow>, Fault> {
+        self.find(table, scan, deadline).await
+    }
+
+    async fn commit(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        mutations: &[Mutation],
+        deadline: Instant,
+    ) -> std::result::Result<CommitOutcome, Failure> {
+        self.run_commit(table, partition, mutations, deadline).await
+    }
+
+    async fn touch(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        row_key: &str,
+        column: &'static str,
+        value: &Value,
+        deadline: Instant,
+    ) -> std::result::Result<bool, Fault> {
+        self.touch_one(table, partition, row_key, column, value, deadline).await
+    }
+
+    async fn append(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        rows: &[Row],
+        deadline: Instant,
+    ) -> std::result::Result<(), Fault> {
+        self.add(table, partition, rows, deadline).await
+    }
+
+    async fn clean_up(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        old: &Old,
+    ) -> std::result::Result<u64, Fault> {
+        self.delete_old(table, partition, old).await
+    }
+
+    async fn examine(&self) -> std::result::Result<Examination, Fault> {
+        examine::examine(self).await
+    }
+}

@@ -1,0 +1,116 @@
+//! The keyspace, a table for each declaration, and one that keeps the declarations.
+
+use std::sync::Arc;
+
+use emmer_store::document::declaration;
+use emmer_store::{StoreErrorKind, TableDecl};
+use emmer_store_keyvalue::Fault;
+use scylla::cluster::Node;
+use scylla::policies::load_balancing::{NodeIdentifier, SingleTargetLoadBalancingPolicy};
+use scylla::statement::unprepared::Statement;
+use tokio::time::Instant;
+
+use crate::client::{Client, Connected};
+use crate::cql::META;
+use crate::failure::{Ended, understood};
+use crate::read::one_text;
+use crate::store::Cassandra;
+use crate::values::text;
+
+/// Makes a keyspace.
+pub(crate) fn keyspace(name: &str, replication: usize) -> String {
+    format!(
+        "CREATE KEYSPACE IF NOT EXISTS {name} WITH replication = \
+         {{'class': 'NetworkTopologyStrategy', 'replication_factor': {replication}}}"
+    )
+}
+
+/// Makes the table of declarations.
+pub(crate) fn meta(keyspace: &str) -> String {
+    format!("CREATE TABLE IF NOT EXISTS {keyspace}.{META} (name text PRIMARY KEY, declaration text)")
+}
+
+/// Sends a definition to one node, the same for everybody who sees the same nodes: two that define the same table at once on two
+/// nodes may define it twice.
+async fn define(connected: Arc<Connected>, cql: String) -> Result<(), Ended> {
+    let state = connected.session.get_cluster_state();
+    let nodes = state.get_nodes_info().iter().filter(|node| node.is_connected());
+    let first: Option<&Arc<Node>> = nodes.min_by_key(|node| node.host_id);
+    let mut statement = Statement::new(cql);
+    statement.set_load_balancing_policy(
+        first.map(|node| SingleTargetLoadBalancingPolicy::new(NodeIdentifier::Node(node.clone()), None)),
+    );
+    connected.session.query_unpaged(statement, ()).await.map(drop).map_err(|error| understood(&error))
+}
+
+impl Cassandra {
+    fn keyspace(&self) -> &str {
+        &self.client().address.keyspace
+    }
+
+    async fn define(&self, cql: String, deadline: Instant) -> Result<(), Fault> {
+        self.client().send(deadline, |connected| define(connected, cql.clone())).await
+    }
+
+    /// Whether a table is there, as the node that is asked knows.
+    async fn has_table(&self, name: &str, deadline: Instant) -> Result<bool, Fault> {
+        let cql = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ? AND table_name = ?";
+        let values = vec![text(self.keyspace()), text(name)];
+        Ok(one_text(self.client(), cql.to_owned(), values, deadline).await?.is_some())
+    }
+
+    pub(crate) async fn make_tables(&self, decl: &'static TableDecl, deadline: Instant) -> Result<(), Fault> {
+        let is_declared = self.shape_of(decl, deadline).await?.is_some();
+        if !self.has_table(META, deadline).await? {
+            self.make_keyspace(deadline).await?;
+            self.define(meta(self.keyspace()), deadline).await?;
+        }
+        if !self.has_table(decl.name, deadline).await? {
+            self.define(self.client().cql(decl).create(), deadline).await?;
+        }
+        if is_declared {
+            return Ok(());
+        }
+        // Whoever is second finds the first one's, which is then compared.
+        let cql =
+            format!("INSERT INTO {}.{META} (name, declaration) VALUES (?, ?) IF NOT EXISTS", self.keyspace());
+        let declare = (cql, vec![text(decl.name), text(&declaration(decl))]);
+        let sent = self.client().send(deadline, |connected| Client::conditional(connected, declare.clone()));
+        sent.await.map(drop)
+    }
+
+    async fn make_keyspace(&self, deadline: Instant) -> Result<(), Fault> {
+        let cql = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?";
+        let values = vec![text(self.keyspace())];
+        if one_text(self.client(), cql.to_owned(), values, deadline).await?.is_some() {
+            return Ok(());
+        }
+        let copies = self.client().address.replication;
+        let count = |connected: Arc<Connected>| async move {
+            Ok(connected.session.get_cluster_state().get_nodes_info().len())
+        };
+        let nodes = self.client().send(deadline, count).await?;
+        if nodes < copies {
+            let detail = format!(
+                "the keyspace {} is missing and is to have {copies} copies of each row, but there are {nodes} nodes: \
+                 say how many by replication=, or make the keyspace",
+                self.keyspace()
+            );
+            return Err(Fault::new(StoreErrorKind::Invalid, detail));
+        }
+        self.define(keyspace(self.keyspace(), copies), deadline).await
+    }
+
+    pub(crate) async fn shape_of(
+        &self,
+        decl: &'static TableDecl,
+        deadline: Instant,
+    ) -> Result<Option<Vec<u8>>, Fault> {
+        let cql = format!("SELECT declaration FROM {}.{META} WHERE name = ?", self.keyspace());
+        match one_text(self.client(), cql, vec![text(decl.name)], deadline).await {
+            Ok(found) => Ok(found.map(String::into_bytes)),
+            Err(fault) if fault.kind == StoreErrorKind::NotFound => Ok(None),
+            Err(fault) => Err(fault),
+        }
+    }
+}

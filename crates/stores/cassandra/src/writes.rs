@@ -1,0 +1,104 @@
+//! Touches, appends and clean-ups: conditional writes, too. No cell ever sees another kind.
+
+use std::collections::BTreeSet;
+
+use emmer_store::{Etag, Mutation, Row, StoredRow, TableDecl, Value};
+use emmer_store_keyvalue::{Fault, Old};
+use tokio::time::Instant;
+
+use crate::batch::{Applied, Statement};
+use crate::client::Client;
+use crate::store::Cassandra;
+use crate::values::{bound, text};
+
+/// How many rows one batch of a clean-up deletes.
+const DELETED_TOGETHER: usize = 50;
+
+impl Cassandra {
+    /// Sets a volatile column of a row, whoever wrote that: the row's etag stays. Whether the row is there.
+    pub(crate) async fn touch_one(
+        &self,
+        decl: &'static TableDecl,
+        partition: &str,
+        row_key: &str,
+        column: &str,
+        value: &Value,
+        deadline: Instant,
+    ) -> Result<bool, Fault> {
+        let client = self.client();
+        let _lane = client.lanes.enter(decl, partition, deadline).await?;
+        let cql = client.cql(decl).touch(column);
+        let values = vec![bound(Some(value)), text(partition), text(row_key)];
+        client.send(deadline, |connected| Client::conditional(connected, (cql.clone(), values.clone()))).await
+    }
+
+    /// Adds those of the rows that are not there.
+    pub(crate) async fn add(
+        &self,
+        decl: &'static TableDecl,
+        partition: &str,
+        rows: &[Row],
+        deadline: Instant,
+    ) -> Result<(), Fault> {
+        // The same key twice: the first one is kept, as if they came one after the other.
+        let mut keys = BTreeSet::new();
+        let mut rows: Vec<&Row> = rows.iter().filter(|row| keys.insert(row.key())).collect();
+        while !rows.is_empty() {
+            let inserts: Vec<Mutation> =
+                rows.iter().map(|&row| Mutation::Insert { row: row.clone() }).collect();
+            let added = self.insert_all(decl, partition, &inserts, deadline).await?;
+            match added {
+                Applied::Yes => break,
+                Applied::No(found) if found.is_empty() => {
+                    return Err(Fault::corrupt("rows that are not there are said to be there"));
+                }
+                Applied::No(found) => rows.retain(|row| !found.contains_key(row.key())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes the old rows of a partition, each as it was read: one that is written or touched meanwhile stays.
+    pub(crate) async fn delete_old(
+        &self,
+        decl: &'static TableDecl,
+        partition: &str,
+        old: &Old,
+    ) -> Result<u64, Fault> {
+        let mut rows = self.rows_at_some_time(decl, partition, self.client().deadline()).await?;
+        rows.retain(|row| old.wants(&row.row));
+        let mut deleted = 0;
+        for part in rows.chunks(DELETED_TOGETHER) {
+            if self.delete_as_read(decl, partition, part, old.column).await? {
+                deleted += part.len();
+                continue;
+            }
+            // One of them is not as it was.
+            for row in part {
+                deleted += usize::from(
+                    self.delete_as_read(decl, partition, std::slice::from_ref(row), old.column).await?,
+                );
+            }
+        }
+        Ok(u64::try_from(deleted).unwrap_or(u64::MAX))
+    }
+
+    async fn delete_as_read(
+        &self,
+        decl: &'static TableDecl,
+        partition: &str,
+        rows: &[StoredRow],
+        column: &str,
+    ) -> Result<bool, Fault> {
+        let client = self.client();
+        let cql = client.cql(decl).delete_as_read(column);
+        let delete = |row: &StoredRow| -> Statement {
+            let key = row.row.key();
+            (cql.clone(), vec![text(partition), text(key), text(&row.etag), bound(row.row.get(column))])
+        };
+        let statements = |_: &Etag| Ok(rows.iter().map(delete).collect());
+        let applied = self.apply(decl, partition, statements, client.deadline()).await;
+        let (applied, _) = applied.map_err(emmer_store_keyvalue::Failure::fault)?;
+        Ok(applied == Applied::Yes)
+    }
+}
