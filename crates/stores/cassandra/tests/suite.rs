@@ -1,16 +1,22 @@
-//! The store passes what every store passes, on a server of its own.
+//! The store passes what every store passes, on a real server.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
 use emmer_store_cassandra::CassandraStore;
 use emmer_test_servers::cassandra::SYNC_EACH;
 use emmer_test_servers::suite::Store;
-use emmer_test_servers::{CassandraServer, store, store_suite};
+use emmer_test_servers::{CassandraKeyspace, store, store_suite};
 
 const STORE: Store = store!(CassandraStore);
+/// The tests that end, kill or stop their server. The others share one.
+const ALONE: [&str; 3] = [
+    "a_commit_whose_server_stood_still_is_there_whole_or_not_at_all",
+    "a_killed_server_keeps_every_acknowledged_commit",
+    "a_server_that_is_away_is_unavailable_and_found_again",
+];
 
-fn start(test: &str) -> Option<CassandraServer> {
-    CassandraServer::start_with_or_skip(test, &[SYNC_EACH])
+fn start(test: &str) -> Option<CassandraKeyspace> {
+    CassandraKeyspace::start_or_skip(test, &[SYNC_EACH], ALONE.contains(&test))
 }
 
 store_suite!(start, STORE);

@@ -9,14 +9,15 @@ use std::io::{Read, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::Trouble;
 use crate::local::{Local, kept_port, log_to, starter};
 use crate::process::{READY_LIMIT, find, programs_folder, run, wait_until};
+use crate::{Trouble, skip};
 
 /// Debian's package of what fetches it.
 pub const PACKAGE: &str = "maven";
@@ -27,6 +28,8 @@ const VERSION: &str = "5.0.5";
 /// A setting of a server that writes to its disk before it acknowledges. By default it does so up to ten seconds later, and a
 /// kill loses what it acknowledged within the last tenth of a second.
 pub const SYNC_EACH: &str = "commitlog_sync: batch";
+/// The keyspace of URLs.
+const KEYSPACE: &str = "emmer";
 /// Where a node of its own listens.
 const ADDRESS: &str = "127.0.0.1";
 /// The program.
@@ -283,12 +286,100 @@ fn fetched() -> Result<PathBuf, Trouble> {
     if jars.is_dir() { Ok(jars) } else { Err(Trouble::Failed("Maven fetched no jars".to_owned())) }
 }
 
-starter!("cassandra", NEEDS_QUIET: bool = true, KNOWS_REPEATS: bool = true);
+// Its data are not needed any more when it ends; in good order it would take five seconds.
+starter!("cassandra", END: &'static str = "KILL", NEEDS_QUIET: bool = true, KNOWS_REPEATS: bool = true);
 
 /// The address for `emmer_store_cassandra`.
 pub fn url(port: u16) -> String {
-    format!("cassandra://{ADDRESS}:{port}?replication=1")
+    url_of(port, KEYSPACE)
+}
+
+fn url_of(port: u16, keyspace: &str) -> String {
+    format!("cassandra://{ADDRESS}:{port}/{keyspace}?replication=1")
 }
 
 /// A server for one test. Dropped, it ends and its folder is removed.
 pub type CassandraServer = Local<Programs>;
+
+/// A keyspace of its own for one test, on a server that the tests of this program share: a server takes seconds to start. It ends
+/// with the last of them.
+#[derive(Debug)]
+pub struct CassandraKeyspace {
+    server: Arc<CassandraServer>,
+    name: String,
+}
+
+impl CassandraKeyspace {
+    /// A keyspace on the shared server, which is started by the first who asks; or (`is_alone`) on a server of its own, which a
+    /// test may kill.
+    ///
+    /// # Errors
+    /// It is not installed or does not start.
+    pub fn start(settings: &[&str], is_alone: bool) -> Result<Self, Trouble> {
+        static SHARED: Mutex<Weak<CassandraServer>> = Mutex::new(Weak::new());
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let name = format!("{KEYSPACE}_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
+        if is_alone {
+            return Ok(Self { server: Arc::new(CassandraServer::start_with(settings)?), name });
+        }
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        let server = match shared.upgrade() {
+            Some(server) => server,
+            None => Arc::new(CassandraServer::start_with(settings)?),
+        };
+        *shared = Arc::downgrade(&server);
+        Ok(Self { server, name })
+    }
+
+    /// The same for a test that is skipped, loudly, where the server is not installed.
+    ///
+    /// # Panics
+    /// In CI when it is not installed, and everywhere when it is but does not start.
+    pub fn start_or_skip(test: &str, settings: &[&str], is_alone: bool) -> Option<Self> {
+        Self::start(settings, is_alone).map_err(|trouble| skip(test, &trouble)).ok()
+    }
+
+    /// The name of the keyspace.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+#[cfg(feature = "suite")]
+impl crate::suite::TestServer for CassandraKeyspace {
+    fn version(&self) -> String {
+        self.server.version()
+    }
+
+    fn port(&self) -> u16 {
+        self.server.port()
+    }
+
+    fn url_at(&self, port: u16) -> String {
+        url_of(port, &self.name)
+    }
+
+    fn needs_quiet(&self) -> bool {
+        self.server.needs_quiet()
+    }
+
+    fn knows_repeats(&self) -> bool {
+        self.server.knows_repeats()
+    }
+
+    fn pid(&self) -> u32 {
+        self.server.pid()
+    }
+
+    fn kill(&mut self) {
+        // Nobody kills what others use.
+        if let Some(server) = Arc::get_mut(&mut self.server) {
+            server.kill();
+        }
+    }
+
+    fn start_again(&mut self) -> Result<(), Trouble> {
+        let shared = || Trouble::Failed("a server that others use is not started again".to_owned());
+        Arc::get_mut(&mut self.server).ok_or_else(shared)?.start_again()
+    }
+}

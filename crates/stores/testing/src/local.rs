@@ -18,6 +18,9 @@ pub trait Starter: Sized {
     /// The signal that ends it as a crash would; another one where a server is known to lose what it acknowledged before.
     const CRASH: &'static str = "KILL";
 
+    /// The signal that ends it when nobody needs it any more.
+    const END: &'static str = "TERM";
+
     /// Whether a large partition is read in pages that only a quiet moment makes one: where others commit to it without a
     /// pause, such a read may be told to come back.
     const NEEDS_QUIET: bool = false;
@@ -267,7 +270,7 @@ fn launch<S: Starter>(starter: &S, folder: &Path, port: u16) -> Result<Child, Tr
 
 impl<S: Starter> Drop for Local<S> {
     fn drop(&mut self) {
-        end(&mut self.child, "TERM");
+        end(&mut self.child, S::END);
     }
 }
 
