@@ -34,6 +34,7 @@ pub(crate) const STORES: &[Store] = &[
     store("etcd", "emmer-store-etcd", &["etcd"]),
     store("azure", "emmer-store-azure", &["azure-table"]),
     store("dynamodb", "emmer-store-dynamodb", &["dynamodb"]),
+    store("cassandra", "emmer-store-cassandra", &["cassandra"]),
     Store {
         server: None,
         feature: Some("mssql"),

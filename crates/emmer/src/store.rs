@@ -28,6 +28,8 @@ pub const SCHEMES: &[&str] = &[
     "memory",
     #[cfg(feature = "azure")]
     "azure-table",
+    #[cfg(feature = "cassandra")]
+    "cassandra",
     #[cfg(feature = "consul")]
     "consul",
     #[cfg(feature = "dynamodb")]
@@ -89,6 +91,8 @@ pub async fn open(url: &str) -> Result<Arc<dyn SystemStore>, StoreError> {
         },
         #[cfg(feature = "azure")]
         "azure-table" => Ok(Arc::new(emmer_store_azure::AzureTableStore::open(url).await?)),
+        #[cfg(feature = "cassandra")]
+        "cassandra" => Ok(Arc::new(emmer_store_cassandra::CassandraStore::open(url).await?)),
         #[cfg(feature = "consul")]
         "consul" => Ok(Arc::new(emmer_store_consul::ConsulStore::open(url).await?)),
         #[cfg(feature = "dynamodb")]
@@ -128,6 +132,7 @@ pub async fn open(url: &str) -> Result<Arc<dyn SystemStore>, StoreError> {
 pub fn schema(url: &str) -> Result<Option<String>, StoreError> {
     let parsed = parsed(url)?;
     #[cfg(any(
+        feature = "cassandra",
         feature = "mssql",
         feature = "mysql",
         feature = "oracle",
@@ -136,6 +141,8 @@ pub fn schema(url: &str) -> Result<Option<String>, StoreError> {
     ))]
     let tables = [&emmer_store::silos::SILO_INSTANCES, &emmer_store::state::GRAIN_STATE];
     Ok(match parsed.scheme() {
+        #[cfg(feature = "cassandra")]
+        "cassandra" => Some(emmer_store_cassandra::script(url, &tables)?),
         #[cfg(feature = "mysql")]
         "mariadb" => {
             Some(emmer_store_mysql::MysqlStore::script(emmer_store_mysql::Flavour::MariaDb, &tables))

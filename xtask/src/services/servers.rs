@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, Command};
 
 use emmer_test_servers::{
-    Trouble, azurite, consul, dynamodb, etcd, mariadb, postgres, process, redis, zookeeper,
+    Trouble, azurite, cassandra, consul, dynamodb, etcd, mariadb, postgres, process, redis, zookeeper,
 };
 
 use super::state::Running;
@@ -110,6 +110,17 @@ pub(super) const SERVERS: &[Server] = &[
             let programs = dynamodb::Programs::find()?;
             let child = spawn(programs.server(folder, port)?)?;
             ready(child, dynamodb::url(port), |child| programs.wait_until_ready(child, folder, port))
+        },
+        end_signal: "TERM",
+    },
+    Server {
+        name: "cassandra",
+        packages: &[cassandra::PACKAGE, cassandra::JAVA_PACKAGE, cassandra::PIP_PACKAGE],
+        find: || cassandra::Programs::find().and_then(|_| cassandra::cqlsh()).map(drop),
+        start: |folder, port| {
+            let programs = cassandra::Programs::find()?;
+            let child = spawn(programs.server(folder, port)?)?;
+            ready(child, cassandra::url(port), |child| programs.wait_until_ready(child, folder, port))
         },
         end_signal: "TERM",
     },

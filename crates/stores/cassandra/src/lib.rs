@@ -17,3 +17,4 @@ mod values;
 mod writes;
 
 pub use store::{Cassandra, CassandraStore};
+pub use tables::script;

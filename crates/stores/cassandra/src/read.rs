@@ -219,16 +219,24 @@ impl Cassandra {
     }
 }
 
-/// What a question about the server itself is answered with: the first column of the first row.
+/// What a question is answered with that has one answer: the first column of the first row.
+pub(crate) async fn one(
+    client: &Client,
+    statement: Statement,
+    deadline: Instant,
+) -> Result<Option<CqlValue>, Fault> {
+    let request = |connected| single(connected, statement.clone(), Level::Majority);
+    let found = client.send(deadline, request).await?;
+    Ok(found.into_iter().next().and_then(|columns| columns.into_iter().next().flatten()))
+}
+
+/// The same for a text.
 pub(crate) async fn one_text(
     client: &Client,
-    cql: String,
-    values: Vec<crate::values::Bound>,
+    statement: Statement,
     deadline: Instant,
 ) -> Result<Option<String>, Fault> {
-    let request = |connected| single(connected, (cql.clone(), values.clone()), Level::Majority);
-    let found = client.send(deadline, request).await?;
-    Ok(match found.into_iter().next().and_then(|columns| columns.into_iter().next().flatten()) {
+    Ok(match one(client, statement, deadline).await? {
         Some(CqlValue::Text(text)) => Some(text),
         _ => None,
     })

@@ -10,8 +10,9 @@ use scylla::policies::load_balancing::{NodeIdentifier, SingleTargetLoadBalancing
 use scylla::statement::unprepared::Statement;
 use tokio::time::Instant;
 
+use crate::address::Address;
 use crate::client::{Client, Connected};
-use crate::cql::META;
+use crate::cql::{Cql, META};
 use crate::failure::{Ended, understood};
 use crate::read::one_text;
 use crate::store::Cassandra;
@@ -56,7 +57,7 @@ impl Cassandra {
     async fn has_table(&self, name: &str, deadline: Instant) -> Result<bool, Fault> {
         let cql = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ? AND table_name = ?";
         let values = vec![text(self.keyspace()), text(name)];
-        Ok(one_text(self.client(), cql.to_owned(), values, deadline).await?.is_some())
+        Ok(one_text(self.client(), (cql.to_owned(), values), deadline).await?.is_some())
     }
 
     pub(crate) async fn make_tables(&self, decl: &'static TableDecl, deadline: Instant) -> Result<(), Fault> {
@@ -82,7 +83,7 @@ impl Cassandra {
     async fn make_keyspace(&self, deadline: Instant) -> Result<(), Fault> {
         let cql = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?";
         let values = vec![text(self.keyspace())];
-        if one_text(self.client(), cql.to_owned(), values, deadline).await?.is_some() {
+        if one_text(self.client(), (cql.to_owned(), values), deadline).await?.is_some() {
             return Ok(());
         }
         let copies = self.client().address.replication;
@@ -107,10 +108,30 @@ impl Cassandra {
         deadline: Instant,
     ) -> Result<Option<Vec<u8>>, Fault> {
         let cql = format!("SELECT declaration FROM {}.{META} WHERE name = ?", self.keyspace());
-        match one_text(self.client(), cql, vec![text(decl.name)], deadline).await {
+        match one_text(self.client(), (cql, vec![text(decl.name)]), deadline).await {
             Ok(found) => Ok(found.map(String::into_bytes)),
             Err(fault) if fault.kind == StoreErrorKind::NotFound => Ok(None),
             Err(fault) => Err(fault),
         }
     }
+}
+
+/// The script that makes the keyspace and these tables, for administrators who let no application make tables; nothing is
+/// connected to.
+///
+/// # Errors
+/// `Invalid`: the URL cannot be understood.
+pub fn script(url: &str, tables: &[&'static TableDecl]) -> emmer_store::Result<String> {
+    let address = Address::parse(url)?;
+    let name = &address.keyspace;
+    let mut statements = vec![keyspace(name, address.replication), meta(name)];
+    statements.extend(tables.iter().map(|decl| Cql { keyspace: name, decl }.create()));
+    for decl in tables {
+        let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
+        let (table, declaration) = (quoted(decl.name), quoted(&declaration(decl)));
+        statements.push(format!(
+            "INSERT INTO {name}.{META} (name, declaration) VALUES ({table}, {declaration}) IF NOT EXISTS"
+        ));
+    }
+    Ok(statements.into_iter().map(|statement| format!("{statement};\n")).collect())
 }

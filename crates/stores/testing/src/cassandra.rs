@@ -30,6 +30,17 @@ const VERSION: &str = "5.0.5";
 pub const SYNC_EACH: &str = "commitlog_sync: batch";
 /// The keyspace of URLs.
 const KEYSPACE: &str = "emmer";
+/// A setting of a server that asks who somebody is: at first `cassandra` with this password.
+pub const ONLY_FOR_USERS: &str = "authenticator: PasswordAuthenticator";
+/// The first user of a server that asks, and the password.
+pub const USER: &str = "cassandra";
+/// What its log says when it serves, and when it has its first user.
+const LISTENS: &str = "Starting listening for CQL clients";
+const HAS_USER: &str = "Created default superuser role";
+/// Debian's package of what fetches its command line.
+pub const PIP_PACKAGE: &str = "python3-pip";
+/// The version of the command line that is fetched.
+const CQLSH_VERSION: &str = "6.2.2";
 /// Where a node of its own listens.
 const ADDRESS: &str = "127.0.0.1";
 /// The program.
@@ -201,7 +212,13 @@ impl Programs {
     /// # Errors
     /// It ends or takes longer than a minute; the end of its log.
     pub fn wait_until_ready(&self, child: &mut Child, folder: &Path, port: u16) -> Result<(), Trouble> {
-        wait_until(child, &folder.join("log"), READY_LIMIT, || self.is_ready(port))
+        let log = folder.join("log");
+        if self.settings.iter().any(|setting| setting == ONLY_FOR_USERS) {
+            // It answers no question of somebody who is nobody.
+            let has = |text: &str| fs::read_to_string(&log).is_ok_and(|log| log.contains(text));
+            return wait_until(child, &log, READY_LIMIT, || has(LISTENS) && has(HAS_USER));
+        }
+        wait_until(child, &log, READY_LIMIT, || self.is_ready(port))
     }
 
     /// Whether a server on `port` answers a question.
@@ -284,6 +301,35 @@ fn fetched() -> Result<PathBuf, Trouble> {
     // Whoever is second finds the first one's, which is as good.
     let _ = fs::rename(work.path().join("jars"), &jars);
     if jars.is_dir() { Ok(jars) } else { Err(Trouble::Failed("Maven fetched no jars".to_owned())) }
+}
+
+/// The server's own command line `cqlsh`, which pip fetches once: its folder, to stand in `PYTHONPATH`, with the program in its
+/// `bin`.
+///
+/// # Errors
+/// [`Trouble::Missing`], also when the registry cannot be reached.
+pub fn cqlsh() -> Result<PathBuf, Trouble> {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = programs_folder()?;
+    let unpacked = folder.join(format!("cqlsh-{CQLSH_VERSION}"));
+    if unpacked.is_dir() {
+        return Ok(unpacked);
+    }
+    let missing = |program: &str| Trouble::Missing { program: program.to_owned(), package: PIP_PACKAGE };
+    let python = find("python3", &[]).ok_or_else(|| missing("python3"))?;
+    println!("fetching cqlsh by pip, once");
+    let work = TempDir::new_in(&folder).map_err(|e| Trouble::Failed(e.to_string()))?;
+    let target = work.path().join("cqlsh");
+    let mut pip = Command::new(python);
+    pip.args(["-m", "pip", "install", "--quiet", "--target"]).arg(&target);
+    if let Err(trouble) = run(pip.arg(format!("cqlsh=={CQLSH_VERSION}"))) {
+        println!("cqlsh cannot be fetched: {trouble}");
+        return Err(missing("pip"));
+    }
+    // Whoever is second finds the first one's, which is as good.
+    let _ = fs::rename(&target, &unpacked);
+    if unpacked.is_dir() { Ok(unpacked) } else { Err(Trouble::Failed("pip fetched no cqlsh".to_owned())) }
 }
 
 // Its data are not needed any more when it ends; in good order it would take five seconds.
