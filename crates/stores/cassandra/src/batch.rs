@@ -26,6 +26,9 @@ use crate::values::{Bound, text};
 /// How long it is tried to find out what became of a batch.
 const SETTLE_LIMIT: Duration = Duration::from_secs(20);
 
+/// How many questions about it an operation has time for.
+const SETTLE_ATTEMPTS: u32 = 6;
+
 /// A statement and what is bound to it.
 pub(crate) type Statement = (String, Vec<Bound>);
 
@@ -136,9 +139,10 @@ impl Cassandra {
         let values = || vec![text(mark), text(&why.detail), text(partition), text(self.writer()), text(mark)];
         // It has been away for long when nobody has come by then.
         let limit = deadline.min(Instant::now() + SETTLE_LIMIT);
+        let most = client.address.place.timeout / SETTLE_ATTEMPTS;
         while Instant::now() < limit {
             let refuse = (client.cql(decl).refuse(), values());
-            match client.once(limit, |connected| Client::conditional(connected, refuse)).await {
+            match client.once_within(limit, most, |connected| Client::conditional(connected, refuse)).await {
                 Ok(is_refused) => return Ok(!is_refused),
                 Err(Ended::Refused(_)) => break,
                 Err(_) => sleep(AWAY_PAUSE.min(limit.saturating_duration_since(Instant::now()))).await,

@@ -167,6 +167,7 @@ impl Client {
             .keepalive_interval(KEEPALIVE)
             .keepalive_timeout(KEEPALIVE)
             .fetch_schema_metadata(false)
+            .fetch_full_schema_metadata(false)
             .driver_config_reporting(false)
             .tls_context(self.tls.clone());
         if let Some(user) = &place.user {
@@ -189,9 +190,19 @@ impl Client {
         deadline: Instant,
         request: impl FnOnce(Arc<Connected>) -> F,
     ) -> std::result::Result<T, Ended> {
+        self.once_within(deadline, self.address.place.timeout / 2, request).await
+    }
+
+    /// The same, but for another time: the node that is asked may stand still while others do not.
+    pub(crate) async fn once_within<T, F: Future<Output = std::result::Result<T, Ended>>>(
+        &self,
+        deadline: Instant,
+        most: Duration,
+        request: impl FnOnce(Arc<Connected>) -> F,
+    ) -> std::result::Result<T, Ended> {
         let connected = self.connected(deadline).await?;
         let number = connected.number;
-        let limit = deadline.min(Instant::now() + self.address.place.timeout / 2);
+        let limit = deadline.min(Instant::now() + most);
         let Ok(ended) = timeout_at(limit, request(connected)).await else {
             return Err(Ended::Uncertain(Fault::unavailable("the server does not answer in time")));
         };

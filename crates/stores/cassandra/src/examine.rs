@@ -34,9 +34,12 @@ pub(crate) async fn examine(store: &Cassandra) -> Result<Examination, Fault> {
     let replication = one(client, statement, deadline).await?;
     let sync = setting(client, "commitlog_sync", deadline).await.ok().flatten();
     let syncs_later = sync.is_some_and(|how| how != "batch" && how != "group");
-    if let Some(CqlValue::Map(replication)) = replication {
-        note_copies(&mut found, &copies(&replication), syncs_later);
-    }
+    let copies = match replication {
+        Some(CqlValue::Map(replication)) => copies(&replication),
+        // As it will be made.
+        _ => vec![client.address.replication],
+    };
+    note_copies(&mut found, &copies, syncs_later);
     let address = &client.address;
     if address.place.user.is_some()
         && setting(client, "authenticator", deadline).await.is_ok_and(lets_in_anybody)

@@ -16,7 +16,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::local::{Local, kept_port, log_to, starter};
-use crate::process::{READY_LIMIT, find, programs_folder, run, wait_until};
+use crate::process::{READY_LIMIT, find, free_port, programs_folder, run, wait_until};
 use crate::{Trouble, skip};
 
 /// Debian's package of what fetches it.
@@ -389,6 +389,11 @@ impl CassandraKeyspace {
     pub fn name(&self) -> &str {
         &self.name
     }
+
+    /// The port that the server listens on, at 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.server.port()
+    }
 }
 
 #[cfg(feature = "suite")]
@@ -398,7 +403,7 @@ impl crate::suite::TestServer for CassandraKeyspace {
     }
 
     fn port(&self) -> u16 {
-        self.server.port()
+        Self::port(self)
     }
 
     fn url_at(&self, port: u16) -> String {
@@ -428,4 +433,40 @@ impl crate::suite::TestServer for CassandraKeyspace {
         let shared = || Trouble::Failed("a server that others use is not started again".to_owned());
         Arc::get_mut(&mut self.server).ok_or_else(shared)?.start_again()
     }
+}
+
+/// Several nodes that are one cluster, on the addresses 127.0.0.1 and following.
+#[derive(Debug)]
+pub struct CassandraCluster {
+    /// The nodes; the first one is whom the others ask for the cluster.
+    pub nodes: Vec<CassandraServer>,
+}
+
+impl CassandraCluster {
+    /// Starts them, one after the other: each waits until the others know of it.
+    ///
+    /// # Errors
+    /// It is not installed or does not start.
+    pub fn start(count: usize) -> Result<Self, Trouble> {
+        let (port, storage_port) = (free_port()?, free_port()?);
+        let node = |n: usize| {
+            let programs = Programs::find()?.member(&address(n), storage_port, ADDRESS);
+            CassandraServer::start_as(programs, port)
+        };
+        // On a busy machine a node may give up before the others know of it.
+        Ok(Self { nodes: (0..count).map(|n| node(n).or_else(|_| node(n))).collect::<Result<_, _>>()? })
+    }
+
+    /// The URL of an empty store with as many copies of each row as there are nodes.
+    pub fn url(&self) -> String {
+        let count = self.nodes.len();
+        let port = self.nodes.first().map_or(0, Local::port);
+        let hosts: Vec<String> = (0..count).map(|n| format!("{}:{port}", address(n))).collect();
+        format!("cassandra://{}/{KEYSPACE}?replication={count}", hosts.join(","))
+    }
+}
+
+/// The address of a node of a cluster.
+fn address(n: usize) -> String {
+    format!("127.0.0.{}", n + 1)
 }

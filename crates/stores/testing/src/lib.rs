@@ -28,7 +28,7 @@ pub mod tls;
 pub mod zookeeper;
 
 pub use azurite::AzuriteServer;
-pub use cassandra::{CassandraKeyspace, CassandraServer};
+pub use cassandra::{CassandraCluster, CassandraKeyspace, CassandraServer};
 pub use certificates::Certificates;
 pub use consul::ConsulServer;
 pub use dynamodb::DynamoDbServer;

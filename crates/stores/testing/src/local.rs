@@ -146,6 +146,16 @@ impl<S: Starter> Local<S> {
         Ok(Self { programs, child, folder, port })
     }
 
+    /// The same with programs that were set up otherwise.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub(crate) fn start_as(programs: S, port: u16) -> Result<Self, Trouble> {
+        let folder = Self::folder()?;
+        let child = launch(&programs, folder.path(), port)?;
+        Ok(Self { programs, child, folder, port })
+    }
+
     /// The same as [`start`](Self::start) for a test that is skipped, loudly, where the server is not installed.
     ///
     /// # Panics
