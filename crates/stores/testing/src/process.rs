@@ -1,6 +1,7 @@
 //! Child processes: as which user, on which port, how they end.
 
 use std::fs;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::{Read, Seek, SeekFrom};
 use std::net::TcpListener;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -16,6 +17,10 @@ const END_LIMIT: Duration = Duration::from_secs(10);
 pub(crate) const POLL: Duration = Duration::from_millis(20);
 /// How long a server is given to be ready, after a crash too.
 pub(crate) const READY_LIMIT: Duration = Duration::from_secs(60);
+/// The ports of servers.
+const PORTS: std::ops::Range<u16> = 15_000..32_000;
+/// How many of them are tried.
+const PORTS_TRIED: usize = 100;
 /// How much of a log an error repeats, in bytes.
 const LOG_TAIL_BYTES: u64 = 2_000;
 
@@ -58,11 +63,18 @@ pub fn run(command: &mut Command) -> Result<(), Trouble> {
 
 /// A port of this host that nobody listens on at this moment.
 ///
+/// It is none of those that the kernel gives to clients: a client that looks for a server which is away would be given the
+/// server's own port at last, be connected to itself, and keep the server from coming back.
+///
 /// # Errors
 /// There is none.
 pub fn free_port() -> Result<u16, Trouble> {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
-    listener.map(|address| address.port()).map_err(|e| Trouble::Failed(format!("no free port: {e}")))
+    let random = || RandomState::new().build_hasher().finish();
+    let count = u64::from(PORTS.end - PORTS.start);
+    let mut tried =
+        std::iter::repeat_with(|| PORTS.start + u16::try_from(random() % count).unwrap_or_default());
+    let free = tried.by_ref().take(PORTS_TRIED).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    free.ok_or_else(|| Trouble::Failed(format!("no free port of {PORTS_TRIED} that were tried")))
 }
 
 /// Asks `ready` until it says yes; not longer than `limit`, nor than the server lives.
