@@ -41,6 +41,15 @@ pub(crate) enum Applied {
     No(BTreeMap<String, Etag>),
 }
 
+/// A batch whose answer did not come.
+struct Lost<'a> {
+    decl: &'static TableDecl,
+    partition: &'a str,
+    writer: String,
+    mark: Etag,
+    why: Fault,
+}
+
 /// The answer to a conditional write: whether it happened, and the rows its conditions were about.
 struct Answer {
     applied: bool,
@@ -103,52 +112,51 @@ impl Cassandra {
         let cql = client.cql(decl);
         let mut patience = Patience::default();
         loop {
-            let mark = self.mark();
+            let (writer, mark) = (self.writer(), self.mark());
             let begin = (cql.begin(), vec![text(&mark), text(partition), text(&mark)]);
-            let remember = (cql.remember(), vec![text(self.writer()), text(&mark), text(partition)]);
-            let rows = statements(&mark)?;
-            let all: Vec<Statement> = [begin, remember].into_iter().chain(rows).collect();
-            let ended = match client.once(deadline, |connected| Client::batch(connected, &all)).await {
-                Ok(answer) if answer.applied => return Ok((Applied::Yes, mark)),
-                Ok(answer) => return Ok((Applied::No(etags(decl, &answer)), mark)),
-                Err(Ended::Uncertain(fault)) => {
-                    match self.settle(decl, partition, &mark, fault, deadline).await? {
-                        true => return Ok((Applied::Yes, mark)),
-                        false => Ended::Busy("an attempt was given up".to_owned()),
+            let remember = (cql.remember(), vec![text(&writer), text(&mark), text(partition)]);
+            let all: Vec<Statement> = [begin, remember].into_iter().chain(statements(&mark)?).collect();
+            let attempt = self.attempt();
+            let ended = client.once(deadline, |connected| Client::batch(connected, &all)).await;
+            let ended = match ended {
+                Err(Ended::Uncertain(why)) => {
+                    let lost = Lost { decl, partition, writer, mark: mark.clone(), why };
+                    if self.settle(&lost, deadline).await? {
+                        Ok(Answer { applied: true, rows: Vec::new() })
+                    } else {
+                        Err(Ended::Busy(lost.why.detail))
                     }
                 }
-                Err(ended) => ended,
+                ended => ended,
             };
+            attempt.ended();
             match ended {
-                Ended::Busy(_) if patience.wait(None, deadline).await => {}
-                ended => return Err(ended.failure()),
+                Ok(answer) if answer.applied => return Ok((Applied::Yes, mark)),
+                Ok(answer) => return Ok((Applied::No(etags(decl, &answer)), mark)),
+                Err(Ended::Busy(_)) if patience.wait(None, deadline).await => {}
+                Err(ended) => return Err(ended.failure()),
             }
         }
     }
 
     /// Whether a batch happened whose answer did not come. If not, it never will.
-    async fn settle(
-        &self,
-        decl: &'static TableDecl,
-        partition: &str,
-        mark: &Etag,
-        why: Fault,
-        deadline: Instant,
-    ) -> Result<bool, Failure> {
+    async fn settle(&self, lost: &Lost<'_>, deadline: Instant) -> Result<bool, Failure> {
         let client = self.client();
-        let values = || vec![text(mark), text(&why.detail), text(partition), text(self.writer()), text(mark)];
+        let (mark, writer) = (text(&lost.mark), text(&lost.writer));
+        let values = [mark.clone(), text(&lost.why.detail), text(lost.partition), writer, mark].to_vec();
         // It has been away for long when nobody has come by then.
         let limit = deadline.min(Instant::now() + SETTLE_LIMIT);
         let most = client.address.place.timeout / SETTLE_ATTEMPTS;
         while Instant::now() < limit {
-            let refuse = (client.cql(decl).refuse(), values());
-            match client.once_within(limit, most, |connected| Client::conditional(connected, refuse)).await {
+            let refuse = (client.cql(lost.decl).refuse(), values.clone());
+            let asked = client.once_within(limit, most, |connected| Client::conditional(connected, refuse));
+            match asked.await {
                 Ok(is_refused) => return Ok(!is_refused),
                 Err(Ended::Refused(_)) => break,
                 Err(_) => sleep(AWAY_PAUSE.min(limit.saturating_duration_since(Instant::now()))).await,
             }
         }
-        Err(Failure::Broken(why))
+        Err(Failure::Broken(lost.why.clone()))
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the contract asks for, handed to where it is done.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use emmer_store::examine::Examination;
@@ -33,6 +34,8 @@ pub struct Cassandra {
     marks: Marks,
     guesses: Guesses,
     writer: String,
+    /// Counts the commits of which nobody knows what became of them.
+    left_behind: AtomicU64,
 }
 
 impl fmt::Debug for Cassandra {
@@ -55,9 +58,38 @@ impl Cassandra {
         self.marks.next().into()
     }
 
-    /// What this store's commits are remembered under: no other has the name.
-    pub(crate) fn writer(&self) -> &str {
-        &self.writer
+    /// What this store's commits are remembered under: no other store has the name, nor has one of its own commits that may
+    /// still be on its way.
+    pub(crate) fn writer(&self) -> String {
+        format!("{}-{}", self.writer, self.left_behind.load(Ordering::SeqCst))
+    }
+
+    /// Begins an attempt whose end may not be seen.
+    pub(crate) fn attempt(&self) -> Attempt<'_> {
+        Attempt { left_behind: &self.left_behind, ended: false }
+    }
+}
+
+/// An attempt of a commit. Dropped before its end, as by a caller who gives up, it is left behind: whatever comes next goes by
+/// another name, for it may happen yet.
+#[derive(Debug)]
+pub(crate) struct Attempt<'a> {
+    left_behind: &'a AtomicU64,
+    ended: bool,
+}
+
+impl Attempt<'_> {
+    /// What became of it is known.
+    pub(crate) fn ended(mut self) {
+        self.ended = true;
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.left_behind.fetch_add(1, Ordering::SeqCst);
+        }
     }
 }
 
@@ -68,7 +100,8 @@ impl Backend for Cassandra {
         let marks = Marks::random();
         // Marks are `maker.number`.
         let writer = marks.next().split('.').next().unwrap_or_default().to_owned();
-        let store = Self { client: Client::new(url)?, marks, guesses: Guesses::default(), writer };
+        let (client, guesses, left_behind) = (Client::new(url)?, Guesses::default(), AtomicU64::new(0));
+        let store = Self { client, marks, guesses, writer, left_behind };
         // Whether the cluster answers, and lets us read.
         match store.shape_of(&SILO_INSTANCES, store.client.deadline()).await {
             Ok(_) => Ok(store),

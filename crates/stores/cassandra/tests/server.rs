@@ -302,6 +302,32 @@ async fn what_became_of_a_commit_is_found_out_and_one_that_did_not_happen_never_
     assert_eq!(number_of(&direct, "r").await, n);
 }
 
+/// What is left behind may happen later. Were it remembered in the place of the next commit, nobody could tell of that one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_that_is_left_behind_is_not_taken_for_the_next_one() {
+    let Some(server) = server("a_commit_that_is_left_behind") else { return };
+    let Some(shell) = Shell::at("a_commit_that_is_left_behind", server.port()) else { return };
+    let store = STORE.patient(&server.url()).await;
+    store.ensure_tables(&[&NUMBERS]).await.unwrap();
+    must_commit(&store, "p", all(1, 1)).await;
+    let writers = || {
+        let cql = format!("SELECT \"_commits\" FROM {}.numbers WHERE part = 'p' LIMIT 1", server.name());
+        let shown = shell.ask(&cql);
+        ["-0'", "-1'"].map(|end| shown.matches(end).count())
+    };
+    assert_eq!(writers(), [1, 0]);
+    must_commit(&store, "p", all(1, 2)).await;
+    assert_eq!(writers(), [1, 0]);
+    // Its caller gives up when it has just been sent.
+    tokio::select! {
+        biased;
+        outcome = store.commit(&NUMBERS, "p", all(1, 3)) => panic!("{outcome:?}"),
+        () = std::future::ready(()) => {}
+    }
+    must_commit(&store, "p", all(1, 4)).await;
+    assert_eq!(writers(), [1, 1]);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn upserts_guess_whether_their_rows_are_there_and_may_guess_wrong() {
     let Some(server) = server("upserts_guess") else { return };

@@ -16,7 +16,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::local::{Local, kept_port, log_to, starter};
-use crate::process::{READY_LIMIT, find, free_port, programs_folder, run, wait_until};
+use crate::process::{find, free_port, programs_folder, run, wait_until};
 use crate::{Trouble, skip};
 
 /// Debian's package of what fetches it.
@@ -45,6 +45,8 @@ const CQLSH_VERSION: &str = "6.2.2";
 const ADDRESS: &str = "127.0.0.1";
 /// The program.
 const MAIN: &str = "org.apache.cassandra.service.CassandraDaemon";
+/// How long it is given to be ready: it takes six seconds on a processor of its own, and a minute where ten want one.
+const START_LIMIT: Duration = Duration::from_secs(180);
 /// How long one question waits for its answer.
 const ASK_LIMIT: Duration = Duration::from_secs(2);
 /// The version of the protocol that is asked in.
@@ -210,15 +212,15 @@ impl Programs {
     /// Waits until a server serves.
     ///
     /// # Errors
-    /// It ends or takes longer than a minute; the end of its log.
+    /// It ends or takes longer than three minutes; the end of its log.
     pub fn wait_until_ready(&self, child: &mut Child, folder: &Path, port: u16) -> Result<(), Trouble> {
         let log = folder.join("log");
         if self.settings.iter().any(|setting| setting == ONLY_FOR_USERS) {
             // It answers no question of somebody who is nobody.
             let has = |text: &str| fs::read_to_string(&log).is_ok_and(|log| log.contains(text));
-            return wait_until(child, &log, READY_LIMIT, || has(LISTENS) && has(HAS_USER));
+            return wait_until(child, &log, START_LIMIT, || has(LISTENS) && has(HAS_USER));
         }
-        wait_until(child, &log, READY_LIMIT, || self.is_ready(port))
+        wait_until(child, &log, START_LIMIT, || self.is_ready(port))
     }
 
     /// Whether a server on `port` answers a question.
