@@ -20,6 +20,8 @@ use emmer_test_servers::suite::{self, Store, TestServer as _};
 use emmer_test_servers::{CassandraKeyspace, CassandraServer, Certificates, process, skip, store};
 
 const STORE: Store = store!(CassandraStore);
+/// A server that looks at who may do what.
+const AUTHORIZER: &str = "authorizer: CassandraAuthorizer\nrole_manager: CassandraRoleManager";
 
 fn server(test: &str) -> Option<CassandraKeyspace> {
     CassandraKeyspace::start_or_skip(test, &[], false)
@@ -105,9 +107,11 @@ async fn a_server_that_asks_lets_in_who_it_knows_and_encrypts() {
          class_name: org.apache.cassandra.security.PEMBasedSslContextFactory\n  keystore: {}",
         both.display()
     );
-    let Some(server) = CassandraServer::start_with_or_skip(test, &[ONLY_FOR_USERS, &encrypts]) else {
+    let Some(server) = CassandraServer::start_with_or_skip(test, &[ONLY_FOR_USERS, AUTHORIZER, &encrypts])
+    else {
         return;
     };
+    let Some(shell) = Shell::at(test, server.port()) else { return };
     let (port, ca) = (server.port(), certificates.authority.display());
     let at = |who: &str, more: &str| format!("cassandra://{who}127.0.0.1:{port}/emmer?replication=1{more}");
     let user = format!("{USER}:{USER}@");
@@ -118,6 +122,18 @@ async fn a_server_that_asks_lets_in_who_it_knows_and_encrypts() {
         (at(&user, "&tls=true").replace("127.0.0.1", "no-such-host.invalid"), Unavailable, "no-such-host"),
     ];
     suite::refused::untrusted(STORE, &at(&user, &format!("&tls=true&ca_file={ca}")), &cases).await;
+    // What the page says is enough for a user who may make no tables.
+    let rights = "CREATE ROLE silo WITH PASSWORD = 's3cret' AND LOGIN = true; GRANT SELECT ON KEYSPACE emmer TO silo; \
+                  GRANT MODIFY ON KEYSPACE emmer TO silo";
+    let mut command = shell.command("cqlsh");
+    command.args(["-u", USER, "-p", USER, "-e", rights]);
+    tokio::task::block_in_place(|| output_of(&mut command));
+    let store = STORE.patient(&at("silo:s3cret@", "")).await;
+    store.ensure_tables(&[&NUMBERS]).await.unwrap();
+    must_commit(&store, "p", all(3, 8)).await;
+    store.touch(&NUMBERS, "p", "r000", "At", Value::Time(Timestamp::from_millis(1))).await.unwrap();
+    let error = store.ensure_tables(&[&SILO_INSTANCES]).await.unwrap_err();
+    assert!(error.kind == Refused && error.detail.contains("CREATE"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
