@@ -2,10 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod common;
+
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 
+use common::Late;
 use emmer_core::Timestamp;
 use emmer_store::silos::{SILO_INSTANCES, VERSION_ROW};
 use emmer_store::{CommitOutcome, Mutation, Row, SiloTable, StoreErrorKind, SystemStore, Value};
@@ -280,9 +283,8 @@ async fn small_pages_are_put_together() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_became_of_a_commit_is_found_out_and_one_that_did_not_happen_never_will() {
+async fn what_became_of_a_commit_whose_answer_is_lost_is_found_out() {
     let Some(server) = server("what_became_of_a_commit") else { return };
-    let Some(shell) = Shell::at("what_became_of_a_commit", server.port()) else { return };
     let direct = STORE.patient(&server.url()).await;
     direct.ensure_tables(&[&NUMBERS]).await.unwrap();
     must_commit(&direct, "p", vec![Mutation::Insert { row: row("r", 1) }]).await;
@@ -304,18 +306,24 @@ async fn what_became_of_a_commit_is_found_out_and_one_that_did_not_happen_never_
             assert_eq!(number_of(&direct, "r").await, n);
         }
     }
-    // The attempts that were swallowed are refused for good: here comes one, as from a server that stood still.
-    let name = format!("{}.numbers", server.name());
-    let refused = shell.ask(&format!("SELECT \"_refused\" FROM {name} WHERE part = 'p' LIMIT 1"));
-    let marks: Vec<&str> = refused.split('\'').filter(|part| part.len() > 17 && part.contains('.')).collect();
-    let mark = marks.iter().find(|mark| mark.bytes().all(|b| b.is_ascii_hexdigit() || b == b'.'));
-    let mark = mark.unwrap_or_else(|| panic!("no commit was refused: {refused}"));
-    let late = shell.ask(&format!(
-        "BEGIN UNLOGGED BATCH UPDATE {name} SET \"_last_commit\" = '{mark}' WHERE part = 'p' IF \"_refused\"['{mark}'] = null; \
-         UPDATE {name} SET etag = '{mark}', n = 99 WHERE part = 'p' AND id = 'r'; APPLY BATCH"
-    ));
-    assert!(late.contains("False"), "{late}");
-    assert_eq!(number_of(&direct, "r").await, n);
+}
+
+/// A node that stood still takes up a commit of which the store has found out that it did not happen: it never does. It has no
+/// condition of its own that would not hold.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_that_is_taken_up_too_late_does_not_happen() {
+    let Some(server) = server("a_commit_that_is_taken_up_too_late") else { return };
+    let direct = STORE.patient(&server.url()).await;
+    direct.ensure_tables(&[&NUMBERS]).await.unwrap();
+    let late = Late::start(server.port()).await;
+    let store = STORE.patient(&server.url_at(late.port())).await;
+    must_commit(&store, "p", all(2, 1)).await;
+    late.arm();
+    // Its first attempt is kept back, its second one happens.
+    must_commit(&store, "p", all(2, 2)).await;
+    must_commit(&direct, "p", all(2, 3)).await;
+    late.deliver().await;
+    assert_eq!(same_number(&direct.read_partition(&NUMBERS, "p").await.unwrap(), 2), 3);
 }
 
 /// What is left behind may happen later. Were it remembered in the place of the next commit, nobody could tell of that one.
