@@ -1,8 +1,9 @@
-//! What the store costs over the driver by hand, on this machine, in one run:
-//! `cargo run --release -p emmer-store-cassandra --example cost`. It starts a server of its own, with its defaults.
+//! What the store costs over the driver by hand, on this machine, in one run: `cargo run --release
+//! -p emmer-store-cassandra --example cost`. It starts a server of its own, with its defaults.
 //!
-//! By hand is what a careful user would do with `scylla`: a membership commit as one conditional batch, which replaces the version
-//! row by its number and writes the silo's; a read as one serial query whose values are taken out of their rows.
+//! By hand is what a careful user would do with `scylla`: a membership commit as one conditional
+//! batch, which replaces the version row by its number and writes the silo's; a read as one serial
+//! query whose values are taken out of their rows.
 
 use std::num::NonZeroUsize;
 

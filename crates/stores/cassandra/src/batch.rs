@@ -1,9 +1,11 @@
-//! Conditional writes of one partition: all or none of them happen, and what became of them is found out.
+//! Conditional writes of one partition: all or none of them happen, and what became of them is
+//! found out.
 //!
-//! Every write of this store goes this way. A batch begins by noting its mark in the partition, unless the mark was refused
-//! before; and notes it as its writer's last one. So one more conditional write says what became of a batch whose answer was
-//! lost: it refuses the mark unless it is its writer's last. If it succeeds the batch did not happen and never will, not even
-//! when a server that stood still takes it up later; otherwise it did.
+//! Every write of this store goes this way. A batch begins by noting its mark in the partition,
+//! unless the mark was refused before; and notes it as its writer's last one. So one more
+//! conditional write says what became of a batch whose answer was lost: it refuses the mark unless
+//! it is its writer's last. If it succeeds the batch did not happen and never will, not even when a
+//! server that stood still takes it up later; otherwise it did.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,7 +39,8 @@ pub(crate) type Statement = (String, Vec<Bound>);
 pub(crate) enum Applied {
     /// All of it happened.
     Yes,
-    /// A condition did not hold and nothing happened: the etags of the rows that have conditions and are there.
+    /// A condition did not hold and nothing happened: the etags of the rows that have conditions
+    /// and are there.
     No(BTreeMap<String, Etag>),
 }
 
@@ -96,7 +99,8 @@ impl Client {
 }
 
 impl Cassandra {
-    /// Does what the statements for rows say, if all conditions hold. `statements` makes them with the mark of an attempt.
+    /// Does what the statements for rows say, if all conditions hold. `statements` makes them with
+    /// the mark of an attempt.
     ///
     /// # Errors
     /// `Broken` where there was no time to find out what became of it.

@@ -1,5 +1,5 @@
-//! The driver's session, made again when it has lost all its connections, and how requests are sent: in time, and again where
-//! that does no harm.
+//! The driver's session, made again when it has lost all its connections, and how requests are
+//! sent: in time, and again where that does no harm.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -42,7 +42,8 @@ const PAGE_ROWS_OF_BYTES: i32 = 100;
 pub(crate) enum Level {
     /// A read that sees every conditional write that ended, and ends those that did not.
     Serial,
-    /// A majority of the copies: reads of what needs no order. Of a conditional write it is where it counts as done, too.
+    /// A majority of the copies: reads of what needs no order. Of a conditional write it is where
+    /// it counts as done, too.
     Majority,
 }
 
@@ -133,7 +134,8 @@ impl Client {
         self.address.page_rows.unwrap_or(if has_bytes { PAGE_ROWS_OF_BYTES } else { PAGE_ROWS })
     }
 
-    /// The session, made if there is none. Those who wait for it share the attempt by trying after it.
+    /// The session, made if there is none. Those who wait for it share the attempt by trying after
+    /// it.
     async fn connected(&self, deadline: Instant) -> std::result::Result<Arc<Connected>, Ended> {
         if let Some(connected) = lock(&self.current).clone() {
             return Ok(connected);
@@ -155,7 +157,8 @@ impl Client {
         let profile = ExecutionProfile::builder()
             .consistency(Consistency::Quorum)
             .serial_consistency(Some(SerialConsistency::Serial))
-            // How long a request may take, and what is sent again, is told here, the same for every store.
+            // How long a request may take, and what is sent again, is told here, the same for every
+            // store.
             .request_timeout(None)
             .retry_policy(Arc::new(FallthroughRetryPolicy))
             .build();
@@ -184,7 +187,8 @@ impl Client {
         }
     }
 
-    /// Sends a request once, for half of the time of an operation: there is some left to ask what became of it.
+    /// Sends a request once, for half of the time of an operation: there is some left to ask what
+    /// became of it.
     pub(crate) async fn once<T, F: Future<Output = std::result::Result<T, Ended>>>(
         &self,
         deadline: Instant,

@@ -39,7 +39,8 @@ impl Commit<'_> {
         self.mutations.iter().map(one).collect()
     }
 
-    /// The condition of an upsert: none where it is the same to both, a row that is there and one that is not.
+    /// The condition of an upsert: none where it is the same to both, a row that is there and one
+    /// that is not.
     fn upsert(&self, row: &Row, is_there: impl Fn(&str) -> bool) -> If {
         let brings_volatile = self.cql.decl.columns.iter().any(|c| c.volatile && row.get(c.name).is_some());
         match (brings_volatile, is_there(row.key())) {

@@ -1,4 +1,5 @@
-//! The statements for one table. Names are in lower case and quoted, so that an operator may write them as they like.
+//! The statements for one table. Names are in lower case and quoted, so that an operator may write
+//! them as they like.
 
 use emmer_store::{ColumnType, TableDecl};
 
@@ -6,11 +7,13 @@ use emmer_store::{ColumnType, TableDecl};
 pub(crate) const ETAG: &str = "etag";
 /// The table of the tables' shapes.
 pub(crate) const META: &str = "emmer_meta";
-/// Columns of a partition: the mark of its last commit; of each writer's last commit; those that must not happen any more.
+/// Columns of a partition: the mark of its last commit; of each writer's last commit; those that
+/// must not happen any more.
 const LAST: &str = "_last_commit";
 const COMMITS: &str = "_commits";
 const REFUSED: &str = "_refused";
-/// How long a writer's last commit is remembered, in seconds: longer than anybody asks what became of it.
+/// How long a writer's last commit is remembered, in seconds: longer than anybody asks what became
+/// of it.
 const COMMITS_TTL: u32 = 3_600;
 /// How long a commit is refused, in seconds: longer than a request can be on its way.
 const REFUSED_TTL: u32 = 86_400;
@@ -109,7 +112,8 @@ impl Cql<'_> {
         self.select_where(&format!("{} AND {} {operator} ?", self.of_partition(), name(self.decl.row_key)))
     }
 
-    /// Rows of all partitions whose column lies between two numbers. The server reads the whole table.
+    /// Rows of all partitions whose column lies between two numbers. The server reads the whole
+    /// table.
     pub(crate) fn scan(&self, column: &str) -> String {
         let column = name(column);
         self.select_where(&format!("WHERE {column} >= ? AND {column} <= ? ALLOW FILTERING"))
@@ -120,7 +124,8 @@ impl Cql<'_> {
         format!("SELECT \"{LAST}\" FROM {} {} LIMIT 1", self.table(), self.of_partition())
     }
 
-    /// Notes a commit's mark as the last one of the partition, unless it was refused: mark, partition, mark.
+    /// Notes a commit's mark as the last one of the partition, unless it was refused: mark,
+    /// partition, mark.
     pub(crate) fn begin(&self) -> String {
         format!(
             "UPDATE {} SET \"{LAST}\" = ? {} IF \"{REFUSED}\"[?] = null",
@@ -144,7 +149,8 @@ impl Cql<'_> {
         )
     }
 
-    /// Writes a row: etag, the columns (all, or those that are not volatile), partition, key, and the etag of the condition.
+    /// Writes a row: etag, the columns (all, or those that are not volatile), partition, key, and
+    /// the etag of the condition.
     pub(crate) fn write(&self, with_volatile: bool, condition: If) -> String {
         let columns = self.decl.columns.iter().filter(|column| with_volatile || !column.volatile);
         let set: Vec<String> = std::iter::once(ETAG)

@@ -51,13 +51,15 @@ pub(crate) async fn examine(store: &Cassandra) -> Result<Examination, Fault> {
     Ok(found)
 }
 
-/// A setting of the node that answers; none where nothing was set. An error where this user may not know.
+/// A setting of the node that answers; none where nothing was set. An error where this user may not
+/// know.
 async fn setting(client: &Client, name: &str, deadline: Instant) -> Result<Option<String>, Fault> {
     let cql = "SELECT value FROM system_views.settings WHERE name = ?".to_owned();
     one_text(client, (cql, vec![text(name)]), deadline).await
 }
 
-/// Whether a server with this authenticator looks at no password. One where nothing was set does not.
+/// Whether a server with this authenticator looks at no password. One where nothing was set does
+/// not.
 fn lets_in_anybody(authenticator: Option<String>) -> bool {
     authenticator.is_none_or(|class| class.contains(ANYBODY))
 }

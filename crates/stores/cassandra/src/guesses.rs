@@ -1,6 +1,7 @@
 //! What a store believes about rows: that they are there.
 //!
-//! Only guesses: the server itself compares before anything is written. A right one saves a commit its first attempt.
+//! Only guesses: the server itself compares before anything is written. A right one saves a commit
+//! its first attempt.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,7 +11,8 @@ use emmer_store::TableDecl;
 /// The most rows that are remembered; all are forgotten when there would be more.
 const ROWS_MAX: usize = 50_000;
 
-/// The rows that are believed to be there, by table, partition and key, which hold no control characters.
+/// The rows that are believed to be there, by table, partition and key, which hold no control
+/// characters.
 #[derive(Debug, Default)]
 pub(crate) struct Guesses(Mutex<BTreeSet<String>>);
 

@@ -1,8 +1,9 @@
 //! Whoever uses a partition waits for those of this process that do.
 //!
-//! To the server two conditional writes of one partition at once are a contest: each spoils the other's first attempt, and both
-//! pause up to a tenth of a second. Those of one process need not meet. And a writer has one commit at a time on its way in a
-//! partition: so the partition remembers what became of it.
+//! To the server two conditional writes of one partition at once are a contest: each spoils the
+//! other's first attempt, and both pause up to a tenth of a second. Those of one process need not
+//! meet. And a writer has one commit at a time on its way in a partition: so the partition
+//! remembers what became of it.
 
 use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout_at};

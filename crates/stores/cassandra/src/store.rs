@@ -18,14 +18,15 @@ use crate::guesses::Guesses;
 pub(crate) const ROW_BYTES_MAX: usize = 1 << 20;
 pub(crate) const COMMIT_BYTES_MAX: usize = 4 << 20;
 
-/// A system store in Cassandra: `CassandraStore::open("cassandra://user:password@host,host/keyspace")`.
+/// A system store in Cassandra:
+/// `CassandraStore::open("cassandra://user:password@host,host/keyspace")`.
 ///
-/// The hosts are some of the cluster's nodes; the others are found by them. Without a keyspace it is `emmer`. One that is missing
-/// is made, with `?replication=3` copies of each row.
+/// The hosts are some of the cluster's nodes; the others are found by them. Without a keyspace it
+/// is `emmer`. One that is missing is made, with `?replication=3` copies of each row.
 ///
-/// `?tls=true` encrypts, trusting what the system trusts or the authorities in `?ca_file=`; a node's certificate is for its
-/// address (IP). `?page_rows=` is how many rows a page has at most; `?timeout_ms=4800` is how long an operation takes at most,
-/// connecting included (1000 to 60000).
+/// `?tls=true` encrypts, trusting what the system trusts or the authorities in `?ca_file=`; a
+/// node's certificate is for its address (IP). `?page_rows=` is how many rows a page has at most;
+/// `?timeout_ms=4800` is how long an operation takes at most, connecting included (1000 to 60000).
 pub type CassandraStore = KeyValue<Cassandra>;
 
 /// A client of one keyspace.
@@ -58,8 +59,8 @@ impl Cassandra {
         self.marks.next().into()
     }
 
-    /// What this store's commits are remembered under: no other store has the name, nor has one of its own commits that may
-    /// still be on its way.
+    /// What this store's commits are remembered under: no other store has the name, nor has one of
+    /// its own commits that may still be on its way.
     pub(crate) fn writer(&self) -> String {
         format!("{}-{}", self.writer, self.left_behind.load(Ordering::SeqCst))
     }
@@ -70,8 +71,8 @@ impl Cassandra {
     }
 }
 
-/// An attempt of a commit. Dropped before its end, as by a caller who gives up, it is left behind: whatever comes next goes by
-/// another name, for it may happen yet.
+/// An attempt of a commit. Dropped before its end, as by a caller who gives up, it is left behind:
+/// whatever comes next goes by another name, for it may happen yet.
 #[derive(Debug)]
 pub(crate) struct Attempt<'a> {
     left_behind: &'a AtomicU64,

@@ -31,8 +31,8 @@ pub(crate) fn meta(keyspace: &str) -> String {
     format!("CREATE TABLE IF NOT EXISTS {keyspace}.{META} (name text PRIMARY KEY, declaration text)")
 }
 
-/// Sends a definition to one node, the same for everybody who sees the same nodes: two that define the same table at once on two
-/// nodes may define it twice.
+/// Sends a definition to one node, the same for everybody who sees the same nodes: two that define
+/// the same table at once on two nodes may define it twice.
 async fn define(connected: Arc<Connected>, cql: String) -> Result<(), Ended> {
     let state = connected.session.get_cluster_state();
     let nodes = state.get_nodes_info().iter().filter(|node| node.is_connected());
@@ -116,8 +116,8 @@ impl Cassandra {
     }
 }
 
-/// The script that makes the keyspace and these tables, for administrators who let no application make tables; nothing is
-/// connected to.
+/// The script that makes the keyspace and these tables, for administrators who let no application
+/// make tables; nothing is connected to.
 ///
 /// # Errors
 /// `Invalid`: the URL cannot be understood.

@@ -51,8 +51,9 @@ fn value(column_type: ColumnType, found: CqlValue) -> Result<Value, CqlValue> {
     })
 }
 
-/// A row of [`select`](crate::cql::Cql::select): partition, key, etag, then the declared columns. None where there is no row: the
-/// columns of the partition alone, or a volatile column that was left over.
+/// A row of [`select`](crate::cql::Cql::select): partition, key, etag, then the declared columns.
+/// None where there is no row: the columns of the partition alone, or a volatile column that was
+/// left over.
 ///
 /// # Errors
 /// `Corrupt`: a foreign writer was here.

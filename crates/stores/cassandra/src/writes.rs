@@ -15,7 +15,8 @@ use crate::values::{bound, text};
 const DELETED_TOGETHER: usize = 50;
 
 impl Cassandra {
-    /// Sets a volatile column of a row, whoever wrote that: the row's etag stays. Whether the row is there.
+    /// Sets a volatile column of a row, whoever wrote that: the row's etag stays. Whether the row
+    /// is there.
     pub(crate) async fn touch_one(
         &self,
         decl: &'static TableDecl,
@@ -58,7 +59,8 @@ impl Cassandra {
         Ok(())
     }
 
-    /// Deletes the old rows of a partition, each as it was read: one that is written or touched meanwhile stays.
+    /// Deletes the old rows of a partition, each as it was read: one that is written or touched
+    /// meanwhile stays.
     pub(crate) async fn delete_old(
         &self,
         decl: &'static TableDecl,

@@ -1,4 +1,5 @@
-//! Three nodes with three copies of each row: one is killed and comes back, one stands still, while writers commit.
+//! Three nodes with three copies of each row: one is killed and comes back, one stands still, while
+//! writers commit.
 //!
 //! Three servers take 25 seconds to start and 2.4 GiB, so this is run by hand:
 //! `cargo test -p emmer-store-cassandra --test cluster -- --ignored --nocapture`.

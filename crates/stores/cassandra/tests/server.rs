@@ -1,4 +1,5 @@
-//! What is special about Cassandra: addresses, who is let in, what an administrator sees, limits, pages, lost answers.
+//! What is special about Cassandra: addresses, who is let in, what an administrator sees, limits,
+//! pages, lost answers.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -222,8 +223,8 @@ async fn the_server_is_examined_and_limits_are_named() {
         assert!(error.kind == StoreErrorKind::Invalid && error.detail.contains(&word.to_string()), "{error}");
     }
     assert!(store.read_partition(&NUMBERS, "p").await.unwrap().is_empty());
-    // A commit as large as the store says, in few rows and in many: the server's limit of 50 KiB is for batches of several
-    // partitions.
+    // A commit as large as the store says, in few rows and in many: the server's limit of 50 KiB is
+    // for batches of several partitions.
     let rows = limits.commit_bytes / limits.row_bytes;
     must_commit(&store, "q", (0..rows).map(|n| insert(text(n, limits.row_bytes))).collect()).await;
     let most = limits.commit_bytes / 100;
@@ -308,8 +309,8 @@ async fn what_became_of_a_commit_whose_answer_is_lost_is_found_out() {
     }
 }
 
-/// A node that stood still takes up a commit of which the store has found out that it did not happen: it never does. It has no
-/// condition of its own that would not hold.
+/// A node that stood still takes up a commit of which the store has found out that it did not
+/// happen: it never does. It has no condition of its own that would not hold.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_that_is_taken_up_too_late_does_not_happen() {
     let Some(server) = server("a_commit_that_is_taken_up_too_late") else { return };
@@ -326,7 +327,8 @@ async fn a_commit_that_is_taken_up_too_late_does_not_happen() {
     assert_eq!(same_number(&direct.read_partition(&NUMBERS, "p").await.unwrap(), 2), 3);
 }
 
-/// What is left behind may happen later. Were it remembered in the place of the next commit, nobody could tell of that one.
+/// What is left behind may happen later. Were it remembered in the place of the next commit, nobody
+/// could tell of that one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_that_is_left_behind_is_not_taken_for_the_next_one() {
     let Some(server) = server("a_commit_that_is_left_behind") else { return };

@@ -1,7 +1,8 @@
 //! Apache Cassandra: one node in a folder and on ports of its own.
 //!
-//! Its programs are jars that Maven fetches once, beside and not into the system: into a folder of this user's below the
-//! temporary folder. The settings are the server's own defaults but for places, ports and the size of its memory.
+//! Its programs are jars that Maven fetches once, beside and not into the system: into a folder of
+//! this user's below the temporary folder. The settings are the server's own defaults but for
+//! places, ports and the size of its memory.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -25,8 +26,8 @@ pub const PACKAGE: &str = "maven";
 pub const JAVA_PACKAGE: &str = "default-jre-headless";
 /// The version that is fetched.
 const VERSION: &str = "5.0.5";
-/// A setting of a server that writes to its disk before it acknowledges. By default it does so up to ten seconds later, and a
-/// kill loses what it acknowledged within the last tenth of a second.
+/// A setting of a server that writes to its disk before it acknowledges. By default it does so up
+/// to ten seconds later, and a kill loses what it acknowledged within the last tenth of a second.
 pub const SYNC_EACH: &str = "commitlog_sync: batch";
 /// The keyspace of URLs.
 const KEYSPACE: &str = "emmer";
@@ -45,7 +46,8 @@ const CQLSH_VERSION: &str = "6.2.2";
 const ADDRESS: &str = "127.0.0.1";
 /// The program.
 const MAIN: &str = "org.apache.cassandra.service.CassandraDaemon";
-/// How long it is given to be ready: it takes six seconds on a processor of its own, and a minute where ten want one.
+/// How long it is given to be ready: it takes six seconds on a processor of its own, and a minute
+/// where ten want one.
 const START_LIMIT: Duration = Duration::from_secs(180);
 /// How long one question waits for its answer.
 const ASK_LIMIT: Duration = Duration::from_secs(2);
@@ -101,7 +103,8 @@ pub struct Programs {
 #[derive(Clone, Debug)]
 struct Place {
     address: String,
-    /// The port between nodes, and the node that is asked for the others; none for a node that is alone.
+    /// The port between nodes, and the node that is asked for the others; none for a node that is
+    /// alone.
     cluster: Option<(u16, String)>,
     heap_mb: u32,
 }
@@ -127,7 +130,8 @@ impl Programs {
         self
     }
 
-    /// The same as a node of a cluster: its address, the port between the nodes, and the address of the first of them.
+    /// The same as a node of a cluster: its address, the port between the nodes, and the address of
+    /// the first of them.
     #[must_use]
     pub fn member(mut self, address: &str, storage_port: u16, first: &str) -> Self {
         let cluster = Some((storage_port, first.to_owned()));
@@ -242,7 +246,8 @@ const LOG_SETTINGS: &str = "<configuration><appender name=\"OUT\" class=\"ch.qos
     <pattern>%d{HH:mm:ss.SSS} %-5level %logger{0} %msg%n</pattern></encoder></appender>\
     <root level=\"INFO\"><appender-ref ref=\"OUT\"/></root></configuration>\n";
 
-/// Asks a server that may be there for its version, in its own protocol; whether it gives rows. That it listens is too early.
+/// Asks a server that may be there for its version, in its own protocol; whether it gives rows.
+/// That it listens is too early.
 fn ask(address: &str, port: u16) -> std::io::Result<bool> {
     const STARTUP: u8 = 1;
     const READY: u8 = 2;
@@ -305,8 +310,8 @@ fn fetched() -> Result<PathBuf, Trouble> {
     if jars.is_dir() { Ok(jars) } else { Err(Trouble::Failed("Maven fetched no jars".to_owned())) }
 }
 
-/// The server's own command line `cqlsh`, which pip fetches once: its folder, to stand in `PYTHONPATH`, with the program in its
-/// `bin`.
+/// The server's own command line `cqlsh`, which pip fetches once: its folder, to stand in
+/// `PYTHONPATH`, with the program in its `bin`.
 ///
 /// # Errors
 /// [`Trouble::Missing`], also when the registry cannot be reached.
@@ -349,8 +354,8 @@ fn url_of(port: u16, keyspace: &str) -> String {
 /// A server for one test. Dropped, it ends and its folder is removed.
 pub type CassandraServer = Local<Programs>;
 
-/// A keyspace of its own for one test, on a server that the tests of this program share: a server takes seconds to start. It ends
-/// with the last of them.
+/// A keyspace of its own for one test, on a server that the tests of this program share: a server
+/// takes seconds to start. It ends with the last of them.
 #[derive(Debug)]
 pub struct CassandraKeyspace {
     server: Arc<CassandraServer>,
@@ -358,8 +363,8 @@ pub struct CassandraKeyspace {
 }
 
 impl CassandraKeyspace {
-    /// A keyspace on the shared server, which is started by the first who asks; or (`is_alone`) on a server of its own, which a
-    /// test may kill.
+    /// A keyspace on the shared server, which is started by the first who asks; or (`is_alone`) on
+    /// a server of its own, which a test may kill.
     ///
     /// # Errors
     /// It is not installed or does not start.
