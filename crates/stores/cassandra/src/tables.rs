@@ -1,10 +1,11 @@
 //! The keyspace, a table for each declaration, and one that keeps the declarations.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use emmer_store::document::declaration;
 use emmer_store::{StoreErrorKind, TableDecl};
-use emmer_store_keyvalue::Fault;
+use emmer_store_keyvalue::{Fault, Patience};
 use scylla::cluster::Node;
 use scylla::policies::load_balancing::{NodeIdentifier, SingleTargetLoadBalancingPolicy};
 use scylla::statement::unprepared::Statement;
@@ -17,6 +18,9 @@ use crate::failure::{Ended, understood};
 use crate::read::one_text;
 use crate::store::Cassandra;
 use crate::values::text;
+
+/// How long the nodes may take to agree on a definition. Usually it takes part of a second.
+const MAKE_LIMIT: Duration = Duration::from_secs(30);
 
 /// Makes a keyspace.
 pub(crate) fn keyspace(name: &str, replication: usize) -> String {
@@ -49,8 +53,18 @@ impl Cassandra {
         &self.client().address.keyspace
     }
 
-    async fn define(&self, cql: String, deadline: Instant) -> Result<(), Fault> {
-        self.client().send(deadline, |connected| define(connected, cql.clone())).await
+    /// Sends a definition; again where it is not known what became of it, for it does nothing twice.
+    async fn define(&self, cql: String) -> Result<(), Fault> {
+        let (client, deadline) = (self.client(), Instant::now() + MAKE_LIMIT);
+        let mut patience = Patience::default();
+        loop {
+            let request = |connected| define(connected, cql.clone());
+            match client.once_within(deadline, MAKE_LIMIT, request).await {
+                Ok(()) => return Ok(()),
+                Err(Ended::Busy(_) | Ended::Uncertain(_)) if patience.wait(None, deadline).await => {}
+                Err(ended) => return Err(ended.fault()),
+            }
+        }
     }
 
     /// Whether a table is there, as the node that is asked knows.
@@ -64,10 +78,10 @@ impl Cassandra {
         let is_declared = self.shape_of(decl, deadline).await?.is_some();
         if !self.has_table(META, deadline).await? {
             self.make_keyspace(deadline).await?;
-            self.define(meta(self.keyspace()), deadline).await?;
+            self.define(meta(self.keyspace())).await?;
         }
-        if !self.has_table(decl.name, deadline).await? {
-            self.define(self.client().cql(decl).create(), deadline).await?;
+        if !self.has_table(decl.name, self.client().deadline()).await? {
+            self.define(self.client().cql(decl).create()).await?;
         }
         if is_declared {
             return Ok(());
@@ -76,7 +90,9 @@ impl Cassandra {
         let cql =
             format!("INSERT INTO {}.{META} (name, declaration) VALUES (?, ?) IF NOT EXISTS", self.keyspace());
         let declare = (cql, vec![text(decl.name), text(&declaration(decl))]);
-        let sent = self.client().send(deadline, |connected| Client::conditional(connected, declare.clone()));
+        let client = self.client();
+        let sent =
+            client.send(client.deadline(), |connected| Client::conditional(connected, declare.clone()));
         sent.await.map(drop)
     }
 
@@ -99,7 +115,7 @@ impl Cassandra {
             );
             return Err(Fault::new(StoreErrorKind::Invalid, detail));
         }
-        self.define(keyspace(self.keyspace(), copies), deadline).await
+        self.define(keyspace(self.keyspace(), copies)).await
     }
 
     pub(crate) async fn shape_of(
