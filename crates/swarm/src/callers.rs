@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::ledger::{self, Told};
 use crate::plan::Plan;
 use crate::subject::{Order, Step, Subject};
-use crate::{idle, patience};
+use crate::{death, idle, patience};
 
 /// How much later than its deadline a call may end: a tick of the runtime's clock, and the millisecond to which timers of
 /// the world are exact.
@@ -52,6 +52,9 @@ fn step(plan: &Plan, depth: u32, may_add: bool) -> Step {
         0..=6 if may_add => Step::Add(1 + ledger::below(9)),
         0..=9 => Step::Wait(ledger::below(30)),
         10 => Step::Wait(ledger::below(3_000)),
+        11..=15 if plan.is_slow && depth < DEPTH_MAX && ledger::chance(0.3) => {
+            Step::Keep { grain, order: order(plan, depth + 1, false) }
+        }
         11..=15 => Step::Yield,
         16 | 17 if depth < DEPTH_MAX => {
             let timeout_ms = 20 + ledger::below(4_000);
@@ -119,6 +122,7 @@ pub(crate) async fn call(plan: Plan, client: Client) {
         }
         _ => {
             order.is_awaited = true;
+            let _waits = death::awaits(number, None);
             if is_read {
                 let answer = grain.look(order).timeout(timeout).await;
                 judge(number, &answer);

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use emmer::test::{Cluster, Failure, NetModel, World};
-use emmer::{millis, secs};
+use emmer::{Client, millis, secs};
 
-use crate::{ledger, patience, turns};
+use crate::{circles, death, leaving, ledger, patience, turns};
 
 /// One fault, from its beginning to its end.
-pub(crate) async fn one(world: &World, cluster: &mut Cluster, is_gentle: bool) {
+pub(crate) async fn one(world: &World, cluster: &mut Cluster, clients: &[Client], is_gentle: bool) {
     turns::judge(cluster);
+    circles::breaks();
     let silos = cluster.nodes().len();
     let at = usize::try_from(ledger::below(silos as u64)).unwrap_or(0);
     let other = (at + 1) % silos;
@@ -24,8 +25,7 @@ pub(crate) async fn one(world: &World, cluster: &mut Cluster, is_gentle: bool) {
         }
         2 => {
             ledger::reach("unplug");
-            cluster.unplug(at);
-            world.advance(secs(20)).await;
+            death::unplug(world, cluster, clients, at, secs(20)).await;
             cluster.restart(at).await;
         }
         3 | 4 => {
@@ -36,6 +36,9 @@ pub(crate) async fn one(world: &World, cluster: &mut Cluster, is_gentle: bool) {
         }
         5 => {
             ledger::reach("leave");
+            if ledger::chance(0.1) {
+                leaving::hold_up(world, cluster, &clients[0]).await;
+            }
             leave(world, cluster, at, a_while).await;
             cluster.restart(at).await;
         }
@@ -87,9 +90,7 @@ pub(crate) async fn one(world: &World, cluster: &mut Cluster, is_gentle: bool) {
 
 /// A silo leaves in good order. Time passes until every other one knows.
 async fn leave(world: &World, cluster: &Cluster, at: usize, a_while: Duration) {
-    let begun = world.elapsed();
-    cluster.stop(at).await;
-    let took = world.elapsed().saturating_sub(begun);
+    let took = leaving::leave(world, cluster, at).await;
     world.advance(a_while).await;
     patience::left(took);
 }

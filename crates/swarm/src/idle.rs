@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use emmer::CallError;
-use emmer::test::{Cluster, World};
+use emmer::test::Cluster;
 use tokio::time::Instant;
 
 use crate::ledger;
@@ -23,9 +23,6 @@ pub(crate) const TIGHT_QUEUE: u32 = 3;
 
 /// Those that kept their call, lost their place and come back to it are not refused; nor is whoever ends the activation.
 const COME_BACK_MAX: u32 = 8;
-
-/// How often queues are looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Who is inside a grain, and since when nobody is.
 struct Grain {
@@ -85,8 +82,11 @@ fn free_for(grain: u64) -> Duration {
 /// A call to a grain has ended that was waited for all the time, `asked_ms` long at most. Judged where silos only leave in
 /// good order, if anything happens at all.
 pub(crate) fn judge<T, E>(call: u64, grain: u64, asked_ms: u64, answer: &Result<T, CallError<E>>) {
-    let is_asked = matches!(answer, Err(CallError::Timeout { .. })) && asked_ms >= ASKED_FROM_MS;
-    if !is_asked || !ledger::is_calm() || ledger::has_begun(call) {
+    let Err(CallError::Timeout { .. } | CallError::Unreachable { .. } | CallError::ShuttingDown) = answer
+    else {
+        return;
+    };
+    if asked_ms < ASKED_FROM_MS || !ledger::is_calm() || ledger::has_begun(call) {
         return;
     }
     let free_for = free_for(grain);
@@ -124,21 +124,16 @@ pub(crate) fn begins(order: &Order, grain: u64, activation: u64) {
     }
 }
 
-/// Lets time pass, and looks at the queues of a world in which they are short.
-pub(crate) async fn watch(world: &World, cluster: &Cluster, time: Duration) {
-    let end = world.elapsed() + time;
-    while world.elapsed() < end && ledger::violation().is_none() {
-        world.advance(LOOK_EVERY.min(end.saturating_sub(world.elapsed()))).await;
-        for node in cluster.nodes() {
-            for queue in node.longest_queues(1) {
-                if queue.waiting > TIGHT_QUEUE {
-                    ledger::reach("a queue beyond its limit");
-                }
-                if queue.waiting > TIGHT_QUEUE + COME_BACK_MAX {
-                    let what =
-                        format!("{} calls wait for grain {}, {TIGHT_QUEUE} may", queue.waiting, queue.key);
-                    ledger::violate("R15", what);
-                }
+/// Looks at the queues of a world in which they are short.
+pub(crate) fn look(cluster: &Cluster) {
+    for node in cluster.nodes() {
+        for queue in node.longest_queues(1) {
+            if queue.waiting > TIGHT_QUEUE {
+                ledger::reach("a queue beyond its limit");
+            }
+            if queue.waiting > TIGHT_QUEUE + COME_BACK_MAX {
+                let what = format!("{} calls wait for grain {}, {TIGHT_QUEUE} may", queue.waiting, queue.key);
+                ledger::violate("R15", what);
             }
         }
     }

@@ -10,7 +10,7 @@ use emmer_core::rng::SeededRng;
 use tokio::time::Instant;
 
 use crate::plan::Plan;
-use crate::{idle, order, patience, turns};
+use crate::{circles, death, idle, order, patience, turns};
 
 /// What a caller knows of a call that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +105,8 @@ pub(crate) fn open(plan: &Plan, store: &TestStore) {
     let is_calm = plan.is_whole() || (plan.is_gentle && plan.silos > 1);
     let ledger = Ledger::new(plan.seed, plan.trouble, plan.is_whole(), is_calm);
     LEDGER.set(Ledger { store: Some(store.clone()), ..ledger });
+    circles::open();
+    death::open();
     idle::open();
     order::open();
     patience::open();

@@ -13,19 +13,24 @@
 //! | R8 | a turn that has begun on a silo that goes on living runs to its end | `turns.rs` |
 //! | R9 | a call that certainly did not run is tried again until its deadline; all succeed when all is quiet | `patience.rs`, `peace.rs` |
 //! | R10 | calls of one silo to one grain that nobody awaits begin in their order | `order.rs` |
-//! | R11 | a circle of calls is told as a deadlock, within a second | `peace.rs` |
+//! | R11 | a circle of calls is told as a deadlock, within a second in which nothing is broken | `circles.rs` |
 //! | R12 | when all is quiet, the directory names no activation that is gone | `quiet.rs` |
 //! | R13 | no call runs out of time in front of a grain that is free | `idle.rs` |
 //! | R14 | an activation that has asked to go lets nobody in who comes later | `idle.rs` |
 //! | R15 | a grain's queue has its limit | `idle.rs` |
+//! | R16 | whoever waits for a silo that is dead is told as soon as the others know | `death.rs` |
+//! | R17 | a silo that leaves has left within its time | `leaving.rs` |
 //!
 //! ```text
 //! cargo run --profile sim -p emmer-swarm --example runtime -- 0 100
 //! ```
 
 mod callers;
+mod circles;
+mod death;
 mod faults;
 mod idle;
+mod leaving;
 pub mod ledger;
 mod order;
 mod patience;

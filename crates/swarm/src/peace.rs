@@ -1,15 +1,11 @@
-//! What must succeed when all is quiet and no grain makes trouble: every call (R9); and circles of calls are told as what
-//! they are (R11).
-
-use std::time::Duration;
+//! What must succeed when all is quiet and no grain makes trouble: every call (R9), in its order (R10).
 
 use emmer::test::{Cluster, World};
 use emmer::{Client, millis, secs};
-use tokio::time::Instant;
 
 use crate::ledger;
 use crate::plan::Plan;
-use crate::subject::{Order, Step, Subject, send};
+use crate::subject::{Order, Subject, send};
 
 /// Grains that each silo and each client calls.
 const CALLED: u64 = 12;
@@ -20,12 +16,6 @@ const NOBODYS: u64 = 1_000_000;
 /// To so many grains each silo sends so many calls that it does not await.
 const SENT_TO: u64 = 6;
 const SENT: u64 = 4;
-
-/// So long a turn of a circle holds its grain before it calls the next one: all of them have begun by then.
-const HOLD: Duration = Duration::from_millis(500);
-
-/// The longest time for which a circle stands: docs/grains.md says a second.
-const FOUND_WITHIN: Duration = Duration::from_millis(1_010);
 
 /// R9: from everywhere, grains that are new and grains that were there before.
 pub(crate) async fn everybody_is_answered(world: &World, cluster: &Cluster, clients: &[Client], plan: &Plan) {
@@ -84,42 +74,4 @@ pub(crate) async fn in_order(world: &World, cluster: &Cluster, plan: &Plan) {
         let _ = node.run(sending).await;
     }
     world.advance(secs(5)).await;
-}
-
-/// R11: circles of one, two and three grains. Each turn calls the next grain while that one's turn runs.
-pub(crate) async fn circles(client: &Client, plan: &Plan) {
-    for length in 1..=3u64 {
-        let first = NOBODYS + plan.grains + 10 * length;
-        let mut inner = Vec::new();
-        let mut turns = tokio::task::JoinSet::new();
-        let begun = Instant::now();
-        for n in 0..length {
-            let next = first + (n + 1) % length;
-            let order = Order::nothing();
-            inner.push(order.call);
-            let call = Step::Call { grain: next, timeout_ms: 15_000, order };
-            let steps = vec![Step::Wait(u64::try_from(HOLD.as_millis()).unwrap_or(0)), call];
-            let grain = client.grain::<dyn Subject>(first + n);
-            turns.spawn(
-                async move { grain.work(Order { steps, ..Order::nothing() }).timeout(secs(20)).await },
-            );
-        }
-        while let Some(ended) = turns.join_next().await {
-            if let Ok(Err(e)) = ended {
-                ledger::violate("R11", format!("a turn of a circle of {length} fails: {e}"));
-            }
-        }
-        let took = begun.elapsed();
-        // Activation takes its time as well, in front of the wait.
-        if took > HOLD + FOUND_WITHIN + millis(200) {
-            ledger::violate("R11", format!("a circle of {length} stood for {:?}", took.saturating_sub(HOLD)));
-        }
-        let told: Vec<_> = inner.into_iter().map(ledger::told_why).collect();
-        let ended = |how: &str| told.iter().filter(|why| **why == how).count();
-        // One call fails, and the others go on.
-        let is_well = ended("deadlock") == 1 && ended("an answer") == told.len() - 1;
-        if !is_well {
-            ledger::violate("R11", format!("the calls of a circle of {length} ended as {told:?}"));
-        }
-    }
 }

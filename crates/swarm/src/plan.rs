@@ -27,6 +27,8 @@ pub struct Plan {
     pub is_fast: bool,
     /// Whether nothing happens to silos but that they leave in good order, and come back.
     pub is_gentle: bool,
+    /// Whether everything takes up to 40 ms on its way, and nothing is lost.
+    pub is_slow: bool,
 }
 
 impl Plan {
@@ -48,8 +50,13 @@ impl Plan {
             is_tight: rng.chance(0.2),
             is_fast: rng.chance(0.3),
             is_gentle: rng.chance(0.2),
+            is_slow: rng.chance(0.5),
         };
-        if plan.is_gentle { Self { trouble: 0.0, is_noisy: false, is_tight: false, ..plan } } else { plan }
+        if plan.is_gentle {
+            Self { trouble: 0.0, is_noisy: false, is_tight: false, ..plan }
+        } else {
+            Self { is_slow: false, ..plan }
+        }
     }
 
     /// Whether nothing breaks a connection or ends a silo.
@@ -84,9 +91,10 @@ impl Plan {
             "tight" => self.is_tight = yes()?,
             "fast" => self.is_fast = yes()?,
             "gentle" => self.is_gentle = yes()?,
+            "slow" => self.is_slow = yes()?,
             _ => {
                 return Err(format!(
-                    "`{key}` is no part of a plan; expected silos, grains, calls, seconds, faults, trouble, noisy, tight, fast, gentle"
+                    "`{key}` is no part of a plan; expected silos, grains, calls, seconds, faults, trouble, noisy, tight, fast, gentle, slow"
                 ));
             }
         }
@@ -98,6 +106,7 @@ impl Plan {
         let mut all = Vec::new();
         let mut add = |changed: bool, plan: Self| all.extend(changed.then_some(plan));
         add(self.is_noisy, Self { is_noisy: false, ..self.clone() });
+        add(self.is_slow, Self { is_slow: false, ..self.clone() });
         add(self.is_tight, Self { is_tight: false, ..self.clone() });
         add(self.is_fast, Self { is_fast: false, ..self.clone() });
         add(self.trouble > 0.0, Self { trouble: 0.0, ..self.clone() });
@@ -119,11 +128,11 @@ impl std::fmt::Display for Plan {
         let Self { seed, silos, grains, calls, seconds, trouble, faults, .. } = self;
         let yes = |is: bool| if is { "yes" } else { "no" };
         let (noisy, tight, fast) = (yes(self.is_noisy), yes(self.is_tight), yes(self.is_fast));
-        let gentle = yes(self.is_gentle);
+        let (gentle, slow) = (yes(self.is_gentle), yes(self.is_slow));
         write!(
             f,
             "{seed} silos={silos} grains={grains} calls={calls} seconds={seconds} faults={faults} trouble={trouble} \
-             noisy={noisy} tight={tight} fast={fast} gentle={gentle}"
+             noisy={noisy} tight={tight} fast={fast} gentle={gentle} slow={slow}"
         )
     }
 }

@@ -11,10 +11,16 @@ use emmer::{Client, SiloBuilder, millis};
 use crate::ledger::{self, Sometimes, Violation};
 use crate::plan::Plan;
 use crate::subject::{Subject, SubjectGrain};
-use crate::{callers, faults, idle, patience, peace, quiet, turns};
+use crate::{callers, circles, faults, idle, leaving, patience, peace, quiet, turns};
 
 /// Clients outside the cluster.
 pub(crate) const CLIENTS: usize = 2;
+
+/// So many circles are made before every fault.
+const CIRCLES: usize = 3;
+
+/// How often queues and circles are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// What became of a seed.
 #[derive(Clone, Debug, PartialEq)]
@@ -79,11 +85,15 @@ async fn live(world: &World, plan: &Plan) {
         let (most, split) = (millis(1 + ledger::below(20)), 0.05);
         world.net().set_model(NetModel { delay_max: most, loss: 0.01, split, ..NetModel::default() });
     }
+    if plan.is_slow {
+        let (least, most) = (millis(1), millis(40));
+        world.net().set_model(NetModel { delay_min: least, delay_max: most, ..NetModel::default() });
+    }
     let calling = tokio::spawn(make_calls(plan.clone(), clients.clone()));
-    suffer(world, plan, &mut cluster).await;
+    suffer(world, plan, &mut cluster, &clients).await;
     if plan.is_tight {
         let rest = Duration::from_secs(plan.seconds).saturating_sub(world.elapsed());
-        idle::watch(world, &cluster, rest).await;
+        watch(world, plan, &cluster, rest).await;
     }
     let _ = calling.await;
     faults::end(world, &mut cluster).await;
@@ -100,8 +110,9 @@ async fn live(world: &World, plan: &Plan) {
     world.advance(Duration::from_secs(1)).await;
     peace::everybody_is_answered(world, &cluster, &clients, plan).await;
     peace::in_order(world, &cluster, plan).await;
-    peace::circles(&clients[0], plan).await;
+    circles::when_quiet(&clients[0], plan).await;
     turns::judge(&cluster);
+    leaving::when_quiet(world, &cluster).await;
 }
 
 fn describe(plan: &Plan, silo: SiloBuilder) -> SiloBuilder {
@@ -135,20 +146,31 @@ async fn make_calls(plan: Plan, clients: Vec<Client>) {
     }
 }
 
+/// Lets time pass in which nothing breaks, and looks at what waits.
+async fn watch(world: &World, plan: &Plan, cluster: &Cluster, time: Duration) {
+    let end = world.elapsed() + time;
+    while world.elapsed() < end && ledger::violation().is_none() {
+        if plan.is_tight {
+            idle::look(cluster);
+        }
+        circles::look(cluster);
+        world.advance(LOOK_EVERY.min(end.saturating_sub(world.elapsed()))).await;
+    }
+}
+
 /// Spreads the faults over the time.
-async fn suffer(world: &World, plan: &Plan, cluster: &mut Cluster) {
+async fn suffer(world: &World, plan: &Plan, cluster: &mut Cluster, clients: &[Client]) {
     let end = world.elapsed() + Duration::from_secs(plan.seconds);
     let mean = plan.seconds * 1_000 / (plan.faults + 1);
     for _ in 0..plan.faults {
         let pause = millis(ledger::below(2 * mean));
-        if plan.is_tight {
-            idle::watch(world, cluster, pause).await;
-        } else {
-            world.advance(pause).await;
-        }
+        watch(world, plan, cluster, pause).await;
         if world.elapsed() >= end || ledger::violation().is_some() {
             return;
         }
-        faults::one(world, cluster, plan.is_gentle).await;
+        if !plan.is_noisy {
+            (0..CIRCLES).for_each(|_| circles::make(&clients[0]));
+        }
+        faults::one(world, cluster, clients, plan.is_gentle).await;
     }
 }

@@ -9,7 +9,7 @@ use emmer::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::turns::Turn;
-use crate::{idle, ledger, order};
+use crate::{circles, death, idle, ledger, order};
 
 /// What a call tells a grain to do.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -52,7 +52,8 @@ pub(crate) enum Step {
     Add(u64),
     /// Calls another grain (or the same one), and waits for its answer.
     Call { grain: u64, timeout_ms: u64, order: Order },
-    /// Calls another grain, looks at the answer once, and keeps the future until the turn ends.
+    /// Calls another grain, looks at the answer once, and keeps the future until the other steps are done; perhaps it comes
+    /// back to it then.
     Keep { grain: u64, order: Order },
     /// Makes several calls to another grain and wants no answers.
     Send { grain: u64, orders: Vec<Order> },
@@ -64,6 +65,9 @@ pub(crate) enum Step {
 
 /// How long a call has whose caller says nothing: the default of `response_timeout`.
 const RESPONSE_TIMEOUT_MS: u64 = 30_000;
+
+/// A turn keeps a call for so long after its other steps, at most.
+const KEPT_MS_MAX: u64 = 400;
 
 #[grain_interface(key = u64, grain = "subject")]
 pub(crate) trait Subject {
@@ -129,6 +133,7 @@ impl SubjectGrain {
         let call = order.call;
         self.watched(async { ledger::begins(call) }).await;
         idle::begins(order, self.key(), self.instance.number);
+        death::begins(call, &self.silo());
         Turn::begins(call, self.key(), self.silo())
     }
 
@@ -144,6 +149,7 @@ impl SubjectGrain {
                 let (call, until, asked) =
                     (order.call, order.until_ms, order.until_ms.saturating_sub(order.made_ms));
                 let to = self.ctx.client().grain::<dyn Subject>(grain);
+                let (_waits, _stands) = (death::awaits(call, Some(self.silo())), circles::asks(call));
                 let answer = to.work(order).timeout(millis(timeout_ms));
                 let answer = self.watched(async move { answer.await }).await;
                 crate::callers::judge(call, &answer);
@@ -156,13 +162,19 @@ impl SubjectGrain {
             Step::Keep { grain, mut order } => {
                 order.made_ms = ledger::now_ms();
                 // It inherits what is left of the turn's own time.
-                order.until_ms = until_ms;
+                let own = order.made_ms + RESPONSE_TIMEOUT_MS;
+                order.until_ms = if until_ms > 0 { own.min(until_ms) } else { own };
+                let (call, until) = (order.call, order.until_ms);
                 let to = self.ctx.client().grain::<dyn Subject>(grain);
                 let mut kept_one: Kept = Box::pin(async move {
-                    let _ = to.look(order).await;
+                    let answer = to.look(order).await;
+                    crate::callers::judge(call, &answer);
+                    crate::patience::judge(call, until, &answer);
                 });
-                let _ = std::future::poll_fn(|cx| Poll::Ready(kept_one.as_mut().poll(cx).is_ready())).await;
-                kept.push(kept_one);
+                let once = std::future::poll_fn(|cx| Poll::Ready(kept_one.as_mut().poll(cx)));
+                if once.await.is_pending() {
+                    kept.push(kept_one);
+                }
             }
             Step::Panic => {
                 ledger::reach("a panic in a turn");
@@ -178,6 +190,17 @@ impl SubjectGrain {
 }
 
 impl SubjectGrain {
+    /// Comes back to some of the calls that were kept.
+    async fn come_back(&self, kept: Vec<Kept>) {
+        for one in kept {
+            if ledger::chance(0.5) {
+                ledger::reach("a call that a turn kept");
+                self.watched(tokio::time::sleep(Duration::from_millis(ledger::below(KEPT_MS_MAX)))).await;
+                self.watched(one).await;
+            }
+        }
+    }
+
     /// Does the steps of an exclusive turn.
     async fn perform(&mut self, order: Order) -> Result<(), StateError> {
         let mut kept = Vec::new();
@@ -188,6 +211,7 @@ impl SubjectGrain {
             };
             self.add(n).await?;
         }
+        self.come_back(kept).await;
         self.watched(async {}).await;
         Ok(())
     }
@@ -273,6 +297,7 @@ impl Subject for SubjectGrain {
         for step in order.steps {
             self.step(step, order.until_ms, &mut kept).await;
         }
+        self.come_back(kept).await;
         turn.ends();
         *self.total
     }

@@ -10,6 +10,7 @@ const SEEDS: u64 = 24;
 
 /// What these seeds have to reach: what is never reached is not tested.
 const MUST: &[&str] = &[
+    "a call that a turn kept",
     "a call that was given up at once",
     "a broken connection between silos that live",
     "a caller that gave up",
@@ -21,6 +22,8 @@ const MUST: &[&str] = &[
     "a panic in the activate hook",
     "a panic in the deactivate hook",
     "a deactivate hook that never ends",
+    "a death of which everybody has heard",
+    "a leave that met its limit",
     "a slow activate hook",
     "a write in the activate hook",
     "a silo that left in time",

@@ -1,7 +1,8 @@
 //! How connections end, as the other side sees it.
 
 use std::sync::Arc;
-use std::task::{Context, Waker};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -181,8 +182,9 @@ async fn calls_on_their_way_to_who_serves_no_more_are_known_not_to_have_run() {
     while !accepted.has_stopped_serving() {
         tokio::task::yield_now().await;
     }
-    // The caller does not know that yet.
+    // The callers do not know that yet.
     let waiting = call(&dialed).unwrap();
+    let kept = call(&dialed).unwrap();
     let (dialed, mut hears) = driven(dialed);
     assert_eq!(hears.recv().await, Some(Told::System(channel::CALLS)));
     let answered = dialed.poll_answer(waiting, Waker::noop(), &mut Vec::new());
@@ -192,8 +194,34 @@ async fn calls_on_their_way_to_who_serves_no_more_are_known_not_to_have_run() {
     speak(&dialed, &mut told).await;
     // What was known stays known when the connection ends.
     dialed.part();
+    let answered = dialed.poll_answer(kept, Waker::noop(), &mut Vec::new());
+    assert_eq!(answered, std::task::Poll::Ready(Err(Lost::Drained)));
     dialed.lose(Lost::Closed);
     assert!(matches!(call(&dialed), Err(SendError::Lost(_))));
+}
+
+/// Otherwise it would look at the clock at its deadline.
+#[tokio::test]
+async fn who_waits_for_an_answer_is_woken_when_none_will_come() {
+    let ends: [fn(&Connection); 3] = [Connection::part, Connection::drained, |c| c.lose(Lost::Closed)];
+    for end in ends {
+        let (dialed, _accepted) = connected().await;
+        let waiting = call(&dialed).unwrap();
+        let woken = Arc::new(Woken::default());
+        let answered = dialed.poll_answer(waiting, &Waker::from(woken.clone()), &mut Vec::new());
+        assert!(answered.is_pending() && !woken.0.load(Ordering::SeqCst));
+        end(&dialed);
+        assert!(woken.0.load(Ordering::SeqCst));
+    }
+}
+
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 #[tokio::test]

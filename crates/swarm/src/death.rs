@@ -1,0 +1,113 @@
+//! R16: whoever waits for a turn of a silo that is dead is told so as soon as the others know.
+//!
+//! A silo that has lost its machine says nothing: its connections stay open, and only the view says that it is dead.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use emmer::test::{Cluster, World};
+use emmer::{Client, millis};
+use emmer_core::{SiloAddress, SiloStatus};
+
+use crate::ledger;
+
+/// So long after the last silo has learned of the death, clients have heard of it as well; and half a second is left for the
+/// last answers of one that may have left in good order.
+const TOLD_WITHIN: Duration = millis(1_500);
+
+/// How often views are looked at.
+const LOOK_EVERY: Duration = millis(100);
+
+/// A call that somebody awaits all the time.
+#[derive(Default)]
+struct Awaited {
+    /// The silo of the caller; none for a client.
+    from: Option<String>,
+    /// Where its turn has begun.
+    on: Option<String>,
+}
+
+thread_local! {
+    static AWAITED: RefCell<BTreeMap<u64, Awaited>> = RefCell::default();
+}
+
+/// Forgets everything.
+pub(crate) fn open() {
+    AWAITED.take();
+}
+
+/// A caller that awaits its call, as long as this lives.
+pub(crate) struct Waits(u64);
+
+/// Somebody, on this silo or outside the cluster, begins to await a call.
+pub(crate) fn awaits(call: u64, from: Option<String>) -> Waits {
+    AWAITED.with_borrow_mut(|awaited| awaited.insert(call, Awaited { from, on: None }));
+    Waits(call)
+}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        AWAITED.with_borrow_mut(|awaited| awaited.remove(&self.0));
+    }
+}
+
+/// The turn of a call begins on this silo.
+pub(crate) fn begins(call: u64, silo: &str) {
+    AWAITED.with_borrow_mut(|awaited| {
+        if let Some(call) = awaited.get_mut(&call) {
+            call.on = Some(silo.to_owned());
+        }
+    });
+}
+
+/// The machine of a silo loses its power. Lets so much time pass, and judges who waits for it when everybody knows.
+pub(crate) async fn unplug(
+    world: &World,
+    cluster: &Cluster,
+    clients: &[Client],
+    silo: usize,
+    time: Duration,
+) {
+    let end = world.elapsed() + time;
+    let dead = cluster.node(silo).address();
+    // Only its other gateways can tell a client; one that has none looks at the table every ten seconds.
+    let is_told = |client: &Client| client.gateways().into_iter().any(|gateway| gateway != dead);
+    let clients_too = clients.iter().all(is_told);
+    cluster.unplug(silo);
+    while world.elapsed() + TOLD_WITHIN < end && ledger::violation().is_none() {
+        world.advance(LOOK_EVERY).await;
+        if is_known(cluster, dead) {
+            world.advance(TOLD_WITHIN).await;
+            judge(&dead.to_string(), clients_too);
+            break;
+        }
+    }
+    world.advance(end.saturating_sub(world.elapsed())).await;
+}
+
+/// Whether every other silo that runs, and there are some, knows that this one is dead.
+pub(crate) fn is_known(cluster: &Cluster, dead: SiloAddress) -> bool {
+    let mut others =
+        cluster.nodes().iter().filter(|node| node.address() != dead && !node.has_ended()).peekable();
+    let lives = |(silo, status): (SiloAddress, SiloStatus)| silo == dead && status != SiloStatus::Dead;
+    others.peek().is_some() && !others.any(|node| node.view().into_iter().any(lives))
+}
+
+fn judge(dead: &str, clients_too: bool) {
+    ledger::reach("a death of which everybody has heard");
+    let is_lost = |call: &Awaited| {
+        let from = call.from.as_deref();
+        call.on.as_deref() == Some(dead) && from != Some(dead) && (clients_too || from.is_some())
+    };
+    let waits = AWAITED.with_borrow(|awaited| {
+        let lost = awaited.iter().find(|(_, call)| is_lost(call));
+        lost.map(|(number, call)| (*number, call.from.clone()))
+    });
+    if let Some((call, from)) = waits {
+        let who = from.as_deref().unwrap_or("a client");
+        let what =
+            format!("{who} waits for call {call} on {dead} {TOLD_WITHIN:?} after all know that it is dead");
+        ledger::violate("R16", what);
+    }
+}

@@ -1,0 +1,84 @@
+//! R17: a silo that is asked to leave has left within its time, and then everybody knows it; one that has nothing to do
+//! leaves at once.
+
+use std::time::Duration;
+
+use emmer::test::{Cluster, World};
+use emmer::{Client, secs};
+use emmer_core::{SiloAddress, SiloStatus};
+
+use crate::subject::{Order, Step, Subject};
+use crate::{callers, death, ledger};
+
+/// The default of `shutdown_timeout`.
+const LEFT_WITHIN: Duration = secs(60);
+
+/// Timers of the world are exact to a millisecond, and turns under way get one more wait of 50 ms.
+const SLACK: Duration = Duration::from_millis(60);
+
+/// It stops waiting for turns then: the rest is for its death.
+const MET_ITS_LIMIT: Duration = secs(55);
+
+/// So long after a silo has left everybody knows.
+const KNOWN_WITHIN: Duration = secs(2);
+
+/// How often views are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// The longest time in which a silo leaves that has nothing to do.
+const IDLE_LEFT_WITHIN: Duration = Duration::from_millis(100);
+
+/// A turn that takes longer than any silo waits for it.
+const STUBBORN_MS: u64 = 90_000;
+
+/// Grains from this one on hold silos up, and are called by nobody else.
+const STUBBORN: u64 = 3_000_000;
+
+/// Makes turns that silos have to wait for when they leave; on some of them.
+pub(crate) async fn hold_up(world: &World, cluster: &Cluster, client: &Client) {
+    for _ in cluster.nodes() {
+        let order = Order { steps: vec![Step::Wait(STUBBORN_MS)], ..Order::nothing() };
+        let (number, grain) = (order.call, client.grain::<dyn Subject>(STUBBORN + order.call));
+        callers::judge_send(number, grain.work(order).send());
+    }
+    // They have begun by then.
+    world.advance(secs(1)).await;
+}
+
+/// A silo leaves in good order; how long it took.
+pub(crate) async fn leave(world: &World, cluster: &Cluster, at: usize) -> Duration {
+    let begun = world.elapsed();
+    let silo = cluster.node(at).address();
+    cluster.stop(at).await;
+    let took = world.elapsed().saturating_sub(begun);
+    if took > LEFT_WITHIN + SLACK {
+        ledger::violate("R17", format!("{silo} took {took:?} to leave"));
+    }
+    if took >= MET_ITS_LIMIT {
+        ledger::reach("a leave that met its limit");
+    }
+    let lives = |(named, status): (SiloAddress, SiloStatus)| named == silo && status != SiloStatus::Dead;
+    if cluster.node(at).view().into_iter().any(lives) {
+        ledger::violate("R17", format!("{silo} has left within {took:?}, and does not know that it is dead"));
+    }
+    let left = world.elapsed();
+    while cluster.nodes().len() > 1 && !death::is_known(cluster, silo) {
+        if world.elapsed() > left + KNOWN_WITHIN {
+            ledger::violate(
+                "R17",
+                format!("{silo} has left, and not everybody knows it {KNOWN_WITHIN:?} later"),
+            );
+            break;
+        }
+        world.advance(LOOK_EVERY).await;
+    }
+    took
+}
+
+/// When all is quiet: a silo leaves at once.
+pub(crate) async fn when_quiet(world: &World, cluster: &Cluster) {
+    let took = leave(world, cluster, 0).await;
+    if took > IDLE_LEFT_WITHIN {
+        ledger::violate("R17", format!("a silo that had nothing to do took {took:?} to leave"));
+    }
+}
