@@ -16,6 +16,10 @@ use crate::ledger;
 /// last answers of one that may have left in good order.
 const TOLD_WITHIN: Duration = millis(1_500);
 
+/// How often a silo loses its power while it leaves, and so long after it began.
+const LEAVES: f64 = 0.3;
+const AFTER: Duration = millis(300);
+
 /// How often views are looked at.
 const LOOK_EVERY: Duration = millis(100);
 
@@ -74,7 +78,19 @@ pub(crate) async fn unplug(
     // Only its other gateways can tell a client; one that has none looks at the table every ten seconds.
     let is_told = |client: &Client| client.gateways().into_iter().any(|gateway| gateway != dead);
     let clients_too = clients.iter().all(is_told);
-    cluster.unplug(silo);
+    if ledger::chance(LEAVES) {
+        // It loses its power while it leaves.
+        let power = async {
+            world.advance(AFTER).await;
+            if !cluster.node(silo).has_ended() {
+                ledger::reach("a death while leaving");
+            }
+            cluster.unplug(silo);
+        };
+        tokio::join!(cluster.stop(silo), power);
+    } else {
+        cluster.unplug(silo);
+    }
     while world.elapsed() + TOLD_WITHIN < end && ledger::violation().is_none() {
         world.advance(LOOK_EVERY).await;
         if is_known(cluster, dead) {

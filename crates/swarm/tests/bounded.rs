@@ -23,6 +23,7 @@ const MUST: &[&str] = &[
     "a panic in the deactivate hook",
     "a deactivate hook that never ends",
     "a death of which everybody has heard",
+    "a death while leaving",
     "a leave that met its limit",
     "a slow activate hook",
     "a write in the activate hook",
