@@ -123,7 +123,7 @@ fn the_third_of_three_silos_goes_on_alone() {
         // Where some time lies between them, the two that are left vote for the first, and then one is enough.
         for (gap, within) in [(0, ALONE_WITHIN), (2, ALONE_WITHIN), (5, PATIENCE), (15, PATIENCE)] {
             emmer::test::run_seed(7, async move |world: World| {
-                the_third_goes_on(world, way, gap, within).await
+                the_third_goes_on(world, way, gap, within).await;
             });
         }
     }
