@@ -20,6 +20,8 @@ use scylla::frame::types::{Consistency, SerialConsistency};
 use scylla::policies::retry::FallthroughRetryPolicy;
 use scylla::statement::prepared::PreparedStatement;
 use tokio::time::{Instant, timeout_at};
+use tracing::instrument::WithSubscriber as _;
+use tracing::subscriber::NoSubscriber;
 
 use crate::address::Address;
 use crate::cql::Cql;
@@ -176,7 +178,10 @@ impl Client {
         if let Some(user) = &place.user {
             builder = builder.user(user, place.password.as_deref().unwrap_or_default());
         }
-        builder.build().await.map_err(|error| failure::not_opened(&error))
+        // The driver's warnings of a node that is away would fill the log, many a second. What matters
+        // comes as errors.
+        let opened = builder.build().with_subscriber(NoSubscriber::default()).await;
+        opened.map_err(|error| failure::not_opened(&error))
     }
 
     /// Forgets a session that has lost its connections; the next request makes another.
