@@ -8,11 +8,7 @@ use emmer_core::SiloStatus;
 use emmer_core::rng::SeededRng;
 
 use crate::Config;
-use crate::world::{Store, World, address};
-
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
+use crate::world::{Store, World, address, ms};
 
 /// One fault, or its end.
 fn disturb(world: &mut World, config: &Config, rng: &mut SeededRng, epoch: &mut u64) {

@@ -340,13 +340,14 @@ impl Membership {
                 self.dial_for_join(silo);
             }
         }
-        // Who is waited for may be gone, and so may those that were asked to dial this silo; or it is dead itself.
         if !blockers.is_empty() || !self.is_reached() {
             // Where hosts refuse, the rows need to stand still for a moment only.
             let every = if self.check.refused.is_empty() { 2_000 } else { 1_000 };
             let waves_per_read = (every / self.wave_time().as_millis().max(1)).max(1);
             if u128::from(self.check.waves) % waves_per_read == 1 % waves_per_read {
-                self.table.want(Read::All);
+                // Those that are waited for may be gone, which their rows show. Those that were asked to dial this silo may be
+                // gone too, and it may be dead itself: then there is a later version.
+                self.table.want(if blockers.is_empty() { Read::Version } else { Read::All });
             }
         }
         self.try_activate(now);

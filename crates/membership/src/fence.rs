@@ -168,10 +168,9 @@ impl Membership {
         // `votes_required`).
         let fresh = self.touch_lasts();
         let touched = self.table.is_row_fresh(now, fresh);
-        // One that became Active in a later view is no monitor here, and may vote after its patience. Where it may have found the
-        // row stale, its vote alone is enough.
-        let behind = self.behind_for(now) > self.config.fence_table_timeout;
-        if behind || (!touched && self.may_be_behind()) || self.has_gone_without_store(now) {
+        // One that became Active in a later view is no monitor here, and may vote after its patience. That is longer than
+        // `fence_timeout`, and whoever takes over waits for `fence_table_timeout` more.
+        if self.behind_for(now) > self.config.fence_table_timeout || self.has_gone_without_store(now) {
             return;
         }
         // A silo that leaves is not counted any more, perhaps before it hears of it.

@@ -17,6 +17,8 @@ mod dials;
 mod dice;
 mod fading;
 mod fence;
+#[cfg(test)]
+mod fence_tests;
 mod gather;
 mod health;
 mod housekeeping;

@@ -440,6 +440,27 @@ mod tests {
         assert_eq!(peer.misses, 1);
     }
 
+    /// A peer that answers dials, and whose connections break under every probe, is missed at last.
+    #[test]
+    fn a_probe_that_went_with_its_connection_is_sent_again_three_times_in_a_row() {
+        let mut peer = Peer::new(at(0));
+        peer.on_sent(at(0), 1, Duration::from_millis(200));
+        assert!(!peer.repeats_probe(), "its connection is there");
+        for round in 0..2 {
+            for n in 0..4 {
+                let (now, seq) = (at(1_000 * round + 100 * n), 10 * round + n + 2);
+                peer.lose_connection(now, false);
+                assert_eq!(peer.repeats_probe(), n < 3, "{n}");
+                peer.on_sent(now + Duration::from_millis(1), seq, Duration::from_millis(200));
+                assert!(!peer.repeats_probe(), "this one is on another connection");
+            }
+            let answer =
+                peer.on_answer(at(1_000 * round + 500), 10 * round + 5, Duration::ZERO, 1, Duration::MAX);
+            assert_eq!(answer, Answer::Lives);
+            peer.on_sent(at(1_000 * round + 600), 10 * round + 8, Duration::from_millis(200));
+        }
+    }
+
     #[test]
     fn after_misses_one_answer_is_not_enough() {
         let second = Duration::from_secs(1);

@@ -9,7 +9,7 @@ use emmer_core::SiloAddress;
 use emmer_core::rng::SeededRng;
 
 use crate::Config;
-use crate::world::{World, address};
+use crate::world::{World, address, ms};
 
 /// How many plans the usual run has.
 const PLANS: u64 = 200;
@@ -17,10 +17,6 @@ const PLANS: u64 = 200;
 const MANY_PLANS: u64 = 40_000;
 /// How often the fences are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(25);
-
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
 
 /// One silo, or one of a pair.
 fn pick(rng: &mut SeededRng, world: &World) -> (usize, SiloAddress) {

@@ -6,11 +6,7 @@ use emmer_core::SiloStatus;
 
 use crate::config::Config;
 use crate::dice::Dice;
-use crate::world::{World, address};
-
-const fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
+use crate::world::{World, address, ms};
 
 /// After the last start. A joiner asks two writers, writes itself, waits for two seconds and asks eight others.
 const WITHIN: Duration = Duration::from_secs(6);

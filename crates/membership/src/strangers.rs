@@ -12,8 +12,8 @@
 //! Nothing else of it is done: not its views, not its votes, not what it says about the death of
 //! others or of this silo. But it may know of a view that this silo lacks, and be in it. So whoever
 //! claims a later version makes this silo ask the table for its version, once in a while. And where
-//! this silo cannot ask, and cannot touch its row either, there may be monitors that it does not
-//! know: then the word of those that it knows is not enough (`fence.rs`).
+//! no answer comes there may be monitors that this silo does not know: then the word of those that it
+//! knows is not enough (`fence.rs`).
 //!
 //! A silo whose own row is in no view yet has no view to judge by, and hosts nothing. It takes the
 //! word of whoever answers it.
@@ -64,11 +64,6 @@ impl Membership {
             self.gossip.claimed_at = now.mono;
             self.timers.set(Timer::Claim, now.mono + PATIENCE);
         }
-    }
-
-    /// Whether a later view than the one in force exists, or is said to and the table has not denied it.
-    pub(crate) fn may_be_behind(&self) -> bool {
-        self.is_behind() || self.gossip.claimed > self.view.version()
     }
 
     /// The table showed the view in force to be the latest when it was asked at `sent`.

@@ -9,12 +9,8 @@ use crate::api::TableSnapshot;
 use crate::delta::Delta;
 use crate::intent::{Evidence, Intent};
 use crate::view::View;
-use crate::world::{World, address};
+use crate::world::{World, address, ms};
 use crate::{Config, Message};
-
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
 
 fn stranger() -> SiloAddress {
     address(9, 9)

@@ -4,12 +4,8 @@ use std::time::Duration;
 
 use emmer_core::{Now, SiloStatus, Timestamp};
 
-use crate::world::{World, address};
+use crate::world::{World, address, ms};
 use crate::{Config, Message, TerminateReason};
-
-fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
 
 #[test]
 fn a_restart_after_a_crash_takes_milliseconds() {

@@ -9,6 +9,23 @@ use emmer_core::{Instant, Now, SiloAddress, SiloEntry, SiloStatus, TableVersion,
 
 use crate::*;
 
+pub(crate) const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+pub(crate) const fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+/// Cuts silo `i` off from every other one; the table stays in reach of all.
+pub(crate) fn isolate(world: &mut World, i: usize) {
+    let me = world.silos[i].machine.me();
+    let others: Vec<_> = world.silos.iter().map(|p| p.machine.me()).filter(|silo| *silo != me).collect();
+    for other in others {
+        world.cut.extend([(me, other), (other, me)]);
+    }
+}
+
 /// Something that will happen.
 #[derive(Debug)]
 enum Happening {

@@ -4,12 +4,8 @@ use std::time::Duration;
 
 use emmer_core::SiloStatus;
 
-use crate::world::{Process, Store, World, address};
+use crate::world::{Process, Store, World, address, secs};
 use crate::{Config, TerminateReason};
-
-const fn secs(n: u64) -> Duration {
-    Duration::from_secs(n)
-}
 
 #[test]
 fn silos_that_start_together_all_become_active() {
