@@ -111,6 +111,8 @@ pub struct Process {
     pub missed: BTreeMap<SiloAddress, VirtualTime>,
     /// Who answered a probe of its.
     pub answered: HostSet,
+    /// When the first of them did.
+    pub answered_at: Option<VirtualTime>,
     /// Whether somebody dialled it at its address and was answered.
     pub reached: bool,
 }
@@ -171,6 +173,7 @@ impl Process {
             asked: 0,
             missed: BTreeMap::new(),
             answered: HostSet::default(),
+            answered_at: None,
             reached: false,
         }
     }

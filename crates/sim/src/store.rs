@@ -359,7 +359,7 @@ mod tests {
 
     use super::*;
 
-    const AUTHOR: Author = Author { process: 0, wall: Timestamp::from_millis(0) };
+    const AUTHOR: Author = Author { process: 0, wall: Timestamp::from_millis(0), at: VirtualTime::ZERO };
 
     fn commit() -> TableRequest {
         let address = SiloAddress::new(([10, 0, 0, 1], 1).into(), 1);

@@ -26,6 +26,8 @@ pub struct Author {
     pub process: u32,
     /// What its wall clock showed when it sent the request: a commit is judged by what its writer could know.
     pub wall: Timestamp,
+    /// When it sent the request.
+    pub at: VirtualTime,
 }
 
 /// One row's change in one commit.
@@ -48,6 +50,8 @@ pub struct Record {
     pub writer: u32,
     /// What its wall clock showed when it asked.
     pub asked: Timestamp,
+    /// When it asked.
+    pub sent: VirtualTime,
     /// The content hash of all rows after it.
     pub content: u64,
     /// The etag of the version that it made.
@@ -235,6 +239,7 @@ impl Table {
             at,
             writer: author.process,
             asked: author.wall,
+            sent: author.at,
             content: self.content,
             changes,
         });
@@ -368,7 +373,7 @@ mod tests {
     }
 
     fn author(process: u32) -> Author {
-        Author { process, wall: Timestamp::default() }
+        Author { process, wall: Timestamp::default(), at: VirtualTime::default() }
     }
 
     fn content(rows: &[SiloEntry]) -> u64 {

@@ -37,7 +37,7 @@ pub(super) fn check(facts: &Facts<'_>, record: &Record) -> Result<(), Violation>
         }
         let Some(joiner_number) = facts.hosts.process_of(facts.processes, &change.address) else { continue };
         let joiner = &facts.processes[joiner_number as usize];
-        check_reached(facts, joiner)?;
+        check_reached(facts, joiner, record)?;
         for (number, member) in (0u32..).zip(facts.processes) {
             let before = member.active_at.is_some_and(|at| at < joiner.started);
             if member.address == joiner.address || !(before || facts.scenario.thorough) {
@@ -66,10 +66,12 @@ pub(super) fn check(facts: &Facts<'_>, record: &Record) -> Result<(), Violation>
     Ok(())
 }
 
-/// Whether somebody has reached the joiner at its address, if there was anybody who could try.
-fn check_reached(facts: &Facts<'_>, joiner: &Process) -> Result<(), Violation> {
+/// Whether somebody has reached the joiner at its address, if there was anybody who could try. Whoever answers while the commit
+/// is on its way comes too late for that.
+fn check_reached(facts: &Facts<'_>, joiner: &Process, record: &Record) -> Result<(), Violation> {
     let config = &facts.scenario.config;
-    if joiner.reached || !config.connection_hints {
+    let in_time = joiner.answered_at.is_some_and(|at| at < record.sent);
+    if joiner.reached || !in_time || !config.connection_hints {
         return Ok(());
     }
     let tries = |row: &&emmer_core::SiloEntry| {

@@ -126,7 +126,7 @@ impl World {
         }
         self.processes[number as usize].asked += 1;
         let process = &self.processes[number as usize];
-        let author = Author { process: number, wall: process.now(self.now).wall };
+        let author = Author { process: number, wall: process.now(self.now).wall, at: self.now };
         self.ask(author, op, request);
     }
 

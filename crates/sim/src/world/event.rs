@@ -260,6 +260,7 @@ impl World {
         let receiver = &mut self.processes[to as usize];
         if matches!(packet, Packet::Membership(Message::Ack { .. })) {
             receiver.answered.insert(from);
+            receiver.answered_at.get_or_insert(self.now);
         }
         // A connection is known to both of its ends.
         receiver.connections.insert(from);
