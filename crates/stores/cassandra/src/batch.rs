@@ -4,8 +4,8 @@
 //! Every write of this store goes this way. A batch begins by noting its mark in the partition,
 //! unless the mark was refused before; and notes it as its writer's last one. So one more
 //! conditional write says what became of a batch whose answer was lost: it refuses the mark unless
-//! it is its writer's last. If it succeeds the batch did not happen and never will, not even when a
-//! server that stood still takes it up later; otherwise it did.
+//! it is its writer's last. If it succeeds the batch did not happen and will not, not even when a
+//! server that stood still takes it up within a day; otherwise it did.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -143,7 +143,7 @@ impl Cassandra {
         }
     }
 
-    /// Whether a batch happened whose answer did not come. If not, it never will.
+    /// Whether a batch happened whose answer did not come. If not, it will not.
     async fn settle(&self, lost: &Lost<'_>, deadline: Instant) -> Result<bool, Failure> {
         let client = self.client();
         let (mark, writer) = (text(&lost.mark), text(&lost.writer));

@@ -111,7 +111,7 @@ impl Cassandra {
     ) -> Result<CommitOutcome, Failure> {
         check_size(mutations)?;
         let commit = Commit { cql: self.client().cql(decl), partition, mutations };
-        let is_there = |key: &str| self.guesses().is_there(decl, partition, key);
+        let is_there = |key: &str| self.guesses().about(decl, partition, key).is_some();
         loop {
             let statements = |mark: &Etag| Ok(commit.statements(mark, is_there));
             let (applied, mark) = self.apply(decl, partition, statements, deadline).await?;
@@ -119,7 +119,7 @@ impl Cassandra {
                 Applied::Yes => {
                     for mutation in mutations {
                         let is_there = !matches!(mutation, Mutation::Delete { .. });
-                        self.guesses().learn(decl, partition, mutation.row_key(), is_there);
+                        self.guesses().learn(decl, partition, mutation.row_key(), is_there.then_some(()));
                     }
                     return Ok(outcome::committed(mutations, |_| mark.clone()));
                 }
@@ -127,7 +127,7 @@ impl Cassandra {
                     // Of an upsert that has a condition too, which was a guess.
                     for mutation in mutations {
                         let key = mutation.row_key();
-                        self.guesses().learn(decl, partition, key, found.contains_key(key));
+                        self.guesses().learn(decl, partition, key, found.contains_key(key).then_some(()));
                     }
                     if let Some(at) = conflict(mutations, &found) {
                         return Ok(CommitOutcome::Conflict(at));

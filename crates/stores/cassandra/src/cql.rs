@@ -140,7 +140,7 @@ impl Cql<'_> {
         format!("UPDATE {table} USING TTL {COMMITS_TTL} SET \"{COMMITS}\"[?] = ? {}", self.of_partition())
     }
 
-    /// Refuses a commit for ever, unless it happened: mark, reason, partition, writer, mark.
+    /// Refuses a commit for a day, unless it happened: mark, reason, partition, writer, mark.
     pub(crate) fn refuse(&self) -> String {
         let table = self.table();
         format!(

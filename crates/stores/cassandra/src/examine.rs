@@ -8,7 +8,7 @@ use emmer_store_keyvalue::{Fault, security};
 use scylla::value::CqlValue;
 use tokio::time::Instant;
 
-use crate::client::Client;
+use crate::client::{Client, Level};
 use crate::read::{one, one_text};
 use crate::store::Cassandra;
 use crate::values::text;
@@ -22,7 +22,7 @@ const ANYBODY: &str = "AllowAllAuthenticator";
 pub(crate) async fn examine(store: &Cassandra) -> Result<Examination, Fault> {
     let (client, deadline) = (store.client(), store.client().deadline());
     let version = ("SELECT release_version FROM system.local".to_owned(), Vec::new());
-    let version = one_text(client, version, deadline).await?.unwrap_or_default();
+    let version = one_text(client, version, Level::Majority, deadline).await?.unwrap_or_default();
     let mut found = Examination::of("Cassandra", version);
     if !found.version.starts_with(TRIED) {
         let words = format!("this store was run against Cassandra {TRIED}x only");
@@ -31,7 +31,7 @@ pub(crate) async fn examine(store: &Cassandra) -> Result<Examination, Fault> {
     found.clock = clock(client, deadline).await;
     let cql = "SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?";
     let statement = (cql.to_owned(), vec![text(&client.address.keyspace)]);
-    let replication = one(client, statement, deadline).await?;
+    let replication = one(client, statement, Level::Majority, deadline).await?;
     let sync = setting(client, "commitlog_sync", deadline).await.ok().flatten();
     let syncs_later = sync.is_some_and(|how| how != "batch" && how != "group");
     let copies = match replication {
@@ -55,7 +55,7 @@ pub(crate) async fn examine(store: &Cassandra) -> Result<Examination, Fault> {
 /// know.
 async fn setting(client: &Client, name: &str, deadline: Instant) -> Result<Option<String>, Fault> {
     let cql = "SELECT value FROM system_views.settings WHERE name = ?".to_owned();
-    one_text(client, (cql, vec![text(name)]), deadline).await
+    one_text(client, (cql, vec![text(name)]), Level::Majority, deadline).await
 }
 
 /// Whether a server with this authenticator looks at no password. One where nothing was set does
@@ -67,9 +67,11 @@ fn lets_in_anybody(authenticator: Option<String>) -> bool {
 async fn clock(client: &Client, deadline: Instant) -> Option<ClockDifference> {
     let cql = || "SELECT toTimestamp(now()) FROM system.local".to_owned();
     // Prepared once before: that is not part of the question.
-    one(client, (cql(), Vec::new()), deadline).await.ok()?;
+    one(client, (cql(), Vec::new()), Level::Majority, deadline).await.ok()?;
     let asked = SystemTime::now();
-    let Some(CqlValue::Timestamp(server)) = one(client, (cql(), Vec::new()), deadline).await.ok()? else {
+    let Some(CqlValue::Timestamp(server)) =
+        one(client, (cql(), Vec::new()), Level::Majority, deadline).await.ok()?
+    else {
         return None;
     };
     let server = Timestamp::from_millis(server.0);

@@ -28,8 +28,8 @@
 //!   names the mark, and to its writer's place in `_commits`. All three are static columns, one for
 //!   a partition. So **what became of a batch whose answer was lost** is found out by one more
 //!   conditional write: it puts the mark into `_refused` unless it is its writer's last commit. If
-//!   that succeeds the batch did not happen and never will, even when a node that stood still takes
-//!   it up a day later. It is sent again with a new mark. Only where there is no time for that
+//!   that succeeds the batch did not happen and will not, even when a node that stood still takes
+//!   it up within a day. It is sent again with a new mark. Only where there is no time for that
 //!   question is the commit [`Unknown`](emmer_store::CommitOutcome::Unknown).
 //! * A writer has one commit at a time on its way in a partition: one that is left behind, by a
 //!   caller who gives up or a question that is not answered, keeps its writer's place, and the
@@ -53,7 +53,6 @@ mod commit;
 mod cql;
 mod examine;
 mod failure;
-mod guesses;
 mod lanes;
 mod read;
 mod store;

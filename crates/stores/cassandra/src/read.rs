@@ -37,13 +37,8 @@ impl Pages for Partition<'_> {
     /// The mark of the partition's last commit, whatever that wrote.
     async fn version(&self) -> Result<Option<Etag>, Fault> {
         let client = self.store.client();
-        let cql = client.cql(self.decl).last();
-        let request = |connected| single(connected, (cql.clone(), vec![text(self.partition)]), Level::Serial);
-        let found = client.send(self.deadline, request).await?;
-        Ok(match found.into_iter().next().and_then(|columns| columns.into_iter().next().flatten()) {
-            Some(CqlValue::Text(mark)) => Some(mark.into()),
-            _ => None,
-        })
+        let statement = (client.cql(self.decl).last(), vec![text(self.partition)]);
+        Ok(one_text(client, statement, Level::Serial, self.deadline).await?.map(Etag::from))
     }
 }
 
@@ -223,9 +218,10 @@ impl Cassandra {
 pub(crate) async fn one(
     client: &Client,
     statement: Statement,
+    level: Level,
     deadline: Instant,
 ) -> Result<Option<CqlValue>, Fault> {
-    let request = |connected| single(connected, statement.clone(), Level::Majority);
+    let request = |connected| single(connected, statement.clone(), level);
     let found = client.send(deadline, request).await?;
     Ok(found.into_iter().next().and_then(|columns| columns.into_iter().next().flatten()))
 }
@@ -234,9 +230,10 @@ pub(crate) async fn one(
 pub(crate) async fn one_text(
     client: &Client,
     statement: Statement,
+    level: Level,
     deadline: Instant,
 ) -> Result<Option<String>, Fault> {
-    Ok(match one(client, statement, deadline).await? {
+    Ok(match one(client, statement, level, deadline).await? {
         Some(CqlValue::Text(text)) => Some(text),
         _ => None,
     })

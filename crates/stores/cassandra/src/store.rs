@@ -7,12 +7,11 @@ use std::time::Duration;
 use emmer_store::examine::Examination;
 use emmer_store::silos::SILO_INSTANCES;
 use emmer_store::{CommitOutcome, Etag, Mutation, Result, Row, StoreLimits, StoredRow, TableDecl, Value};
-use emmer_store_keyvalue::{Backend, Failure, Fault, KeyValue, Marks, Old, Scan};
+use emmer_store_keyvalue::{Backend, Failure, Fault, Guesses, KeyValue, Marks, Old, Scan};
 use tokio::time::Instant;
 
 use crate::client::Client;
 use crate::examine;
-use crate::guesses::Guesses;
 
 /// The most bytes of a row, and of a commit: the server's defaults take some more.
 pub(crate) const ROW_BYTES_MAX: usize = 1 << 20;
@@ -33,7 +32,7 @@ pub type CassandraStore = KeyValue<Cassandra>;
 pub struct Cassandra {
     client: Client,
     marks: Marks,
-    guesses: Guesses,
+    guesses: Guesses<()>,
     writer: String,
     /// Counts the commits of which nobody knows what became of them.
     left_behind: AtomicU64,
@@ -50,7 +49,8 @@ impl Cassandra {
         &self.client
     }
 
-    pub(crate) const fn guesses(&self) -> &Guesses {
+    /// Which rows are believed to be there.
+    pub(crate) const fn guesses(&self) -> &Guesses<()> {
         &self.guesses
     }
 

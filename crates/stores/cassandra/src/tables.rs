@@ -12,7 +12,7 @@ use scylla::statement::unprepared::Statement;
 use tokio::time::Instant;
 
 use crate::address::Address;
-use crate::client::{Client, Connected};
+use crate::client::{Client, Connected, Level};
 use crate::cql::{Cql, META};
 use crate::failure::{Ended, understood};
 use crate::read::one_text;
@@ -71,7 +71,7 @@ impl Cassandra {
     async fn has_table(&self, name: &str, deadline: Instant) -> Result<bool, Fault> {
         let cql = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ? AND table_name = ?";
         let values = vec![text(self.keyspace()), text(name)];
-        Ok(one_text(self.client(), (cql.to_owned(), values), deadline).await?.is_some())
+        Ok(one_text(self.client(), (cql.to_owned(), values), Level::Majority, deadline).await?.is_some())
     }
 
     pub(crate) async fn make_tables(&self, decl: &'static TableDecl, deadline: Instant) -> Result<(), Fault> {
@@ -99,7 +99,7 @@ impl Cassandra {
     async fn make_keyspace(&self, deadline: Instant) -> Result<(), Fault> {
         let cql = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?";
         let values = vec![text(self.keyspace())];
-        if one_text(self.client(), (cql.to_owned(), values), deadline).await?.is_some() {
+        if one_text(self.client(), (cql.to_owned(), values), Level::Majority, deadline).await?.is_some() {
             return Ok(());
         }
         let copies = self.client().address.replication;
@@ -124,7 +124,7 @@ impl Cassandra {
         deadline: Instant,
     ) -> Result<Option<Vec<u8>>, Fault> {
         let cql = format!("SELECT declaration FROM {}.{META} WHERE name = ?", self.keyspace());
-        match one_text(self.client(), (cql, vec![text(decl.name)]), deadline).await {
+        match one_text(self.client(), (cql, vec![text(decl.name)]), Level::Majority, deadline).await {
             Ok(found) => Ok(found.map(String::into_bytes)),
             Err(fault) if fault.kind == StoreErrorKind::NotFound => Ok(None),
             Err(fault) => Err(fault),

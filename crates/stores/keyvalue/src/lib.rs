@@ -13,6 +13,7 @@
 //! | [`outcome`] | the answer to a commit that happened |
 //! | [`security`] | what leaves a server open to others |
 //! | [`fault`] | failures, and whether they leave the outcome unknown |
+//! | [`guesses`] | what is believed about rows, to save a request |
 //! | `known` | the tables a store has seen on its server |
 //! | [`marks`] | texts that never come back |
 //! | [`patience`] | what a server that has too much to do is given |
@@ -27,6 +28,7 @@ pub mod asked;
 pub mod backend;
 pub mod document;
 pub mod fault;
+pub mod guesses;
 #[cfg(feature = "http")]
 pub mod http;
 mod known;
@@ -44,6 +46,7 @@ pub mod tls;
 pub use asked::{Old, Scan};
 pub use backend::Backend;
 pub use fault::{Failure, Fault};
+pub use guesses::Guesses;
 pub use layout::Layout;
 pub use marks::Marks;
 pub use patience::Patience;
