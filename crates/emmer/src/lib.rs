@@ -15,7 +15,8 @@ pub use emmer_runtime::macro_support as __rt;
 
 pub use emmer_core::limits::Limits;
 pub use emmer_core::{
-    ClusterId, GrainId, GrainKey, SiloAddress, SiloEntry, SiloStatus, TableVersion, Timestamp, Uuid, Vote,
+    ClusterId, GrainId, GrainKey, GrainTypeId, SiloAddress, SiloEntry, SiloStatus, TableVersion, Timestamp,
+    Uuid, Vote,
 };
 pub use emmer_macros::{grain, grain_interface};
 pub use emmer_membership as membership;
@@ -29,6 +30,11 @@ pub use emmer_runtime::{
     MembershipStatistics, MethodStatistics, OptionError, SiloOptions, SiloStatistics, StartError,
     StoreSource,
 };
+/// Where activations go: the strategies, and what a director of one's own needs ([`SiloBuilder::director`]).
+pub mod placement {
+    pub use emmer_placement::{CustomStrategy, Director, PlacementContext, PlacementTarget, Strategy};
+}
+
 /// What a grain class is (trait) and how a struct becomes one (derive).
 pub use {emmer_macros::Grain, emmer_runtime::grain::Grain};
 
@@ -89,6 +95,9 @@ pub mod prelude {
 mod book {
     #[doc = include_str!("../../../docs/grains.md")]
     struct Grains;
+
+    #[doc = include_str!("../../../docs/placement.md")]
+    struct Placement;
 
     #[cfg(feature = "test")]
     #[doc = include_str!("../../../docs/testing.md")]

@@ -11,6 +11,8 @@ mod directors;
 mod strategy;
 mod table;
 
-pub use directors::{Director, PlacementRequest, PreferLocalDirector, RandomDirector};
-pub use strategy::{ParseStrategyError, Strategy};
+pub use directors::{
+    Director, HashDirector, PlacementContext, PlacementTarget, PreferLocalDirector, RandomDirector,
+};
+pub use strategy::{CustomStrategy, ParseStrategyError, Strategy};
 pub use table::{PlaceError, PlacementTable};

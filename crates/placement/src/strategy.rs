@@ -1,13 +1,11 @@
 //! The names of the placement strategies.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
-
 /// How to choose the silo of a new activation (placement description).
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Strategy {
     /// A silo selected at random from the compatible ones. The default unless overridden.
@@ -15,14 +13,47 @@ pub enum Strategy {
     Random,
     /// The local silo if it is compatible, otherwise a random one.
     PreferLocal,
+    /// The hash of the grain's id, modulo the number of compatible silos in the order of their addresses.
+    HashBased,
+    /// What a director of the application's own chooses ([`Strategy::custom`]).
+    Custom(CustomStrategy),
+}
+
+/// A strategy of the application's own: a name, under which a silo has its director, and data for that.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CustomStrategy {
+    name: Cow<'static, str>,
+    data: Cow<'static, str>,
+}
+
+impl CustomStrategy {
+    /// The name under which the director is registered.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What the grain class says to its director beside the name; empty when it says nothing.
+    pub fn data(&self) -> &str {
+        &self.data
+    }
 }
 
 impl Strategy {
-    /// The name in configuration and attributes: `random`, `prefer_local`.
-    pub const fn name(&self) -> &'static str {
+    /// The strategies that every silo has a director for.
+    pub const BUILT_IN: [Self; 3] = [Self::Random, Self::PreferLocal, Self::HashBased];
+
+    /// The strategy that the director registered as `name` carries out. `data` is for that director alone, and may be empty.
+    pub const fn custom(name: &'static str, data: &'static str) -> Self {
+        Self::Custom(CustomStrategy { name: Cow::Borrowed(name), data: Cow::Borrowed(data) })
+    }
+
+    /// The name: that of the attribute, as in `prefer_local`, or the one that its director is registered under.
+    pub fn name(&self) -> &str {
         match self {
             Self::Random => "random",
             Self::PreferLocal => "prefer_local",
+            Self::HashBased => "hash_based",
+            Self::Custom(custom) => custom.name(),
         }
     }
 }
@@ -35,14 +66,15 @@ impl fmt::Display for Strategy {
 
 /// The text names no placement strategy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a placement strategy: expected random or prefer_local")]
+#[error("{0:?} is not a placement strategy: expected random, prefer_local or hash_based")]
 pub struct ParseStrategyError(String);
 
 impl FromStr for Strategy {
     type Err = ParseStrategyError;
 
+    /// One of the [built-in](Strategy::BUILT_IN) strategies by its name.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        [Self::Random, Self::PreferLocal]
+        Self::BUILT_IN
             .into_iter()
             .find(|strategy| strategy.name() == text)
             .ok_or_else(|| ParseStrategyError(text.chars().take(40).collect()))
@@ -54,14 +86,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_parse_and_agree_with_serde() {
-        for strategy in [Strategy::Random, Strategy::PreferLocal] {
+    fn names_parse() {
+        for strategy in Strategy::BUILT_IN {
             assert_eq!(strategy.to_string().parse(), Ok(strategy.clone()));
-            let json = serde_json::to_string(&strategy).unwrap();
-            assert_eq!(json, format!("\"{strategy}\""));
-            assert_eq!(serde_json::from_str::<Strategy>(&json).unwrap(), strategy);
         }
-        assert!("Random".parse::<Strategy>().is_err());
+        let error = "Random".parse::<Strategy>().unwrap_err().to_string();
+        assert!(Strategy::BUILT_IN.iter().all(|s| error.contains(s.name())), "{error}");
         assert_eq!(Strategy::default(), Strategy::Random);
+    }
+
+    #[test]
+    fn custom_strategies_differ_by_name_and_data() {
+        const NEAREST: Strategy = Strategy::custom("nearest", "eu");
+        assert_eq!(NEAREST.to_string(), "nearest");
+        assert_eq!(NEAREST, Strategy::custom("nearest", "eu"));
+        assert_ne!(NEAREST, Strategy::custom("nearest", ""));
+        let Strategy::Custom(custom) = NEAREST else { panic!() };
+        assert_eq!((custom.name(), custom.data()), ("nearest", "eu"));
     }
 }

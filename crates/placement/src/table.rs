@@ -3,14 +3,18 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use emmer_core::SiloAddress;
+use emmer_core::{GrainId, SiloAddress};
 
-use crate::directors::{Director, PlacementRequest, PreferLocalDirector, RandomDirector};
+use crate::directors::{
+    Director, HashDirector, PlacementContext, PlacementTarget, PreferLocalDirector, RandomDirector,
+};
 use crate::strategy::Strategy;
 
 /// One silo's directors, and the strategy of the grain types that name none.
 pub struct PlacementTable {
-    directors: BTreeMap<Strategy, Box<dyn Director>>,
+    random: RandomDirector,
+    prefer_local: PreferLocalDirector,
+    custom: BTreeMap<String, Box<dyn Director>>,
     default: Strategy,
 }
 
@@ -18,17 +22,23 @@ impl PlacementTable {
     /// The in-built directors, their choices growing from `seed`; the default strategy is
     /// [`Strategy::Random`] (placement description: the default).
     pub fn new(seed: u64) -> Self {
-        let mut table = Self { directors: BTreeMap::new(), default: Strategy::default() };
-        table.register(Strategy::Random, Box::new(RandomDirector::new(seed)));
         // Another stream: the two directors must not choose in step.
         let other = seed ^ 0x9e37_79b9_7f4a_7c15;
-        table.register(Strategy::PreferLocal, Box::new(PreferLocalDirector::new(other)));
-        table
+        Self {
+            random: RandomDirector::new(seed),
+            prefer_local: PreferLocalDirector::new(other),
+            custom: BTreeMap::new(),
+            default: Strategy::default(),
+        }
     }
 
-    /// Lets `director` carry out `strategy` from now on; returns the one that did before.
-    pub fn register(&mut self, strategy: Strategy, director: Box<dyn Director>) -> Option<Box<dyn Director>> {
-        self.directors.insert(strategy, director)
+    /// Lets `director` carry out the custom strategies called `name` from now on; returns the one that did before.
+    pub fn register(
+        &mut self,
+        name: impl Into<String>,
+        director: Box<dyn Director>,
+    ) -> Option<Box<dyn Director>> {
+        self.custom.insert(name.into(), director)
     }
 
     /// The strategy of grain types that name none.
@@ -41,27 +51,42 @@ impl PlacementTable {
         self.default = strategy;
     }
 
-    /// Chooses a silo for the grain of `request` by `strategy`, or by the default when it is none. `candidates`:
-    /// the compatible Active silos in the order of their addresses, each once.
+    /// What carries out `strategy`.
+    ///
+    /// # Errors
+    /// [`PlaceError::NoDirector`].
+    pub fn director(&self, strategy: &Strategy) -> Result<&dyn Director, PlaceError> {
+        match strategy {
+            Strategy::Random => Ok(&self.random),
+            Strategy::PreferLocal => Ok(&self.prefer_local),
+            Strategy::HashBased => Ok(&HashDirector),
+            custom @ Strategy::Custom(_) => {
+                let director = self.custom.get(custom.name()).map(AsRef::as_ref);
+                director.ok_or_else(|| PlaceError::NoDirector(custom.clone()))
+            }
+        }
+    }
+
+    /// Chooses a silo for `grain`, which `requesting` calls, by `strategy`.
     ///
     /// # Errors
     /// [`PlaceError`], with nothing chosen.
     pub fn place(
-        &mut self,
-        strategy: Option<&Strategy>,
-        request: &PlacementRequest<'_>,
-        candidates: &[SiloAddress],
+        &self,
+        strategy: &Strategy,
+        grain: &GrainId,
+        requesting: SiloAddress,
+        context: &PlacementContext<'_>,
     ) -> Result<SiloAddress, PlaceError> {
-        let strategy = strategy.unwrap_or(&self.default);
-        if candidates.is_empty() {
+        if context.silos.is_empty() {
             return Err(PlaceError::NoCandidate);
         }
-        let director =
-            self.directors.get_mut(strategy).ok_or_else(|| PlaceError::NoDirector(strategy.clone()))?;
-        let chosen = director
-            .choose(request, candidates)
+        let target = PlacementTarget { grain, strategy, requesting };
+        let chosen = self
+            .director(strategy)?
+            .choose(&target, context)
             .ok_or_else(|| PlaceError::NothingChosen(strategy.clone()))?;
-        if candidates.contains(&chosen) {
+        if context.silos.contains(&chosen) {
             Ok(chosen)
         } else {
             Err(PlaceError::NotACandidate { strategy: strategy.clone(), chosen })
@@ -72,9 +97,9 @@ impl PlacementTable {
 impl fmt::Debug for PlacementTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PlacementTable")
-            .field("strategies", &self.directors.keys().collect::<Vec<_>>())
+            .field("custom", &self.custom.keys().collect::<Vec<_>>())
             .field("default", &self.default)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 
@@ -85,13 +110,13 @@ pub enum PlaceError {
     #[error("no active silo can host the grain")]
     NoCandidate,
     /// No director is registered for the strategy.
-    #[error("no placement director is registered for the strategy {0}")]
+    #[error("no placement director is registered as {:?}: add one where the silo is built", .0.name())]
     NoDirector(Strategy),
     /// The strategy's director found none of the candidates fit.
-    #[error("the placement director for {0} chose none of the candidates")]
+    #[error("the placement director {:?} chose none of the silos that can host the grain", .0.name())]
     NothingChosen(Strategy),
     /// The strategy's director chose a silo that is no candidate.
-    #[error("the placement director for {strategy} chose {chosen}, which is no candidate")]
+    #[error("the placement director {:?} chose {chosen}, which cannot host the grain", .strategy.name())]
     NotACandidate {
         /// The strategy.
         strategy: Strategy,
@@ -106,27 +131,18 @@ mod tests {
 
     use super::*;
 
-    /// Always chooses the same, or nothing.
-    struct Fixed(Option<SiloAddress>);
-
-    impl Director for Fixed {
-        fn choose(&mut self, _: &PlacementRequest<'_>, _: &[SiloAddress]) -> Option<SiloAddress> {
-            self.0
-        }
-    }
-
     fn silo(n: u16) -> SiloAddress {
         format!("10.0.0.1:{n}:1").parse().unwrap()
     }
 
     fn place(
-        table: &mut PlacementTable,
+        table: &PlacementTable,
         strategy: Option<&Strategy>,
         of: &[SiloAddress],
     ) -> Result<SiloAddress, PlaceError> {
         let grain = GrainId::new(GrainTypeId::of("g"), "k");
-        let request = PlacementRequest { local: silo(2), grain: &grain, requesting: silo(1) };
-        table.place(strategy, &request, of)
+        let strategy = strategy.unwrap_or_else(|| table.default_strategy());
+        table.place(strategy, &grain, silo(1), &PlacementContext::new(silo(2), of))
     }
 
     #[test]
@@ -134,29 +150,35 @@ mod tests {
         let mut table = PlacementTable::new(1);
         let of = [silo(1), silo(2), silo(3)];
         let spread: std::collections::BTreeSet<_> =
-            (0..50).map(|_| place(&mut table, None, &of).unwrap()).collect();
+            (0..50).map(|_| place(&table, None, &of).unwrap()).collect();
         assert_eq!(spread.len(), 3);
         table.set_default_strategy(Strategy::PreferLocal);
-        assert!((0..50).all(|_| place(&mut table, None, &of) == Ok(silo(2))));
-        assert!((0..50).any(|_| place(&mut table, Some(&Strategy::Random), &of) != Ok(silo(2))));
+        assert!((0..50).all(|_| place(&table, None, &of) == Ok(silo(2))));
+        assert!((0..50).any(|_| place(&table, Some(&Strategy::Random), &of) != Ok(silo(2))));
     }
 
     #[test]
-    fn a_registered_director_takes_over_and_is_held_to_the_candidates() {
+    fn a_custom_director_is_told_its_data_and_held_to_the_candidates() {
         let mut table = PlacementTable::new(1);
         let of = [silo(1), silo(3)];
-        let random = Strategy::Random;
-        assert!(table.register(random.clone(), Box::new(Fixed(Some(silo(3))))).is_some());
-        assert_eq!(place(&mut table, None, &of), Ok(silo(3)));
-        table.register(random.clone(), Box::new(Fixed(Some(silo(9)))));
-        let wrong = PlaceError::NotACandidate { strategy: random.clone(), chosen: silo(9) };
-        assert_eq!(place(&mut table, None, &of), Err(wrong));
-        table.register(random.clone(), Box::new(Fixed(None)));
-        assert_eq!(place(&mut table, None, &of), Err(PlaceError::NothingChosen(random)));
+        let strategy = |data| Strategy::custom("fixed", data);
+        assert_eq!(place(&table, Some(&strategy("3")), &of), Err(PlaceError::NoDirector(strategy("3"))));
+        let fixed = |target: &PlacementTarget<'_>, _: &PlacementContext<'_>| match target.strategy {
+            Strategy::Custom(custom) => custom.data().parse().ok().map(silo),
+            _ => None,
+        };
+        assert!(table.register("fixed", Box::new(fixed)).is_none());
+        assert_eq!(place(&table, Some(&strategy("3")), &of), Ok(silo(3)));
+        let wrong = PlaceError::NotACandidate { strategy: strategy("9"), chosen: silo(9) };
+        assert_eq!(place(&table, Some(&strategy("9")), &of), Err(wrong));
+        assert_eq!(place(&table, Some(&strategy("")), &of), Err(PlaceError::NothingChosen(strategy(""))));
+        table.set_default_strategy(strategy("1"));
+        assert_eq!(place(&table, None, &of), Ok(silo(1)));
+        assert!(table.register("fixed", Box::new(fixed)).is_some(), "the later one takes over");
     }
 
     #[test]
     fn no_candidates_is_an_error_of_its_own() {
-        assert_eq!(place(&mut PlacementTable::new(1), None, &[]), Err(PlaceError::NoCandidate));
+        assert_eq!(place(&PlacementTable::new(1), None, &[]), Err(PlaceError::NoCandidate));
     }
 }

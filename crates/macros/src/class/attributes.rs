@@ -2,31 +2,88 @@
 
 use std::time::Duration;
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Span, TokenStream};
 use quote::quote;
 use syn::meta::ParseNestedMeta;
-use syn::{Attribute, Ident, LitStr};
+use syn::parse::{Parse, ParseStream};
+use syn::spanned::Spanned;
+use syn::{Attribute, Ident, LitStr, Meta, Token};
 
 use super::idle;
 use crate::errors::Errors;
 
 /// Where activations go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) enum Placement {
-    Random,
-    PreferLocal,
+    /// One of [`BUILT_IN`]: the name of the variant.
+    BuiltIn(&'static str),
+    /// The name that its director is registered under, and data for that.
+    Custom(LitStr, Option<LitStr>),
 }
 
-impl Placement {
-    const ALL: [(&'static str, Self); 2] = [("random", Self::Random), ("prefer_local", Self::PreferLocal)];
+/// The built-in strategies, as attribute and as variant.
+const BUILT_IN: [(&str, &str); 3] =
+    [("random", "Random"), ("prefer_local", "PreferLocal"), ("hash_based", "HashBased")];
 
+impl Placement {
     /// The strategy as the placement crate names it.
-    pub(crate) fn strategy(self) -> TokenStream {
+    pub(crate) fn strategy(&self) -> TokenStream {
         match self {
-            Self::Random => quote!(::emmer::__rt::Strategy::Random),
-            Self::PreferLocal => quote!(::emmer::__rt::Strategy::PreferLocal),
+            Self::BuiltIn(variant) => {
+                let variant = Ident::new(variant, Span::call_site());
+                quote!(::emmer::__rt::Strategy::#variant)
+            }
+            Self::Custom(name, data) => {
+                let data = data.as_ref().map_or_else(String::new, LitStr::value);
+                quote!(::emmer::__rt::Strategy::custom(#name, #data))
+            }
         }
     }
+}
+
+/// What may stand in the attribute.
+fn known() -> String {
+    let built_in = BUILT_IN.map(|(name, _)| format!("`#[placement({name})]`")).join(", ");
+    format!("{built_in}, or `#[placement(\"name\")]` for a director of your own")
+}
+
+impl Parse for Placement {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        if input.peek(LitStr) {
+            return custom(input);
+        }
+        let name: Ident = input.parse().map_err(|error| not_one(error.span()))?;
+        if !input.is_empty() {
+            return Err(not_one(input.span()));
+        }
+        let found = BUILT_IN.iter().find(|(text, _)| name == text);
+        found.map(|(_, variant)| Self::BuiltIn(variant)).ok_or_else(|| {
+            let message = format!("there is no placement strategy `{name}`: write {}", known());
+            syn::Error::new_spanned(name, message)
+        })
+    }
+}
+
+fn not_one(span: Span) -> syn::Error {
+    syn::Error::new(span, format!("name one placement strategy: {}", known()))
+}
+
+fn custom(input: ParseStream<'_>) -> syn::Result<Placement> {
+    const HOW: &str =
+        "a director of your own is named, and told a text if you like: `#[placement(\"name\", \"text\")]`";
+    let name: LitStr = input.parse()?;
+    if name.value().is_empty() {
+        return Err(syn::Error::new(name.span(), HOW));
+    }
+    let say = |error: syn::Error| syn::Error::new(error.span(), HOW);
+    let data = match input.is_empty() {
+        true => None,
+        false => {
+            input.parse::<Token![,]>().map_err(say)?;
+            Some(input.parse().map_err(say)?)
+        }
+    };
+    if input.is_empty() { Ok(Placement::Custom(name, data)) } else { Err(syn::Error::new(input.span(), HOW)) }
 }
 
 /// What the attributes say.
@@ -50,10 +107,14 @@ pub(crate) fn parse(attributes: &[Attribute], errors: &mut Errors) -> ClassAttri
     for attribute in attributes {
         let path = attribute.path();
         if path.is_ident("placement") {
-            if let Some((name, value)) = errors.take(parse_placement(attribute))
+            let parsed = match attribute.meta {
+                Meta::List(_) => attribute.parse_args(),
+                _ => Err(not_one(attribute.span())),
+            };
+            if let Some(value) = errors.take(parsed)
                 && placement.replace(value).is_some()
             {
-                errors.at(&name, "a class has one placement: remove this one or the one above");
+                errors.at(attribute, "a class has one placement: remove this one or the one above");
             }
         } else if path.is_ident("grain") {
             errors.take(attribute.parse_nested_meta(|meta| parse_grain(&meta, &mut found)));
@@ -63,20 +124,6 @@ pub(crate) fn parse(attributes: &[Attribute], errors: &mut Errors) -> ClassAttri
     }
     found.placement = placement;
     found
-}
-
-fn parse_placement(attribute: &Attribute) -> syn::Result<(Ident, Placement)> {
-    let known = Placement::ALL.map(|(name, _)| format!("`#[placement({name})]`")).join(" or ");
-    let name: Ident = attribute
-        .parse_args()
-        .map_err(|error| syn::Error::new(error.span(), format!("name one placement strategy: {known}")))?;
-    match Placement::ALL.iter().find(|(text, _)| name == text) {
-        Some((_, placement)) => Ok((name, *placement)),
-        None => {
-            let message = format!("there is no placement strategy `{name}`: write {known}");
-            Err(syn::Error::new_spanned(name, message))
-        }
-    }
 }
 
 fn parse_grain(meta: &ParseNestedMeta<'_>, found: &mut ClassAttributes) -> syn::Result<()> {

@@ -11,7 +11,7 @@ use super::{Class, attributes};
 pub(super) fn class(class: &Class) -> TokenStream {
     let ident = &class.input.ident;
     let (generics, arguments, clause) = class.input.generics.split_for_impl();
-    let placement = match class.attributes.placement {
+    let placement = match &class.attributes.placement {
         Some(placement) => {
             let strategy = placement.strategy();
             quote!(::core::option::Option::Some(#strategy))

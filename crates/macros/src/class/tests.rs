@@ -168,6 +168,9 @@ fn class_attributes_are_checked() {
     assert!(of(quote!(#[placement])).contains("name one placement strategy"));
     assert!(of(quote!(#[placement(random, random)])).contains("name one placement strategy"));
     assert!(of(quote!(#[placement(random)] #[placement(random)])).contains("one placement"));
+    for wrong in [quote!(""), quote!("a" "b"), quote!("a",), quote!("a", 7), quote!("a", "b", "c")] {
+        assert!(of(quote!(#[placement(#wrong)])).contains("is named, and told a text"), "{wrong}");
+    }
     assert!(of(quote!(#[grain(idle = "10 minutes")])).contains("`idle = \"10m\"`"));
     assert!(of(quote!(#[grain(idle = 10)])).contains("`idle = \"10m\"`"));
     assert!(of(quote!(#[grain(idle = "1s", idle = "2s")])).contains("twice"));

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use emmer_core::{GrainId, SiloAddress};
 use emmer_directory::FailReason;
-use emmer_placement::PlacementRequest;
+use emmer_placement::{PlaceError, PlacementContext};
 
 use crate::grain::{CallError, Failure};
 use crate::hosting::catalog::NotMade;
-use crate::hosting::{AnyClass, RunActivation};
+use crate::hosting::{AnyClass, RunActivation, contain};
 use crate::silo::SiloCore;
 
 /// Where a call goes.
@@ -82,13 +82,22 @@ impl SiloCore {
             let unusable = |s: &SiloAddress| avoid.contains(s) || (leaves && *s == self.address);
             candidates = candidates.iter().copied().filter(|s| !unusable(s)).collect();
         }
-        let request = PlacementRequest { local: self.address, grain: id, requesting: self.address };
-        let chosen = self.placement.lock().place(class.placement().as_ref(), &request, &candidates);
+        let context = PlacementContext::new(self.address, &candidates);
+        let own = class.placement();
+        let strategy = own.as_ref().unwrap_or_else(|| self.placement.default_strategy());
+        // A director may be the application's own.
+        let chosen = contain(|| self.placement.place(strategy, id, self.address, &context));
         match chosen {
-            Ok(silo) if silo == self.address => self.create_here(id).map(Place::Here),
-            Ok(peer) => Ok(Place::There { peer, placed: true }),
-            Err(e) => {
-                Err(CallError::Unreachable { silo: None, maybe_executed: false, detail: e.to_string() })
+            Ok(Ok(silo)) if silo == self.address => self.create_here(id).map(Place::Here),
+            Ok(Ok(peer)) => Ok(Place::There { peer, placed: true }),
+            // The next view may have one.
+            Ok(Err(why @ PlaceError::NoCandidate)) => {
+                Err(CallError::Unreachable { silo: None, maybe_executed: false, detail: why.to_string() })
+            }
+            Ok(Err(why)) => Err(CallError::Rejected(why.to_string())),
+            Err(words) => {
+                let name = strategy.name();
+                Err(CallError::Rejected(format!("the placement director {name:?} panicked: {words}")))
             }
         }
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use emmer_core::{ClusterId, GrainTypeId, SiloAddress, SiloStatus};
 use emmer_membership::{Membership, TerminateReason, View};
-use emmer_placement::PlacementTable;
+use emmer_placement::{Director, PlacementTable, Strategy};
 use emmer_store::silos::SiloTable;
 use emmer_store::state::StateTable;
 use emmer_store::{BoxFuture, StoreError, SystemStore};
@@ -17,6 +17,7 @@ use emmer_wire::PeerKind;
 use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
 
+use super::directors::Directors;
 use super::{Silo, SiloCore, identity};
 use crate::calls::waits::Waits;
 use crate::clock::{self, Clock};
@@ -144,6 +145,17 @@ pub enum StartError {
     /// One grain type is hosted by two classes.
     #[error("the grain type {0:?} is hosted twice, by different classes")]
     HostedTwice(&'static str),
+    /// A class is placed by a strategy that this silo has no director for.
+    #[error(
+        "the grain type {grain_type:?} is placed by {strategy:?}, which is no strategy of this silo: add its director with \
+         .director({strategy:?}, ...)"
+    )]
+    NoDirector {
+        /// The grain type.
+        grain_type: &'static str,
+        /// The name of the strategy.
+        strategy: String,
+    },
     /// The cluster did not take the silo in.
     #[error("the silo {silo} did not become Active: {reason}")]
     Join {
@@ -161,6 +173,7 @@ struct HostedType {
     name: &'static str,
     class: std::any::TypeId,
     make: MakeClass,
+    placement: Option<Strategy>,
 }
 
 /// Describes a silo until it is started.
@@ -168,6 +181,7 @@ pub struct SiloBuilder<S: StoreOpener> {
     options: SiloOptions,
     store: Option<StoreSource>,
     hosted: Vec<HostedType>,
+    directors: Directors,
     on_terminate: Option<TerminateHook>,
     stores: PhantomData<fn() -> S>,
 }
@@ -178,6 +192,7 @@ impl<S: StoreOpener> SiloBuilder<S> {
             options: SiloOptions::default(),
             store: None,
             hosted: Vec::new(),
+            directors: Directors::default(),
             on_terminate: None,
             stores: PhantomData,
         }
@@ -237,7 +252,23 @@ impl<S: StoreOpener> SiloBuilder<S> {
             let class = Class::<G>::new(I::GRAIN_TYPE, I::methods(), idle)?;
             Ok(Arc::new(class) as Arc<dyn AnyClass>)
         });
-        self.hosted.push(HostedType { name: I::GRAIN_TYPE, class: std::any::TypeId::of::<G>(), make });
+        let class = std::any::TypeId::of::<G>();
+        self.hosted.push(HostedType { name: I::GRAIN_TYPE, class, make, placement: G::PLACEMENT });
+        self
+    }
+
+    /// Lets `director` place the grains of classes that say `#[placement("name")]`. The last one of a name counts. All silos
+    /// of a cluster need it: a call is placed where it comes from.
+    #[must_use]
+    pub fn director(mut self, name: impl Into<String>, director: impl Director + 'static) -> Self {
+        self.directors.named.push((name.into(), Box::new(director)));
+        self
+    }
+
+    /// The strategy of classes that name none; random placement without it.
+    #[must_use]
+    pub fn default_placement(mut self, strategy: Strategy) -> Self {
+        self.directors.default = strategy;
         self
     }
 
@@ -256,9 +287,10 @@ impl<S: StoreOpener> SiloBuilder<S> {
     /// # Errors
     /// [`StartError`].
     pub async fn start(self) -> Result<Silo<S>, StartError> {
-        let Self { options, store, hosted, on_terminate, .. } = self;
+        let Self { options, store, hosted, directors, on_terminate, .. } = self;
         options.check()?;
         options.membership.validate()?;
+        directors.check(hosted.iter().map(|hosted| (hosted.name, hosted.placement.as_ref())))?;
         let classes = make_classes(hosted, options.collection_age)?;
         let store = store.ok_or(StartError::NoStore)?.open::<S>().await?;
         check_patience(&*store, options.membership.table_timeout)?;
@@ -284,7 +316,8 @@ impl<S: StoreOpener> SiloBuilder<S> {
         let seed = address.stable_hash(address.epoch());
         let machine = Membership::new(options.membership.clone(), entry, seed, clock.exact())?;
         let (handle, inputs) = MembershipHandle::new();
-        let core = Arc::new(make_core(address, options, clock, classes, handle, states, seed));
+        let placement = directors.table(seed);
+        let core = Arc::new(make_core(address, options, clock, classes, handle, states, placement));
 
         open_ports(&core, silo_socket, gateway_socket);
         world::spawn(core.clone().tick());
@@ -316,7 +349,7 @@ fn make_classes(
     idle: Duration,
 ) -> Result<NumberMap<GrainTypeId, Arc<dyn AnyClass>>, StartError> {
     let mut classes: HashMap<GrainTypeId, (std::any::TypeId, Arc<dyn AnyClass>)> = HashMap::new();
-    for HostedType { name, class, make } in hosted {
+    for HostedType { name, class, make, .. } in hosted {
         let made = make(idle).map_err(|c| StartError::MethodCollision(c.first, c.second))?;
         match classes.get(&GrainTypeId::of(name)) {
             Some((_, other)) if other.name() != name => {
@@ -361,7 +394,7 @@ fn make_core(
     classes: NumberMap<GrainTypeId, Arc<dyn AnyClass>>,
     membership: MembershipHandle,
     states: StateTable,
-    seed: u64,
+    placement: PlacementTable,
 ) -> SiloCore {
     let greeting = Greeting {
         cluster: options.cluster_id.clone(),
@@ -389,7 +422,7 @@ fn make_core(
         view_version: AtomicU64::new(0),
         status: Watched::new(SiloStatus::Created),
         fence: Fence::default(),
-        placement: Mutex::new(PlacementTable::new(seed)),
+        placement,
         outboxes: Outboxes::default(),
         stopped: CancellationToken::new(),
         ended: Watched::new(None),

@@ -50,7 +50,7 @@ pub(crate) struct SiloCore {
     pub(crate) status: Watched<SiloStatus>,
     /// When turns may run.
     pub(crate) fence: Fence,
-    pub(crate) placement: Mutex<PlacementTable>,
+    pub(crate) placement: PlacementTable,
     pub(crate) outboxes: Outboxes,
     /// Fires when the silo has ended; every task of the silo ends with it.
     pub(crate) stopped: CancellationToken,

@@ -2,6 +2,7 @@
 
 mod builder;
 mod core;
+mod directors;
 mod gateway;
 mod identity;
 mod lifecycle;

@@ -1,7 +1,7 @@
 //! Calls: where to, and what becomes of them there.
 
 use emmer_core::{SiloAddress, SiloStatus};
-use emmer_placement::PlacementRequest;
+use emmer_placement::PlacementContext;
 
 use super::super::World;
 use crate::grains::{Activation, Call, FORWARDS_MAX, HELD_MAX, Packet, Phase, QUEUE_MAX, Waiting};
@@ -94,8 +94,8 @@ impl World {
         let me = process.address;
         let Some(shell) = process.shell.as_deref_mut() else { return };
         let id = &self.truth.ids[call.grain as usize];
-        let request = PlacementRequest { local: me, grain: id, requesting: me };
-        match shell.placement.place(None, &request, &shell.candidates) {
+        let context = PlacementContext::new(me, &shell.candidates);
+        match shell.placement.place(shell.placement.default_strategy(), id, me, &context) {
             Ok(silo) if silo == me => self.create(number, call),
             Ok(silo) => self.pass_on(number, &silo, call),
             Err(_) => self.call_failed(call),

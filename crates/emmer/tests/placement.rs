@@ -1,0 +1,134 @@
+//! Where activations go: the strategies, and directors of an application's own.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use emmer::placement::{PlacementContext, PlacementTarget, Strategy};
+use emmer::prelude::*;
+use emmer::test::{Cluster, World};
+use emmer::{ClusterId, GrainId, GrainTypeId, Interface, SiloAddress, StartError};
+
+/// The sample of the book; its main function runs three silos on real sockets.
+#[path = "../examples/nearest.rs"]
+#[allow(missing_docs, unreachable_pub)]
+mod nearest;
+
+#[test]
+fn the_sample_with_a_director_of_its_own_runs() {
+    nearest::main().unwrap();
+}
+
+/// The same interface for classes that differ in their placement.
+macro_rules! class {
+    ($interface:ident, $class:ident, $($placement:tt)*) => {
+        #[grain_interface(key = u64)]
+        trait $interface {
+            async fn silo(&self) -> SiloAddress;
+        }
+
+        #[derive(Grain, Default)]
+        $($placement)*
+        struct $class {
+            #[context]
+            ctx: Option<Ctx>,
+        }
+
+        #[grain]
+        impl $interface for $class {
+            async fn silo(&self) -> SiloAddress {
+                self.ctx.as_ref().unwrap().silo().unwrap()
+            }
+        }
+    };
+}
+
+class!(Hashed, HashedGrain, #[placement(hash_based)]);
+class!(Told, ToldGrain, #[placement("told", "second")]);
+class!(Plain, PlainGrain,);
+
+/// The second silo where its data says so; whatever else goes wrong with keys from 100 on.
+fn told(target: &PlacementTarget<'_>, context: &PlacementContext<'_>) -> Option<SiloAddress> {
+    let Strategy::Custom(custom) = target.strategy else { panic!("another strategy") };
+    let key: u64 = target.grain.key().to_string().parse().unwrap();
+    match key {
+        0..100 if custom.data() == "second" => context.silos.get(1).copied(),
+        100 => panic!("no idea"),
+        101 => None,
+        _ => Some("10.9.9.9:1:1".parse().unwrap()),
+    }
+}
+
+async fn cluster(world: &World) -> Cluster {
+    let describe = |silo: emmer::SiloBuilder| {
+        silo.host::<dyn Hashed, HashedGrain>()
+            .host::<dyn Told, ToldGrain>()
+            .host::<dyn Plain, PlainGrain>()
+            .director("told", told)
+            .default_placement(Strategy::HashBased)
+    };
+    world.cluster(3, describe).await
+}
+
+fn addresses(cluster: &Cluster) -> Vec<SiloAddress> {
+    let mut all: Vec<_> = cluster.nodes().iter().map(emmer::test::Node::address).collect();
+    all.sort_unstable();
+    all
+}
+
+/// Where the hash of a grain says that it is.
+fn by_hash(silos: &[SiloAddress], grain_type: &str, key: u64) -> SiloAddress {
+    let hash = GrainId::new(GrainTypeId::of(grain_type), key).stable_hash();
+    silos[usize::try_from(hash % 3).unwrap()]
+}
+
+#[emmer::test(seeds = 3)]
+async fn hash_based_grains_are_where_their_hash_says_by_attribute_and_by_default(world: World) {
+    let cluster = cluster(&world).await;
+    let silos = addresses(&cluster);
+    let mut used = BTreeSet::new();
+    for key in 0..30u64 {
+        let client = cluster.client().await;
+        let at = client.grain::<dyn Hashed>(key).silo().await.unwrap();
+        assert_eq!(at, by_hash(&silos, <dyn Hashed as Interface>::GRAIN_TYPE, key));
+        let plain = client.grain::<dyn Plain>(key).silo().await.unwrap();
+        assert_eq!(plain, by_hash(&silos, <dyn Plain as Interface>::GRAIN_TYPE, key));
+        used.insert(at);
+    }
+    assert_eq!(used.len(), 3);
+}
+
+#[emmer::test(seeds = 3)]
+async fn a_director_places_by_what_the_class_says_and_its_mistakes_end_their_own_calls_only(world: World) {
+    let cluster = cluster(&world).await;
+    let silos = addresses(&cluster);
+    let client = cluster.client().await;
+    for (key, words) in [(100, "panicked: no idea"), (101, "chose none"), (102, "10.9.9.9:1:1")] {
+        let error = client.grain::<dyn Told>(key).silo().await.unwrap_err().to_string();
+        assert!(error.contains("told") && error.contains(words), "{error}");
+    }
+    for key in 0..5 {
+        assert_eq!(client.grain::<dyn Told>(key).silo().await.unwrap(), silos[1]);
+    }
+}
+
+#[tokio::test]
+async fn a_class_whose_director_is_missing_is_refused_before_anything_is_opened() {
+    let store = || format!("sqlite:///nowhere/{}.db", ASKED.fetch_add(1, Ordering::Relaxed));
+    let silo = || Silo::builder().store(store()).cluster_id(ClusterId::new("c").unwrap());
+    let lacking = silo().host::<dyn Told, ToldGrain>().director("tolt", told).start().await;
+    let Err(error @ StartError::NoDirector { .. }) = lacking else {
+        panic!("it started, or looked at the store")
+    };
+    let text = error.to_string();
+    assert!(
+        text.contains(<dyn Told as Interface>::GRAIN_TYPE) && text.contains("director(\"told\""),
+        "{text}"
+    );
+    let by_default = silo().host::<dyn Plain, PlainGrain>().default_placement(Strategy::custom("other", ""));
+    let Err(error) = by_default.start().await else { panic!("it started") };
+    assert!(error.to_string().contains(<dyn Plain as Interface>::GRAIN_TYPE), "{error}");
+}
+
+static ASKED: AtomicU64 = AtomicU64::new(0);

@@ -1,0 +1,112 @@
+//! Directors: what chooses a silo for a new activation.
+
+mod hash;
+mod local;
+mod random;
+
+use emmer_core::{GrainId, SiloAddress};
+
+pub use self::hash::HashDirector;
+pub use self::local::PreferLocalDirector;
+pub use self::random::RandomDirector;
+use crate::strategy::Strategy;
+
+/// The grain that a silo is chosen for.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct PlacementTarget<'a> {
+    /// The grain to be activated.
+    pub grain: &'a GrainId,
+    /// The strategy of its class, or the silo's default: a custom one may carry data for its director.
+    pub strategy: &'a Strategy,
+    /// The silo the call came from: the local one for calls of its own grains and of its gateway's clients.
+    pub requesting: SiloAddress,
+}
+
+/// What a director may look at.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct PlacementContext<'a> {
+    /// The silo that places: where the director runs.
+    pub local: SiloAddress,
+    /// The compatible silos that are Active in the placing silo's view, in the order of their addresses, each once. At
+    /// least one.
+    pub silos: &'a [SiloAddress],
+}
+
+impl<'a> PlacementContext<'a> {
+    /// The context of a director on `local`. `silos`: in the order of their addresses, each once.
+    pub const fn new(local: SiloAddress, silos: &'a [SiloAddress]) -> Self {
+        Self { local, silos }
+    }
+}
+
+/// Chooses the silo of a new activation. It is called in the middle of a call, by many threads at once: it must neither
+/// wait nor take long.
+pub trait Director: Send + Sync {
+    /// Chooses one of `context.silos`; none when none of them will do. Then the call is rejected at once, as
+    /// after a panic.
+    fn choose(&self, target: &PlacementTarget<'_>, context: &PlacementContext<'_>) -> Option<SiloAddress>;
+}
+
+impl<F> Director for F
+where
+    F: Fn(&PlacementTarget<'_>, &PlacementContext<'_>) -> Option<SiloAddress> + Send + Sync,
+{
+    fn choose(&self, target: &PlacementTarget<'_>, context: &PlacementContext<'_>) -> Option<SiloAddress> {
+        self(target, context)
+    }
+}
+
+#[cfg(test)]
+mod testing {
+    //! What the tests of all directors do.
+
+    use emmer_core::GrainTypeId;
+
+    use super::*;
+
+    pub(super) fn silos(n: u16) -> Vec<SiloAddress> {
+        (0..n).map(|i| format!("10.0.0.1:{}:1", 1000 + i).parse().unwrap()).collect()
+    }
+
+    pub(super) fn choose(
+        director: &dyn Director,
+        grain: &GrainId,
+        local: SiloAddress,
+        of: &[SiloAddress],
+    ) -> Option<SiloAddress> {
+        let target = PlacementTarget { grain, strategy: &Strategy::Random, requesting: local };
+        director.choose(&target, &PlacementContext::new(local, of))
+    }
+
+    /// Who is chosen how often for as many grains as there are draws.
+    pub(super) fn counts(
+        director: &dyn Director,
+        local: SiloAddress,
+        of: &[SiloAddress],
+        draws: u64,
+    ) -> Vec<u64> {
+        let mut counts = vec![0; of.len()];
+        for n in 0..draws {
+            let chosen = choose(director, &GrainId::new(GrainTypeId::of("g"), n), local, of).unwrap();
+            counts[of.iter().position(|silo| *silo == chosen).unwrap()] += 1;
+        }
+        counts
+    }
+
+    /// Pearson's statistic against equal probabilities.
+    pub(super) fn chi_squared(counts: &[u64]) -> f64 {
+        let expected = counts.iter().sum::<u64>() as f64 / counts.len() as f64;
+        counts.iter().map(|c| (*c as f64 - expected).powi(2) / expected).sum()
+    }
+
+    #[test]
+    fn nobody_is_chosen_from_nobody() {
+        let local = silos(1)[0];
+        let grain = GrainId::new(GrainTypeId::of("g"), 1u64);
+        let directors: [Box<dyn Director>; 3] =
+            [Box::new(RandomDirector::new(1)), Box::new(PreferLocalDirector::new(1)), Box::new(HashDirector)];
+        assert!(directors.iter().all(|director| choose(&**director, &grain, local, &[]).is_none()));
+    }
+}
