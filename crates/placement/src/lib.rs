@@ -8,11 +8,13 @@
 //! same time, and only one activation gets registered.
 
 mod directors;
+pub mod load;
 mod strategy;
 mod table;
 
 pub use directors::{
-    Director, HashDirector, PlacementContext, PlacementTarget, PreferLocalDirector, RandomDirector,
+    ActivationCountDirector, Director, HashDirector, PlacementContext, PlacementTarget, PreferLocalDirector,
+    RandomDirector,
 };
 pub use strategy::{CustomStrategy, ParseStrategyError, Strategy};
 pub use table::{PlaceError, PlacementTable};

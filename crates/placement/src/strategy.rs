@@ -15,6 +15,8 @@ pub enum Strategy {
     PreferLocal,
     /// The hash of the grain's id, modulo the number of compatible silos in the order of their addresses.
     HashBased,
+    /// The one of some silos, drawn at random, with the fewest recently busy activations.
+    ActivationCount,
     /// What a director of the application's own chooses ([`Strategy::custom`]).
     Custom(CustomStrategy),
 }
@@ -40,7 +42,7 @@ impl CustomStrategy {
 
 impl Strategy {
     /// The strategies that every silo has a director for.
-    pub const BUILT_IN: [Self; 3] = [Self::Random, Self::PreferLocal, Self::HashBased];
+    pub const BUILT_IN: [Self; 4] = [Self::Random, Self::PreferLocal, Self::HashBased, Self::ActivationCount];
 
     /// The strategy that the director registered as `name` carries out. `data` is for that director alone, and may be empty.
     pub const fn custom(name: &'static str, data: &'static str) -> Self {
@@ -53,6 +55,7 @@ impl Strategy {
             Self::Random => "random",
             Self::PreferLocal => "prefer_local",
             Self::HashBased => "hash_based",
+            Self::ActivationCount => "activation_count",
             Self::Custom(custom) => custom.name(),
         }
     }
@@ -66,7 +69,7 @@ impl fmt::Display for Strategy {
 
 /// The text names no placement strategy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a placement strategy: expected random, prefer_local or hash_based")]
+#[error("{0:?} is not a placement strategy: expected random, prefer_local, hash_based or activation_count")]
 pub struct ParseStrategyError(String);
 
 impl FromStr for Strategy {

@@ -6,7 +6,8 @@ use std::fmt;
 use emmer_core::{GrainId, SiloAddress};
 
 use crate::directors::{
-    Director, HashDirector, PlacementContext, PlacementTarget, PreferLocalDirector, RandomDirector,
+    ActivationCountDirector, Director, HashDirector, PlacementContext, PlacementTarget, PreferLocalDirector,
+    RandomDirector,
 };
 use crate::strategy::Strategy;
 
@@ -14,6 +15,7 @@ use crate::strategy::Strategy;
 pub struct PlacementTable {
     random: RandomDirector,
     prefer_local: PreferLocalDirector,
+    activation_count: ActivationCountDirector,
     custom: BTreeMap<String, Box<dyn Director>>,
     default: Strategy,
 }
@@ -22,11 +24,12 @@ impl PlacementTable {
     /// The in-built directors, their choices growing from `seed`; the default strategy is
     /// [`Strategy::Random`] (placement description: the default).
     pub fn new(seed: u64) -> Self {
-        // Another stream: the two directors must not choose in step.
-        let other = seed ^ 0x9e37_79b9_7f4a_7c15;
+        // Other streams: the directors must not choose in step.
+        let (second, third) = (seed ^ 0x9e37_79b9_7f4a_7c15, seed ^ 0xd1b5_4a32_d192_ed03);
         Self {
             random: RandomDirector::new(seed),
-            prefer_local: PreferLocalDirector::new(other),
+            prefer_local: PreferLocalDirector::new(second),
+            activation_count: ActivationCountDirector::new(third, ActivationCountDirector::CHOICES),
             custom: BTreeMap::new(),
             default: Strategy::default(),
         }
@@ -60,6 +63,7 @@ impl PlacementTable {
             Strategy::Random => Ok(&self.random),
             Strategy::PreferLocal => Ok(&self.prefer_local),
             Strategy::HashBased => Ok(&HashDirector),
+            Strategy::ActivationCount => Ok(&self.activation_count),
             custom @ Strategy::Custom(_) => {
                 let director = self.custom.get(custom.name()).map(AsRef::as_ref);
                 director.ok_or_else(|| PlaceError::NoDirector(custom.clone()))

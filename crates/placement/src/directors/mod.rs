@@ -1,14 +1,17 @@
 //! Directors: what chooses a silo for a new activation.
 
+mod counts;
 mod hash;
 mod local;
 mod random;
 
-use emmer_core::{GrainId, SiloAddress};
+use emmer_core::{GrainId, Instant, SiloAddress};
 
+pub use self::counts::ActivationCountDirector;
 pub use self::hash::HashDirector;
 pub use self::local::PreferLocalDirector;
 pub use self::random::RandomDirector;
+use crate::load::Loads;
 use crate::strategy::Strategy;
 
 /// The grain that a silo is chosen for.
@@ -32,12 +35,26 @@ pub struct PlacementContext<'a> {
     /// The compatible silos that are Active in the placing silo's view, in the order of their addresses, each once. At
     /// least one.
     pub silos: &'a [SiloAddress],
+    /// What time it is, on the clock of `loads`.
+    pub now: Instant,
+    /// How loaded each silo is, as far as this one knows.
+    pub loads: &'a Loads,
 }
 
 impl<'a> PlacementContext<'a> {
-    /// The context of a director on `local`. `silos`: in the order of their addresses, each once.
+    /// The context of a director on `local`, where nothing is known of anybody's load. `silos`: in the order of their
+    /// addresses, each once.
     pub const fn new(local: SiloAddress, silos: &'a [SiloAddress]) -> Self {
-        Self { local, silos }
+        static NOTHING: Loads = Loads::EMPTY;
+        Self { local, silos, now: Instant::ZERO, loads: &NOTHING }
+    }
+
+    /// The same at `now`, with what is known of the silos' load.
+    #[must_use]
+    pub const fn with_loads(mut self, now: Instant, loads: &'a Loads) -> Self {
+        self.now = now;
+        self.loads = loads;
+        self
     }
 }
 
@@ -105,8 +122,12 @@ mod testing {
     fn nobody_is_chosen_from_nobody() {
         let local = silos(1)[0];
         let grain = GrainId::new(GrainTypeId::of("g"), 1u64);
-        let directors: [Box<dyn Director>; 3] =
-            [Box::new(RandomDirector::new(1)), Box::new(PreferLocalDirector::new(1)), Box::new(HashDirector)];
+        let directors: [Box<dyn Director>; 4] = [
+            Box::new(RandomDirector::new(1)),
+            Box::new(PreferLocalDirector::new(1)),
+            Box::new(HashDirector),
+            Box::new(ActivationCountDirector::new(1, 2)),
+        ];
         assert!(directors.iter().all(|director| choose(&**director, &grain, local, &[]).is_none()));
     }
 }

@@ -1,0 +1,306 @@
+//! Bringing every silo's report to every silo, in waves.
+//!
+//! The Active silos of a view stand in a circle, which differs from wave to wave. A wave has as many rounds as doublings lead
+//! from one to their number. In round `r` each silo sends to the one `2^r` places further on what it has gathered: its own
+//! report and those of the silos behind it, `2^r` together. Then the receiver has twice as many, and after the last round
+//! all. So each report reaches each silo once, and a silo sends one message for each round, however many silos there are.
+//!
+//! Nobody leads. Whoever finds a wave overdue begins one, and whoever hears of a later wave joins it at once. A silo that is
+//! silent holds the next ones up for a moment (`patience`) in one round, and what came through it is missing in this wave. The
+//! next wave has another circle, so other pairs are concerned.
+//!
+//! Messages of another view are not taken: its silos stand elsewhere.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use emmer_core::{Instant, SiloAddress};
+use serde::{Deserialize, Serialize};
+
+use super::known::{Known, Loads};
+use super::report::{LoadReport, MISSING, PACKED};
+
+/// How often and how fast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GatherConfig {
+    /// The least time between two waves.
+    pub period: Duration,
+    /// How many bytes of reports a silo may send in a second, taken over some waves: with more than some 200 silos waves come
+    /// less often.
+    pub bytes_per_second: u32,
+    /// How long a round waits for the one before.
+    pub patience: Duration,
+}
+
+impl Default for GatherConfig {
+    fn default() -> Self {
+        Self { period: Duration::from_secs(1), bytes_per_second: 1_800, patience: Duration::from_millis(150) }
+    }
+}
+
+/// From silo to silo.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Message {
+    /// The view that both have to have in force.
+    #[serde(rename = "v")]
+    pub(super) view: u64,
+    /// The number of the wave within that view.
+    #[serde(rename = "w")]
+    wave: u64,
+    /// The round.
+    #[serde(rename = "r")]
+    pub(super) round: u8,
+    /// The sender's report, that of the silo before it in the circle, and so on.
+    #[serde(rename = "l", with = "serde_bytes")]
+    pub(super) reports: Vec<u8>,
+}
+
+/// What the shell has to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Send to a silo, best effort.
+    Send {
+        /// The receiver.
+        to: SiloAddress,
+        /// What to send.
+        message: Message,
+    },
+    /// This is what is known now.
+    Publish(Loads),
+}
+
+/// The machine of one silo.
+#[derive(Debug)]
+pub struct Gather {
+    me: SiloAddress,
+    config: GatherConfig,
+    view: u64,
+    /// The Active silos of the view, in the order of their addresses; this one has its place among them, or takes no part.
+    silos: Vec<SiloAddress>,
+    /// Whether this silo is among them.
+    takes_part: bool,
+    /// The number of the last wave that this silo took part in, in this view.
+    number: u64,
+    wave: Option<Wave>,
+    /// When the next wave is overdue.
+    next: Instant,
+    own: LoadReport,
+    known: BTreeMap<SiloAddress, Known>,
+    effects: VecDeque<Effect>,
+}
+
+/// A wave that this silo takes part in.
+#[derive(Debug)]
+struct Wave {
+    circle: Circle,
+    /// Where this silo stands in the circle.
+    place: usize,
+    /// What was gathered: of this silo, of the one before it in the circle, and so on.
+    gathered: Vec<[u8; PACKED]>,
+    /// Which rounds were heard, a bit for each.
+    heard: u32,
+    /// How many rounds were sent.
+    sent: u32,
+    /// When this silo goes on although the last round that it waits for was not heard.
+    due: Instant,
+    /// Nothing is waited for any more.
+    over: bool,
+}
+
+/// An order of `len` silos: every `stride`th one, from the first.
+#[derive(Clone, Copy, Debug)]
+struct Circle {
+    len: usize,
+    stride: usize,
+}
+
+impl Circle {
+    /// The circle of the wave of this number. Numbers that follow each other give different ones where there are enough silos.
+    fn new(len: usize, number: u64) -> Self {
+        let wanted = usize::try_from(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33).unwrap_or_default();
+        let first = wanted % len.max(1);
+        let coprime = (0..len).map(|n| (first + n) % len).find(|stride| gcd(*stride, len) == 1);
+        Self { len, stride: coprime.unwrap_or(1) }
+    }
+
+    /// The silo at `place`, as a number in the order of the addresses.
+    const fn silo(self, place: usize) -> usize {
+        place % self.len * self.stride % self.len
+    }
+
+    /// The place of a silo, by its number.
+    fn place(self, silo: usize) -> Option<usize> {
+        (0..self.len).find(|place| self.silo(*place) == silo)
+    }
+
+    /// How many rounds a wave has.
+    const fn rounds(self) -> u32 {
+        usize::BITS - self.len.saturating_sub(1).leading_zeros()
+    }
+
+    /// How many reports are sent in `round`.
+    fn reports(self, round: u32) -> usize {
+        let gathered = 1_usize << round.min(usize::BITS - 1);
+        gathered.min(self.len.saturating_sub(gathered))
+    }
+}
+
+const fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+impl Gather {
+    /// The machine of `me`, which knows no view yet.
+    pub const fn new(me: SiloAddress, config: GatherConfig) -> Self {
+        Self {
+            me,
+            config,
+            view: 0,
+            silos: Vec::new(),
+            takes_part: false,
+            number: 0,
+            wave: None,
+            next: Instant::ZERO,
+            own: LoadReport { activations: 0, busy: 0, queue: 0, cpu: None, memory: None, overloaded: false },
+            known: BTreeMap::new(),
+            effects: VecDeque::new(),
+        }
+    }
+
+    /// What this silo measured of itself. Others hear it in the next wave.
+    pub fn handle_own(&mut self, now: Instant, own: LoadReport) {
+        self.own = own;
+        if let Some(known) = self.known.get_mut(&self.me) {
+            known.report = Some((own, now));
+        }
+    }
+
+    /// A view is in force; `active`: its Active silos, each once.
+    pub fn handle_view(&mut self, now: Instant, version: u64, active: &[SiloAddress]) {
+        let first = self.view == 0;
+        self.view = version;
+        self.wave = None;
+        self.number = 0;
+        let mut silos = active.to_vec();
+        silos.sort_unstable();
+        if silos == self.silos {
+            // Who is Active has not changed, so nobody is in a hurry.
+            return;
+        }
+        self.silos = silos;
+        self.takes_part = self.silos.binary_search(&self.me).is_ok();
+        let since = (!first).then_some(now);
+        let mut before = std::mem::take(&mut self.known);
+        let known = self.silos.iter().map(|silo| {
+            let new = Known { silo: *silo, since, report: None };
+            (*silo, before.remove(silo).unwrap_or(new))
+        });
+        self.known = known.collect();
+        self.handle_own(now, self.own);
+        self.next = self.next.min(now + self.config.period);
+        self.publish();
+    }
+
+    /// A message came from `from`. One that does not fit is dropped.
+    pub fn handle_message(&mut self, now: Instant, from: SiloAddress, message: &Message) {
+        if message.view != self.view || message.wave < self.number {
+            return;
+        }
+        if message.wave > self.number || self.wave.is_none() {
+            self.begin(now, message.wave);
+        }
+        let Some(wave) = &mut self.wave else { return };
+        let round = u32::from(message.round);
+        if round >= wave.circle.rounds()
+            || message.reports.len() != wave.circle.reports(round) * PACKED
+            || self.silos.get(wave.circle.silo(wave.place + wave.circle.len - (1 << round))) != Some(&from)
+        {
+            return;
+        }
+        let behind = 1_usize << round;
+        for (n, report) in message.reports.chunks_exact(PACKED).enumerate() {
+            let Ok(packed) = <[u8; PACKED]>::try_from(report) else { continue };
+            let Some(report) = LoadReport::unpacked(packed) else { continue };
+            wave.gathered[behind + n] = packed;
+            let silo = self.silos[wave.circle.silo(wave.place + wave.circle.len - behind - n)];
+            if let Some(known) = self.known.get_mut(&silo) {
+                known.report = Some((report, now));
+            }
+        }
+        wave.heard |= 1 << round;
+        let late = wave.over;
+        self.go_on(now);
+        if late {
+            self.publish();
+        }
+    }
+
+    /// A moment of [`poll_timeout`](Self::poll_timeout) has come.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if now >= self.next && self.takes_part {
+            self.begin(now, self.number.saturating_add(1));
+        }
+        self.go_on(now);
+    }
+
+    /// When to call [`handle_timeout`](Self::handle_timeout); none: not before something else happens.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let waits = self.wave.as_ref().filter(|wave| !wave.over).map(|wave| wave.due);
+        let next = (self.silos.len() > 1 && self.takes_part).then_some(self.next);
+        waits.into_iter().chain(next).min()
+    }
+
+    /// The next thing to do; none when there is nothing to do.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    /// How long after one wave the next one is overdue.
+    fn period(&self) -> Duration {
+        let bytes = u32::try_from(self.silos.len() * PACKED).unwrap_or(u32::MAX);
+        let spread = Duration::from_secs(1) * bytes / self.config.bytes_per_second.max(1);
+        spread.max(self.config.period)
+    }
+
+    fn begin(&mut self, now: Instant, number: u64) {
+        let Ok(me) = self.silos.binary_search(&self.me) else { return };
+        let circle = Circle::new(self.silos.len(), number);
+        let Some(place) = circle.place(me) else { return };
+        self.number = number;
+        self.next = now + self.period();
+        let mut gathered = vec![MISSING; circle.len];
+        gathered[0] = self.own.packed();
+        self.wave = Some(Wave { circle, place, gathered, heard: 0, sent: 0, due: now, over: false });
+        self.go_on(now);
+    }
+
+    /// Sends each round whose time has come, and says what is known when the last one is heard.
+    fn go_on(&mut self, now: Instant) {
+        let Some(wave) = self.wave.as_mut().filter(|wave| !wave.over) else { return };
+        loop {
+            let round = wave.sent;
+            let heard = round == 0 || wave.heard & 1 << (round - 1) != 0;
+            if !heard && now < wave.due {
+                return;
+            }
+            if round == wave.circle.rounds() {
+                wave.over = true;
+                return self.publish();
+            }
+            let to = self.silos[wave.circle.silo(wave.place + (1 << round))];
+            let reports = wave.gathered[..wave.circle.reports(round)].concat();
+            let round = u8::try_from(round).unwrap_or(u8::MAX);
+            let message = Message { view: self.view, wave: self.number, round, reports };
+            self.effects.push_back(Effect::Send { to, message });
+            wave.sent += 1;
+            wave.due = now + self.config.patience;
+        }
+    }
+
+    fn publish(&mut self) {
+        let loads = Loads::new(self.known.values().copied().collect());
+        // The last one says it all.
+        self.effects.retain(|effect| !matches!(effect, Effect::Publish(_)));
+        self.effects.push_back(Effect::Publish(loads));
+    }
+}

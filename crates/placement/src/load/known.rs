@@ -1,0 +1,100 @@
+//! What a silo knows of the others' load.
+
+use std::time::Duration;
+
+use emmer_core::{Instant, SiloAddress};
+
+use super::LoadReport;
+
+/// What is known of one silo.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Which silo.
+    pub silo: SiloAddress,
+    /// Since when it is Active, as this silo saw it; none for those that were there before this silo looked.
+    pub since: Option<Instant>,
+    /// Its last report, and when that came; none before the first one.
+    pub report: Option<(LoadReport, Instant)>,
+}
+
+/// The load of all Active silos, at one moment of one silo.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Loads {
+    /// In the order of their addresses.
+    silos: Vec<Known>,
+    mean_busy: u32,
+    overloaded: usize,
+}
+
+impl Loads {
+    /// Nothing is known of anybody.
+    pub const EMPTY: Self = Self { silos: Vec::new(), mean_busy: 0, overloaded: 0 };
+
+    /// What is known of each of `silos`, each once.
+    pub fn new(mut silos: Vec<Known>) -> Self {
+        silos.sort_unstable_by_key(|known| known.silo);
+        let busy = silos.iter().filter_map(|known| known.report).map(|(report, _)| u64::from(report.busy));
+        let (count, sum) = busy.fold((0, 0), |(count, sum), busy| (count + 1, sum + busy));
+        let mean_busy = u32::try_from(sum / count.max(1)).unwrap_or(u32::MAX);
+        let overloaded = silos.iter().filter(|known| is_overloaded(known)).count();
+        Self { silos, mean_busy, overloaded }
+    }
+
+    /// How many silos take no new activations for now.
+    pub const fn overloaded(&self) -> usize {
+        self.overloaded
+    }
+
+    /// Whether `silo` takes no new activations for now.
+    pub fn is_overloaded(&self, silo: &SiloAddress) -> bool {
+        self.of(silo).is_some_and(is_overloaded)
+    }
+
+    /// The mean of the silos that reported: how many busy activations one has.
+    pub const fn mean_busy(&self) -> u32 {
+        self.mean_busy
+    }
+
+    /// What is known of one silo; none when it is not Active.
+    pub fn of(&self, silo: &SiloAddress) -> Option<&Known> {
+        self.silos.binary_search_by_key(silo, |known| known.silo).ok().map(|place| &self.silos[place])
+    }
+
+    /// All of them, in the order of their addresses.
+    pub fn iter(&self) -> impl Iterator<Item = &Known> {
+        self.silos.iter()
+    }
+
+    /// The age of the last report of `silo`, some milliseconds more than that of what it says; none without one.
+    pub fn age(&self, silo: &SiloAddress, now: Instant) -> Option<Duration> {
+        self.of(silo)?.report.map(|(_, at)| now.saturating_since(at))
+    }
+}
+
+fn is_overloaded(known: &Known) -> bool {
+    known.report.is_some_and(|(report, _)| report.overloaded)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mean_is_of_those_that_reported_and_the_overloaded_are_counted() {
+        let silo = |n: u8| format!("10.0.0.{n}:1:1").parse::<SiloAddress>().unwrap();
+        let known = |n, report: Option<LoadReport>| {
+            let report = report.map(|report| (report, Instant::from_millis(5)));
+            Known { silo: silo(n), since: None, report }
+        };
+        let report = |busy, overloaded| Some(LoadReport { busy, overloaded, ..LoadReport::default() });
+        let loads = Loads::new(vec![known(3, None), known(2, report(10, true)), known(1, report(31, false))]);
+        assert_eq!((loads.mean_busy(), loads.overloaded()), (20, 1));
+        assert!(
+            loads.is_overloaded(&silo(2)) && !loads.is_overloaded(&silo(3)) && !loads.is_overloaded(&silo(9))
+        );
+        assert!(loads.iter().map(|known| known.silo).eq([silo(1), silo(2), silo(3)]));
+        assert_eq!(loads.age(&silo(1), Instant::from_millis(7)), Some(Duration::from_millis(2)));
+        assert_eq!(loads.age(&silo(3), Instant::from_millis(7)), None);
+        assert_eq!(Loads::EMPTY, Loads::new(Vec::new()));
+    }
+}

@@ -1,0 +1,14 @@
+//! How loaded each silo is, as every silo knows it.
+//!
+//! Each silo measures itself ([`LoadReport`]). [`Gather`] brings all reports to all silos: in waves, in which each silo sends
+//! some ten small messages and each report travels to each silo once. Directors look at the result ([`Loads`]).
+
+mod gather;
+mod known;
+mod report;
+#[cfg(test)]
+mod world_tests;
+
+pub use gather::{Effect, Gather, GatherConfig, Message};
+pub use known::{Known, Loads};
+pub use report::LoadReport;

@@ -1,0 +1,99 @@
+//! What one silo says about its load, in eight bytes.
+
+/// How loaded a silo is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LoadReport {
+    /// How many activations it has.
+    pub activations: u32,
+    /// How many of them were called within the last ten minutes.
+    pub busy: u32,
+    /// How many calls wait or run.
+    pub queue: u32,
+    /// How much of its processors is in use, in percent; none where that is not measured.
+    pub cpu: Option<u8>,
+    /// How much of the memory that it may use is in use, in percent; none where that is not measured.
+    pub memory: Option<u8>,
+    /// It takes no new activations for now.
+    pub overloaded: bool,
+}
+
+/// The bytes of a packed report.
+pub(super) const PACKED: usize = 8;
+
+/// In place of a report that is missing.
+pub(super) const MISSING: [u8; PACKED] = [0xff; PACKED];
+
+/// A percentage that is not known.
+const NO_PERCENT: u8 = 0xff;
+
+impl LoadReport {
+    /// Eight bytes, which keep eleven binary digits of the counts of activations and four of the queue.
+    pub(super) fn packed(&self) -> [u8; PACKED] {
+        let [a, b] = short::<11>(self.activations).to_be_bytes();
+        let [c, d] = short::<11>(self.busy).to_be_bytes();
+        let [_, queue] = short::<4>(self.queue.min((1 << 19) - 1)).to_be_bytes();
+        let percent = |value: Option<u8>| value.map_or(NO_PERCENT, |value| value.min(100));
+        [a, b, c, d, queue, percent(self.cpu), percent(self.memory), u8::from(self.overloaded)]
+    }
+
+    /// The report in eight bytes; none where it is missing.
+    pub(super) fn unpacked(bytes: [u8; PACKED]) -> Option<Self> {
+        let [a, b, c, d, queue, cpu, memory, flags] = bytes;
+        let percent = |value: u8| (value <= 100).then_some(value);
+        Some(Self {
+            activations: long::<11>(u16::from_be_bytes([a, b]))?,
+            busy: long::<11>(u16::from_be_bytes([c, d]))?,
+            queue: long::<4>(u16::from(queue))?,
+            cpu: percent(cpu),
+            memory: percent(memory),
+            overloaded: flags & 1 == 1,
+        })
+    }
+}
+
+/// The first `DIGITS` binary digits of a number, and how many were left out.
+fn short<const DIGITS: u32>(number: u32) -> u16 {
+    let left_out = (u32::BITS - number.leading_zeros()).saturating_sub(DIGITS);
+    // Digits below 2^11, and at most 21 left out.
+    u16::try_from(left_out << DIGITS | number >> left_out).unwrap_or(u16::MAX)
+}
+
+/// The number that was shortened; none for what no number becomes.
+const fn long<const DIGITS: u32>(short: u16) -> Option<u32> {
+    let (left_out, digits) = ((short as u32) >> DIGITS, (short as u32) & ((1 << DIGITS) - 1));
+    if left_out + DIGITS > u32::BITS { None } else { Some(digits << left_out) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_keep_eleven_digits_and_percents_are_whole() {
+        for n in [0, 1, 2_047, 2_048, 4_095, 99_999, 1 << 31, u32::MAX] {
+            let report = LoadReport {
+                activations: n,
+                busy: n / 2,
+                queue: n.min(400_000),
+                cpu: Some(100),
+                memory: None,
+                overloaded: n % 2 == 1,
+            };
+            let back = LoadReport::unpacked(report.packed()).unwrap();
+            for (now, was) in [(back.activations, report.activations), (back.busy, report.busy)] {
+                assert!(now <= was && was - now <= was >> 10, "{was} became {now}");
+            }
+            assert!(back.queue <= report.queue && report.queue - back.queue <= report.queue >> 3);
+            assert_eq!((back.cpu, back.memory, back.overloaded), (Some(100), None, n % 2 == 1));
+        }
+    }
+
+    #[test]
+    fn a_missing_report_is_none_and_no_bytes_are_a_surprise() {
+        assert_eq!(LoadReport::unpacked(MISSING), None);
+        for first in 0..=u8::MAX {
+            let found = LoadReport::unpacked([first; PACKED]);
+            assert!(found.is_none_or(|report| LoadReport::unpacked(report.packed()) == Some(report)));
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Silos in a small world: what all of them know, and what it costs.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::time::Duration;
+
+use emmer_core::rng::SeededRng;
+use emmer_core::{Instant, SiloAddress};
+
+use super::{Effect, Gather, GatherConfig, LoadReport, Loads, Message};
+
+struct World {
+    now: Instant,
+    silos: Vec<SiloAddress>,
+    machines: BTreeMap<SiloAddress, Gather>,
+    loads: BTreeMap<SiloAddress, Loads>,
+    silent: BTreeSet<SiloAddress>,
+    /// What comes, in time: a message, or (none) a timeout of a silo.
+    to_come: BinaryHeap<Reverse<(Instant, SiloAddress, Option<u64>)>>,
+    messages: Vec<(SiloAddress, SiloAddress, Message)>,
+    sent: BTreeMap<SiloAddress, (u64, u64)>,
+    rng: SeededRng,
+    loss: f64,
+}
+
+fn silo(n: u16) -> SiloAddress {
+    format!("10.0.{}.{}:1:1", n / 256, n % 256).parse().unwrap()
+}
+
+/// The report of silo `n` says its number.
+fn report(n: usize) -> LoadReport {
+    LoadReport { activations: u32::try_from(n).unwrap(), ..LoadReport::default() }
+}
+
+impl World {
+    fn new(silos: u16, seed: u64) -> Self {
+        let silos: Vec<_> = (0..silos).map(silo).collect();
+        let mut world = Self {
+            now: Instant::ZERO,
+            machines: silos.iter().map(|s| (*s, Gather::new(*s, GatherConfig::default()))).collect(),
+            silos: silos.clone(),
+            loads: BTreeMap::new(),
+            silent: BTreeSet::new(),
+            to_come: BinaryHeap::new(),
+            messages: Vec::new(),
+            sent: BTreeMap::new(),
+            rng: SeededRng::new(seed),
+            loss: 0.0,
+        };
+        for (n, silo) in silos.iter().enumerate() {
+            world.step(*silo, |machine, now| machine.handle_own(now, report(n)));
+        }
+        world.view(1, &silos);
+        world
+    }
+
+    fn view(&mut self, version: u64, active: &[SiloAddress]) {
+        for silo in self.silos.clone() {
+            self.step(silo, |machine, now| machine.handle_view(now, version, active));
+        }
+    }
+
+    fn step(&mut self, silo: SiloAddress, step: impl FnOnce(&mut Gather, Instant)) {
+        let machine = self.machines.get_mut(&silo).unwrap();
+        step(machine, self.now);
+        while let Some(effect) = machine.poll_effect() {
+            match effect {
+                Effect::Publish(loads) => drop(self.loads.insert(silo, loads)),
+                Effect::Send { to, message } => {
+                    let (messages, bytes) = self.sent.entry(silo).or_default();
+                    *messages += 1;
+                    *bytes += rmp_serde::to_vec_named(&message).unwrap().len() as u64;
+                    if self.rng.chance(self.loss) {
+                        continue;
+                    }
+                    let at = self.now + Duration::from_micros(300 + self.rng.below(400));
+                    self.to_come.push(Reverse((at, to, Some(self.messages.len() as u64))));
+                    self.messages.push((silo, to, message));
+                }
+            }
+        }
+        if let Some(at) = self.machines[&silo].poll_timeout() {
+            self.to_come.push(Reverse((at, silo, None)));
+        }
+    }
+
+    fn run(&mut self, until: Instant) {
+        while let Some(Reverse((at, silo, number))) = self.to_come.pop() {
+            if at > until {
+                self.to_come.push(Reverse((at, silo, number)));
+                break;
+            }
+            self.now = self.now.max(at);
+            if self.silent.contains(&silo) {
+                continue;
+            }
+            match number.map(|number| usize::try_from(number).unwrap()) {
+                Some(number) => {
+                    let (from, _, message) = self.messages[number].clone();
+                    self.step(silo, |machine, now| machine.handle_message(now, from, &message));
+                }
+                // A timeout that was put off, or is over.
+                None if self.machines[&silo].poll_timeout().is_none_or(|due| due > self.now) => {}
+                None => self.step(silo, Gather::handle_timeout),
+            }
+        }
+        self.now = until;
+    }
+
+    /// The ages of all reports at all silos that speak, none for those that are not known.
+    fn ages(&self) -> Vec<Option<Duration>> {
+        let pairs = self.loads.iter().filter(|(silo, _)| !self.silent.contains(silo));
+        let of = |loads: &Loads| {
+            let speaking = self.silos.iter().filter(|silo| !self.silent.contains(silo));
+            speaking.map(|silo| loads.age(silo, self.now)).collect::<Vec<_>>()
+        };
+        pairs.flat_map(|(_, loads)| of(loads)).collect()
+    }
+
+    /// The age that ninety-nine of a hundred reports do not exceed, over `secs` seconds from now.
+    fn age_p99(&mut self, secs: u64) -> Duration {
+        let mut ages = Vec::new();
+        for _ in 0..secs {
+            // No divisor of a period.
+            self.run(self.now + Duration::from_millis(1_030));
+            ages.extend(self.ages().into_iter().map(|age| age.unwrap_or(Duration::MAX)));
+        }
+        ages.sort_unstable();
+        ages[ages.len() * 99 / 100]
+    }
+}
+
+#[test]
+fn after_a_wave_everybody_knows_everybody() {
+    for silos in [2, 3, 4, 5, 8, 13, 16, 17, 100] {
+        let mut world = World::new(silos, u64::from(silos));
+        world.run(Instant::from_millis(1_100));
+        for (at, loads) in &world.loads {
+            for (n, silo) in world.silos.iter().enumerate() {
+                let known = loads.of(silo).unwrap().report.map(|(report, _)| report);
+                assert_eq!(known, Some(report(n)), "{silos} silos: {silo} at {at}");
+            }
+        }
+        // One wave at once, and one after a second.
+        let rounds = u64::from(u64::from(silos).next_power_of_two().trailing_zeros());
+        assert!(world.sent.values().all(|(messages, _)| *messages == 2 * rounds), "{:?}", world.sent);
+    }
+}
+
+/// How long a thousand silos are looked at: two waves and more.
+const SECS: u64 = 9;
+
+#[test]
+fn a_thousand_silos_send_less_than_two_kilobytes_a_second_and_know_what_is_no_older_than_five() {
+    let mut world = World::new(1_000, 7);
+    world.run(Instant::from_millis(6_000));
+    world.sent.clear();
+    let oldest = world.age_p99(SECS);
+    assert!(oldest <= Duration::from_secs(5), "{oldest:?}");
+    let most = world.sent.values().map(|(_, bytes)| bytes / SECS).max().unwrap();
+    assert!(most <= 2_000, "{most} bytes a second");
+}
+
+#[test]
+fn silent_silos_and_lost_messages_make_few_reports_older() {
+    let mut world = World::new(200, 8);
+    world.run(Instant::from_millis(3_000));
+    let quiet = world.age_p99(10);
+    world.silent.extend((0..4).map(|n| silo(n * 50)));
+    world.loss = 0.001;
+    let disturbed = world.age_p99(10);
+    assert!(quiet <= Duration::from_millis(1_100), "{quiet:?}");
+    // Some wait for the next wave, which has another circle, and some rounds wait for the silent.
+    assert!(disturbed <= Duration::from_secs(4), "{disturbed:?}");
+}
+
+#[test]
+fn who_joins_is_known_soon_and_who_left_is_forgotten() {
+    let mut world = World::new(20, 9);
+    let all = world.silos.clone();
+    world.view(2, &all[..19]);
+    world.run(Instant::from_millis(3_000));
+    assert!(world.loads[&all[0]].of(&all[19]).is_none());
+    world.view(3, &all[1..]);
+    let newcomer = *world.loads[&all[5]].of(&all[19]).unwrap();
+    assert_eq!((newcomer.since, newcomer.report), (Some(world.now), None));
+    world.run(Instant::from_millis(4_100));
+    for at in &all[1..] {
+        assert!(world.loads[at].of(&all[0]).is_none());
+        assert!(world.loads[at].age(&all[19], world.now).is_some(), "the newcomer at {at}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_changes_nothing() {
+    let mut world = World::new(8, 10);
+    world.run(Instant::from_millis(1_100));
+    let before = world.loads.clone();
+    let (from, to) = (world.silos[1], world.silos[2]);
+    let fitting = world.messages[0].2.clone();
+    let other = |change: &dyn Fn(&mut Message)| {
+        let mut message = fitting.clone();
+        change(&mut message);
+        message
+    };
+    let wrong = [
+        other(&|m| m.view = 9),
+        other(&|m| m.round = 3),
+        other(&|m| m.round = 255),
+        other(&|m| m.reports.push(0)),
+        other(&|m| m.reports.clear()),
+    ];
+    for message in wrong {
+        world.step(to, |machine, now| machine.handle_message(now, from, &message));
+    }
+    // From one that stands elsewhere in the circle, or is no silo at all.
+    for from in [to, silo(99)] {
+        world.step(to, |machine, now| machine.handle_message(now, from, &fitting));
+    }
+    assert_eq!(before, world.loads);
+}
