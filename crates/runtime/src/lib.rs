@@ -14,6 +14,7 @@ pub mod grain;
 mod hosting;
 mod metrics;
 mod net;
+mod numbers;
 mod options;
 mod silo;
 mod world;

@@ -6,6 +6,8 @@ use emmer_core::{GrainId, SiloAddress};
 use emmer_directory::FailReason;
 use emmer_placement::{PlaceError, PlacementContext};
 
+use crate::calls::path::Hint;
+use crate::cluster::locations::Locations;
 use crate::grain::{CallError, Failure};
 use crate::hosting::catalog::NotMade;
 use crate::hosting::{AnyClass, RunActivation, contain};
@@ -17,6 +19,17 @@ pub(crate) enum Place {
     Here(Arc<dyn RunActivation>),
     /// To another silo. `placed`: the directory does not know the grain, this silo was chosen for it.
     There { peer: SiloAddress, placed: bool },
+}
+
+impl Hint {
+    /// Tells those who remember where grains are.
+    pub(crate) fn tell(self, locations: &Locations, grain: &GrainId) {
+        match self {
+            Self::Keep => {}
+            Self::Forget(silo) => locations.forget(grain, silo),
+            Self::At(silo) => locations.set(grain, silo),
+        }
+    }
 }
 
 impl SiloCore {

@@ -5,8 +5,7 @@ use emmer_core::limits::LOCATION_SHARDS as SHARDS;
 use emmer_core::{GrainId, SiloAddress};
 use parking_lot::RwLock;
 
-use crate::calls::path::Hint;
-use crate::hosting::NumberMap;
+use crate::numbers::NumberMap;
 
 /// A bounded memory of locations.
 pub(crate) struct Locations {
@@ -52,15 +51,6 @@ impl Locations {
         let mut shard = self.shard(grain).write();
         if shard.get(grain) == Some(&silo) {
             shard.remove(grain);
-        }
-    }
-
-    /// Takes up what a try in vain says.
-    pub(crate) fn take_hint(&self, grain: &GrainId, hint: Hint) {
-        match hint {
-            Hint::Keep => {}
-            Hint::Forget(silo) => self.forget(grain, silo),
-            Hint::At(silo) => self.set(grain, silo),
         }
     }
 

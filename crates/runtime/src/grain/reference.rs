@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use crate::calls::path::Hint;
 use crate::client::ClientCore;
 use crate::clock::Clock;
+use crate::cluster::locations::Locations;
 use crate::grain::{Call, Interface, IntoKey, Method};
 use crate::hosting::RunActivation;
 use crate::net::Connection;
@@ -42,6 +43,14 @@ impl Node {
         match self {
             Self::Silo(silo) => &silo.spawner,
             Self::Client(client) => &client.spawner,
+        }
+    }
+
+    /// Where grains were last found.
+    pub(crate) fn locations(&self) -> &Locations {
+        match self {
+            Self::Silo(silo) => &silo.locations,
+            Self::Client(client) => &client.locations,
         }
     }
 
@@ -174,10 +183,7 @@ impl Target {
     /// Takes up what a try in vain says of where the grain is.
     pub(crate) fn take_hint(&self, hint: Hint) {
         self.set_route(Route::Unknown);
-        match &self.node {
-            Node::Silo(silo) => silo.locations.take_hint(&self.id, hint),
-            Node::Client(client) => client.locations.take_hint(&self.id, hint),
-        }
+        hint.tell(self.node.locations(), &self.id);
     }
 
     /// Whether the key is short enough to travel.

@@ -1,8 +1,6 @@
 //! A grain class as one silo hosts it: its methods by number, its name, its placement.
 
 use std::any::Any;
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,33 +11,6 @@ use super::{Activation, MethodEntry, RunActivation};
 use crate::grain::Grain;
 use crate::metrics::{MethodMetrics, MethodStatistics};
 use crate::silo::SiloCore;
-
-/// Method numbers are hashes already.
-#[derive(Default)]
-pub(crate) struct NumberHasher(u64);
-
-impl Hasher for NumberHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
-        }
-    }
-
-    fn write_u32(&mut self, number: u32) {
-        // Spread over the high bits too: hash maps look at both ends.
-        self.0 = u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = number;
-    }
-}
-
-pub(crate) type NumberMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 
 /// A class that does not know its grain by type.
 pub(crate) trait AnyClass: Send + Sync {

@@ -34,7 +34,7 @@ pub use self::instant::{Instant, InstantEnd, InstantTurn, poll_now};
 
 pub(crate) use self::contain::contain;
 
-pub(crate) use self::class::{AnyClass, Class, MethodCollision, NumberMap};
+pub(crate) use self::class::{AnyClass, Class, MethodCollision};
 pub(crate) use self::turn::{Begun, poll_begun, run_to_end, standing, until_begun};
 pub use self::turn::{BoxTurn, Input, LocalSlot, Progress, Sink, Turn, TurnEnd, TurnOutcome, boxed};
 use crate::calls::waits::{Asker, Listing, Wait};

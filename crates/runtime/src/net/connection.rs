@@ -19,7 +19,7 @@ use super::room::FrameRoom;
 use super::ticking::Ticking;
 use crate::calls::waits::Asker;
 use crate::clock::CoarseInstant;
-use crate::hosting::NumberMap;
+use crate::numbers::NumberMap;
 use crate::world::{ReadHalf, TcpStream, WriteHalf};
 
 /// Bytes that come within so many milliseconds are no news.

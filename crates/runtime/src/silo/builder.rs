@@ -27,9 +27,10 @@ use crate::cluster::membership::{self, Input, MembershipHandle};
 use crate::cluster::{Fence, Outboxes};
 use crate::grain::{Grain, Hosted, Interface};
 use crate::hosting::catalog::Catalog;
-use crate::hosting::{AnyClass, Class, MethodCollision, NumberMap};
+use crate::hosting::{AnyClass, Class, MethodCollision};
 use crate::metrics::Metrics;
 use crate::net::{Budget, Callers, Greeting, Listener, Pool, Port};
+use crate::numbers::NumberMap;
 use crate::options::{OptionError, SiloOptions};
 use crate::world::{self, Spawner, TcpListener, Watched};
 

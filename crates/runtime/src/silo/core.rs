@@ -21,9 +21,10 @@ use crate::cluster::locations::Locations;
 use crate::cluster::membership::{MembershipHandle, MembershipStatistics};
 use crate::cluster::{Fence, Outboxes, Shut};
 use crate::hosting::catalog::Catalog;
-use crate::hosting::{AnyClass, NumberMap, RunActivation};
+use crate::hosting::{AnyClass, RunActivation};
 use crate::metrics::{MethodStatistics, Metrics, SiloStatistics};
 use crate::net::{Connection, DialError, Greeting, Lost, Pool};
+use crate::numbers::NumberMap;
 use crate::options::SiloOptions;
 use crate::world::{Spawner, Watched};
 

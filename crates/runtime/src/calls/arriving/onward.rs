@@ -71,7 +71,7 @@ impl SiloCore {
         });
         let failure = loop {
             let (hint, next) = path.met(met, arrived.deadline.left(self.clock.now()));
-            self.locations.take_hint(&arrived.header.target, hint);
+            hint.tell(&self.locations, &arrived.header.target);
             match next {
                 Next::Fail(failure) => break failure,
                 Next::Again(Duration::ZERO) => {}

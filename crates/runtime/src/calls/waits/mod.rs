@@ -29,7 +29,8 @@ pub use self::asker::Asker;
 use self::graph::Path;
 use self::searches::Searches;
 use crate::clock::CoarseInstant;
-use crate::hosting::{NumberMap, RunActivation};
+use crate::hosting::RunActivation;
+use crate::numbers::NumberMap;
 use crate::world;
 
 /// A call that has waited for so long for its grain is looked at.
