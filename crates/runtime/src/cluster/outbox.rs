@@ -52,7 +52,7 @@ impl Outboxes {
     }
 
     async fn connect_and_flush(&self, silo: &Arc<SiloCore>, to: SiloAddress) {
-        let connected = silo.pool.connect_for_runtime(to, silo).await;
+        let connected = silo.pool.connect_for_runtime(to).await;
         // Under the lock: nobody may send directly before what waits is sent.
         let mut waiting = self.waiting.lock();
         let Some(queue) = waiting.remove(&to) else { return };

@@ -31,8 +31,9 @@ async fn dials_that_are_given_up_leave_nothing() {
     let pool = Arc::new(Pool::new(greeting));
     let (tell, _told) = tokio::sync::mpsc::channel(1);
     let side = Arc::new(super::tests::Side(tell));
+    pool.handled_by(&side);
     for epoch in 0..50 {
-        let dial = std::pin::pin!(pool.connect(SiloAddress::new(endpoint, epoch), &side));
+        let dial = std::pin::pin!(pool.connect(SiloAddress::new(endpoint, epoch)));
         assert!(dial.poll(&mut Context::from_waker(Waker::noop())).is_pending());
     }
     assert_eq!(pool.dialing(), 50);

@@ -2,9 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use bytes::BytesMut;
 use emmer_core::SiloAddress;
 use emmer_wire::{GoodbyeCode, PeerKind};
 use parking_lot::{Mutex, RwLock};
@@ -29,6 +30,21 @@ const STRANGERS_MAX: usize = 1024;
 /// How a dial ended, for everybody who waits for it.
 type Dialed = Option<Result<Arc<Connection>, DialError>>;
 
+/// What drives the connections that are dialled: a [`Handler`] whose type the pool need not know.
+trait Drives: Send + Sync {
+    /// Drives `connection` in a task of its own until it ends.
+    fn drive_apart(self: Arc<Self>, pool: Arc<Pool>, connection: Arc<Connection>, input: BytesMut);
+}
+
+impl<H: Handler> Drives for H {
+    fn drive_apart(self: Arc<Self>, pool: Arc<Pool>, connection: Arc<Connection>, input: BytesMut) {
+        world::spawn(async move {
+            drive(connection.clone(), self, input).await;
+            pool.forget(&connection);
+        });
+    }
+}
+
 /// Tells everybody who waits how a dial ended; that it was given up, if it is dropped before.
 struct Tell(Arc<Watched<Dialed>>, SiloAddress);
 
@@ -44,6 +60,8 @@ impl Drop for Tell {
 /// The connections, and who must not be connected to.
 pub(crate) struct Pool {
     greeting: Greeting,
+    /// Weak: it holds the pool.
+    handler: OnceLock<Weak<dyn Drives>>,
     silos: RwLock<HashMap<SiloAddress, Arc<Connection>>>,
     /// Every open connection, clients' included; ended ones are swept out.
     all: Mutex<Vec<Weak<Connection>>>,
@@ -63,6 +81,7 @@ impl Pool {
     pub(crate) fn new(greeting: Greeting) -> Self {
         Self {
             greeting,
+            handler: OnceLock::new(),
             silos: RwLock::default(),
             all: Mutex::default(),
             dialing: Mutex::default(),
@@ -71,6 +90,14 @@ impl Pool {
             strangers: Mutex::default(),
             draining: AtomicBool::new(false),
         }
+    }
+
+    /// Says who handles what comes over the connections that are dialled, once; nothing is dialled before. It must live as
+    /// long as the pool is used.
+    pub(crate) fn handled_by<H: Handler>(&self, handler: &Arc<H>) {
+        let handler: Weak<H> = Arc::downgrade(handler);
+        let first = self.handler.set(handler).is_ok();
+        debug_assert!(first, "a pool has one handler");
     }
 
     pub(crate) const fn greeting(&self) -> &Greeting {
@@ -98,26 +125,21 @@ impl Pool {
     }
 
     /// The connection to `silo`, made if there is none; concurrent callers share one dial.
-    pub(crate) async fn connect<H: Handler>(
-        self: &Arc<Self>,
-        silo: SiloAddress,
-        handler: &Arc<H>,
-    ) -> Result<Arc<Connection>, DialError> {
+    pub(crate) async fn connect(self: &Arc<Self>, silo: SiloAddress) -> Result<Arc<Connection>, DialError> {
         if let Some(connection) = self.get(silo) {
             return Ok(connection);
         }
         if self.is_dead(silo) {
             return Err(DialError::Dead(silo));
         }
-        let connection = self.connect_for_runtime(silo, handler).await?;
+        let connection = self.connect_for_runtime(silo).await?;
         if connection.is_parting() { Err(DialError::Dead(silo)) } else { Ok(connection) }
     }
 
     /// As [`connect`](Self::connect), for what the runtime itself says to `silo`, dead or alive.
-    pub(crate) async fn connect_for_runtime<H: Handler>(
+    pub(crate) async fn connect_for_runtime(
         self: &Arc<Self>,
         silo: SiloAddress,
-        handler: &Arc<H>,
     ) -> Result<Arc<Connection>, DialError> {
         if let Some(connection) = self.get_for_runtime(silo) {
             return Ok(connection);
@@ -131,7 +153,7 @@ impl Pool {
                     let dialed = Arc::new(Watched::new(None));
                     dialing.insert(silo, dialed.clone());
                     let tell = Tell(dialed.clone(), silo);
-                    world::spawn(self.clone().dial_apart(silo, handler.clone(), tell));
+                    world::spawn(self.clone().dial_apart(silo, tell));
                     dialed
                 }
             }
@@ -140,10 +162,10 @@ impl Pool {
     }
 
     /// Dials, whoever still waits for it, and tells them.
-    async fn dial_apart<H: Handler>(self: Arc<Self>, silo: SiloAddress, handler: Arc<H>, tell: Tell) {
+    async fn dial_apart(self: Arc<Self>, silo: SiloAddress, tell: Tell) {
         let result = match self.get_for_runtime(silo) {
             Some(connection) => Ok(connection),
-            None => self.dial_now(silo, &handler).await,
+            None => self.dial_now(silo).await,
         };
         self.dialing.lock().remove(&silo);
         tell.0.set(Some(result));
@@ -155,19 +177,14 @@ impl Pool {
         self.dialing.lock().len()
     }
 
-    async fn dial_now<H: Handler>(
-        self: &Arc<Self>,
-        silo: SiloAddress,
-        handler: &Arc<H>,
-    ) -> Result<Arc<Connection>, DialError> {
+    async fn dial_now(self: &Arc<Self>, silo: SiloAddress) -> Result<Arc<Connection>, DialError> {
+        let Some(handler) = self.handler.get().and_then(Weak::upgrade) else {
+            return Err(DialError::Broken(silo.endpoint(), "this silo has ended".to_owned()));
+        };
         let (connection, _, input) = dial(silo.endpoint(), Some(silo), &self.greeting).await?;
         let connection = Arc::new(connection);
         self.adopt(&connection);
-        let (pool, driven, handler) = (self.clone(), connection.clone(), handler.clone());
-        world::spawn(async move {
-            drive(driven.clone(), handler, input).await;
-            pool.forget(&driven);
-        });
+        handler.drive_apart(self.clone(), connection.clone(), input);
         Ok(connection)
     }
 

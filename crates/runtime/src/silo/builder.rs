@@ -319,6 +319,7 @@ impl<S: StoreOpener> SiloBuilder<S> {
         let (handle, inputs) = MembershipHandle::new();
         let placement = directors.table(seed);
         let core = Arc::new(make_core(address, options, clock, classes, handle, states, placement));
+        core.pool.handled_by(&core);
 
         open_ports(&core, silo_socket, gateway_socket);
         world::spawn(core.clone().tick());

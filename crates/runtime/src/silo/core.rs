@@ -165,7 +165,7 @@ impl SiloCore {
 
     /// The connection to `peer`, made if there is none.
     pub(crate) async fn connect(self: &Arc<Self>, peer: SiloAddress) -> Result<Arc<Connection>, DialError> {
-        self.pool.connect(peer, self).await
+        self.pool.connect(peer).await
     }
 
     /// How this silo introduces itself when it only asks who is there.
