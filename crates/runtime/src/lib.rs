@@ -17,13 +17,15 @@ mod net;
 mod numbers;
 mod options;
 mod silo;
+mod stores;
 mod world;
 
 pub use client::{Client, ClientBuilder, ConnectError};
 pub use cluster::membership::MembershipStatistics;
 pub use metrics::{GrainQueue, Latency, MethodStatistics, SiloStatistics};
 pub use options::{ClientOptions, OptionError, SiloOptions};
-pub use silo::{NoStores, Silo, SiloBuilder, StartError, StoreOpener, StoreSource};
+pub use silo::{Silo, SiloBuilder, StartError};
+pub use stores::{NoStores, StoreOpener, StoreSource};
 
 /// What the generated code names. Not for people; may change in any version.
 #[doc(hidden)]

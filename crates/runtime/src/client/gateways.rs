@@ -15,14 +15,13 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::ConnectError;
+use super::{ConnectError, GatewayMessage};
 use crate::clock::Clock;
 use crate::cluster::locations::Locations;
 use crate::grain::{CallError, Failure};
 use crate::metrics::SiloStatistics;
 use crate::net::{Budget, Connection, Greeting, Handler, Lost, dial, drive};
 use crate::options::ClientOptions;
-use crate::silo::GatewayMessage;
 use crate::world::{self, Spawner, Watched};
 use emmer_core::rng::SeededRng;
 

@@ -2,6 +2,7 @@
 //! calls grains through them.
 
 mod gateways;
+mod message;
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -12,10 +13,11 @@ use emmer_store::StoreError;
 use emmer_store::silos::SiloTable;
 
 pub(crate) use self::gateways::ClientCore;
+pub(crate) use self::message::GatewayMessage;
 use crate::grain::{ClusterClient, Interface, IntoKey};
 use crate::metrics::SiloStatistics;
 use crate::options::{ClientOptions, OptionError};
-use crate::silo::{NoStores, StoreOpener, StoreSource};
+use crate::stores::{NoStores, StoreOpener, StoreSource};
 use crate::world;
 
 /// Why a client did not connect.

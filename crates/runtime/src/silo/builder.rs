@@ -12,7 +12,7 @@ use emmer_membership::{Membership, TerminateReason, View};
 use emmer_placement::{Director, PlacementTable, Strategy};
 use emmer_store::silos::SiloTable;
 use emmer_store::state::StateTable;
-use emmer_store::{BoxFuture, StoreError, SystemStore};
+use emmer_store::{StoreError, SystemStore};
 use emmer_wire::PeerKind;
 use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
@@ -32,68 +32,8 @@ use crate::metrics::Metrics;
 use crate::net::{Budget, Callers, Greeting, Listener, Pool, Port};
 use crate::numbers::NumberMap;
 use crate::options::{OptionError, SiloOptions};
+use crate::stores::{StoreOpener, StoreSource};
 use crate::world::{self, Spawner, TcpListener, Watched};
-
-/// What opens a system store by URL. The facade's implementation knows the stores its features bring.
-pub trait StoreOpener: 'static {
-    /// Opens the store.
-    ///
-    /// # Errors
-    /// An unknown scheme, or what the store says.
-    fn open(url: &str) -> BoxFuture<'static, Result<Arc<dyn SystemStore>, StoreError>>;
-}
-
-/// Opens nothing: for embedding this crate without the facade.
-#[derive(Debug)]
-pub struct NoStores;
-
-impl StoreOpener for NoStores {
-    fn open(url: &str) -> BoxFuture<'static, Result<Arc<dyn SystemStore>, StoreError>> {
-        let store = url.split("://").next().unwrap_or_default().to_owned();
-        Box::pin(std::future::ready(Err(StoreError {
-            kind: emmer_store::StoreErrorKind::Invalid,
-            store,
-            operation: "open".to_owned(),
-            detail: "no store is known by URL here: give an opened one".to_owned(),
-        })))
-    }
-}
-
-/// A system store: by URL, or opened already.
-#[derive(Clone)]
-pub enum StoreSource {
-    /// As in `sqlite://cluster.db`.
-    Url(String),
-    /// An opened store, possibly shared with others in this process.
-    Opened(Arc<dyn SystemStore>),
-}
-
-impl From<&str> for StoreSource {
-    fn from(url: &str) -> Self {
-        Self::Url(url.to_owned())
-    }
-}
-
-impl From<String> for StoreSource {
-    fn from(url: String) -> Self {
-        Self::Url(url)
-    }
-}
-
-impl From<Arc<dyn SystemStore>> for StoreSource {
-    fn from(store: Arc<dyn SystemStore>) -> Self {
-        Self::Opened(store)
-    }
-}
-
-impl StoreSource {
-    pub(crate) async fn open<S: StoreOpener>(self) -> Result<Arc<dyn SystemStore>, StoreError> {
-        match self {
-            Self::Url(url) => S::open(&url).await,
-            Self::Opened(store) => Ok(store),
-        }
-    }
-}
 
 /// Why a silo did not start. Nothing is left behind but, at most, a Joining row that others will clear.
 #[derive(Debug, thiserror::Error)]

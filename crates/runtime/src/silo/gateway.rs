@@ -1,4 +1,4 @@
-//! What a gateway and its clients say to each other beside calls.
+//! What a gateway says to its clients beside calls, and what it does with what they say.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,35 +6,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use emmer_core::SiloAddress;
 use emmer_wire::{PeerKind, channel, codec};
-use serde::{Deserialize, Serialize};
 
 use super::SiloCore;
-use crate::metrics::SiloStatistics;
+use crate::client::GatewayMessage;
 use crate::net::Connection;
 
 /// How often the calls that still run for others are counted while stopping.
 const DRAIN_CHECK: Duration = Duration::from_millis(1);
 
-/// A message between a gateway and a client.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) enum GatewayMessage {
-    /// Gateway to client: send new calls elsewhere; what is under way will still be answered.
-    #[serde(rename = "s")]
-    Stopping,
-    /// Gateway to client: this silo was declared dead; do not wait for it.
-    #[serde(rename = "d")]
-    Dead(SiloAddress),
-    /// Client to gateway: how are you?
-    #[serde(rename = "q")]
-    StatisticsQuery,
-    /// Gateway to client: the answer.
-    #[serde(rename = "a")]
-    Statistics(SiloStatistics),
-}
-
 impl SiloCore {
     /// A message from a client.
-    pub(crate) fn gateway_message(&self, connection: &Connection, payload: &Bytes) {
+    pub(super) fn gateway_message(&self, connection: &Connection, payload: &Bytes) {
         match codec::decode(payload) {
             Ok(GatewayMessage::StatisticsQuery) => {
                 let answer = GatewayMessage::Statistics(self.statistics());

@@ -14,12 +14,12 @@ use std::sync::Arc;
 use emmer_core::SiloAddress;
 use emmer_membership::{TerminateReason, View};
 
-pub use self::builder::{NoStores, SiloBuilder, StartError, StoreOpener, StoreSource};
+pub use self::builder::{SiloBuilder, StartError};
 pub(crate) use self::core::SiloCore;
-pub(crate) use self::gateway::GatewayMessage;
 use crate::cluster::membership::MembershipStatistics;
 use crate::grain::ClusterClient;
 use crate::metrics::{GrainQueue, MethodStatistics, SiloStatistics};
+use crate::stores::{NoStores, StoreOpener};
 
 /// A running silo. Dropping it does not stop it, and the log says so; [`stop`](Self::stop) does, in good order.
 pub struct Silo<S: StoreOpener = NoStores> {

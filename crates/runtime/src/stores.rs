@@ -1,0 +1,66 @@
+//! Where silos and clients get their system store from.
+
+use std::sync::Arc;
+
+use emmer_store::{BoxFuture, StoreError, SystemStore};
+
+/// What opens a system store by URL. The facade's implementation knows the stores its features bring.
+pub trait StoreOpener: 'static {
+    /// Opens the store.
+    ///
+    /// # Errors
+    /// An unknown scheme, or what the store says.
+    fn open(url: &str) -> BoxFuture<'static, Result<Arc<dyn SystemStore>, StoreError>>;
+}
+
+/// Opens nothing: for embedding this crate without the facade.
+#[derive(Debug)]
+pub struct NoStores;
+
+impl StoreOpener for NoStores {
+    fn open(url: &str) -> BoxFuture<'static, Result<Arc<dyn SystemStore>, StoreError>> {
+        let store = url.split("://").next().unwrap_or_default().to_owned();
+        Box::pin(std::future::ready(Err(StoreError {
+            kind: emmer_store::StoreErrorKind::Invalid,
+            store,
+            operation: "open".to_owned(),
+            detail: "no store is known by URL here: give an opened one".to_owned(),
+        })))
+    }
+}
+
+/// A system store: by URL, or opened already.
+#[derive(Clone)]
+pub enum StoreSource {
+    /// As in `sqlite://cluster.db`.
+    Url(String),
+    /// An opened store, possibly shared with others in this process.
+    Opened(Arc<dyn SystemStore>),
+}
+
+impl From<&str> for StoreSource {
+    fn from(url: &str) -> Self {
+        Self::Url(url.to_owned())
+    }
+}
+
+impl From<String> for StoreSource {
+    fn from(url: String) -> Self {
+        Self::Url(url)
+    }
+}
+
+impl From<Arc<dyn SystemStore>> for StoreSource {
+    fn from(store: Arc<dyn SystemStore>) -> Self {
+        Self::Opened(store)
+    }
+}
+
+impl StoreSource {
+    pub(crate) async fn open<S: StoreOpener>(self) -> Result<Arc<dyn SystemStore>, StoreError> {
+        match self {
+            Self::Url(url) => S::open(&url).await,
+            Self::Opened(store) => Ok(store),
+        }
+    }
+}
