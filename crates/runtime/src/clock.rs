@@ -107,8 +107,8 @@ impl Due {
     }
 }
 
-/// The clocks of one silo or client.
-#[derive(Debug)]
+/// The clocks of one silo or client. A clone shows the same.
+#[derive(Clone, Debug)]
 pub(crate) struct Clock {
     /// The exact clock when this one was made, in nanoseconds.
     start: u64,
@@ -287,6 +287,15 @@ mod boot_time {
         looking: Mutex<()>,
     }
 
+    impl Clone for Coarse {
+        fn clone(&self) -> Self {
+            // In the order in which whoever reads the clock reads them.
+            let gap = AtomicU64::new(self.gap.load(Ordering::Acquire));
+            let slept = AtomicU64::new(self.slept.load(Ordering::Relaxed));
+            Self { gap, slept, looking: Mutex::new(()) }
+        }
+    }
+
     impl Coarse {
         pub(super) fn new() -> Self {
             let new = Self { gap: AtomicU64::new(0), slept: AtomicU64::new(0), looking: Mutex::new(()) };
@@ -381,7 +390,7 @@ mod portable {
     }
 
     /// The coarse clock: the exact one.
-    #[derive(Debug)]
+    #[derive(Clone, Debug)]
     pub(super) struct Coarse;
 
     impl Coarse {

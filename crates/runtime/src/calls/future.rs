@@ -155,7 +155,7 @@ fn first_poll<M: Method>(call: Call<M>, cx: &mut Context<'_>) -> Next<M> {
             Found::Here(activation) => run_here(call, caller, activation, cx),
             Found::There(lane) if call.cancel.is_none() => send(call, caller, lane, cx),
             Found::There(_) => Next::slow(travel(call, caller, None)),
-            Found::Nothing => match silo.catalog.get(&target.id) {
+            Found::Nothing => match silo.host.catalog.get(&target.id) {
                 Some(activation) => {
                     target.set_route(Route::Here(Arc::downgrade(&activation)));
                     run_here(call, caller, activation, cx)
@@ -255,7 +255,7 @@ fn send<M: Method>(call: Call<M>, caller: Caller, lane: Arc<Lane>, cx: &mut Cont
         Err(error) => {
             if let (Node::Silo(silo), SendError::Full(_) | SendError::Overloaded(_)) = (&target.node, &error)
             {
-                silo.metrics.refused();
+                silo.host.metrics.refused();
             }
             Next::Ready(Err(invoke::send_failure(lane.connection.silo(), error)))
         }

@@ -12,6 +12,7 @@ use emmer_wire::{CallChain, RequestFlags, RequestHead};
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
+use crate::calls::Calls;
 use crate::calls::lanes::Handed;
 use crate::calls::path::{Met, unreachable_silo};
 use crate::calls::travel::travel;
@@ -24,7 +25,6 @@ use crate::hosting::{
     until_begun,
 };
 use crate::net::SendError;
-use crate::silo::SiloCore;
 
 /// What a call comes to before the method's own error is told apart.
 pub(crate) type Finished<M> = Result<<M as Method>::Output, Failure>;
@@ -280,7 +280,7 @@ pub(crate) fn dropped() -> Failure {
 /// Waits in the caller's task while the turn waits for admission; once it has begun, it gets a task of its own,
 /// so that a caller who gives up does not leave the grain half way, and `handed` is let go.
 pub(crate) async fn run_local<M: Method>(
-    silo: &Arc<SiloCore>,
+    silo: &Arc<Calls>,
     mut turn: BoxTurn,
     mut slot: LocalSlot<M>,
     caller: &Caller,
@@ -290,7 +290,7 @@ pub(crate) async fn run_local<M: Method>(
     let mut sink = Sink::Local(&mut slot);
     let deadline = caller.due.settle(silo.clock.now());
     let begun = with_room(until_begun(&mut turn, &silo.clock, &mut sink));
-    let begun = silo.fence.unless_shut(begun);
+    let begun = silo.host.fence.unless_shut(begun);
     match bounded(&silo.clock, deadline, cancel, begun).await {
         Ok(Ok(Begun::Over(end))) => local_end(end, slot),
         Ok(Ok(Begun::Running)) => {
@@ -305,7 +305,7 @@ pub(crate) async fn run_local<M: Method>(
 
 /// Gives a turn that has begun a task of its own, and waits for it.
 async fn run_apart<M: Method>(
-    silo: &Arc<SiloCore>,
+    silo: &Arc<Calls>,
     mut turn: BoxTurn,
     mut slot: LocalSlot<M>,
     deadline: CoarseInstant,
@@ -320,7 +320,7 @@ async fn run_apart<M: Method>(
         Asked(asker)
     });
     silo.spawner.spawn(async move {
-        if let Ok(end) = run_to_end(turn, &driven.fence, &mut Sink::Local(&mut slot)).await {
+        if let Ok(end) = run_to_end(turn, &driven.host.fence, &mut Sink::Local(&mut slot)).await {
             let _ = done.send((end, slot));
         }
     });

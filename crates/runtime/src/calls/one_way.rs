@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 use emmer_store::BoxFuture;
 use emmer_wire::{CallChain, codec};
 
+use crate::calls::Calls;
 use crate::calls::invoke::{Caller, InlineDepth, LocalTurn, failure_of, finish_local, send_failure};
 use crate::calls::lanes::Handed;
 use crate::calls::path::Met;
@@ -15,7 +16,6 @@ use crate::calls::travel::travel_in_line;
 use crate::grain::{Call, CallError, Failure, Found, Method, NoError, Node, Route};
 use crate::hosting::{LocalSlot, RunActivation, Sink, TurnEnd};
 use crate::net::{Connection, SendError};
-use crate::silo::SiloCore;
 
 /// One-way calls of this process under way at once; one more is `Overloaded`.
 const ONE_WAY_MAX: usize = 100_000;
@@ -42,7 +42,7 @@ pub(crate) fn set_off<M: Method>(call: Call<M>) -> Result<(), CallError<NoError>
                 return in_lane(silo, call, caller, None);
             }
             let found = match target.route(0) {
-                Found::Nothing => silo.catalog.get(&target.id).map_or(Found::Nothing, |activation| {
+                Found::Nothing => silo.host.catalog.get(&target.id).map_or(Found::Nothing, |activation| {
                     target.set_route(Route::Here(Arc::downgrade(&activation)));
                     Found::Here(activation)
                 }),
@@ -79,14 +79,14 @@ fn send_over<M: Method>(
 }
 
 fn run_here<M: Method>(
-    silo: &Arc<SiloCore>,
+    silo: &Arc<Calls>,
     call: Call<M>,
     caller: Caller,
     activation: Arc<dyn RunActivation>,
 ) -> Result<(), CallError<NoError>> {
     let Some(depth) = InlineDepth::enter() else { return in_lane(silo, call, caller, None) };
     // A fenced silo, or one that has ended, answers in its own time.
-    if silo.is_fenced() {
+    if silo.host.is_fenced() {
         return in_lane(silo, call, caller, None);
     }
     let Call { target, args, timeout, cancel } = call;
@@ -131,14 +131,14 @@ fn run_here<M: Method>(
 }
 
 /// A turn that has begun runs to its end, whatever the limits.
-fn go_on<M: Method>(silo: &Arc<SiloCore>, local: LocalTurn<M>) -> Result<(), CallError<NoError>> {
+fn go_on<M: Method>(silo: &Arc<Calls>, local: LocalTurn<M>) -> Result<(), CallError<NoError>> {
     silo.spawner.spawn(log::<M>(finish_local(local, true)));
     Ok(())
 }
 
 /// Looks for the call's grain, behind earlier calls whose grain is looked for, if there is room for one more.
 fn in_lane<M: Method>(
-    silo: &Arc<SiloCore>,
+    silo: &Arc<Calls>,
     call: Call<M>,
     caller: Caller,
     met: Option<Met>,
@@ -157,7 +157,7 @@ fn in_lane<M: Method>(
 
 /// Runs the call in a task of its own, if there is room for one more.
 fn apart<M: Method>(
-    silo: &Arc<SiloCore>,
+    silo: &Arc<Calls>,
     call: impl Future<Output = Result<M::Output, Failure>> + Send + 'static,
 ) -> Result<(), CallError<NoError>> {
     let permit = silo.one_way_permit()?;
@@ -188,7 +188,7 @@ impl Drop for OneWayPermit {
     }
 }
 
-impl SiloCore {
+impl Calls {
     /// Room for one more one-way call of this process.
     pub(crate) fn one_way_permit(&self) -> Result<OneWayPermit, Failure> {
         if self.stopped.is_cancelled() {

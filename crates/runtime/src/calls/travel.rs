@@ -7,17 +7,16 @@ use std::time::Duration;
 use emmer_wire::codec;
 use tokio_util::sync::CancellationToken;
 
-use crate::calls::Place;
 use crate::calls::invoke::{Caller, Finished, LocalEnd, bounded, interrupted, run_local, send_failure};
 use crate::calls::lanes::Handed;
 use crate::calls::path::{Asker, Met, Next, Path, Tried, unreachable_silo};
 use crate::calls::remote;
+use crate::calls::{Calls, Place};
 use crate::client::ClientCore;
 use crate::clock::{Clock, CoarseInstant, Due};
 use crate::grain::{Call, Failure, Lane, Method, Node, Route, Target};
 use crate::hosting::LocalSlot;
 use crate::net::{Connection, SendError};
-use crate::silo::SiloCore;
 
 /// Makes a call: finds the grain, here or elsewhere, placing it if it is nowhere, and tries again as long as the call
 /// certainly did not run. `met`: what its first try came to.
@@ -113,7 +112,7 @@ impl<M: Method> Trip<'_, M> {
         }
     }
 
-    async fn within_cluster(&mut self, silo: &Arc<SiloCore>) -> Try<M> {
+    async fn within_cluster(&mut self, silo: &Arc<Calls>) -> Try<M> {
         let known = self.path.take_elsewhere().filter(|peer| *peer != silo.address);
         let place = match known {
             Some(peer) => Place::There { peer, placed: false },
@@ -141,7 +140,7 @@ impl<M: Method> Trip<'_, M> {
                 }
             }
             Place::There { peer, placed } => {
-                let connected = self.bounds.keep("connecting", silo.connect(peer)).await?;
+                let connected = self.bounds.keep("connecting", silo.cluster.peers.connect(peer)).await?;
                 let unsent = |e| Met::Unsent { peer: Some(peer), placed, why: format!("{e}") };
                 // Where placement puts it another silo may be faster.
                 self.send(&connected.map_err(unsent)?, 0, placed).await
@@ -190,7 +189,7 @@ impl<M: Method> Trip<'_, M> {
                     target.set_route(lane());
                 }
                 if let Some(at) = at {
-                    silo.locations.set(&target.id, at);
+                    silo.cluster.locations.set(&target.id, at);
                 }
             }
             Node::Client(_) => {

@@ -2,8 +2,10 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use emmer_core::ring::RingRange;
 use emmer_core::{GrainId, Instant, SiloAddress, SiloStatus};
 use emmer_directory::{Config, Directory, Effect, FailReason, Message, Outcome, Registration, Token};
 use emmer_membership::View;
@@ -11,9 +13,8 @@ use emmer_wire::channel;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
-use crate::grain::DeactivationReason;
-use crate::hosting::RunActivation;
-use crate::silo::SiloCore;
+use super::Peers;
+use crate::clock::Clock;
 
 /// How often a registration is tried again over a left-behind one of this same silo.
 const STALE_SELF_RETRIES: usize = 3;
@@ -32,11 +33,41 @@ pub(crate) enum Registered {
     Failed(String),
 }
 
+/// An activation, as the directory sees it.
+#[derive(Clone, Copy)]
+pub(crate) struct Registrant<'a> {
+    pub(crate) grain: &'a GrainId,
+    pub(crate) number: u64,
+    /// Whether the directory holds a registration for it. Written only under the machine's lock.
+    pub(crate) registered: &'a AtomicBool,
+}
+
+/// The activations of this silo, as the directory sees them. It asks under its machine's lock.
+pub(crate) trait Activations: Send + Sync {
+    /// Those that are registered and whose grains lie in `ranges`.
+    fn registered_in(&self, ranges: &[RingRange]) -> Vec<(GrainId, u64)>;
+
+    /// Notes that activation `number` of `grain` is registered, if it is still there.
+    fn note_registered(&self, grain: &GrainId, number: u64);
+
+    /// Another activation of `grain` exists: `number` is not registered any more and goes, if it is still there.
+    fn evict(&self, grain: &GrainId, number: u64);
+}
+
 /// One silo's directory.
 pub(crate) struct DirectoryService {
+    around: Around,
     machine: Mutex<Machine>,
     /// The machine's next timeout may have changed.
     changed: Notify,
+}
+
+/// What the machine's effects need.
+struct Around {
+    me: SiloAddress,
+    clock: Clock,
+    peers: Arc<Peers>,
+    activations: Arc<dyn Activations>,
 }
 
 struct Machine {
@@ -52,10 +83,17 @@ struct Waiting {
 }
 
 impl DirectoryService {
-    pub(crate) fn new(me: SiloAddress, config: Config, now: Instant) -> Self {
-        let directory = Directory::new(me, config, now);
+    pub(crate) fn new(
+        me: SiloAddress,
+        config: Config,
+        clock: Clock,
+        peers: Arc<Peers>,
+        activations: Arc<dyn Activations>,
+    ) -> Arc<Self> {
+        let directory = Directory::new(me, config, clock.mono());
         let machine = Machine { directory, waiting: HashMap::new(), next_token: 1 };
-        Self { machine: Mutex::new(machine), changed: Notify::new() }
+        let around = Around { me, clock, peers, activations };
+        Arc::new(Self { around, machine: Mutex::new(machine), changed: Notify::new() })
     }
 
     /// How many registrations this silo holds as their owner.
@@ -64,12 +102,8 @@ impl DirectoryService {
     }
 
     /// Where `grain` is registered, if it is.
-    pub(crate) async fn lookup(
-        &self,
-        silo: &Arc<SiloCore>,
-        grain: &GrainId,
-    ) -> Result<Option<Registration>, FailReason> {
-        let outcome = self.run(silo, None, |directory, now, token| directory.lookup(now, token, grain)).await;
+    pub(crate) async fn lookup(&self, grain: &GrainId) -> Result<Option<Registration>, FailReason> {
+        let outcome = self.run(None, |directory, now, token| directory.lookup(now, token, grain)).await;
         match outcome {
             Outcome::Found(found) => Ok(found),
             Outcome::Failed(reason) => Err(reason),
@@ -95,18 +129,13 @@ impl DirectoryService {
     }
 
     /// Makes `activation` the grain's one activation, if there is no other.
-    pub(crate) async fn register(
-        &self,
-        silo: &Arc<SiloCore>,
-        activation: &Arc<dyn RunActivation>,
-    ) -> Registered {
-        let (grain, number) = (activation.id(), activation.number());
+    pub(crate) async fn register(&self, activation: Registrant<'_>) -> Registered {
         for _ in 0..STALE_SELF_RETRIES {
-            match self.register_number(silo, activation, number).await {
+            match self.register_number(activation).await {
                 Outcome::Registered => return Registered::Here,
-                Outcome::Taken(other) if other.silo == silo.address => {
+                Outcome::Taken(other) if other.silo == self.around.me => {
                     // Left behind by an activation that is not there any more.
-                    self.unregister_number(silo, grain, other.activation).await;
+                    self.unregister_number(activation.grain, other.activation).await;
                 }
                 Outcome::Taken(other) => return Registered::Elsewhere(other.silo),
                 Outcome::Failed(reason) => return Registered::Failed(reason.to_string()),
@@ -120,17 +149,11 @@ impl DirectoryService {
 
     /// Registers, waiting while as many operations are under way as may be: nothing was sent then, and room comes as answers
     /// come. The activation's own timeout bounds the wait.
-    async fn register_number(
-        &self,
-        silo: &Arc<SiloCore>,
-        activation: &Arc<dyn RunActivation>,
-        number: u64,
-    ) -> Outcome {
+    async fn register_number(&self, activation: Registrant<'_>) -> Outcome {
+        let Registrant { grain, number, .. } = activation;
         loop {
             let outcome = self
-                .run(silo, Some(activation), |directory, now, token| {
-                    directory.register(now, token, activation.id(), number)
-                })
+                .run(Some(activation), |directory, now, token| directory.register(now, token, grain, number))
                 .await;
             if outcome != Outcome::Failed(FailReason::TooManyPending) {
                 return outcome;
@@ -140,80 +163,77 @@ impl DirectoryService {
     }
 
     /// Gives the activation's registration back, if it has one.
-    pub(crate) async fn unregister(&self, silo: &Arc<SiloCore>, activation: &Arc<dyn RunActivation>) {
+    pub(crate) async fn unregister(&self, activation: Registrant<'_>) {
         {
             // Under the machine's lock, so that no report in between claims it.
             let _machine = self.machine.lock();
-            if !activation.is_registered() {
+            if !activation.registered.swap(false, Ordering::AcqRel) {
                 return;
             }
-            activation.set_registered(false);
         }
-        self.unregister_number(silo, activation.id(), activation.number()).await;
+        self.unregister_number(activation.grain, activation.number).await;
     }
 
-    async fn unregister_number(&self, silo: &Arc<SiloCore>, grain: &GrainId, number: u64) {
-        self.run(silo, None, |directory, now, token| directory.unregister(now, Some(token), grain, number))
-            .await;
+    async fn unregister_number(&self, grain: &GrainId, number: u64) {
+        self.run(None, |directory, now, token| directory.unregister(now, Some(token), grain, number)).await;
     }
 
     async fn run(
         &self,
-        silo: &Arc<SiloCore>,
-        registers: Option<&Arc<dyn RunActivation>>,
+        registers: Option<Registrant<'_>>,
         command: impl FnOnce(&mut Directory, Instant, Token) -> Option<Outcome>,
     ) -> Outcome {
         let (token, done) = {
             let mut machine = self.machine.lock();
             let token = machine.token();
-            if let Some(outcome) = command(&mut machine.directory, silo.clock.mono(), token) {
+            if let Some(outcome) = command(&mut machine.directory, self.around.clock.mono(), token) {
                 if let (Outcome::Registered, Some(activation)) = (&outcome, registers) {
-                    activation.set_registered(true);
+                    activation.registered.store(true, Ordering::Release);
                 }
                 return outcome;
             }
             let (sender, done) = oneshot::channel();
-            let registers = registers.map(|a| (a.id().clone(), a.number()));
+            let registers = registers.map(|a| (a.grain.clone(), a.number));
             machine.waiting.insert(token, Waiting { done: sender, registers });
-            machine.execute(silo);
+            machine.execute(&self.around);
             (token, done)
         };
         self.changed.notify_one();
-        let mut forget = Forget { service: self, silo, token: Some(token) };
+        let mut forget = Forget { service: self, token: Some(token) };
         let outcome = done.await;
         forget.token = None;
         outcome.unwrap_or(Outcome::Failed(FailReason::Closed))
     }
 
     /// A new view is in force.
-    pub(crate) fn install(&self, silo: &Arc<SiloCore>, view: &View, fading: &[(SiloAddress, Instant)]) {
+    pub(crate) fn install(&self, view: &View, fading: &[(SiloAddress, Instant)]) {
         let members: Vec<(SiloAddress, SiloStatus)> =
             view.members().iter().map(|m| (m.address, m.status)).collect();
-        self.step(silo, |directory, now| directory.handle_view(now, view.version(), &members, fading));
+        self.step(|directory, now| directory.handle_view(now, view.version(), &members, fading));
     }
 
     /// A message from another silo's directory.
-    pub(crate) fn receive(&self, silo: &Arc<SiloCore>, from: SiloAddress, message: Message) {
-        self.step(silo, |directory, now| directory.handle_message(now, from, message));
+    pub(crate) fn receive(&self, from: SiloAddress, message: Message) {
+        self.step(|directory, now| directory.handle_message(now, from, message));
     }
 
-    fn step(&self, silo: &Arc<SiloCore>, step: impl FnOnce(&mut Directory, Instant)) {
+    fn step(&self, step: impl FnOnce(&mut Directory, Instant)) {
         {
             let mut machine = self.machine.lock();
-            step(&mut machine.directory, silo.clock.mono());
-            machine.execute(silo);
+            step(&mut machine.directory, self.around.clock.mono());
+            machine.execute(&self.around);
         }
         self.changed.notify_one();
     }
 
     /// Drives the machine's timeouts, for ever.
-    pub(crate) async fn drive(&self, silo: Arc<SiloCore>) {
+    pub(crate) async fn drive(&self) {
         loop {
             let due = self.machine.lock().directory.poll_timeout();
             tokio::select! {
                 biased;
                 () = self.changed.notified() => {}
-                () = silo.clock.sleep_until(due) => self.step(&silo, Directory::handle_timeout),
+                () = self.around.clock.sleep_until(due) => self.step(Directory::handle_timeout),
             }
         }
     }
@@ -228,32 +248,24 @@ impl Machine {
 
     /// Executes every effect, in order, under the machine's lock: a completed registration is noted before a
     /// later report reads the notes.
-    fn execute(&mut self, silo: &Arc<SiloCore>) {
+    fn execute(&mut self, around: &Around) {
         while let Some(effect) = self.directory.poll_effect() {
             match effect {
-                Effect::Send { to, message } => silo.post(to, channel::DIRECTORY, &message),
-                Effect::Complete { token, outcome } => self.complete(silo, token, outcome),
+                Effect::Send { to, message } => around.peers.post(to, channel::DIRECTORY, &message),
+                Effect::Complete { token, outcome } => self.complete(around, token, outcome),
                 Effect::ReportLocal { report, ranges } => {
-                    let entries = silo.catalog.registered_in(&ranges);
-                    self.directory.handle_local_report(silo.clock.mono(), report, entries);
+                    let entries = around.activations.registered_in(&ranges);
+                    self.directory.handle_local_report(around.clock.mono(), report, entries);
                 }
-                Effect::Evict { grain, activation } => {
-                    if let Some(found) = silo.catalog.get(&grain).filter(|a| a.number() == activation) {
-                        tracing::warn!(%grain, "another activation of the grain exists: this one goes");
-                        found.set_registered(false);
-                        found.as_any().deactivate(DeactivationReason::Duplicate);
-                    }
-                }
+                Effect::Evict { grain, activation } => around.activations.evict(&grain, activation),
             }
         }
     }
 
-    fn complete(&mut self, silo: &Arc<SiloCore>, token: Token, outcome: Outcome) {
+    fn complete(&mut self, around: &Around, token: Token, outcome: Outcome) {
         let Some(waiting) = self.waiting.remove(&token) else { return };
-        if let (Outcome::Registered, Some((grain, number))) = (&outcome, &waiting.registers)
-            && let Some(activation) = silo.catalog.get(grain).filter(|a| a.number() == *number)
-        {
-            activation.set_registered(true);
+        if let (Outcome::Registered, Some((grain, number))) = (&outcome, &waiting.registers) {
+            around.activations.note_registered(grain, *number);
         }
         let _ = waiting.done.send(outcome);
     }
@@ -262,17 +274,17 @@ impl Machine {
 /// Tells the machine when nobody waits any more.
 struct Forget<'a> {
     service: &'a DirectoryService,
-    silo: &'a Arc<SiloCore>,
     token: Option<Token>,
 }
 
 impl Drop for Forget<'_> {
     fn drop(&mut self) {
         if let Some(token) = self.token {
-            let mut machine = self.service.machine.lock();
+            let DirectoryService { around, machine, .. } = self.service;
+            let mut machine = machine.lock();
             machine.waiting.remove(&token);
-            machine.directory.forget(self.silo.clock.mono(), token);
-            machine.execute(self.silo);
+            machine.directory.forget(around.clock.mono(), token);
+            machine.execute(around);
         }
     }
 }

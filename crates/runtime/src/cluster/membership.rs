@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use emmer_core::SiloAddress;
+use emmer_core::{Instant, SiloAddress, SiloStatus};
 use emmer_membership::{
     ConnectionEvent, Counters, DialId, DialOutcome, Effect, Event, HealthSample, Membership, Message, OpId,
     TableOutcome, TableRequest, TableSnapshot, TerminateReason, View,
@@ -15,9 +15,9 @@ use emmer_wire::channel;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
+use super::Cluster;
 use crate::clock::CoarseInstant;
 use crate::net::dial_probe;
-use crate::silo::SiloCore;
 use crate::world;
 
 /// Inputs waiting for the machine; one more is dropped (the protocol bears lost messages).
@@ -118,46 +118,59 @@ impl MembershipHandle {
     }
 }
 
+/// What the machine decides about the whole silo.
+pub(crate) trait Seat: Send + Sync {
+    /// Puts a new view in force, everywhere in the silo.
+    fn install(&self, view: Arc<View>, status: SiloStatus, fading: &[(SiloAddress, Instant)]);
+
+    /// Closes the fence, or opens it.
+    fn set_fence(&self, closed: bool);
+
+    /// Says until when turns may run without a further confirmation.
+    fn set_fence_deadline(&self, at: Option<Instant>);
+}
+
 /// Runs the machine until it ends.
 pub(crate) async fn run(
-    silo: Arc<SiloCore>,
+    cluster: Arc<Cluster>,
+    seat: &impl Seat,
     mut machine: Membership,
     table: SiloTable,
     mut inputs: mpsc::Receiver<Input>,
 ) -> TerminateReason {
-    world::spawn(measure_health(silo.clone()));
+    world::spawn(measure_health(cluster.clone()));
     let mut inputs_in_a_row = 0;
     let mut fence_deadline = None;
     loop {
         while let Some(effect) = machine.poll_effect() {
-            if let Some(reason) = execute(&silo, &table, &mut machine, effect) {
+            if let Some(reason) = execute(&cluster, seat, &table, &mut machine, effect) {
                 return reason;
             }
         }
         if fence_deadline != machine.fence_deadline() {
             fence_deadline = machine.fence_deadline();
-            silo.fence.set_deadline(fence_deadline);
+            seat.set_fence_deadline(fence_deadline);
         }
         let due = machine.poll_timeout();
         // Messages first: an answer that is already here must not be judged late. But a flood of them must not keep
         // the machine from its timers.
         if inputs_in_a_row >= INPUTS_IN_A_ROW_MAX {
             inputs_in_a_row = 0;
-            machine.handle_timeout(silo.clock.exact());
+            machine.handle_timeout(cluster.clock.exact());
             continue;
         }
         let input = tokio::select! {
             biased;
             input = inputs.recv() => input,
-            () = silo.clock.sleep_until(due) => {
+            () = cluster.clock.sleep_until(due) => {
                 inputs_in_a_row = 0;
-                machine.handle_timeout(silo.clock.exact());
+                machine.handle_timeout(cluster.clock.exact());
                 continue;
             }
         };
         let Some(input) = input else { return TerminateReason::Left };
         inputs_in_a_row += 1;
-        let now = silo.clock.exact();
+        let now = cluster.clock.exact();
         match input {
             Input::Message(from, message) => machine.handle_message(now, from, message),
             Input::Connection(peer, event) => machine.handle_connection(now, peer, event),
@@ -165,7 +178,7 @@ pub(crate) async fn run(
             Input::Dial(dial, outcome) => machine.handle_dial(now, dial, outcome),
             Input::Health(sample) => {
                 machine.handle_health(now, sample);
-                publish(&silo, &machine);
+                publish(&cluster, &machine);
             }
             Input::Join => machine.join(now),
             Input::Leave => machine.leave(now),
@@ -176,47 +189,48 @@ pub(crate) async fn run(
 }
 
 fn execute(
-    silo: &Arc<SiloCore>,
+    cluster: &Arc<Cluster>,
+    seat: &impl Seat,
     table: &SiloTable,
     machine: &mut Membership,
     effect: Effect,
 ) -> Option<TerminateReason> {
     match effect {
         Effect::Table { op, request } => {
-            let (silo, table) = (silo.clone(), table.clone());
+            let (cluster, table) = (cluster.clone(), table.clone());
             world::spawn(async move {
-                let asked = silo.clock.mono();
+                let asked = cluster.clock.mono();
                 let outcome = ask_table(&table, request).await;
-                note_store_time(&silo, silo.clock.mono().saturating_since(asked));
-                silo.membership.send_surely(Input::Table(op, outcome)).await;
+                note_store_time(&cluster, cluster.clock.mono().saturating_since(asked));
+                cluster.membership.send_surely(Input::Table(op, outcome)).await;
             });
         }
-        Effect::Send { to, message } => silo.post(to, channel::MEMBERSHIP, &message),
+        Effect::Send { to, message } => cluster.peers.post(to, channel::MEMBERSHIP, &message),
         Effect::Dial { dial, to, timeout } => {
-            let silo = silo.clone();
+            let cluster = cluster.clone();
             world::spawn(async move {
-                let outcome = dial_probe(to, &silo.probe_greeting(), timeout).await;
-                silo.membership.send_surely(Input::Dial(dial, outcome)).await;
+                let outcome = dial_probe(to, &cluster.probe_greeting(), timeout).await;
+                cluster.membership.send_surely(Input::Dial(dial, outcome)).await;
             });
         }
-        Effect::Install(view) => silo.install(view, machine.status(), &machine.fading()),
-        Effect::Fence(on) => silo.set_fence(on),
-        Effect::Event(event) => log(silo, &event),
+        Effect::Install(view) => seat.install(view, machine.status(), &machine.fading()),
+        Effect::Fence(on) => seat.set_fence(on),
+        Effect::Event(event) => log(cluster, &event),
         Effect::Terminate(reason) => return Some(reason),
     }
     None
 }
 
-fn publish(silo: &SiloCore, machine: &Membership) {
-    let mut statistics = silo.membership_statistics.lock();
+fn publish(cluster: &Cluster, machine: &Membership) {
+    let mut statistics = cluster.membership_statistics.lock();
     statistics.counters = machine.counters().clone();
     statistics.health_score = machine.health_score();
     statistics.fenced = machine.is_fenced();
     statistics.view_version = machine.view().version();
 }
 
-fn note_store_time(silo: &SiloCore, took: Duration) {
-    let mut statistics = silo.membership_statistics.lock();
+fn note_store_time(cluster: &Cluster, took: Duration) {
+    let mut statistics = cluster.membership_statistics.lock();
     statistics.store_requests += 1;
     statistics.store_time += took;
     statistics.store_time_max = statistics.store_time_max.max(took);
@@ -258,8 +272,8 @@ async fn ask_table(table: &SiloTable, request: TableRequest) -> TableOutcome {
     }
 }
 
-fn log(silo: &SiloCore, event: &Event) {
-    let me = silo.address;
+fn log(cluster: &Cluster, event: &Event) {
+    let me = cluster.me;
     match event {
         Event::ProbeMissed { peer, in_a_row } => {
             tracing::info!(%me, %peer, in_a_row, "a probe was not answered");
@@ -272,7 +286,7 @@ fn log(silo: &SiloCore, event: &Event) {
         }
         Event::JoinWaitsFor { peer } => {
             // While many start together this is how it goes; when it lasts, somebody has to look.
-            if silo.clock.now().as_millis() > JOIN_PATIENCE_MS {
+            if cluster.clock.now().as_millis() > JOIN_PATIENCE_MS {
                 tracing::warn!(%me, %peer, "cannot join yet: no connectivity to a member");
             } else {
                 tracing::debug!(%me, %peer, "cannot join yet: no connectivity to a member");
@@ -286,18 +300,18 @@ fn log(silo: &SiloCore, event: &Event) {
 
 /// Measures how long a task waits for a worker, and how late a timer fires.
 #[allow(clippy::disallowed_methods, reason = "the measure is a task of nobody")]
-async fn measure_health(silo: Arc<SiloCore>) {
+async fn measure_health(cluster: Arc<Cluster>) {
     loop {
         let due = tokio::time::Instant::now() + world::seldom(HEALTH_EVERY);
         tokio::select! {
             biased;
-            () = silo.stopped.cancelled() => return,
+            () = cluster.peers.stopped.cancelled() => return,
             () = tokio::time::sleep_until(due) => {}
         }
         let fired = tokio::time::Instant::now();
         // Whatever host it is: the question is when a worker comes to a task.
         let started = tokio::spawn(async { tokio::time::Instant::now() }).await.unwrap_or(fired);
-        silo.membership.send(Input::Health(HealthSample {
+        cluster.membership.send(Input::Health(HealthSample {
             scheduler_delay: started.saturating_duration_since(fired),
             timer_delay: fired.saturating_duration_since(due),
         }));

@@ -1,10 +1,143 @@
-//! The silo's part in the cluster: the shells of its machines, when turns may run, what waits for peers.
+//! The silo's part in the cluster: the shells of its machines, when turns may run, the way to its peers, where grains are.
 
 pub(crate) mod directory;
 mod fence;
 pub(crate) mod locations;
 pub(crate) mod membership;
-mod outbox;
+mod peers;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use emmer_core::{GrainId, Instant, SiloAddress, SiloStatus};
+use emmer_membership::View;
+use emmer_placement::{PlaceError, PlacementContext, PlacementTable, Strategy};
+use emmer_wire::PeerKind;
+use parking_lot::{Mutex, RwLock};
+
+use self::directory::DirectoryService;
 pub(crate) use self::fence::{Fence, Shut};
-pub(crate) use self::outbox::Outboxes;
+use self::locations::Locations;
+use self::membership::{MembershipHandle, MembershipStatistics};
+pub(crate) use self::peers::Peers;
+use crate::clock::Clock;
+use crate::net::Greeting;
+use crate::world::Watched;
+
+/// What one silo knows of the cluster, and says to it.
+pub(crate) struct Cluster {
+    /// This silo.
+    pub(crate) me: SiloAddress,
+    pub(crate) clock: Clock,
+    pub(crate) membership: MembershipHandle,
+    /// What the membership machine last said about itself.
+    pub(crate) membership_statistics: Mutex<MembershipStatistics>,
+    pub(crate) directory: Arc<DirectoryService>,
+    pub(crate) locations: Locations,
+    pub(crate) peers: Arc<Peers>,
+    /// The view in force.
+    pub(crate) views: Watched<Arc<View>>,
+    /// The silo's own status, as it last published it.
+    pub(crate) status: Watched<SiloStatus>,
+    /// The Active silos of the view in `views`, in the order of their addresses: where new activations may go.
+    candidates: RwLock<Arc<[SiloAddress]>>,
+    /// The version of the view in `views`, for the hot path.
+    view_version: AtomicU64,
+    placement: PlacementTable,
+}
+
+impl Cluster {
+    /// Nothing is known yet.
+    pub(crate) fn new(
+        me: SiloAddress,
+        clock: Clock,
+        membership: MembershipHandle,
+        directory: Arc<DirectoryService>,
+        locations: Locations,
+        peers: Arc<Peers>,
+        placement: PlacementTable,
+    ) -> Self {
+        Self {
+            me,
+            clock,
+            membership,
+            membership_statistics: Mutex::default(),
+            directory,
+            locations,
+            peers,
+            views: Watched::new(Arc::new(View::empty())),
+            status: Watched::new(SiloStatus::Created),
+            candidates: RwLock::new(Arc::new([])),
+            view_version: AtomicU64::new(0),
+            placement,
+        }
+    }
+
+    /// The view in force.
+    pub(crate) fn view(&self) -> Arc<View> {
+        self.views.borrow().clone()
+    }
+
+    /// Its version.
+    pub(crate) fn view_version(&self) -> u64 {
+        self.view_version.load(Ordering::Acquire)
+    }
+
+    /// Whether the view in force names `silo`.
+    pub(crate) fn knows(&self, silo: SiloAddress) -> bool {
+        self.views.borrow().status_of(&silo).is_some()
+    }
+
+    /// Whether this silo is Active, as it last published it.
+    pub(crate) fn is_active(&self) -> bool {
+        *self.status.borrow() == SiloStatus::Active
+    }
+
+    /// How this silo introduces itself when it only asks who is there.
+    fn probe_greeting(&self) -> Greeting {
+        Greeting { me: PeerKind::Probe(self.me), options: 0, ..self.peers.pool.greeting().clone() }
+    }
+
+    /// Takes up a new view, in the order in which the parts depend on it. The connections to the dead are cut already.
+    pub(crate) fn install(&self, view: Arc<View>, status: SiloStatus, fading: &[(SiloAddress, Instant)]) {
+        let status_of = |silo| view.status_of(&silo);
+        self.locations.forget_silos(|silo| matches!(status_of(silo), None | Some(SiloStatus::Dead)));
+        self.membership.retain(&view);
+        self.directory.install(&view, fading);
+        // Whoever waits for the status acts on the view: it must be there first.
+        *self.candidates.write() = view.active().map(|m| m.address).collect();
+        self.view_version.store(view.version(), Ordering::Release);
+        self.views.set(view);
+        self.status.set(status);
+    }
+
+    /// How the grains of a class are placed, by its own strategy or by the silo's default.
+    pub(crate) fn strategy<'a>(&'a self, own: Option<&'a Strategy>) -> &'a Strategy {
+        own.unwrap_or_else(|| self.placement.default_strategy())
+    }
+
+    /// The silo where a new activation of `grain` goes: one of the Active silos, none of `avoid`, and this one only if it does
+    /// not leave.
+    ///
+    /// # Errors
+    /// Why there is none.
+    ///
+    /// # Panics
+    /// A director of the application's own does.
+    pub(crate) fn choose(
+        &self,
+        grain: &GrainId,
+        strategy: &Strategy,
+        leaves: bool,
+        avoid: &[SiloAddress],
+    ) -> Result<SiloAddress, PlaceError> {
+        let mut candidates = self.candidates.read().clone();
+        // The view may not say yet that this silo leaves.
+        if leaves || !avoid.is_empty() {
+            let unusable = |s: &SiloAddress| avoid.contains(s) || (leaves && *s == self.me);
+            candidates = candidates.iter().copied().filter(|s| !unusable(s)).collect();
+        }
+        let context = PlacementContext::new(self.me, &candidates);
+        self.placement.place(strategy, grain, self.me, &context)
+    }
+}

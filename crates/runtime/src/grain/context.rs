@@ -33,7 +33,7 @@ impl Ctx {
     pub fn current() -> Option<Self> {
         TurnContext::with(|turn| {
             let activation: Arc<dyn AnyActivation> = turn?.activation(Clone::clone)?;
-            let client = activation.client();
+            let client = activation.client()?;
             Some(Self::new(&activation, client))
         })
     }

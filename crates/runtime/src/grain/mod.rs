@@ -20,7 +20,7 @@ pub use self::error::{ActivationError, CallError, DeactivationReason, StateError
 pub use self::interface::{Hosted, Interface, IntoKey, KeyType, Method, NoError};
 pub use self::persistent::{FORMAT as STATE_FORMAT, Persistent};
 pub use self::reference::{ClusterClient, RawRef};
-pub(crate) use self::reference::{Found, Lane, Node, Route, Target};
+pub(crate) use self::reference::{Found, Lane, Node, OwnClient, Route, Target};
 pub use crate::calls::CallFuture;
 pub use crate::hosting::{Interleaved, Left};
 

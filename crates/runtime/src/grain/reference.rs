@@ -9,6 +9,7 @@ use emmer_core::{GrainId, GrainKey, GrainTypeId, SiloAddress};
 
 use parking_lot::Mutex;
 
+use crate::calls::Calls;
 use crate::calls::path::Hint;
 use crate::client::ClientCore;
 use crate::clock::Clock;
@@ -16,7 +17,6 @@ use crate::cluster::locations::Locations;
 use crate::grain::{Call, Interface, IntoKey, Method};
 use crate::hosting::RunActivation;
 use crate::net::Connection;
-use crate::silo::SiloCore;
 use crate::world::Spawner;
 
 /// The way into a cluster: makes references to grains. Cheap to clone.
@@ -26,7 +26,7 @@ pub struct ClusterClient(pub(crate) Node);
 /// Whose calls: a silo's own, or an outside client's.
 #[derive(Clone)]
 pub(crate) enum Node {
-    Silo(Arc<SiloCore>),
+    Silo(Arc<Calls>),
     Client(Arc<ClientCore>),
 }
 
@@ -49,14 +49,14 @@ impl Node {
     /// Where grains were last found.
     pub(crate) fn locations(&self) -> &Locations {
         match self {
-            Self::Silo(silo) => &silo.locations,
+            Self::Silo(silo) => &silo.cluster.locations,
             Self::Client(client) => &client.locations,
         }
     }
 
     pub(crate) fn response_timeout(&self) -> Duration {
         match self {
-            Self::Silo(silo) => silo.options.response_timeout,
+            Self::Silo(silo) => silo.response_timeout,
             Self::Client(client) => client.options.response_timeout,
         }
     }
@@ -64,14 +64,14 @@ impl Node {
     /// The version of the view that calls name; 0 for a client, which has none.
     pub(crate) fn view_version(&self) -> u64 {
         match self {
-            Self::Silo(silo) => silo.view_version(),
+            Self::Silo(silo) => silo.cluster.view_version(),
             Self::Client(_) => 0,
         }
     }
 }
 
 impl ClusterClient {
-    pub(crate) const fn of_silo(silo: Arc<SiloCore>) -> Self {
+    pub(crate) const fn of_silo(silo: Arc<Calls>) -> Self {
         Self(Node::Silo(silo))
     }
 
@@ -102,6 +102,20 @@ impl fmt::Debug for ClusterClient {
             Node::Silo(silo) => write!(f, "ClusterClient(silo {})", silo.address),
             Node::Client(_) => f.write_str("ClusterClient(outside)"),
         }
+    }
+}
+
+/// The way into the cluster for what a silo holds itself. It keeps nothing alive.
+pub(crate) struct OwnClient(Weak<Calls>);
+
+impl OwnClient {
+    pub(crate) const fn new(silo: Weak<Calls>) -> Self {
+        Self(silo)
+    }
+
+    /// None when the silo is gone.
+    pub(crate) fn get(&self) -> Option<ClusterClient> {
+        self.0.upgrade().map(ClusterClient::of_silo)
     }
 }
 
@@ -170,7 +184,7 @@ impl Target {
     pub(crate) fn learn(&self, at: SiloAddress) {
         let elsewhere = match &self.node {
             Node::Silo(silo) => {
-                silo.locations.set(&self.id, at);
+                silo.cluster.locations.set(&self.id, at);
                 true
             }
             Node::Client(client) => client.learn(&self.id, at),

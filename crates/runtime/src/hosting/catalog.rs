@@ -9,8 +9,9 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use parking_lot::Mutex;
 
-use crate::hosting::{AnyClass, RunActivation};
-use crate::silo::SiloCore;
+use super::RunActivation;
+use crate::cluster::directory::Activations;
+use crate::grain::DeactivationReason;
 
 /// Locks the map is divided over, so that calls on different cores seldom meet.
 const SHARDS: usize = 1 << SHARD_BITS;
@@ -79,12 +80,12 @@ impl Catalog {
         self.shard(id).lock().find(hash_of_grain(id), |found| found.id() == id).cloned()
     }
 
-    /// The activation of `id`, made (not yet activated) when there is none.
-    pub(crate) fn get_or_create(
+    /// The activation of `id`; when there is none, and fewer than `max` in all, the one that `make` makes of a number.
+    pub(super) fn get_or_create(
         &self,
-        silo: &Arc<SiloCore>,
-        class: &Arc<dyn AnyClass>,
         id: &GrainId,
+        max: usize,
+        make: impl FnOnce(u64) -> Arc<dyn RunActivation>,
     ) -> Result<Arc<dyn RunActivation>, NotMade> {
         match self.shard(id).lock().entry(hash_of_grain(id), |found| found.id() == id, hash_of) {
             Entry::Occupied(found) => Ok(found.get().clone()),
@@ -92,12 +93,12 @@ impl Catalog {
                 if self.is_closed() {
                     return Err(NotMade::Closed);
                 }
-                if self.count.load(Ordering::Relaxed) >= silo.options.limits.activations_max {
+                if self.count.load(Ordering::Relaxed) >= max {
                     return Err(NotMade::Full);
                 }
                 self.count.fetch_add(1, Ordering::Relaxed);
                 let number = self.next_number.fetch_add(1, Ordering::Relaxed);
-                let created = class.clone().create(silo.clone(), id.clone(), number);
+                let created = make(number);
                 slot.insert(created.clone());
                 Ok(created)
             }
@@ -150,9 +151,15 @@ impl Catalog {
         SHARDS
     }
 
-    /// The registered activations whose grains lie in `ranges`. Looks only at the shards that a range touches: in a large
-    /// cluster that is a small part of them.
-    pub(crate) fn registered_in(&self, ranges: &[RingRange]) -> Vec<(GrainId, u64)> {
+    /// The activation `number` of `id`, if it is still there.
+    fn get_number(&self, id: &GrainId, number: u64) -> Option<Arc<dyn RunActivation>> {
+        self.get(id).filter(|found| found.number() == number)
+    }
+}
+
+impl Activations for Catalog {
+    /// Looks only at the shards that a range touches: in a large cluster that is a small part of them.
+    fn registered_in(&self, ranges: &[RingRange]) -> Vec<(GrainId, u64)> {
         let touched = (0..SHARDS).filter(|shard| ranges.iter().any(|range| touches(range, *shard)));
         let mut found: Vec<_> = touched
             .filter_map(|shard| self.shards.get(shard))
@@ -168,6 +175,20 @@ impl Catalog {
             .collect();
         found.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         found
+    }
+
+    fn note_registered(&self, grain: &GrainId, number: u64) {
+        if let Some(found) = self.get_number(grain, number) {
+            found.set_registered(true);
+        }
+    }
+
+    fn evict(&self, grain: &GrainId, number: u64) {
+        if let Some(found) = self.get_number(grain, number) {
+            tracing::warn!(%grain, "another activation of the grain exists: this one goes");
+            found.set_registered(false);
+            found.as_any().deactivate(DeactivationReason::Duplicate);
+        }
     }
 }
 

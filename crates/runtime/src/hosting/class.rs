@@ -7,10 +7,9 @@ use std::time::Duration;
 use emmer_core::GrainId;
 use emmer_placement::Strategy;
 
-use super::{Activation, MethodEntry, RunActivation};
+use super::{Activation, Host, MethodEntry, RunActivation};
 use crate::grain::Grain;
 use crate::metrics::{MethodMetrics, MethodStatistics};
-use crate::silo::SiloCore;
 
 /// A class that does not know its grain by type.
 pub(crate) trait AnyClass: Send + Sync {
@@ -33,7 +32,7 @@ pub(crate) trait AnyClass: Send + Sync {
     fn statistics(&self) -> Vec<MethodStatistics>;
 
     /// A new activation of `id`, not yet activated.
-    fn create(self: Arc<Self>, silo: Arc<SiloCore>, id: GrainId, number: u64) -> Arc<dyn RunActivation>;
+    fn create(self: Arc<Self>, host: Arc<Host>, id: GrainId, number: u64) -> Arc<dyn RunActivation>;
 }
 
 /// The class `G` under the name of its grain type.
@@ -142,8 +141,8 @@ impl<G: Grain> AnyClass for Class<G> {
         Ok(Arc::new(Self::new(self.name, methods, self.idle)?))
     }
 
-    fn create(self: Arc<Self>, silo: Arc<SiloCore>, id: GrainId, number: u64) -> Arc<dyn RunActivation> {
-        Arc::new(Activation::new(silo, self, id, number))
+    fn create(self: Arc<Self>, host: Arc<Host>, id: GrainId, number: u64) -> Arc<dyn RunActivation> {
+        Arc::new(Activation::new(host, self, id, number))
     }
 
     fn method_name(&self, number: u32) -> Option<&'static str> {

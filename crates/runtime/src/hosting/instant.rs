@@ -134,7 +134,7 @@ impl<G: Grain> Activation<G> {
         sink: &mut Sink<'_>,
     ) -> Option<Result<TurnEnd, StartError>> {
         let (place, entry) = self.class.method(method)?;
-        let watch = &self.silo.metrics.watch;
+        let watch = &self.host.metrics.watch;
         let (timed, ended) = match entry.instant {
             Instant::No => return None,
             Instant::Exclusive(run) => {
@@ -166,7 +166,7 @@ impl<G: Grain> Activation<G> {
     /// Counts the turn; when it was started, if it is one to be timed.
     #[inline]
     fn count(&self, place: u16) -> Option<NonZeroU64> {
-        self.class.metrics.begin(usize::from(place)).then(|| self.silo.clock.stamp())
+        self.class.metrics.begin(usize::from(place)).then(|| self.host.clock.stamp())
     }
 
     #[inline]
@@ -190,8 +190,8 @@ impl<G: Grain> Activation<G> {
     /// Asks the fence, under the grain's lock, and notes the grain's use.
     #[inline]
     fn open_now(&self) -> Option<CoarseInstant> {
-        let now = self.silo.clock.now();
-        if self.silo.fence.is_closed_at(now) {
+        let now = self.host.clock.now();
+        if self.host.fence.is_closed_at(now) {
             return None;
         }
         self.note_use(now);

@@ -19,7 +19,7 @@ use super::{Activation, AnyActivation, BoxTurn, Closed, Input, RunActivation, Si
 use crate::calls::waits::{Asker, Listing, Wait};
 use crate::clock::{CoarseInstant, Due};
 use crate::cluster::Shut;
-use crate::cluster::directory::Registered;
+use crate::cluster::directory::{Registered, Registrant};
 use crate::grain::{ClusterClient, Ctx, DeactivationReason, Grain, TurnContext};
 use crate::metrics::{Ended, Outer};
 
@@ -32,7 +32,7 @@ impl<G: Grain> Activation<G> {
         let outcome = match std::future::poll_fn(|cx| Poll::Ready(awaking.as_mut().poll(cx))).await {
             Poll::Ready(outcome) => outcome,
             Poll::Pending => {
-                let limit = self.silo.options.activation_timeout;
+                let limit = self.host.activation_timeout;
                 let late =
                     |_| Err(Closed::Failed(format!("{} was not activated within {limit:?}", self.title())));
                 tokio::time::timeout(limit, awaking).await.unwrap_or_else(late)
@@ -41,7 +41,7 @@ impl<G: Grain> Activation<G> {
         match outcome {
             Ok(grain) => {
                 **lock = Life::Active(grain);
-                self.silo.metrics.activated();
+                self.host.metrics.activated();
                 // Its own hook may have found that the state is not the one in the store.
                 if self.gate.line().is_broken() { Err(Closed::Gone) } else { Ok(()) }
             }
@@ -58,15 +58,15 @@ impl<G: Grain> Activation<G> {
     async fn fail(self: &Arc<Self>, lock: &mut Alone<'_, Life<G>>, closed: Closed) -> Result<(), Closed> {
         if !matches!(closed, Closed::Elsewhere(_)) {
             // A registration that did not complete in time is withdrawn by the directory itself.
-            self.silo.directory.unregister(&self.silo, &self.as_run()).await;
+            self.host.directory.unregister(self.registrant()).await;
         }
         **lock = Life::Gone(Box::new(closed.clone()));
-        self.silo.catalog.remove(&self.id, self.number);
+        self.host.catalog.remove(&self.id, self.number);
         Err(closed)
     }
 
     async fn awake(self: &Arc<Self>) -> Result<G, Closed> {
-        match self.silo.directory.register(&self.silo, &self.as_run()).await {
+        match self.host.directory.register(self.registrant()).await {
             Registered::Here => {}
             Registered::Elsewhere(silo) => return Err(Closed::Elsewhere(silo)),
             Registered::Failed(why) => {
@@ -75,7 +75,8 @@ impl<G: Grain> Activation<G> {
                 return Err(Closed::Gone);
             }
         }
-        let ctx = self.ctx();
+        // Whoever drives a turn holds the silo.
+        let ctx = self.ctx().ok_or(Closed::Gone)?;
         let grain = contain(|| G::create(&ctx)).map_err(|words| self.panicked(&words))?;
         let mut held = Held { activation: self, grain: Some(grain) };
         if let Some(grain) = &mut held.grain {
@@ -97,13 +98,15 @@ impl<G: Grain> Activation<G> {
             .map_err(|e| Closed::Failed(format!("{} refused its activation: {e}", self.title())))
     }
 
-    fn as_run(self: &Arc<Self>) -> Arc<dyn RunActivation> {
-        self.clone()
+    /// As the directory sees it.
+    fn registrant(&self) -> Registrant<'_> {
+        Registrant { grain: &self.id, number: self.number, registered: &self.registered }
     }
 
-    fn ctx(self: &Arc<Self>) -> Ctx {
+    /// Its context; none when its silo is gone.
+    fn ctx(self: &Arc<Self>) -> Option<Ctx> {
         let activation: Arc<dyn AnyActivation> = self.clone();
-        Ctx::new(&activation, self.client())
+        Some(Ctx::new(&activation, self.client()?))
     }
 
     /// The grain's type and key, for people.
@@ -123,25 +126,26 @@ impl<G: Grain> Activation<G> {
             Life::Active(mut grain) => {
                 self.say_goodbye(&mut grain, reason.clone()).await;
                 self.let_go(grain);
-                self.silo.metrics.deactivated();
+                self.host.metrics.deactivated();
             }
             Life::New | Life::Closing => {}
         }
         if reason != DeactivationReason::Duplicate {
-            self.silo.directory.unregister(&self.silo, &self.as_run()).await;
+            self.host.directory.unregister(self.registrant()).await;
         }
         *lock = Life::Gone(Box::new(Closed::Gone));
-        self.silo.catalog.remove(&self.id, self.number);
+        self.host.catalog.remove(&self.id, self.number);
     }
 
     /// Runs the deactivate hook, within its time. It is the grain's own code: the fence holds for it as for a turn.
     async fn say_goodbye(self: &Arc<Self>, grain: &mut G, reason: DeactivationReason) {
-        let ctx = self.ctx();
-        let limit = self.silo.options.deactivation_timeout;
+        // The fence of a silo that is gone is shut: the hook would not be polled.
+        let Some(ctx) = self.ctx() else { return };
+        let limit = self.host.deactivation_timeout;
         // As a turn: a call of its own grain would wait for it.
         let context = TurnContext::hook(self.clone(), Due::after(limit));
         let hook = in_turn(context, contained(grain.deactivate(&ctx, reason)));
-        let hook = self.silo.fence.guard(&self.silo.clock, hook);
+        let hook = self.host.fence.guard(&self.host.clock, hook);
         match tokio::time::timeout(limit, hook).await {
             Ok(Ok(Ok(()))) => {}
             Ok(Ok(Err(panic))) => {
@@ -166,7 +170,7 @@ impl<G: Grain> Activation<G> {
     /// Ends the activation in a task of its own, unless that is done already.
     fn begin_closing(self: &Arc<Self>, reason: DeactivationReason) -> Option<JoinHandle<()>> {
         let first = self.gate.line().take_closer_place(reason);
-        first.then(|| self.silo.spawner.spawn(self.clone().close_down()))
+        first.then(|| self.host.spawner.spawn(self.clone().close_down()))
     }
 
     fn idle_for(&self, now: CoarseInstant) -> Duration {
@@ -211,12 +215,12 @@ impl<G: Grain> AnyActivation for Activation<G> {
         self.number
     }
 
-    fn client(&self) -> ClusterClient {
-        ClusterClient::of_silo(self.silo.clone())
+    fn client(&self) -> Option<ClusterClient> {
+        self.host.client.get()
     }
 
     fn state_slot(&self, name: &str) -> Option<emmer_store::state::StateSlot> {
-        Some(self.silo.states.slot(self.class.name, self.id.key(), name))
+        Some(self.host.states.slot(self.class.name, self.id.key(), name))
     }
 
     fn deactivate(self: Arc<Self>, reason: DeactivationReason) {
@@ -246,12 +250,12 @@ impl<G: Grain> RunActivation for Activation<G> {
         chain: CallChain,
     ) -> Result<BoxTurn, StartError> {
         let Some((place, entry)) = self.class.method(method) else { return Err(StartError::NoSuchMethod) };
-        let max = self.silo.options.limits.activation_queue_max;
+        let max = self.host.limits.activation_queue_max;
         if self.gate.line().waiting() >= max {
-            self.silo.metrics.refused();
+            self.host.metrics.refused();
             return Err(StartError::Overloaded(max));
         }
-        let timed = self.class.metrics.begin(usize::from(place)).then(|| self.silo.clock.stamp());
+        let timed = self.class.metrics.begin(usize::from(place)).then(|| self.host.clock.stamp());
         let mut context = TurnContext::new(self.clone(), place, entry.exclusive, due, chain, timed);
         if let Input::Wire(_) = input {
             context.set_remote();
@@ -261,17 +265,17 @@ impl<G: Grain> RunActivation for Activation<G> {
     }
 
     fn poll_begins(&self, method: u16, goes_on: bool) -> Option<Outer> {
-        let now = self.silo.clock.now();
-        if goes_on && self.silo.fence.is_closed_at(now) {
+        let now = self.host.clock.now();
+        if goes_on && self.host.fence.is_closed_at(now) {
             return None;
         }
-        Some(self.silo.metrics.watch.begin(self.class.number_of(method), now))
+        Some(self.host.metrics.watch.begin(self.class.number_of(method), now))
     }
 
     fn reopened(&self) -> emmer_store::BoxFuture<'static, ()> {
-        let silo = self.silo.clone();
+        let host = self.host.clone();
         Box::pin(async move {
-            if silo.fence.opened(&silo.clock).await.is_err() {
+            if host.fence.opened(&host.clock).await.is_err() {
                 // Whoever drives the turn drops it.
                 std::future::pending::<()>().await;
             }
@@ -279,7 +283,7 @@ impl<G: Grain> RunActivation for Activation<G> {
     }
 
     fn poll_ends(&self, outer: Outer) {
-        self.silo.metrics.watch.end(outer);
+        self.host.metrics.watch.end(outer);
     }
 
     fn note_suspended(&self, suspended: bool) {
@@ -287,7 +291,7 @@ impl<G: Grain> RunActivation for Activation<G> {
     }
 
     fn note_end(&self, method: u16, ended: Ended, timed: Option<NonZeroU64>) {
-        let took = timed.map(|since| self.silo.clock.since_stamp(since));
+        let took = timed.map(|since| self.host.clock.since_stamp(since));
         self.class.metrics.end(usize::from(method), ended, took);
     }
 
@@ -308,7 +312,7 @@ impl<G: Grain> RunActivation for Activation<G> {
     }
 
     fn list_turn(self: Arc<Self>, turn: u64, caller: u64, asker: Option<Arc<Asker>>, holds: bool) -> Listing {
-        self.silo.waits.clone().list(self, turn, caller, asker, holds)
+        self.host.waits.clone().list(self, turn, caller, asker, holds)
     }
 
     fn name(&self) -> String {
@@ -342,7 +346,7 @@ impl<G: Grain> RunActivation for Activation<G> {
             } else {
                 // Somebody else is at it, and goes first.
                 let asks = Asks::until(CoarseInstant::LAST);
-                drop(self.gate.exclusive(asks, || self.silo.watch_queue(self.clone())).await);
+                drop(self.gate.exclusive(asks, || self.host.watch_queue(self.clone())).await);
             }
         })
     }

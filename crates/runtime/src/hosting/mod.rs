@@ -9,8 +9,10 @@
 
 pub(crate) mod catalog;
 mod class;
+mod collection;
 mod contain;
 mod gate;
+mod host;
 mod instant;
 mod interleaved;
 mod lifecycle;
@@ -32,7 +34,9 @@ pub use self::interleaved::{Interleaved, Left};
 
 pub use self::instant::{Instant, InstantEnd, InstantTurn, poll_now};
 
+pub(crate) use self::collection::Collection;
 pub(crate) use self::contain::contain;
+pub(crate) use self::host::{Classes, Host};
 
 pub(crate) use self::class::{AnyClass, Class, MethodCollision};
 pub(crate) use self::turn::{Begun, poll_begun, run_to_end, standing, until_begun};
@@ -42,7 +46,6 @@ use crate::clock::{CoarseInstant, Due};
 use crate::cluster::Shut;
 use crate::grain::{CallError, ClusterClient, DeactivationReason, Failure, Grain, TurnContext};
 use crate::metrics::{Ended, Outer};
-use crate::silo::SiloCore;
 
 /// Starts one method of a class: the arguments out of `Input`, the turn around the method.
 pub type StartMethod<G> = fn(Arc<Activation<G>>, Input<'_>, TurnContext) -> Result<BoxTurn, String>;
@@ -115,7 +118,7 @@ pub struct Activation<G: Grain> {
     /// Unique among the activations of this silo; with the silo's address, unique for ever.
     number: u64,
     class: Arc<Class<G>>,
-    silo: Arc<SiloCore>,
+    host: Arc<Host>,
     gate: Gate<Life<G>>,
     /// When the last turn was admitted, in idle ticks since the silo's start.
     last_used: AtomicU32,
@@ -124,13 +127,13 @@ pub struct Activation<G: Grain> {
 }
 
 impl<G: Grain> Activation<G> {
-    fn new(silo: Arc<SiloCore>, class: Arc<Class<G>>, id: GrainId, number: u64) -> Self {
-        let last_used = AtomicU32::new(silo.clock.now().as_idle_ticks());
+    fn new(host: Arc<Host>, class: Arc<Class<G>>, id: GrainId, number: u64) -> Self {
+        let last_used = AtomicU32::new(host.clock.now().as_idle_ticks());
         Self {
             id,
             number,
             class,
-            silo,
+            host,
             gate: Gate::new(Life::New),
             last_used,
             registered: AtomicBool::new(false),
@@ -144,11 +147,11 @@ impl<G: Grain> Activation<G> {
     /// Asks the fence, after whatever the turn had to wait for, and notes that the turn has begun.
     #[inline]
     async fn pass_fence(&self) -> Result<CoarseInstant, Closed> {
-        let mut now = self.silo.clock.now();
-        while self.silo.fence.is_closed_at(now) {
-            let opened = self.silo.unfenced_until(TurnContext::deadline(now)).await;
+        let mut now = self.host.clock.now();
+        while self.host.fence.is_closed_at(now) {
+            let opened = self.host.unfenced_until(TurnContext::deadline(now)).await;
             opened.map_err(|Shut| Closed::Gone)?;
-            now = self.silo.clock.now();
+            now = self.host.clock.now();
         }
         TurnContext::begin(now);
         Ok(now)
@@ -158,11 +161,11 @@ impl<G: Grain> Activation<G> {
     /// turn has begun, so that no deadline ends it here.
     async fn pass_fence_again(&self) -> Result<CoarseInstant, Closed> {
         loop {
-            let now = self.silo.clock.now();
-            if !self.silo.fence.is_closed_at(now) {
+            let now = self.host.clock.now();
+            if !self.host.fence.is_closed_at(now) {
                 return Ok(now);
             }
-            Box::pin(self.silo.fence.opened(&self.silo.clock)).await.map_err(|Shut| Closed::Gone)?;
+            Box::pin(self.host.fence.opened(&self.host.clock)).await.map_err(|Shut| Closed::Gone)?;
         }
     }
 
@@ -178,9 +181,9 @@ impl<G: Grain> Activation<G> {
         if let Some(lock) = self.gate.spin(Gate::try_exclusive) {
             return lock;
         }
-        let _waits = self.silo.metrics.wait();
-        let asks = TurnContext::asks(self.silo.clock.now(), &self.id);
-        self.gate.exclusive(asks, || self.silo.watch_queue(self.clone())).await
+        let _waits = self.host.metrics.wait();
+        let asks = TurnContext::asks(self.host.clock.now(), &self.id);
+        self.gate.exclusive(asks, || self.host.watch_queue(self.clone())).await
     }
 
     /// `past`: whoever waits.
@@ -192,9 +195,9 @@ impl<G: Grain> Activation<G> {
         if past && let Some(lock) = self.gate.try_past() {
             return lock;
         }
-        let _waits = self.silo.metrics.wait();
-        let asks = Asks { past, ..TurnContext::asks(self.silo.clock.now(), &self.id) };
-        self.gate.shared(asks, || self.silo.watch_queue(self.clone())).await
+        let _waits = self.host.metrics.wait();
+        let asks = Asks { past, ..TurnContext::asks(self.host.clock.now(), &self.id) };
+        self.gate.shared(asks, || self.host.watch_queue(self.clone())).await
     }
 
     /// Waits until the turn may run alone, activating the grain first if nobody has. The fence is asked last, after
@@ -275,8 +278,8 @@ pub trait AnyActivation: Send + Sync {
     /// Its number on this silo.
     fn number(&self) -> u64;
 
-    /// The way to call other grains from it.
-    fn client(&self) -> ClusterClient;
+    /// The way to call other grains from it; none when its silo is gone.
+    fn client(&self) -> Option<ClusterClient>;
 
     /// The place of its state `name`; none when the class is not known (never, for a hosted one).
     fn state_slot(&self, name: &str) -> Option<emmer_store::state::StateSlot>;

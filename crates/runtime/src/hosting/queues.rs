@@ -5,21 +5,25 @@ use std::time::Duration;
 
 use emmer_core::GrainId;
 
-use super::RunActivation;
 use super::catalog::Catalog;
+use super::{Host, RunActivation};
 use crate::clock::CoarseInstant;
 use crate::metrics::GrainQueue;
-use crate::silo::SiloCore;
 
-impl SiloCore {
+impl Host {
     /// Looks at the queue of an activation at every tick, until nobody waits there any more.
-    pub(crate) fn watch_queue(&self, activation: Arc<dyn RunActivation>) {
+    pub(super) fn watch_queue(&self, activation: Arc<dyn RunActivation>) {
         self.queues.lock().push(activation);
-        self.pool.greeting().ticking.begin();
+        self.ticking.begin();
         if self.stopped.is_cancelled() {
             // The last tick may have been before this one was in the list.
             self.wake_queues();
         }
+    }
+
+    /// Whether no turn waits for a tick.
+    pub(crate) fn is_calm(&self) -> bool {
+        self.queues.lock().is_empty()
     }
 
     /// What comes after the last tick of a silo that has ended: whoever waits for its turn is woken, and sees it. Nothing is
@@ -40,7 +44,12 @@ impl SiloCore {
         }
     }
 
-    pub(crate) fn tell_blocking(&self, method: u32, held: Duration) {
+    /// Tells of turns that hold their threads.
+    pub(crate) fn look_at_threads(&self, now: CoarseInstant) {
+        self.metrics.watch.look(now, |method, held| self.tell_blocking(method, held));
+    }
+
+    fn tell_blocking(&self, method: u32, held: Duration) {
         let method = self.classes.values().find_map(|class| class.method_name(method)).unwrap_or("?");
         tracing::warn!(
             method,

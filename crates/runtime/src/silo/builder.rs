@@ -4,36 +4,27 @@ use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use emmer_core::{ClusterId, GrainTypeId, SiloAddress, SiloStatus};
-use emmer_membership::{Membership, TerminateReason, View};
-use emmer_placement::{Director, PlacementTable, Strategy};
+use emmer_membership::{Membership, TerminateReason};
+use emmer_placement::{Director, Strategy};
 use emmer_store::silos::SiloTable;
 use emmer_store::state::StateTable;
 use emmer_store::{StoreError, SystemStore};
-use emmer_wire::PeerKind;
-use parking_lot::{Mutex, RwLock};
-use tokio_util::sync::CancellationToken;
 
 use super::directors::Directors;
+use super::wiring::{Given, wire};
 use super::{Silo, SiloCore, identity};
-use crate::calls::waits::Waits;
 use crate::clock::{self, Clock};
-use crate::cluster::directory::DirectoryService;
-use crate::cluster::locations::Locations;
 use crate::cluster::membership::{self, Input, MembershipHandle};
-use crate::cluster::{Fence, Outboxes};
 use crate::grain::{Grain, Hosted, Interface};
-use crate::hosting::catalog::Catalog;
-use crate::hosting::{AnyClass, Class, MethodCollision};
-use crate::metrics::Metrics;
-use crate::net::{Budget, Callers, Greeting, Listener, Pool, Port};
-use crate::numbers::NumberMap;
+use crate::hosting::{AnyClass, Class, Classes, MethodCollision};
+use crate::net::{Callers, Listener, Port};
 use crate::options::{OptionError, SiloOptions};
 use crate::stores::{StoreOpener, StoreSource};
-use crate::world::{self, Spawner, TcpListener, Watched};
+use crate::world::{self, TcpListener};
 
 /// Why a silo did not start. Nothing is left behind but, at most, a Joining row that others will clear.
 #[derive(Debug, thiserror::Error)]
@@ -256,10 +247,9 @@ impl<S: StoreOpener> SiloBuilder<S> {
         let clock = Clock::new();
         let seed = address.stable_hash(address.epoch());
         let machine = Membership::new(options.membership.clone(), entry, seed, clock.exact())?;
-        let (handle, inputs) = MembershipHandle::new();
+        let (membership, inputs) = MembershipHandle::new();
         let placement = directors.table(seed);
-        let core = Arc::new(make_core(address, options, clock, classes, handle, states, placement));
-        core.pool.handled_by(&core);
+        let core = wire(Given { address, options, clock, classes, states, membership, placement });
 
         open_ports(&core, silo_socket, gateway_socket);
         world::spawn(core.clone().tick());
@@ -268,7 +258,7 @@ impl<S: StoreOpener> SiloBuilder<S> {
             tokio::select! {
                 biased;
                 () = driven.stopped.cancelled() => {}
-                () = driven.directory.drive(driven.clone()) => {}
+                () = driven.cluster.directory.drive() => {}
             }
         });
         let running = core.clone();
@@ -286,10 +276,7 @@ fn check_patience(store: &dyn SystemStore, table_timeout: Duration) -> Result<()
     }
 }
 
-fn make_classes(
-    hosted: Vec<HostedType>,
-    idle: Duration,
-) -> Result<NumberMap<GrainTypeId, Arc<dyn AnyClass>>, StartError> {
+fn make_classes(hosted: Vec<HostedType>, idle: Duration) -> Result<Classes, StartError> {
     let mut classes: HashMap<GrainTypeId, (std::any::TypeId, Arc<dyn AnyClass>)> = HashMap::new();
     for HostedType { name, class, make, .. } in hosted {
         let made = make(idle).map_err(|c| StartError::MethodCollision(c.first, c.second))?;
@@ -329,56 +316,6 @@ fn advertised(options: &SiloOptions, socket: &TcpListener) -> Result<SocketAddr,
     if endpoint.ip().is_unspecified() { Err(StartError::Wildcard(endpoint)) } else { Ok(endpoint) }
 }
 
-fn make_core(
-    address: SiloAddress,
-    options: SiloOptions,
-    clock: Clock,
-    classes: NumberMap<GrainTypeId, Arc<dyn AnyClass>>,
-    membership: MembershipHandle,
-    states: StateTable,
-    placement: PlacementTable,
-) -> SiloCore {
-    let greeting = Greeting {
-        cluster: options.cluster_id.clone(),
-        me: PeerKind::Silo(address),
-        limits: options.limits.clone(),
-        budget: Arc::new(Budget::new(options.limits.silo_calls_in_flight_max)),
-        ticking: Arc::default(),
-        frame_rooms: Arc::default(),
-        timeout: options.connect_timeout,
-        options: options.digest(),
-    };
-    SiloCore {
-        address,
-        spawner: Spawner::current(),
-        catalog: Catalog::new(),
-        classes,
-        directory: DirectoryService::new(address, options.directory_config(), clock.mono()),
-        locations: Locations::new(options.limits.location_cache_max),
-        membership,
-        metrics: Metrics::default(),
-        pool: Arc::new(Pool::new(greeting)),
-        states,
-        views: Watched::new(Arc::new(View::empty())),
-        candidates: RwLock::new(Arc::new([])),
-        view_version: AtomicU64::new(0),
-        status: Watched::new(SiloStatus::Created),
-        fence: Fence::default(),
-        placement,
-        outboxes: Outboxes::default(),
-        stopped: CancellationToken::new(),
-        ended: Watched::new(None),
-        one_ways: Arc::new(AtomicUsize::new(0)),
-        serving: AtomicUsize::new(0),
-        lanes: Arc::default(),
-        waits: Waits::new(),
-        queues: Mutex::default(),
-        membership_statistics: Mutex::default(),
-        options,
-        clock,
-    }
-}
-
 fn open_ports(core: &Arc<SiloCore>, silos: TcpListener, clients: Option<TcpListener>) {
     let ports = [Some((Port::Silo, silos)), clients.map(|socket| (Port::Gateway, socket))];
     for (port, socket) in ports.into_iter().flatten() {
@@ -405,10 +342,10 @@ async fn run_membership(
 ) {
     let reason = tokio::select! {
         biased;
-        reason = membership::run(core.clone(), machine, table, inputs) => reason,
+        reason = membership::run(core.cluster.clone(), &*core, machine, table, inputs) => reason,
         () = core.stopped.cancelled() => return,
     };
-    let joined = *core.status.borrow() >= SiloStatus::Active;
+    let joined = *core.cluster.status.borrow() >= SiloStatus::Active;
     core.end(reason);
     if reason == TerminateReason::Left || !joined {
         return;
@@ -421,10 +358,10 @@ async fn run_membership(
 
 /// Joins, and waits until the silo is Active in a view.
 async fn join(core: &Arc<SiloCore>) -> Result<(), StartError> {
-    core.membership.send_surely(Input::Join).await;
+    core.cluster.membership.send_surely(Input::Join).await;
     let outcome = tokio::select! {
         biased;
-        () = core.status.until(|s| (*s == SiloStatus::Active).then_some(())) => None,
+        () = core.cluster.status.until(|s| (*s == SiloStatus::Active).then_some(())) => None,
         reason = core.terminated() => Some(reason),
     };
     match outcome {

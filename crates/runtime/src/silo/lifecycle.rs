@@ -42,9 +42,9 @@ pub(super) async fn stop(silo: &Arc<SiloCore>) {
 
 /// Leaves the cluster without waiting for grains and clients.
 pub(super) async fn stop_now(silo: &Arc<SiloCore>) {
-    silo.catalog.close();
+    silo.host.catalog.close();
     let hasty = async {
-        silo.membership.send_surely(Input::Stop).await;
+        silo.cluster.membership.send_surely(Input::Stop).await;
         finish(silo).await;
     };
     if !silo.stopped.is_cancelled() {
@@ -54,13 +54,13 @@ pub(super) async fn stop_now(silo: &Arc<SiloCore>) {
 }
 
 async fn drain_all(silo: &Arc<SiloCore>) {
-    silo.membership.send_surely(Input::Leave).await;
+    silo.cluster.membership.send_surely(Input::Leave).await;
     // Others must know before grains are sent away, or they would come back.
     let grace = silo.options.membership.shutdown_grace_period.max(Duration::from_secs(1));
-    let leaves = silo.status.until(|s| (*s >= SiloStatus::ShuttingDown).then_some(()));
+    let leaves = silo.cluster.status.until(|s| (*s >= SiloStatus::ShuttingDown).then_some(()));
     let _ = tokio::time::timeout(grace, leaves).await;
     // Whatever the view says by now, and whatever it says later: what is sent away does not come back.
-    silo.catalog.close();
+    silo.host.catalog.close();
     silo.announce_stop();
     deactivate_all(silo).await;
     silo.drain_calls().await;
@@ -69,11 +69,11 @@ async fn drain_all(silo: &Arc<SiloCore>) {
 /// Ends every turn, then asks for the silo's own death. In this order: whoever reads of a silo that died by its own wish
 /// takes over its grains without waiting (invariant I8).
 async fn finish(silo: &Arc<SiloCore>) {
-    silo.fence.shut();
+    silo.host.fence.shut();
     let last_polls = async {
         loop {
             tokio::time::sleep(LAST_POLLS_CHECK).await;
-            if !silo.metrics.watch.is_polling() {
+            if !silo.host.metrics.watch.is_polling() {
                 return;
             }
         }
@@ -81,14 +81,14 @@ async fn finish(silo: &Arc<SiloCore>) {
     if tokio::time::timeout(LAST_POLLS_MAX, last_polls).await.is_err() {
         tracing::warn!(me = %silo.address, "a turn holds its thread beyond the end of its silo");
     }
-    silo.membership.send_surely(Input::FinishLeave).await;
+    silo.cluster.membership.send_surely(Input::FinishLeave).await;
     silo.terminated().await;
 }
 
 async fn deactivate_all(silo: &Arc<SiloCore>) {
     let mut running = FuturesUnordered::new();
     for shard in 0..Catalog::shard_count() {
-        for activation in silo.catalog.shard_activations(shard) {
+        for activation in silo.host.catalog.shard_activations(shard) {
             if running.len() >= PARALLEL_DEACTIVATIONS {
                 running.next().await;
             }

@@ -1,11 +1,13 @@
 //! A silo: a process's seat in the cluster.
 
+mod arriving;
 mod builder;
 mod core;
 mod directors;
 mod gateway;
 mod identity;
 mod lifecycle;
+mod wiring;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -15,7 +17,7 @@ use emmer_core::SiloAddress;
 use emmer_membership::{TerminateReason, View};
 
 pub use self::builder::{SiloBuilder, StartError};
-pub(crate) use self::core::SiloCore;
+use self::core::SiloCore;
 use crate::cluster::membership::MembershipStatistics;
 use crate::grain::ClusterClient;
 use crate::metrics::{GrainQueue, MethodStatistics, SiloStatistics};
@@ -46,17 +48,17 @@ impl<S: StoreOpener> Silo<S> {
 
     /// The way to call grains from this process.
     pub fn client(&self) -> ClusterClient {
-        ClusterClient::of_silo(self.core.clone())
+        ClusterClient::of_silo(self.core.calls.clone())
     }
 
     /// The membership view in force.
     pub fn view(&self) -> Arc<View> {
-        self.core.view()
+        self.core.cluster.view()
     }
 
     /// Waits for the next view after `version`, or returns the one in force when it is newer already.
     pub async fn view_after(&self, version: u64) -> Arc<View> {
-        self.core.views.until(|view| (view.version() > version).then(|| view.clone())).await
+        self.core.cluster.views.until(|view| (view.version() > version).then(|| view.clone())).await
     }
 
     /// The silo's counters.
@@ -67,18 +69,18 @@ impl<S: StoreOpener> Silo<S> {
     /// What is counted for each method of each grain type that this silo hosts, by type and method: calls, errors, and
     /// how long a sample of them took.
     pub fn method_statistics(&self) -> Vec<MethodStatistics> {
-        self.core.method_statistics()
+        self.core.host.method_statistics()
     }
 
     /// The grains for which most calls wait on this silo, most first, at most `n`. Looks at every activation: not for
     /// every second.
     pub fn longest_queues(&self, n: usize) -> Vec<GrainQueue> {
-        self.core.longest_queues(n)
+        self.core.host.longest_queues(n)
     }
 
     /// What the membership protocol counts on this silo; at most half a second old.
     pub fn membership_statistics(&self) -> MembershipStatistics {
-        self.core.membership_statistics.lock().clone()
+        self.core.cluster.membership_statistics.lock().clone()
     }
 
     /// Whether the silo has ended, by [`stop`](Self::stop) or because the cluster declared it dead.
@@ -112,7 +114,7 @@ impl<S: StoreOpener> Silo<S> {
     /// Ends the silo in a task of its own: half an end would leave it neither serving nor gone. Without its runtime it has
     /// ended already.
     async fn apart(&self, end: impl Future<Output = ()> + Send + 'static) {
-        if self.core.spawner.spawn(end).await.is_err() {
+        if self.core.calls.spawner.spawn(end).await.is_err() {
             self.core.end(TerminateReason::Left);
         }
     }

@@ -8,13 +8,13 @@ use bytes::{BufMut, Bytes, BytesMut};
 use emmer_wire::{RequestHeader, ResponseHeader, encode_failure, encode_response};
 
 use super::inline::start;
+use crate::calls::Calls;
 use crate::calls::remote::failure_parts;
 use crate::calls::waits;
 use crate::clock::{Clock, CoarseInstant, Due};
 use crate::grain::{CallError, Failure};
 use crate::hosting::{BoxTurn, RunActivation};
 use crate::net::Connection;
-use crate::silo::SiloCore;
 
 /// A call that came over a connection and is not answered yet.
 pub(super) struct Arrived {
@@ -30,14 +30,14 @@ pub(super) struct Arrived {
 }
 
 /// Room for one call of others that is not answered at once.
-pub(super) struct Serving(Arc<SiloCore>);
+pub(super) struct Serving(Arc<Calls>);
 
 impl Serving {
     /// None when as many are under way as may be; `surely`: one more all the same.
-    pub(super) fn begin(silo: &Arc<SiloCore>, surely: bool) -> Option<Self> {
+    pub(super) fn begin(silo: &Arc<Calls>, surely: bool) -> Option<Self> {
         let under_way = silo.serving.fetch_add(1, Ordering::Relaxed);
         let room = Self(silo.clone());
-        (surely || under_way < silo.options.limits.silo_calls_in_flight_max).then_some(room)
+        (surely || under_way < silo.limits.silo_calls_in_flight_max).then_some(room)
     }
 }
 

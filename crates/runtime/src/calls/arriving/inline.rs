@@ -8,13 +8,13 @@ use bytes::BytesMut;
 use emmer_core::SiloAddress;
 use emmer_wire::{PeerKind, RequestHeader, ResponseHeader, ResponseStatus, encode_failure, encode_response};
 
+use crate::calls::Calls;
 use crate::calls::invoke::failure_of;
 use crate::calls::remote::failure_parts;
 use crate::clock::Due;
 use crate::grain::Failure;
 use crate::hosting::{BoxTurn, Input, RunActivation, Sink, TurnEnd};
 use crate::net::Connection;
-use crate::silo::SiloCore;
 
 /// How a turn polled in the read loop stands.
 pub(super) enum Inline {
@@ -24,23 +24,23 @@ pub(super) enum Inline {
     Closed(Option<SiloAddress>),
 }
 
-impl SiloCore {
+impl Calls {
     /// The new activation of a grain that a silo believes to be here, or to come here. Made at once, so that the calls that
     /// follow find it and keep their order.
     #[cold]
     pub(super) fn create_arrived(
-        self: &Arc<Self>,
+        &self,
         connection: &Connection,
         header: &RequestHeader,
     ) -> Option<Arc<dyn RunActivation>> {
         let of_silo = matches!(connection.peer, PeerKind::Silo(_));
-        let may = of_silo && !self.is_fenced() && self.accepts_activations();
-        may.then(|| self.create_here(&header.target).ok()).flatten()
+        let may = of_silo && !self.host.is_fenced() && self.accepts_activations();
+        may.then(|| self.host.create_here(&header.target).ok()).flatten()
     }
 
     pub(super) fn due_of(&self, header: &RequestHeader) -> Due {
         Due::after(match header.deadline_ms {
-            0 => self.options.response_timeout,
+            0 => self.response_timeout,
             ms => Duration::from_millis(u64::from(ms)),
         })
     }

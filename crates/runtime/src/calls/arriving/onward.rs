@@ -8,17 +8,16 @@ use emmer_core::SiloAddress;
 use emmer_wire::{FailureCode, PeerKind, RequestFlags, ResponseHeader, ResponseStatus};
 
 use super::arrived::{Arrived, given_up};
-use crate::calls::Place;
 use crate::calls::invoke::{dropped, failure_of, overdue, send_failure};
 use crate::calls::path::{Asker, Met, Next, Path, Tried, unreachable_silo};
 use crate::calls::remote::{read_failed, timed_out};
+use crate::calls::{Calls, Place};
 use crate::cluster::Shut;
 use crate::grain::{CallError, Failure};
 use crate::hosting::{Begun, BoxTurn, Progress, Sink, TurnEnd, run_to_end, until_begun};
 use crate::net::{Answer, SendError};
-use crate::silo::SiloCore;
 
-impl SiloCore {
+impl Calls {
     /// Goes on with a turn that suspended in the read loop.
     pub(super) async fn finish(self: Arc<Self>, arrived: Arrived, turn: BoxTurn) {
         match self.run_there(&arrived, turn).await {
@@ -44,7 +43,7 @@ impl SiloCore {
         };
         let end = match begun {
             Begun::Over(end) => end,
-            Begun::Running => match run_to_end(turn, &self.fence, &mut sink).await {
+            Begun::Running => match run_to_end(turn, &self.host.fence, &mut sink).await {
                 Ok(end) => end,
                 Err(Shut) => return Err(dropped().into()),
             },
@@ -71,7 +70,7 @@ impl SiloCore {
         });
         let failure = loop {
             let (hint, next) = path.met(met, arrived.deadline.left(self.clock.now()));
-            hint.tell(&self.locations, &arrived.header.target);
+            hint.tell(&self.cluster.locations, &arrived.header.target);
             match next {
                 Next::Fail(failure) => break failure,
                 Next::Again(Duration::ZERO) => {}
@@ -93,7 +92,7 @@ impl SiloCore {
     }
 
     /// Finds the grain, and runs the call or passes it on.
-    async fn try_once(self: &Arc<Self>, arrived: &Arrived, path: &mut Path) -> Result<(), Tried> {
+    async fn try_once(&self, arrived: &Arrived, path: &mut Path) -> Result<(), Tried> {
         let due = tokio::time::sleep_until(self.clock.tokio_at_coarse(arrived.deadline));
         let place = tokio::select! {
             biased;
@@ -118,39 +117,34 @@ impl SiloCore {
     ///
     /// What this silo remembers of the grain's location counts for nothing against a silo that asks: two silos with
     /// stale memories would send the call to and fro. The directory decides when the activation registers.
-    async fn place_arrived(self: &Arc<Self>, arrived: &Arrived, path: &mut Path) -> Result<Place, Failure> {
+    async fn place_arrived(&self, arrived: &Arrived, path: &mut Path) -> Result<Place, Failure> {
         let target = &arrived.header.target;
         if let Some(peer) = path.take_elsewhere().filter(|peer| *peer != self.address) {
             return Ok(Place::There { peer, placed: false });
         }
         if matches!(arrived.connection.peer, PeerKind::Silo(_)) {
-            let open = self.fence.opened(&self.clock).await.is_ok();
+            let open = self.host.fence.opened(&self.clock).await.is_ok();
             if open && self.accepts_activations() {
-                return self.create_here(target).map(Place::Here);
+                return self.host.create_here(target).map(Place::Here);
             }
             // Leaving: the sender's memory is stale, and so may be this one's.
-            self.locations.forget_grain(target);
+            self.cluster.locations.forget_grain(target);
         }
         self.locate(target, path.avoid()).await
     }
 
-    async fn forward(
-        self: &Arc<Self>,
-        arrived: &Arrived,
-        peer: SiloAddress,
-        placed: bool,
-    ) -> Result<(), Tried> {
+    async fn forward(&self, arrived: &Arrived, peer: SiloAddress, placed: bool) -> Result<(), Tried> {
         let mut header = arrived.header.clone();
-        if header.forwards >= self.options.limits.forwards_max {
+        if header.forwards >= self.limits.forwards_max {
             let detail = "the call was passed on too often".to_owned();
             return Err(unreachable_silo(Some(peer), false, detail).into());
         }
         let unsent = |why| Tried::Met(Met::Unsent { peer: Some(peer), placed, why });
-        let connection = self.connect(peer).await.map_err(|e| unsent(e.to_string()))?;
+        let connection = self.cluster.peers.connect(peer).await.map_err(|e| unsent(e.to_string()))?;
         header.forwards += 1;
-        header.expect_view = self.view_version();
+        header.expect_view = self.cluster.view_version();
         header.deadline_ms = arrived.deadline.left_on_wire(self.clock.now());
-        self.metrics.call_forwarded();
+        self.host.metrics.call_forwarded();
         let body = |out: &mut BytesMut| {
             out.put_slice(&arrived.body);
             Ok(())
@@ -172,7 +166,7 @@ impl SiloCore {
         };
         let at = location.map_or(peer, |at| *at);
         match status {
-            ResponseStatus::Ok => self.locations.set(&header.target, at),
+            ResponseStatus::Ok => self.cluster.locations.set(&header.target, at),
             ResponseStatus::Failed(
                 FailureCode::Unreachable | FailureCode::Moved | FailureCode::ShuttingDown,
             ) => {

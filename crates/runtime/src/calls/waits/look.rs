@@ -9,9 +9,9 @@ use emmer_wire::channel;
 
 use super::graph::{Graph, PATH_MAX, Path, REACHED_MAX};
 use super::{LOOK_EVERY, Looks, PATIENCE, Wait, WaitsMessage};
+use crate::calls::Calls;
 use crate::clock::CoarseInstant;
 use crate::hosting::RunActivation;
-use crate::silo::SiloCore;
 
 /// So many searches begin in one look; the other gates have their turn in the next.
 const SEARCHES_MAX: usize = 64;
@@ -38,9 +38,9 @@ struct Chase {
     path: Path,
 }
 
-impl SiloCore {
+impl Calls {
     /// A tick of the clock for the calls that wait in a circle.
-    pub(crate) fn look_at_waits(self: &Arc<Self>, now: CoarseInstant) {
+    pub(crate) fn look_at_waits(&self, now: CoarseInstant) {
         let messages = std::mem::take(&mut *self.waits.inbox.lock());
         let mut looks = self.waits.looks.lock();
         let due = looks.next <= now;
@@ -81,7 +81,7 @@ impl SiloCore {
 
     /// The gates where turns wait for a call.
     fn crowds(&self) -> Crowds {
-        let watched = self.queues.lock().clone();
+        let watched = self.host.queues.lock().clone();
         let crowd = |activation: Arc<dyn RunActivation>| {
             let mut waits = Vec::new();
             activation.waits(&mut waits);
@@ -133,7 +133,7 @@ impl SiloCore {
 
     /// Goes on with another silo's search, and tells it what was reached here.
     fn answer(
-        self: &Arc<Self>,
+        &self,
         looks: &mut Looks,
         graph: &Graph,
         crowds: &Crowds,
@@ -155,7 +155,7 @@ impl SiloCore {
         } else {
             for paths in news.chunks(PATHS_MAX) {
                 let message = WaitsMessage::Reached { gate, round, paths: paths.to_vec() };
-                self.post(origin, channel::WAITS, &message);
+                self.cluster.peers.post(origin, channel::WAITS, &message);
             }
         }
         chases.extend(paths.into_iter().map(|path| Chase { origin, gate, round, path }));
@@ -173,7 +173,9 @@ impl SiloCore {
                 by_turn.entry(last.turn).or_default().push(chase);
             }
         }
-        for connection in self.pool.open().into_iter().filter(|connection| connection.silo().is_some()) {
+        for connection in
+            self.cluster.peers.pool.open().into_iter().filter(|connection| connection.silo().is_some())
+        {
             let mut callers = connection.callers(|turn| by_turn.contains_key(&turn));
             callers.sort_unstable();
             callers.dedup();

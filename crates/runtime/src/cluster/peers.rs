@@ -1,4 +1,5 @@
-//! Messages between runtimes that wait for a connection: in order, bounded, one dial per peer.
+//! The way to other silos: connections to them, and messages between runtimes that wait for one: in order, bounded, one dial
+//! per peer.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,24 +10,38 @@ use emmer_wire::channel::MEMBERSHIP;
 use emmer_wire::encode_system;
 use parking_lot::Mutex;
 use serde::Serialize;
+use tokio_util::sync::CancellationToken;
 
-use crate::net::SendError;
-use crate::silo::SiloCore;
+use crate::net::{Connection, DialError, Pool, SendError};
 
 /// The most bytes that wait for one peer's connection; what comes then is dropped (the protocols bear it).
 const OUTBOX_BYTES_MAX: usize = 4 << 20;
 
-/// Per peer, whole frames in the order in which they were posted.
-#[derive(Default)]
-pub(crate) struct Outboxes {
+/// The way from one silo to all others.
+pub(crate) struct Peers {
+    /// The connections, those of clients included.
+    pub(crate) pool: Arc<Pool>,
+    /// Per peer, whole frames in the order in which they were posted.
     waiting: Mutex<HashMap<SiloAddress, BytesMut>>,
+    /// Fires when the silo has ended.
+    pub(super) stopped: CancellationToken,
 }
 
-impl Outboxes {
-    /// Sends now if there is a connection and nothing waits, else puts the message behind what waits.
-    pub(crate) fn post<T: Serialize>(&self, silo: &Arc<SiloCore>, to: SiloAddress, channel: u8, message: &T) {
+impl Peers {
+    pub(crate) fn new(pool: Arc<Pool>, stopped: CancellationToken) -> Arc<Self> {
+        Arc::new(Self { pool, waiting: Mutex::default(), stopped })
+    }
+
+    /// The connection to `peer` for calls, made if there is none.
+    pub(crate) async fn connect(&self, peer: SiloAddress) -> Result<Arc<Connection>, DialError> {
+        self.pool.connect(peer).await
+    }
+
+    /// Sends a message to another silo's runtime, in order, connecting if need be: now if there is a connection and nothing
+    /// waits, else behind what waits. Best effort.
+    pub(crate) fn post<T: Serialize>(self: &Arc<Self>, to: SiloAddress, channel: u8, message: &T) {
         // What membership says to a silo that is dead in the view tells it so. Nobody else has anything to say to it.
-        if silo.stopped.is_cancelled() || (channel != MEMBERSHIP && silo.pool.is_dead(to)) {
+        if self.stopped.is_cancelled() || (channel != MEMBERSHIP && self.pool.is_dead(to)) {
             return;
         }
         let mut waiting = self.waiting.lock();
@@ -36,7 +51,7 @@ impl Outboxes {
             }
             return;
         }
-        if let Some(connection) = silo.pool.get_for_runtime(to) {
+        if let Some(connection) = self.pool.get_for_runtime(to) {
             if let Err(e) = connection.system(channel, message) {
                 not_sent(to, &e);
             }
@@ -46,13 +61,13 @@ impl Outboxes {
         if encode_system(&mut queue, channel, message).is_ok() {
             waiting.insert(to, queue);
             drop(waiting);
-            let silo = silo.clone();
-            crate::world::spawn(async move { silo.outboxes.connect_and_flush(&silo, to).await });
+            let peers = self.clone();
+            crate::world::spawn(async move { peers.connect_and_flush(to).await });
         }
     }
 
-    async fn connect_and_flush(&self, silo: &Arc<SiloCore>, to: SiloAddress) {
-        let connected = silo.pool.connect_for_runtime(to).await;
+    async fn connect_and_flush(&self, to: SiloAddress) {
+        let connected = self.pool.connect_for_runtime(to).await;
         // Under the lock: nobody may send directly before what waits is sent.
         let mut waiting = self.waiting.lock();
         let Some(queue) = waiting.remove(&to) else { return };

@@ -1,0 +1,33 @@
+//! Idle activations are looked for, one shard at a time: a million of them are never looked at in one go.
+
+use std::time::Duration;
+
+use super::Host;
+use super::catalog::Catalog;
+use crate::clock::CoarseInstant;
+
+/// How far the search for idle activations has come.
+pub(crate) struct Collection {
+    per_shard: Duration,
+    next_shard: usize,
+    next_look: CoarseInstant,
+}
+
+impl Collection {
+    /// Looks at every activation once in `quantum`.
+    pub(crate) fn new(quantum: Duration, now: CoarseInstant) -> Self {
+        let per_shard = quantum / u32::try_from(Catalog::shard_count()).unwrap_or(1);
+        Self { per_shard, next_shard: 0, next_look: now.after(per_shard) }
+    }
+
+    /// Begins the deactivation of idle activations in the shards whose turn has come.
+    pub(crate) fn go_on(&mut self, host: &Host, now: CoarseInstant) {
+        while self.next_look <= now {
+            for activation in host.catalog.shard_activations(self.next_shard) {
+                activation.collect_if_idle(now);
+            }
+            self.next_shard = (self.next_shard + 1) % Catalog::shard_count();
+            self.next_look = self.next_look.after(self.per_shard.max(Duration::from_millis(1)));
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The part of a silo that hosts grains: what an activation needs, and who makes activations.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use emmer_core::limits::Limits;
+use emmer_core::{GrainId, GrainTypeId, SiloAddress};
+use emmer_store::state::StateTable;
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use super::catalog::{Catalog, NotMade};
+use super::{AnyClass, RunActivation};
+use crate::calls::waits::Waits;
+use crate::clock::{Clock, CoarseInstant};
+use crate::cluster::directory::DirectoryService;
+use crate::cluster::{Fence, Shut};
+use crate::grain::{CallError, Failure, OwnClient};
+use crate::metrics::{MethodStatistics, Metrics};
+use crate::net::Ticking;
+use crate::numbers::NumberMap;
+use crate::world::Spawner;
+
+/// The classes that a silo hosts, by the number of their grain type.
+pub(crate) type Classes = NumberMap<GrainTypeId, Arc<dyn AnyClass>>;
+
+/// What hosts the grains of one silo. Its activations hold it, and it holds them until the silo ends.
+pub(crate) struct Host {
+    pub(crate) address: SiloAddress,
+    pub(crate) clock: Clock,
+    /// Where the tasks of activations belong.
+    pub(crate) spawner: Spawner,
+    /// When turns may run.
+    pub(crate) fence: Fence,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) classes: Classes,
+    /// Where grains have their state.
+    pub(crate) states: StateTable,
+    /// Where activations are registered.
+    pub(crate) directory: Arc<DirectoryService>,
+    pub(crate) metrics: Metrics,
+    /// Where turns are listed that have made calls and wait.
+    pub(crate) waits: Arc<Waits>,
+    /// Activations whose waiting turns have deadlines to be looked at: at most one entry for each.
+    pub(crate) queues: Mutex<Vec<Arc<dyn RunActivation>>>,
+    /// What is told when such deadlines begin to matter.
+    pub(crate) ticking: Arc<Ticking>,
+    /// How the grains call others.
+    pub(crate) client: OwnClient,
+    pub(crate) limits: Limits,
+    /// The longest an activation may take.
+    pub(crate) activation_timeout: Duration,
+    /// The longest a deactivate hook may take.
+    pub(crate) deactivation_timeout: Duration,
+    /// Fires when the silo has ended.
+    pub(crate) stopped: CancellationToken,
+}
+
+impl Host {
+    /// Whether no turn may begin or go on.
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.fence.is_closed_at(self.clock.now())
+    }
+
+    /// Waits until turns may run, for one that has not begun: at its deadline whoever drives it is woken, looks at the
+    /// clock and drops it.
+    ///
+    /// # Errors
+    /// [`Shut`] when they never will.
+    #[cold]
+    pub(super) async fn unfenced_until(&self, deadline: CoarseInstant) -> Result<(), Shut> {
+        let deadline = tokio::time::sleep_until(self.clock.tokio_at_coarse(deadline));
+        // In a box: turns that are not fenced carry no room for it.
+        let waits = Box::pin(async {
+            tokio::select! {
+                biased;
+                opened = self.fence.opened(&self.clock) => opened,
+                () = deadline => std::future::pending().await,
+            }
+        });
+        waits.await
+    }
+
+    /// The class of the grain `id`.
+    ///
+    /// # Errors
+    /// [`CallError::Rejected`] when this silo does not host it.
+    pub(crate) fn class_of(&self, id: &GrainId) -> Result<&Arc<dyn AnyClass>, Failure> {
+        self.classes.get(&id.grain_type()).ok_or_else(|| {
+            let mut known: Vec<_> = self.classes.values().map(|c| c.name()).collect();
+            known.sort_unstable();
+            CallError::Rejected(format!(
+                "silo {} hosts no grain type with the number {} (it hosts: {})",
+                self.address,
+                id.grain_type(),
+                known.join(", ")
+            ))
+        })
+    }
+
+    /// The activation of `id` on this silo, made (not yet activated) if there is none.
+    ///
+    /// # Errors
+    /// Why none can be made.
+    pub(crate) fn create_here(self: &Arc<Self>, id: &GrainId) -> Result<Arc<dyn RunActivation>, Failure> {
+        let class = self.class_of(id)?;
+        let make = |number| class.clone().create(self.clone(), id.clone(), number);
+        self.catalog.get_or_create(id, self.limits.activations_max, make).map_err(|why| match why {
+            NotMade::Full => CallError::Overloaded("the silo holds as many activations as it may".to_owned()),
+            NotMade::Closed => CallError::ShuttingDown,
+        })
+    }
+
+    /// How many turns were started.
+    pub(crate) fn turns(&self) -> u64 {
+        self.classes.values().flat_map(|class| class.statistics()).map(|m| m.calls).sum()
+    }
+
+    /// What is counted for each method that this silo hosts.
+    pub(crate) fn method_statistics(&self) -> Vec<MethodStatistics> {
+        let mut all: Vec<_> = self.classes.values().flat_map(|class| class.statistics()).collect();
+        all.sort_unstable_by(|a, b| (&a.grain_type, &a.method).cmp(&(&b.grain_type, &b.method)));
+        all
+    }
+}

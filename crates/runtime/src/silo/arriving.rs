@@ -1,0 +1,84 @@
+//! What comes over the silo's connections, and which part it goes to.
+
+use std::sync::Arc;
+use std::task::Context;
+
+use bytes::{Bytes, BytesMut};
+use emmer_core::SiloAddress;
+use emmer_membership::ConnectionEvent;
+use emmer_wire::{PeerKind, RequestHeader, channel, codec};
+
+use super::SiloCore;
+use crate::cluster::membership::Input as MembershipInput;
+use crate::net::{Connection, Handler, Lost};
+
+impl Handler for SiloCore {
+    fn request(
+        self: &Arc<Self>,
+        connection: &Arc<Connection>,
+        header: RequestHeader,
+        body: &[u8],
+        cost: u64,
+        replies: &mut BytesMut,
+        cx: &mut Context<'_>,
+    ) -> u64 {
+        self.calls.arrived(connection, header, body, cost, replies, cx)
+    }
+
+    fn system(self: &Arc<Self>, connection: &Arc<Connection>, channel: u8, payload: Bytes) {
+        match (channel, connection.peer) {
+            (channel::MEMBERSHIP, PeerKind::Silo(from)) => match codec::decode(&payload) {
+                Ok(message) if self.knows(from) => {
+                    self.cluster.membership.send(MembershipInput::Message(from, message));
+                }
+                // The machine takes from it what a join needs.
+                Ok(message) => {
+                    self.cluster.membership.send_of_stranger(MembershipInput::Message(from, message));
+                }
+                Err(e) => tracing::warn!(%from, error = %e, "an unreadable membership message"),
+            },
+            // Nobody asks a dead silo's directory any more, and nobody answers it.
+            (channel::DIRECTORY, PeerKind::Silo(_)) if connection.is_parting() => {}
+            (channel::DIRECTORY, PeerKind::Silo(from)) if !self.knows(from) => {
+                tracing::debug!(%from, "a directory message of a silo that the view does not name");
+            }
+            (channel::DIRECTORY, PeerKind::Silo(from)) => match codec::decode(&payload) {
+                Ok(message) => self.cluster.directory.receive(from, message),
+                Err(e) => tracing::warn!(%from, error = %e, "an unreadable directory message"),
+            },
+            (channel::WAITS, PeerKind::Silo(from)) if self.knows(from) => match codec::decode(&payload) {
+                Ok(message) => self.calls.waits.receive(message),
+                Err(e) => tracing::warn!(%from, error = %e, "an unreadable message about waiting calls"),
+            },
+            // The connection has taken it up.
+            (channel::CALLS, _) => {}
+            (channel::GATEWAY, PeerKind::Client(_)) => self.gateway_message(connection, &payload),
+            (channel, peer) => tracing::debug!(channel, ?peer, "a message on a channel nobody reads here"),
+        }
+    }
+
+    fn heard(self: &Arc<Self>, connection: &Arc<Connection>) {
+        if let PeerKind::Silo(silo) = connection.peer {
+            let now = self.cluster.clock.now();
+            if connection.note_heard(now) && self.knows(silo) {
+                self.cluster.membership.heard(silo, now);
+            }
+        }
+    }
+
+    fn knows(&self, silo: SiloAddress) -> bool {
+        self.cluster.knows(silo)
+    }
+
+    fn lost(self: &Arc<Self>, connection: &Arc<Connection>, why: &Lost) {
+        tracing::debug!(peer = ?connection.peer, %why, "a connection ended");
+        let PeerKind::Silo(silo) = connection.peer else { return };
+        let event = match why {
+            Lost::Ended => ConnectionEvent::Closed,
+            Lost::Broken(_) => ConnectionEvent::Broken,
+            Lost::Goodbye(_) => ConnectionEvent::Goodbye,
+            Lost::PeerDead | Lost::Drained | Lost::Protocol(_) | Lost::Closed => return,
+        };
+        self.cluster.membership.send(MembershipInput::Connection(silo, event));
+    }
+}

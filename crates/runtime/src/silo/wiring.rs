@@ -1,0 +1,119 @@
+//! The parts of a silo, each made of what it needs.
+
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Weak};
+
+use emmer_core::SiloAddress;
+use emmer_placement::PlacementTable;
+use emmer_store::state::StateTable;
+use emmer_wire::PeerKind;
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use super::SiloCore;
+use crate::calls::Calls;
+use crate::calls::waits::Waits;
+use crate::clock::Clock;
+use crate::cluster::directory::DirectoryService;
+use crate::cluster::locations::Locations;
+use crate::cluster::membership::MembershipHandle;
+use crate::cluster::{Cluster, Fence, Peers};
+use crate::grain::OwnClient;
+use crate::hosting::catalog::Catalog;
+use crate::hosting::{Classes, Host};
+use crate::metrics::Metrics;
+use crate::net::{Budget, Greeting, Pool};
+use crate::options::SiloOptions;
+use crate::world::{Spawner, Watched};
+
+/// Who a silo is, and what it was given.
+pub(super) struct Given {
+    pub(super) address: SiloAddress,
+    pub(super) options: SiloOptions,
+    pub(super) clock: Clock,
+    pub(super) classes: Classes,
+    pub(super) states: StateTable,
+    pub(super) membership: MembershipHandle,
+    pub(super) placement: PlacementTable,
+}
+
+/// Puts a silo together. Nothing runs yet.
+pub(super) fn wire(given: Given) -> Arc<SiloCore> {
+    let Given { address, options, clock, classes, states, membership, placement } = given;
+    let (spawner, stopped) = (Spawner::current(), CancellationToken::new());
+    let pool = Arc::new(Pool::new(greeting(address, &options)));
+    let peers = Peers::new(pool.clone(), stopped.clone());
+    let catalog = Arc::new(Catalog::new());
+    let directory = DirectoryService::new(
+        address,
+        options.directory_config(),
+        clock.clone(),
+        peers.clone(),
+        catalog.clone(),
+    );
+    let locations = Locations::new(options.limits.location_cache_max);
+    let cluster = Arc::new(Cluster::new(
+        address,
+        clock.clone(),
+        membership,
+        directory.clone(),
+        locations,
+        peers,
+        placement,
+    ));
+    let calls = Arc::new_cyclic(|calls: &Weak<Calls>| {
+        let waits = Waits::new();
+        let host = Host {
+            address,
+            clock: clock.clone(),
+            spawner: spawner.clone(),
+            fence: Fence::default(),
+            catalog,
+            classes,
+            states,
+            directory,
+            metrics: Metrics::default(),
+            waits: waits.clone(),
+            queues: Mutex::default(),
+            ticking: pool.greeting().ticking.clone(),
+            client: OwnClient::new(calls.clone()),
+            limits: options.limits.clone(),
+            activation_timeout: options.activation_timeout,
+            deactivation_timeout: options.deactivation_timeout,
+            stopped: stopped.clone(),
+        };
+        Calls {
+            address,
+            clock,
+            spawner,
+            host: Arc::new(host),
+            cluster: cluster.clone(),
+            lanes: Arc::default(),
+            waits,
+            one_ways: Arc::new(AtomicUsize::new(0)),
+            serving: AtomicUsize::new(0),
+            response_timeout: options.response_timeout,
+            limits: options.limits.clone(),
+            stopped: stopped.clone(),
+        }
+    });
+    let host = calls.host.clone();
+    let ended = Watched::new(None);
+    let core = Arc::new(SiloCore { address, options, host, cluster, calls, pool, stopped, ended });
+    core.pool.handled_by(&core);
+    core
+}
+
+/// How the silo introduces itself to peers.
+fn greeting(address: SiloAddress, options: &SiloOptions) -> Greeting {
+    Greeting {
+        cluster: options.cluster_id.clone(),
+        me: PeerKind::Silo(address),
+        limits: options.limits.clone(),
+        budget: Arc::new(Budget::new(options.limits.silo_calls_in_flight_max)),
+        ticking: Arc::default(),
+        frame_rooms: Arc::default(),
+        timeout: options.connect_timeout,
+        options: options.digest(),
+    }
+}
