@@ -66,7 +66,7 @@ Project tasks. Usage: cargo xtask TASK [OPTIONS]
   ci       the same as the build machine runs it: Cargo.lock is binding, and cargo-deny and
            gungraun-runner are compiled into target/tools when they are missing (takes minutes, once)
   tidy     check the house rules: layers, sans-IO purity, file size, words, documents
-  layers   print the table of layers as ARCHITECTURE.md shows it
+  layers   print the tables of layers and rooms as ARCHITECTURE.md shows them
   guard    count the instructions of the hot paths and compare them with benches/guard.json
              --renew        write that file from what was counted
   mutants  put small bugs into the protocol's sources (in a copy) and see whether the simulator or a unit

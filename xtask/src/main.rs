@@ -45,7 +45,7 @@ fn main() -> ExitCode {
             Ok(true)
         }
         Task::Layers => {
-            print!("{}", tidy::layers::markdown());
+            print!("{}\n{}", tidy::layers::markdown(), tidy::rooms::markdown());
             Ok(true)
         }
         Task::Guard { renew } => guard::run(renew),

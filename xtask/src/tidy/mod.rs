@@ -9,6 +9,7 @@ mod invariants;
 pub(crate) mod layers;
 mod links;
 mod purity;
+pub(crate) mod rooms;
 mod scan;
 mod size;
 mod weight;
@@ -101,6 +102,7 @@ struct Rule {
 
 const RULES: &[Rule] = &[
     Rule { name: "layers", about: "dependencies point down only", check: layers::check },
+    Rule { name: "rooms", about: "the rooms of the runtime know whom they may", check: rooms::check },
     Rule {
         name: "purity",
         about: "sans-IO crates reach no IO, clock or OS randomness",

@@ -1,0 +1,245 @@
+//! The rooms of the runtime: its modules, and which of them each may name. Within one crate the compiler keeps nobody out.
+
+use super::{Finding, RustFile, Tree};
+
+/// A module of the runtime at its crate's root.
+struct Room {
+    name: &'static str,
+    /// The other rooms it may name; `room::module` allows that module alone.
+    may_use: &'static [&'static str],
+}
+
+/// Every room, bottom to top. Whoever is missing here may not exist.
+const ROOMS: &[Room] = &[
+    Room { name: "clock", may_use: &[] },
+    Room { name: "numbers", may_use: &[] },
+    Room { name: "options", may_use: &[] },
+    Room { name: "stores", may_use: &[] },
+    // What a test does to calls is told in `world/calls.rs`.
+    Room { name: "world", may_use: &["clock", "calls", "grain"] },
+    Room { name: "metrics", may_use: &["clock"] },
+    Room { name: "net", may_use: &["clock", "numbers", "world", "calls::waits"] },
+    Room { name: "cluster", may_use: &["clock", "metrics", "net", "numbers", "world"] },
+    Room {
+        name: "hosting",
+        may_use: &["clock", "cluster", "grain", "metrics", "net", "numbers", "world", "calls::waits"],
+    },
+    Room {
+        name: "grain",
+        may_use: &["calls", "client", "clock", "cluster", "hosting", "metrics", "net", "world"],
+    },
+    Room {
+        name: "calls",
+        may_use: &["client", "clock", "cluster", "grain", "hosting", "net", "numbers", "world"],
+    },
+    Room {
+        name: "client",
+        may_use: &["clock", "cluster", "grain", "metrics", "net", "options", "stores", "world"],
+    },
+    Room {
+        name: "silo",
+        may_use: &[
+            "calls", "client", "clock", "cluster", "grain", "hosting", "metrics", "net", "numbers",
+            "options", "stores", "world",
+        ],
+    },
+];
+
+/// Where the rooms are.
+const SOURCES: &str = "crates/runtime/src/";
+
+/// No room names one that it may not use, and each is in the table.
+pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
+    let rooms = tree.rust.iter().filter_map(|rust| {
+        let within = rust.file.path.strip_prefix(SOURCES)?;
+        (within != "lib.rs").then_some((within, rust))
+    });
+    let mut findings: Vec<_> = rooms.flat_map(|(within, rust)| check_file(within, rust)).collect();
+    findings.extend(check_shown(tree));
+    Ok(findings)
+}
+
+fn check_file(within: &str, rust: &RustFile) -> Vec<Finding> {
+    let path = &rust.file.path;
+    let own = within.split(['/', '.']).next().unwrap_or_default();
+    let Some(room) = ROOMS.iter().find(|room| room.name == own) else {
+        let text = format!("the room `{own}` has no place: add it to ROOMS in xtask/src/tidy/rooms.rs");
+        return vec![Finding::fail(path, 0, text)];
+    };
+    let code = &rust.split.code;
+    let forbidden = named_from_root(code, depth(within)).into_iter().filter(|(_, named)| {
+        let other = named.split("::").next().unwrap_or_default();
+        let may = |allowed: &&str| named == *allowed || named.starts_with(&format!("{allowed}::"));
+        other != own && ROOMS.iter().any(|room| room.name == other) && !room.may_use.iter().any(may)
+    });
+    let finding = |(at, named): (usize, String)| {
+        let line = code[..at].matches('\n').count() + 1;
+        let text = format!("`{own}` may not use `{named}`; it may use: {}", listed(room.may_use));
+        Finding::fail(path, line, text)
+    };
+    forbidden.map(finding).collect()
+}
+
+/// How many modules deep in its crate a file is.
+fn depth(within: &str) -> usize {
+    let module = within.trim_end_matches(".rs").trim_end_matches("/mod");
+    module.split('/').count()
+}
+
+/// Every path that begins at the crate's root, as `crate::` or as so many `super::`, without that beginning; and where.
+fn named_from_root(code: &str, depth: usize) -> Vec<(usize, String)> {
+    let to_root = format!("{}super::", "super::".repeat(depth.saturating_sub(1)));
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let mut named = Vec::new();
+    for root in ["crate::", &to_root] {
+        let begins = code.match_indices(root).filter(|(at, _)| {
+            let before = &code[..*at];
+            !before.ends_with(is_word) && (root == "crate::" || !before.ends_with("super::"))
+        });
+        for (at, _) in begins {
+            // A module within the file takes one more step to the root.
+            let rest = code[at + root.len()..].trim_start_matches("super::");
+            named.extend(paths(rest).into_iter().map(|path| (at, path)));
+        }
+    }
+    named
+}
+
+/// The path that `code` begins with, or those of the group in braces that it begins with.
+fn paths(code: &str) -> Vec<String> {
+    let Some(group) = code.strip_prefix('{') else {
+        let end = code.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')).unwrap_or(code.len());
+        return vec![code[..end].trim_end_matches(':').to_owned()];
+    };
+    let mut deep = 0_usize;
+    let mut items = vec![String::new()];
+    for c in group.chars() {
+        match c {
+            '}' if deep == 0 => break,
+            ',' if deep == 0 => items.push(String::new()),
+            _ => {
+                deep = if c == '{' { deep + 1 } else { deep - usize::from(c == '}') };
+                items.last_mut().into_iter().for_each(|item| item.push(c));
+            }
+        }
+    }
+    items.iter().flat_map(|item| members(item)).collect()
+}
+
+/// The paths of one item of a group: one, or as many as its own group has.
+fn members(item: &str) -> Vec<String> {
+    let item = item.trim();
+    match item.split_once('{') {
+        None => paths(item),
+        Some((before, _)) => {
+            let inner = paths(&item[before.len()..]);
+            inner.iter().map(|path| format!("{}{path}", before.trim())).collect()
+        }
+    }
+}
+
+fn listed(names: &[&str]) -> String {
+    match names {
+        [] => "no other room".to_owned(),
+        names => names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", "),
+    }
+}
+
+/// The line before the table in `ARCHITECTURE.md`, and the one after it.
+const SHOWN_BEGIN: &str = "<!-- rooms: begin, printed by `cargo xtask layers` -->";
+const SHOWN_END: &str = "<!-- rooms: end -->";
+
+/// Where `ARCHITECTURE.md` shows the table, it must show this one.
+fn check_shown(tree: &Tree) -> Option<Finding> {
+    let path = "ARCHITECTURE.md";
+    let shown = tree.text(path)?.split_once(SHOWN_BEGIN)?.1.split(SHOWN_END).next()?;
+    (shown.trim() != table().trim()).then(|| {
+        Finding::fail(path, 0, "its table of rooms is out of date: paste the output of `cargo xtask layers`")
+    })
+}
+
+/// The table as Markdown, as `cargo xtask layers` prints it (the markers are in it for pasting).
+pub(crate) fn markdown() -> String {
+    format!("{SHOWN_BEGIN}\n{}{SHOWN_END}\n", table())
+}
+
+fn table() -> String {
+    let row = |room: &Room| format!("| `{}` | {} |\n", room.name, listed(room.may_use));
+    let rows: String = ROOMS.iter().map(row).collect();
+    format!("| room | may use |\n|---|---|\n{rows}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::tree;
+    use super::*;
+
+    fn findings(within: &str, code: &str) -> Vec<String> {
+        let path = format!("{SOURCES}{within}");
+        check(&tree(&[], &[(&path, code)])).unwrap().into_iter().map(|f| f.text).collect()
+    }
+
+    #[test]
+    fn a_room_names_only_what_it_may_however_it_is_written() {
+        let bad = [
+            ("hosting/turn.rs", "use crate::silo::SiloCore;"),
+            ("hosting/gate/mod.rs", "fn f(silo: &crate::silo::Silo) {}"),
+            ("cluster/mod.rs", "use crate::{\n    clock::Clock,\n    hosting::{Host, RunActivation},\n};"),
+            ("cluster/fence.rs", "use super::super::hosting::Host;"),
+            ("net/pool.rs", "pub(in crate::cluster) fn f() {}"),
+            ("metrics/mod.rs", "use super::net::Pool;"),
+            ("metrics/mod.rs", "mod tests {\n    use super::super::net::Pool;\n}"),
+            ("hosting/turn.rs", "use crate::calls::path::Path;"),
+            ("hosting/turn.rs", "use crate::{calls::{waits::Waits, path::Path}};"),
+            ("hosting/turn.rs", "use crate::calls::{self, waits};"),
+        ];
+        for (within, code) in bad {
+            assert!(!findings(within, code).is_empty(), "{within}: {code}");
+        }
+        let good = [
+            ("hosting/turn.rs", "use crate::calls::waits::Waits;"),
+            ("hosting/turn.rs", "use crate::{calls::{waits::Waits}, cluster::Fence};"),
+            ("hosting/turn.rs", "// crate::silo\nfn f() { print(\"crate::silo\"); mycrate::silo(); }"),
+            ("hosting/turn.rs", "use super::silo;"),
+            ("hosting/gate/mod.rs", "use super::super::hosting;"),
+            ("silo/core.rs", "use crate::{calls::Calls, hosting::Host, cluster::Cluster};"),
+            ("lib.rs", "pub use crate::silo::Silo;"),
+        ];
+        for (within, code) in good {
+            assert_eq!(findings(within, code), [""; 0], "{within}: {code}");
+        }
+    }
+
+    #[test]
+    fn a_finding_says_where_and_what_is_allowed() {
+        let path = "crates/runtime/src/cluster/mod.rs";
+        let found = check(&tree(&[], &[(path, "//! X\n\nuse crate::silo::SiloCore;\n")])).unwrap();
+        assert_eq!((found.len(), found[0].path.as_str(), found[0].line), (1, path, 3));
+        assert!(
+            found[0]
+                .text
+                .starts_with("`cluster` may not use `silo::SiloCore`; it may use: `clock`, `metrics`"),
+            "{}",
+            found[0].text
+        );
+    }
+
+    #[test]
+    fn a_room_without_a_place_fails() {
+        assert!(findings("attic/mod.rs", "").concat().contains("has no place"));
+        assert!(findings("attic.rs", "").concat().contains("has no place"));
+    }
+
+    #[test]
+    fn nobody_but_the_root_knows_the_silo() {
+        assert!(!ROOMS.iter().any(|room| room.may_use.iter().any(|used| used.starts_with("silo"))));
+    }
+
+    #[test]
+    fn a_shown_table_must_be_this_one() {
+        let current = format!("# A\n{}\n", markdown());
+        assert!(check(&tree(&[], &[("ARCHITECTURE.md", &current)])).unwrap().is_empty());
+        let stale = current.replace("`cluster`", "`attic`");
+        assert_eq!(check(&tree(&[], &[("ARCHITECTURE.md", &stale)])).unwrap().len(), 1);
+    }
+}
