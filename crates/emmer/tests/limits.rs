@@ -83,10 +83,11 @@ async fn below_its_least_value_no_limit_is_accepted() {
 
 type SetTime = fn(&mut SiloOptions, Duration);
 
-const TIMES: [(&str, SetTime); 7] = [
+const TIMES: [(&str, SetTime); 8] = [
     ("response_timeout", |o, time| o.response_timeout = time),
     ("collection_age", |o, time| o.collection_age = time),
     ("collection_quantum", |o, time| o.collection_quantum = Some(time)),
+    ("load_period", |o, time| o.load_period = time),
     ("activation_timeout", |o, time| o.activation_timeout = time),
     ("deactivation_timeout", |o, time| o.deactivation_timeout = time),
     ("shutdown_timeout", |o, time| o.shutdown_timeout = time),

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use emmer::placement::{PlacementContext, PlacementTarget, Strategy};
@@ -47,6 +47,8 @@ macro_rules! class {
 class!(Hashed, HashedGrain, #[placement(hash_based)]);
 class!(Told, ToldGrain, #[placement("told", "second")]);
 class!(Plain, PlainGrain,);
+class!(Near, NearGrain, #[placement(prefer_local)]);
+class!(Counted, CountedGrain, #[placement(activation_count)]);
 
 /// The second silo where its data says so; whatever else goes wrong with keys from 100 on.
 fn told(target: &PlacementTarget<'_>, context: &PlacementContext<'_>) -> Option<SiloAddress> {
@@ -110,6 +112,52 @@ async fn a_director_places_by_what_the_class_says_and_its_mistakes_end_their_own
     }
     for key in 0..5 {
         assert_eq!(client.grain::<dyn Told>(key).silo().await.unwrap(), silos[1]);
+    }
+}
+
+/// Three silos, the second of which has `filled` activations, which the others know.
+async fn one_has_more(world: &World, filled: u64, limit: usize) -> (Cluster, SiloAddress) {
+    let describe = move |silo: emmer::SiloBuilder| {
+        silo.configure(|options| options.limits.activations_max = limit)
+            .host::<dyn Told, ToldGrain>()
+            .host::<dyn Near, NearGrain>()
+            .host::<dyn Counted, CountedGrain>()
+            .host::<dyn Plain, PlainGrain>()
+            .director("told", told)
+    };
+    let cluster = world.cluster(3, describe).await;
+    // The silos count as new for thirty seconds.
+    tokio::time::sleep(secs(40)).await;
+    let client = cluster.client().await;
+    let home = addresses(&cluster)[1];
+    for key in 0..filled {
+        assert_eq!(client.grain::<dyn Told>(key).silo().await.unwrap(), home);
+    }
+    tokio::time::sleep(secs(3)).await;
+    (cluster, home)
+}
+
+#[emmer::test(seeds = 3)]
+async fn counted_grains_go_where_fewer_are(world: World) {
+    let (cluster, home) = one_has_more(&world, 60, 1_000).await;
+    let client = cluster.client().await;
+    let mut counts: BTreeMap<SiloAddress, u64> = BTreeMap::new();
+    for key in 0..40 {
+        *counts.entry(client.grain::<dyn Counted>(key).silo().await.unwrap()).or_default() += 1;
+    }
+    assert!(!counts.contains_key(&home), "{counts:?}, and {home} had more");
+    assert!(counts.len() == 2 && counts.values().all(|count| *count >= 15), "{counts:?}");
+}
+
+#[emmer::test(seeds = 3)]
+async fn a_silo_that_is_full_gets_nothing_while_there_is_room_elsewhere(world: World) {
+    let (cluster, home) = one_has_more(&world, 60, 60).await;
+    let client = cluster.client().await;
+    for key in 0..50 {
+        assert_ne!(client.grain::<dyn Plain>(key).silo().await.unwrap(), home);
+        // Not even where the call comes from that silo.
+        assert_ne!(client.grain::<dyn Near>(1_000 + key).silo().await.unwrap(), home);
+        tokio::time::sleep(secs(1)).await;
     }
 }
 

@@ -84,8 +84,8 @@ pub fn test(args: TokenStream, item: TokenStream) -> TokenStream {
 /// * every other field is made by `Default`.
 ///
 /// On the struct, below the derive:
-/// * `#[placement(random)]` (what holds without it), `#[placement(prefer_local)]` or `#[placement(hash_based)]`: where
-///   activations go; `#[placement("name")]`: where the application's director of this name says, and
+/// * `#[placement(random)]` (what holds without it), `#[placement(prefer_local)]`,
+///   `#[placement(hash_based)]` or `#[placement(activation_count)]`: where activations go; `#[placement("name")]`: where the application's director of this name says, and
 ///   `#[placement("name", "text")]`: the same, with a text for it;
 /// * `#[grain(idle = "10m")]`: how long an activation may be idle, in `ms`, `s`, `m` or `h`;
 /// * `#[grain(reentrant)]`: its `&self` methods go past calls that wait for their turn;

@@ -41,6 +41,8 @@ pub struct SiloOptions {
     pub collection_age: Duration,
     /// How often idle activations are looked for. Default: a quarter of `collection_age`, 1 s to 1 min.
     pub collection_quantum: Option<Duration>,
+    /// How often, at most, silos tell each other how loaded they are. With more than some 200 silos less often. Default 1 s.
+    pub load_period: Duration,
     /// The longest an activation may take: registration, reading the state, the hook. Default 30 s.
     pub activation_timeout: Duration,
     /// The longest a deactivate hook may take. Default 30 s.
@@ -67,6 +69,7 @@ impl Default for SiloOptions {
             response_timeout: Duration::from_secs(30),
             collection_age: Duration::from_secs(15 * 60),
             collection_quantum: None,
+            load_period: Duration::from_secs(1),
             activation_timeout: Duration::from_secs(30),
             deactivation_timeout: Duration::from_secs(30),
             shutdown_timeout: Duration::from_secs(60),

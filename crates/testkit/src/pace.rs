@@ -26,4 +26,5 @@ pub fn at_rest(options: &mut SiloOptions) {
     ] {
         *time *= SLOWER;
     }
+    options.load_period *= SLOWER;
 }

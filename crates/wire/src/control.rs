@@ -21,6 +21,8 @@ pub mod channel {
     pub const CALLS: u8 = 4;
     /// Which turns wait for which, between silos.
     pub const WAITS: u8 = 5;
+    /// How loaded each silo is, between silos.
+    pub const LOAD: u8 = 6;
 }
 
 /// Appends a System frame: the [`channel`], then `value` as MessagePack with named fields. Returns its length

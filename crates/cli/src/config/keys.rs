@@ -9,7 +9,7 @@ pub(super) const VARIABLE_PREFIX: &str = "EMMER_";
 pub(super) const CONFIG_VARIABLE: &str = "EMMER_CONFIG";
 
 /// The keys outside any table.
-const TOP: [&str; 15] = [
+const TOP: [&str; 16] = [
     "store",
     "cluster_id",
     "service_id",
@@ -21,6 +21,7 @@ const TOP: [&str; 15] = [
     "response_timeout",
     "collection_age",
     "collection_quantum",
+    "load_period",
     "activation_timeout",
     "deactivation_timeout",
     "shutdown_timeout",

@@ -22,8 +22,12 @@ pub(crate) enum Placement {
 }
 
 /// The built-in strategies, as attribute and as variant.
-const BUILT_IN: [(&str, &str); 3] =
-    [("random", "Random"), ("prefer_local", "PreferLocal"), ("hash_based", "HashBased")];
+const BUILT_IN: [(&str, &str); 4] = [
+    ("random", "Random"),
+    ("prefer_local", "PreferLocal"),
+    ("hash_based", "HashBased"),
+    ("activation_count", "ActivationCount"),
+];
 
 impl Placement {
     /// The strategy as the placement crate names it.

@@ -1,4 +1,4 @@
-//! Bringing every silo's report to every silo, in waves.
+//! Bringing every silo's report to every silo, in waves (after Bruck and others, `docs/sources.md`).
 //!
 //! The Active silos of a view stand in a circle, which differs from wave to wave. A wave has as many rounds as doublings lead
 //! from one to their number. In round `r` each silo sends to the one `2^r` places further on what it has gathered: its own
@@ -161,7 +161,7 @@ impl Gather {
             number: 0,
             wave: None,
             next: Instant::ZERO,
-            own: LoadReport { activations: 0, busy: 0, queue: 0, cpu: None, memory: None, overloaded: false },
+            own: LoadReport { activations: 0, busy: 0, calls: 0, cpu: None, memory: None, overloaded: false },
             known: BTreeMap::new(),
             effects: VecDeque::new(),
         }

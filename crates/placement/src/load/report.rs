@@ -7,8 +7,8 @@ pub struct LoadReport {
     pub activations: u32,
     /// How many of them were called within the last ten minutes.
     pub busy: u32,
-    /// How many calls wait or run.
-    pub queue: u32,
+    /// How many calls from elsewhere are under way.
+    pub calls: u32,
     /// How much of its processors is in use, in percent; none where that is not measured.
     pub cpu: Option<u8>,
     /// How much of the memory that it may use is in use, in percent; none where that is not measured.
@@ -27,23 +27,23 @@ pub(super) const MISSING: [u8; PACKED] = [0xff; PACKED];
 const NO_PERCENT: u8 = 0xff;
 
 impl LoadReport {
-    /// Eight bytes, which keep eleven binary digits of the counts of activations and four of the queue.
+    /// Eight bytes, which keep eleven binary digits of the counts of activations and four of the calls.
     pub(super) fn packed(&self) -> [u8; PACKED] {
         let [a, b] = short::<11>(self.activations).to_be_bytes();
         let [c, d] = short::<11>(self.busy).to_be_bytes();
-        let [_, queue] = short::<4>(self.queue.min((1 << 19) - 1)).to_be_bytes();
+        let [_, calls] = short::<4>(self.calls.min((1 << 19) - 1)).to_be_bytes();
         let percent = |value: Option<u8>| value.map_or(NO_PERCENT, |value| value.min(100));
-        [a, b, c, d, queue, percent(self.cpu), percent(self.memory), u8::from(self.overloaded)]
+        [a, b, c, d, calls, percent(self.cpu), percent(self.memory), u8::from(self.overloaded)]
     }
 
     /// The report in eight bytes; none where it is missing.
     pub(super) fn unpacked(bytes: [u8; PACKED]) -> Option<Self> {
-        let [a, b, c, d, queue, cpu, memory, flags] = bytes;
+        let [a, b, c, d, calls, cpu, memory, flags] = bytes;
         let percent = |value: u8| (value <= 100).then_some(value);
         Some(Self {
             activations: long::<11>(u16::from_be_bytes([a, b]))?,
             busy: long::<11>(u16::from_be_bytes([c, d]))?,
-            queue: long::<4>(u16::from(queue))?,
+            calls: long::<4>(u16::from(calls))?,
             cpu: percent(cpu),
             memory: percent(memory),
             overloaded: flags & 1 == 1,
@@ -74,7 +74,7 @@ mod tests {
             let report = LoadReport {
                 activations: n,
                 busy: n / 2,
-                queue: n.min(400_000),
+                calls: n.min(400_000),
                 cpu: Some(100),
                 memory: None,
                 overloaded: n % 2 == 1,
@@ -83,7 +83,7 @@ mod tests {
             for (now, was) in [(back.activations, report.activations), (back.busy, report.busy)] {
                 assert!(now <= was && was - now <= was >> 10, "{was} became {now}");
             }
-            assert!(back.queue <= report.queue && report.queue - back.queue <= report.queue >> 3);
+            assert!(back.calls <= report.calls && report.calls - back.calls <= report.calls >> 3);
             assert_eq!((back.cpu, back.memory, back.overloaded), (Some(100), None, n % 2 == 1));
         }
     }

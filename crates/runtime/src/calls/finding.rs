@@ -84,10 +84,10 @@ impl Calls {
 
     fn place(&self, id: &GrainId, avoid: &[SiloAddress]) -> Result<Place, Failure> {
         let own = self.host.class_of(id)?.placement();
-        let strategy = self.cluster.strategy(own.as_ref());
+        let strategy = self.cluster.placing.strategy(own.as_ref());
         let leaves = !self.accepts_activations();
         // A director may be the application's own.
-        let chosen = contain(|| self.cluster.choose(id, strategy, leaves, avoid));
+        let chosen = contain(|| self.cluster.placing.choose(id, strategy, leaves, avoid));
         match chosen {
             Ok(Ok(silo)) if silo == self.address => self.host.create_here(id).map(Place::Here),
             Ok(Ok(peer)) => Ok(Place::There { peer, placed: true }),

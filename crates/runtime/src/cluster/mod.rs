@@ -2,24 +2,26 @@
 
 pub(crate) mod directory;
 mod fence;
+pub(crate) mod load;
 pub(crate) mod locations;
 pub(crate) mod membership;
 mod peers;
+mod placing;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use emmer_core::{GrainId, Instant, SiloAddress, SiloStatus};
+use emmer_core::{Instant, SiloAddress, SiloStatus};
 use emmer_membership::View;
-use emmer_placement::{PlaceError, PlacementContext, PlacementTable, Strategy};
 use emmer_wire::PeerKind;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 
 use self::directory::DirectoryService;
 pub(crate) use self::fence::{Fence, Shut};
 use self::locations::Locations;
 use self::membership::{MembershipHandle, MembershipStatistics};
 pub(crate) use self::peers::Peers;
+pub(crate) use self::placing::Placing;
 use crate::clock::Clock;
 use crate::net::Greeting;
 use crate::world::Watched;
@@ -34,16 +36,15 @@ pub(crate) struct Cluster {
     pub(crate) membership_statistics: Mutex<MembershipStatistics>,
     pub(crate) directory: Arc<DirectoryService>,
     pub(crate) locations: Locations,
+    /// Where new activations go.
+    pub(crate) placing: Placing,
     pub(crate) peers: Arc<Peers>,
     /// The view in force.
     pub(crate) views: Watched<Arc<View>>,
     /// The silo's own status, as it last published it.
     pub(crate) status: Watched<SiloStatus>,
-    /// The Active silos of the view in `views`, in the order of their addresses: where new activations may go.
-    candidates: RwLock<Arc<[SiloAddress]>>,
     /// The version of the view in `views`, for the hot path.
     view_version: AtomicU64,
-    placement: PlacementTable,
 }
 
 impl Cluster {
@@ -54,8 +55,8 @@ impl Cluster {
         membership: MembershipHandle,
         directory: Arc<DirectoryService>,
         locations: Locations,
+        placing: Placing,
         peers: Arc<Peers>,
-        placement: PlacementTable,
     ) -> Self {
         Self {
             me,
@@ -64,12 +65,11 @@ impl Cluster {
             membership_statistics: Mutex::default(),
             directory,
             locations,
+            placing,
             peers,
             views: Watched::new(Arc::new(View::empty())),
             status: Watched::new(SiloStatus::Created),
-            candidates: RwLock::new(Arc::new([])),
             view_version: AtomicU64::new(0),
-            placement,
         }
     }
 
@@ -105,39 +105,9 @@ impl Cluster {
         self.membership.retain(&view);
         self.directory.install(&view, fading);
         // Whoever waits for the status acts on the view: it must be there first.
-        *self.candidates.write() = view.active().map(|m| m.address).collect();
+        self.placing.install(&view);
         self.view_version.store(view.version(), Ordering::Release);
         self.views.set(view);
         self.status.set(status);
-    }
-
-    /// How the grains of a class are placed, by its own strategy or by the silo's default.
-    pub(crate) fn strategy<'a>(&'a self, own: Option<&'a Strategy>) -> &'a Strategy {
-        own.unwrap_or_else(|| self.placement.default_strategy())
-    }
-
-    /// The silo where a new activation of `grain` goes: one of the Active silos, none of `avoid`, and this one only if it does
-    /// not leave.
-    ///
-    /// # Errors
-    /// Why there is none.
-    ///
-    /// # Panics
-    /// A director of the application's own does.
-    pub(crate) fn choose(
-        &self,
-        grain: &GrainId,
-        strategy: &Strategy,
-        leaves: bool,
-        avoid: &[SiloAddress],
-    ) -> Result<SiloAddress, PlaceError> {
-        let mut candidates = self.candidates.read().clone();
-        // The view may not say yet that this silo leaves.
-        if leaves || !avoid.is_empty() {
-            let unusable = |s: &SiloAddress| avoid.contains(s) || (leaves && *s == self.me);
-            candidates = candidates.iter().copied().filter(|s| !unusable(s)).collect();
-        }
-        let context = PlacementContext::new(self.me, &candidates);
-        self.placement.place(strategy, grain, self.me, &context)
     }
 }

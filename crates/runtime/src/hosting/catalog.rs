@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use emmer_core::GrainId;
 use emmer_core::ring::RingRange;
@@ -16,6 +17,9 @@ use crate::grain::DeactivationReason;
 /// Locks the map is divided over, so that calls on different cores seldom meet.
 const SHARDS: usize = 1 << SHARD_BITS;
 const SHARD_BITS: u32 = 6;
+
+/// How long an activation counts as busy after a call (placement by the number of activations).
+pub(super) const BUSY_FOR: Duration = Duration::from_secs(600);
 
 /// Activations by the stable hash of their grain. They know their grain themselves: a map with keys of its own would take
 /// 80 bytes more for each.
@@ -47,6 +51,8 @@ pub(crate) struct Catalog {
     shards: Box<[Shard]>,
     next_number: AtomicU64,
     count: AtomicUsize,
+    /// How many of them were not called for [`BUSY_FOR`], when they were last looked at.
+    rested: AtomicUsize,
     /// Nothing is made any more. Read under the lock of a shard: whoever walks the shards after the change sees all that
     /// was made before it, and nothing is made behind them.
     closed: AtomicBool,
@@ -67,6 +73,7 @@ impl Catalog {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             next_number: AtomicU64::new(1),
             count: AtomicUsize::new(0),
+            rested: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
         }
     }
@@ -139,6 +146,16 @@ impl Catalog {
     /// How many activations there are.
     pub(crate) fn len(&self) -> usize {
         self.count.load(Ordering::Relaxed)
+    }
+
+    /// How many of them are busy: called within [`BUSY_FOR`], or not looked at since.
+    pub(crate) fn busy(&self) -> usize {
+        self.len().saturating_sub(self.rested.load(Ordering::Relaxed))
+    }
+
+    /// How many activations were not called for [`BUSY_FOR`].
+    pub(super) fn note_rested(&self, rested: usize) {
+        self.rested.store(rested, Ordering::Relaxed);
     }
 
     /// Every activation of one shard; walk `0..shard_count()` to see all without stopping all calls at once.

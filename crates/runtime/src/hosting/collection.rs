@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Host;
-use super::catalog::Catalog;
+use super::catalog::{BUSY_FOR, Catalog};
 use crate::clock::CoarseInstant;
 
 /// How far the search for idle activations has come.
@@ -11,21 +11,34 @@ pub(crate) struct Collection {
     per_shard: Duration,
     next_shard: usize,
     next_look: CoarseInstant,
+    /// How many activations of each shard have rested for long.
+    rested: Vec<usize>,
 }
 
 impl Collection {
     /// Looks at every activation once in `quantum`.
     pub(crate) fn new(quantum: Duration, now: CoarseInstant) -> Self {
         let per_shard = quantum / u32::try_from(Catalog::shard_count()).unwrap_or(1);
-        Self { per_shard, next_shard: 0, next_look: now.after(per_shard) }
+        Self {
+            per_shard,
+            next_shard: 0,
+            next_look: now.after(per_shard),
+            rested: vec![0; Catalog::shard_count()],
+        }
     }
 
     /// Begins the deactivation of idle activations in the shards whose turn has come.
     pub(crate) fn go_on(&mut self, host: &Host, now: CoarseInstant) {
         while self.next_look <= now {
+            let mut rested = 0;
             for activation in host.catalog.shard_activations(self.next_shard) {
+                rested += usize::from(activation.idle_for(now) >= BUSY_FOR);
                 activation.collect_if_idle(now);
             }
+            if let Some(known) = self.rested.get_mut(self.next_shard) {
+                *known = rested;
+            }
+            host.catalog.note_rested(self.rested.iter().sum());
             self.next_shard = (self.next_shard + 1) % Catalog::shard_count();
             self.next_look = self.next_look.after(self.per_shard.max(Duration::from_millis(1)));
         }

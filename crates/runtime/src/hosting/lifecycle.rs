@@ -172,10 +172,6 @@ impl<G: Grain> Activation<G> {
         let first = self.gate.line().take_closer_place(reason);
         first.then(|| self.host.spawner.spawn(self.clone().close_down()))
     }
-
-    fn idle_for(&self, now: CoarseInstant) -> Duration {
-        now.idle_since(self.last_used.load(Ordering::Relaxed))
-    }
 }
 
 /// Runs a hook that no turn runs, as a turn.
@@ -329,6 +325,10 @@ impl<G: Grain> RunActivation for Activation<G> {
 
     fn set_registered(&self, registered: bool) {
         self.registered.store(registered, Ordering::Release);
+    }
+
+    fn idle_for(&self, now: CoarseInstant) -> Duration {
+        now.idle_since(self.last_used.load(Ordering::Relaxed))
     }
 
     fn collect_if_idle(self: Arc<Self>, now: CoarseInstant) {

@@ -22,6 +22,7 @@ mod turn;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
 use emmer_core::{GrainId, SiloAddress};
 use emmer_wire::CallChain;
@@ -357,6 +358,9 @@ pub(crate) trait RunActivation: AnyActivation {
 
     /// Begins its deactivation if it has been idle for its idle time.
     fn collect_if_idle(self: Arc<Self>, now: CoarseInstant);
+
+    /// How long ago it was last called.
+    fn idle_for(&self, now: CoarseInstant) -> Duration;
 
     /// Waits until it is closed, deactivating it first.
     fn close_and_wait(self: Arc<Self>, reason: DeactivationReason) -> emmer_store::BoxFuture<'static, ()>;

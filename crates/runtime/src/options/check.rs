@@ -45,6 +45,7 @@ impl SiloOptions {
             ("response_timeout", self.response_timeout),
             ("collection_age", self.collection_age),
             ("collection_quantum", self.collection_quantum.unwrap_or(TIME_LEAST)),
+            ("load_period", self.load_period),
             ("activation_timeout", self.activation_timeout),
             ("deactivation_timeout", self.deactivation_timeout),
             ("shutdown_timeout", self.shutdown_timeout),

@@ -50,6 +50,10 @@ impl Handler for SiloCore {
                 Ok(message) => self.calls.waits.receive(message),
                 Err(e) => tracing::warn!(%from, error = %e, "an unreadable message about waiting calls"),
             },
+            (channel::LOAD, PeerKind::Silo(from)) if self.knows(from) => match codec::decode(&payload) {
+                Ok(message) => self.cluster.placing.load.receive(from, &message),
+                Err(e) => tracing::warn!(%from, error = %e, "an unreadable message about load"),
+            },
             // The connection has taken it up.
             (channel::CALLS, _) => {}
             (channel::GATEWAY, PeerKind::Client(_)) => self.gateway_message(connection, &payload),

@@ -259,6 +259,7 @@ impl<S: StoreOpener> SiloBuilder<S> {
                 biased;
                 () = driven.stopped.cancelled() => {}
                 () = driven.cluster.directory.drive() => {}
+                () = driven.cluster.placing.load.drive() => {}
             }
         });
         let running = core.clone();

@@ -7,6 +7,7 @@ mod directors;
 mod gateway;
 mod identity;
 mod lifecycle;
+mod meter;
 mod wiring;
 
 use std::future::Future;

@@ -11,13 +11,15 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::SiloCore;
+use super::meter::Meter;
 use crate::calls::Calls;
 use crate::calls::waits::Waits;
 use crate::clock::Clock;
 use crate::cluster::directory::DirectoryService;
+use crate::cluster::load::LoadService;
 use crate::cluster::locations::Locations;
 use crate::cluster::membership::MembershipHandle;
-use crate::cluster::{Cluster, Fence, Peers};
+use crate::cluster::{Cluster, Fence, Peers, Placing};
 use crate::grain::OwnClient;
 use crate::hosting::catalog::Catalog;
 use crate::hosting::{Classes, Host};
@@ -51,16 +53,17 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         peers.clone(),
         catalog.clone(),
     );
+    let meter = Meter {
+        catalog: catalog.clone(),
+        pool: pool.clone(),
+        activations_max: options.limits.activations_max,
+    };
+    let load = LoadService::new(address, options.load_period, clock.clone(), peers.clone(), Arc::new(meter));
+    let placing = Placing::new(address, clock.clone(), placement, load);
     let locations = Locations::new(options.limits.location_cache_max);
-    let cluster = Arc::new(Cluster::new(
-        address,
-        clock.clone(),
-        membership,
-        directory.clone(),
-        locations,
-        peers,
-        placement,
-    ));
+    let cluster =
+        Cluster::new(address, clock.clone(), membership, directory.clone(), locations, placing, peers);
+    let cluster = Arc::new(cluster);
     let calls = Arc::new_cyclic(|calls: &Weak<Calls>| {
         let waits = Waits::new();
         let host = Host {
