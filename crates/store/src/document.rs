@@ -132,6 +132,7 @@ mod tests {
             Column::new("Items", ColumnType::List),
         ],
         schema_version: 1,
+        one_moment: true,
     };
 
     #[test]

@@ -22,15 +22,20 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// The partition of a grain type's state: `service/type`, cut when it is too long for a key.
-pub fn partition(service: &ClusterId, grain_type: &str) -> String {
-    fit(format!("{service}/{}", escape(grain_type)), PARTITION_KEY_BYTES_MAX)
+/// The partition of a grain's states: `service/type/kind.key`, cut when it is too long for a key. The kind is `u`, `i`, `g`
+/// (UUID) or `s` (text), so that the integer 1 and the text "1" are two grains.
+pub fn partition(service: &ClusterId, grain_type: &str, key: &GrainKey) -> String {
+    let text = format!("{service}/{}/{}.{}", escape(grain_type), kind(key), key_text(key));
+    fit(text, PARTITION_KEY_BYTES_MAX)
 }
 
-/// The row of one state of one grain: `kind.key/state`, cut when it is too long for a key. The kind is `u`, `i`, `g`
-/// (UUID) or `s` (text), so that the integer 1 and the text "1" are two rows.
-pub fn row(key: &GrainKey, state: &str) -> String {
-    fit(format!("{}.{}/{}", kind(key), key_text(key), escape(state)), ROW_KEY_BYTES_MAX)
+/// The row of a grain's state: the state's name, cut when it is too long for a key; `~` for the name without a letter,
+/// because a key has one at least.
+pub fn row(state: &str) -> String {
+    match state {
+        "" => "~".to_owned(),
+        state => fit(escape(state), ROW_KEY_BYTES_MAX),
+    }
 }
 
 /// The letter of a key's kind.
@@ -98,25 +103,48 @@ mod tests {
             long('x'),
             long('y'),
         ];
-        let states = ["total", "", "b/total", "b", "%"];
-        let rows: BTreeSet<_> = keys.iter().flat_map(|k| states.map(|s| row(k, s))).collect();
-        assert_eq!(rows.len(), keys.len() * states.len());
+        let service: ClusterId = "svc".parse().unwrap();
+        let partitions: BTreeSet<_> = keys.iter().map(|k| partition(&service, "T", k)).collect();
+        assert_eq!(partitions.len(), keys.len());
+        partitions.iter().for_each(|partition| validate::partition_key(partition).unwrap());
+    }
+
+    #[test]
+    fn different_states_have_different_rows() {
+        let long = |last: &str| format!("{}{last}", "ä".repeat(400));
+        let (x, y) = (long("x"), long("y"));
+        let states = ["total", "", "~", "b/total", "b", "%", "\0", x.as_str(), y.as_str()];
+        let rows: BTreeSet<_> = states.iter().map(|state| row(state)).collect();
+        assert_eq!(rows.len(), states.len());
         rows.iter().for_each(|row| validate::row_key(row).unwrap());
     }
 
     #[test]
     fn plain_keys_stay_readable() {
-        assert_eq!(row(&"JFK".into(), "delays"), "s.JFK/delays");
-        assert_eq!(row(&17u64.into(), "delays"), "u.17/delays");
+        let service: ClusterId = "svc".parse().unwrap();
+        assert_eq!(partition(&service, "flights::Airport", &"JFK".into()), "svc/flights::Airport/s.JFK");
+        assert_eq!(partition(&service, "Airport", &17u64.into()), "svc/Airport/u.17");
+        assert_eq!(row("delays"), "delays");
     }
 
     #[test]
     fn partitions_fit_and_differ() {
         let service: ClusterId = "svc".parse().unwrap();
-        assert_eq!(partition(&service, "flights::Airport"), "svc/flights::Airport");
-        let long = |last: &str| partition(&service, &format!("{}{last}", "ä".repeat(200)));
-        assert_ne!(long("x"), long("y"));
-        validate::partition_key(&long("x")).unwrap();
-        assert_ne!(partition(&service, "a/b"), partition(&service, "a%2Fb"));
+        let of = |grain_type: &str, key: &str| partition(&service, grain_type, &key.into());
+        let long = |last: &str| format!("{}{last}", "ä".repeat(200));
+        let all = [
+            of(&long("x"), "k"),
+            of(&long("y"), "k"),
+            of(&long("x"), "l"),
+            of("t", &long("x")),
+            of("t", &long("y")),
+            of("a/b", "k"),
+            of("a%2Fb", "k"),
+            of("a", "b/s.k"),
+            of("a/s.b", "k"),
+        ];
+        let different: BTreeSet<_> = all.iter().collect();
+        assert_eq!(different.len(), all.len());
+        all.iter().for_each(|partition| validate::partition_key(partition).unwrap());
     }
 }

@@ -5,6 +5,9 @@
 //! (grain state, statistics) have no row that every commit writes, and must have none: writers of different rows would
 //! queue there. Such a partition is read until two passes found the same rows with the same etags.
 //!
+//! A table whose partitions need not be read as one moment ([`TableDecl::one_moment`]) is read in one pass: each row as it was at
+//! some moment, and nobody is told to come back.
+//!
 //! Where even a page is no moment (a server whose queries may see half of a transaction), a partition with a version row is
 //! read between two looks however small it is.
 //!
@@ -14,6 +17,7 @@
 use std::future::Future;
 
 use crate::contract::{Etag, StoredRow};
+use crate::table::TableDecl;
 
 /// How often a partition of several pages is read before its reader is told that others change it all the time.
 pub const PASSES_MAX: u32 = 8;
@@ -53,12 +57,16 @@ pub trait Pages: Sync {
     fn version(&self) -> impl Future<Output = Result<Option<Etag>, Self::Error>> + Send;
 }
 
-/// All rows of a partition at one moment, in the server's order; none when it changed during every one of
-/// [`PASSES_MAX`] passes. A partition of one page takes one request, or three where a page is no moment.
+/// All rows of a partition of `table`, in the server's order: at one moment if the table needs that; none when it changed during
+/// every one of [`PASSES_MAX`] passes. A partition of one page takes one request, or three where a page is no moment and the
+/// table needs one.
 ///
 /// # Errors
 /// The server's, the first.
-pub async fn read<P: Pages>(pages: &P) -> Result<Option<Vec<StoredRow>>, P::Error> {
+pub async fn read<P: Pages>(table: &TableDecl, pages: &P) -> Result<Option<Vec<StoredRow>>, P::Error> {
+    if !table.one_moment {
+        return Ok(Some(pass(pages).await?.0));
+    }
     if P::PAGE_IS_ONE_MOMENT {
         // Were there more, it would be older than the version read then: it is read again.
         let first = pages.page(None).await?;
@@ -116,6 +124,16 @@ mod tests {
     use super::*;
     use crate::table::Row;
 
+    static MOMENT: TableDecl = TableDecl {
+        name: "t",
+        partition_key: "P",
+        row_key: "R",
+        columns: &[],
+        schema_version: 1,
+        one_moment: true,
+    };
+    static ANY: TableDecl = TableDecl { one_moment: false, ..MOMENT };
+
     /// A partition of two rows a page, in which others commit before the requests that are listed, counted from 0.
     struct Server {
         versioned: bool,
@@ -145,7 +163,11 @@ mod tests {
 
         /// What a reader gets, and how many requests it took.
         fn read(&self) -> (Option<Vec<StoredRow>>, usize) {
-            let found = read(self).now_or_never().unwrap().unwrap();
+            self.read_of(&MOMENT)
+        }
+
+        fn read_of(&self, table: &TableDecl) -> (Option<Vec<StoredRow>>, usize) {
+            let found = read(table, self).now_or_never().unwrap().unwrap();
             (found, self.state.lock().unwrap().requests)
         }
     }
@@ -232,15 +254,28 @@ mod tests {
     fn a_page_that_is_no_moment_is_read_between_two_looks_at_the_version() {
         for at in 0..8 {
             let torn = Torn(Server::new(3, true, &[at]));
-            let rows = read(&torn).now_or_never().unwrap().unwrap().unwrap();
+            let rows = read(&MOMENT, &torn).now_or_never().unwrap().unwrap().unwrap();
             assert_eq!(rows.len(), 3);
             assert!(moment(&rows).is_some(), "{at}: {rows:?}");
         }
         // Without a version a page is all there is to go by.
         for versioned in [true, false] {
             let torn = Torn(Server::new(3, versioned, &[]));
-            assert!(read(&torn).now_or_never().unwrap().unwrap().is_some());
+            assert!(read(&MOMENT, &torn).now_or_never().unwrap().unwrap().is_some());
             assert_eq!(torn.0.state.lock().unwrap().requests, 5);
+        }
+    }
+
+    #[test]
+    fn a_table_that_needs_no_moment_is_read_in_one_pass_whatever_others_do() {
+        let always: Vec<usize> = (0..1_000).collect();
+        for versioned in [true, false] {
+            let (found, requests) = Server::new(6, versioned, &always).read_of(&ANY);
+            let keys: Vec<_> = found.unwrap().iter().map(|row| row.row.key().to_owned()).collect();
+            assert_eq!((keys.join(" ").as_str(), requests), ("r0 r1 r2 r3 r4 r5", 3));
+            let torn = Torn(Server::new(3, versioned, &always));
+            assert_eq!(read(&ANY, &torn).now_or_never().unwrap().unwrap().unwrap().len(), 3);
+            assert_eq!(torn.0.state.lock().unwrap().requests, 3);
         }
     }
 

@@ -50,6 +50,7 @@ pub static SILO_INSTANCES: TableDecl = TableDecl {
         Column::new("MembershipVersion", ColumnType::Int),
     ],
     schema_version: 1,
+    one_moment: true,
 };
 
 /// The bytes of a silo's row that a full commit is reckoned with: names of a hundred bytes and ten votes take about half.

@@ -12,8 +12,11 @@ use crate::keys;
 use crate::limits::StoreLimits;
 use crate::table::{Column, ColumnType, Row, TableDecl, Value};
 
-/// The declaration of the table. PartitionKey is `service/type`, RowKey is `kind.key/state` ([`crate::keys`]); the columns
-/// repeat them whole, for an administrator and to tell apart keys that had to be cut.
+/// The declaration of the table. PartitionKey is `service/type/kind.key`, RowKey is the state's name ([`crate::keys`]); the
+/// columns repeat them whole, for an administrator and to tell apart keys that had to be cut.
+///
+/// Each grain has a partition of its own: a store that serialises what it does in a partition serialises nothing of two
+/// grains. Nothing reads the states of several grains at one moment.
 pub static GRAIN_STATE: TableDecl = TableDecl {
     name: "grain_state",
     partition_key: "PartitionKey",
@@ -27,7 +30,9 @@ pub static GRAIN_STATE: TableDecl = TableDecl {
         Column::new("Payload", ColumnType::Bytes),
         Column::new("Modified", ColumnType::Time),
     ],
-    schema_version: 1,
+    // 2: a partition for each grain. 1 had one for each type.
+    schema_version: 2,
+    one_moment: false,
 };
 
 /// The states that every store takes at least, in bytes. Larger ones depend on the store.
@@ -112,8 +117,8 @@ impl StateTable {
     pub fn slot(&self, grain_type: &str, key: &GrainKey, state: &str) -> StateSlot {
         StateSlot(Arc::new(Slot {
             store: self.store.clone(),
-            partition: keys::partition(&self.service, grain_type),
-            row_key: keys::row(key, state),
+            partition: keys::partition(&self.service, grain_type, key),
+            row_key: keys::row(state),
             service: self.service.as_str().into(),
             grain_type: grain_type.into(),
             grain_key: keys::key_text(key).into(),

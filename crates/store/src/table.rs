@@ -65,6 +65,10 @@ pub struct TableDecl {
     pub columns: &'static [Column],
     /// Grows when the declaration changes; a store compares it with what it finds.
     pub schema_version: u32,
+    /// Whether a read of a partition must be one moment (membership). Where not (grain state, statistics), every row is as it
+    /// was at some moment during the read, and a store whose server hands out pages of different moments looks only once. It
+    /// is about readers, so it is no part of what a server keeps.
+    pub one_moment: bool,
 }
 
 impl TableDecl {

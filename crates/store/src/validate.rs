@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     const fn decl(name: &'static str, columns: &'static [Column]) -> TableDecl {
-        TableDecl { name, partition_key: "P", row_key: "R", columns, schema_version: 1 }
+        TableDecl { name, partition_key: "P", row_key: "R", columns, schema_version: 1, one_moment: true }
     }
 
     #[test]

@@ -16,6 +16,7 @@ static TABLE: TableDecl = TableDecl {
     row_key: "R",
     columns: &[Column::new("N", ColumnType::Int)],
     schema_version: 1,
+    one_moment: true,
 };
 
 fn upsert(n: i64) -> Vec<Mutation> {

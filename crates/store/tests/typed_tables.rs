@@ -101,8 +101,8 @@ async fn a_state_row_of_another_grain_is_corrupt() {
     let written = slot.write(None, "raw", [1].into(), NOW).await.unwrap();
     assert!(matches!(written, WriteOutcome::Written(_)));
     // As if the keys of two grains, cut to their beginnings and hashes, were the same.
-    let partition = keys::partition(&cluster(), "Airport");
-    let key = keys::row(&long("a").into(), "n");
+    let partition = keys::partition(&cluster(), "Airport", &long("a").into());
+    let key = keys::row("n");
     let mut row = store.read_row(&GRAIN_STATE, &partition, &key).await.unwrap().unwrap().row;
     row.set("GrainKey", Value::Text(long("b").into()));
     store.commit(&GRAIN_STATE, &partition, vec![Mutation::Upsert { row }]).await.unwrap();

@@ -27,7 +27,11 @@ pub(super) static SCRATCH: TableDecl = TableDecl {
         Column::new("Beats", ColumnType::Int).volatile(),
     ],
     schema_version: 1,
+    one_moment: true,
 };
+
+/// The same, for rows that no reader needs as of one moment.
+pub(super) static LOOSE: TableDecl = TableDecl { name: "conformance_loose", one_moment: false, ..SCRATCH };
 
 /// What a case found instead of what must hold.
 #[derive(Debug)]
@@ -89,7 +93,7 @@ impl Bench {
             stores.push(factory().await?);
         }
         let bench = Self { stores };
-        bench.store(0).ensure_tables(&[&SCRATCH, &SILO_INSTANCES, &GRAIN_STATE]).await?;
+        bench.store(0).ensure_tables(&[&SCRATCH, &LOOSE, &SILO_INSTANCES, &GRAIN_STATE]).await?;
         Ok(bench)
     }
 

@@ -102,6 +102,7 @@ static CASES: &[(&str, CaseFn)] = cases![
     races::one_of_many_inserts_wins,
     races::no_increment_is_lost,
     races::no_read_is_torn,
+    races::a_read_that_needs_no_moment_is_never_put_off,
     races::heartbeats_never_cost_a_vote,
     races::connections_see_each_other,
     silos::an_empty_table_reads_as_version_zero,
@@ -120,6 +121,7 @@ static CASES: &[(&str, CaseFn)] = cases![
     states::a_stale_etag_writes_nothing,
     states::kinds_of_keys_and_odd_keys_are_apart,
     states::racing_writers_lose_nothing,
+    states::many_grains_at_once_have_a_partition_each,
 ];
 
 /// The names of all cases.

@@ -1,11 +1,12 @@
 //! Many writers and readers on several connections at once.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use emmer_core::Timestamp;
 use futures_util::future::{join, join_all};
 
-use super::bench::{Bench, Case, Failure, SCRATCH, check, number, numbered, same, yield_now};
+use super::bench::{Bench, Case, Failure, LOOSE, SCRATCH, check, number, numbered, same, yield_now};
 use crate::contract::{CommitOutcome, Mutation};
 use crate::table::Value;
 
@@ -117,6 +118,63 @@ pub(super) async fn no_read_is_torn(bench: &Bench) -> Case {
             yield_now().await;
         }
         Err(Failure(format!("reader {reader} saw {newest} of {WRITES} writes, all of them acknowledged")))
+    }));
+    let (written, read) = join(writer, readers).await;
+    written?;
+    read.into_iter().collect()
+}
+
+/// Of a table that needs no moment: beside writers that never rest every read is answered, with every row, each of them whole
+/// and none older than it was seen before.
+pub(super) async fn a_read_that_needs_no_moment_is_never_put_off(bench: &Bench) -> Case {
+    const ROWS: usize = 300;
+    const WRITES: i64 = 40;
+    let key = |i: usize| format!("r{i:03}");
+    let row = |i, n: i64| numbered(key(i), n).with("Name", Value::Text(n.to_string().into()));
+    let write = |store: usize, mutations| async move {
+        match bench.store(store).commit(&LOOSE, "loose", mutations).await? {
+            CommitOutcome::Committed(_) => Ok(()),
+            other => Err(Failure(format!("an upsert: {other:?}"))),
+        }
+    };
+    for first in (0..ROWS).step_by(100) {
+        let rows = (first..first + 100).map(|i| Mutation::Insert { row: row(i, 0) });
+        write(0, rows.collect()).await?;
+    }
+    let finished = &AtomicBool::new(false);
+    let writer = async {
+        let mut written = Ok(());
+        for n in 1..=WRITES {
+            // Far apart, where a server with pages has them on several.
+            let rows = [0, 101, 202].map(|far| (far + n as usize) % ROWS);
+            let upserts = rows.map(|i| Mutation::Upsert { row: row(i, n) });
+            written = write(0, upserts.to_vec()).await;
+            if written.is_err() {
+                break;
+            }
+            yield_now().await;
+        }
+        finished.store(true, Ordering::Release);
+        written
+    };
+    let readers = join_all((1..4).map(|reader| async move {
+        let mut seen: BTreeMap<String, i64> = BTreeMap::new();
+        loop {
+            let is_last = finished.load(Ordering::Acquire);
+            let rows = bench.store(reader).read_partition(&LOOSE, "loose").await?;
+            same!(rows.len(), ROWS, "rows of a read");
+            for (i, found) in rows.iter().enumerate() {
+                let n = number(found)?;
+                same!(found.row, row(i, n), "a row, whole and in its place");
+                let before = seen.insert(key(i), n).unwrap_or(0);
+                check!(n >= before, "row {i} went back from {before} to {n}");
+            }
+            if is_last {
+                same!(seen.values().max(), Some(&WRITES), "the newest row after the last write");
+                return Ok(());
+            }
+            yield_now().await;
+        }
     }));
     let (written, read) = join(writer, readers).await;
     written?;

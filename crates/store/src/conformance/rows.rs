@@ -12,7 +12,7 @@ use crate::table::{Column, ColumnType, Row, TableDecl, Value};
 use crate::validate::{PARTITION_KEY_BYTES_MAX, ROW_KEY_BYTES_MAX, SAMPLE_ROWS_MAX};
 
 const fn decl(name: &'static str, columns: &'static [Column], schema_version: u32) -> TableDecl {
-    TableDecl { name, partition_key: "Part", row_key: "Id", columns, schema_version }
+    TableDecl { name, partition_key: "Part", row_key: "Id", columns, schema_version, one_moment: true }
 }
 
 static FRESH: TableDecl = decl("conformance_fresh", &[Column::new("Number", ColumnType::Int).indexed()], 1);

@@ -7,7 +7,9 @@ use futures_util::future::join_all;
 
 use super::bench::{Bench, Case, Failure, check, same, yield_now};
 use crate::contract::Etag;
-use crate::state::{ClearOutcome, StateSlot, StateTable, WriteOutcome};
+use crate::keys;
+use crate::silos::VERSION_ROW;
+use crate::state::{ClearOutcome, GRAIN_STATE, StateSlot, StateTable, WriteOutcome};
 
 const NOW: Timestamp = Timestamp::from_millis(1_795_265_085_123);
 
@@ -120,5 +122,38 @@ pub(super) async fn racing_writers_lose_nothing(bench: &Bench) -> Case {
     }
     let count = states(bench, 0)?.read("Counter", &7u64.into(), "n").await?.map(|s| s.payload);
     same!(count, Some(Arc::from([100u8])), "the count");
+    Ok(())
+}
+
+/// Grains are spread: the states of many are written and read at once, and each grain's lie in a partition of its own.
+pub(super) async fn many_grains_at_once_have_a_partition_each(bench: &Bench) -> Case {
+    const GRAINS: u64 = 48;
+    // A state may be called as the row is where others keep their version.
+    const STATES: [&str; 2] = [VERSION_ROW, "delays"];
+    let service = ClusterId::new("service").map_err(|e| Failure(e.to_string()))?;
+    let one = |connection: usize, grain: u64, name: &'static str| async move {
+        let slot = states(bench, connection)?.slot("Flight", &grain.into(), name);
+        let mut etag = None;
+        for round in 0..3u64 {
+            let payload = (grain * 100 + round).to_le_bytes();
+            // Nobody else writes this state: no condition may fail.
+            let written = must_write(&slot, etag.as_ref(), &payload).await?;
+            let found = slot.read().await?.map(|s| (s.payload, s.etag));
+            same!(found, Some((Arc::from(payload), written.clone())), "a state among many");
+            etag = Some(written);
+        }
+        Ok(())
+    };
+    let grains = || (0..GRAINS).zip(0..);
+    let all = grains().flat_map(|(grain, at)| STATES.map(|name| one(at, grain, name)));
+    for written in join_all(all).await {
+        written?;
+    }
+    for (grain, at) in grains() {
+        let partition = keys::partition(&service, "Flight", &grain.into());
+        let rows = bench.store(at).read_partition(&GRAIN_STATE, &partition).await?;
+        let found: Vec<&str> = rows.iter().map(|row| row.row.key()).collect();
+        same!(found, STATES, format!("the rows of partition {partition}"));
+    }
     Ok(())
 }

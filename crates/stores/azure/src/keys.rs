@@ -141,6 +141,7 @@ mod tests {
             row_key: "R",
             columns: &[],
             schema_version: 1,
+            one_moment: true,
         };
         assert_eq!(table_name("emmer", &decl), "emmersiloinstances");
     }

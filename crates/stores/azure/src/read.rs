@@ -131,7 +131,7 @@ impl AzureTable {
         deadline: Instant,
     ) -> Result<Vec<StoredRow>, Fault> {
         let pages = Partition { azure: self, table, partition, deadline };
-        let Some(mut rows) = one_moment::read(&pages).await? else {
+        let Some(mut rows) = one_moment::read(table, &pages).await? else {
             return Err(Fault::unavailable(
                 "others change the partition all the time, and it has several pages",
             ));

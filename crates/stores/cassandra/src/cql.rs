@@ -125,10 +125,12 @@ impl Cql<'_> {
     }
 
     /// Notes a commit's mark as the last one of the partition, unless it was refused: mark,
-    /// partition, mark.
+    /// partition, mark. Where nobody asks for the last one, nothing is left of it after a while: a
+    /// grain's partition whose states are cleared must not stay for ever.
     pub(crate) fn begin(&self) -> String {
+        let ttl = if self.decl.one_moment { String::new() } else { format!(" USING TTL {COMMITS_TTL}") };
         format!(
-            "UPDATE {} SET \"{LAST}\" = ? {} IF \"{REFUSED}\"[?] = null",
+            "UPDATE {}{ttl} SET \"{LAST}\" = ? {} IF \"{REFUSED}\"[?] = null",
             self.table(),
             self.of_partition()
         )

@@ -152,7 +152,7 @@ impl Cassandra {
         let pages = Partition { store: self, decl, partition, deadline };
         let read = {
             let _lane = self.client().lanes.enter(decl, partition, deadline).await?;
-            one_moment::read(&pages).await?
+            one_moment::read(decl, &pages).await?
         };
         read.ok_or_else(|| Fault::unavailable("others change the partition all the time"))
     }

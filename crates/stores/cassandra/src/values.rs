@@ -107,6 +107,7 @@ mod tests {
         row_key: "R",
         columns: &[Column::new("N", ColumnType::Int), Column::new("Items", ColumnType::List)],
         schema_version: 1,
+        one_moment: true,
     };
 
     fn some(text: &str) -> Option<CqlValue> {

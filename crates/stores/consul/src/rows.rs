@@ -68,6 +68,7 @@ mod tests {
         row_key: "R",
         columns: &[Column::new("N", ColumnType::Int), Column::new("At", ColumnType::Time).volatile()],
         schema_version: 1,
+        one_moment: true,
     };
 
     fn kv(key: &str, value: &str, modify_index: i64) -> KeyValue {

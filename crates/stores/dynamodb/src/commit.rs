@@ -269,6 +269,7 @@ mod tests {
             Column::new("At", ColumnType::Text).volatile(),
         ],
         schema_version: 1,
+        one_moment: true,
     };
 
     fn actions(mutations: &[Mutation]) -> Result<Vec<TransactWriteItem>, Fault> {

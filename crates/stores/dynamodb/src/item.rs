@@ -150,6 +150,7 @@ mod tests {
             Column::new("Items", ColumnType::List),
         ],
         schema_version: 1,
+        one_moment: true,
     };
 
     fn through(row: &Row) -> (Item, Row) {

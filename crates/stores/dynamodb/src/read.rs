@@ -150,6 +150,9 @@ impl DynamoDb {
         partition: &str,
         deadline: Instant,
     ) -> Result<Vec<StoredRow>, Fault> {
+        if !decl.one_moment {
+            return self.rows_at_some_time(decl, partition, deadline).await;
+        }
         let pages = Partition { store: self, decl, partition, deadline, is_long: AtomicBool::new(false) };
         if !self.settled().knows(decl, partition) {
             let first = pages.page(None).await?;
@@ -163,7 +166,7 @@ impl DynamoDb {
             }
         }
         loop {
-            match one_moment::read(&pages).await? {
+            match one_moment::read(decl, &pages).await? {
                 Some(rows) => return Ok(rows),
                 // What is one request elsewhere is three here, and others come between more easily: the few rows of a cluster are
                 // read until there is no time left.
@@ -180,7 +183,7 @@ impl DynamoDb {
         row_key: &str,
         deadline: Instant,
     ) -> Result<Option<StoredRow>, Fault> {
-        if row_key == VERSION_ROW {
+        if decl.one_moment && row_key == VERSION_ROW {
             return self.version(decl, partition, deadline).await;
         }
         let (client, table) = (self.client(), self.name_of(decl));
@@ -268,7 +271,8 @@ impl DynamoDb {
             rows.extend(self.rows(decl, &range("<"), limit - rows.len(), deadline).await?);
         }
         // Nobody is told a version whose commit is not there whole.
-        if let Some(at) = rows.iter().position(|row| row.row.key() == VERSION_ROW) {
+        let version = rows.iter().position(|row| decl.one_moment && row.row.key() == VERSION_ROW);
+        if let Some(at) = version {
             rows.remove(at);
             rows.extend(self.version(decl, partition, deadline).await?);
         }

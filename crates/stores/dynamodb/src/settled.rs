@@ -46,8 +46,14 @@ impl Settled {
 mod tests {
     use super::*;
 
-    static DECL: TableDecl =
-        TableDecl { name: "t", partition_key: "P", row_key: "R", columns: &[], schema_version: 1 };
+    static DECL: TableDecl = TableDecl {
+        name: "t",
+        partition_key: "P",
+        row_key: "R",
+        columns: &[],
+        schema_version: 1,
+        one_moment: true,
+    };
 
     #[test]
     fn versions_are_known_one_for_each_partition() {

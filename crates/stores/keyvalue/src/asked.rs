@@ -89,6 +89,7 @@ mod tests {
             Column::new("Seen", ColumnType::Time).volatile(),
         ],
         schema_version: 1,
+        one_moment: true,
     };
 
     #[test]

@@ -98,6 +98,7 @@ mod tests {
             Column::new("F", ColumnType::Time).volatile(),
         ],
         schema_version: 1,
+        one_moment: true,
     };
 
     #[test]

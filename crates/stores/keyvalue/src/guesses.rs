@@ -56,8 +56,14 @@ impl<T: Clone> Guesses<T> {
 mod tests {
     use super::*;
 
-    static DECL: TableDecl =
-        TableDecl { name: "t", partition_key: "P", row_key: "R", columns: &[], schema_version: 1 };
+    static DECL: TableDecl = TableDecl {
+        name: "t",
+        partition_key: "P",
+        row_key: "R",
+        columns: &[],
+        schema_version: 1,
+        one_moment: true,
+    };
 
     #[test]
     fn guesses_are_apart_forgotten_and_bounded() {

@@ -62,6 +62,7 @@ mod tests {
             Column::new("At", ColumnType::Time).volatile(),
         ],
         schema_version: 1,
+        one_moment: true,
     };
     static TWO: TableDecl = TableDecl { schema_version: 2, ..ONE };
 

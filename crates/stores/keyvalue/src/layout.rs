@@ -107,8 +107,14 @@ pub fn parts(rest: &str) -> Parts<'_> {
 mod tests {
     use super::*;
 
-    static DECL: TableDecl =
-        TableDecl { name: "t", partition_key: "P", row_key: "R", columns: &[], schema_version: 1 };
+    static DECL: TableDecl = TableDecl {
+        name: "t",
+        partition_key: "P",
+        row_key: "R",
+        columns: &[],
+        schema_version: 1,
+        one_moment: true,
+    };
 
     #[test]
     fn names_are_readable_and_partitions_apart() {

@@ -66,6 +66,7 @@ mod tests {
         row_key: "R",
         columns: &[Column::new("At", ColumnType::Time).volatile()],
         schema_version: 1,
+        one_moment: true,
     };
 
     #[test]

@@ -34,6 +34,7 @@ static ODD: TableDecl = TableDecl {
         Column::new("Count", ColumnType::Int).volatile(),
     ],
     schema_version: 2,
+    one_moment: true,
 };
 
 const TABLES: [&TableDecl; 4] = [&SILO_INSTANCES, &GRAIN_STATE, &NUMBERS, &ODD];

@@ -164,6 +164,7 @@ mod tests {
         row_key: "R",
         columns: &[Column::new("A", ColumnType::Int), Column::new("B", ColumnType::Int).volatile()],
         schema_version: 1,
+        one_moment: true,
     };
 
     fn row(key: &str) -> Row {

@@ -132,6 +132,7 @@ mod tests {
             Column::new("C", ColumnType::Text),
         ],
         schema_version: 1,
+        one_moment: true,
     };
 
     fn sql() -> TableSql {

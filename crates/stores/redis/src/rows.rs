@@ -98,6 +98,7 @@ mod tests {
         row_key: "R",
         columns: &[Column::new("N", ColumnType::Int), Column::new("At", ColumnType::Time).volatile()],
         schema_version: 1,
+        one_moment: true,
     };
 
     fn field(text: &str) -> Value {

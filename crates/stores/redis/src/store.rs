@@ -117,7 +117,7 @@ impl Redis {
     }
 
     /// Writes a partition to the set of its table's partitions, once, before anything is written to it: a scan must not
-    /// miss it.
+    /// miss it. A table that no scan can ask for has no such set, which would grow by an entry for each grain.
     async fn register(
         &self,
         decl: &TableDecl,
@@ -125,7 +125,7 @@ impl Redis {
         key: &str,
         deadline: Instant,
     ) -> std::result::Result<(), Fault> {
-        if lock(&self.registered).contains(key) {
+        if keys::indexed(decl).next().is_none() || lock(&self.registered).contains(key) {
             return Ok(());
         }
         let mut add = redis::cmd("SADD");

@@ -96,6 +96,7 @@ mod tests {
             Column::new("E", ColumnType::List),
         ],
         schema_version: 1,
+        one_moment: true,
     };
 
     /// Every cell as text, `-` for null.

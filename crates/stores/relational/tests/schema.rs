@@ -51,6 +51,7 @@ static DECL: TableDecl = TableDecl {
         Column::new("At", ColumnType::Time).volatile(),
     ],
     schema_version: 3,
+    one_moment: true,
 };
 
 static LONG: TableDecl = TableDecl {

@@ -111,13 +111,13 @@ async fn a_file_of_another_version_is_corrupt() {
     let path = dir.path().join("cluster.db");
     filled(&path).await.close();
     let alter = |sql: &str| rusqlite::Connection::open(&path).unwrap().execute_batch(sql).unwrap();
-    alter("UPDATE emmer_meta SET Value = 2 WHERE Name = 'schema grain_state'");
+    alter("UPDATE emmer_meta SET Value = 3 WHERE Name = 'schema grain_state'");
     let error = read(&path).await.unwrap_err();
     assert!(
-        error.kind == StoreErrorKind::Corrupt && error.to_string().contains("schema version 2"),
+        error.kind == StoreErrorKind::Corrupt && error.to_string().contains("schema version 3"),
         "{error}"
     );
-    alter("UPDATE emmer_meta SET Value = 1 WHERE Name = 'schema grain_state'");
+    alter("UPDATE emmer_meta SET Value = 2 WHERE Name = 'schema grain_state'");
     assert_eq!(read(&path).await.unwrap().len(), 60);
     alter("UPDATE emmer_meta SET Value = 9 WHERE Name = 'layout'");
     let error = read(&path).await.unwrap_err();
@@ -204,7 +204,14 @@ async fn commits_that_share_a_transaction_fail_alone() {
 }
 
 const fn things(columns: &'static [Column], schema_version: u32) -> TableDecl {
-    TableDecl { name: "things", partition_key: "Part", row_key: "Id", columns, schema_version }
+    TableDecl {
+        name: "things",
+        partition_key: "Part",
+        row_key: "Id",
+        columns,
+        schema_version,
+        one_moment: true,
+    }
 }
 
 static OLD: TableDecl = things(&[Column::new("Name", ColumnType::Text)], 1);

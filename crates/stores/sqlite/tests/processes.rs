@@ -31,6 +31,7 @@ static KILLED: TableDecl = TableDecl {
     row_key: "Id",
     columns: &[Column::new("N", ColumnType::Int), Column::new("Text", ColumnType::Text)],
     schema_version: 1,
+    one_moment: true,
 };
 
 fn start(role: &str, file: &Path, number: u64) -> Child {

@@ -18,6 +18,7 @@ static NUMBERS: TableDecl = TableDecl {
     row_key: "Id",
     columns: &[Column::new("N", ColumnType::Int)],
     schema_version: 1,
+    one_moment: true,
 };
 
 /// Whether this process has locked the file as one that has it open.

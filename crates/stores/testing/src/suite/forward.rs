@@ -23,7 +23,14 @@ const COLUMNS: &[Column] = &[
 /// Each version declares one column more, in front of the others.
 const fn version(number: u32) -> TableDecl {
     let (_, columns) = COLUMNS.split_at(COLUMNS.len() - number as usize);
-    TableDecl { name: "things", partition_key: "Part", row_key: "Id", columns, schema_version: number }
+    TableDecl {
+        name: "things",
+        partition_key: "Part",
+        row_key: "Id",
+        columns,
+        schema_version: number,
+        one_moment: true,
+    }
 }
 
 static VERSIONS: [TableDecl; 6] = [version(1), version(2), version(3), version(4), version(5), version(6)];

@@ -18,6 +18,7 @@ pub static NUMBERS: TableDecl = TableDecl {
         Column::new("At", ColumnType::Time).volatile(),
     ],
     schema_version: 1,
+    one_moment: true,
 };
 
 /// A row with a number and some text.
