@@ -59,8 +59,8 @@ Project tasks. Usage: cargo xtask TASK [OPTIONS]
              --store NAME   everything for one system store, against its real server: its tests,
                             the demo, and a cluster that outlives a restart of the server
                             (sqlite, postgres, mariadb, redis, zookeeper, consul, etcd, azure,
-                            dynamodb, cassandra, and sqlserver and oracle where TEST_MSSQL_URL
-                            and TEST_ORACLE_URL are set);
+                            dynamodb, cassandra, mongodb (a compatible server), and sqlserver and
+                            oracle where TEST_MSSQL_URL and TEST_ORACLE_URL are set);
              with the tests of sqlserver Microsoft's T-SQL parser is installed into target/tools (pip,
              46 MB, once), and reads the statements of that store
   ci       the same as the build machine runs it: Cargo.lock is binding, and cargo-deny and
@@ -81,9 +81,9 @@ Project tasks. Usage: cargo xtask TASK [OPTIONS]
              --format json  a report for programs
   services up|down|status|install [NAME]
            real servers to try things with (postgres, mariadb, redis, zookeeper, consul, etcd,
-           azure, dynamodb, cassandra), on private ports and in temporary folders; up and install use
-           apt-get, npm for azure and dynamodb, and Maven for cassandra, for what is missing; tests start
-           servers of their own
+           azure, dynamodb, cassandra, mongodb), on private ports and in temporary folders; up and install
+           use apt-get, npm for azure and dynamodb, Maven for cassandra, and pip for mongodb, for what is
+           missing; tests start servers of their own
   limited SECONDS PROGRAM [ARGUMENTS]
            run a program, and end it with exit code 124 when it takes longer; `test` runs its test
            programs so

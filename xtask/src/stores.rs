@@ -35,6 +35,7 @@ pub(crate) const STORES: &[Store] = &[
     store("azure", "emmer-store-azure", &["azure-table"]),
     store("dynamodb", "emmer-store-dynamodb", &["dynamodb"]),
     store("cassandra", "emmer-store-cassandra", &["cassandra"]),
+    store("mongodb", "emmer-store-mongodb", &["mongodb"]),
     Store {
         server: None,
         feature: Some("mssql"),

@@ -38,6 +38,8 @@ pub const SCHEMES: &[&str] = &[
     "etcd",
     #[cfg(feature = "mysql")]
     "mariadb",
+    #[cfg(feature = "mongodb")]
+    "mongodb",
     #[cfg(feature = "mssql")]
     "mssql",
     #[cfg(feature = "mysql")]
@@ -99,6 +101,8 @@ pub async fn open(url: &str) -> Result<Arc<dyn SystemStore>, StoreError> {
         "dynamodb" => Ok(Arc::new(emmer_store_dynamodb::DynamoDbStore::open(url).await?)),
         #[cfg(feature = "etcd")]
         "etcd" => Ok(Arc::new(emmer_store_etcd::EtcdStore::open(url).await?)),
+        #[cfg(feature = "mongodb")]
+        "mongodb" => Ok(Arc::new(emmer_store_mongodb::MongoDbStore::open(url).await?)),
         #[cfg(feature = "mssql")]
         "mssql" | "sqlserver" => Ok(Arc::new(emmer_store_mssql::MssqlStore::open(url).await?)),
         #[cfg(feature = "mysql")]

@@ -7,7 +7,8 @@ use std::path::Path;
 use std::process::{Child, Command};
 
 use emmer_test_servers::{
-    Trouble, azurite, cassandra, consul, dynamodb, etcd, mariadb, postgres, process, redis, zookeeper,
+    Trouble, azurite, cassandra, consul, dynamodb, etcd, mariadb, mongodb, postgres, process, redis,
+    zookeeper,
 };
 
 use super::state::Running;
@@ -121,6 +122,18 @@ pub(super) const SERVERS: &[Server] = &[
             let programs = cassandra::Programs::find()?;
             let child = spawn(programs.server(folder, port)?)?;
             ready(child, cassandra::url(port), |child| programs.wait_until_ready(child, folder, port))
+        },
+        end_signal: "TERM",
+    },
+    // A compatible server: SecantusDB, not mongod.
+    Server {
+        name: "mongodb",
+        packages: &[mongodb::PACKAGE, mongodb::PIP_PACKAGE],
+        find: || mongodb::Programs::find().map(drop),
+        start: |folder, port| {
+            let programs = mongodb::Programs::find()?.with(&[mongodb::SYNC]);
+            let child = spawn(programs.server(folder, port)?)?;
+            ready(child, mongodb::url(port), |child| programs.wait_until_ready(child, folder, port))
         },
         end_signal: "TERM",
     },

@@ -1,0 +1,141 @@
+//! The driver's client, and how requests are sent: in time, and again where that does no harm.
+
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use emmer_store::away::AWAY_WAIT;
+use emmer_store::{Result, TableDecl};
+use emmer_store_keyvalue::tls::read_certificates;
+use emmer_store_keyvalue::{Fault, Patience};
+use mongodb::bson::Document;
+use mongodb::error::Error;
+use mongodb::options::{
+    Acknowledgment, ClientOptions, Credential, ReadConcern, ServerAddress, Tls, TlsOptions, WriteConcern,
+};
+use mongodb::{Collection, Database};
+use tokio::time::{Instant, timeout_at};
+
+use crate::address::Address;
+use crate::failure::{Ended, understood};
+
+/// The most connections to one server.
+const CONNECTIONS: u32 = 8;
+/// How many of them are made at a time.
+const CONNECTING: u32 = 4;
+
+/// A client of one database.
+pub(crate) struct Client {
+    pub(crate) address: Address,
+    driver: mongodb::Client,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Client").field(&self.address.place.name).finish()
+    }
+}
+
+/// A host as the driver wants it: an address of version 6 without its brackets.
+fn host((host, port): &(String, u16)) -> ServerAddress {
+    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+    ServerAddress::Tcp { host, port: Some(*port) }
+}
+
+fn options(address: &Address) -> std::result::Result<ClientOptions, Fault> {
+    let place = &address.place;
+    let mut written = WriteConcern::builder().w(Acknowledgment::Majority).journal(true).build();
+    written.w_timeout = Some(place.timeout);
+    let mut options = ClientOptions::builder()
+        .hosts(place.hosts.iter().map(host).collect::<Vec<_>>())
+        .app_name("emmer".to_owned())
+        .connect_timeout(place.timeout)
+        // As long as every store waits for a server that is away.
+        .server_selection_timeout(AWAY_WAIT)
+        .max_pool_size(CONNECTIONS)
+        .max_connecting(CONNECTING)
+        .retry_writes(true)
+        .retry_reads(true)
+        .write_concern(written)
+        .read_concern(ReadConcern::linearizable())
+        .build();
+    options.repl_set_name = place.parameter("replicaSet").map(str::to_owned);
+    options.direct_connection = address.direct.then_some(true);
+    if let Some(user) = &place.user {
+        let source = place.parameter("authSource").unwrap_or("admin").to_owned();
+        let credential = Credential::builder().username(user.clone()).source(source);
+        options.credential = Some(credential.password(place.password.clone()).build());
+    }
+    if address.tls {
+        let file = place.parameter("ca_file");
+        // The driver reads it later; what is wrong with it is told now.
+        file.map(read_certificates).transpose()?;
+        let mut trusted = TlsOptions::default();
+        trusted.ca_file_path = file.map(PathBuf::from);
+        options.tls = Some(Tls::Enabled(trusted));
+    }
+    Ok(options)
+}
+
+impl Client {
+    /// Reads a URL; nothing is sent yet, but the driver begins to look at its servers.
+    pub(crate) fn new(url: &str) -> Result<Self> {
+        let address = Address::parse(url)?;
+        let made = options(&address).and_then(|options| {
+            mongodb::Client::with_options(options).map_err(|error| understood(&error).fault())
+        });
+        let driver = made.map_err(|fault| fault.at(&address.place.name, "open"))?;
+        Ok(Self { address, driver })
+    }
+
+    /// When an operation that begins now must end.
+    pub(crate) fn deadline(&self) -> Instant {
+        Instant::now() + self.address.place.timeout
+    }
+
+    pub(crate) fn database(&self) -> Database {
+        self.driver.database(&self.address.database)
+    }
+
+    pub(crate) fn collection(&self, decl: &TableDecl) -> Collection<Document> {
+        self.database().collection(decl.name)
+    }
+
+    /// How long the server may take to answer what is asked now, so that it gives up when we do.
+    pub(crate) fn left(deadline: Instant) -> Duration {
+        deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1))
+    }
+
+    /// Sends a request once. The driver sends it a second time where its connection broke: a write
+    /// under the same number, so that it is done once.
+    pub(crate) async fn once<T, F>(&self, deadline: Instant, request: F) -> std::result::Result<T, Ended>
+    where
+        F: IntoFuture<Output = std::result::Result<T, Error>>,
+    {
+        match timeout_at(deadline, request.into_future()).await {
+            Ok(answered) => answered.map_err(|error| understood(&error)),
+            Err(_) => Err(Ended::Uncertain(Fault::unavailable("the server does not answer in time"))),
+        }
+    }
+
+    /// Sends a request that may be done twice, until it is answered.
+    pub(crate) async fn send<T, F: Future<Output = std::result::Result<T, Error>>>(
+        &self,
+        deadline: Instant,
+        request: impl Fn() -> F,
+    ) -> std::result::Result<T, Fault> {
+        let mut patience = Patience::default();
+        loop {
+            match self.once(deadline, request()).await {
+                Ok(answer) => return Ok(answer),
+                Err(ended @ (Ended::Busy(_) | Ended::Uncertain(_))) => {
+                    if !patience.wait(None, deadline).await {
+                        return Err(ended.fault());
+                    }
+                }
+                Err(ended) => return Err(ended.fault()),
+            }
+        }
+    }
+}

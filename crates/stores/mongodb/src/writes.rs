@@ -1,0 +1,143 @@
+//! Touches, appends and clean-ups.
+
+use std::collections::BTreeSet;
+
+use emmer_store::{Row, StoredRow, TableDecl, Value};
+use emmer_store_keyvalue::{Fault, Old};
+use mongodb::bson::doc;
+use tokio::time::Instant;
+
+use crate::commit::{Builder, Update};
+use crate::documents::{self, ID, ROWS, column_path, row_path};
+use crate::store::MongoDb;
+
+/// How many rows one update of a clean-up deletes.
+const DELETED_TOGETHER: usize = 50;
+
+impl MongoDb {
+    /// Sets a volatile column of a row, whoever wrote that: the row's etag stays. Whether the row
+    /// is there.
+    pub(crate) async fn touch_one(
+        &self,
+        decl: &'static TableDecl,
+        partition: &str,
+        row_key: &str,
+        column: &str,
+        value: &Value,
+        deadline: Instant,
+    ) -> Result<bool, Fault> {
+        let Some((_, column)) = decl.column(column) else {
+            return Err(Fault::corrupt(format!("there is no column {column}")));
+        };
+        let update = Update {
+            filter: doc! { ID: partition, row_path(row_key): { "$exists": true } },
+            operators: doc! { "$set": { column_path(row_key, column): documents::encode(value) } },
+            makes: false,
+        };
+        self.applied(decl, &update, deadline).await
+    }
+
+    /// Sends an update that does no harm when it is done twice; whether what it needs was there.
+    async fn applied(
+        &self,
+        decl: &'static TableDecl,
+        update: &Update,
+        deadline: Instant,
+    ) -> Result<bool, Fault> {
+        let collection = self.client().collection(decl);
+        let request = || async {
+            let request = collection.update_one(update.filter.clone(), update.operators.clone());
+            Ok(request.await?.matched_count > 0)
+        };
+        self.client().send(deadline, request).await
+    }
+
+    /// Adds those of the rows that are not there.
+    pub(crate) async fn add(
+        &self,
+        decl: &'static TableDecl,
+        partition: &str,
+        rows: &[Row],
+        deadline: Instant,
+    ) -> Result<(), Fault> {
+        // The same key twice: the first one is kept, as if they came one after the other.
+        let mut keys = BTreeSet::new();
+        let mut rows: Vec<&Row> = rows.iter().filter(|row| keys.insert(row.key())).collect();
+        while !rows.is_empty() {
+            let mark = self.mark();
+            let mut builder = Builder::new(decl, partition, &mark);
+            rows.iter().for_each(|row| builder.insert(row));
+            // Done or not, whoever looks then sees what is missing.
+            match self.apply(decl, &builder.update(), deadline).await {
+                Ok(true) => break,
+                Ok(false) => {}
+                Err(ended) => return Err(ended.fault()),
+            }
+            let keys: Vec<&str> = rows.iter().map(|row| row.key()).collect();
+            let found = self.etags(decl, partition, &keys, deadline).await?;
+            rows.retain(|row| !found.contains_key(row.key()));
+        }
+        Ok(())
+    }
+
+    /// Deletes the old rows of a partition, each as it was read: one that is written or touched
+    /// meanwhile stays.
+    pub(crate) async fn delete_old(
+        &self,
+        decl: &'static TableDecl,
+        partition: &str,
+        old: &Old,
+    ) -> Result<u64, Fault> {
+        let mut rows = self.read_all(decl, partition, self.client().deadline()).await?;
+        rows.retain(|row| old.wants(&row.row));
+        let mut deleted = 0;
+        for part in rows.chunks(DELETED_TOGETHER) {
+            if self.delete_as_read(decl, partition, part, old.column).await? {
+                deleted += part.len();
+                continue;
+            }
+            // One of them is not as it was.
+            for row in part {
+                let alone = std::slice::from_ref(row);
+                deleted += usize::from(self.delete_as_read(decl, partition, alone, old.column).await?);
+            }
+        }
+        self.forget_empty(decl, partition, self.client().deadline()).await?;
+        Ok(u64::try_from(deleted).unwrap_or(u64::MAX))
+    }
+
+    async fn delete_as_read(
+        &self,
+        decl: &'static TableDecl,
+        partition: &str,
+        rows: &[StoredRow],
+        column: &str,
+    ) -> Result<bool, Fault> {
+        let mark = self.mark();
+        let mut builder = Builder::new(decl, partition, &mark);
+        for row in rows {
+            let key = row.row.key();
+            builder.unchanged(key, &row.etag);
+            if let Some((_, column)) = decl.column(column) {
+                builder.holds(column_path(key, column), row.row.get(column.name).map(documents::encode));
+            }
+            builder.remove(key);
+        }
+        // Repeated after it was done it finds them changed: the count would be too small, which
+        // does no harm.
+        self.applied(decl, &builder.update(), self.client().deadline()).await
+    }
+
+    /// Deletes the document of a partition without rows: nothing is to be left of a grain whose
+    /// states are cleared.
+    pub(crate) async fn forget_empty(
+        &self,
+        decl: &'static TableDecl,
+        partition: &str,
+        deadline: Instant,
+    ) -> Result<(), Fault> {
+        let collection = self.client().collection(decl);
+        let request = || async { collection.delete_one(doc! { ID: partition, ROWS: {} }).await.map(drop) };
+        self.client().send(deadline, request).await
+    }
+}
