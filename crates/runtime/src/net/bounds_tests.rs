@@ -42,6 +42,19 @@ async fn dials_that_are_given_up_leave_nothing() {
     }
 }
 
+/// Whoever still holds the pool of a silo that is gone hears so, and nobody is called for it.
+#[tokio::test]
+async fn a_pool_whose_handler_is_gone_dials_nobody() {
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let peer = SiloAddress::new(silent.local_addr().unwrap(), 1);
+    let pool = Arc::new(Pool::new(greeting(silo("127.0.0.1:1:1"))));
+    let (tell, _told) = tokio::sync::mpsc::channel(1);
+    pool.handled_by(&Arc::new(super::tests::Side(tell)));
+    let refused = pool.connect(peer).await.err().map(|e| e.to_string());
+    assert!(refused.is_some_and(|why| why.contains("this silo has ended")));
+    assert_eq!(pool.dialing(), 0);
+}
+
 #[tokio::test]
 async fn the_clock_looks_only_at_connections_with_calls() {
     let greetings = [greeting(silo("127.0.0.1:1:1")), greeting(silo("127.0.0.1:2:1"))];
