@@ -1,11 +1,10 @@
 //! The names of the placement strategies.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
 /// How to choose the silo of a new activation (placement description).
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Strategy {
     /// A silo selected at random from the compatible ones. The default unless overridden.
@@ -22,21 +21,21 @@ pub enum Strategy {
 }
 
 /// A strategy of the application's own: a name, under which a silo has its director, and data for that.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CustomStrategy {
-    name: Cow<'static, str>,
-    data: Cow<'static, str>,
+    name: &'static str,
+    data: &'static str,
 }
 
 impl CustomStrategy {
     /// The name under which the director is registered.
-    pub fn name(&self) -> &str {
-        &self.name
+    pub const fn name(&self) -> &'static str {
+        self.name
     }
 
     /// What the grain class says to its director beside the name; empty when it says nothing.
-    pub fn data(&self) -> &str {
-        &self.data
+    pub const fn data(&self) -> &'static str {
+        self.data
     }
 }
 
@@ -46,11 +45,16 @@ impl Strategy {
 
     /// The strategy that the director registered as `name` carries out. `data` is for that director alone, and may be empty.
     pub const fn custom(name: &'static str, data: &'static str) -> Self {
-        Self::Custom(CustomStrategy { name: Cow::Borrowed(name), data: Cow::Borrowed(data) })
+        Self::Custom(CustomStrategy { name, data })
+    }
+
+    /// Whether its director looks at how loaded the silos are.
+    pub const fn looks_at_load(&self) -> bool {
+        matches!(self, Self::ActivationCount | Self::Custom(_))
     }
 
     /// The name: that of the attribute, as in `prefer_local`, or the one that its director is registered under.
-    pub fn name(&self) -> &str {
+    pub const fn name(&self) -> &'static str {
         match self {
             Self::Random => "random",
             Self::PreferLocal => "prefer_local",
@@ -91,7 +95,7 @@ mod tests {
     #[test]
     fn names_parse() {
         for strategy in Strategy::BUILT_IN {
-            assert_eq!(strategy.to_string().parse(), Ok(strategy.clone()));
+            assert_eq!(strategy.to_string().parse(), Ok(strategy));
         }
         let error = "Random".parse::<Strategy>().unwrap_err().to_string();
         assert!(Strategy::BUILT_IN.iter().all(|s| error.contains(s.name())), "{error}");

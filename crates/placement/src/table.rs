@@ -66,7 +66,7 @@ impl PlacementTable {
             Strategy::ActivationCount => Ok(&self.activation_count),
             custom @ Strategy::Custom(_) => {
                 let director = self.custom.get(custom.name()).map(AsRef::as_ref);
-                director.ok_or_else(|| PlaceError::NoDirector(custom.clone()))
+                director.ok_or(PlaceError::NoDirector(*custom))
             }
         }
     }
@@ -86,14 +86,12 @@ impl PlacementTable {
             return Err(PlaceError::NoCandidate);
         }
         let target = PlacementTarget { grain, strategy, requesting };
-        let chosen = self
-            .director(strategy)?
-            .choose(&target, context)
-            .ok_or_else(|| PlaceError::NothingChosen(strategy.clone()))?;
+        let chosen =
+            self.director(strategy)?.choose(&target, context).ok_or(PlaceError::NothingChosen(*strategy))?;
         if context.silos.contains(&chosen) {
             Ok(chosen)
         } else {
-            Err(PlaceError::NotACandidate { strategy: strategy.clone(), chosen })
+            Err(PlaceError::NotACandidate { strategy: *strategy, chosen })
         }
     }
 }

@@ -27,7 +27,27 @@ pub(crate) struct LoadService {
     machine: Mutex<Gather>,
     /// The machine's next timeout may have changed.
     changed: Notify,
-    loads: RwLock<Arc<Loads>>,
+    choice: RwLock<Arc<Choice>>,
+}
+
+/// What placement chooses from.
+#[derive(Default)]
+pub(super) struct Choice {
+    /// The Active silos, in the order of their addresses: those that are not full, or all where all are.
+    pub(super) silos: Vec<SiloAddress>,
+    /// What is known of all of them.
+    pub(super) loads: Loads,
+}
+
+impl Choice {
+    fn of(loads: Loads) -> Self {
+        let has_room = |silo: &SiloAddress| !loads.is_overloaded(silo);
+        let mut silos: Vec<_> = loads.iter().map(|known| known.silo).collect();
+        if silos.iter().any(has_room) {
+            silos.retain(has_room);
+        }
+        Self { silos, loads }
+    }
 }
 
 impl LoadService {
@@ -46,13 +66,13 @@ impl LoadService {
             measured,
             machine: Mutex::new(Gather::new(me, config)),
             changed: Notify::new(),
-            loads: RwLock::default(),
+            choice: RwLock::default(),
         })
     }
 
-    /// What is known now.
-    pub(crate) fn loads(&self) -> Arc<Loads> {
-        self.loads.read().clone()
+    /// What placement chooses from now.
+    pub(super) fn choice(&self) -> Arc<Choice> {
+        self.choice.read().clone()
     }
 
     /// A new view is in force.
@@ -76,7 +96,7 @@ impl LoadService {
             while let Some(effect) = machine.poll_effect() {
                 match effect {
                     Effect::Send { to, message } => self.peers.post(to, channel::LOAD, &message),
-                    Effect::Publish(loads) => *self.loads.write() = Arc::new(loads),
+                    Effect::Publish(loads) => *self.choice.write() = Arc::new(Choice::of(loads)),
                 }
             }
         }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use emmer_core::{GrainId, SiloAddress};
 use emmer_membership::View;
 use emmer_placement::{PlaceError, PlacementContext, PlacementTable, Strategy};
-use parking_lot::RwLock;
 
 use super::load::LoadService;
 use crate::clock::Clock;
@@ -15,20 +14,18 @@ pub(crate) struct Placing {
     me: SiloAddress,
     clock: Clock,
     table: PlacementTable,
+    /// Knows the Active silos of the view in force, and how loaded they are.
     pub(crate) load: Arc<LoadService>,
-    /// The Active silos of the view in force, in the order of their addresses.
-    candidates: RwLock<Arc<[SiloAddress]>>,
 }
 
 impl Placing {
     /// No silo is known yet.
     pub(crate) fn new(me: SiloAddress, clock: Clock, table: PlacementTable, load: Arc<LoadService>) -> Self {
-        Self { me, clock, table, load, candidates: RwLock::new(Arc::new([])) }
+        Self { me, clock, table, load }
     }
 
     /// Takes up a new view.
     pub(super) fn install(&self, view: &View) {
-        *self.candidates.write() = view.active().map(|member| member.address).collect();
         self.load.install(view);
     }
 
@@ -52,26 +49,20 @@ impl Placing {
         leaves: bool,
         avoid: &[SiloAddress],
     ) -> Result<SiloAddress, PlaceError> {
-        let loads = self.load.loads();
-        let mut candidates = self.candidates.read().clone();
+        let choice = self.load.choice();
         // The view may not say yet that this silo leaves.
-        if leaves || !avoid.is_empty() {
-            let unusable = |s: &SiloAddress| avoid.contains(s) || (leaves && *s == self.me);
-            candidates = without(&candidates, unusable);
+        let unusable = |silo: &SiloAddress| avoid.contains(silo) || (leaves && *silo == self.me);
+        let usable: Vec<SiloAddress>;
+        let silos = if leaves || !avoid.is_empty() {
+            usable = choice.silos.iter().copied().filter(|silo| !unusable(silo)).collect();
+            &usable
+        } else {
+            &choice.silos
+        };
+        let mut context = PlacementContext::new(self.me, silos);
+        if strategy.looks_at_load() {
+            context = context.with_loads(self.clock.mono(), &choice.loads);
         }
-        if loads.overloaded() > 0 {
-            let others = without(&candidates, |s| loads.is_overloaded(s));
-            // Where all are, one of them has to refuse.
-            if !others.is_empty() {
-                candidates = others;
-            }
-        }
-        let context = PlacementContext::new(self.me, &candidates).with_loads(self.clock.mono(), &loads);
         self.table.place(strategy, grain, self.me, &context)
     }
-}
-
-/// Those of `silos` that can be used, in the same order.
-fn without(silos: &[SiloAddress], unusable: impl Fn(&SiloAddress) -> bool) -> Arc<[SiloAddress]> {
-    silos.iter().copied().filter(|silo| !unusable(silo)).collect()
 }
