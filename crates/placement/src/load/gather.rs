@@ -1,13 +1,14 @@
 //! Bringing every silo's report to every silo, in waves (after Bruck and others, `docs/sources.md`).
 //!
-//! The Active silos of a view stand in a circle, which differs from wave to wave. A wave has as many rounds as doublings lead
+//! The Active silos of a view stand in a circle. Waves take turns with four circles. A wave has as many rounds as doublings lead
 //! from one to their number. In round `r` each silo sends to the one `2^r` places further on what it has gathered: its own
 //! report and those of the silos behind it, `2^r` together. Then the receiver has twice as many, and after the last round
 //! all. So each report reaches each silo once, and a silo sends one message for each round, however many silos there are.
 //!
 //! Nobody leads. Whoever finds a wave overdue begins one, and whoever hears of a later wave joins it at once. A silo that is
 //! silent holds the next ones up for a moment (`patience`) in one round, and what came through it is missing in this wave. The
-//! next wave has another circle, so other pairs are concerned.
+//! next wave has another circle, so other pairs are concerned. There are four and no more, for a silo has a connection to
+//! each of those that it sends to: to some forty among a thousand.
 //!
 //! Messages of another view are not taken: its silos stand elsewhere.
 
@@ -19,6 +20,9 @@ use serde::{Deserialize, Serialize};
 
 use super::known::{Known, Loads};
 use super::report::{LoadReport, MISSING, PACKED};
+
+/// How many circles waves take turns with.
+const CIRCLES: u64 = 4;
 
 /// How often and how fast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,8 +121,8 @@ struct Circle {
 impl Circle {
     /// The circle of the wave of this number. Numbers that follow each other give different ones where there are enough silos.
     fn new(len: usize, number: u64) -> Self {
-        let wanted = usize::try_from(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33).unwrap_or_default();
-        let first = wanted % len.max(1);
+        let mixed = (number % CIRCLES + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
+        let first = usize::try_from(mixed).unwrap_or_default() % len.max(1);
         let coprime = (0..len).map(|n| (first + n) % len).find(|stride| gcd(*stride, len) == 1);
         Self { len, stride: coprime.unwrap_or(1) }
     }

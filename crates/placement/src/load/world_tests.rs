@@ -19,6 +19,8 @@ struct World {
     to_come: BinaryHeap<Reverse<(Instant, SiloAddress, Option<u64>)>>,
     messages: Vec<(SiloAddress, SiloAddress, Message)>,
     sent: BTreeMap<SiloAddress, (u64, u64)>,
+    /// Who has sent to whom.
+    pairs: BTreeSet<(SiloAddress, SiloAddress)>,
     rng: SeededRng,
     loss: f64,
 }
@@ -44,6 +46,7 @@ impl World {
             to_come: BinaryHeap::new(),
             messages: Vec::new(),
             sent: BTreeMap::new(),
+            pairs: BTreeSet::new(),
             rng: SeededRng::new(seed),
             loss: 0.0,
         };
@@ -69,6 +72,7 @@ impl World {
                 Effect::Send { to, message } => {
                     let (messages, bytes) = self.sent.entry(silo).or_default();
                     *messages += 1;
+                    self.pairs.insert((silo, to));
                     *bytes += rmp_serde::to_vec_named(&message).unwrap().len() as u64;
                     if self.rng.chance(self.loss) {
                         continue;
@@ -159,6 +163,16 @@ fn a_thousand_silos_send_less_than_two_kilobytes_a_second_and_know_what_is_no_ol
     assert!(oldest <= Duration::from_secs(5), "{oldest:?}");
     let most = world.sent.values().map(|(_, bytes)| bytes / SECS).max().unwrap();
     assert!(most <= 2_000, "{most} bytes a second");
+}
+
+#[test]
+fn a_silo_sends_to_few_others_however_many_waves_there_are() {
+    let mut world = World::new(100, 11);
+    world.run(Instant::from_millis(30_000));
+    let most =
+        world.silos.iter().map(|silo| world.pairs.iter().filter(|(from, _)| from == silo).count()).max();
+    // Four circles of seven rounds.
+    assert!(most.is_some_and(|most| (14..=28).contains(&most)), "{most:?}");
 }
 
 #[test]
