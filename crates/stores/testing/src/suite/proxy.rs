@@ -7,6 +7,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::process::free_port;
+
 /// Where a connection is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
@@ -39,8 +41,9 @@ impl Proxy {
     /// # Panics
     /// It cannot listen.
     pub async fn start(server_port: u16) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-        let port = listener.local_addr().unwrap().port();
+        // None of those that the kernel gives to others: while this one is shut, another proxy would get it.
+        let port = free_port().unwrap();
+        let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
         let state = Arc::new(Mutex::new(State::Pass));
         let (is_open, changes) = watch::channel(true);
         let made = Self { port, state: state.clone(), is_open };
