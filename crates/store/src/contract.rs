@@ -84,6 +84,18 @@ impl Mutation {
             Self::Delete { row_key, .. } | Self::Check { row_key, .. } => row_key,
         }
     }
+
+    /// Whether its condition holds where its row has the etag `now`, or (none) is not there.
+    pub fn holds(&self, now: Option<&Etag>) -> bool {
+        match self {
+            Self::Insert { .. } => now.is_none(),
+            Self::Upsert { .. } => true,
+            Self::Delete { etag: None, .. } => now.is_some(),
+            Self::Replace { etag, .. } | Self::Check { etag, .. } | Self::Delete { etag: Some(etag), .. } => {
+                now == Some(etag)
+            }
+        }
+    }
 }
 
 /// What became of a commit.
@@ -285,5 +297,29 @@ pub trait SystemStore: Send + Sync + 'static {
     /// The server cannot be reached.
     fn examine(&self) -> BoxFuture<'_, Result<Examination>> {
         Box::pin(async { Ok(Examination::default()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_condition_is_about_the_row_as_it_is_now() {
+        let (row, key) = (|| Row::new("r"), || "r".to_owned());
+        let (this, other): (Etag, Etag) = ("7".into(), "8".into());
+        // Where no row is, where it has the etag that is named, and where it has another.
+        let cases = [
+            (Mutation::Insert { row: row() }, [true, false, false]),
+            (Mutation::Upsert { row: row() }, [true, true, true]),
+            (Mutation::Delete { row_key: key(), etag: None }, [false, true, true]),
+            (Mutation::Delete { row_key: key(), etag: Some(this.clone()) }, [false, true, false]),
+            (Mutation::Replace { row: row(), etag: this.clone() }, [false, true, false]),
+            (Mutation::Check { row_key: key(), etag: this.clone() }, [false, true, false]),
+        ];
+        for (mutation, expected) in cases {
+            let found = [None, Some(&this), Some(&other)].map(|now| mutation.holds(now));
+            assert_eq!(found, expected, "{mutation:?}");
+        }
     }
 }

@@ -142,13 +142,14 @@ impl MemoryTables {
         let etag: Etag = (self.last_etag + 1).to_string().into();
         let stored = self.table_mut(table, operation)?;
         let rows = stored.partitions.entry(partition.to_owned()).or_default();
-        let outcome = match mutations.iter().position(|m| !holds(rows, m)) {
-            Some(at) => CommitOutcome::Conflict(at),
-            None => {
-                let etags = mutations.into_iter().map(|m| apply(table, rows, m, &etag)).collect();
-                CommitOutcome::Committed(etags)
-            }
-        };
+        let outcome =
+            match mutations.iter().position(|m| !m.holds(rows.get(m.row_key()).map(|row| &row.etag))) {
+                Some(at) => CommitOutcome::Conflict(at),
+                None => {
+                    let etags = mutations.into_iter().map(|m| apply(table, rows, m, &etag)).collect();
+                    CommitOutcome::Committed(etags)
+                }
+            };
         if rows.is_empty() {
             stored.partitions.remove(partition);
         }
@@ -238,19 +239,6 @@ impl MemoryTables {
 
 fn missing(operation: String) -> StoreError {
     StoreError::new(StoreErrorKind::NotFound, STORE, operation, "the table is not there: ensure it first")
-}
-
-/// Whether the condition of `mutation` holds.
-fn holds(rows: &Partition, mutation: &Mutation) -> bool {
-    let now = rows.get(mutation.row_key()).map(|r| &r.etag);
-    match mutation {
-        Mutation::Insert { .. } => now.is_none(),
-        Mutation::Upsert { .. } => true,
-        Mutation::Delete { etag: None, .. } => now.is_some(),
-        Mutation::Replace { etag, .. }
-        | Mutation::Delete { etag: Some(etag), .. }
-        | Mutation::Check { etag, .. } => now == Some(etag),
-    }
 }
 
 /// Does what `mutation` says; its condition holds.

@@ -38,17 +38,8 @@ impl Known {
 
     /// The position of the first condition that does not hold.
     fn conflict(&self, mutations: &[Mutation]) -> Option<usize> {
-        mutations.iter().position(|mutation| {
-            let seen = self.rows.get(mutation.row_key());
-            match mutation {
-                Mutation::Insert { .. } => seen.is_some(),
-                Mutation::Upsert { .. } => false,
-                Mutation::Delete { etag: None, .. } => seen.is_none(),
-                Mutation::Delete { etag: Some(etag), .. }
-                | Mutation::Replace { etag, .. }
-                | Mutation::Check { etag, .. } => seen.is_none_or(|seen| seen.etag != *etag),
-            }
-        })
+        let now = |mutation: &Mutation| self.rows.get(mutation.row_key()).map(|seen| &seen.etag);
+        mutations.iter().position(|mutation| !mutation.holds(now(mutation)))
     }
 }
 

@@ -1,9 +1,7 @@
 //! Touches, appends and clean-ups: small transactions of their own.
 
-use std::collections::BTreeSet;
-
 use emmer_store::{ColumnType, Row, TableDecl, Value};
-use emmer_store_keyvalue::{Failure, Fault, Old};
+use emmer_store_keyvalue::{Failure, Fault, Old, first_of_each_key};
 use tokio::time::Instant;
 
 use crate::batch::{Done, OPERATIONS_MAX, Operation, Verb};
@@ -50,10 +48,7 @@ impl AzureTable {
         deadline: Instant,
     ) -> Result<(), Fault> {
         let mark = self.mark();
-        let mut rows: Vec<&Row> = rows.iter().collect();
-        // The same key twice: the first one is kept, as if they came one after the other.
-        let mut keys = BTreeSet::new();
-        rows.retain(|row| keys.insert(row.key()));
+        let mut rows = first_of_each_key(rows);
         for _ in 0..APPEND_LOOKS_MAX {
             if rows.is_empty() {
                 return Ok(());

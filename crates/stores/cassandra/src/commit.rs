@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use emmer_store::{CommitOutcome, Etag, Mutation, Row, StoreErrorKind, TableDecl};
-use emmer_store_keyvalue::{Failure, Fault, outcome};
+use emmer_store::{CommitOutcome, Etag, Mutation, Row, TableDecl};
+use emmer_store_keyvalue::{Failure, Fault, check_sizes, outcome};
 use tokio::time::Instant;
 
 use crate::batch::{Applied, Statement};
@@ -63,42 +63,9 @@ impl Commit<'_> {
     }
 }
 
-/// Refuses what is larger than the store promises to take.
-fn check_size(mutations: &[Mutation]) -> Result<(), Fault> {
-    let mut total = 0;
-    for mutation in mutations {
-        if let Mutation::Insert { row } | Mutation::Replace { row, .. } | Mutation::Upsert { row } = mutation
-        {
-            let size = values::size(row);
-            if size > ROW_BYTES_MAX {
-                let detail = format!("a row of {size} bytes: {ROW_BYTES_MAX} are allowed");
-                return Err(Fault::new(StoreErrorKind::Invalid, detail));
-            }
-            total += size;
-        }
-    }
-    if total > COMMIT_BYTES_MAX {
-        let detail = format!("a commit of {total} bytes: {COMMIT_BYTES_MAX} are allowed");
-        return Err(Fault::new(StoreErrorKind::Invalid, detail));
-    }
-    Ok(())
-}
-
-/// Whether the condition of a mutation holds for a row of this etag, or for none.
-fn holds(mutation: &Mutation, now: Option<&Etag>) -> bool {
-    match mutation {
-        Mutation::Insert { .. } => now.is_none(),
-        Mutation::Upsert { .. } => true,
-        Mutation::Delete { etag: None, .. } => now.is_some(),
-        Mutation::Replace { etag, .. }
-        | Mutation::Check { etag, .. }
-        | Mutation::Delete { etag: Some(etag), .. } => now == Some(etag),
-    }
-}
-
 /// The first mutation whose condition did not hold.
 fn conflict(mutations: &[Mutation], found: &BTreeMap<String, Etag>) -> Option<usize> {
-    mutations.iter().position(|mutation| !holds(mutation, found.get(mutation.row_key())))
+    mutations.iter().position(|mutation| !mutation.holds(found.get(mutation.row_key())))
 }
 
 impl Cassandra {
@@ -109,7 +76,7 @@ impl Cassandra {
         mutations: &[Mutation],
         deadline: Instant,
     ) -> Result<CommitOutcome, Failure> {
-        check_size(mutations)?;
+        check_sizes(mutations, ROW_BYTES_MAX, COMMIT_BYTES_MAX, values::size)?;
         let commit = Commit { cql: self.client().cql(decl), partition, mutations };
         let is_there = |key: &str| self.guesses().about(decl, partition, key).is_some();
         loop {
@@ -151,7 +118,7 @@ impl Cassandra {
         inserts: &[Mutation],
         deadline: Instant,
     ) -> Result<Applied, Fault> {
-        check_size(inserts)?;
+        check_sizes(inserts, ROW_BYTES_MAX, COMMIT_BYTES_MAX, values::size)?;
         let commit = Commit { cql: self.client().cql(decl), partition, mutations: inserts };
         let statements = |mark: &Etag| Ok(commit.statements(mark, |_| false));
         let applied = self.apply(decl, partition, statements, deadline).await;

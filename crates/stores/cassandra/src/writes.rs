@@ -1,9 +1,7 @@
 //! Touches, appends and clean-ups: conditional writes, too. No cell ever sees another kind.
 
-use std::collections::BTreeSet;
-
 use emmer_store::{Etag, Mutation, Row, StoredRow, TableDecl, Value};
-use emmer_store_keyvalue::{Fault, Old};
+use emmer_store_keyvalue::{Fault, Old, delete_in_parts, first_of_each_key};
 use tokio::time::Instant;
 
 use crate::batch::{Applied, Statement};
@@ -41,9 +39,7 @@ impl Cassandra {
         rows: &[Row],
         deadline: Instant,
     ) -> Result<(), Fault> {
-        // The same key twice: the first one is kept, as if they came one after the other.
-        let mut keys = BTreeSet::new();
-        let mut rows: Vec<&Row> = rows.iter().filter(|row| keys.insert(row.key())).collect();
+        let mut rows = first_of_each_key(rows);
         while !rows.is_empty() {
             let inserts: Vec<Mutation> =
                 rows.iter().map(|&row| Mutation::Insert { row: row.clone() }).collect();
@@ -69,20 +65,8 @@ impl Cassandra {
     ) -> Result<u64, Fault> {
         let mut rows = self.rows_at_some_time(decl, partition, self.client().deadline()).await?;
         rows.retain(|row| old.wants(&row.row));
-        let mut deleted = 0;
-        for part in rows.chunks(DELETED_TOGETHER) {
-            if self.delete_as_read(decl, partition, part, old.column).await? {
-                deleted += part.len();
-                continue;
-            }
-            // One of them is not as it was.
-            for row in part {
-                deleted += usize::from(
-                    self.delete_as_read(decl, partition, std::slice::from_ref(row), old.column).await?,
-                );
-            }
-        }
-        Ok(u64::try_from(deleted).unwrap_or(u64::MAX))
+        let delete = |part| self.delete_as_read(decl, partition, part, old.column);
+        delete_in_parts(&rows, DELETED_TOGETHER, delete).await
     }
 
     async fn delete_as_read(

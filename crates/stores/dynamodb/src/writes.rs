@@ -1,9 +1,7 @@
 //! Touches, appends and clean-ups: requests for one item each.
 
-use std::collections::BTreeSet;
-
 use emmer_store::{Row, StoredRow, TableDecl, Value};
-use emmer_store_keyvalue::{Fault, Old};
+use emmer_store_keyvalue::{Fault, Old, first_of_each_key};
 use futures_util::future::try_join_all;
 use tokio::time::Instant;
 
@@ -65,9 +63,7 @@ impl DynamoDb {
         deadline: Instant,
     ) -> Result<(), Fault> {
         let mark = self.mark();
-        // The same key twice: the first one is kept, as if they came one after the other.
-        let mut keys = BTreeSet::new();
-        let rows: Vec<&Row> = rows.iter().filter(|row| keys.insert(row.key())).collect();
+        let rows = first_of_each_key(rows);
         let items: Result<Vec<_>, Fault> =
             rows.into_iter().map(|row| item::of(decl, partition, row, &mark)).collect();
         for part in items?.chunks(TOGETHER) {

@@ -1,11 +1,14 @@
-//! What scans and clean-ups ask for.
+//! What scans, clean-ups, appends and commits ask for.
 
+use std::collections::BTreeSet;
+use std::future::Future;
 use std::ops::RangeInclusive;
 
 use emmer_core::Timestamp;
-use emmer_store::{Column, Row, TableDecl, Value};
+use emmer_store::{Column, Mutation, Row, StoreErrorKind, StoredRow, TableDecl, Value};
 
 use crate::document;
+use crate::fault::Fault;
 
 /// The rows of a table whose column lies in a range.
 #[derive(Clone, Debug)]
@@ -73,6 +76,66 @@ impl Old {
     }
 }
 
+/// The rows of an append: of several with one key the first, as if they came one after the other.
+pub fn first_of_each_key(rows: &[Row]) -> Vec<&Row> {
+    let mut keys = BTreeSet::new();
+    rows.iter().filter(|row| keys.insert(row.key())).collect()
+}
+
+/// Refuses a commit that is larger than the store promises to take; `size` is that of a row, in bytes.
+///
+/// # Errors
+/// `Invalid`, with both numbers.
+pub fn check_sizes(
+    mutations: &[Mutation],
+    row_bytes_max: usize,
+    commit_bytes_max: usize,
+    size: impl Fn(&Row) -> usize,
+) -> Result<(), Fault> {
+    let refuse = |what: &str, size: usize, max: usize| {
+        let detail = format!("a {what} of {size} bytes: {max} are allowed");
+        Err(Fault::new(StoreErrorKind::Invalid, detail))
+    };
+    let mut total = 0;
+    for mutation in mutations {
+        if let Mutation::Insert { row } | Mutation::Replace { row, .. } | Mutation::Upsert { row } = mutation
+        {
+            let size = size(row);
+            if size > row_bytes_max {
+                return refuse("row", size, row_bytes_max);
+            }
+            total += size;
+        }
+    }
+    if total > commit_bytes_max { refuse("commit", total, commit_bytes_max) } else { Ok(()) }
+}
+
+/// Deletes rows in parts of at most `together`, and those of a part that was refused one by one: `delete` deletes all of a part
+/// or none. How many are deleted.
+///
+/// # Errors
+/// The first of `delete`'s; what was deleted before stays so.
+pub async fn delete_in_parts<'a, F>(
+    rows: &'a [StoredRow],
+    together: usize,
+    delete: impl Fn(&'a [StoredRow]) -> F,
+) -> Result<u64, Fault>
+where
+    F: Future<Output = Result<bool, Fault>>,
+{
+    let mut deleted = 0;
+    for part in rows.chunks(together) {
+        if delete(part).await? {
+            deleted += part.len();
+            continue;
+        }
+        for row in part {
+            deleted += usize::from(delete(std::slice::from_ref(row)).await?);
+        }
+    }
+    Ok(u64::try_from(deleted).unwrap_or(u64::MAX))
+}
+
 #[cfg(test)]
 mod tests {
     use emmer_store::ColumnType;
@@ -118,5 +181,46 @@ mod tests {
             assert_eq!(old.wants_by(&DECL, Some("Seen"), text, row), Ok(value), "{column} {cutoff}");
             assert_eq!(old.wants_by(&DECL, Some("Other"), text, row), Ok(false));
         }
+    }
+
+    #[test]
+    fn the_first_of_rows_with_one_key_is_kept_in_its_place() {
+        let row = |key: &str, n| Row::new(key).with("N", Value::Int(n));
+        let rows = [row("b", 1), row("a", 2), row("b", 3), row("a", 4), row("c", 5)];
+        assert_eq!(first_of_each_key(&rows), [&rows[0], &rows[1], &rows[4]]);
+    }
+
+    #[test]
+    fn rows_and_commits_that_are_too_large_are_refused_with_both_numbers() {
+        let mutations = |sizes: &[usize]| -> Vec<Mutation> {
+            let row = |size: &usize| Row::new("r".repeat(*size));
+            sizes.iter().map(|size| Mutation::Insert { row: row(size) }).collect()
+        };
+        let check = |sizes: &[usize]| check_sizes(&mutations(sizes), 10, 25, |row| row.key().len());
+        assert!(check(&[10, 10, 5]).is_ok());
+        for (sizes, words) in
+            [(&[3, 11][..], "a row of 11 bytes: 10 are"), (&[10, 10, 6], "a commit of 26 bytes: 25 are")]
+        {
+            let fault = check(sizes).unwrap_err();
+            assert_eq!(fault.kind, StoreErrorKind::Invalid);
+            assert!(fault.detail.contains(words), "{}", fault.detail);
+        }
+        // What takes rows away has no size.
+        let delete = Mutation::Delete { row_key: "r".repeat(99), etag: None };
+        assert!(check_sizes(&[delete], 10, 25, |row| row.key().len()).is_ok());
+    }
+
+    #[tokio::test]
+    async fn one_row_that_is_not_as_it_was_keeps_no_other_from_being_deleted() {
+        let row = |n: usize| StoredRow { row: Row::new(format!("r{n}")), etag: "1".into() };
+        let rows: Vec<_> = (0..10).map(row).collect();
+        let asked = std::sync::Mutex::new(Vec::new());
+        let delete = |part: &[StoredRow]| {
+            asked.lock().unwrap().push(part.len());
+            let changed = part.iter().any(|row| row.row.key() == "r5");
+            async move { Ok(!changed) }
+        };
+        assert_eq!(delete_in_parts(&rows, 4, delete).await.unwrap(), 9);
+        assert_eq!(*asked.lock().unwrap(), [4, 4, 1, 1, 1, 1, 2]);
     }
 }

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | [`store`] | the system store over any backend: requests checked, limited in time, handed on |
 //! | [`backend`] | what a server must be able to do |
-//! | [`asked`] | what scans and clean-ups ask for |
+//! | [`asked`] | what scans, clean-ups, appends and commits ask for |
 //! | [`document`] | a row as one JSON document with the declared column names, a volatile column as one JSON value |
 //! | [`layout`] | the names of keys, readable and without common prefixes of different partitions |
 //! | [`place`] | addresses: `scheme://user:password@host:port,host:port/path?parameters` |
@@ -43,7 +43,7 @@ pub mod security;
 pub mod store;
 pub mod tls;
 
-pub use asked::{Old, Scan};
+pub use asked::{Old, Scan, check_sizes, delete_in_parts, first_of_each_key};
 pub use backend::Backend;
 pub use fault::{Failure, Fault};
 pub use guesses::Guesses;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::future::IntoFuture as _;
 
-use emmer_store::{CommitOutcome, Etag, Mutation, Row, StoreErrorKind, TableDecl};
-use emmer_store_keyvalue::{Failure, Fault, Patience, outcome};
+use emmer_store::{CommitOutcome, Etag, Mutation, Row, TableDecl};
+use emmer_store_keyvalue::{Failure, Fault, Patience, check_sizes, outcome};
 use mongodb::bson::{Bson, Document, doc};
 use tokio::time::Instant;
 
@@ -117,42 +117,9 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// Refuses what is larger than the store promises to take.
-fn check_size(mutations: &[Mutation]) -> Result<(), Fault> {
-    let mut total = 0;
-    for mutation in mutations {
-        if let Mutation::Insert { row } | Mutation::Replace { row, .. } | Mutation::Upsert { row } = mutation
-        {
-            let size = documents::size(row);
-            if size > ROW_BYTES_MAX {
-                let detail = format!("a row of {size} bytes: {ROW_BYTES_MAX} are allowed");
-                return Err(Fault::new(StoreErrorKind::Invalid, detail));
-            }
-            total += size;
-        }
-    }
-    if total > COMMIT_BYTES_MAX {
-        let detail = format!("a commit of {total} bytes: {COMMIT_BYTES_MAX} are allowed");
-        return Err(Fault::new(StoreErrorKind::Invalid, detail));
-    }
-    Ok(())
-}
-
-/// Whether the condition of a mutation holds for a row of this etag, or for none.
-fn holds(mutation: &Mutation, now: Option<&Etag>) -> bool {
-    match mutation {
-        Mutation::Insert { .. } => now.is_none(),
-        Mutation::Upsert { .. } => true,
-        Mutation::Delete { etag: None, .. } => now.is_some(),
-        Mutation::Replace { etag, .. }
-        | Mutation::Check { etag, .. }
-        | Mutation::Delete { etag: Some(etag), .. } => now == Some(etag),
-    }
-}
-
 /// The first mutation whose condition did not hold.
 fn conflict(mutations: &[Mutation], found: &BTreeMap<String, Etag>) -> Option<usize> {
-    mutations.iter().position(|mutation| !holds(mutation, found.get(mutation.row_key())))
+    mutations.iter().position(|mutation| !mutation.holds(found.get(mutation.row_key())))
 }
 
 impl MongoDb {
@@ -204,7 +171,7 @@ impl MongoDb {
         mutations: &[Mutation],
         deadline: Instant,
     ) -> Result<CommitOutcome, Failure> {
-        check_size(mutations)?;
+        check_sizes(mutations, ROW_BYTES_MAX, COMMIT_BYTES_MAX, documents::size)?;
         let keys: Vec<&str> = mutations.iter().map(Mutation::row_key).collect();
         if mutations.iter().all(|mutation| matches!(mutation, Mutation::Check { .. })) {
             let found = self.etags(decl, partition, &keys, deadline).await?;

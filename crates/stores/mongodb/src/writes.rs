@@ -1,9 +1,7 @@
 //! Touches, appends and clean-ups.
 
-use std::collections::BTreeSet;
-
 use emmer_store::{Row, StoredRow, TableDecl, Value};
-use emmer_store_keyvalue::{Fault, Old};
+use emmer_store_keyvalue::{Fault, Old, delete_in_parts, first_of_each_key};
 use mongodb::bson::doc;
 use tokio::time::Instant;
 
@@ -60,9 +58,7 @@ impl MongoDb {
         rows: &[Row],
         deadline: Instant,
     ) -> Result<(), Fault> {
-        // The same key twice: the first one is kept, as if they came one after the other.
-        let mut keys = BTreeSet::new();
-        let mut rows: Vec<&Row> = rows.iter().filter(|row| keys.insert(row.key())).collect();
+        let mut rows = first_of_each_key(rows);
         while !rows.is_empty() {
             let mark = self.mark();
             let mut builder = Builder::new(decl, partition, &mark);
@@ -90,20 +86,10 @@ impl MongoDb {
     ) -> Result<u64, Fault> {
         let mut rows = self.read_all(decl, partition, self.client().deadline()).await?;
         rows.retain(|row| old.wants(&row.row));
-        let mut deleted = 0;
-        for part in rows.chunks(DELETED_TOGETHER) {
-            if self.delete_as_read(decl, partition, part, old.column).await? {
-                deleted += part.len();
-                continue;
-            }
-            // One of them is not as it was.
-            for row in part {
-                let alone = std::slice::from_ref(row);
-                deleted += usize::from(self.delete_as_read(decl, partition, alone, old.column).await?);
-            }
-        }
+        let delete = |part| self.delete_as_read(decl, partition, part, old.column);
+        let deleted = delete_in_parts(&rows, DELETED_TOGETHER, delete).await?;
         self.forget_empty(decl, partition, self.client().deadline()).await?;
-        Ok(u64::try_from(deleted).unwrap_or(u64::MAX))
+        Ok(deleted)
     }
 
     async fn delete_as_read(

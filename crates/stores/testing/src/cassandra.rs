@@ -372,16 +372,7 @@ impl CassandraKeyspace {
         static SHARED: Mutex<Weak<CassandraServer>> = Mutex::new(Weak::new());
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let name = format!("{KEYSPACE}_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
-        if is_alone {
-            return Ok(Self { server: Arc::new(CassandraServer::start_with(settings)?), name });
-        }
-        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-        let server = match shared.upgrade() {
-            Some(server) => server,
-            None => Arc::new(CassandraServer::start_with(settings)?),
-        };
-        *shared = Arc::downgrade(&server);
-        Ok(Self { server, name })
+        Ok(Self { server: CassandraServer::shared(&SHARED, settings, is_alone)?, name })
     }
 
     /// The same for a test that is skipped, loudly, where the server is not installed.

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 
 use tempfile::TempDir;
@@ -170,6 +171,28 @@ impl<S: Starter> Local<S> {
     /// As [`start_or_skip`](Self::start_or_skip).
     pub fn start_with_or_skip(test: &str, settings: &[&str]) -> Option<Self> {
         Self::start_with(settings).map_err(|trouble| skip(test, &trouble)).ok()
+    }
+
+    /// The server that the tests of this program share, which `shared` knows while one of them runs, started by the first who
+    /// asks; or (`is_alone`) one that nobody else has, and a test may kill.
+    ///
+    /// # Errors
+    /// It is not installed or does not start.
+    pub(crate) fn shared(
+        shared: &Mutex<Weak<Self>>,
+        settings: &[&str],
+        is_alone: bool,
+    ) -> Result<Arc<Self>, Trouble> {
+        if is_alone {
+            return Ok(Arc::new(Self::start_with(settings)?));
+        }
+        let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let server = match shared.upgrade() {
+            Some(server) => server,
+            None => Arc::new(Self::start_with(settings)?),
+        };
+        *shared = Arc::downgrade(&server);
+        Ok(server)
     }
 
     fn folder() -> Result<TempDir, Trouble> {

@@ -167,16 +167,7 @@ impl MongoDbDatabase {
         static SHARED: Mutex<Weak<MongoDbServer>> = Mutex::new(Weak::new());
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let name = format!("{DATABASE}_{}", NUMBER.fetch_add(1, Ordering::Relaxed));
-        if is_alone {
-            return Ok(Self { server: Arc::new(MongoDbServer::start_with(settings)?), name });
-        }
-        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
-        let server = match shared.upgrade() {
-            Some(server) => server,
-            None => Arc::new(MongoDbServer::start_with(settings)?),
-        };
-        *shared = Arc::downgrade(&server);
-        Ok(Self { server, name })
+        Ok(Self { server: MongoDbServer::shared(&SHARED, settings, is_alone)?, name })
     }
 
     /// The same for a test that is skipped, loudly, where the server is not installed.

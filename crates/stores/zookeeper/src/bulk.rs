@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use emmer_core::limits::COMMIT_MUTATIONS_MAX;
 use emmer_store::{Mutation, Row, StoreErrorKind, StoredRow, TableDecl};
-use emmer_store_keyvalue::{Old, Scan};
+use emmer_store_keyvalue::{Old, Scan, first_of_each_key};
 use futures_util::future::join;
 use tokio::time::Instant;
 use zookeeper_client::{Acls, Client, Error, MultiWriteError};
@@ -38,9 +38,7 @@ impl Bulk<'_> {
         nodes: &PartitionPaths,
         rows: &[Row],
     ) -> Result<(), Fault> {
-        // The first of two rows with one key is kept.
-        let mut seen = BTreeSet::new();
-        let mut left: Vec<&Row> = rows.iter().filter(|row| seen.insert(row.key())).collect();
+        let mut left = first_of_each_key(rows);
         for _ in 0..ATTEMPTS_MAX {
             let Some(there) = self.names(nodes).await? else {
                 tables::make_partition(self.client, nodes, self.acls).await?;
