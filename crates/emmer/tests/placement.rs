@@ -118,12 +118,15 @@ async fn a_director_places_by_what_the_class_says_and_its_mistakes_end_their_own
 /// Three silos, the second of which has `filled` activations, which the others know.
 async fn one_has_more(world: &World, filled: u64, limit: usize) -> (Cluster, SiloAddress) {
     let describe = move |silo: emmer::SiloBuilder| {
-        silo.configure(|options| options.limits.activations_max = limit)
-            .host::<dyn Told, ToldGrain>()
-            .host::<dyn Near, NearGrain>()
-            .host::<dyn Counted, CountedGrain>()
-            .host::<dyn Plain, PlainGrain>()
-            .director("told", told)
+        silo.configure(move |options| {
+            options.limits.activations_max = limit;
+            options.collection_age = secs(3_600);
+        })
+        .host::<dyn Told, ToldGrain>()
+        .host::<dyn Near, NearGrain>()
+        .host::<dyn Counted, CountedGrain>()
+        .host::<dyn Plain, PlainGrain>()
+        .director("told", told)
     };
     let cluster = world.cluster(3, describe).await;
     // The silos count as new for thirty seconds.
@@ -147,6 +150,24 @@ async fn counted_grains_go_where_fewer_are(world: World) {
     }
     assert!(!counts.contains_key(&home), "{counts:?}, and {home} had more");
     assert!(counts.len() == 2 && counts.values().all(|count| *count >= 15), "{counts:?}");
+}
+
+#[emmer::test(seeds = 3)]
+async fn activations_that_were_not_called_for_ten_minutes_do_not_count(world: World) {
+    let (cluster, home) = one_has_more(&world, 60, 1_000).await;
+    let client = cluster.client().await;
+    let share = async |keys: std::ops::Range<u64>| {
+        let mut share = 0;
+        for key in keys {
+            share += u64::from(client.grain::<dyn Counted>(key).silo().await.unwrap() == home);
+        }
+        share
+    };
+    tokio::time::sleep(secs(9 * 60)).await;
+    assert_eq!(share(0..30).await, 0, "they were called within ten minutes");
+    tokio::time::sleep(secs(3 * 60)).await;
+    let later = share(30..60).await;
+    assert!(later >= 15, "{later} of 30 went to the silo with the fewest busy ones");
 }
 
 #[emmer::test(seeds = 3)]

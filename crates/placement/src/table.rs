@@ -58,7 +58,7 @@ impl PlacementTable {
     ///
     /// # Errors
     /// [`PlaceError::NoDirector`].
-    pub fn director(&self, strategy: &Strategy) -> Result<&dyn Director, PlaceError> {
+    fn director(&self, strategy: &Strategy) -> Result<&dyn Director, PlaceError> {
         match strategy {
             Strategy::Random => Ok(&self.random),
             Strategy::PreferLocal => Ok(&self.prefer_local),

@@ -64,9 +64,11 @@ impl State {
             *placed = Placed { since, count: 0 };
         }
         placed.count = placed.count.saturating_add(1);
-        // Those that left are of no use.
-        if self.placed.len() > 2 * context.silos.len() {
-            self.placed.retain(|silo, _| context.silos.contains(silo));
+        // Those that left are of no use. Some that can be had another time may not be candidates.
+        if self.placed.len() > 2 * context.loads.iter().len().max(context.silos.len()) {
+            let is_there =
+                |silo: &SiloAddress| context.loads.of(silo).is_some() || context.silos.contains(silo);
+            self.placed.retain(|silo, _| is_there(silo));
         }
     }
 
@@ -188,6 +190,39 @@ mod tests {
             counts[silos.iter().position(|silo| *silo == chosen).unwrap()] += 1;
         }
         assert!(counts.iter().all(|count| (45..=75).contains(count)), "{counts:?}");
+    }
+
+    #[test]
+    fn what_was_placed_on_a_silo_is_kept_while_it_is_there_though_others_are_the_candidates() {
+        let silos = silos(8);
+        let director = ActivationCountDirector::new(8, 8);
+        let seen = loads(&silos, &[0; 8], Instant::ZERO);
+        for n in 0..80 {
+            choose(&director, &silos, &seen, Instant::ZERO, n);
+        }
+        // Calls that may go to few silos only, for a while.
+        for n in 0..80 {
+            choose(&director, &silos[6..], &seen, Instant::ZERO, n);
+        }
+        for n in 0..240 {
+            choose(&director, &silos, &seen, Instant::ZERO, n);
+        }
+        let state = director.state.lock().unwrap();
+        assert!(silos.iter().all(|silo| state.placed[silo].count == 50), "{:?}", state.placed);
+    }
+
+    #[test]
+    fn silos_that_left_are_forgotten() {
+        let director = ActivationCountDirector::new(9, 2);
+        let everybody = silos(100);
+        for (n, there) in everybody.chunks(4).enumerate() {
+            let seen = loads(there, &[0; 4], Instant::ZERO);
+            for key in 0..20 {
+                choose(&director, there, &seen, Instant::ZERO, key);
+            }
+            let kept = director.state.lock().unwrap().placed.len();
+            assert!(kept <= 8, "{kept} after {n} changes of all silos");
+        }
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub struct Message {
     pub(super) view: u64,
     /// The number of the wave within that view.
     #[serde(rename = "w")]
-    wave: u64,
+    pub(super) wave: u64,
     /// The round.
     #[serde(rename = "r")]
     pub(super) round: u8,
@@ -88,7 +88,6 @@ pub struct Gather {
     wave: Option<Wave>,
     /// When the next wave is overdue.
     next: Instant,
-    own: LoadReport,
     known: BTreeMap<SiloAddress, Known>,
     effects: VecDeque<Effect>,
 }
@@ -97,8 +96,6 @@ pub struct Gather {
 #[derive(Debug)]
 struct Wave {
     circle: Circle,
-    /// Where this silo stands in the circle.
-    place: usize,
     /// What was gathered: of this silo, of the one before it in the circle, and so on.
     gathered: Vec<[u8; PACKED]>,
     /// Which rounds were heard, a bit for each.
@@ -116,25 +113,30 @@ struct Wave {
 struct Circle {
     len: usize,
     stride: usize,
+    /// Where this silo stands in it.
+    place: usize,
 }
 
 impl Circle {
-    /// The circle of the wave of this number. Numbers that follow each other give different ones where there are enough silos.
-    fn new(len: usize, number: u64) -> Self {
+    /// The circle of the wave of this number, as `me` of `len` silos sees it. Numbers that follow
+    /// each other give different ones where there are enough silos.
+    fn new(len: usize, me: usize, number: u64) -> Self {
         let mixed = (number % CIRCLES + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
         let first = usize::try_from(mixed).unwrap_or_default() % len.max(1);
         let coprime = (0..len).map(|n| (first + n) % len).find(|stride| gcd(*stride, len) == 1);
-        Self { len, stride: coprime.unwrap_or(1) }
+        let order = Self { len, stride: coprime.unwrap_or(1), place: 0 };
+        let place = (0..len).find(|place| order.ahead(*place) == me).unwrap_or_default();
+        Self { place, ..order }
     }
 
-    /// The silo at `place`, as a number in the order of the addresses.
-    const fn silo(self, place: usize) -> usize {
-        place % self.len * self.stride % self.len
+    /// The silo `steps` places further on, as a number in the order of the addresses.
+    const fn ahead(self, steps: usize) -> usize {
+        (self.place + steps) % self.len * self.stride % self.len
     }
 
-    /// The place of a silo, by its number.
-    fn place(self, silo: usize) -> Option<usize> {
-        (0..self.len).find(|place| self.silo(*place) == silo)
+    /// The silo `steps` places back, at most once round.
+    const fn behind(self, steps: usize) -> usize {
+        self.ahead(self.len.saturating_sub(steps))
     }
 
     /// How many rounds a wave has.
@@ -165,17 +167,8 @@ impl Gather {
             number: 0,
             wave: None,
             next: Instant::ZERO,
-            own: LoadReport { activations: 0, busy: 0, calls: 0, cpu: None, memory: None, overloaded: false },
             known: BTreeMap::new(),
             effects: VecDeque::new(),
-        }
-    }
-
-    /// What this silo measured of itself. Others hear it in the next wave.
-    pub fn handle_own(&mut self, now: Instant, own: LoadReport) {
-        self.own = own;
-        if let Some(known) = self.known.get_mut(&self.me) {
-            known.report = Some((own, now));
         }
     }
 
@@ -200,38 +193,35 @@ impl Gather {
             (*silo, before.remove(silo).unwrap_or(new))
         });
         self.known = known.collect();
-        self.handle_own(now, self.own);
         self.next = self.next.min(now + self.config.period);
         self.publish();
     }
 
-    /// A message came from `from`. One that does not fit is dropped.
-    pub fn handle_message(&mut self, now: Instant, from: SiloAddress, message: &Message) {
-        if message.view != self.view || message.wave < self.number {
-            return;
-        }
+    /// A message came from `from`. One that does not fit changes nothing. `own` measures this silo;
+    /// it is asked when a wave begins.
+    pub fn handle_message(
+        &mut self,
+        now: Instant,
+        from: SiloAddress,
+        message: &Message,
+        own: impl FnOnce() -> LoadReport,
+    ) {
+        let Some(circle) = self.circle_of(from, message) else { return };
         if message.wave > self.number || self.wave.is_none() {
-            self.begin(now, message.wave);
+            self.begin(now, message.wave, circle, own());
         }
         let Some(wave) = &mut self.wave else { return };
-        let round = u32::from(message.round);
-        if round >= wave.circle.rounds()
-            || message.reports.len() != wave.circle.reports(round) * PACKED
-            || self.silos.get(wave.circle.silo(wave.place + wave.circle.len - (1 << round))) != Some(&from)
-        {
-            return;
-        }
-        let behind = 1_usize << round;
+        let behind = 1_usize << message.round;
         for (n, report) in message.reports.chunks_exact(PACKED).enumerate() {
             let Ok(packed) = <[u8; PACKED]>::try_from(report) else { continue };
             let Some(report) = LoadReport::unpacked(packed) else { continue };
             wave.gathered[behind + n] = packed;
-            let silo = self.silos[wave.circle.silo(wave.place + wave.circle.len - behind - n)];
+            let silo = self.silos[circle.behind(behind + n)];
             if let Some(known) = self.known.get_mut(&silo) {
                 known.report = Some((report, now));
             }
         }
-        wave.heard |= 1 << round;
+        wave.heard |= 1 << message.round;
         let late = wave.over;
         self.go_on(now);
         if late {
@@ -239,10 +229,31 @@ impl Gather {
         }
     }
 
-    /// A moment of [`poll_timeout`](Self::poll_timeout) has come.
-    pub fn handle_timeout(&mut self, now: Instant) {
-        if now >= self.next && self.takes_part {
-            self.begin(now, self.number.saturating_add(1));
+    /// The circle of the wave of a message, if it is what its sender has to send in that wave.
+    fn circle_of(&self, from: SiloAddress, message: &Message) -> Option<Circle> {
+        if message.view != self.view || message.wave < self.number {
+            return None;
+        }
+        let current = self.wave.as_ref().filter(|_| message.wave == self.number);
+        let circle = match current {
+            Some(wave) => wave.circle,
+            None => self.circle(message.wave)?,
+        };
+        let round = u32::from(message.round);
+        let fits = round < circle.rounds()
+            && message.reports.len() == circle.reports(round) * PACKED
+            && self.silos.get(circle.behind(1 << round)) == Some(&from);
+        fits.then_some(circle)
+    }
+
+    /// A moment of [`poll_timeout`](Self::poll_timeout) has come. `own` measures this silo; it is
+    /// asked when a wave begins.
+    pub fn handle_timeout(&mut self, now: Instant, own: impl FnOnce() -> LoadReport) {
+        let number = self.number.saturating_add(1);
+        if now >= self.next
+            && let Some(circle) = self.circle(number)
+        {
+            self.begin(now, number, circle, own());
         }
         self.go_on(now);
     }
@@ -250,7 +261,7 @@ impl Gather {
     /// When to call [`handle_timeout`](Self::handle_timeout); none: not before something else happens.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let waits = self.wave.as_ref().filter(|wave| !wave.over).map(|wave| wave.due);
-        let next = (self.silos.len() > 1 && self.takes_part).then_some(self.next);
+        let next = self.takes_part.then_some(self.next);
         waits.into_iter().chain(next).min()
     }
 
@@ -266,15 +277,21 @@ impl Gather {
         spread.max(self.config.period)
     }
 
-    fn begin(&mut self, now: Instant, number: u64) {
-        let Ok(me) = self.silos.binary_search(&self.me) else { return };
-        let circle = Circle::new(self.silos.len(), number);
-        let Some(place) = circle.place(me) else { return };
+    /// The circle of a wave as this silo sees it; none when it takes no part.
+    fn circle(&self, number: u64) -> Option<Circle> {
+        let me = self.silos.binary_search(&self.me).ok()?;
+        Some(Circle::new(self.silos.len(), me, number))
+    }
+
+    fn begin(&mut self, now: Instant, number: u64, circle: Circle, own: LoadReport) {
         self.number = number;
         self.next = now + self.period();
+        if let Some(known) = self.known.get_mut(&self.me) {
+            known.report = Some((own, now));
+        }
         let mut gathered = vec![MISSING; circle.len];
-        gathered[0] = self.own.packed();
-        self.wave = Some(Wave { circle, place, gathered, heard: 0, sent: 0, due: now, over: false });
+        gathered[0] = own.packed();
+        self.wave = Some(Wave { circle, gathered, heard: 0, sent: 0, due: now, over: false });
         self.go_on(now);
     }
 
@@ -291,7 +308,7 @@ impl Gather {
                 wave.over = true;
                 return self.publish();
             }
-            let to = self.silos[wave.circle.silo(wave.place + (1 << round))];
+            let to = self.silos[wave.circle.ahead(1 << round)];
             let reports = wave.gathered[..wave.circle.reports(round)].concat();
             let round = u8::try_from(round).unwrap_or(u8::MAX);
             let message = Message { view: self.view, wave: self.number, round, reports };

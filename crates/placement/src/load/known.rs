@@ -23,12 +23,11 @@ pub struct Loads {
     /// In the order of their addresses.
     silos: Vec<Known>,
     mean_busy: u32,
-    overloaded: usize,
 }
 
 impl Loads {
     /// Nothing is known of anybody.
-    pub const EMPTY: Self = Self { silos: Vec::new(), mean_busy: 0, overloaded: 0 };
+    pub const EMPTY: Self = Self { silos: Vec::new(), mean_busy: 0 };
 
     /// What is known of each of `silos`, each once.
     pub fn new(mut silos: Vec<Known>) -> Self {
@@ -36,18 +35,12 @@ impl Loads {
         let busy = silos.iter().filter_map(|known| known.report).map(|(report, _)| u64::from(report.busy));
         let (count, sum) = busy.fold((0, 0), |(count, sum), busy| (count + 1, sum + busy));
         let mean_busy = u32::try_from(sum / count.max(1)).unwrap_or(u32::MAX);
-        let overloaded = silos.iter().filter(|known| is_overloaded(known)).count();
-        Self { silos, mean_busy, overloaded }
-    }
-
-    /// How many silos take no new activations for now.
-    pub const fn overloaded(&self) -> usize {
-        self.overloaded
+        Self { silos, mean_busy }
     }
 
     /// Whether `silo` takes no new activations for now.
     pub fn is_overloaded(&self, silo: &SiloAddress) -> bool {
-        self.of(silo).is_some_and(is_overloaded)
+        self.of(silo).and_then(|known| known.report).is_some_and(|(report, _)| report.overloaded)
     }
 
     /// The mean of the silos that reported: how many busy activations one has.
@@ -61,7 +54,7 @@ impl Loads {
     }
 
     /// All of them, in the order of their addresses.
-    pub fn iter(&self) -> impl Iterator<Item = &Known> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Known> {
         self.silos.iter()
     }
 
@@ -71,16 +64,12 @@ impl Loads {
     }
 }
 
-fn is_overloaded(known: &Known) -> bool {
-    known.report.is_some_and(|(report, _)| report.overloaded)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_mean_is_of_those_that_reported_and_the_overloaded_are_counted() {
+    fn the_mean_is_of_those_that_reported_and_who_says_nothing_has_room() {
         let silo = |n: u8| format!("10.0.0.{n}:1:1").parse::<SiloAddress>().unwrap();
         let known = |n, report: Option<LoadReport>| {
             let report = report.map(|report| (report, Instant::from_millis(5)));
@@ -88,7 +77,7 @@ mod tests {
         };
         let report = |busy, overloaded| Some(LoadReport { busy, overloaded, ..LoadReport::default() });
         let loads = Loads::new(vec![known(3, None), known(2, report(10, true)), known(1, report(31, false))]);
-        assert_eq!((loads.mean_busy(), loads.overloaded()), (20, 1));
+        assert_eq!(loads.mean_busy(), 20);
         assert!(
             loads.is_overloaded(&silo(2)) && !loads.is_overloaded(&silo(3)) && !loads.is_overloaded(&silo(9))
         );

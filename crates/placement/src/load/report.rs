@@ -88,6 +88,25 @@ mod tests {
         }
     }
 
+    /// The bytes as the page about the wire describes them.
+    #[test]
+    fn a_report_is_these_bytes() {
+        let report = LoadReport {
+            activations: 1_000,
+            busy: 2_050,
+            calls: 17,
+            cpu: Some(40),
+            memory: None,
+            overloaded: true,
+        };
+        // 2,050 is 1,025 with one digit left out; 17 is 8 with one digit left out.
+        let bytes = [0x03, 0xe8, 0x0c, 0x01, 0x18, 0x28, 0xff, 0x01];
+        assert_eq!(report.packed(), bytes);
+        assert_eq!(LoadReport::unpacked(bytes), Some(LoadReport { calls: 16, ..report }));
+        let empty = LoadReport { cpu: Some(0), memory: Some(0), ..LoadReport::default() };
+        assert_eq!(empty.packed(), [0; PACKED]);
+    }
+
     #[test]
     fn a_missing_report_is_none_and_no_bytes_are_a_surprise() {
         assert_eq!(LoadReport::unpacked(MISSING), None);

@@ -50,9 +50,6 @@ impl World {
             rng: SeededRng::new(seed),
             loss: 0.0,
         };
-        for (n, silo) in silos.iter().enumerate() {
-            world.step(*silo, |machine, now| machine.handle_own(now, report(n)));
-        }
         world.view(1, &silos);
         world
     }
@@ -98,14 +95,15 @@ impl World {
             if self.silent.contains(&silo) {
                 continue;
             }
+            let own = report(self.silos.iter().position(|one| *one == silo).unwrap());
             match number.map(|number| usize::try_from(number).unwrap()) {
                 Some(number) => {
                     let (from, _, message) = self.messages[number].clone();
-                    self.step(silo, |machine, now| machine.handle_message(now, from, &message));
+                    self.step(silo, |machine, now| machine.handle_message(now, from, &message, || own));
                 }
                 // A timeout that was put off, or is over.
                 None if self.machines[&silo].poll_timeout().is_none_or(|due| due > self.now) => {}
-                None => self.step(silo, Gather::handle_timeout),
+                None => self.step(silo, |machine, now| machine.handle_timeout(now, || own)),
             }
         }
         self.now = until;
@@ -136,7 +134,7 @@ impl World {
 
 #[test]
 fn after_a_wave_everybody_knows_everybody() {
-    for silos in [2, 3, 4, 5, 8, 13, 16, 17, 100] {
+    for silos in [1, 2, 3, 4, 5, 8, 13, 16, 17, 100] {
         let mut world = World::new(silos, u64::from(silos));
         world.run(Instant::from_millis(1_100));
         for (at, loads) in &world.loads {
@@ -147,6 +145,7 @@ fn after_a_wave_everybody_knows_everybody() {
         }
         // One wave at once, and one after a second.
         let rounds = u64::from(u64::from(silos).next_power_of_two().trailing_zeros());
+        assert_eq!(world.sent.len(), if silos == 1 { 0 } else { usize::from(silos) });
         assert!(world.sent.values().all(|(messages, _)| *messages == 2 * rounds), "{:?}", world.sent);
     }
 }
@@ -209,27 +208,49 @@ fn who_joins_is_known_soon_and_who_left_is_forgotten() {
 fn what_does_not_fit_changes_nothing() {
     let mut world = World::new(8, 10);
     world.run(Instant::from_millis(1_100));
-    let before = world.loads.clone();
-    let (from, to) = (world.silos[1], world.silos[2]);
-    let fitting = world.messages[0].2.clone();
+    let (from, to, fitting) = world.messages.last().cloned().unwrap();
     let other = |change: &dyn Fn(&mut Message)| {
         let mut message = fitting.clone();
         change(&mut message);
         message
     };
-    let wrong = [
-        other(&|m| m.view = 9),
-        other(&|m| m.round = 3),
-        other(&|m| m.round = 255),
-        other(&|m| m.reports.push(0)),
-        other(&|m| m.reports.clear()),
-    ];
-    for message in wrong {
-        world.step(to, |machine, now| machine.handle_message(now, from, &message));
+    let mut wrong = Vec::new();
+    for wave in [fitting.wave, fitting.wave + 1, fitting.wave + 2, u64::MAX] {
+        wrong.extend([
+            (from, other(&|m| (m.view, m.wave) = (9, wave))),
+            (from, other(&|m| (m.round, m.wave) = (3, wave))),
+            (from, other(&|m| (m.round, m.wave) = (255, wave))),
+            (from, other(&|m| (m.reports, m.wave) = (vec![0; 9], wave))),
+            (from, other(&|m| (m.reports, m.wave) = (Vec::new(), wave))),
+            // From one that sends to others, or is no silo at all.
+            (to, other(&|m| m.wave = wave)),
+            (silo(99), other(&|m| m.wave = wave)),
+        ]);
     }
-    // From one that stands elsewhere in the circle, or is no silo at all.
-    for from in [to, silo(99)] {
-        world.step(to, |machine, now| machine.handle_message(now, from, &fitting));
+    wrong.push((from, other(&|m| m.wave = 0)));
+    let machine = world.machines.get_mut(&to).unwrap();
+    let before = format!("{machine:?}");
+    let now = world.now;
+    for (from, message) in wrong {
+        machine.handle_message(now, from, &message, || panic!("nothing began"));
+        assert_eq!(format!("{machine:?}"), before, "{message:?} from {from}");
     }
-    assert_eq!(before, world.loads);
+}
+
+#[test]
+fn a_silo_measures_itself_once_for_each_wave() {
+    let mut machine = Gather::new(silo(0), GatherConfig::default());
+    let all: Vec<_> = (0..8).map(silo).collect();
+    machine.handle_view(Instant::ZERO, 1, &all);
+    let mut measured = 0;
+    for n in 0..10_000 {
+        let now = Instant::from_millis(n);
+        let own = || {
+            measured += 1;
+            LoadReport::default()
+        };
+        machine.handle_timeout(now, own);
+        while machine.poll_effect().is_some() {}
+    }
+    assert_eq!(measured, 10);
 }

@@ -83,15 +83,13 @@ impl LoadService {
 
     /// A message from another silo.
     pub(crate) fn receive(&self, from: SiloAddress, message: &Message) {
-        self.step(|machine, now| machine.handle_message(now, from, message));
+        self.step(|machine, now| machine.handle_message(now, from, message, || self.measured.load()));
     }
 
     fn step(&self, step: impl FnOnce(&mut Gather, Instant)) {
         {
             let mut machine = self.machine.lock();
             let now = self.clock.mono();
-            // It may begin a wave, which takes the newest along.
-            machine.handle_own(now, self.measured.load());
             step(&mut machine, now);
             while let Some(effect) = machine.poll_effect() {
                 match effect {
@@ -110,7 +108,9 @@ impl LoadService {
             tokio::select! {
                 biased;
                 () = self.changed.notified() => {}
-                () = self.clock.sleep_until(due) => self.step(Gather::handle_timeout),
+                () = self.clock.sleep_until(due) => {
+                    self.step(|machine, now| machine.handle_timeout(now, || self.measured.load()));
+                }
             }
         }
     }

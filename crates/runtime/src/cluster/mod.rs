@@ -105,7 +105,7 @@ impl Cluster {
         self.membership.retain(&view);
         self.directory.install(&view, fading);
         // Whoever waits for the status acts on the view: it must be there first.
-        self.placing.install(&view);
+        self.placing.load.install(&view);
         self.view_version.store(view.version(), Ordering::Release);
         self.views.set(view);
         self.status.set(status);

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use emmer_core::{GrainId, SiloAddress};
-use emmer_membership::View;
 use emmer_placement::{PlaceError, PlacementContext, PlacementTable, Strategy};
 
 use super::load::LoadService;
@@ -22,11 +21,6 @@ impl Placing {
     /// No silo is known yet.
     pub(crate) fn new(me: SiloAddress, clock: Clock, table: PlacementTable, load: Arc<LoadService>) -> Self {
         Self { me, clock, table, load }
-    }
-
-    /// Takes up a new view.
-    pub(super) fn install(&self, view: &View) {
-        self.load.install(view);
     }
 
     /// How the grains of a class are placed, by its own strategy or by the silo's default.

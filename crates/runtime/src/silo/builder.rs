@@ -105,7 +105,6 @@ struct HostedType {
     name: &'static str,
     class: std::any::TypeId,
     make: MakeClass,
-    placement: Option<Strategy>,
 }
 
 /// Describes a silo until it is started.
@@ -185,7 +184,7 @@ impl<S: StoreOpener> SiloBuilder<S> {
             Ok(Arc::new(class) as Arc<dyn AnyClass>)
         });
         let class = std::any::TypeId::of::<G>();
-        self.hosted.push(HostedType { name: I::GRAIN_TYPE, class, make, placement: G::PLACEMENT });
+        self.hosted.push(HostedType { name: I::GRAIN_TYPE, class, make });
         self
     }
 
@@ -222,8 +221,8 @@ impl<S: StoreOpener> SiloBuilder<S> {
         let Self { options, store, hosted, directors, on_terminate, .. } = self;
         options.check()?;
         options.membership.validate()?;
-        directors.check(hosted.iter().map(|hosted| (hosted.name, hosted.placement.as_ref())))?;
         let classes = make_classes(hosted, options.collection_age)?;
+        directors.check(&classes)?;
         let store = store.ok_or(StartError::NoStore)?.open::<S>().await?;
         check_patience(&*store, options.membership.table_timeout)?;
         // The port first: whoever holds it is the only process that can use this address, and only then is it time
@@ -279,7 +278,7 @@ fn check_patience(store: &dyn SystemStore, table_timeout: Duration) -> Result<()
 
 fn make_classes(hosted: Vec<HostedType>, idle: Duration) -> Result<Classes, StartError> {
     let mut classes: HashMap<GrainTypeId, (std::any::TypeId, Arc<dyn AnyClass>)> = HashMap::new();
-    for HostedType { name, class, make, .. } in hosted {
+    for HostedType { name, class, make } in hosted {
         let made = make(idle).map_err(|c| StartError::MethodCollision(c.first, c.second))?;
         match classes.get(&GrainTypeId::of(name)) {
             Some((_, other)) if other.name() != name => {

@@ -3,6 +3,7 @@
 use emmer_placement::{Director, PlacementTable, Strategy};
 
 use super::StartError;
+use crate::hosting::Classes;
 
 /// The application's own directors, by the names of their strategies, and the strategy of classes that name none.
 #[derive(Default)]
@@ -12,21 +13,20 @@ pub(super) struct Directors {
 }
 
 impl Directors {
-    /// Whether there is a director for each grain type, which come with the strategies of their classes.
+    /// Whether there is a director for each class.
     ///
     /// # Errors
-    /// [`StartError::NoDirector`].
-    pub(super) fn check<'a>(
-        &self,
-        hosted: impl Iterator<Item = (&'static str, Option<&'a Strategy>)>,
-    ) -> Result<(), StartError> {
-        for (grain_type, strategy) in hosted {
-            let Strategy::Custom(custom) = strategy.unwrap_or(&self.default) else { continue };
-            if !self.named.iter().any(|(name, _)| name == custom.name()) {
-                return Err(StartError::NoDirector { grain_type, strategy: custom.name().to_owned() });
-            }
+    /// [`StartError::NoDirector`], with the first grain type that lacks one.
+    pub(super) fn check(&self, classes: &Classes) -> Result<(), StartError> {
+        let lacking = classes.values().filter_map(|class| {
+            let Strategy::Custom(custom) = class.placement().unwrap_or(self.default) else { return None };
+            let is_known = self.named.iter().any(|(name, _)| name == custom.name());
+            (!is_known).then(|| (class.name(), custom.name().to_owned()))
+        });
+        match lacking.min() {
+            Some((grain_type, strategy)) => Err(StartError::NoDirector { grain_type, strategy }),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// The table of a silo whose random choices grow from `seed`.
