@@ -1,5 +1,6 @@
-//! The guard of instruction counts: each function is run once under callgrind, and `cargo xtask guard` compares the
-//! number of its instructions with `benches/guard.json`. No clock takes part.
+//! The guard of instruction counts: each function is run once under callgrind, and
+//! `cargo xtask guard` compares the number of its instructions with `benches/guard.json`. No clock
+//! takes part.
 #![allow(missing_docs, unused_qualifications, reason = "the macros make the items")]
 #![allow(clippy::unwrap_used, reason = "what fails here fails the guard")]
 
@@ -71,7 +72,8 @@ fn directory_lookup(mut registered: Registered) -> Registered {
 
 library_benchmark_group!(
     name = guard,
-    benchmarks = [local_call, activation, frame_encode, frame_decode, view_application, directory_lookup]
+    benchmarks =
+        [local_call, activation, frame_encode, frame_decode, view_application, directory_lookup]
 );
 
 main!(

@@ -22,7 +22,11 @@ fn frames(c: &mut Criterion) {
     let mut frames = Frames::new();
     group.bench_function("encode", |b| b.iter(|| frames.encode(COUNT).unwrap()));
     group.bench_function("decode", |b| {
-        b.iter_batched(|| frames.encoded(), |encoded| decode(encoded).unwrap(), BatchSize::LargeInput);
+        b.iter_batched(
+            || frames.encoded(),
+            |encoded| decode(encoded).unwrap(),
+            BatchSize::LargeInput,
+        );
     });
     group.finish();
 }

@@ -1,4 +1,5 @@
-//! Cold activations: the first call to grains that nobody called before, from 64 callers, until each was answered.
+//! Cold activations: the first call to grains that nobody called before, from 64 callers, until
+//! each was answered.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -88,11 +89,13 @@ pub fn run(plan: &Plan) -> Result<Vec<Sample>> {
             let sample = match plan.contender {
                 Contender::Inline => {
                     let actors = Arc::new(Actors::new(Inline::start));
-                    first_calls(&plan, actors, |actors, key| async move { actors.ask(key).await }).await
+                    first_calls(&plan, actors, |actors, key| async move { actors.ask(key).await })
+                        .await
                 }
                 Contender::Mpsc => {
                     let actors = Arc::new(Actors::new(Mpsc::start));
-                    first_calls(&plan, actors, |actors, key| async move { actors.ask(key).await }).await
+                    first_calls(&plan, actors, |actors, key| async move { actors.ask(key).await })
+                        .await
                 }
                 Contender::Emmer => {
                     let silo = Arc::new(silos::alone().await?);
@@ -157,7 +160,9 @@ pub fn measure(settings: &Settings, launcher: &Launcher, say: &dyn Fn(&str)) -> 
     let mut rounds = Rounds::new(settings.rounds, say);
     while rounds.begin() {
         for threads in &settings.threads {
-            for contender in [Contender::Inline, Contender::Mpsc, Contender::Emmer, Contender::EmmerStored] {
+            for contender in
+                [Contender::Inline, Contender::Mpsc, Contender::Emmer, Contender::EmmerStored]
+            {
                 let plan = Plan { contender, threads: *threads, grains };
                 rounds.add(contender.name(), || launcher.measure(&Job::Activate(plan)))?;
             }

@@ -1,5 +1,6 @@
-//! Calls in a cluster of three silo processes: 64 and 1,024 callers, each call to one of 1,000 grains at random, so
-//! that two of three calls go to another silo than the caller's or its gateway's.
+//! Calls in a cluster of three silo processes: 64 and 1,024 callers, each call to one of 1,000
+//! grains at random, so that two of three calls go to another silo than the caller's or its
+//! gateway's.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -113,7 +114,8 @@ async fn measured(plan: &Plan, refs: Vec<EchoRef>, servers: &mut [Server]) -> Re
     Ok(samples)
 }
 
-/// Runs every contender in every round: the floors and two processes as in [`remote`], then three silos.
+/// Runs every contender in every round: the floors and two processes as in [`remote`], then three
+/// silos.
 ///
 /// # Errors
 /// The first run that failed.
@@ -127,7 +129,8 @@ pub fn measure(settings: &Settings, launcher: &Launcher, say: &dyn Fn(&str)) -> 
     while rounds.begin() {
         for threads in &settings.threads {
             for contender in two {
-                let plan = remote::Plan { contender, threads: *threads, callers: CALLERS.to_vec(), time };
+                let plan =
+                    remote::Plan { contender, threads: *threads, callers: CALLERS.to_vec(), time };
                 rounds.add(contender.name(), || launcher.measure(&Job::Remote(plan)))?;
             }
             for contender in [Contender::Client, Contender::Silo] {
@@ -141,7 +144,7 @@ pub fn measure(settings: &Settings, launcher: &Launcher, say: &dyn Fn(&str)) -> 
 
 /// The table.
 pub fn report(compared: &Compared) -> Report {
-    let title = "Calls in a cluster, bodies of 100 bytes; with 3 silos each call to one of 1,000 grains at random \
-                 (emmer bench cluster).";
+    let title = "Calls in a cluster, bodies of 100 bytes; with 3 silos each call to one of 1,000 \
+                 grains at random (emmer bench cluster).";
     compared.report("bench-cluster", title)
 }

@@ -50,9 +50,11 @@ pub struct Plan {
 /// What was measured.
 #[derive(Clone, Debug)]
 pub struct Measured {
-    /// Processor time of the silo in percent of one core: with no connection, and with the idle ones.
+    /// Processor time of the silo in percent of one core: with no connection, and with the idle
+    /// ones.
     pub idle_percent: [f64; 2],
-    /// Honest handshakes, with no other socket, and beside the silent ones: the median and the longest.
+    /// Honest handshakes, with no other socket, and beside the silent ones: the median and the
+    /// longest.
     pub handshakes: [[Duration; 2]; 2],
     /// Resident bytes that the half frames hold.
     pub held: u64,
@@ -72,12 +74,21 @@ pub fn run(plan: &Plan, launcher: &Launcher, say: &dyn Fn(&str)) -> Result<Measu
         let nothing = busy(&mut server, plan.time).await?;
         let idle = many(plan.idle, move || hello(gateway)).await?;
         let watched = busy(&mut server, plan.time).await?;
-        say(&format!("{} idle connections: {watched:.2} % of a core, {nothing:.2} % without", idle.len()));
+        say(&format!(
+            "{} idle connections: {watched:.2} % of a core, {nothing:.2} % without",
+            idle.len()
+        ));
         drop(idle);
         tokio::time::sleep(SETTLE).await;
-        let silent = many(plan.silent, move || async move { Ok(TcpStream::connect(gateway).await?) }).await?;
+        let silent =
+            many(plan.silent, move || async move { Ok(TcpStream::connect(gateway).await?) })
+                .await?;
         let beside = honest(gateway).await?;
-        say(&format!("{} silent sockets: an honest handshake takes {:?} at most", silent.len(), beside[1]));
+        say(&format!(
+            "{} silent sockets: an honest handshake takes {:?} at most",
+            silent.len(),
+            beside[1]
+        ));
         drop(silent);
         tokio::time::sleep(SETTLE).await;
         let before = server.usage()?.resident;
@@ -109,7 +120,11 @@ async fn hello(gateway: SocketAddr) -> Result<TcpStream> {
     loop {
         if let Some(frame) = decode_frame(&mut input, HANDSHAKE_BYTES_MAX)? {
             let welcome = frame.kind == FrameKind::Welcome;
-            return if welcome { Ok(stream) } else { Err(format!("answered by {:?}", frame.kind).into()) };
+            return if welcome {
+                Ok(stream)
+            } else {
+                Err(format!("answered by {:?}", frame.kind).into())
+            };
         }
         if stream.read_buf(&mut input).await? == 0 {
             return Err("the silo hung up".into());

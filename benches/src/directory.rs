@@ -1,4 +1,5 @@
-//! What the directory costs: the machine by itself, and a call by a silo that does not know yet where the grain is.
+//! What the directory costs: the machine by itself, and a call by a silo that does not know yet
+//! where the grain is.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -31,7 +32,8 @@ pub enum Contender {
     Map,
     /// The machine of the only silo, which owns everything.
     Machine,
-    /// Two silos: grains that a client's calls have placed are called by a silo that never heard of them.
+    /// Two silos: grains that a client's calls have placed are called by a silo that never heard of
+    /// them.
     Silos,
 }
 
@@ -120,7 +122,8 @@ fn machine(plan: &Plan) -> Result<Vec<Sample>> {
     let mut samples = Vec::new();
     let meter = Meter::start();
     for (number, id) in (1..).zip(&ids) {
-        if !matches!(directory.register(now, Token(number), id, number), Some(Outcome::Registered)) {
+        if !matches!(directory.register(now, Token(number), id, number), Some(Outcome::Registered))
+        {
             return Err("not registered".into());
         }
     }
@@ -156,8 +159,8 @@ fn two_silos(plan: &Plan, launcher: &Launcher) -> Result<Vec<Sample>> {
     runtime(2)?.block_on(async move {
         let silo = silos::hosting(silos::builder(store.as_str())?).start().await?;
         until_known(&silo, 2).await?;
-        // Only the serving silo is a gateway: the calls place grains on both silos, and this one does not see those
-        // that go there.
+        // Only the serving silo is a gateway: the calls place grains on both silos, and this one
+        // does not see those that go there.
         let client = silos::client(store.as_str()).await?;
         call_all(&client.grains(), plan.grains).await?;
         let mut samples = Vec::new();
@@ -166,8 +169,8 @@ fn two_silos(plan: &Plan, launcher: &Launcher) -> Result<Vec<Sample>> {
             call_all(&silo.client(), plan.grains).await?;
             let (wall, cpu) = meter.read();
             let served = cpu_of(&mut servers)?.saturating_sub(served);
-            let mut sample =
-                Sample::new(what, plan.contender.name(), 2, plan.grains).taking((wall, cpu + served));
+            let mut sample = Sample::new(what, plan.contender.name(), 2, plan.grains)
+                .taking((wall, cpu + served));
             sample.server_cpu_ns = nanos(served);
             samples.push(sample);
         }
@@ -179,7 +182,8 @@ fn two_silos(plan: &Plan, launcher: &Launcher) -> Result<Vec<Sample>> {
 
 /// Calls every grain once, 64 at a time.
 async fn call_all(grains: &emmer::ClusterClient, count: u64) -> Result<()> {
-    let refs: Arc<Vec<EchoRef>> = Arc::new((0..count).map(|key| grains.grain::<dyn Echo>(key)).collect());
+    let refs: Arc<Vec<EchoRef>> =
+        Arc::new((0..count).map(|key| grains.grain::<dyn Echo>(key)).collect());
     let mut callers = JoinSet::new();
     for caller in 0..CALLERS {
         let refs = refs.clone();
@@ -215,7 +219,7 @@ pub fn measure(settings: &Settings, launcher: &Launcher, say: &dyn Fn(&str)) -> 
 
 /// The table.
 pub fn report(compared: &Compared) -> Report {
-    let title =
-        "The directory: the machine beside a plain map, and calls between silos (emmer bench directory).";
+    let title = "The directory: the machine beside a plain map, and calls between silos (emmer \
+        bench directory).";
     compared.report("bench-directory", title)
 }

@@ -28,7 +28,8 @@ pub trait Tell: Clone + Send + Sync + 'static {
 
 /// Something in another process that sends back what it is sent.
 pub trait Exchange: Clone + Send + Sync + 'static {
-    /// The length of what came back. `call` is a number of this call, for those that choose whom to ask.
+    /// The length of what came back. `call` is a number of this call, for those that choose whom to
+    /// ask.
     fn exchange(&self, body: &Bytes, call: u64) -> impl Future<Output = Result<usize>> + Send;
 }
 
@@ -66,7 +67,12 @@ pub struct Run {
 ///
 /// # Errors
 /// The first call that failed or was answered wrongly.
-pub async fn ask<A: Ask>(targets: &Arc<Vec<A>>, callers: usize, calls: u64, timed: bool) -> Result<Run> {
+pub async fn ask<A: Ask>(
+    targets: &Arc<Vec<A>>,
+    callers: usize,
+    calls: u64,
+    timed: bool,
+) -> Result<Run> {
     let each = (calls / callers as u64).max(1);
     let mut running = JoinSet::new();
     let meter = Meter::start();
@@ -119,11 +125,13 @@ pub struct Exchanging {
 impl Exchanging {
     /// Starts one caller for each of `targets`.
     pub fn start<E: Exchange>(targets: Vec<E>, body_bytes: usize) -> Self {
-        let (stop, recording) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (stop, recording) =
+            (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let mut callers = JoinSet::new();
         for (caller, target) in targets.into_iter().enumerate() {
             let (stop, recording) = (stop.clone(), recording.clone());
-            // A body of its own for each: what one of them sends is no memory that the others count holds on.
+            // A body of its own for each: what one of them sends is no memory that the others count
+            // holds on.
             let body = Bytes::from(vec![7u8; body_bytes]);
             callers.spawn(async move {
                 let mut latency = Histogram::default();
@@ -178,7 +186,10 @@ mod tests {
         let targets = Arc::new((0..5).map(|_| Mpsc::start()).collect::<Vec<_>>());
         let run = ask(&targets, 4, 100, true).await.unwrap();
         assert_eq!((run.calls, run.latency.count()), (100, 100));
-        assert_eq!(ask(&Arc::new(vec![Inline::start()]), 3, 10, false).await.unwrap().latency.count(), 0);
+        assert_eq!(
+            ask(&Arc::new(vec![Inline::start()]), 3, 10, false).await.unwrap().latency.count(),
+            0
+        );
         assert_eq!(tell(&targets[0], 1_000).await.unwrap().calls, 1_000);
         assert_eq!(targets[0].told().await.unwrap(), 1_000);
     }

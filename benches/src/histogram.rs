@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 /// Buckets for each doubling of the value: a bucket is at most 1/32 of its value wide.
 const STEPS: u64 = 32;
 const STEPS_LOG: u32 = STEPS.trailing_zeros();
-/// Enough for any number of nanoseconds below 2^42 (more than an hour); longer ones are counted as that.
+/// Enough for any number of nanoseconds below 2^42 (more than an hour); longer ones are counted as
+/// that.
 const BUCKETS: usize = (STEPS as usize) * 38;
 
 /// See the module.
@@ -60,7 +61,8 @@ impl Histogram {
         self.count
     }
 
-    /// The least value that `per_mille` of 1,000 latencies do not exceed, to 1/32 of it; 0 when there are none.
+    /// The least value that `per_mille` of 1,000 latencies do not exceed, to 1/32 of it; 0 when
+    /// there are none.
     pub fn per_mille(&self, per_mille: u64) -> u64 {
         let wanted = (self.count * per_mille).div_ceil(1_000).max(1);
         let mut seen = 0;
@@ -107,7 +109,11 @@ mod tests {
         for ns in (0..5_000).chain([65_535, 65_536, 1_000_000_007, (1 << 41) + 12_345]) {
             let at = bucket(ns);
             let low = if at == 0 { 0 } else { highest(at - 1) + 1 };
-            assert!(low <= ns && ns <= highest(at), "{ns}: bucket {at} is {low} to {}", highest(at));
+            assert!(
+                low <= ns && ns <= highest(at),
+                "{ns}: bucket {at} is {low} to {}",
+                highest(at)
+            );
             assert!(highest(at) - low <= ns / STEPS, "{ns}");
         }
         assert_eq!(bucket(u64::MAX), BUCKETS - 1);

@@ -1,8 +1,9 @@
 //! One contender's run as a value, and the processes that run it.
 //!
-//! A [`Job`] travels as JSON in a command line; what it measured comes back as JSON lines on standard output. A
-//! serving process says `READY` and its address, then answers each line on its standard input with its processor time
-//! and its resident memory, and ends when its standard input ends, so that it never outlives whoever started it.
+//! A [`Job`] travels as JSON in a command line; what it measured comes back as JSON lines on
+//! standard output. A serving process says `READY` and its address, then answers each line on its
+//! standard input with its processor time and its resident memory, and ends when its standard input
+//! ends, so that it never outlives whoever started it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -262,12 +263,15 @@ impl Server {
         Err("the server ended".into())
     }
 
-    /// What it has used so far; nothing when it is a thread of this process, whose own is counted anyway.
+    /// What it has used so far; nothing when it is a thread of this process, whose own is counted
+    /// anyway.
     ///
     /// # Errors
     /// When it has ended.
     pub fn usage(&mut self) -> Result<Usage> {
-        let Host::Process { orders: Some(orders), .. } = &mut self.host else { return Ok(Usage::default()) };
+        let Host::Process { orders: Some(orders), .. } = &mut self.host else {
+            return Ok(Usage::default());
+        };
         orders.write_all(b"used\n")?;
         orders.flush()?;
         let line = self.line("USED ")?;

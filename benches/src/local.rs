@@ -135,7 +135,8 @@ async fn scenarios<A: Ask>(plan: &Plan, target: impl Fn(u64) -> A) -> Result<Vec
         drive::ask(&targets, callers, plan.calls / 10, false).await?;
         let run = drive::ask(&targets, callers, plan.calls, false).await?;
         let timed = drive::ask(&targets, callers, plan.calls / 4, true).await?;
-        let mut sample = Sample::new(what, plan.contender.name(), plan.threads, run.calls).taking(run.took);
+        let mut sample =
+            Sample::new(what, plan.contender.name(), plan.threads, run.calls).taking(run.took);
         sample.latency = timed.latency.quantiles();
         samples.push(sample);
     }
@@ -157,7 +158,9 @@ pub fn measure(settings: &Settings, launcher: &Launcher, say: &dyn Fn(&str)) -> 
     let mut rounds = Rounds::new(settings.rounds, say);
     while rounds.begin() {
         for threads in &settings.threads {
-            for contender in [Contender::Inline, Contender::Mpsc, Contender::Emmer, Contender::EmmerFresh] {
+            for contender in
+                [Contender::Inline, Contender::Mpsc, Contender::Emmer, Contender::EmmerFresh]
+            {
                 let plan = Plan { contender, threads: *threads, calls };
                 rounds.add(contender.name(), || launcher.measure(&Job::Local(plan)))?;
             }

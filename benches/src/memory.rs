@@ -122,7 +122,9 @@ pub fn measure(settings: &Settings, launcher: &Launcher, say: &dyn Fn(&str)) -> 
     let grains = settings.scaled(1_000_000, 100);
     let mut rounds = Rounds::new(settings.rounds, say);
     while rounds.begin() {
-        for contender in [Contender::Inline, Contender::Mpsc, Contender::Emmer, Contender::EmmerStored] {
+        for contender in
+            [Contender::Inline, Contender::Mpsc, Contender::Emmer, Contender::EmmerStored]
+        {
             let plan = Plan { contender, grains };
             rounds.add(contender.name(), || launcher.measure(&Job::Memory(plan)))?;
         }
@@ -132,7 +134,8 @@ pub fn measure(settings: &Settings, launcher: &Launcher, say: &dyn Fn(&str)) -> 
 
 /// The table with its goals.
 pub fn report(compared: &Compared) -> Report {
-    let title = "Resident memory of idle grains: integer key, 16 bytes of state (emmer bench memory).";
+    let title =
+        "Resident memory of idle grains: integer key, 16 bytes of state (emmer bench memory).";
     let mut report = compared.report("bench-memory", title);
     let of = |sample: &Sample| sample.more.get(BYTES_EACH).copied().unwrap_or(f64::INFINITY);
     let reached = compared.spread(IDLE, 2, Contender::Emmer.name(), of).map(|spread| spread.median);

@@ -18,7 +18,8 @@ pub fn cpu() -> Duration {
 pub fn resident() -> crate::Result<u64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|line| line.split_whitespace().next()).and_then(|n| n.parse::<u64>().ok());
+    let kib =
+        line.and_then(|line| line.split_whitespace().next()).and_then(|n| n.parse::<u64>().ok());
     kib.map(|kib| kib * 1024).ok_or_else(|| "no VmRSS in /proc/self/status".into())
 }
 

@@ -1,8 +1,8 @@
-//! Single parts of a call, ready to be run again and again: what the criterion benches time and the guard counts the
-//! instructions of.
+//! Single parts of a call, ready to be run again and again: what the criterion benches time and the
+//! guard counts the instructions of.
 //!
-//! Nothing here waits: no thread, no socket and no timer takes part, so that the number of instructions is the same in
-//! every run.
+//! Nothing here waits: no thread, no socket and no timer takes part, so that the number of
+//! instructions is the same in every run.
 
 use std::future::{Future, IntoFuture};
 use std::hint::black_box;
@@ -154,7 +154,8 @@ pub fn decode(mut input: BytesMut) -> Result<u64> {
     Ok(count)
 }
 
-/// A silo's part in a change of view of a large cluster: the rows become a view, and the directory takes it.
+/// A silo's part in a change of view of a large cluster: the rows become a view, and the directory
+/// takes it.
 #[derive(Debug)]
 pub struct Views {
     all: Vec<Arc<SiloEntry>>,
@@ -180,7 +181,12 @@ impl Views {
             let view: View = view(self.version, &self.all[..self.all.len() - missing]);
             let silos: Vec<(SiloAddress, SiloStatus)> =
                 view.members().iter().map(|row| (row.address, row.status)).collect();
-            self.directory.handle_view(Instant::from_millis(self.version), view.version(), &silos, &[]);
+            self.directory.handle_view(
+                Instant::from_millis(self.version),
+                view.version(),
+                &silos,
+                &[],
+            );
             while self.directory.poll_effect().is_some() {}
             active += view.active_count();
         }
@@ -210,7 +216,8 @@ impl Registered {
     /// Looks every grain up; how many were found.
     pub fn look_up(&mut self) -> usize {
         let (directory, now) = (&mut self.directory, self.now);
-        let found = |id| matches!(directory.lookup(now, Token(0), id), Some(Outcome::Found(Some(_))));
+        let found =
+            |id| matches!(directory.lookup(now, Token(0), id), Some(Outcome::Found(Some(_))));
         self.ids.iter().map(found).filter(|found| *found).count()
     }
 }

@@ -43,7 +43,8 @@ pub enum Contender {
     Tight,
     /// The same with a turn of a grain behind it.
     Turn,
-    /// Emmer: a client outside the cluster calls grains through the gateway of the silo that has them.
+    /// Emmer: a client outside the cluster calls grains through the gateway of the silo that has
+    /// them.
     EmmerClient,
     /// Emmer: a silo calls grains on another silo.
     EmmerSilo,
@@ -161,7 +162,8 @@ async fn with_callers(plan: &Plan, servers: &mut [Server; 1], store: &str) -> Re
         Contender::EmmerClient => {
             let client = silos::client(store).await?;
             for callers in &plan.callers {
-                let refs = (0..*callers as u64).map(|caller| client.grain::<dyn Echo>(caller % GRAINS));
+                let refs =
+                    (0..*callers as u64).map(|caller| client.grain::<dyn Echo>(caller % GRAINS));
                 samples.push(exchange(plan, name, refs.collect(), servers).await?);
             }
             client.close().await;
@@ -266,7 +268,8 @@ pub fn measure(settings: &Settings, launcher: &Launcher, say: &dyn Fn(&str)) -> 
 
 /// The table with its goals.
 pub fn report(compared: &Compared) -> Report {
-    let title = "Calls between two processes on loopback, bodies of 100 bytes (emmer bench remote).";
+    let title =
+        "Calls between two processes on loopback, bodies of 100 bytes (emmer bench remote).";
     let mut report = compared.report("bench-remote", title);
     for contender in [Contender::EmmerSilo, Contender::EmmerClient] {
         let emmer = contender.name();

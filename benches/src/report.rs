@@ -1,4 +1,5 @@
-//! Samples of several rounds as a table: medians, spreads, and ratios to the floors of the same round.
+//! Samples of several rounds as a table: medians, spreads, and ratios to the floors of the same
+//! round.
 
 use emmer_sim::report::{Cell, Chart, Goal, Report};
 
@@ -36,7 +37,11 @@ impl<'a> Rounds<'a> {
     ///
     /// # Errors
     /// What the run says, with the contender's name.
-    pub fn add(&mut self, contender: &str, run: impl FnOnce() -> Result<Vec<Sample>>) -> Result<()> {
+    pub fn add(
+        &mut self,
+        contender: &str,
+        run: impl FnOnce() -> Result<Vec<Sample>>,
+    ) -> Result<()> {
         (self.say)(&format!("round {} of {}: {contender}", self.rounds.len(), self.wanted));
         let samples = run().map_err(|error| format!("{contender}: {error}"))?;
         if let Some(round) = self.rounds.last_mut() {
@@ -99,7 +104,8 @@ impl Compared {
         floor: &str,
         of: fn(&Sample) -> f64,
     ) -> Option<Spread> {
-        let find = |round: &[Sample], who: &str| round.iter().find(|s| is(s, what, threads, who)).map(of);
+        let find =
+            |round: &[Sample], who: &str| round.iter().find(|s| is(s, what, threads, who)).map(of);
         Spread::of(self.rounds.iter().filter_map(|round| {
             let below = find(round, floor).filter(|below| *below > 0.0)?;
             Some(find(round, contender)? / below)
@@ -139,8 +145,10 @@ impl Compared {
         ];
         let [first, second] = self.floors;
         let title = format!(
-            "{title}\n{} rounds; CPU is user and system time of all processes for each operation; medians of rounds.\n\
-             First floor: {first}; second floor: {second}; ratios are those of CPU within one round.",
+            "{title}\n{} rounds; CPU is user and system time of all processes for each operation; \
+             medians of rounds.\n\
+             First floor: {first}; second floor: {second}; ratios are those of CPU within one \
+             round.",
             self.rounds.len()
         );
         let mut report = Report::new(name, title, &columns);
@@ -157,8 +165,9 @@ impl Compared {
         let [first, second] = self.floors;
         let cpu = Spread::of(self.of(line).map(Sample::cpu_each));
         let times = |floor| self.times((what, *threads, contender), floor, Sample::cpu_each);
-        let number =
-            |value: Option<f64>, decimals| value.map_or(Cell::Nothing, |v| Cell::Number(v, decimals));
+        let number = |value: Option<f64>, decimals| {
+            value.map_or(Cell::Nothing, |v| Cell::Number(v, decimals))
+        };
         let range = |spread: Option<Spread>, decimals: usize| {
             spread.map_or(Cell::Nothing, |s| {
                 format!("{:.*} to {:.*}", decimals, s.least, decimals, s.most).into()
@@ -196,12 +205,16 @@ impl Compared {
             }
         }
         let chart = |(what, threads): (String, usize)| {
-            let bars = lines.iter().filter(|line| line.0 == what && line.1 == threads).filter_map(|line| {
-                let spread = Spread::of(self.of(line).map(Sample::cpu_each))?;
-                Some((line.2.clone(), spread.median))
-            });
-            let title =
-                format!("{what}, {threads} thread{}: CPU ns each", if threads == 1 { "" } else { "s" });
+            let bars = lines.iter().filter(|line| line.0 == what && line.1 == threads).filter_map(
+                |line| {
+                    let spread = Spread::of(self.of(line).map(Sample::cpu_each))?;
+                    Some((line.2.clone(), spread.median))
+                },
+            );
+            let title = format!(
+                "{what}, {threads} thread{}: CPU ns each",
+                if threads == 1 { "" } else { "s" }
+            );
             Chart::bars(title, "ns", bars.collect())
         };
         titles.into_iter().map(chart).collect()
@@ -215,8 +228,16 @@ impl Compared {
     }
 
     /// A goal: at most so many times the CPU of a floor.
-    pub fn goal_times(&self, what: &str, threads: usize, contender: &str, floor: &str, at_most: f64) -> Goal {
-        let reached = self.times((what, threads, contender), floor, Sample::cpu_each).map(|s| s.median);
+    pub fn goal_times(
+        &self,
+        what: &str,
+        threads: usize,
+        contender: &str,
+        floor: &str,
+        at_most: f64,
+    ) -> Goal {
+        let reached =
+            self.times((what, threads, contender), floor, Sample::cpu_each).map(|s| s.median);
         let title = format!("{contender}, {what}, {threads} threads: CPU, times {floor}");
         Goal::at_most(title, reached, at_most)
     }
@@ -230,13 +251,22 @@ impl Compared {
         floor: &str,
         at_most: f64,
     ) -> Goal {
-        let reached = self.times((what, threads, contender), floor, Sample::wall_each).map(|s| s.median);
-        let title = format!("{contender}, {what}, {threads} threads: wall time for each, times {floor}");
+        let reached =
+            self.times((what, threads, contender), floor, Sample::wall_each).map(|s| s.median);
+        let title =
+            format!("{contender}, {what}, {threads} threads: wall time for each, times {floor}");
         Goal::at_most(title, reached, at_most)
     }
 
     /// A goal: at most so many times the median latency of a floor.
-    pub fn goal_p50(&self, what: &str, threads: usize, contender: &str, floor: &str, at_most: f64) -> Goal {
+    pub fn goal_p50(
+        &self,
+        what: &str,
+        threads: usize,
+        contender: &str,
+        floor: &str,
+        at_most: f64,
+    ) -> Goal {
         let reached = self.times((what, threads, contender), floor, Sample::p50).map(|s| s.median);
         let title = format!("{contender}, {what}, {threads} threads: p50, times {floor}");
         Goal::at_most(title, reached, at_most)
@@ -255,10 +285,13 @@ fn drop_empty_columns(report: &mut Report) {
     }
 }
 
-/// Whether a sample belongs to a row. One without an operation does not: on a machine that is busy with other things a
-/// short run can pass without a single answer, and says nothing.
+/// Whether a sample belongs to a row. One without an operation does not: on a machine that is busy
+/// with other things a short run can pass without a single answer, and says nothing.
 fn is(sample: &Sample, what: &str, threads: usize, contender: &str) -> bool {
-    sample.operations > 0 && sample.what == what && sample.threads == threads && sample.contender == contender
+    sample.operations > 0
+        && sample.what == what
+        && sample.threads == threads
+        && sample.contender == contender
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What a change of view costs a silo, by the size of the cluster: the view itself, the ring, the directory's ranges;
-//! and what a look-up on the ring costs.
+//! What a change of view costs a silo, by the size of the cluster: the view itself, the ring, the
+//! directory's ranges; and what a look-up on the ring costs.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -32,7 +32,9 @@ pub struct Plan {
 
 /// The rows of a cluster of so many Active silos.
 pub fn rows(silos: usize) -> Vec<Arc<SiloEntry>> {
-    let row = |number| SiloEntry::new(silo_address(number), SiloStatus::Active, Timestamp::from_millis(1));
+    let row = |number| {
+        SiloEntry::new(silo_address(number), SiloStatus::Active, Timestamp::from_millis(1))
+    };
     (0..silos).map(|number| Arc::new(row(number))).collect()
 }
 
@@ -104,6 +106,7 @@ pub fn measure(settings: &Settings, launcher: &Launcher, say: &dyn Fn(&str)) -> 
 
 /// The table.
 pub fn report(compared: &Compared) -> Report {
-    let title = "Changes of view and look-ups on the ring, by the size of the cluster (emmer bench ring).";
+    let title =
+        "Changes of view and look-ups on the ring, by the size of the cluster (emmer bench ring).";
     compared.report("bench-ring", title)
 }

@@ -108,8 +108,11 @@ impl Spread {
         sorted.sort_by(f64::total_cmp);
         let (least, most) = (*sorted.first()?, *sorted.last()?);
         let half = sorted.len() / 2;
-        let median =
-            if sorted.len() % 2 == 1 { sorted[half] } else { f64::midpoint(sorted[half - 1], sorted[half]) };
+        let median = if sorted.len() % 2 == 1 {
+            sorted[half]
+        } else {
+            f64::midpoint(sorted[half - 1], sorted[half])
+        };
         Some(Self { median, least, most })
     }
 }
@@ -123,8 +126,10 @@ mod tests {
         let spread = Spread::of([3.0, 1.0, 2.0, 10.0]).unwrap();
         assert_eq!((spread.median, spread.least, spread.most), (2.5, 1.0, 10.0));
         assert_eq!(Spread::of([]), None);
-        let sample =
-            Sample::new("x", "emmer", 1, 500).taking((Duration::from_micros(100), Duration::from_micros(50)));
-        assert!((sample.cpu_each() - 100.0).abs() < 1e-9 && (sample.per_second() - 5e6).abs() < 1e-3);
+        let sample = Sample::new("x", "emmer", 1, 500)
+            .taking((Duration::from_micros(100), Duration::from_micros(50)));
+        assert!(
+            (sample.cpu_each() - 100.0).abs() < 1e-9 && (sample.per_second() - 5e6).abs() < 1e-3
+        );
     }
 }

@@ -1,8 +1,8 @@
-//! Calls from silo to silo at a steady rate for minutes: does memory stay flat, do the slowest calls stay near the
-//! usual ones?
+//! Calls from silo to silo at a steady rate for minutes: does memory stay flat, do the slowest
+//! calls stay near the usual ones?
 //!
-//! Calls are made by the clock, whether earlier ones were answered or not, so that a stall is seen by every call that
-//! falls into it.
+//! Calls are made by the clock, whether earlier ones were answered or not, so that a stall is seen
+//! by every call that falls into it.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -72,7 +72,8 @@ struct Seen {
 pub fn run(plan: &Plan, launcher: &Launcher, say: &dyn Fn(&str)) -> Result<Vec<Interval>> {
     let folder = tempfile::tempdir()?;
     let store = format!("sqlite://{}", folder.path().join("cluster.db").display());
-    let mut server = launcher.serve(Serve { threads: plan.threads, what: What::Silo(store.clone()) })?;
+    let mut server =
+        launcher.serve(Serve { threads: plan.threads, what: What::Silo(store.clone()) })?;
     runtime(plan.threads)?.block_on(async {
         let silo = silos::hosting(silos::builder(store.as_str())?).start().await?;
         until_known(&silo, 2).await?;
@@ -118,9 +119,9 @@ async fn interval(
         beat.tick().await;
         let due = u64::try_from(begun.elapsed().as_micros())? * plan.rate / 1_000_000;
         // What a late beat hands out belongs to more than one beat.
-        late = late.max(
-            BEAT.saturating_mul(u32::try_from((due - made) * 1_000 / plan.rate.max(1)).unwrap_or(u32::MAX)),
-        );
+        late = late.max(BEAT.saturating_mul(
+            u32::try_from((due - made) * 1_000 / plan.rate.max(1)).unwrap_or(u32::MAX),
+        ));
         for number in made..due {
             let Ok(permit) = room.clone().try_acquire_owned() else {
                 refused += 1;
@@ -224,7 +225,10 @@ pub fn report(plan: &Plan, intervals: &[Interval]) -> Report {
     report.goals.push(Goal::at_most("share of the calls that were not made", missing, 0.01));
     let series = |side: usize, name: &str| Series {
         name: name.to_owned(),
-        points: intervals.iter().map(|one| (one.at_secs, ratio(one.resident[side], 1 << 20))).collect(),
+        points: intervals
+            .iter()
+            .map(|one| (one.at_secs, ratio(one.resident[side], 1 << 20)))
+            .collect(),
     };
     let lines = vec![series(0, "caller"), series(1, "server")];
     report.charts.push(Chart::lines("Resident memory", "MiB", "s", lines));

@@ -108,9 +108,10 @@ async fn strike(plan: &Plan, grains: &ClusterClient, servers: &mut [Server]) -> 
     let (wall, cpu) = meter.read();
     let served = cpu_of(servers)?.saturating_sub(served);
     let refused = u32::try_from(refused.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
-    let mut sample = Sample::new("activations at once", plan.contender.name(), plan.threads, plan.grains)
-        .taking((wall, cpu + served))
-        .with(REFUSED, f64::from(refused));
+    let mut sample =
+        Sample::new("activations at once", plan.contender.name(), plan.threads, plan.grains)
+            .taking((wall, cpu + served))
+            .with(REFUSED, f64::from(refused));
     sample.server_cpu_ns = nanos(served);
     Ok(sample)
 }
@@ -135,6 +136,7 @@ pub fn measure(settings: &Settings, launcher: &Launcher, say: &dyn Fn(&str)) -> 
 
 /// The table.
 pub fn report(compared: &Compared) -> Report {
-    let title = "Grains called for the first time, all at once, a task for each call (emmer bench storm).";
+    let title =
+        "Grains called for the first time, all at once, a task for each call (emmer bench storm).";
     compared.report("bench-storm", title)
 }

@@ -1,10 +1,13 @@
-//! Every scenario runs, every contender is measured, and the counts are right. How fast it was is no test's business.
+//! Every scenario runs, every contender is measured, and the counts are right. How fast it was is
+//! no test's business.
 
 use std::time::Duration;
 
 use emmer_benches::job::Launcher;
 use emmer_benches::report::Compared;
-use emmer_benches::{Settings, activate, cluster, directory, local, memory, remote, ring, soak, storm};
+use emmer_benches::{
+    Settings, activate, cluster, directory, local, memory, remote, ring, soak, storm,
+};
 
 fn tiny() -> Settings {
     Settings { rounds: 1, scale: 1e-6, threads: vec![1, 2] }

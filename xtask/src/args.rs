@@ -28,7 +28,8 @@ pub(crate) enum Task {
 /// What `test` and `ci` run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Options {
-    /// As the build machine does: the lock file is binding and cargo-deny is installed when it is missing.
+    /// As the build machine does: the lock file is binding and cargo-deny is installed when it is
+    /// missing.
     pub(crate) ci: bool,
     /// Leave out what is slow to compile: clippy, mutants, doc, deny, guard.
     pub(crate) quick: bool,
@@ -61,15 +62,18 @@ Project tasks. Usage: cargo xtask TASK [OPTIONS]
                             (sqlite, postgres, mariadb, redis, zookeeper, consul, etcd, azure,
                             dynamodb, cassandra, mongodb (a compatible server), and sqlserver and
                             oracle where TEST_MSSQL_URL and TEST_ORACLE_URL are set);
-             with the tests of sqlserver Microsoft's T-SQL parser is installed into target/tools (pip,
+             with the tests of sqlserver Microsoft's T-SQL parser is installed into target/tools \
+             (pip,
              46 MB, once), and reads the statements of that store
   ci       the same as the build machine runs it: Cargo.lock is binding, and cargo-deny and
-           gungraun-runner are compiled into target/tools when they are missing (takes minutes, once)
+           gungraun-runner are compiled into target/tools when they are missing (takes minutes, \
+           once)
   tidy     check the house rules: layers, sans-IO purity, file size, words, documents
   layers   print the tables of layers and rooms as ARCHITECTURE.md shows them
   guard    count the instructions of the hot paths and compare them with benches/guard.json
              --renew        write that file from what was counted
-  mutants  put small bugs into the protocol's sources (in a copy) and see whether the simulator or a unit
+  mutants  put small bugs into the protocol's sources (in a copy) and see whether the simulator or \
+  a unit
            test finds each; a survivor without an explanation is a failure (docs/mutants.md)
              --only NAME    those whose name begins so (may be given more than once)
              --skip NAME    all but those
@@ -81,8 +85,10 @@ Project tasks. Usage: cargo xtask TASK [OPTIONS]
              --format json  a report for programs
   services up|down|status|install [NAME]
            real servers to try things with (postgres, mariadb, redis, zookeeper, consul, etcd,
-           azure, dynamodb, cassandra, mongodb), on private ports and in temporary folders; up and install
-           use apt-get, npm for azure and dynamodb, Maven for cassandra, and pip for mongodb, for what is
+           azure, dynamodb, cassandra, mongodb), on private ports and in temporary folders; up and \
+           install
+           use apt-get, npm for azure and dynamodb, Maven for cassandra, and pip for mongodb, for \
+           what is
            missing; tests start servers of their own
   limited SECONDS PROGRAM [ARGUMENTS]
            run a program, and end it with exit code 124 when it takes longer; `test` runs its test
@@ -120,14 +126,16 @@ pub(crate) fn parse(args: &[String]) -> Result<Task, String> {
         "services" => services_task(rest),
         "limited" => match rest {
             [seconds, program, arguments @ ..] => {
-                let seconds = seconds.parse().map_err(|_| format!("`{seconds}` is no number of seconds"))?;
+                let seconds =
+                    seconds.parse().map_err(|_| format!("`{seconds}` is no number of seconds"))?;
                 Ok(Task::Limited(Duration::from_secs(seconds), program.clone(), arguments.to_vec()))
             }
             _ => Err("`limited` needs a number of seconds and a program".to_owned()),
         },
         "mutants" => mutants_task(rest).map(Task::Mutants),
         other => Err(format!(
-            "there is no task `{other}`; the tasks are test, ci, tidy, layers, guard, mutants, services, limited, help"
+            "there is no task `{other}`; the tasks are test, ci, tidy, layers, guard, mutants, \
+             services, limited, help"
         )),
     }
 }
@@ -167,7 +175,8 @@ fn mutants_task(args: &[String]) -> Result<mutants::Options, String> {
 }
 
 fn services_task(args: &[String]) -> Result<Task, String> {
-    let (action, names) = args.split_first().ok_or("`services` needs up, down, status or install")?;
+    let (action, names) =
+        args.split_first().ok_or("`services` needs up, down, status or install")?;
     let action = match action.as_str() {
         "up" => Action::Up,
         "down" => Action::Down,
@@ -177,7 +186,9 @@ fn services_task(args: &[String]) -> Result<Task, String> {
     };
     let known = services::names();
     match names.iter().find(|name| !known.contains(&name.as_str())) {
-        Some(unknown) => Err(format!("there is no server `{unknown}`; there are {}", known.join(", "))),
+        Some(unknown) => {
+            Err(format!("there is no server `{unknown}`; there are {}", known.join(", ")))
+        }
         None => Ok(Task::Services(action, names.to_vec())),
     }
 }
@@ -233,7 +244,10 @@ mod tests {
         assert_eq!(parse_words("test --quick --only fmt,doc"), Ok(Task::Test(expected)));
         let packages = vec!["emmer-core".to_owned(), "emmer-wire".to_owned()];
         let expected = Options { packages, ..Options::default() };
-        assert_eq!(parse_words("test -p emmer-core --package emmer-wire"), Ok(Task::Test(expected)));
+        assert_eq!(
+            parse_words("test -p emmer-core --package emmer-wire"),
+            Ok(Task::Test(expected))
+        );
     }
 
     #[test]
@@ -253,12 +267,15 @@ mod tests {
 
     #[test]
     fn mutants_take_options() {
-        let expected = mutants::Options { smoke: true, json: true, seed: 9, ..mutants::Options::default() };
+        let expected =
+            mutants::Options { smoke: true, json: true, seed: 9, ..mutants::Options::default() };
         assert_eq!(
             parse_words("mutants --smoke --seed 9 --format json --jobs 1"),
             Ok(Task::Mutants(expected))
         );
-        assert!(parse_words("mutants --jobs 2").is_err() && parse_words("mutants --cpu x").is_err());
+        assert!(
+            parse_words("mutants --jobs 2").is_err() && parse_words("mutants --cpu x").is_err()
+        );
     }
 
     #[test]

@@ -12,8 +12,7 @@ const VERSION: &str = "0.20.2";
 pub(crate) const CHECKS: &[&str] = &["bans", "licenses", "sources"];
 
 /// Why the fourth check does not run by default.
-pub(crate) const NO_ADVISORIES: &str =
-    "NOT CHECKED: known vulnerabilities. Their database is fetched from the network; run with --advisories";
+pub(crate) const NO_ADVISORIES: &str = "NOT CHECKED: known vulnerabilities. Their database is fetched from the network; run with --advisories";
 
 /// Where a copy of our own is kept: `EMMER_TOOLS`, or `target/tools`.
 pub(crate) fn tools_dir(root: &Path) -> PathBuf {
@@ -24,7 +23,9 @@ pub(crate) fn tools_dir(root: &Path) -> PathBuf {
 pub(crate) fn find(root: &Path) -> Option<PathBuf> {
     let name = format!("cargo-deny{}", std::env::consts::EXE_SUFFIX);
     let own = tools_dir(root).join("bin").join(&name);
-    [own, PathBuf::from(name)].into_iter().find(|program| version_of(program).is_some_and(|v| v == VERSION))
+    [own, PathBuf::from(name)]
+        .into_iter()
+        .find(|program| version_of(program).is_some_and(|v| v == VERSION))
 }
 
 /// The version a tool says it is.
@@ -38,7 +39,8 @@ fn parse_version(line: &str) -> Option<String> {
     line.split_whitespace().nth(1).map(str::to_owned)
 }
 
-/// The command that compiles and installs it. Compiled for a quick compile, not for a quick run: it runs for seconds.
+/// The command that compiles and installs it. Compiled for a quick compile, not for a quick run: it
+/// runs for seconds.
 pub(crate) fn install(root: &Path) -> Command {
     install_tool(root, "cargo-deny", VERSION)
 }

@@ -8,10 +8,12 @@ const MAX_HEAD: usize = 100;
 /// Lines kept from the end.
 const MAX_TAIL: usize = 40;
 
-/// How a line starts that tells what went wrong: the compiler, rustdoc and cargo, then rustfmt, then a failed test.
+/// How a line starts that tells what went wrong: the compiler, rustdoc and cargo, then rustfmt,
+/// then a failed test.
 const STARTS: &[&str] = &["error", "Diff in ", "---- "];
 
-/// The line above the frames of a panic. The log keeps the frames; the excerpt has no room for them.
+/// The line above the frames of a panic. The log keeps the frames; the excerpt has no room for
+/// them.
 const FRAMES: &str = "stack backtrace:";
 
 /// Whether a line is a frame of a panic, or the place of one: `3: name`, `at file:line:column`.
@@ -92,7 +94,8 @@ mod tests {
     fn the_first_error_is_shown_however_much_follows() {
         let before = (0..500).map(|n| format!("Compiling {n}"));
         let after = (0..500).map(|n| format!("  | {n}"));
-        let lines = excerpt(before.chain(["error[E0308]: mismatched types".to_owned()]).chain(after));
+        let lines =
+            excerpt(before.chain(["error[E0308]: mismatched types".to_owned()]).chain(after));
         assert_eq!(lines[0], "error[E0308]: mismatched types");
         assert_eq!(lines.last().map(String::as_str), Some("  | 499"));
         assert_eq!(lines.len(), MAX_HEAD + 1 + MAX_TAIL);

@@ -1,8 +1,9 @@
-//! The guard of instruction counts: the benches of `benches/benches/guard.rs` run once each under callgrind, and their
-//! counts are compared with `benches/guard.json`. No clock takes part: two runs of one program count alike.
+//! The guard of instruction counts: the benches of `benches/benches/guard.rs` run once each under
+//! callgrind, and their counts are compared with `benches/guard.json`. No clock takes part: two
+//! runs of one program count alike.
 //!
-//! Another compiler or another standard library counts differently; then the baseline is written anew, in a commit that
-//! says why: `cargo xtask guard --renew`.
+//! Another compiler or another standard library counts differently; then the baseline is written
+//! anew, in a commit that says why: `cargo xtask guard --renew`.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -21,7 +22,8 @@ const VERSION: &str = "0.20.0";
 /// Where the baseline is.
 const BASELINE: &str = "benches/guard.json";
 
-/// How much above its baseline a count may be, in percent. As far below it the baseline is out of date.
+/// How much above its baseline a count may be, in percent. As far below it the baseline is out of
+/// date.
 const TOLERANCE_PERCENT: u64 = 5;
 
 /// How long `cargo xtask guard` may take, compiling included.
@@ -117,8 +119,11 @@ pub(crate) fn compare(baseline: &Counts, counts: &Counts) -> Comparison {
 pub(crate) fn baseline(root: &Path) -> Result<Counts, String> {
     let path = root.join(BASELINE);
     let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-    let json: Value = serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))?;
-    let counts = json["instructions"].as_object().ok_or_else(|| format!("{BASELINE} has no instructions"))?;
+    let json: Value =
+        serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))?;
+    let counts = json["instructions"]
+        .as_object()
+        .ok_or_else(|| format!("{BASELINE} has no instructions"))?;
     Ok(counts.iter().filter_map(|(name, count)| Some((name.clone(), count.as_u64()?))).collect())
 }
 
@@ -146,11 +151,16 @@ pub(crate) fn run(renewing: bool) -> Result<bool, String> {
         limit: LIMIT,
         grace: run::GRACE,
     };
-    if find(&root).is_none() && !run::run(job("guard install", install(&root)), &mut |_| {})?.success {
-        return Err("gungraun-runner cannot be installed: see target/xtask/guard-install.log".to_owned());
+    if find(&root).is_none()
+        && !run::run(job("guard install", install(&root)), &mut |_| {})?.success
+    {
+        return Err(
+            "gungraun-runner cannot be installed: see target/xtask/guard-install.log".to_owned()
+        );
     }
     let mut counts = Counts::new();
-    let ran = run::run(job("guard", count(&root, false)), &mut |line| counts.extend(counted(line)))?;
+    let ran =
+        run::run(job("guard", count(&root, false)), &mut |line| counts.extend(counted(line)))?;
     if !ran.success {
         return Err(format!("the benches failed ({}): see target/xtask/guard.log", ran.ending));
     }

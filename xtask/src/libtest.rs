@@ -85,7 +85,8 @@ impl Reader {
         }
     }
 
-    /// `unittests src/lib.rs (target/debug/deps/emmer_core-1f2e)` or `tests/a.rs (target/debug/deps/a-1f2e)`.
+    /// `unittests src/lib.rs (target/debug/deps/emmer_core-1f2e)` or
+    /// `tests/a.rs (target/debug/deps/a-1f2e)`.
     fn running(&mut self, rest: &str) {
         let Some((source, binary)) = rest.split_once(" (") else { return };
         let file = binary.trim_end_matches(')').rsplit(['/', '\\']).next().unwrap_or_default();
@@ -97,8 +98,10 @@ impl Reader {
             // A program may bear the name of the library it is built on.
             (format!("{krate} (bin)"), Kind::Unit)
         } else {
-            // Cargo runs a package's unit tests right before its integration tests, whose own names say less.
-            let package = self.current.take().map_or_else(|| krate.to_owned(), |(package, _)| package);
+            // Cargo runs a package's unit tests right before its integration tests, whose own names
+            // say less.
+            let package =
+                self.current.take().map_or_else(|| krate.to_owned(), |(package, _)| package);
             (package, Kind::Integration)
         });
     }
@@ -108,12 +111,15 @@ impl Reader {
         self.in_failures = false;
         let place = self.current.as_ref().map_or("", |(krate, _)| krate.as_str());
         match std::mem::take(&mut self.slow) {
-            none if none.is_empty() => self.failed.push(format!("{place} (it took too long: {program})")),
+            none if none.is_empty() => {
+                self.failed.push(format!("{place} (it took too long: {program})"));
+            }
             slow => self.failed.extend(slow.iter().map(|name| format!("{place} {name} (it hung)"))),
         }
     }
 
-    /// `name has been running for over 60 seconds`, `name ... ok`, `name ... FAILED`, `name ... ignored, reason`.
+    /// `name has been running for over 60 seconds`, `name ... ok`, `name ... FAILED`,
+    /// `name ... ignored, reason`.
     fn test(&mut self, test: &str) {
         if let Some((name, _)) = test.split_once(" has been running for over ") {
             return self.slow.push(name.to_owned());
@@ -137,8 +143,9 @@ impl Reader {
             let piece = result.split([';', '.']).map(str::trim).find(|piece| piece.ends_with(word));
             piece.and_then(|p| p.split(' ').next()).and_then(|n| n.parse().ok()).unwrap_or(0)
         };
-        let seconds =
-            result.rsplit_once("finished in ").and_then(|(_, s)| s.trim().trim_end_matches('s').parse().ok());
+        let seconds = result
+            .rsplit_once("finished in ")
+            .and_then(|(_, s)| s.trim().trim_end_matches('s').parse().ok());
         let group = match self.groups.iter_mut().position(|g| g.krate == krate && g.kind == kind) {
             Some(index) => &mut self.groups[index],
             None => {
@@ -212,8 +219,10 @@ test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
     #[test]
     fn groups_are_counted_by_crate_and_kind() {
         let reader = read(RUN);
-        let rows: Vec<_> =
-            reader.groups().map(|g| (g.krate.as_str(), g.kind, g.passed, g.failed, g.ignored)).collect();
+        let rows: Vec<_> = reader
+            .groups()
+            .map(|g| (g.krate.as_str(), g.kind, g.passed, g.failed, g.ignored))
+            .collect();
         assert_eq!(
             rows,
             [
@@ -240,10 +249,11 @@ test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; fini
 
     #[test]
     fn a_program_is_told_from_the_library_of_its_name() {
-        let result =
-            "test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s";
-        let run =
-            |source: &str| format!("Running unittests {source} (target/debug/deps/emmer-1)\n{result}\n");
+        let result = "test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; \
+            finished in 0.01s";
+        let run = |source: &str| {
+            format!("Running unittests {source} (target/debug/deps/emmer-1)\n{result}\n")
+        };
         let reader = read(&(run("src/lib.rs") + &run("src/main.rs")));
         let names: Vec<_> = reader.groups().map(|g| g.krate.as_str()).collect();
         assert_eq!(names, ["emmer", "emmer (bin)"]);

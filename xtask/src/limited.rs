@@ -1,7 +1,9 @@
-//! `cargo xtask limited SECONDS PROGRAM ARGUMENTS`: runs a test program, and ends it when it takes too long.
+//! `cargo xtask limited SECONDS PROGRAM ARGUMENTS`: runs a test program, and ends it when it takes
+//! too long.
 //!
-//! Cargo starts every test program of the `test` step through this. A test that hangs then fails by its name, and the
-//! programs behind it still run. What the program started itself is not ended with it.
+//! Cargo starts every test program of the `test` step through this. A test that hangs then fails by
+//! its name, and the programs behind it still run. What the program started itself is not ended
+//! with it.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -26,7 +28,11 @@ pub(crate) fn cargo_config(program: &Path, limit: Duration) -> String {
 ///
 /// # Errors
 /// When the program could not be started or waited for.
-pub(crate) fn run(limit: Duration, program: &str, arguments: &[String]) -> Result<ExitCode, String> {
+pub(crate) fn run(
+    limit: Duration,
+    program: &str,
+    arguments: &[String],
+) -> Result<ExitCode, String> {
     let say = |e: std::io::Error| format!("{program}: {e}");
     let mut child = Command::new(program).args(arguments).spawn().map_err(say)?;
     let start = Instant::now();
@@ -59,7 +65,9 @@ mod tests {
     fn a_program_ends_as_it_would_alone() {
         assert_eq!(sh("exit 7", Duration::MAX), ExitCode::from(7));
         assert_eq!(sh("kill -KILL $$", Duration::MAX), ExitCode::FAILURE);
-        assert!(run(Duration::MAX, "/no/such/program", &[]).unwrap_err().contains("/no/such/program"));
+        assert!(
+            run(Duration::MAX, "/no/such/program", &[]).unwrap_err().contains("/no/such/program")
+        );
     }
 
     #[test]

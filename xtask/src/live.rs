@@ -1,5 +1,5 @@
-//! The program `emmer` on one store's real server, for `cargo xtask test --store NAME`: the doctor, the demo, and a
-//! cluster that outlives a restart of the server.
+//! The program `emmer` on one store's real server, for `cargo xtask test --store NAME`: the doctor,
+//! the demo, and a cluster that outlives a restart of the server.
 
 use std::process::Command;
 use std::time::Duration;
@@ -14,7 +14,8 @@ const DEMO_ROWS: &str = "20000";
 /// How long the server is away.
 const AWAY: &str = "5s";
 
-/// One line for each check; a store without a server of its own here has none, or only those that need none.
+/// One line for each check; a store without a server of its own here has none, or only those that
+/// need none.
 pub(crate) fn rows(context: &Context, store: &Store) -> Result<Vec<Row>, String> {
     let Some(server) = store.server else { return Ok(Vec::new()) };
     let url = match services::started(server) {
@@ -25,15 +26,34 @@ pub(crate) fn rows(context: &Context, store: &Store) -> Result<Vec<Row>, String>
         }
     };
     let mut rows = Vec::new();
-    rows.extend(steps::check(context, "doctor", emmer(context, store, &["doctor", "--store", &url]))?);
+    rows.extend(steps::check(
+        context,
+        "doctor",
+        emmer(context, store, &["doctor", "--store", &url]),
+    )?);
     let demo = ["demo", "--quick", DEMO_ROWS, "--store", &url];
     rows.extend(steps::check(context, "demo", emmer(context, store, &demo))?);
     let xtask = std::env::current_exe().map_err(|e| format!("this program's own path: {e}"))?;
     let command = |action: &str| format!("'{}' services {action} {server}", xtask.display());
     let (stop, start) = (command("down"), command("up"));
-    let outage =
-        ["bench", "membership", "outage", "--store", &url, "--for", AWAY, "--stop", &stop, "--start", &start];
-    rows.extend(steps::check_goals(context, "restart of the server", emmer(context, store, &outage))?);
+    let outage = [
+        "bench",
+        "membership",
+        "outage",
+        "--store",
+        &url,
+        "--for",
+        AWAY,
+        "--stop",
+        &stop,
+        "--start",
+        &start,
+    ];
+    rows.extend(steps::check_goals(
+        context,
+        "restart of the server",
+        emmer(context, store, &outage),
+    )?);
     services::run(&services::Action::Down, &[server.to_owned()])?;
     Ok(rows)
 }

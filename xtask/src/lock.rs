@@ -1,7 +1,7 @@
 //! Whether the committed `Cargo.lock` fits the committed manifests.
 //!
-//! `--locked` alone cannot tell: cargo has already brought the lock file up to date when it compiled this task. What it
-//! leaves behind is a changed lock file beside unchanged manifests.
+//! `--locked` alone cannot tell: cargo has already brought the lock file up to date when it
+//! compiled this task. What it leaves behind is a changed lock file beside unchanged manifests.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,12 +12,21 @@ use crate::report::{Row, Verdict};
 /// Asks git. Outside a git work tree there is nothing to compare with.
 pub(crate) fn check(root: &Path) -> Row {
     let start = Instant::now();
-    let args =
-        ["status", "--porcelain", "--untracked-files=all", "--", "Cargo.lock", "Cargo.toml", "*/Cargo.toml"];
+    let args = [
+        "status",
+        "--porcelain",
+        "--untracked-files=all",
+        "--",
+        "Cargo.lock",
+        "Cargo.toml",
+        "*/Cargo.toml",
+    ];
     let out = Command::new("git").current_dir(root).args(args).output();
     let verdict = match out {
         Ok(out) if out.status.success() => verdict(&String::from_utf8_lossy(&out.stdout)),
-        Ok(_) | Err(_) => Verdict::Skipped("no git work tree to compare Cargo.lock with".to_owned()),
+        Ok(_) | Err(_) => {
+            Verdict::Skipped("no git work tree to compare Cargo.lock with".to_owned())
+        }
     };
     Row::check("lock", verdict, start.elapsed())
 }

@@ -1,4 +1,5 @@
-//! The project's tasks: `cargo xtask test`, `ci`, `tidy`, `layers`, `guard`, `mutants`. See `cargo xtask help`.
+//! The project's tasks: `cargo xtask test`, `ci`, `tidy`, `layers`, `guard`, `mutants`. See
+//! `cargo xtask help`.
 
 mod args;
 mod deny;

@@ -61,7 +61,8 @@ pub(crate) fn total(rows: &[Row]) -> Counts {
 
 /// The table, without the closing line.
 pub(crate) fn table(rows: &[Row]) -> String {
-    let width = rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0).max("what ran".len());
+    let width =
+        rows.iter().map(|row| row.name.chars().count()).max().unwrap_or(0).max("what ran".len());
     let mut text = format!("{:<width$}  result   passed  failed  skipped      time\n", "what ran");
     text += &format!("{}\n", "-".repeat(width + 46));
     for row in rows {
@@ -73,7 +74,8 @@ pub(crate) fn table(rows: &[Row]) -> String {
         let Counts { passed, failed, skipped } = row.counts;
         let seconds = row.took.as_secs_f64();
         let line = format!(
-            "{:<width$}  {word:<7}  {passed:>6}  {failed:>6}  {skipped:>7}  {seconds:>6.1} s  {note}",
+            "{:<width$}  {word:<7}  {passed:>6}  {failed:>6}  {skipped:>7}  {seconds:>6.1} s  \
+             {note}",
             row.name
         );
         text += line.trim_end();
@@ -117,7 +119,11 @@ mod tests {
     #[test]
     fn a_failed_row_fails_the_run_and_says_why() {
         let mut rows = rows();
-        rows.push(Row::check("doc", Verdict::Failed("exit code 101".to_owned()), Duration::from_secs(2)));
+        rows.push(Row::check(
+            "doc",
+            Verdict::Failed("exit code 101".to_owned()),
+            Duration::from_secs(2),
+        ));
         assert!(failed(&rows));
         assert!(table(&rows).contains("FAILED"), "{}", table(&rows));
         assert!(table(&rows).contains("exit code 101"));
@@ -126,6 +132,8 @@ mod tests {
 
     #[test]
     fn a_skipped_row_gives_its_reason() {
-        assert!(table(&rows()).lines().any(|l| l.starts_with("deny") && l.ends_with("not installed")));
+        assert!(
+            table(&rows()).lines().any(|l| l.starts_with("deny") && l.ends_with("not installed"))
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Runs one command with its output in a log file, a sign of life on the terminal, and a time limit.
+//! Runs one command with its output in a log file, a sign of life on the terminal, and a time
+//! limit.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
@@ -21,8 +22,8 @@ const TICK: Duration = Duration::from_millis(500);
 /// How often a sign of life is printed where the output is no terminal.
 const HEARTBEAT: Duration = Duration::from_secs(30);
 
-/// How long output may still come after the command itself has ended: a process it left behind may hold the pipe open
-/// for ever.
+/// How long output may still come after the command itself has ended: a process it left behind may
+/// hold the pipe open for ever.
 pub(crate) const GRACE: Duration = Duration::from_secs(5);
 
 /// A command to run.
@@ -49,7 +50,8 @@ pub(crate) struct Ran {
     pub(crate) excerpt: Vec<String>,
 }
 
-/// Runs `job`, giving every line of its output to `on_line`. An error means that it could not be run at all.
+/// Runs `job`, giving every line of its output to `on_line`. An error means that it could not be
+/// run at all.
 pub(crate) fn run(job: Job, on_line: &mut dyn FnMut(&str)) -> Result<Ran, String> {
     let Job { name, mut command, log, limit, grace } = job;
     let say = |e: std::io::Error| format!("{name}: {e}");
@@ -57,7 +59,8 @@ pub(crate) fn run(job: Job, on_line: &mut dyn FnMut(&str)) -> Result<Ran, String
     let live = std::io::stdout().is_terminal();
     let (reader, writer) = std::io::pipe().map_err(say)?;
     command.stdin(Stdio::null()).stdout(writer.try_clone().map_err(say)?).stderr(writer);
-    // Without a terminal nobody can press Ctrl-C, and a group of its own lets the time limit end the whole tree.
+    // Without a terminal nobody can press Ctrl-C, and a group of its own lets the time limit end
+    // the whole tree.
     let own_group = !live && set_own_group(&mut command);
     let start = Instant::now();
     let mut child = command.spawn().map_err(say)?;
@@ -99,7 +102,9 @@ pub(crate) fn run(job: Job, on_line: &mut dyn FnMut(&str)) -> Result<Ran, String
     let ending = if timed_out {
         format!("killed after {} s, its time limit", limit.as_secs())
     } else {
-        status.code().map_or_else(|| "ended by a signal".to_owned(), |code| format!("exit code {code}"))
+        status
+            .code()
+            .map_or_else(|| "ended by a signal".to_owned(), |code| format!("exit code {code}"))
     };
     Ok(Ran {
         success: status.success() && !timed_out,

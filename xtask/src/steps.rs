@@ -9,10 +9,12 @@ use std::time::{Duration, Instant};
 use crate::args::{Options, STEPS};
 use crate::report::{Counts, Row, Verdict};
 use crate::run::{self, Job, Ran};
-use crate::{deny, guard, libtest, limited, live, lock, services, stores, tidy, traces, tsql, workspace};
+use crate::{
+    deny, guard, libtest, limited, live, lock, services, stores, tidy, traces, tsql, workspace,
+};
 
-/// The longest a step may take, compiling included, before it counts as hanging. The limits of all steps together
-/// stay below the 90 minutes that the build machine grants.
+/// The longest a step may take, compiling included, before it counts as hanging. The limits of all
+/// steps together stay below the 90 minutes that the build machine grants.
 const STEP_LIMIT: Duration = Duration::from_secs(10 * 60);
 
 /// The longest the tests may take.
@@ -21,7 +23,8 @@ const TEST_LIMIT: Duration = Duration::from_secs(40 * 60);
 /// The longest one test program may take. The slowest take about 100 s beside other work.
 const PROGRAM_LIMIT: Duration = Duration::from_secs(8 * 60);
 
-/// How much longer than on the build machine a step may take elsewhere: the machine may be slow, and somebody watches.
+/// How much longer than on the build machine a step may take elsewhere: the machine may be slow,
+/// and somebody watches.
 const PATIENCE: u32 = 4;
 
 /// What every step needs to know.
@@ -107,7 +110,8 @@ fn clippy(context: &Context) -> Result<Vec<Row>, String> {
     Ok(rows)
 }
 
-/// The small set of mutants, each of which the swarm has to find. They are compiled in a copy of the workspace.
+/// The small set of mutants, each of which the swarm has to find. They are compiled in a copy of
+/// the workspace.
 fn mutants(context: &Context) -> Result<Vec<Row>, String> {
     if !context.options.packages.is_empty() {
         let why = "only with the whole workspace".to_owned();
@@ -123,14 +127,18 @@ fn mutants(context: &Context) -> Result<Vec<Row>, String> {
 fn toolchain(context: &Context) -> Row {
     let start = Instant::now();
     let version = |args: &[&str]| -> Option<String> {
-        let out =
-            workspace::cargo(&context.root).args(args).output().ok().filter(|out| out.status.success())?;
+        let out = workspace::cargo(&context.root)
+            .args(args)
+            .output()
+            .ok()
+            .filter(|out| out.status.success())?;
         Some(String::from_utf8_lossy(&out.stdout).trim().to_owned())
     };
-    let missing: Vec<&str> = [("rustfmt", ["fmt", "--version"]), ("clippy", ["clippy", "--version"])]
-        .into_iter()
-        .filter_map(|(component, args)| version(&args).is_none().then_some(component))
-        .collect();
+    let missing: Vec<&str> =
+        [("rustfmt", ["fmt", "--version"]), ("clippy", ["clippy", "--version"])]
+            .into_iter()
+            .filter_map(|(component, args)| version(&args).is_none().then_some(component))
+            .collect();
     let verdict = if missing.is_empty() {
         Verdict::Passed
     } else {
@@ -147,8 +155,13 @@ pub(crate) fn check(context: &Context, name: &str, command: Command) -> Result<V
     Ok(vec![Row::check(name, verdict(&ran), ran.took)])
 }
 
-/// The same for a command that prints a table of goals: each one missed is a failure, and is what the row says.
-pub(crate) fn check_goals(context: &Context, name: &str, command: Command) -> Result<Vec<Row>, String> {
+/// The same for a command that prints a table of goals: each one missed is a failure, and is what
+/// the row says.
+pub(crate) fn check_goals(
+    context: &Context,
+    name: &str,
+    command: Command,
+) -> Result<Vec<Row>, String> {
     let mut missed = Vec::new();
     let ran = run_job(context, name, command, STEP_LIMIT, &mut |line| {
         if line.contains("MISSED") {
@@ -163,7 +176,8 @@ pub(crate) fn check_goals(context: &Context, name: &str, command: Command) -> Re
     Ok(vec![Row::check(name, verdict, ran.took)])
 }
 
-/// A cargo task that compiles the packages asked for, with the lock file binding where a build machine runs.
+/// A cargo task that compiles the packages asked for, with the lock file binding where a build
+/// machine runs.
 fn cargo(context: &Context, task: &str, args: &[&str]) -> Command {
     let mut command = workspace::cargo(&context.root);
     command.arg(task);
@@ -222,7 +236,11 @@ fn tidy_step() -> Row {
         Ok(outcomes) => outcomes,
         Err(reason) => {
             println!("    {reason}");
-            return Row::check("tidy", Verdict::Failed("could not be checked".to_owned()), start.elapsed());
+            return Row::check(
+                "tidy",
+                Verdict::Failed("could not be checked".to_owned()),
+                start.elapsed(),
+            );
         }
     };
     let failed = outcomes.iter().filter(|outcome| outcome.failures() > 0).count();
@@ -237,7 +255,11 @@ fn tidy_step() -> Row {
     };
     let row = Row::check("tidy", verdict, start.elapsed());
     let counts = Counts { passed: outcomes.len() - failed, failed, skipped: 0 };
-    Row { counts, ..row }.noted(if warnings > 0 { format!("{warnings} warned") } else { String::new() })
+    Row { counts, ..row }.noted(if warnings > 0 {
+        format!("{warnings} warned")
+    } else {
+        String::new()
+    })
 }
 
 /// All tests, as one row for the whole run and one for each crate and kind.
@@ -264,7 +286,8 @@ fn tests(context: &Context) -> Result<Vec<Row>, String> {
     let mut reader = libtest::Reader::default();
     let ran = run_job(context, "test", command, TEST_LIMIT, &mut |line| reader.line(line))?;
     if !ran.success {
-        let lines = if reader.failure_output.is_empty() { &ran.excerpt } else { &reader.failure_output };
+        let lines =
+            if reader.failure_output.is_empty() { &ran.excerpt } else { &reader.failure_output };
         show("test", lines, &context.logs);
     }
     for test in &reader.ignored {
@@ -279,10 +302,9 @@ fn tests(context: &Context) -> Result<Vec<Row>, String> {
     let mut rows = vec![test_row(&ran, &reader.failed, &group_rows)];
     rows.extend(group_rows);
     rows.extend(stores::rows(&told, &groups, context.options.ci, whole));
-    rows.extend(
-        parser
-            .map(|parser| tsql::row(&statements, &context.logs.join("tsql.log"), parser, context.options.ci)),
-    );
+    rows.extend(parser.map(|parser| {
+        tsql::row(&statements, &context.logs.join("tsql.log"), parser, context.options.ci)
+    }));
     Ok(rows)
 }
 
@@ -296,8 +318,9 @@ fn remove_old(file: &Path) -> Result<(), String> {
     }
 }
 
-/// The row of the run as a whole. The groups below it hold the counts; it counts only a failure that none of them
-/// shows (a test that does not compile, a test binary that was killed) and a run without a single test.
+/// The row of the run as a whole. The groups below it hold the counts; it counts only a failure
+/// that none of them shows (a test that does not compile, a test binary that was killed) and a run
+/// without a single test.
 fn test_row(ran: &Ran, failed: &[String], groups: &[Row]) -> Row {
     let verdict = match (ran.success, failed.len()) {
         (true, _) if groups.is_empty() => Verdict::Failed("no test ran".to_owned()),
@@ -360,7 +383,8 @@ fn deny_step(context: &Context) -> Result<Vec<Row>, String> {
     Ok(rows)
 }
 
-/// Instruction counts beside their baseline. Without valgrind the step is left out, but not on a build machine.
+/// Instruction counts beside their baseline. Without valgrind the step is left out, but not on a
+/// build machine.
 fn guard_step(context: &Context) -> Result<Vec<Row>, String> {
     let skipped = |why: &str| {
         println!("    guard: NOT CHECKED: {why}");
@@ -388,11 +412,14 @@ fn guard_step(context: &Context) -> Result<Vec<Row>, String> {
     }
     let mut counts = guard::Counts::new();
     let command = guard::count(&context.root, ci);
-    let ran = run_job(context, "guard", command, STEP_LIMIT, &mut |l| counts.extend(guard::counted(l)))?;
+    let ran =
+        run_job(context, "guard", command, STEP_LIMIT, &mut |l| counts.extend(guard::counted(l)))?;
     show_failure(context, "guard", &ran);
     let comparison = guard::compare(&guard::baseline(&context.root)?, &counts);
     let verdict = match verdict(&ran) {
-        Verdict::Passed if !comparison.fine => Verdict::Failed("instruction counts, listed above".to_owned()),
+        Verdict::Passed if !comparison.fine => {
+            Verdict::Failed("instruction counts, listed above".to_owned())
+        }
         verdict => verdict,
     };
     if !matches!(verdict, Verdict::Passed) {
@@ -411,12 +438,14 @@ fn traces_step(context: &Context) -> Result<Vec<Row>, String> {
     }
     let (start, mut runs) = (Instant::now(), Vec::new());
     for (build, words) in traces::BUILDS {
-        for command in
-            [traces::build(&context.root, words, context.options.ci), traces::run(&context.root, build)]
-        {
+        for command in [
+            traces::build(&context.root, words, context.options.ci),
+            traces::run(&context.root, build),
+        ] {
             let mut told = None;
             let mut hear = |line: &str| told = traces::told(line).or_else(|| told.take());
-            let ran = run_job(context, &format!("traces {build}"), command, traces::LIMIT, &mut hear)?;
+            let ran =
+                run_job(context, &format!("traces {build}"), command, traces::LIMIT, &mut hear)?;
             show_failure(context, &format!("traces {build}"), &ran);
             runs.push((ran, told));
         }
@@ -433,7 +462,12 @@ mod tests {
     use super::*;
 
     fn ran(success: bool) -> Ran {
-        Ran { success, ending: "exit code 101".to_owned(), took: Duration::ZERO, excerpt: Vec::new() }
+        Ran {
+            success,
+            ending: "exit code 101".to_owned(),
+            took: Duration::ZERO,
+            excerpt: Vec::new(),
+        }
     }
 
     fn group(failed: usize) -> Row {
@@ -450,7 +484,10 @@ mod tests {
     #[test]
     fn a_run_that_cannot_compile_counts_as_one_failure() {
         let row = test_row(&ran(false), &[], &[]);
-        assert_eq!((row.counts.failed, row.verdict), (1, Verdict::Failed("exit code 101".to_owned())));
+        assert_eq!(
+            (row.counts.failed, row.verdict),
+            (1, Verdict::Failed("exit code 101".to_owned()))
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! One line for each system store in the table of `cargo xtask test`: which server it was run against, and how far.
+//! One line for each system store in the table of `cargo xtask test`: which server it was run
+//! against, and how far.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,7 +8,8 @@ use std::time::Duration;
 use crate::libtest::Group;
 use crate::report::{Counts, Row, Verdict};
 
-/// A store: its name here, its package, the URL schemes it opens, and the server of `cargo xtask services` it needs.
+/// A store: its name here, its package, the URL schemes it opens, and the server of
+/// `cargo xtask services` it needs.
 pub(crate) struct Store {
     pub(crate) name: &'static str,
     pub(crate) package: &'static str,
@@ -19,7 +21,11 @@ pub(crate) struct Store {
     variable: Option<&'static str>,
 }
 
-const fn store(name: &'static str, package: &'static str, schemes: &'static [&'static str]) -> Store {
+const fn store(
+    name: &'static str,
+    package: &'static str,
+    schemes: &'static [&'static str],
+) -> Store {
     Store { name, package, schemes, server: Some(name), feature: Some(name), variable: None }
 }
 
@@ -27,7 +33,10 @@ const fn store(name: &'static str, package: &'static str, schemes: &'static [&'s
 pub(crate) const STORES: &[Store] = &[
     Store { server: None, feature: None, ..store("sqlite", "emmer-store-sqlite", &["sqlite"]) },
     store("postgres", "emmer-store-postgres", &["postgres"]),
-    Store { feature: Some("mysql"), ..store("mariadb", "emmer-store-mysql", &["mariadb", "mysql"]) },
+    Store {
+        feature: Some("mysql"),
+        ..store("mariadb", "emmer-store-mysql", &["mariadb", "mysql"])
+    },
     store("redis", "emmer-store-redis", &["redis"]),
     store("zookeeper", "emmer-store-zookeeper", &["zookeeper"]),
     store("consul", "emmer-store-consul", &["consul"]),
@@ -78,7 +87,9 @@ impl Told {
                     let cases = cases.parse().unwrap_or(0);
                     told.conformed.insert((*scheme).to_owned(), ((*version).to_owned(), cases));
                 }
-                ["skipped", test, why] => told.skipped.push(((*test).to_owned(), (*why).to_owned())),
+                ["skipped", test, why] => {
+                    told.skipped.push(((*test).to_owned(), (*why).to_owned()));
+                }
                 _ => {}
             }
         }
@@ -102,13 +113,16 @@ fn row(store: &Store, told: &Told, groups: &[Group], ci: bool, whole: bool) -> O
     let took: Duration = groups.iter().map(|group| group.took).sum();
     let found = store.schemes.iter().find_map(|scheme| told.conformed.get(*scheme));
     let (verdict, note) = match (found, store.variable) {
-        _ if failed > 0 => (Verdict::Failed(format!("{failed} of {} tests", passed + failed)), String::new()),
+        _ if failed > 0 => {
+            (Verdict::Failed(format!("{failed} of {} tests", passed + failed)), String::new())
+        }
         (Some((version, cases)), _) => {
             (Verdict::Passed, format!("{version}: {cases} conformance cases, {passed} tests"))
         }
         (None, Some(variable)) if std::env::var_os(variable).is_none() => {
             let why = format!(
-                "not run: no package has a server, and {variable} is not set; {passed} tests without one"
+                "not run: no package has a server, and {variable} is not set; {passed} tests \
+                 without one"
             );
             (Verdict::Skipped(why), String::new())
         }
@@ -121,7 +135,9 @@ fn row(store: &Store, told: &Told, groups: &[Group], ci: bool, whole: bool) -> O
     let own = usize::from(matches!(verdict, Verdict::Failed(_)) && failed == 0);
     let skipped = usize::from(matches!(verdict, Verdict::Skipped(_)));
     let counts = Counts { failed: own, skipped, ..Counts::default() };
-    Some(Row { counts, ..Row::check(&format!("  store {}", store.name), verdict, took) }.noted(note))
+    Some(
+        Row { counts, ..Row::check(&format!("  store {}", store.name), verdict, took) }.noted(note),
+    )
 }
 
 #[cfg(test)]
@@ -131,16 +147,25 @@ mod tests {
 
     fn group(krate: &str, failed: usize) -> Group {
         let took = Duration::from_secs(1);
-        Group { krate: krate.to_owned(), kind: Kind::Integration, passed: 7, failed, ignored: 0, took }
+        Group {
+            krate: krate.to_owned(),
+            kind: Kind::Integration,
+            passed: 7,
+            failed,
+            ignored: 0,
+            took,
+        }
     }
 
     #[test]
     fn a_store_is_shown_with_its_server_and_one_without_fails_in_ci() {
         let told = Told::parse(
-            "conformed\tredis\tRedis 7.0.15\t42\nskipped\tit_conforms\tetcd is not installed\nstrange\n",
+            "conformed\tredis\tRedis 7.0.15\t42\nskipped\tit_conforms\tetcd is not \
+             installed\nstrange\n",
         );
         assert_eq!(told.skipped.len(), 1);
-        let groups = [group("emmer_store_redis", 0), group("emmer_store_etcd", 0), group("emmer_core", 0)];
+        let groups =
+            [group("emmer_store_redis", 0), group("emmer_store_etcd", 0), group("emmer_core", 0)];
         let rows = rows(&told, &groups, true, false);
         let shown: Vec<_> = rows.iter().map(|row| (row.name.trim(), row.counts.failed)).collect();
         assert_eq!(shown, [("store redis", 0), ("store etcd", 1)]);

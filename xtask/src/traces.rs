@@ -1,6 +1,7 @@
-//! One seed, two builds, one trace: the swarm of the runtime as `test` has compiled it, with every assertion and without
-//! optimisation, beside the release build, which shares what `guard` has compiled. What depends on overflow checks, on the
-//! optimiser or on an assertion with an effect shows up here.
+//! One seed, two builds, one trace: the swarm of the runtime as `test` has compiled it, with every
+//! assertion and without optimisation, beside the release build, which shares what `guard` has
+//! compiled. What depends on overflow checks, on the optimiser or on an assertion with an effect
+//! shows up here.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,7 +16,8 @@ const SEEDS: u32 = 4;
 /// The longest the step may take, compiling included.
 pub(crate) const LIMIT: Duration = Duration::from_secs(10 * 60);
 
-/// The builds. The first one is that of the tests, with the features that the whole workspace asks for.
+/// The builds. The first one is that of the tests, with the features that the whole workspace asks
+/// for.
 pub(crate) const BUILDS: [(&str, &[&str]); 2] =
     [("debug", &["--workspace"]), ("release", &["--package", "emmer-swarm", "--release"])];
 
@@ -50,14 +52,17 @@ pub(crate) fn told(line: &str) -> Option<String> {
     (trace.len() == 16 && trace.bytes().all(|b| b.is_ascii_hexdigit())).then(|| trace.to_owned())
 }
 
-/// What the step has found, or why it has failed: `runs` are the commands in their order, and what each told.
+/// What the step has found, or why it has failed: `runs` are the commands in their order, and what
+/// each told.
 pub(crate) fn verdict(runs: &[(Ran, Option<String>)]) -> Result<String, String> {
     if let Some((ran, _)) = runs.iter().find(|(ran, _)| !ran.success) {
         return Err(ran.ending.clone());
     }
     let traces: Vec<&String> = runs.iter().filter_map(|(_, told)| told.as_ref()).collect();
     match traces[..] {
-        [first, second] if first == second => Ok(format!("{SEEDS} seeds, two builds, trace {first}")),
+        [first, second] if first == second => {
+            Ok(format!("{SEEDS} seeds, two builds, trace {first}"))
+        }
         [first, second] => {
             Err(format!("the same seeds, and other traces: {first} in debug, {second} in release"))
         }
@@ -75,7 +80,8 @@ mod tests {
 
     #[test]
     fn the_last_line_of_the_swarm_tells_the_trace() {
-        let line = "4 seeds, 0 failed, 51471 calls ran, 19 seeds per minute, trace 9c4ddd85b0605c31";
+        let line =
+            "4 seeds, 0 failed, 51471 calls ran, 19 seeds per minute, trace 9c4ddd85b0605c31";
         assert_eq!(told(line).as_deref(), Some("9c4ddd85b0605c31"));
         assert_eq!(told("seed 3: R5: a grain, trace of nothing"), None);
     }
@@ -83,11 +89,14 @@ mod tests {
     #[test]
     fn only_two_equal_traces_pass() {
         let all = |success, first: &str, second: Option<&str>| {
-            let runs = [(ran(success), Some(first.to_owned())), (ran(true), second.map(str::to_owned))];
+            let runs =
+                [(ran(success), Some(first.to_owned())), (ran(true), second.map(str::to_owned))];
             verdict(&runs)
         };
         assert!(all(true, "a", Some("a")).is_ok());
-        assert!(all(true, "a", Some("b")).is_err_and(|why| why.contains("a in debug, b in release")));
+        assert!(
+            all(true, "a", Some("b")).is_err_and(|why| why.contains("a in debug, b in release"))
+        );
         assert!(all(true, "a", None).is_err() && all(false, "a", Some("a")).is_err());
     }
 }

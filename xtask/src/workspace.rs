@@ -61,31 +61,40 @@ impl Workspace {
             .output()
             .map_err(|e| format!("cargo metadata did not start: {e}"))?;
         if !out.status.success() {
-            return Err(format!("cargo metadata failed:\n{}", String::from_utf8_lossy(&out.stderr)));
+            return Err(format!(
+                "cargo metadata failed:\n{}",
+                String::from_utf8_lossy(&out.stderr)
+            ));
         }
-        let json = serde_json::from_slice(&out.stdout).map_err(|e| format!("cargo metadata: {e}"))?;
+        let json =
+            serde_json::from_slice(&out.stdout).map_err(|e| format!("cargo metadata: {e}"))?;
         Ok(Self { members: members(&json, &root)?, root })
     }
 }
 
-/// A cargo command in `root`, free of the variables that `cargo run` sets for its child: left in place they would
-/// reach build scripts below and make them run again.
+/// A cargo command in `root`, free of the variables that `cargo run` sets for its child: left in
+/// place they would reach build scripts below and make them run again.
 pub(crate) fn cargo(root: &Path) -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
     for (key, _) in std::env::vars_os() {
         let name = key.to_string_lossy();
-        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") || name == "CARGO_CRATE_NAME"
+        if name.starts_with("CARGO_PKG_")
+            || name.starts_with("CARGO_MANIFEST_")
+            || name == "CARGO_CRATE_NAME"
         {
             command.env_remove(&key);
         }
     }
-    command.current_dir(root).env("CARGO_TERM_COLOR", "never").env("CARGO_TERM_PROGRESS_WHEN", "never");
+    command
+        .current_dir(root)
+        .env("CARGO_TERM_COLOR", "never")
+        .env("CARGO_TERM_PROGRESS_WHEN", "never");
     command
 }
 
-/// The workspace's root: the parent of this task's own folder, or the nearest folder above the current one that has a
-/// `Cargo.lock` when the tree was moved after the task was built.
+/// The workspace's root: the parent of this task's own folder, or the nearest folder above the
+/// current one that has a `Cargo.lock` when the tree was moved after the task was built.
 pub(crate) fn root() -> Result<PathBuf, String> {
     let compiled = Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_path_buf);
     let current = std::env::current_dir().map_err(|e| format!("no current folder: {e}"))?;
@@ -105,12 +114,17 @@ pub(crate) fn members(json: &Value, root: &Path) -> Result<Vec<Member>, String> 
 
 fn member(package: &Value, names: &[&str], root: &Path) -> Result<Member, String> {
     let name = package["name"].as_str().ok_or("a package without a name")?;
-    let manifest = Path::new(package["manifest_path"].as_str().ok_or("a package without a manifest")?);
-    let folder =
-        manifest.parent().and_then(|p| p.strip_prefix(root).ok()).ok_or("a member outside the root")?;
+    let manifest =
+        Path::new(package["manifest_path"].as_str().ok_or("a package without a manifest")?);
+    let folder = manifest
+        .parent()
+        .and_then(|p| p.strip_prefix(root).ok())
+        .ok_or("a member outside the root")?;
     let mut internal: BTreeMap<String, Vec<EdgeKind>> = BTreeMap::new();
     for dependency in package["dependencies"].as_array().into_iter().flatten() {
-        let Some(target) = dependency["name"].as_str().filter(|n| names.contains(n)) else { continue };
+        let Some(target) = dependency["name"].as_str().filter(|n| names.contains(n)) else {
+            continue;
+        };
         let kind = match dependency["kind"].as_str() {
             Some("dev") => EdgeKind::Dev,
             Some("build") => EdgeKind::Build,
@@ -121,12 +135,14 @@ fn member(package: &Value, names: &[&str], root: &Path) -> Result<Member, String
     Ok(Member { name: name.to_owned(), folder: slashed(folder), internal })
 }
 
-/// Every text file below `root` whose name ends in one of `extensions`, plus the scripts in `.ci`, sorted by path.
+/// Every text file below `root` whose name ends in one of `extensions`, plus the scripts in `.ci`,
+/// sorted by path.
 pub(crate) fn text_files(root: &Path, extensions: &[&str]) -> Result<Vec<TextFile>, String> {
     let mut files = Vec::new();
     let mut folders = vec![root.to_path_buf()];
     while let Some(folder) = folders.pop() {
-        let entries = std::fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+        let entries =
+            std::fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         for entry in entries {
             let entry = entry.map_err(|e| format!("{}: {e}", folder.display()))?;
             let path = entry.path();
@@ -149,7 +165,8 @@ fn wanted(path: &Path, extensions: &[&str]) -> bool {
     script || path.extension().is_some_and(|e| extensions.iter().any(|x| e == *x))
 }
 
-/// The file, or `None` when it is too large or not UTF-8 (then it is data). A file deleted since it was listed is none.
+/// The file, or `None` when it is too large or not UTF-8 (then it is data). A file deleted since it
+/// was listed is none.
 fn read_text(root: &Path, path: &Path) -> Result<Option<TextFile>, String> {
     let size = match std::fs::metadata(path) {
         Ok(metadata) => metadata.len(),

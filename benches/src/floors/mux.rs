@@ -1,5 +1,6 @@
-//! `floor-mux`: what most RPC libraries do at best. One connection for many callers; each call puts a oneshot into a
-//! map and its frame into a channel; one task writes whatever has gathered, another reads and answers.
+//! `floor-mux`: what most RPC libraries do at best. One connection for many callers; each call puts
+//! a oneshot into a map and its frame into a channel; one task writes whatever has gathered,
+//! another reads and answers.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

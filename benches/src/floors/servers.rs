@@ -28,7 +28,8 @@ pub struct Grains(Vec<Mutex<HashMap<u128, Turn>>>);
 
 impl Grains {
     fn new() -> Self {
-        let shards: Vec<Mutex<HashMap<u128, Turn>>> = (0..SHARDS).map(|_| Mutex::default()).collect();
+        let shards: Vec<Mutex<HashMap<u128, Turn>>> =
+            (0..SHARDS).map(|_| Mutex::default()).collect();
         let grains = Self(shards);
         for number in 0..GRAINS {
             let turn: Turn = Arc::new(|body| Box::pin(async move { body }));
@@ -61,9 +62,11 @@ pub async fn accept(listener: TcpListener, what: Served) {
     }
 }
 
-/// Answers every frame from the loop that read it; with `grains`, by a turn of one of them, polled in place.
+/// Answers every frame from the loop that read it; with `grains`, by a turn of one of them, polled
+/// in place.
 async fn answer(mut stream: TcpStream, grains: Option<&Grains>) {
-    let (mut incoming, mut outgoing) = (BytesMut::with_capacity(BUFFER), BytesMut::with_capacity(BUFFER));
+    let (mut incoming, mut outgoing) =
+        (BytesMut::with_capacity(BUFFER), BytesMut::with_capacity(BUFFER));
     loop {
         incoming.reserve(READ_ROOM);
         if stream.read_buf(&mut incoming).await.unwrap_or(0) == 0 {
@@ -98,7 +101,8 @@ async fn hand_on(stream: TcpStream) {
     tokio::spawn(write_batches(writing, written));
     let actors: Vec<mpsc::UnboundedSender<(Reply, mpsc::UnboundedSender<Reply>)>> = (0..ACTORS)
         .map(|_| {
-            let (actor, mut inbox) = mpsc::unbounded_channel::<(Reply, mpsc::UnboundedSender<Reply>)>();
+            let (actor, mut inbox) =
+                mpsc::unbounded_channel::<(Reply, mpsc::UnboundedSender<Reply>)>();
             tokio::spawn(async move {
                 while let Some((reply, to)) = inbox.recv().await {
                     // The writer is gone when the connection is.

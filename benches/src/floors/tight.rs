@@ -1,8 +1,9 @@
 //! `tight`: as far down as many tasks over one connection can honestly go.
 //!
-//! No message goes from task to task. One lock guards a slab of calls under way (a call's number is its place in it,
-//! which holds the caller's waker) and the outgoing buffer. Callers encode into that buffer themselves; one task, the
-//! driver, reads and writes. A caller that is alone writes for itself and leaves the driver asleep.
+//! No message goes from task to task. One lock guards a slab of calls under way (a call's number is
+//! its place in it, which holds the caller's waker) and the outgoing buffer. Callers encode into
+//! that buffer themselves; one task, the driver, reads and writes. A caller that is alone writes
+//! for itself and leaves the driver asleep.
 
 use std::future::Future;
 use std::io::ErrorKind;
@@ -51,7 +52,8 @@ impl Shared {
         at
     }
 
-    /// The answer for the caller at `at`, whose place is then free; its newer waker when there is none.
+    /// The answer for the caller at `at`, whose place is then free; its newer waker when there is
+    /// none.
     fn leave(&mut self, at: usize, waker: &Waker) -> Option<Bytes> {
         match &mut self.places[at] {
             Place::Waiting(old) => {
@@ -85,7 +87,8 @@ impl Tight {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let tight = Arc::new(Self { stream, shared: Mutex::default() });
-        let (incoming, writing) = (BytesMut::with_capacity(BUFFER), BytesMut::with_capacity(BUFFER));
+        let (incoming, writing) =
+            (BytesMut::with_capacity(BUFFER), BytesMut::with_capacity(BUFFER));
         tokio::spawn(Driver { tight: tight.clone(), incoming, writing, woken: Vec::new() });
         Ok(tight)
     }
@@ -209,7 +212,8 @@ impl Future for Driver {
                     shared.asleep = Some(cx.waker().clone());
                     drop(shared);
                     if read {
-                        // The callers that were woken run first: their next frames then leave in one write.
+                        // The callers that were woken run first: their next frames then leave in
+                        // one write.
                         cx.waker().wake_by_ref();
                     }
                     return Poll::Pending;

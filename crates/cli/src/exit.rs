@@ -28,8 +28,8 @@ pub(crate) enum Code {
     /// The cluster declared this silo dead; it stopped itself. The same number as
     /// [`emmer::EXIT_CODE_TERMINATED`], which an application's own silos end with.
     DeclaredDead = 86,
-    /// The membership table has lost a commit that the silo had seen; it stopped itself. The same number as
-    /// [`emmer::EXIT_CODE_TABLE_WENT_BACK`].
+    /// The membership table has lost a commit that the silo had seen; it stopped itself. The same
+    /// number as [`emmer::EXIT_CODE_TABLE_WENT_BACK`].
     TableWentBack = 87,
     /// Interrupted before the work was done.
     Interrupted = 130,

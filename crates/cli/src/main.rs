@@ -18,8 +18,8 @@ use crate::commands::Command;
 #[derive(Parser)]
 #[command(name = "emmer", version, after_help = exit::HELP)]
 struct Cli {
-    /// What to log on stderr: off, error, warn, info, debug, trace, or a list such as `warn,emmer_runtime=debug`
-    /// [environment: EMMER_LOG] [default: warn]
+    /// What to log on stderr: off, error, warn, info, debug, trace, or a list such as
+    /// `warn,emmer_runtime=debug` [environment: EMMER_LOG] [default: warn]
     #[arg(long, global = true, value_name = "FILTER")]
     log: Option<String>,
     #[command(subcommand)]

@@ -39,10 +39,12 @@ pub(crate) fn rate(count: u64, elapsed: Duration) -> u64 {
     count.saturating_mul(1_000).checked_div(millis).unwrap_or(0)
 }
 
-/// Rows as columns, each as wide as its widest cell, two blanks apart, no blanks at the end of a line.
+/// Rows as columns, each as wide as its widest cell, two blanks apart, no blanks at the end of a
+/// line.
 pub(crate) fn columns(rows: &[Vec<String>]) -> Vec<String> {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|c| c.chars().count()).max();
+    let width =
+        |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|c| c.chars().count()).max();
     let widths: Vec<usize> = (0..count).map(|at| width(at).unwrap_or(0)).collect();
     let line = |row: &Vec<String>| {
         let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
@@ -69,7 +71,8 @@ mod tests {
 
     #[test]
     fn aligns_columns() {
-        let rows = [vec!["A".into(), "LONG".into()], vec!["longer".into(), "x".into()], vec!["z".into()]];
+        let rows =
+            [vec!["A".into(), "LONG".into()], vec!["longer".into(), "x".into()], vec!["z".into()]];
         assert_eq!(columns(&rows), ["A       LONG", "longer  x", "z"]);
     }
 }

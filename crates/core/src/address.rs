@@ -11,13 +11,14 @@ use crate::hash;
 /// The identity of one incarnation of a silo.
 ///
 /// The epoch is the wall-clock time of the start in microseconds since 1970: a restart on the same
-/// `ip:port` has a larger one. Orders by ip (IPv4 in its mapped form), port, epoch. IPv4-mapped IPv6 addresses are
-/// normalised to IPv4, so that one host has one identity.
+/// `ip:port` has a larger one. Orders by ip (IPv4 in its mapped form), port, epoch. IPv4-mapped
+/// IPv6 addresses are normalised to IPv4, so that one host has one identity.
 ///
 /// Text form: `127.0.0.1:11111:1795265085000000`, `[::1]:11111:1795265085000000`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SiloAddress {
-    /// As IPv6, IPv4 in its mapped form: addresses are compared more often than anything else is done with them.
+    /// As IPv6, IPv4 in its mapped form: addresses are compared more often than anything else is
+    /// done with them.
     ip: u128,
     port: u16,
     epoch: u64,
@@ -63,7 +64,8 @@ impl SiloAddress {
         self.same_endpoint(other) && self.epoch < other.epoch
     }
 
-    /// A stable 64-bit hash under `seed`: 16 address bytes (IPv4 mapped), port and epoch little-endian.
+    /// A stable 64-bit hash under `seed`: 16 address bytes (IPv4 mapped), port and epoch
+    /// little-endian.
     pub fn stable_hash(&self, seed: u64) -> u64 {
         let mut bytes = [0u8; 26];
         bytes[..16].copy_from_slice(&self.ip_v6().octets());
@@ -92,7 +94,9 @@ impl fmt::Debug for SiloAddress {
 
 /// The text was not a silo address. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is not a silo address: expected ip:port:epoch, as in 10.0.0.1:11111:1795265085000000")]
+#[error(
+    "{text:?} is not a silo address: expected ip:port:epoch, as in 10.0.0.1:11111:1795265085000000"
+)]
 pub struct ParseSiloAddressError {
     text: String,
 }
@@ -184,6 +188,8 @@ mod tests {
         let old: SiloAddress = "10.0.0.1:5:6".parse().unwrap();
         let new: SiloAddress = "10.0.0.1:5:7".parse().unwrap();
         let other: SiloAddress = "10.0.0.1:6:7".parse().unwrap();
-        assert!(old.is_succeeded_by(&new) && !new.is_succeeded_by(&old) && !old.is_succeeded_by(&other));
+        assert!(
+            old.is_succeeded_by(&new) && !new.is_succeeded_by(&old) && !old.is_succeeded_by(&other)
+        );
     }
 }

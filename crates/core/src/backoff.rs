@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use crate::rng::SeededRng;
 
-/// The delays between attempts: the n-th is drawn uniformly from `[min, min + min * 2^n]`, capped at `max`.
+/// The delays between attempts: the n-th is drawn uniformly from `[min, min + min * 2^n]`, capped
+/// at `max`.
 ///
-/// Jitter keeps competing writers from meeting again at every attempt (dotnet/orleans issue 9374 is what
-/// happens without).
+/// Jitter keeps competing writers from meeting again at every attempt (dotnet/orleans issue 9374 is
+/// what happens without).
 #[derive(Clone, Debug)]
 pub struct Backoff {
     min: Duration,

@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 /// The longest cluster id, in bytes.
 pub const CLUSTER_ID_BYTES_MAX: usize = 64;
 
-/// The id of a cluster (table description: deployment id, the partition key of the membership table).
+/// The id of a cluster (table description: deployment id, the partition key of the membership
+/// table).
 ///
 /// 1 to 64 characters of `A-Z a-z 0-9 . _ -`, not starting with a dot: legal as it stands in every
 /// system store's keys, in URLs, file names and metrics labels.
@@ -55,7 +56,8 @@ impl fmt::Debug for ClusterId {
 /// The text was not a cluster id. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{text:?} is not a cluster id: expected 1 to 64 characters of A-Z a-z 0-9 . _ - not starting with a dot"
+    "{text:?} is not a cluster id: expected 1 to 64 characters of A-Z a-z 0-9 . _ - not starting \
+     with a dot"
 )]
 pub struct ParseClusterIdError {
     text: String,

@@ -11,7 +11,8 @@ use crate::hash;
 
 /// The number of a grain type: the low half of the stable hash of its name.
 ///
-/// Names travel and are stored as this number; a silo refuses to host two types whose names collide.
+/// Names travel and are stored as this number; a silo refuses to host two types whose names
+/// collide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct GrainTypeId(u32);
@@ -232,8 +233,12 @@ mod tests {
 
     #[test]
     fn kinds_of_keys_do_not_collide() {
-        let ids = [GrainId::new(COUNTER, 1u64), GrainId::new(COUNTER, 1i64), GrainId::new(COUNTER, "1")];
+        let ids =
+            [GrainId::new(COUNTER, 1u64), GrainId::new(COUNTER, 1i64), GrainId::new(COUNTER, "1")];
         assert!(ids[0] != ids[1] && ids[1] != ids[2] && ids[0] != ids[2]);
-        assert!(ids[0].stable_hash() != ids[1].stable_hash() && ids[1].stable_hash() != ids[2].stable_hash());
+        assert!(
+            ids[0].stable_hash() != ids[1].stable_hash()
+                && ids[1].stable_hash() != ids[2].stable_hash()
+        );
     }
 }

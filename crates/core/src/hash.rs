@@ -1,7 +1,7 @@
 //! The stable hash: XXH3 with 64 bits, the same on every machine, in every version, for ever.
 //!
-//! Rings, directory ranges and method numbers are derived from it, so its values are part of the wire
-//! format. The vectors in the tests are frozen: a change of them is a protocol change.
+//! Rings, directory ranges and method numbers are derived from it, so its values are part of the
+//! wire format. The vectors in the tests are frozen: a change of them is a protocol change.
 
 /// The stable hash of `bytes`.
 pub fn stable64(bytes: &[u8]) -> u64 {

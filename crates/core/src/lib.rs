@@ -1,9 +1,10 @@
-//! Emmer's ground: identities, ring, hash, time, limits. What comments call a *description* is named in
-//! `docs/sources.md`.
+//! Emmer's ground: identities, ring, hash, time, limits. What comments call a *description* is
+//! named in `docs/sources.md`.
 //!
-//! Everything above stands on this crate, and this crate stands on nothing that can block, wait or surprise:
-//! no sockets, no clock, no operating-system randomness (architecture invariant "sans-IO", see
-//! `ARCHITECTURE.md`). Time is always handed in as a value, randomness always grows from a seed.
+//! Everything above stands on this crate, and this crate stands on nothing that can block, wait or
+//! surprise: no sockets, no clock, no operating-system randomness (architecture invariant
+//! "sans-IO", see `ARCHITECTURE.md`). Time is always handed in as a value, randomness always grows
+//! from a seed.
 //!
 //! | module | subject |
 //! |---|---|

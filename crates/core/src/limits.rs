@@ -1,21 +1,23 @@
 //! Every named maximum and its default.
 //!
-//! Nothing in Emmer grows without a bound: each queue, frame, batch, retry and list has a constant here or a
-//! field in [`Limits`] that an operator can change, and a documented answer when it is reached.
+//! Nothing in Emmer grows without a bound: each queue, frame, batch, retry and list has a constant
+//! here or a field in [`Limits`] that an operator can change, and a documented answer when it is
+//! reached.
 
 use serde::{Deserialize, Serialize};
 
 /// The longest text key of a grain, in bytes. A longer one makes every call `Rejected`.
 pub const GRAIN_KEY_BYTES_MAX: usize = 1024;
 
-/// The most mutations in one commit to a system store (the smallest ceiling among real stores: Azure
-/// Table's entity-group transactions and DynamoDB's transactions both stop at 100).
+/// The most mutations in one commit to a system store (the smallest ceiling among real stores:
+/// Azure Table's entity-group transactions and DynamoDB's transactions both stop at 100).
 pub const COMMIT_MUTATIONS_MAX: usize = 100;
 
 /// The most silo rows in one membership commit: one mutation is the version row's.
 pub const MEMBERSHIP_ROWS_PER_COMMIT_MAX: usize = COMMIT_MUTATIONS_MAX - 1;
 
-/// The deepest chain of nested calls (A calls B calls C ...). A deeper one is refused as `Rejected`.
+/// The deepest chain of nested calls (A calls B calls C ...). A deeper one is refused as
+/// `Rejected`.
 pub const CALL_CHAIN_MAX: usize = 64;
 
 /// The parts of a silo's or client's memory of locations, each with a lock of its own.
@@ -24,32 +26,36 @@ pub const LOCATION_SHARDS: usize = 16;
 /// The longest name of a silo, in bytes: it stands in a row that every silo has.
 pub const NAME_BYTES_MAX: usize = 256;
 
-/// The limits an operator can change. Each field says what happens when it is reached. [`Limits::LEAST`] has the least
-/// value of each.
+/// The limits an operator can change. Each field says what happens when it is reached.
+/// [`Limits::LEAST`] has the least value of each.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// The largest frame in bytes, header included. A larger one closes the connection. Default 16 MiB.
+    /// The largest frame in bytes, header included. A larger one closes the connection. Default 16
+    /// MiB.
     pub frame_bytes_max: u32,
-    /// The most calls waiting for an answer on one connection; one more is `Overloaded`. Default 65,536.
+    /// The most calls waiting for an answer on one connection; one more is `Overloaded`. Default
+    /// 65,536.
     pub calls_in_flight_max: u32,
-    /// The most calls of a silo or client waiting for an answer on all its connections together, and the most calls of
-    /// others that wait for their turn on a silo; one more is `Overloaded`. Exact to 64 for each connection. Default
-    /// 1,000,000.
+    /// The most calls of a silo or client waiting for an answer on all its connections together,
+    /// and the most calls of others that wait for their turn on a silo; one more is `Overloaded`.
+    /// Exact to 64 for each connection. Default 1,000,000.
     pub silo_calls_in_flight_max: usize,
-    /// The most bytes waiting to be sent on one connection; a call that finds more is `Overloaded`, an answer waits.
-    /// Default 64 MiB.
+    /// The most bytes waiting to be sent on one connection; a call that finds more is `Overloaded`,
+    /// an answer waits. Default 64 MiB.
     pub outgoing_bytes_max: usize,
-    /// The most calls waiting for one activation; one more is `Overloaded`. Looked at before a call queues up: calls made at
-    /// the same moment on other threads may all get in. Default 10,000.
+    /// The most calls waiting for one activation; one more is `Overloaded`. Looked at before a call
+    /// queues up: calls made at the same moment on other threads may all get in. Default 10,000.
     pub activation_queue_max: u32,
     /// The most activations on one silo; one more is `Overloaded`. Default 10,000,000.
     pub activations_max: usize,
-    /// The most grain locations a silo or client remembers; for one more, some other is forgotten. Default 100,000.
+    /// The most grain locations a silo or client remembers; for one more, some other is forgotten.
+    /// Default 100,000.
     pub location_cache_max: usize,
     /// How often a call is passed on to another silo before it is `Unreachable`. Default 4.
     pub forwards_max: u8,
-    /// The most connections a silo accepts from clients; one more is closed at once. Default 10,000.
+    /// The most connections a silo accepts from clients; one more is closed at once. Default
+    /// 10,000.
     pub gateway_connections_max: usize,
     /// The most rows a membership table may hold before a reader refuses it. Default 20,000.
     pub membership_rows_max: usize,
@@ -91,7 +97,8 @@ impl Limits {
         frame_bytes_max: 64 << 10,
         calls_in_flight_max: 1,
         silo_calls_in_flight_max: 1,
-        // Twice as much may wait of what silos say to each other: a frame of theirs fits beside calls.
+        // Twice as much may wait of what silos say to each other: a frame of theirs fits beside
+        // calls.
         outgoing_bytes_max: 64 << 10,
         activation_queue_max: 1,
         activations_max: 1,
@@ -125,10 +132,18 @@ impl Limits {
         let least = Self::LEAST;
         let all = [
             ("frame_bytes_max", frame_bytes_max as usize, least.frame_bytes_max as usize),
-            ("calls_in_flight_max", calls_in_flight_max as usize, least.calls_in_flight_max as usize),
+            (
+                "calls_in_flight_max",
+                calls_in_flight_max as usize,
+                least.calls_in_flight_max as usize,
+            ),
             ("silo_calls_in_flight_max", silo_calls_in_flight_max, least.silo_calls_in_flight_max),
             ("outgoing_bytes_max", outgoing_bytes_max, least.outgoing_bytes_max),
-            ("activation_queue_max", activation_queue_max as usize, least.activation_queue_max as usize),
+            (
+                "activation_queue_max",
+                activation_queue_max as usize,
+                least.activation_queue_max as usize,
+            ),
             ("activations_max", activations_max, least.activations_max),
             ("location_cache_max", location_cache_max, least.location_cache_max),
             ("forwards_max", forwards_max as usize, least.forwards_max as usize),

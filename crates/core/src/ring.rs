@@ -1,4 +1,5 @@
-//! Consistent hashing over silos: who owns a hash, who follows whom (membership description, step 2).
+//! Consistent hashing over silos: who owns a hash, who follows whom (membership description, step
+//! 2).
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -7,17 +8,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::SiloAddress;
 
-/// A ring of silos. Each silo stands at one or more points; the owner of a hash is the silo at the first
-/// point at or after it, wrapping around.
+/// A ring of silos. Each silo stands at one or more points; the owner of a hash is the silo at the
+/// first point at or after it, wrapping around.
 ///
-/// Made from a set of silos alone, so that every silo with the same view has the same ring, whatever way it came
-/// there: a ring that [changed](Self::change) equals one made anew.
+/// Made from a set of silos alone, so that every silo with the same view has the same ring,
+/// whatever way it came there: a ring that [changed](Self::change) equals one made anew.
 #[derive(Clone, Debug, Default)]
 pub struct Ring {
     seed: u64,
     points_per_silo: u32,
-    /// Sorted by hash, then address: ties resolve alike everywhere. The silo is a number, so that a change of the
-    /// ring moves little memory.
+    /// Sorted by hash, then address: ties resolve alike everywhere. The silo is a number, so that a
+    /// change of the ring moves little memory.
     points: Vec<(u64, u32)>,
     /// The silos by their numbers; none where a number is free.
     silos: Vec<Option<SiloAddress>>,
@@ -52,8 +53,8 @@ impl Ring {
         ring
     }
 
-    /// Takes silos off the ring and puts others on it. It costs as much as the points of these silos, and moving
-    /// the points between them.
+    /// Takes silos off the ring and puts others on it. It costs as much as the points of these
+    /// silos, and moving the points between them.
     pub fn change(&mut self, leave: &[SiloAddress], join: &[SiloAddress]) {
         let mut gone: Vec<usize> = leave.iter().flat_map(|silo| self.places(*silo)).collect();
         gone.sort_unstable();
@@ -91,8 +92,9 @@ impl Ring {
 
     fn hashes(&self, silo: SiloAddress) -> impl Iterator<Item = u64> + use<> {
         let seed = self.seed;
-        (0..u64::from(self.points_per_silo))
-            .map(move |i| silo.stable_hash(seed.wrapping_add(i.wrapping_mul(0x9e37_79b9_7f4a_7c15))))
+        (0..u64::from(self.points_per_silo)).map(move |i| {
+            silo.stable_hash(seed.wrapping_add(i.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+        })
     }
 
     fn silo(&self, number: u32) -> Option<SiloAddress> {
@@ -125,7 +127,8 @@ impl Ring {
         let mut end = self.points.len();
         self.points.resize(end + new.len(), (0, 0));
         for (before, point) in new.iter().enumerate().rev() {
-            let place = self.points[..end].partition_point(|p| self.order(*p, *point) == Ordering::Less);
+            let place =
+                self.points[..end].partition_point(|p| self.order(*p, *point) == Ordering::Less);
             self.points.copy_within(place..end, place + before + 1);
             self.points[place + before] = *point;
             end = place;
@@ -137,15 +140,17 @@ impl Ring {
         let Some(number) = self.numbers.get(&silo) else { return Vec::new() };
         let mut places: Vec<_> = self
             .hashes(silo)
-            .filter_map(|hash| self.points.binary_search_by(|p| self.order(*p, (hash, *number))).ok())
+            .filter_map(|hash| {
+                self.points.binary_search_by(|p| self.order(*p, (hash, *number))).ok()
+            })
             .collect();
         places.sort_unstable();
         places.dedup();
         places
     }
 
-    /// The first point at or after `hash`, and who stands there. None behind the last point: there the ring goes
-    /// on to the first.
+    /// The first point at or after `hash`, and who stands there. None behind the last point: there
+    /// the ring goes on to the first.
     pub fn point_from(&self, hash: u64) -> Option<(u64, SiloAddress)> {
         let at = self.points.partition_point(|(point, _)| *point < hash);
         self.points.get(at).and_then(|(point, number)| Some((*point, self.silo(*number)?)))
@@ -154,7 +159,10 @@ impl Ring {
     /// The silo that owns `hash`, or none on an empty ring.
     pub fn owner(&self, hash: u64) -> Option<SiloAddress> {
         let at = self.points.partition_point(|(point, _)| *point < hash);
-        self.points.get(at).or_else(|| self.points.first()).and_then(|(_, number)| self.silo(*number))
+        self.points
+            .get(at)
+            .or_else(|| self.points.first())
+            .and_then(|(_, number)| self.silo(*number))
     }
 
     /// The ranges that `silo` owns, in ring order; empty when it is not on the ring.
@@ -174,13 +182,15 @@ impl Ring {
         let start = self.places(silo).first().copied().unwrap_or(n);
         let steps = if start == n { 0 } else { n - 1 };
         let mut seen = Vec::new();
-        (1..=steps).filter_map(move |i| self.silo(self.points[(start + i) % n].1)).filter(move |s| {
-            let fresh = *s != silo && !seen.contains(s);
-            if fresh {
-                seen.push(*s);
-            }
-            fresh
-        })
+        (1..=steps).filter_map(move |i| self.silo(self.points[(start + i) % n].1)).filter(
+            move |s| {
+                let fresh = *s != silo && !seen.contains(s);
+                if fresh {
+                    seen.push(*s);
+                }
+                fresh
+            },
+        )
     }
 
     /// Every point in ring order.
@@ -236,8 +246,10 @@ mod tests {
         let mut rng = SeededRng::new(1);
         for _ in 0..2000 {
             let hash = rng.bits();
-            let owners: Vec<_> =
-                silos.iter().filter(|s| ring.ranges_of(**s).iter().any(|r| r.contains(hash))).collect();
+            let owners: Vec<_> = silos
+                .iter()
+                .filter(|s| ring.ranges_of(**s).iter().any(|r| r.contains(hash)))
+                .collect();
             assert_eq!(owners, [&ring.owner(hash).unwrap()]);
         }
     }
@@ -271,8 +283,9 @@ mod tests {
             let mut on = std::collections::BTreeSet::new();
             let mut ring = Ring::with_points([], 5, points);
             for _ in 0..300 {
-                let (leave, join): (Vec<_>, Vec<_>) =
-                    (0..rng.below(6)).map(|_| all[rng.index(all.len())]).partition(|s| on.contains(s));
+                let (leave, join): (Vec<_>, Vec<_>) = (0..rng.below(6))
+                    .map(|_| all[rng.index(all.len())])
+                    .partition(|s| on.contains(s));
                 ring.change(&leave, &join);
                 on.retain(|silo| !leave.contains(silo));
                 on.extend(join);

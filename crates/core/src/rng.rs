@@ -69,6 +69,9 @@ mod tests {
     #[test]
     fn empty_bounds_do_not_panic() {
         let mut rng = SeededRng::new(1);
-        assert_eq!((rng.below(0), rng.index(0), rng.duration_below(Duration::ZERO)), (0, 0, Duration::ZERO));
+        assert_eq!(
+            (rng.below(0), rng.index(0), rng.duration_below(Duration::ZERO)),
+            (0, 0, Duration::ZERO)
+        );
     }
 }

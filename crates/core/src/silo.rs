@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{SiloAddress, Timestamp};
 
-/// The status of a silo. Only ever moves towards [`Dead`](Self::Dead), which is final (invariant I3).
+/// The status of a silo. Only ever moves towards [`Dead`](Self::Dead), which is final (invariant
+/// I3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u8", into = "u8")]
 #[repr(u8)]
@@ -54,7 +55,9 @@ impl fmt::Display for SiloStatus {
 
 /// The text or number names no silo status.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a silo status: expected Created, Joining, Active, ShuttingDown, Stopping or Dead")]
+#[error(
+    "{0:?} is not a silo status: expected Created, Joining, Active, ShuttingDown, Stopping or Dead"
+)]
 pub struct ParseSiloStatusError(String);
 
 impl FromStr for SiloStatus {
@@ -90,15 +93,17 @@ impl From<SiloStatus> for u8 {
     }
 }
 
-/// One timestamped suspicion: "at `at`, `voter` suspected this silo" (membership description, step 5).
+/// One timestamped suspicion: "at `at`, `voter` suspected this silo" (membership description, step
+/// 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Vote {
     /// Who suspects.
     pub voter: SiloAddress,
     /// When, by the voter's wall clock.
     pub at: Timestamp,
-    /// Whether the voter knows that the process is gone, not only that it is silent: its host's kernel ended a connection in good
-    /// order, without a goodbye of the process, and refuses new ones.
+    /// Whether the voter knows that the process is gone, not only that it is silent: its host's
+    /// kernel ended a connection in good order, without a goodbye of the process, and refuses new
+    /// ones.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub gone: bool,
 }
@@ -114,8 +119,9 @@ pub struct SiloEntry {
     pub votes: Vec<Vote>,
     /// ProxyPort: the silo's gateway port for clients; 0 when it has none.
     pub proxy_port: u16,
-    /// HostName: the name that the kernel has for the host, or the container. Two rows with one address, one port and one
-    /// such name are taken for two processes of one host, of which the earlier one is gone.
+    /// HostName: the name that the kernel has for the host, or the container. Two rows with one
+    /// address, one port and one such name are taken for two processes of one host, of which the
+    /// earlier one is gone.
     pub host_name: Arc<str>,
     /// RoleName, for people only: what runs there.
     pub role_name: Arc<str>,
@@ -127,8 +133,8 @@ pub struct SiloEntry {
     pub fault_zone: i32,
     /// StartTime, by the silo's own wall clock.
     pub start_time: Timestamp,
-    /// IAmAliveTime: when the silo last reported, by its own wall clock. The one column written without
-    /// touching etag or version.
+    /// IAmAliveTime: when the silo last reported, by its own wall clock. The one column written
+    /// without touching etag or version.
     pub i_am_alive_time: Timestamp,
 }
 
@@ -155,9 +161,11 @@ impl SiloEntry {
 /// The membership version row: the number every view carries and the token that guards every write.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TableVersion {
-    /// MembershipVersion: grows by exactly one per committed write (invariant I1). 0: nothing written yet.
+    /// MembershipVersion: grows by exactly one per committed write (invariant I1). 0: nothing
+    /// written yet.
     pub number: u64,
-    /// The version row's etag: opaque, the token of the next compare-and-set. Empty when the row is missing.
+    /// The version row's etag: opaque, the token of the next compare-and-set. Empty when the row is
+    /// missing.
     pub etag: Arc<str>,
 }
 

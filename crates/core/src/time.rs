@@ -59,7 +59,9 @@ impl Sub<Duration> for Instant {
 /// A wall-clock time in milliseconds since 1970-01-01 UTC, as the runtime tables store it.
 ///
 /// Never used to decide a timeout of one's own; different machines' timestamps may disagree.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct Timestamp(i64);
 
@@ -103,7 +105,8 @@ impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match jiff::Timestamp::from_millisecond(self.0) {
             Ok(time) => write!(f, "{time:.3}"),
-            // Beyond the calendar's last year: still printable, for whoever looks for the broken row.
+            // Beyond the calendar's last year: still printable, for whoever looks for the broken
+            // row.
             Err(_) => write!(f, "{} ms since 1970", self.0),
         }
     }
@@ -117,7 +120,8 @@ pub struct ParseTimestampError(String);
 impl FromStr for Timestamp {
     type Err = ParseTimestampError;
 
-    /// Reads what [`Display`](fmt::Display) prints, and any other RFC 3339 time (cut to milliseconds).
+    /// Reads what [`Display`](fmt::Display) prints, and any other RFC 3339 time (cut to
+    /// milliseconds).
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if let Some(millis) = text.strip_suffix(" ms since 1970")
             && let Ok(millis) = millis.parse()
@@ -167,7 +171,10 @@ mod tests {
     #[test]
     fn arithmetic_saturates() {
         assert_eq!(Instant::from_nanos(5) - Duration::from_secs(1), Instant::ZERO);
-        assert_eq!(Instant::from_nanos(u64::MAX) + Duration::from_secs(1), Instant::from_nanos(u64::MAX));
+        assert_eq!(
+            Instant::from_nanos(u64::MAX) + Duration::from_secs(1),
+            Instant::from_nanos(u64::MAX)
+        );
         assert_eq!(Instant::ZERO.saturating_since(Instant::from_nanos(9)), Duration::ZERO);
     }
 }

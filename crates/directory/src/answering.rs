@@ -42,7 +42,8 @@ impl Directory {
         }
     }
 
-    /// From here on older grants in the ranges do not count; then the shell collects what counts already.
+    /// From here on older grants in the ranges do not count; then the shell collects what counts
+    /// already.
     pub(crate) fn start_answer(&mut self, now: Instant, mut question: Question) {
         // An asker that is not Active here loses the ranges as soon as it has this view too.
         if !self.silos.is_active(&question.to) {
@@ -57,14 +58,20 @@ impl Directory {
         self.disown_grants(now, &question.ranges);
         question.view = self.version;
         let report = ReportId(self.next_number());
-        self.effects.push_back(Effect::ReportLocal { report, ranges: question.ranges.to_ring_ranges() });
+        self.effects
+            .push_back(Effect::ReportLocal { report, ranges: question.ranges.to_ring_ranges() });
         self.answering.insert(report, question);
     }
 
-    /// The shell's answer to [`Effect::ReportLocal`]: the confirmed local activations in its ranges. What is
-    /// being unregistered is left out here, should the shell have named it. A report nobody waits for is
-    /// ignored.
-    pub fn handle_local_report(&mut self, now: Instant, report: ReportId, entries: Vec<(GrainId, u64)>) {
+    /// The shell's answer to [`Effect::ReportLocal`]: the confirmed local activations in its
+    /// ranges. What is being unregistered is left out here, should the shell have named it. A
+    /// report nobody waits for is ignored.
+    pub fn handle_local_report(
+        &mut self,
+        now: Instant,
+        report: ReportId,
+        entries: Vec<(GrainId, u64)>,
+    ) {
         let Some(question) = self.answering.remove(&report) else { return };
         let removed = self.being_removed();
         let entries: Vec<_> = entries

@@ -1,6 +1,7 @@
 //! What goes in and what comes out of the directory state machine, as plain data.
 //!
-//! The shell (tokio in `emmer-runtime`, a virtual world in tests) executes [`Effect`]s; it decides nothing.
+//! The shell (tokio in `emmer-runtime`, a virtual world in tests) executes [`Effect`]s; it decides
+//! nothing.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,8 +14,9 @@ use crate::message::Message;
 
 /// Where a grain is: a silo, and the number of the activation on it.
 ///
-/// Orders by the silo's epoch, then its address, then the number: of two registrations of one grain the
-/// smaller one, the one on the longer-running silo, wins (only seen when recovery meets a duplicate).
+/// Orders by the silo's epoch, then its address, then the number: of two registrations of one grain
+/// the smaller one, the one on the longer-running silo, wins (only seen when recovery meets a
+/// duplicate).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Registration {
     /// The silo that hosts the activation.
@@ -53,13 +55,14 @@ pub enum Outcome {
     Found(Option<Registration>),
     /// Answer to `register`: this activation is the grain's one activation from now on.
     Registered,
-    /// Answer to `register`: another activation holds the grain. It may be an activation of this very silo
-    /// that the shell does not have (any more): then the shell calls `unregister` for it and tries again.
+    /// Answer to `register`: another activation holds the grain. It may be an activation of this
+    /// very silo that the shell does not have (any more): then the shell calls `unregister` for it
+    /// and tries again.
     Taken(Registration),
     /// Answer to `unregister`: the registration is not there (any more).
     Unregistered,
-    /// Nothing is known. A `register` that failed leaves nothing behind: the machine withdraws it by itself,
-    /// and the activation's number must not be registered again.
+    /// Nothing is known. A `register` that failed leaves nothing behind: the machine withdraws it
+    /// by itself, and the activation's number must not be registered again.
     Failed(FailReason),
 }
 
@@ -85,11 +88,12 @@ pub enum FailReason {
 
 /// What the machine wants done, polled in order with `poll_effect`.
 ///
-/// Order matters: a [`Complete`](Self::Complete) must have taken effect in the shell's table of confirmed
-/// activations before a later [`ReportLocal`](Self::ReportLocal) reads that table.
+/// Order matters: a [`Complete`](Self::Complete) must have taken effect in the shell's table of
+/// confirmed activations before a later [`ReportLocal`](Self::ReportLocal) reads that table.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Send over the silos' own connection to `to`, in order. Best effort: a loss is made good by a retry.
+    /// Send over the silos' own connection to `to`, in order. Best effort: a loss is made good by a
+    /// retry.
     Send {
         /// The receiver: this incarnation only.
         to: SiloAddress,
@@ -103,17 +107,17 @@ pub enum Effect {
         /// What became of it.
         outcome: Outcome,
     },
-    /// Collect every *confirmed* local activation (its `register` came back `Registered`, its `unregister` has
-    /// not been called, it was not evicted) whose grain's stable hash lies in one of `ranges`, and call
-    /// `handle_local_report`.
+    /// Collect every *confirmed* local activation (its `register` came back `Registered`, its
+    /// `unregister` has not been called, it was not evicted) whose grain's stable hash lies in one
+    /// of `ranges`, and call `handle_local_report`.
     ReportLocal {
         /// To be given back with the report.
         report: ReportId,
         /// Where to look.
         ranges: Vec<RingRange>,
     },
-    /// Deactivate this local activation: a recovery found a second activation of the grain, and that one stays.
-    /// Nothing is to be unregistered.
+    /// Deactivate this local activation: a recovery found a second activation of the grain, and
+    /// that one stays. Nothing is to be unregistered.
     Evict {
         /// The grain.
         grain: GrainId,
@@ -133,26 +137,29 @@ pub struct Config {
     pub retry_min: Duration,
     /// The longest delay between two attempts after `Busy`. Default 100 ms.
     pub retry_max: Duration,
-    /// How long an operation or a recovery question stays without any answer before it is sent again (the
-    /// message was lost with its connection). Default 1 s.
+    /// How long an operation or a recovery question stays without any answer before it is sent
+    /// again (the message was lost with its connection). Default 1 s.
     pub resend_interval: Duration,
-    /// How long the collector of what a dead owner knew waits for hosts that should tell by themselves, before it
-    /// asks those that have not. Default 200 ms.
+    /// How long the collector of what a dead owner knew waits for hosts that should tell by
+    /// themselves, before it asks those that have not. Default 200 ms.
     pub collect_patience: Duration,
     /// After this a lookup or a registration is `Failed(TimedOut)`. Default 15 s.
     pub op_timeout: Duration,
-    /// After this the machine stops trying to remove a registration. A registration left behind is removed when
-    /// the silo named in it is asked for the activation (see `docs/directory.md`). Default 60 s.
+    /// After this the machine stops trying to remove a registration. A registration left behind is
+    /// removed when the silo named in it is asked for the activation (see `docs/directory.md`).
+    /// Default 60 s.
     pub unregister_timeout: Duration,
-    /// The most commands that wait for an answer; one more is `Failed(TooManyPending)`. Default 100,000.
+    /// The most commands that wait for an answer; one more is `Failed(TooManyPending)`. Default
+    /// 100,000.
     pub pending_max: usize,
-    /// The most registrations this silo accepts as owner; one more is `Failed(Full)` at its requester.
-    /// What a recovery brings is always taken. Default 20,000,000.
+    /// The most registrations this silo accepts as owner; one more is `Failed(Full)` at its
+    /// requester. What a recovery brings is always taken. Default 20,000,000.
     pub entries_max: usize,
-    /// The most recovery questions of other silos kept until the view they name arrives, and the most being
-    /// answered. One more is dropped; the asker asks again. Default 1,024.
+    /// The most recovery questions of other silos kept until the view they name arrives, and the
+    /// most being answered. One more is dropped; the asker asks again. Default 1,024.
     pub questions_max: usize,
-    /// The most registrations in one report message; at the longest keys 4,096 are about 4 MiB. Default 4,096.
+    /// The most registrations in one report message; at the longest keys 4,096 are about 4 MiB.
+    /// Default 4,096.
     pub report_batch_max: usize,
 }
 

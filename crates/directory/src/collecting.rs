@@ -1,5 +1,6 @@
-//! What dead owners knew is told once: every host that sees them die tells one silo, the collector, what it has
-//! in all of their ranges, without being asked, and the collector passes to each new owner what is its.
+//! What dead owners knew is told once: every host that sees them die tells one silo, the collector,
+//! what it has in all of their ranges, without being asked, and the collector passes to each new
+//! owner what is its.
 
 use std::collections::BTreeMap;
 
@@ -14,15 +15,16 @@ use crate::ranges::RangeSet;
 use crate::silos::Change;
 use crate::streams::{Body, Progress};
 
-/// The most views whose losses are being collected. One more ends the oldest: its new owners ask by themselves.
+/// The most views whose losses are being collected. One more ends the oldest: its new owners ask by
+/// themselves.
 const COLLECTIONS_MAX: usize = 64;
 
-/// The most batches, and registrations in them, that are kept until the view they belong to is installed here.
-/// More are dropped: the collector asks who is missing.
+/// The most batches, and registrations in them, that are kept until the view they belong to is
+/// installed here. More are dropped: the collector asks who is missing.
 const EARLY_MAX: usize = 1_000_000;
 
-/// The ranges that one view takes from silos that are Dead in it. Every silo that has installed this view and the
-/// one before finds the same.
+/// The ranges that one view takes from silos that are Dead in it. Every silo that has installed
+/// this view and the one before finds the same.
 #[derive(Clone, Debug)]
 pub(crate) struct Loss {
     pub(crate) collector: SiloAddress,
@@ -57,7 +59,8 @@ pub(crate) struct Early {
 }
 
 impl Directory {
-    /// Which owners of the view before own nothing in this one, and what they had. The ring is still the old one.
+    /// Which owners of the view before own nothing in this one, and what they had. The ring is
+    /// still the old one.
     pub(crate) fn owners_that_left(&self, changes: &[Change]) -> Vec<(SiloAddress, RangeSet)> {
         let left = changes.iter().filter(|change| change.left_the_ring()).map(|change| change.silo);
         left.map(|silo| (silo, RangeSet::owned(&self.ring, silo))).collect()
@@ -112,7 +115,8 @@ impl Directory {
         self.timers.insert((collection.due, Timer::Collection(view)));
         let (recovery, ranges) = (collection.id, collection.ranges.clone());
         // Whoever is in the middle of it is not made to begin again.
-        let silent = collection.waiting.iter_mut().filter_map(|(silo, p)| (!p.has_moved()).then_some(*silo));
+        let silent =
+            collection.waiting.iter_mut().filter_map(|(silo, p)| (!p.has_moved()).then_some(*silo));
         for to in silent.collect::<Vec<_>>() {
             if to == self.me {
                 self.start_answer(now, Question { to, recovery, view, ranges: ranges.clone() });
@@ -127,7 +131,8 @@ impl Directory {
         self.collections.iter().find(|(_, collection)| collection.id == id).map(|(view, _)| *view)
     }
 
-    /// A host tells what it has in the ranges that `view` lost. It may have installed that view first.
+    /// A host tells what it has in the ranges that `view` lost. It may have installed that view
+    /// first.
     pub(crate) fn handle_told(&mut self, now: Instant, from: SiloAddress, view: u64, batch: Batch) {
         if view > self.version {
             self.early.keep(view, from, batch);
@@ -157,8 +162,9 @@ impl Directory {
         }
     }
 
-    /// A view was installed: who died without telling is not waited for, and named to the new owners. A collector
-    /// that is not Active any more collects nothing: the new owners see that too.
+    /// A view was installed: who died without telling is not waited for, and named to the new
+    /// owners. A collector that is not Active any more collects nothing: the new owners see that
+    /// too.
     pub(crate) fn keep_collections(&mut self, ended: &[SiloAddress]) {
         let version = self.version;
         let collects = self.silos.is_active(&self.me);
@@ -177,7 +183,9 @@ impl Directory {
 
     /// Passes on what is complete.
     pub(crate) fn finish_collections(&mut self, now: Instant) {
-        let done = |(view, collection): (&u64, &Collection)| collection.waiting.is_empty().then_some(*view);
+        let done = |(view, collection): (&u64, &Collection)| {
+            collection.waiting.is_empty().then_some(*view)
+        };
         while let Some(view) = self.collections.iter().find_map(done) {
             let Some(collection) = self.collections.remove(&view) else { return };
             self.timers.remove(&(collection.due, Timer::Collection(view)));
@@ -194,7 +202,9 @@ impl Directory {
         for (grain, held) in entries {
             let hash = grain.stable_hash();
             let piece = pieces.get(pieces.partition_point(|((_, hi), _)| *hi < hash));
-            let part = piece.filter(|((lo, _), _)| *lo <= hash).and_then(|(_, gainer)| parts.get_mut(gainer));
+            let part = piece
+                .filter(|((lo, _), _)| *lo <= hash)
+                .and_then(|(_, gainer)| parts.get_mut(gainer));
             if let Some(part) = part {
                 part.push((grain, held));
             }
@@ -235,7 +245,8 @@ impl Early {
 
     fn up_to(&mut self, version: u64) -> Vec<((u64, SiloAddress), Batch)> {
         let mut taken = Vec::new();
-        while let Some(entry) = self.batches.first_entry().filter(|entry| entry.key().0 <= version) {
+        while let Some(entry) = self.batches.first_entry().filter(|entry| entry.key().0 <= version)
+        {
             let (key, batches) = entry.remove_entry();
             for batch in batches {
                 self.size -= 1 + batch.1.len();

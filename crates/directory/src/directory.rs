@@ -19,8 +19,8 @@ use crate::streams::Stream;
 
 /// One silo's part of the grain directory: owner of its ranges, and requester to the other owners.
 ///
-/// See the [crate's page](crate) for the rules and why they are safe. Feed it commands, views, messages and
-/// time; after each, drain [`poll_effect`](Self::poll_effect) and look at
+/// See the [crate's page](crate) for the rules and why they are safe. Feed it commands, views,
+/// messages and time; after each, drain [`poll_effect`](Self::poll_effect) and look at
 /// [`poll_timeout`](Self::poll_timeout).
 #[derive(Debug)]
 pub struct Directory {
@@ -92,19 +92,19 @@ impl Directory {
         }
     }
 
-    /// Asks where `grain` is. Answered at once when this silo owns the grain's range and it is not locked, else
-    /// by an [`Effect::Complete`] with `token`.
+    /// Asks where `grain` is. Answered at once when this silo owns the grain's range and it is not
+    /// locked, else by an [`Effect::Complete`] with `token`.
     pub fn lookup(&mut self, now: Instant, token: Token, grain: &GrainId) -> Option<Outcome> {
         self.command(now, Some(token), grain, Operation::Lookup)
     }
 
     /// Asks that this silo's `activation` be the one activation of `grain`. Answered like
-    /// [`lookup`](Self::lookup). From the moment the shell sees `Registered` the activation is *confirmed*: it
-    /// may run turns, and reports name it. The shell marks it confirmed before anything else can call the
-    /// directory.
+    /// [`lookup`](Self::lookup). From the moment the shell sees `Registered` the activation is
+    /// *confirmed*: it may run turns, and reports name it. The shell marks it confirmed before
+    /// anything else can call the directory.
     ///
-    /// Each activation number is registered once; a second call with the same number before any `unregister`
-    /// or failure is answered alike.
+    /// Each activation number is registered once; a second call with the same number before any
+    /// `unregister` or failure is answered alike.
     pub fn register(
         &mut self,
         now: Instant,
@@ -115,9 +115,9 @@ impl Directory {
         self.command(now, Some(token), grain, Operation::Register(activation))
     }
 
-    /// Removes the registration of `grain` if it is exactly this silo's `activation`. Before the call the
-    /// activation has run its last turn and is confirmed no more. Retried for `unregister_timeout`; without a
-    /// `token` nobody is told.
+    /// Removes the registration of `grain` if it is exactly this silo's `activation`. Before the
+    /// call the activation has run its last turn and is confirmed no more. Retried for
+    /// `unregister_timeout`; without a `token` nobody is told.
     pub fn unregister(
         &mut self,
         now: Instant,
@@ -130,8 +130,9 @@ impl Directory {
 
     /// The caller of `token` gave up. A registration on its way is withdrawn; a removal goes on.
     ///
-    /// True: no `Complete` with this token will follow. False: the command is done, and its `Complete`, if it
-    /// has not been polled yet, is in the queue (a `Registered` in it is for the shell to unregister).
+    /// True: no `Complete` with this token will follow. False: the command is done, and its
+    /// `Complete`, if it has not been polled yet, is in the queue (a `Registered` in it is for the
+    /// shell to unregister).
     pub fn forget(&mut self, now: Instant, token: Token) -> bool {
         let Some(id) = self.tokens.remove(&token) else { return false };
         let Some(op) = self.ops.get_mut(&id) else { return false };
@@ -180,7 +181,12 @@ impl Directory {
             Message::Recover { recovery, view, ranges } => {
                 self.handle_recover(
                     now,
-                    Question { to: from, recovery, view, ranges: RangeSet::from_ring_ranges(&ranges) },
+                    Question {
+                        to: from,
+                        recovery,
+                        view,
+                        ranges: RangeSet::from_ring_ranges(&ranges),
+                    },
                 );
             }
             Message::Report { recovery, view, series, batch, last, entries } => {
@@ -188,7 +194,14 @@ impl Directory {
             }
             Message::Credit { series, batches } => self.advance_stream(now, from, series, batches),
             Message::Collected { view, at, series, batch, last, missing, entries } => {
-                self.handle_collected(now, from, (series, batch), (view, at, last), &missing, entries);
+                self.handle_collected(
+                    now,
+                    from,
+                    (series, batch),
+                    (view, at, last),
+                    &missing,
+                    entries,
+                );
             }
             Message::Await { view } => self.handle_await(now, from, view),
             Message::Awaited { view, known } => self.handle_awaited(now, from, view, known),
@@ -204,7 +217,13 @@ impl Directory {
     }
 
     /// As the owner, to one request: the serving rule of the crate's page.
-    fn answer(&mut self, from: SiloAddress, view: u64, grain: &GrainId, operation: Operation) -> Answer {
+    fn answer(
+        &mut self,
+        from: SiloAddress,
+        view: u64,
+        grain: &GrainId,
+        operation: Operation,
+    ) -> Answer {
         if view > self.version {
             return Answer::Busy;
         }
@@ -220,8 +239,14 @@ impl Directory {
         self.serve(from, grain, operation)
     }
 
-    /// Executes `operation` of `from` on the entries. The caller has made sure that this silo serves `grain`.
-    pub(crate) fn serve(&mut self, from: SiloAddress, grain: &GrainId, operation: Operation) -> Answer {
+    /// Executes `operation` of `from` on the entries. The caller has made sure that this silo
+    /// serves `grain`.
+    pub(crate) fn serve(
+        &mut self,
+        from: SiloAddress,
+        grain: &GrainId,
+        operation: Operation,
+    ) -> Answer {
         let held = self.entries.get(grain);
         match operation {
             Operation::Lookup => Answer::Found(held),
@@ -280,13 +305,14 @@ impl Directory {
         self.last_number
     }
 
-    /// Whether `silo` may host activations by the installed view: Active, or leaving and not yet Dead.
+    /// Whether `silo` may host activations by the installed view: Active, or leaving and not yet
+    /// Dead.
     pub(crate) fn is_host(&self, silo: &SiloAddress) -> bool {
         self.silos.is_host(silo)
     }
 
-    /// Whether this silo answers for `grain` right now: owned by the installed view, not locked, and not
-    /// registered for a silo that is [fading](Self::is_fading).
+    /// Whether this silo answers for `grain` right now: owned by the installed view, not locked,
+    /// and not registered for a silo that is [fading](Self::is_fading).
     pub fn serves(&self, grain: &GrainId) -> bool {
         self.may_serve(grain, Operation::Lookup)
     }
@@ -337,8 +363,8 @@ impl Directory {
         self.entries.get(grain)
     }
 
-    /// What is not finished here, in words: none for a directory at rest, which keeps registrations and nothing
-    /// else.
+    /// What is not finished here, in words: none for a directory at rest, which keeps registrations
+    /// and nothing else.
     pub fn unfinished(&self) -> Option<&'static str> {
         let kept = [
             (self.recoveries.is_empty(), "a range is locked"),

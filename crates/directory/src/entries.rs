@@ -1,4 +1,5 @@
-//! The registrations this silo holds as owner: compact, one hash computation fewer than a plain map.
+//! The registrations this silo holds as owner: compact, one hash computation fewer than a plain
+//! map.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -8,8 +9,8 @@ use indexmap::IndexMap;
 
 use crate::api::Registration;
 
-/// Spreads the grain's stable hash, which is already uniform, over the table: owned hashes share their high bits,
-/// and the table looks at the high bits first.
+/// Spreads the grain's stable hash, which is already uniform, over the table: owned hashes share
+/// their high bits, and the table looks at the high bits first.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StableHasher(u64);
 
@@ -83,7 +84,8 @@ impl Entries {
         number
     }
 
-    /// Keeps what lies where `keep_hash` says and belongs to a silo that `keep_silo` says; forgets other silos.
+    /// Keeps what lies where `keep_hash` says and belongs to a silo that `keep_silo` says; forgets
+    /// other silos.
     pub(crate) fn retain(
         &mut self,
         keep_hash: impl Fn(u64) -> bool,
@@ -97,7 +99,8 @@ impl Entries {
         }
         let silos = &self.silos;
         self.map.retain(|grain, slot| {
-            silos.get(slot.silo as usize).is_some_and(Option::is_some) && keep_hash(grain.stable_hash())
+            silos.get(slot.silo as usize).is_some_and(Option::is_some)
+                && keep_hash(grain.stable_hash())
         });
         // A directory that shrank to a quarter gives memory back.
         if self.map.capacity() / 4 > self.map.len() + 1024 {
@@ -162,7 +165,10 @@ mod tests {
         assert_eq!((entries.get(&grain(1)), entries.len()), (None, 1));
         entries.insert(&grain(3), at(3, 30));
         assert_eq!(entries.silos.len(), 2);
-        assert_eq!((entries.get(&grain(2)), entries.get(&grain(3))), (Some(at(2, 20)), Some(at(3, 30))));
+        assert_eq!(
+            (entries.get(&grain(2)), entries.get(&grain(3))),
+            (Some(at(2, 20)), Some(at(3, 30)))
+        );
         assert!(!entries.names_silo_not(|s| *s != silo(1)));
     }
 

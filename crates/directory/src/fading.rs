@@ -1,5 +1,5 @@
-//! Silos that are Dead and may still run turns, because they do not know it yet: nobody is granted one of their
-//! grains before they have faded (invariant I8).
+//! Silos that are Dead and may still run turns, because they do not know it yet: nobody is granted
+//! one of their grains before they have faded (invariant I8).
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use crate::ranges::RangeSet;
 /// The longest time for which another owner is believed that somebody fades.
 const TOLD_MAX: Duration = Duration::from_secs(600);
 
-/// One clock runs faster than another by one part in so many at most, with room to spare (`docs/membership.md`).
+/// One clock runs faster than another by one part in so many at most, with room to spare
+/// (`docs/membership.md`).
 const CLOCK_RATE_PART: u32 = 25;
 
 impl Directory {
@@ -25,8 +26,8 @@ impl Directory {
         }
     }
 
-    /// What another owner says about the dead it had entries of. This silo's own knowledge goes first; one that it
-    /// knows as a host it will see die.
+    /// What another owner says about the dead it had entries of. This silo's own knowledge goes
+    /// first; one that it knows as a host it will see die.
     pub(crate) fn note_told_fading(&mut self, now: Instant, fading: &[(SiloAddress, u64)]) {
         for (silo, millis) in fading {
             if !self.is_host(silo) && !self.fading.contains_key(silo) {
@@ -50,7 +51,8 @@ impl Directory {
         self.settle_own();
     }
 
-    /// Drops registrations outside of `ranges`, and those of silos that neither host grains nor fade.
+    /// Drops registrations outside of `ranges`, and those of silos that neither host grains nor
+    /// fade.
     pub(crate) fn keep_entries(&mut self, ranges: Option<&RangeSet>) {
         let (silos, fading) = (&self.silos, &self.fading);
         let keep = |silo: &SiloAddress| silos.is_host(silo) || fading.contains_key(silo);
@@ -59,8 +61,8 @@ impl Directory {
         }
     }
 
-    /// Whether `grain` is registered here for a silo that is Dead and may still run turns. Nothing but a removal
-    /// is served for it until that is over.
+    /// Whether `grain` is registered here for a silo that is Dead and may still run turns. Nothing
+    /// but a removal is served for it until that is over.
     pub fn is_fading(&self, grain: &GrainId) -> bool {
         !self.fading.is_empty()
             && self.entries.get(grain).is_some_and(|held| self.fading.contains_key(&held.silo))

@@ -1,5 +1,5 @@
-//! A living owner hands over: as it installs the view that takes ranges from it, it seals them and keeps what it
-//! had for the one who gained them.
+//! A living owner hands over: as it installs the view that takes ranges from it, it seals them and
+//! keeps what it had for the one who gained them.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +21,9 @@ pub(crate) struct Snapshot {
 }
 
 impl Directory {
-    /// The next view in sequence took `lost` away, of which this silo `served` some: what it had there is kept for
-    /// those who gained it. Of what it was still recovering itself it knows nothing.
+    /// The next view in sequence took `lost` away, of which this silo `served` some: what it had
+    /// there is kept for those who gained it. Of what it was still recovering itself it knows
+    /// nothing.
     pub(crate) fn keep_snapshots(&mut self, now: Instant, lost: &RangeSet, served: &RangeSet) {
         let view = self.version;
         let silos = &self.silos;
@@ -33,7 +34,8 @@ impl Directory {
         }
         let due = now + self.config.op_timeout;
         let pieces = lost.split(&self.ring);
-        let mut parts: BTreeMap<SiloAddress, Option<Vec<(GrainId, Registration)>>> = BTreeMap::new();
+        let mut parts: BTreeMap<SiloAddress, Option<Vec<(GrainId, Registration)>>> =
+            BTreeMap::new();
         for (piece, gainer) in &pieces {
             let known = RangeSet::piece(*piece).subtract(served).is_empty();
             let part = parts.entry(*gainer).or_insert_with(|| Some(Vec::new()));
@@ -84,14 +86,16 @@ impl Directory {
 
     /// A view was installed: new owners that were faster are answered.
     pub(crate) fn answer_takers(&mut self, now: Instant) {
-        while let Some((view, from)) = self.takers.first().copied().filter(|(view, _)| *view <= self.version)
+        while let Some((view, from)) =
+            self.takers.first().copied().filter(|(view, _)| *view <= self.version)
         {
             self.takers.remove(&(view, from));
             self.handle_take(now, from, view);
         }
     }
 
-    /// Whether another silo has yet to take what this one gave up: a silo that leaves may wait for that.
+    /// Whether another silo has yet to take what this one gave up: a silo that leaves may wait for
+    /// that.
     pub fn is_handing_over(&self) -> bool {
         !self.snapshots.is_empty() || self.streams.values().any(crate::streams::Stream::hands_over)
     }

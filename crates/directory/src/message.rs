@@ -44,21 +44,24 @@ pub enum Message {
         /// The asker's number for this recovery.
         #[serde(rename = "i")]
         recovery: u64,
-        /// The view that gave the asker the ranges: answered by who has installed it or a later one.
+        /// The view that gave the asker the ranges: answered by who has installed it or a later
+        /// one.
         #[serde(rename = "v")]
         view: u64,
         /// The ranges.
         #[serde(rename = "r")]
         ranges: Vec<RingRange>,
     },
-    /// One batch of the answer to `Recover`, or of what a host tells unasked to the collector of what a view's
-    /// dead owners knew.
+    /// One batch of the answer to `Recover`, or of what a host tells unasked to the collector of
+    /// what a view's dead owners knew.
     #[serde(rename = "p")]
     Report {
-        /// The asker's number for the recovery; [`UNASKED`](Self::UNASKED) to the collector of the view `view`.
+        /// The asker's number for the recovery; [`UNASKED`](Self::UNASKED) to the collector of the
+        /// view `view`.
         #[serde(rename = "i")]
         recovery: u64,
-        /// The version of the answerer's view when it stopped accepting older grants for the ranges.
+        /// The version of the answerer's view when it stopped accepting older grants for the
+        /// ranges.
         #[serde(rename = "v")]
         view: u64,
         /// The answerer's number for this report: batches of different reports do not mix.
@@ -148,7 +151,8 @@ pub enum Message {
         /// Whether this is the list's last batch.
         #[serde(rename = "l")]
         last: bool,
-        /// Silos in the list that are Dead and may run turns, and for how many milliseconds from now.
+        /// Silos in the list that are Dead and may run turns, and for how many milliseconds from
+        /// now.
         #[serde(rename = "f")]
         fading: Vec<(SiloAddress, u64)>,
         /// The registrations.
@@ -208,11 +212,12 @@ pub enum Answer {
     /// To `Unregister`.
     #[serde(rename = "u")]
     Unregistered,
-    /// The range is being recovered, or the requester's view is newer than the answerer's: try again soon.
+    /// The range is being recovered, or the requester's view is newer than the answerer's: try
+    /// again soon.
     #[serde(rename = "b")]
     Busy,
-    /// By the answerer's view, not older than the requester's, it does not own the grain, or the requester is no
-    /// member that may host grains: try again with a newer view.
+    /// By the answerer's view, not older than the requester's, it does not own the grain, or the
+    /// requester is no member that may host grains: try again with a newer view.
     #[serde(rename = "w")]
     WrongView,
     /// The owner has as many registrations as it may.

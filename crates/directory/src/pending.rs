@@ -18,7 +18,8 @@ pub(crate) enum Timer {
     Recovery(u64),
     /// What the view of this version lost is not collected yet: ask who has not told.
     Collection(u64),
-    /// Whoever gained something by the view of this version has taken it, or does not come any more.
+    /// Whoever gained something by the view of this version has taken it, or does not come any
+    /// more.
     Snapshots(u64),
     /// The receiver of the list with this number has been silent for long.
     Stream(u64),
@@ -34,7 +35,8 @@ pub(crate) struct Op {
     pub(crate) operation: Operation,
     /// The owner it waits for; this silo itself while the range is locked.
     target: SiloAddress,
-    /// Whether any attempt ever left this silo: then a registration may exist and has to be withdrawn.
+    /// Whether any attempt ever left this silo: then a registration may exist and has to be
+    /// withdrawn.
     sent: bool,
     /// How many attempts nobody has answered: each may still arrive somewhere.
     unanswered: u32,
@@ -105,7 +107,8 @@ impl Directory {
         self.timers.insert((op.due, Timer::Op(id)));
     }
 
-    /// Sends the attempt to its target; one that waits for this silo itself waits for the unlocking.
+    /// Sends the attempt to its target; one that waits for this silo itself waits for the
+    /// unlocking.
     fn attempt(&mut self, now: Instant, id: u64) {
         let (me, view) = (self.me, self.version);
         let Some(op) = self.ops.get_mut(&id) else { return };
@@ -122,7 +125,8 @@ impl Directory {
         self.send(to, Message::Request { id, view, operation, grain });
     }
 
-    /// Gives the command a new number and sends it to the owner of now: answers to older attempts count no more.
+    /// Gives the command a new number and sends it to the owner of now: answers to older attempts
+    /// count no more.
     fn reissue(&mut self, now: Instant, id: u64) {
         let Some(mut op) = self.take(id) else { return };
         let Some(target) = self.ring.owner(op.grain.stable_hash()) else {
@@ -136,7 +140,8 @@ impl Directory {
         self.attempt(now, id);
     }
 
-    /// A view was installed: commands follow their grains to the new owners, in the order they were given.
+    /// A view was installed: commands follow their grains to the new owners, in the order they were
+    /// given.
     pub(crate) fn follow_view(&mut self, now: Instant) {
         let ids: Vec<u64> = self.ops.keys().copied().collect();
         for id in ids {
@@ -150,7 +155,8 @@ impl Directory {
         self.settle_own();
     }
 
-    /// This silo is about to report what it has in `ranges`: grants on their way there must not count.
+    /// This silo is about to report what it has in `ranges`: grants on their way there must not
+    /// count.
     pub(crate) fn disown_grants(&mut self, now: Instant, ranges: &RangeSet) {
         let ids: Vec<u64> =
             self.ops.iter().filter(|(_, op)| ranges.covers(&op.grain)).map(|(id, _)| *id).collect();
@@ -183,13 +189,20 @@ impl Directory {
         }
     }
 
-    pub(crate) fn handle_response(&mut self, now: Instant, from: SiloAddress, id: u64, answer: Answer) {
+    pub(crate) fn handle_response(
+        &mut self,
+        now: Instant,
+        from: SiloAddress,
+        id: u64,
+        answer: Answer,
+    ) {
         let Some(op) = self.ops.get_mut(&id).filter(|op| op.target == from) else { return };
         op.unanswered = op.unanswered.saturating_sub(1);
         if let Answer::Taken(held) = answer
             && held.silo == self.me
         {
-            // Our own earlier activation, whose removal was refused for the moment and will be sent again.
+            // Our own earlier activation, whose removal was refused for the moment and will be sent
+            // again.
             let (grain, held) = (op.grain.clone(), held.activation);
             if self.is_being_removed(&grain, held) {
                 self.refused(now, id, false);
@@ -202,8 +215,9 @@ impl Directory {
         }
     }
 
-    /// The command's outcome is there. A registration that was refused is withdrawn all the same when another attempt
-    /// of it is still on its way: by the time that one arrives the grain may be free.
+    /// The command's outcome is there. A registration that was refused is withdrawn all the same
+    /// when another attempt of it is still on its way: by the time that one arrives the grain may
+    /// be free.
     fn conclude(&mut self, now: Instant, id: u64, outcome: Outcome) {
         let Some(op) = self.ops.get_mut(&id) else { return };
         let token = op.token.take();
@@ -220,7 +234,9 @@ impl Directory {
     }
 
     fn is_being_removed(&self, grain: &GrainId, activation: u64) -> bool {
-        self.ops.values().any(|op| op.operation == Operation::Unregister(activation) && op.grain == *grain)
+        self.ops
+            .values()
+            .any(|op| op.operation == Operation::Unregister(activation) && op.grain == *grain)
     }
 
     /// Every (grain, activation) that this silo is removing.

@@ -5,7 +5,8 @@ use emmer_core::{GrainId, SiloAddress};
 
 /// A set of ring positions as disjoint closed intervals, sorted, never wrapping, never touching.
 ///
-/// Unlike [`RingRange`] it can be empty, cut and intersected without special cases at the ring's seam.
+/// Unlike [`RingRange`] it can be empty, cut and intersected without special cases at the ring's
+/// seam.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RangeSet {
     intervals: Vec<(u64, u64)>,
@@ -36,7 +37,10 @@ impl RangeSet {
     /// The same set as ranges that a message can carry.
     pub fn to_ring_ranges(&self) -> Vec<RingRange> {
         // An interval from 0 wraps: "after the largest hash".
-        self.intervals.iter().map(|(lo, hi)| RingRange { after: lo.wrapping_sub(1), through: *hi }).collect()
+        self.intervals
+            .iter()
+            .map(|(lo, hi)| RingRange { after: lo.wrapping_sub(1), through: *hi })
+            .collect()
     }
 
     /// One interval, both ends in it.
@@ -52,7 +56,8 @@ impl RangeSet {
             let mut at = *lo;
             loop {
                 let next = ring.point_from(at);
-                let (end, owner) = next.map_or((*hi, first), |(point, owner)| (point.min(*hi), owner));
+                let (end, owner) =
+                    next.map_or((*hi, first), |(point, owner)| (point.min(*hi), owner));
                 pieces.push(((at, end), owner));
                 if end == *hi {
                     break;
@@ -163,7 +168,8 @@ mod tests {
         let mut hashes: Vec<u64> = (0..2000).map(|_| rng.bits()).chain(edges).collect();
         hashes.extend([0, u64::MAX]);
         for hash in hashes {
-            let owners: Vec<_> = (0..6).filter(|i| owned[*i].contains(hash)).map(|i| silos[i]).collect();
+            let owners: Vec<_> =
+                (0..6).filter(|i| owned[*i].contains(hash)).map(|i| silos[i]).collect();
             assert_eq!(owners, [ring.owner(hash).unwrap()], "{hash:x}");
         }
     }
@@ -171,7 +177,8 @@ mod tests {
     #[test]
     fn pieces_cover_the_set_and_have_the_rings_owners() {
         let ring = Ring::with_points(silos(6), 0, 8);
-        let set = RangeSet::from_intervals(vec![(0, 1 << 40), (1 << 62, 3 << 62), (u64::MAX, u64::MAX)]);
+        let set =
+            RangeSet::from_intervals(vec![(0, 1 << 40), (1 << 62, 3 << 62), (u64::MAX, u64::MAX)]);
         let pieces = set.split(&ring);
         assert_eq!(RangeSet::from_intervals(pieces.iter().map(|(piece, _)| *piece).collect()), set);
         for ((lo, hi), owner) in pieces {

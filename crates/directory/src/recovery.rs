@@ -1,5 +1,5 @@
-//! The new owner's side: views change what this silo owns, and what it gained is locked until every silo that
-//! may host grains has said what it has there.
+//! The new owner's side: views change what this silo owns, and what it gained is locked until every
+//! silo that may host grains has said what it has there.
 
 use std::collections::BTreeMap;
 
@@ -28,10 +28,11 @@ pub(crate) struct Recovery {
     progress: Progress,
     /// Whether that one was asked what it does, and has not said.
     doubted: bool,
-    /// The newest view at which anybody answered: only with it installed is it known which of the ranges were
-    /// this silo's in the answerer's eyes.
+    /// The newest view at which anybody answered: only with it installed is it known which of the
+    /// ranges were this silo's in the answerer's eyes.
     answered_at: u64,
-    /// Silos that died without an answer may run turns until here, on activations that nobody else knows of.
+    /// Silos that died without an answer may run turns until here, on activations that nobody else
+    /// knows of.
     not_before: Instant,
     due: Instant,
 }
@@ -48,9 +49,9 @@ pub(crate) enum Source {
 }
 
 impl Directory {
-    /// The next view in sequence: recoveries go on for what is still owned. Who died without an answer is not
-    /// asked any more, but has to have faded. Silos that became hosts since need not be asked (crate page,
-    /// lemma 3).
+    /// The next view in sequence: recoveries go on for what is still owned. Who died without an
+    /// answer is not asked any more, but has to have faded. Silos that became hosts since need not
+    /// be asked (crate page, lemma 3).
     pub(crate) fn keep_recoveries(&mut self, now: Instant, ended: &[SiloAddress]) {
         let silos = &self.silos;
         let owned = &self.owned;
@@ -68,8 +69,10 @@ impl Directory {
             }
             keep
         });
-        let left = |r: &Recovery| matches!(r.source, Source::Collector(silo) if !silos.is_active(&silo));
-        let orphans: Vec<_> = self.recoveries.iter().filter(|(_, r)| left(r)).map(|(id, _)| *id).collect();
+        let left =
+            |r: &Recovery| matches!(r.source, Source::Collector(silo) if !silos.is_active(&silo));
+        let orphans: Vec<_> =
+            self.recoveries.iter().filter(|(_, r)| left(r)).map(|(id, _)| *id).collect();
         for id in orphans {
             self.ask_everybody(now, id);
         }
@@ -84,7 +87,8 @@ impl Directory {
         }
     }
 
-    /// Ends recoveries whose former owner is gone before it has handed all over; returns their ranges.
+    /// Ends recoveries whose former owner is gone before it has handed all over; returns their
+    /// ranges.
     pub(crate) fn drop_orphans(&mut self) -> RangeSet {
         let (silos, timers) = (&self.silos, &mut self.timers);
         let mut orphans = RangeSet::default();
@@ -100,7 +104,8 @@ impl Directory {
         orphans
     }
 
-    /// The former owner cannot or does not hand over: what it had is recovered from all hosts, from now on.
+    /// The former owner cannot or does not hand over: what it had is recovered from all hosts, from
+    /// now on.
     fn begin_anew(&mut self, now: Instant, id: u64) {
         let Some(recovery) = self.recoveries.remove(&id) else { return };
         self.timers.remove(&(recovery.due, Timer::Recovery(id)));
@@ -111,7 +116,9 @@ impl Directory {
 
     /// What is being recovered.
     pub(crate) fn locked(&self) -> RangeSet {
-        self.recoveries.values().fold(RangeSet::default(), |all, recovery| all.union(&recovery.ranges))
+        self.recoveries
+            .values()
+            .fold(RangeSet::default(), |all, recovery| all.union(&recovery.ranges))
     }
 
     /// Ends every recovery; returns what was locked.
@@ -142,7 +149,8 @@ impl Directory {
         self.timers.insert((due, Timer::Recovery(id)));
         let view = self.version;
         // A living owner knows whoever fades.
-        let not_before = if matches!(source, Source::Former(_)) { now } else { self.all_faded(now) };
+        let not_before =
+            if matches!(source, Source::Former(_)) { now } else { self.all_faded(now) };
         let recovery = Recovery {
             view,
             ranges,
@@ -169,7 +177,10 @@ impl Directory {
         let waiting: Vec<_> = recovery.waiting.keys().copied().collect();
         for silo in waiting {
             if silo == self.me {
-                self.start_answer(now, Question { to: silo, recovery: id, view, ranges: ranges.clone() });
+                self.start_answer(
+                    now,
+                    Question { to: silo, recovery: id, view, ranges: ranges.clone() },
+                );
             } else {
                 let ranges = ranges.to_ring_ranges();
                 self.send(silo, Message::Recover { recovery: id, view, ranges });
@@ -177,7 +188,8 @@ impl Directory {
         }
     }
 
-    /// Nothing was heard for a while: whoever is silent is asked again. A collector that stays silent is given up.
+    /// Nothing was heard for a while: whoever is silent is asked again. A collector that stays
+    /// silent is given up.
     pub(crate) fn recovery_due(&mut self, now: Instant, id: u64) {
         self.put_off(now, id);
         let Some(recovery) = self.recoveries.get_mut(&id) else { return };
@@ -186,7 +198,9 @@ impl Directory {
         match source {
             Source::Hosts => self.ask(now, id),
             Source::Collector(to) if to == self.me && self.collections.contains_key(&view) => {}
-            Source::Collector(to) if to != self.me && again => self.send(to, Message::Await { view }),
+            Source::Collector(to) if to != self.me && again => {
+                self.send(to, Message::Await { view });
+            }
             Source::Collector(_) => self.ask_everybody(now, id),
             Source::Former(to) if again => self.send(to, Message::Take { view }),
             Source::Former(_) => self.begin_anew(now, id),
@@ -210,7 +224,8 @@ impl Directory {
         }
     }
 
-    /// One batch of what a living owner had as it gave the ranges away, and who of the dead in it fades how long.
+    /// One batch of what a living owner had as it gave the ranges away, and who of the dead in it
+    /// fades how long.
     pub(crate) fn handle_handed(
         &mut self,
         now: Instant,
@@ -221,7 +236,8 @@ impl Directory {
         entries: Vec<(GrainId, Registration)>,
     ) {
         let id = self.recovery_from(Source::Former(from), view);
-        let Some((id, recovery)) = id.and_then(|id| Some((id, self.recoveries.get_mut(&id)?))) else {
+        let Some((id, recovery)) = id.and_then(|id| Some((id, self.recoveries.get_mut(&id)?)))
+        else {
             self.send(from, Message::Credit { series, batches: u32::MAX });
             return;
         };
@@ -249,7 +265,13 @@ impl Directory {
     }
 
     /// What the collector says when it has nothing to pass on.
-    pub(crate) fn handle_awaited(&mut self, now: Instant, from: SiloAddress, view: u64, known: bool) {
+    pub(crate) fn handle_awaited(
+        &mut self,
+        now: Instant,
+        from: SiloAddress,
+        view: u64,
+        known: bool,
+    ) {
         let Some(id) = self.collected_by(from, view) else { return };
         if !known {
             self.ask_everybody(now, id);
@@ -280,7 +302,8 @@ impl Directory {
         }
     }
 
-    /// What all hosts of the view have told, but for the `missing`: those are Dead in the view `at`.
+    /// What all hosts of the view have told, but for the `missing`: those are Dead in the view
+    /// `at`.
     pub(crate) fn take_collected(
         &mut self,
         now: Instant,
@@ -340,8 +363,8 @@ impl Directory {
         self.finish_recoveries(now);
     }
 
-    /// Enters one reported activation. Two of one grain cannot be while every silo keeps the rules; should it
-    /// happen all the same, the smaller registration stays and the other is told.
+    /// Enters one reported activation. Two of one grain cannot be while every silo keeps the rules;
+    /// should it happen all the same, the smaller registration stays and the other is told.
     fn recovered(&mut self, id: u64, grain: &GrainId, reported: Registration) {
         if !self.recoveries.get(&id).is_some_and(|r| r.ranges.covers(grain)) {
             return;

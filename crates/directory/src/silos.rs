@@ -2,8 +2,8 @@
 
 use emmer_core::{SiloAddress, SiloStatus};
 
-/// The silos of a view, by address. A list, since every view brings a new one: making it and comparing it with the
-/// last one has to be cheap.
+/// The silos of a view, by address. A list, since every view brings a new one: making it and
+/// comparing it with the last one has to be cheap.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Silos(Vec<(SiloAddress, SiloStatus)>);
 
@@ -121,8 +121,13 @@ mod tests {
     #[test]
     fn finds_silos_whatever_the_order_they_came_in() {
         let list = silos(&[(9, Dead), (2, Active), (7, ShuttingDown), (1, Joining)]);
-        assert_eq!([1, 2, 7, 9, 4].map(|n| list.is_host(&silo(n))), [false, true, true, false, false]);
+        assert_eq!(
+            [1, 2, 7, 9, 4].map(|n| list.is_host(&silo(n))),
+            [false, true, true, false, false]
+        );
         assert_eq!(list.hosts().collect::<Vec<_>>(), [silo(2), silo(7)]);
-        assert!(list.is_active(&silo(2)) && !list.is_active(&silo(7)) && list.get(&silo(4)).is_none());
+        assert!(
+            list.is_active(&silo(2)) && !list.is_active(&silo(7)) && list.get(&silo(4)).is_none()
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Long lists of registrations in batches, few of them in flight: the receiver gives credit as it takes them.
+//! Long lists of registrations in batches, few of them in flight: the receiver gives credit as it
+//! takes them.
 
 use std::collections::BTreeSet;
 
@@ -31,8 +32,14 @@ pub(crate) enum Body {
     /// The answer to a recovery question: over when it is sent.
     Report { recovery: u64, view: u64, entries: Vec<(GrainId, u64)> },
     /// What a collector was told for a new owner: over when it has arrived.
-    Collected { view: u64, at: u64, missing: Vec<SiloAddress>, entries: Vec<(GrainId, Registration)> },
-    /// What a living owner had for the next one, and who of the silos in it fades: over when it has arrived.
+    Collected {
+        view: u64,
+        at: u64,
+        missing: Vec<SiloAddress>,
+        entries: Vec<(GrainId, Registration)>,
+    },
+    /// What a living owner had for the next one, and who of the silos in it fades: over when it has
+    /// arrived.
     Handed { view: u64, fading: Vec<(SiloAddress, Instant)>, entries: Vec<(GrainId, Registration)> },
 }
 
@@ -46,8 +53,8 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Whether this batch is the next one. Batches count in sequence only: after a loss the whole list is asked
-    /// for again.
+    /// Whether this batch is the next one. Batches count in sequence only: after a loss the whole
+    /// list is asked for again.
     pub(crate) const fn takes(&mut self, series: u64, batch: u32) -> bool {
         if batch == 0 {
             *self = Self { series, next: 0, fresh: false };
@@ -107,7 +114,10 @@ impl Body {
                 series,
                 batch,
                 last,
-                fading: fading.iter().map(|(silo, until)| (*silo, millis_until(now, *until))).collect(),
+                fading: fading
+                    .iter()
+                    .map(|(silo, until)| (*silo, millis_until(now, *until)))
+                    .collect(),
                 entries: entries.chunks(size).nth(batch as usize).unwrap_or_default().to_vec(),
             },
         }
@@ -116,9 +126,10 @@ impl Body {
     /// Whether the other one replaces this one.
     fn is_for_the_same(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Report { recovery: a, view: x, .. }, Self::Report { recovery: b, view: y, .. }) => {
-                a == b && (*a != Message::UNASKED || x == y)
-            }
+            (
+                Self::Report { recovery: a, view: x, .. },
+                Self::Report { recovery: b, view: y, .. },
+            ) => a == b && (*a != Message::UNASKED || x == y),
             (Self::Collected { view: x, .. }, Self::Collected { view: y, .. })
             | (Self::Handed { view: x, .. }, Self::Handed { view: y, .. }) => x == y,
             _ => false,
@@ -158,13 +169,22 @@ impl Directory {
     }
 
     /// The receiver has the first `taken` batches: more may follow.
-    pub(crate) fn advance_stream(&mut self, now: Instant, to: SiloAddress, series: u64, taken: u32) {
-        let Some(stream) = self.streams.get_mut(&series).filter(|stream| stream.to == to) else { return };
+    pub(crate) fn advance_stream(
+        &mut self,
+        now: Instant,
+        to: SiloAddress,
+        series: u64,
+        taken: u32,
+    ) {
+        let Some(stream) = self.streams.get_mut(&series).filter(|stream| stream.to == to) else {
+            return;
+        };
         let size = self.config.report_batch_max.max(1);
         let batches = stream.body.batches(size);
         let until = batches.min(taken.saturating_add(WINDOW));
-        let messages: Vec<_> =
-            (stream.sent..until).map(|batch| stream.body.message(now, series, batch, size)).collect();
+        let messages: Vec<_> = (stream.sent..until)
+            .map(|batch| stream.body.message(now, series, batch, size))
+            .collect();
         stream.sent = stream.sent.max(until);
         let over = match stream.body {
             Body::Report { .. } => stream.sent == batches,
@@ -183,13 +203,20 @@ impl Directory {
     }
 
     /// Sends once more what was collected for `to`, or what is handed to it, if it is still here.
-    pub(crate) fn repeat(&mut self, now: Instant, to: SiloAddress, view: u64, handed: bool) -> bool {
+    pub(crate) fn repeat(
+        &mut self,
+        now: Instant,
+        to: SiloAddress,
+        view: u64,
+        handed: bool,
+    ) -> bool {
         let is_it = |stream: &Stream| match stream.body {
             Body::Report { .. } => false,
             Body::Collected { view: v, .. } => !handed && v == view && stream.to == to,
             Body::Handed { view: v, .. } => handed && v == view && stream.to == to,
         };
-        let found = self.streams.iter().find(|(_, stream)| is_it(stream)).map(|(series, _)| *series);
+        let found =
+            self.streams.iter().find(|(_, stream)| is_it(stream)).map(|(series, _)| *series);
         let Some(stream) = found.and_then(|series| self.close_stream(series)) else { return false };
         self.open_stream(now, to, stream.body);
         true
@@ -197,8 +224,12 @@ impl Directory {
 
     /// A view was installed: who cannot own anything any more needs nothing.
     pub(crate) fn keep_streams(&mut self) {
-        let active: BTreeSet<SiloAddress> =
-            self.streams.values().map(|stream| stream.to).filter(|to| self.silos.is_active(to)).collect();
+        let active: BTreeSet<SiloAddress> = self
+            .streams
+            .values()
+            .map(|stream| stream.to)
+            .filter(|to| self.silos.is_active(to))
+            .collect();
         self.keep_streams_that(|stream| active.contains(&stream.to));
     }
 

@@ -13,11 +13,11 @@ use crate::recovery::Source;
 use crate::silos::{Change, Silos};
 
 impl Directory {
-    /// Installs the view `version` with these silos. A version that is not newer is ignored. Views may be
-    /// skipped.
+    /// Installs the view `version` with these silos. A version that is not newer is ignored. Views
+    /// may be skipped.
     ///
-    /// `fading` names the silos that are Dead in this view and may still run turns, and until when by this
-    /// silo's clock. Nobody is granted one of their grains before (invariant I8).
+    /// `fading` names the silos that are Dead in this view and may still run turns, and until when
+    /// by this silo's clock. Nobody is granted one of their grains before (invariant I8).
     pub fn handle_view(
         &mut self,
         now: Instant,
@@ -57,7 +57,8 @@ impl Directory {
             unknown = self.drop_orphans().intersect(&self.owned);
             self.keep_recoveries(now, &ended);
         } else {
-            // Between the views somebody else may have owned what is locked here: answers so far are void.
+            // Between the views somebody else may have owned what is locked here: answers so far
+            // are void.
             unknown = unknown.union(&self.drop_recoveries().intersect(&self.owned));
         }
         let changed = before != self.owned || !unknown.is_empty();
@@ -80,8 +81,8 @@ impl Directory {
         self.finish_recoveries(now);
     }
 
-    /// Locks what this silo gained, each part until the one who knows it has told: the collector what the dead
-    /// had, a living owner what it had, and all hosts the rest.
+    /// Locks what this silo gained, each part until the one who knows it has told: the collector
+    /// what the dead had, a living owner what it had, and all hosts the rest.
     fn learn(
         &mut self,
         now: Instant,
@@ -91,7 +92,11 @@ impl Directory {
     ) {
         let mut rest = gained;
         if let Some(loss) = loss {
-            self.start_recovery(now, rest.intersect(&loss.ranges), Source::Collector(loss.collector));
+            self.start_recovery(
+                now,
+                rest.intersect(&loss.ranges),
+                Source::Collector(loss.collector),
+            );
             rest = rest.subtract(&loss.ranges);
         }
         let mut former: BTreeMap<SiloAddress, RangeSet> = BTreeMap::new();

@@ -1,6 +1,11 @@
 //! What a dead owner knew is told once by every host, to one collector, which passes it on.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test's helpers may panic")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test's helpers may panic"
+)]
 
 mod common;
 
@@ -17,8 +22,14 @@ fn three(me: u16, config: Config) -> Bench {
     bench.view(1, &[(1, Active), (2, Active), (3, Active)]);
     bench.report_all(&[]);
     for n in [1, 2, 3] {
-        let asked =
-            Message::Report { recovery: 1, view: 1, series: 1, batch: 0, last: true, entries: vec![] };
+        let asked = Message::Report {
+            recovery: 1,
+            view: 1,
+            series: 1,
+            batch: 0,
+            last: true,
+            entries: vec![],
+        };
         if n != me {
             bench.from(n, asked);
         }
@@ -36,7 +47,9 @@ fn told(view: u64, series: u64, batch: u32, last: bool, entries: &[(GrainId, u64
 /// To whom the effects tell something unasked.
 fn tells(effects: &[Effect]) -> Vec<SiloAddress> {
     let unasked = |effect: &Effect| match effect {
-        Effect::Send { to, message: Message::Report { recovery: Message::UNASKED, .. } } => Some(*to),
+        Effect::Send { to, message: Message::Report { recovery: Message::UNASKED, .. } } => {
+            Some(*to)
+        }
         _ => None,
     };
     effects.iter().filter_map(unasked).collect()
@@ -63,7 +76,8 @@ fn every_host_tells_the_collector_and_nobody_is_asked() {
     bench.view(2, &[(1, Active), (2, Active), (3, Dead)]);
     let mut effects = bench.report_all(&[(grain.clone(), 4), (kept, 5)]);
     effects.extend(bench.effects());
-    let [Effect::Send { to, message: Message::Report { recovery, view, last, entries, .. } }] = &effects[..]
+    let [Effect::Send { to, message: Message::Report { recovery, view, last, entries, .. } }] =
+        &effects[..]
     else {
         panic!("{effects:?}")
     };
@@ -91,14 +105,19 @@ fn the_collector_passes_on_what_it_was_told_when_all_have_told() {
     let mut bench = three(collector, Config::default());
     let lost: Vec<_> = (0..400).map(|nth| bench.grain_of(3, nth)).collect();
     // The other one is faster: it tells before the view is here.
-    let early = told(2, 9, 0, true, &lost.iter().map(|grain| (grain.clone(), 7)).collect::<Vec<_>>());
+    let early =
+        told(2, 9, 0, true, &lost.iter().map(|grain| (grain.clone(), 7)).collect::<Vec<_>>());
     assert!(bench.from(other, early).is_empty());
     bench.view(2, &[(1, Active), (2, Active), (3, Dead)]);
     bench.report_all(&[]);
     let effects = bench.effects();
     assert!(!bench.dir.is_recovering(), "the collector itself has its part");
-    let [Effect::Send { to, message: Message::Collected { view: 2, last: true, missing, entries, .. } }] =
-        &effects[..]
+    let [
+        Effect::Send {
+            to,
+            message: Message::Collected { view: 2, last: true, missing, entries, .. },
+        },
+    ] = &effects[..]
     else {
         panic!("{effects:?}")
     };
@@ -122,12 +141,19 @@ fn who_has_not_told_is_asked_after_a_while() {
     bench.report_all(&[]);
     let effects = bench.elapse();
     assert_eq!(bench.now.saturating_since(start), Config::default().collect_patience);
-    let [Effect::Send { to, message: Message::Recover { recovery, view: 2, .. } }] = &effects[..] else {
+    let [Effect::Send { to, message: Message::Recover { recovery, view: 2, .. } }] = &effects[..]
+    else {
         panic!("{effects:?}")
     };
     assert_eq!(*to, silo(other));
-    let answer =
-        Message::Report { recovery: *recovery, view: 2, series: 1, batch: 0, last: true, entries: vec![] };
+    let answer = Message::Report {
+        recovery: *recovery,
+        view: 2,
+        series: 1,
+        batch: 0,
+        last: true,
+        entries: vec![],
+    };
     let effects = bench.from(other, answer);
     assert!(!bench.dir.is_recovering());
     assert!(matches!(effects[..], [Effect::Send { message: Message::Collected { .. }, .. }]));
@@ -141,7 +167,8 @@ fn a_host_that_dies_untold_has_to_fade_at_every_new_owner() {
     bench.report_all(&[]);
     bench.effects();
     let grain = bench.grain_of(other, 0);
-    let lost = (0..).map(|nth| bench.grain_of(other, nth)).find(|g| bench.dir.is_locked(g)).unwrap();
+    let lost =
+        (0..).map(|nth| bench.grain_of(other, nth)).find(|g| bench.dir.is_locked(g)).unwrap();
     assert!(bench.dir.serves(&grain) || bench.dir.is_locked(&grain));
     // The collector has seen silo 4 die in view 3.
     let passed = Message::Collected {
@@ -171,7 +198,8 @@ fn what_was_told_at_a_later_view_counts_when_that_view_is_here() {
     let mut bench = three(other, Config::default());
     bench.view(2, &[(1, Active), (2, Active), (3, Dead)]);
     bench.report_all(&[]);
-    let lost = (0..).map(|nth| bench.grain_of(other, nth)).find(|g| bench.dir.is_locked(g)).unwrap();
+    let lost =
+        (0..).map(|nth| bench.grain_of(other, nth)).find(|g| bench.dir.is_locked(g)).unwrap();
     let passed = Message::Collected {
         view: 2,
         at: 4,
@@ -192,7 +220,9 @@ fn what_was_told_at_a_later_view_counts_when_that_view_is_here() {
 fn the_collector_says_when_it_was_told_and_who_died_before() {
     let (collector, other) = roles();
     let list = |effects: Vec<Effect>| match &effects[..] {
-        [Effect::Send { message: Message::Collected { at, missing, .. }, .. }] => (*at, missing.clone()),
+        [Effect::Send { message: Message::Collected { at, missing, .. }, .. }] => {
+            (*at, missing.clone())
+        }
         other => panic!("{other:?}"),
     };
     let fourth = |status| [(1, Active), (2, Active), (3, Dead), (4, status)];
@@ -202,7 +232,8 @@ fn the_collector_says_when_it_was_told_and_who_died_before() {
         bench.report_all(&[]);
         bench.from(other, told(2, 9, 0, true, &[]));
         if told_late {
-            let Some(Effect::Send { message: Message::Recover { recovery, .. }, .. }) = bench.elapse().pop()
+            let Some(Effect::Send { message: Message::Recover { recovery, .. }, .. }) =
+                bench.elapse().pop()
             else {
                 panic!("silo 4 is not asked")
             };
@@ -222,8 +253,9 @@ fn the_collector_gives_credit() {
     let mut bench = three(collector, Config::default());
     bench.view(2, &[(1, Active), (2, Active), (3, Dead)]);
     bench.report_all(&[]);
-    let credit =
-        |batches| [Effect::Send { to: silo(other), message: Message::Credit { series: 9, batches } }];
+    let credit = |batches| {
+        [Effect::Send { to: silo(other), message: Message::Credit { series: 9, batches } }]
+    };
     assert_eq!(bench.from(other, told(2, 9, 0, false, &[])), credit(1));
     assert!(bench.from(other, told(2, 9, 2, false, &[])).is_empty(), "one was lost");
     assert_eq!(bench.from(other, told(2, 9, 1, false, &[])), credit(2));
@@ -239,11 +271,19 @@ fn what_is_told_of_the_dead_counts_only_while_they_fade() {
     let mut bench = three(other, Config::default());
     bench.view(2, &[(1, Active), (2, Active), (3, Dead), (4, ShuttingDown)]);
     bench.report_all(&[]);
-    let lost = (0..).map(|nth| bench.grain_of(other, nth)).find(|g| bench.dir.is_locked(g)).unwrap();
+    let lost =
+        (0..).map(|nth| bench.grain_of(other, nth)).find(|g| bench.dir.is_locked(g)).unwrap();
     bench.view(3, &[(1, Active), (2, Active), (4, Dead)]);
     let entries = vec![(lost.clone(), at(4, 8))];
-    let passed =
-        Message::Collected { view: 2, at: 2, series: 1, batch: 0, last: true, missing: vec![], entries };
+    let passed = Message::Collected {
+        view: 2,
+        at: 2,
+        series: 1,
+        batch: 0,
+        last: true,
+        missing: vec![],
+        entries,
+    };
     bench.from(collector, passed);
     assert_eq!(bench.lookup(1, &lost), Some(Outcome::Found(None)));
 }
@@ -259,9 +299,12 @@ fn without_a_collector_the_new_owner_asks_everybody() {
         bench.effects();
         let effects = match case {
             0 => {
-                let waits = [Effect::Send { to: silo(collector), message: Message::Await { view: 2 } }];
+                let waits =
+                    [Effect::Send { to: silo(collector), message: Message::Await { view: 2 } }];
                 assert_eq!(bench.elapse(), waits);
-                assert!(bench.from(collector, Message::Awaited { view: 2, known: true }).is_empty());
+                assert!(
+                    bench.from(collector, Message::Awaited { view: 2, known: true }).is_empty()
+                );
                 assert_eq!(bench.elapse(), waits, "it goes on waiting");
                 bench.elapse()
             }
@@ -296,12 +339,18 @@ fn long_lists_wait_for_credit() {
     let first = batches(&effects);
     assert_eq!(first.len(), 4);
     let series = first[0].0;
-    assert!(bench.from(other + 5, Message::Credit { series, batches: 9 }).is_empty(), "a stranger's");
+    assert!(
+        bench.from(other + 5, Message::Credit { series, batches: 9 }).is_empty(),
+        "a stranger's"
+    );
     let next = bench.from(collector, Message::Credit { series, batches: 3 });
     assert_eq!(batches(&next), [(series, 4, false), (series, 5, false), (series, 6, false)]);
     let rest = bench.from(collector, Message::Credit { series, batches: 7 });
     assert_eq!(batches(&rest), [(series, 7, false), (series, 8, false), (series, 9, true)]);
-    assert!(bench.from(collector, Message::Credit { series, batches: 10 }).is_empty(), "it is over");
+    assert!(
+        bench.from(collector, Message::Credit { series, batches: 10 }).is_empty(),
+        "it is over"
+    );
 }
 
 #[test]
@@ -351,12 +400,18 @@ impl Crowd {
         let now = Instant::from_millis(1);
         let address = |n: usize| format!("10.0.{}.{}:11111:1", n / 250, n % 250).parse().unwrap();
         let node = |n| (address(n), (Directory::new(address(n), config.clone(), now), Vec::new()));
-        Self { now, nodes: (0..silos).map(node).collect(), wire: VecDeque::new(), sent: BTreeMap::new() }
+        Self {
+            now,
+            nodes: (0..silos).map(node).collect(),
+            wire: VecDeque::new(),
+            sent: BTreeMap::new(),
+        }
     }
 
     fn view(&mut self, version: u64, dead: &[SiloAddress]) {
         let status = |silo: &SiloAddress| if dead.contains(silo) { Dead } else { Active };
-        let view: Vec<(SiloAddress, SiloStatus)> = self.nodes.keys().map(|s| (*s, status(s))).collect();
+        let view: Vec<(SiloAddress, SiloStatus)> =
+            self.nodes.keys().map(|s| (*s, status(s))).collect();
         for silo in self.nodes.keys().copied().collect::<Vec<_>>() {
             self.nodes.get_mut(&silo).unwrap().0.handle_view(self.now, version, &view, &[]);
             self.drain(silo);

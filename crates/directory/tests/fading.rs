@@ -1,7 +1,12 @@
-//! Silos that are Dead and may still run turns: nobody is granted one of their grains before their time is over
-//! (invariant I8).
+//! Silos that are Dead and may still run turns: nobody is granted one of their grains before their
+//! time is over (invariant I8).
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test's helpers may panic")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test's helpers may panic"
+)]
 
 mod common;
 
@@ -39,7 +44,8 @@ fn an_entry_of_a_fading_silo_is_busy_until_its_time_and_gone_after_it() {
     let (a, b) = (bench.grain_of(1, 0), bench.grain_of(1, 1));
     assert_eq!(bench.ask(2, 2, Operation::Register(1), &a), Answer::Registered);
     let until = bench.now + FADE;
-    // Everything else silo 2 owned comes from a recovery, which waits as well: look at what was kept.
+    // Everything else silo 2 owned comes from a recovery, which waits as well: look at what was
+    // kept.
     bench.view_fading(4, &[(1, Active), (2, Dead), (3, ShuttingDown)], &[(2, until)]);
     bench.report_all(&[]);
     assert!(bench.dir.is_fading(&a) && !bench.dir.serves(&a) && bench.dir.serves(&b));
@@ -106,7 +112,11 @@ fn ranges_of_a_dead_owner_stay_locked_until_every_fading_silo_is_over() {
     bench.view(1, &[(1, Joining), (2, Active), (3, ShuttingDown), (4, ShuttingDown)]);
     let grain = bench.grain_of(2, 0);
     let (two, four) = (bench.now + FADE, bench.now + FADE * 2);
-    bench.view_fading(3, &[(1, Active), (2, Dead), (3, ShuttingDown), (4, Dead)], &[(2, two), (4, four)]);
+    bench.view_fading(
+        3,
+        &[(1, Active), (2, Dead), (3, ShuttingDown), (4, Dead)],
+        &[(2, two), (4, four)],
+    );
     let effects = bench.report_all(&[]);
     assert_eq!(asked(&effects), [silo(3)]);
     bench.from(3, report(recovery(&effects), vec![]));

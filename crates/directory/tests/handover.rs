@@ -1,6 +1,11 @@
 //! A living owner hands over what it had to the one who gained it; nobody else is asked.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test's helpers may panic")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test's helpers may panic"
+)]
 
 mod common;
 
@@ -24,7 +29,8 @@ fn asks_everybody(effects: &[Effect]) -> bool {
     sent(effects).iter().any(|(_, message)| matches!(message, Message::Recover { .. }))
 }
 
-/// Silo 2, Active since view 2, as view 1 had only silo 1. What it waits for, a grain that it gained.
+/// Silo 2, Active since view 2, as view 1 had only silo 1. What it waits for, a grain that it
+/// gained.
 fn gainer() -> (Bench, Vec<Effect>, GrainId) {
     let mut bench = Bench::new(2, Config::default());
     bench.view(1, &[(1, Active), (2, Joining), (3, ShuttingDown)]);
@@ -34,9 +40,16 @@ fn gainer() -> (Bench, Vec<Effect>, GrainId) {
     (bench, effects, grain)
 }
 
-fn handed(view: u64, last: bool, entries: &[(&GrainId, u16, u64)], fading: &[(u16, u64)]) -> Message {
-    let entries =
-        entries.iter().map(|(grain, n, activation)| ((*grain).clone(), at(*n, *activation))).collect();
+fn handed(
+    view: u64,
+    last: bool,
+    entries: &[(&GrainId, u16, u64)],
+    fading: &[(u16, u64)],
+) -> Message {
+    let entries = entries
+        .iter()
+        .map(|(grain, n, activation)| ((*grain).clone(), at(*n, *activation)))
+        .collect();
     let fading = fading.iter().map(|(n, millis)| (silo(*n), *millis)).collect();
     Message::Handed { view, series: 5, batch: 0, last, fading, entries }
 }
@@ -59,7 +72,8 @@ fn a_loser_seals_as_it_installs_the_view_and_keeps_what_it_had() {
     assert!(bench.dir.is_handing_over());
     loop {
         let list = sent(&effects);
-        let Some((2, Message::Handed { view: 2, series, batch, last, entries, .. })) = list.last() else {
+        let Some((2, Message::Handed { view: 2, series, batch, last, entries, .. })) = list.last()
+        else {
             panic!("{effects:?}")
         };
         let (series, batch, last) = (*series, *batch, *last);
@@ -122,7 +136,10 @@ fn a_living_owner_knows_who_fades_and_only_those_entries_wait() {
     bench.elapse();
     let waited = bench.now.saturating_since(start);
     // A little longer than said, for clocks that run at different rates.
-    assert!(waited > Duration::from_millis(101) && waited < Duration::from_millis(110), "{waited:?}");
+    assert!(
+        waited > Duration::from_millis(101) && waited < Duration::from_millis(110),
+        "{waited:?}"
+    );
     assert!(bench.dir.serves(&grains[0]) && !bench.dir.serves(&grains[1]));
     bench.elapse();
     assert_eq!(bench.now, own);
@@ -218,7 +235,9 @@ fn a_silo_that_leaves_hands_over_and_keeps_its_registrations() {
     assert_eq!(bench.register(2, &grain, 4), None, "it asks the next owner now");
     let effects = bench.from(2, Message::Take { view: 3 });
     let handed = sent(&effects);
-    let Some((2, Message::Handed { last: true, entries, .. })) = handed.last() else { panic!("{effects:?}") };
+    let Some((2, Message::Handed { last: true, entries, .. })) = handed.last() else {
+        panic!("{effects:?}")
+    };
     assert_eq!(entries, &[(grain, at(1, 4))]);
 }
 

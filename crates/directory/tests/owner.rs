@@ -1,6 +1,11 @@
 //! The owner's rules: what is served, to whom, when.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test's helpers may panic")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test's helpers may panic"
+)]
 
 mod common;
 
@@ -46,7 +51,8 @@ fn requests_of_others_are_idempotent_and_exact() {
 fn views_decide_who_is_served() {
     let mut bench = Bench::with_peer();
     let (mine, theirs) = (bench.grain_of(1, 0), bench.grain_of(2, 0));
-    // A newer requester waits until this view catches up; an older one is served what is still owned.
+    // A newer requester waits until this view catches up; an older one is served what is still
+    // owned.
     assert_eq!(bench.ask(2, 3, Operation::Lookup, &mine), Answer::Busy);
     assert_eq!(bench.ask(2, 3, Operation::Lookup, &theirs), Answer::Busy);
     assert_eq!(bench.ask(2, 1, Operation::Lookup, &mine), Answer::Found(None));
@@ -72,7 +78,10 @@ fn a_dead_silo_takes_its_registrations_along_and_no_others() {
     assert_eq!(bench.ask(2, 2, Operation::Register(1), &a), Answer::Registered);
     assert_eq!(bench.register(1, &b, 1), Some(Outcome::Registered));
     bench.view(3, &[(1, Active), (2, ShuttingDown)]);
-    assert!(bench.dir.entries().any(|(grain, held)| *grain == a && held == at(2, 1)), "leaving is not gone");
+    assert!(
+        bench.dir.entries().any(|(grain, held)| *grain == a && held == at(2, 1)),
+        "leaving is not gone"
+    );
     bench.view(4, &[(1, Active), (2, Dead)]);
     let held: Vec<_> = bench.dir.entries().map(|(grain, held)| (grain.clone(), held)).collect();
     assert_eq!(held, [(b, at(1, 1))]);

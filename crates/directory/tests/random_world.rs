@@ -6,8 +6,14 @@ mod world;
 
 use world::{Options, Stats, Tamper, World};
 
-const CALM: Options =
-    Options { silos: 4, skip_views: false, burst: false, loss: 0.0, faults: false, tamper: Tamper::Nothing };
+const CALM: Options = Options {
+    silos: 4,
+    skip_views: false,
+    burst: false,
+    loss: 0.0,
+    faults: false,
+    tamper: Tamper::Nothing,
+};
 
 fn options(seed: u64) -> Options {
     Options {
@@ -21,7 +27,10 @@ fn options(seed: u64) -> Options {
 }
 
 /// How many faulty worlds: 600, or what the environment says.
-#[allow(clippy::disallowed_methods, reason = "more worlds by hand; each is still given by its seed")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "more worlds by hand; each is still given by its seed"
+)]
 fn seeds() -> u64 {
     std::env::var("EMMER_DIRECTORY_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(600).max(600)
 }

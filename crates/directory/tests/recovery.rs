@@ -1,6 +1,11 @@
 //! The rules of recovery: locking, asking, answering, unlocking.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test's helpers may panic")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test's helpers may panic"
+)]
 
 mod common;
 
@@ -14,19 +19,23 @@ fn questions(effects: &[Effect]) -> Vec<(SiloAddress, u64)> {
     effects
         .iter()
         .filter_map(|effect| match effect {
-            Effect::Send { to, message: Message::Recover { recovery, .. } } => Some((*to, *recovery)),
+            Effect::Send { to, message: Message::Recover { recovery, .. } } => {
+                Some((*to, *recovery))
+            }
             _ => None,
         })
         .collect()
 }
 
 fn report(recovery: u64, view: u64, entries: &[(&GrainId, u64)]) -> Message {
-    let entries = entries.iter().map(|(grain, activation)| ((*grain).clone(), *activation)).collect();
+    let entries =
+        entries.iter().map(|(grain, activation)| ((*grain).clone(), *activation)).collect();
     Message::Report { recovery, view, series: 1, batch: 0, last: true, entries }
 }
 
-/// Silo 1 takes over from silo 2, which is Dead in view 3; silo 3 is there too. Everything is locked; the
-/// number of the recovery. View 2 was skipped: nobody collects, and silo 1 asks by itself.
+/// Silo 1 takes over from silo 2, which is Dead in view 3; silo 3 is there too. Everything is
+/// locked; the number of the recovery. View 2 was skipped: nobody collects, and silo 1 asks by
+/// itself.
 fn taking_over() -> (Bench, GrainId, u64) {
     let mut bench = Bench::new(1, Config::default());
     bench.view(1, &[(1, Joining), (2, Active), (3, ShuttingDown)]);
@@ -88,11 +97,19 @@ fn a_skipped_view_voids_answers_but_not_what_was_unlocked() {
     bench.view(4, &[(1, Active), (2, Dead), (3, ShuttingDown)]);
     let first = questions(&bench.report_all(&[]))[0];
     assert_eq!(first.0, silo(3));
-    let stale = (0..).map(|nth| bench.grain_of(1, nth)).find(|grain| bench.dir.is_locked(grain)).unwrap();
+    let stale =
+        (0..).map(|nth| bench.grain_of(1, nth)).find(|grain| bench.dir.is_locked(grain)).unwrap();
     let half = vec![(stale.clone(), 8)];
     bench.from(
         3,
-        Message::Report { recovery: first.1, view: 4, series: 1, batch: 0, last: false, entries: half },
+        Message::Report {
+            recovery: first.1,
+            view: 4,
+            series: 1,
+            batch: 0,
+            last: false,
+            entries: half,
+        },
     );
     bench.view(7, &[(1, Active), (3, ShuttingDown)]);
     let again = questions(&bench.report_all(&[]))[0];
@@ -133,7 +150,9 @@ fn who_is_silent_is_asked_again_after_a_second() {
 fn a_question_waits_for_its_view() {
     let mut bench = Bench::with_peer();
     let ranges = vec![RingRange::FULL];
-    assert!(bench.from(2, Message::Recover { recovery: 8, view: 3, ranges: ranges.clone() }).is_empty());
+    assert!(
+        bench.from(2, Message::Recover { recovery: 8, view: 3, ranges: ranges.clone() }).is_empty()
+    );
     bench.view(3, &[(1, ShuttingDown), (2, Active)]);
     let grain = bench.grain_of(2, 0);
     assert!(bench.report_all(&[(grain.clone(), 2)]).is_empty());
@@ -187,7 +206,9 @@ fn what_is_being_removed_is_not_reported() {
     bench.dir.handle_message(now, silo(2), Message::Recover { recovery: 8, view: 2, ranges });
     bench.report_all(&[(grain, 4)]);
     match bench.effects().as_slice() {
-        [Effect::Send { message: Message::Report { entries, .. }, .. }] => assert!(entries.is_empty()),
+        [Effect::Send { message: Message::Report { entries, .. }, .. }] => {
+            assert!(entries.is_empty());
+        }
         other => panic!("{other:?}"),
     }
 }

@@ -1,6 +1,11 @@
 //! The requester's rules: attempts, retries, new numbers, giving up.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test's helpers may panic")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test's helpers may panic"
+)]
 
 mod common;
 
@@ -164,7 +169,11 @@ fn ones_own_activation_under_removal_does_not_refuse_the_next() {
     bench.respond(2, removal, Answer::Busy);
     assert!(bench.respond(2, id, Answer::Taken(at(1, 4))).is_empty(), "wait for the removal");
     let effects = bench.elapse();
-    assert_eq!((effects.len(), Bench::request(&effects[..1]).1), (2, removal), "the removal goes first");
+    assert_eq!(
+        (effects.len(), Bench::request(&effects[..1]).1),
+        (2, removal),
+        "the removal goes first"
+    );
     assert_eq!(Bench::request(&effects[1..]).1, id);
     bench.respond(2, removal, Answer::Unregistered);
     // What is not being removed is for the shell to judge.

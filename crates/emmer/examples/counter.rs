@@ -33,8 +33,11 @@ impl Counter for CounterGrain {
 
 #[tokio::main]
 async fn main() -> emmer::Result<()> {
-    let silo =
-        Silo::builder().store("sqlite://cluster.db").host::<dyn Counter, CounterGrain>().start().await?;
+    let silo = Silo::builder()
+        .store("sqlite://cluster.db")
+        .host::<dyn Counter, CounterGrain>()
+        .start()
+        .await?;
     let home = silo.client().grain::<dyn Counter>("home");
     println!("total = {}", home.add(1).timeout(secs(2)).await?);
     silo.stop().await?;

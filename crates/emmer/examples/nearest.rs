@@ -1,4 +1,5 @@
-//! A placement strategy of one's own: a grain goes to the silo whose address has the hash nearest to its own.
+//! A placement strategy of one's own: a grain goes to the silo whose address has the hash nearest
+//! to its own.
 
 use emmer::ClusterId;
 use emmer::placement::{PlacementContext, PlacementTarget};
@@ -26,7 +27,10 @@ impl Room for RoomGrain {
 }
 
 /// The director: any function of the grain and the silos that can host it.
-fn nearest(target: &PlacementTarget<'_>, context: &PlacementContext<'_>) -> Option<emmer::SiloAddress> {
+fn nearest(
+    target: &PlacementTarget<'_>,
+    context: &PlacementContext<'_>,
+) -> Option<emmer::SiloAddress> {
     let grain = target.grain.stable_hash();
     context.silos.iter().copied().min_by_key(|silo| silo.stable_hash(0).abs_diff(grain))
 }

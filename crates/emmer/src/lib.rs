@@ -1,11 +1,12 @@
-//! Virtual actors for Rust: grains addressed by key, hosted by silos, in clusters that manage themselves over nothing
-//! but a shared table.
+//! Virtual actors for Rust: grains addressed by key, hosted by silos, in clusters that manage
+//! themselves over nothing but a shared table.
 //!
 //! ```no_run
 #![doc = include_str!("../examples/counter.rs")]
 //! ```
 //!
-//! The book (`docs/` in the repository) explains the rest: grains, operations, membership, the wire.
+//! The book (`docs/` in the repository) explains the rest: grains, operations, membership, the
+//! wire.
 
 pub mod store;
 
@@ -15,24 +16,27 @@ pub use emmer_runtime::macro_support as __rt;
 
 pub use emmer_core::limits::Limits;
 pub use emmer_core::{
-    ClusterId, GrainId, GrainKey, GrainTypeId, SiloAddress, SiloEntry, SiloStatus, TableVersion, Timestamp,
-    Uuid, Vote,
+    ClusterId, GrainId, GrainKey, GrainTypeId, SiloAddress, SiloEntry, SiloStatus, TableVersion,
+    Timestamp, Uuid, Vote,
 };
 pub use emmer_macros::{grain, grain_interface};
 pub use emmer_membership as membership;
 pub use emmer_membership::TerminateReason;
 pub use emmer_runtime::grain::{
-    ActivationError, Call, CallError, ClusterClient, Ctx, DeactivationReason, Hosted, Interface, Interleaved,
-    Left, Lifecycle, NoError, Persistent, StateError,
+    ActivationError, Call, CallError, ClusterClient, Ctx, DeactivationReason, Hosted, Interface,
+    Interleaved, Left, Lifecycle, NoError, Persistent, StateError,
 };
 pub use emmer_runtime::{
-    ClientOptions, ConnectError, EXIT_CODE_TABLE_WENT_BACK, EXIT_CODE_TERMINATED, GrainQueue, Latency,
-    MembershipStatistics, MethodStatistics, OptionError, SiloOptions, SiloStatistics, StartError,
-    StoreSource,
+    ClientOptions, ConnectError, EXIT_CODE_TABLE_WENT_BACK, EXIT_CODE_TERMINATED, GrainQueue,
+    Latency, MembershipStatistics, MethodStatistics, OptionError, SiloOptions, SiloStatistics,
+    StartError, StoreSource,
 };
-/// Where activations go: the strategies, and what a director of one's own needs ([`SiloBuilder::director`]).
+/// Where activations go: the strategies, and what a director of one's own needs
+/// ([`SiloBuilder::director`]).
 pub mod placement {
-    pub use emmer_placement::{CustomStrategy, Director, PlacementContext, PlacementTarget, Strategy};
+    pub use emmer_placement::{
+        CustomStrategy, Director, PlacementContext, PlacementTarget, Strategy,
+    };
 }
 
 /// What a grain class is (trait) and how a struct becomes one (derive).
@@ -51,8 +55,8 @@ pub type ClientBuilder = emmer_runtime::ClientBuilder<store::Stores>;
 #[cfg(feature = "test")]
 pub mod test {
     pub use emmer_testkit::{
-        CallFault, Calls, Ended, Failure, HostClock, NetModel, SEED_VARIABLE, TestStore, at_rest, hours, run,
-        run_seed,
+        CallFault, Calls, Ended, Failure, HostClock, NetModel, SEED_VARIABLE, TestStore, at_rest,
+        hours, run, run_seed,
     };
 
     use crate::store::Stores;
@@ -85,8 +89,9 @@ pub const fn millis(n: u64) -> std::time::Duration {
 /// What most programs need.
 pub mod prelude {
     pub use crate::{
-        ActivationError, CallError, Client, ClusterClient, ClusterId, Ctx, DeactivationReason, Grain,
-        Interleaved, Lifecycle, Persistent, Silo, StateError, grain, grain_interface, millis, secs,
+        ActivationError, CallError, Client, ClusterClient, ClusterId, Ctx, DeactivationReason,
+        Grain, Interleaved, Lifecycle, Persistent, Silo, StateError, grain, grain_interface,
+        millis, secs,
     };
 }
 

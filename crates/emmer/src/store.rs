@@ -70,17 +70,21 @@ fn unknown(scheme: &str) -> String {
 
 fn parsed(url: &str) -> Result<StoreUrl, StoreError> {
     url.parse().map_err(|e| match e {
-        ParseStoreUrlError::UnknownScheme(scheme) => invalid(format!("{scheme}://"), unknown(&scheme)),
+        ParseStoreUrlError::UnknownScheme(scheme) => {
+            invalid(format!("{scheme}://"), unknown(&scheme))
+        }
         e => invalid("store".to_owned(), e.to_string()),
     })
 }
 
-/// Opens a system store: `sqlite://relative.db`, `sqlite:///absolute.db`, `memory://name` (inside this process:
-/// the same name is the same store as long as somebody holds it), and a scheme for each feature that brings a store, as in
-/// `postgres://user:password@host/database` (`docs/store.md` has them all).
+/// Opens a system store: `sqlite://relative.db`, `sqlite:///absolute.db`, `memory://name` (inside
+/// this process: the same name is the same store as long as somebody holds it), and a scheme for
+/// each feature that brings a store, as in `postgres://user:password@host/database`
+/// (`docs/store.md` has them all).
 ///
 /// # Errors
-/// An unknown scheme, naming the known ones; or what the store says, naming the store and never a password.
+/// An unknown scheme, naming the known ones; or what the store says, naming the store and never a
+/// password.
 pub async fn open(url: &str) -> Result<Arc<dyn SystemStore>, StoreError> {
     let parsed = parsed(url)?;
     match parsed.scheme() {
@@ -118,7 +122,8 @@ pub async fn open(url: &str) -> Result<Arc<dyn SystemStore>, StoreError> {
             let url = url.to_owned();
             // Opening a file blocks: not on a thread that runs turns.
             let opened =
-                tokio::task::spawn_blocking(move || emmer_store_sqlite::SqliteStore::open(&url)).await;
+                tokio::task::spawn_blocking(move || emmer_store_sqlite::SqliteStore::open(&url))
+                    .await;
             let store = opened.map_err(|e| invalid(parsed.to_string(), e.to_string()))??;
             Ok(Arc::new(store))
         }
@@ -128,8 +133,9 @@ pub async fn open(url: &str) -> Result<Arc<dyn SystemStore>, StoreError> {
     }
 }
 
-/// The `CREATE` script of the tables of a relational store, for administrators who let no application make tables; none
-/// for a store that is not relational. Nothing is connected to, and no file is made.
+/// The `CREATE` script of the tables of a relational store, for administrators who let no
+/// application make tables; none for a store that is not relational. Nothing is connected to, and
+/// no file is made.
 ///
 /// # Errors
 /// As [`open`]'s for a URL it does not understand.
@@ -148,13 +154,16 @@ pub fn schema(url: &str) -> Result<Option<String>, StoreError> {
         #[cfg(feature = "cassandra")]
         "cassandra" => Some(emmer_store_cassandra::script(url, &tables)?),
         #[cfg(feature = "mysql")]
-        "mariadb" => {
-            Some(emmer_store_mysql::MysqlStore::script(emmer_store_mysql::Flavour::MariaDb, &tables))
-        }
+        "mariadb" => Some(emmer_store_mysql::MysqlStore::script(
+            emmer_store_mysql::Flavour::MariaDb,
+            &tables,
+        )),
         #[cfg(feature = "mssql")]
         "mssql" | "sqlserver" => Some(emmer_store_mssql::MssqlStore::script(&tables)),
         #[cfg(feature = "mysql")]
-        "mysql" => Some(emmer_store_mysql::MysqlStore::script(emmer_store_mysql::Flavour::MySql, &tables)),
+        "mysql" => {
+            Some(emmer_store_mysql::MysqlStore::script(emmer_store_mysql::Flavour::MySql, &tables))
+        }
         #[cfg(feature = "oracle")]
         "oracle" => Some(emmer_store_oracle::OracleStore::script(&tables)),
         #[cfg(feature = "postgres")]
@@ -187,7 +196,10 @@ mod tests {
     async fn a_store_in_memory_takes_no_parameters() {
         for (url, word) in [("memory://x?timeout_ms=1", "timeout_ms"), ("memory://?pool", "pool")] {
             let error = open(url).await.map(|store| store.describe()).unwrap_err();
-            assert!(error.kind == StoreErrorKind::Invalid && error.detail.contains(word), "{error}");
+            assert!(
+                error.kind == StoreErrorKind::Invalid && error.detail.contains(word),
+                "{error}"
+            );
         }
         let (upper, lower) = (open("MEMORY://x").await.unwrap(), open("memory://x").await.unwrap());
         assert!(Arc::ptr_eq(&upper, &lower), "the case of a scheme means nothing");

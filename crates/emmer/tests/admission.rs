@@ -17,7 +17,12 @@ static MEETINGS: LazyLock<Mutex<BTreeMap<String, Arc<Barrier>>>> = LazyLock::new
 static GO: LazyLock<Mutex<BTreeMap<String, Arc<Notify>>>> = LazyLock::new(Mutex::default);
 
 fn meeting(name: &str, n: usize) -> Arc<Barrier> {
-    MEETINGS.lock().unwrap().entry(name.to_owned()).or_insert_with(|| Arc::new(Barrier::new(n))).clone()
+    MEETINGS
+        .lock()
+        .unwrap()
+        .entry(name.to_owned())
+        .or_insert_with(|| Arc::new(Barrier::new(n)))
+        .clone()
 }
 
 fn go(name: &str) -> Arc<Notify> {
@@ -192,7 +197,8 @@ async fn on(silo: &Silo, key: &str) -> KnotRef {
 
 /// The results of calls made at once, those that failed first.
 async fn all<const N: usize>(calls: [emmer::Call<KnotWriteArgs>; N]) -> Vec<Result<(), String>> {
-    let calls: Vec<_> = calls.into_iter().map(|call| tokio::spawn(async move { told(call.await) })).collect();
+    let calls: Vec<_> =
+        calls.into_iter().map(|call| tokio::spawn(async move { told(call.await) })).collect();
     let mut results = Vec::new();
     for call in calls {
         results.push(call.await.unwrap());
@@ -214,9 +220,11 @@ fn one_deadlock(results: &[Result<(), String>], names: &[&str]) {
 async fn crossing_calls_end_with_one_deadlock() {
     let silos = silos(1).await;
     let (a, b) = (on(&silos[0], "a").await, on(&silos[0], "b").await);
-    let results =
-        all([a.write(vec![meet("crossing", 2), write("b")]), b.write(vec![meet("crossing", 2), write("a")])])
-            .await;
+    let results = all([
+        a.write(vec![meet("crossing", 2), write("b")]),
+        b.write(vec![meet("crossing", 2), write("a")]),
+    ])
+    .await;
     one_deadlock(&results, &["a", "b"]);
 }
 
@@ -237,7 +245,8 @@ async fn calls_that_cross_between_silos_end_with_one_deadlock() {
         on(silo, &format!("i{n}")).await;
     }
     let results =
-        all([knots[0].write(through(0)), knots[1].write(through(1)), knots[2].write(through(2))]).await;
+        all([knots[0].write(through(0)), knots[1].write(through(1)), knots[2].write(through(2))])
+            .await;
     one_deadlock(&results, &["r0", "r1", "r2", "i0", "i1", "i2"]);
 }
 
@@ -264,7 +273,11 @@ async fn a_shared_turn_that_comes_back_behind_a_writer_ends_with_a_deadlock() {
         let a = on(&silos[0], "a").await;
         on(&silos[n - 1], "b").await;
         let (name, inside) = (format!("behind {n}"), format!("inside {n}"));
-        let what = vec![meet(&inside, 2), Do::Await(name.clone()), Do::Read("b".to_owned(), vec![read("a")])];
+        let what = vec![
+            meet(&inside, 2),
+            Do::Await(name.clone()),
+            Do::Read("b".to_owned(), vec![read("a")]),
+        ];
         let reader = tokio::spawn({
             let a = a.clone();
             async move { told(a.read(what).await) }
@@ -320,8 +333,10 @@ async fn a_call_that_was_given_up_is_no_part_of_a_circle() {
         let silos = silos(n).await;
         let a = on(&silos[0], "a").await;
         on(&silos[n - 1], "b").await;
-        let (begun, late, late_too) = (format!("begun {n}"), format!("late {n}"), format!("late too {n}"));
-        // A calls B and gives up; B goes on and calls A, which is busy with something else and comes to its end.
+        let (begun, late, late_too) =
+            (format!("begun {n}"), format!("late {n}"), format!("late too {n}"));
+        // A calls B and gives up; B goes on and calls A, which is busy with something else and
+        // comes to its end.
         let goes = format!("b goes {n}");
         let b = vec![
             Do::Tell(goes.clone()),
@@ -330,8 +345,11 @@ async fn a_call_that_was_given_up_is_no_part_of_a_circle() {
             write("a"),
             meet(&late_too, 2),
         ];
-        let what =
-            vec![Do::WriteUntil("b".to_owned(), b, goes), meet(&begun, 3), Do::Await(format!("end {n}"))];
+        let what = vec![
+            Do::WriteUntil("b".to_owned(), b, goes),
+            meet(&begun, 3),
+            Do::Await(format!("end {n}")),
+        ];
         let call = tokio::spawn(async move { told(a.write(what).await) });
         meeting(&begun, 3).wait().await;
         go(&late).notify_one();
@@ -350,7 +368,11 @@ async fn calls_that_only_wait_for_long_end_well() {
     let (inside, name) = ("waiting long", "waiting ends");
     let held = tokio::spawn(async move {
         told(
-            a.write(vec![Do::Write("b".to_owned(), vec![meet(inside, 2), Do::Await(name.to_owned())])]).await,
+            a.write(vec![Do::Write(
+                "b".to_owned(),
+                vec![meet(inside, 2), Do::Await(name.to_owned())],
+            )])
+            .await,
         )
     });
     meeting(inside, 2).wait().await;
@@ -372,8 +394,12 @@ const GIVEN_UP: usize = 900;
 
 /// Makes calls through each of the references, which know the way, and gives them up.
 fn give_up(knots: &[KnotRef]) {
-    let mut calls: Vec<_> =
-        knots.iter().cycle().take(GIVEN_UP).map(|knot| Box::pin(knot.count().into_future())).collect();
+    let mut calls: Vec<_> = knots
+        .iter()
+        .cycle()
+        .take(GIVEN_UP)
+        .map(|knot| Box::pin(knot.count().into_future()))
+        .collect();
     assert!(calls.iter_mut().all(|call| futures_poll(call.as_mut())));
 }
 
@@ -395,7 +421,9 @@ async fn a_call_that_its_caller_gave_up_does_not_begin_on_another_silo() {
         knot.read(Vec::new()).await.unwrap();
     }
     let held =
-        tokio::spawn(async move { far.write(vec![meet("far", 2), Do::Await("far".to_owned())]).await });
+        tokio::spawn(
+            async move { far.write(vec![meet("far", 2), Do::Await("far".to_owned())]).await },
+        );
     meeting("far", 2).wait().await;
     give_up(&knots);
     // One that waits on: it has its turn. One that a deadline ends: it has none.
@@ -429,7 +457,8 @@ async fn a_call_that_has_begun_runs_to_its_end_for_nobody() {
     assert_eq!(knot.count().await.unwrap(), 1);
 }
 
-/// The call and its end travel together, so the turn has begun and suspended just before its silo hears of the end.
+/// The call and its end travel together, so the turn has begun and suspended just before its silo
+/// hears of the end.
 #[tokio::test]
 async fn a_call_that_is_given_up_as_it_begins_runs_to_its_end() {
     const CALLS: u64 = 50;
@@ -440,7 +469,11 @@ async fn a_call_that_is_given_up_as_it_begins_runs_to_its_end() {
         on(&silos[1], &key).await;
         let knot = client.grain::<dyn Knot>(key);
         knot.read(Vec::new()).await.unwrap();
-        let what = vec![Do::Pass("begun".to_owned()), Do::Await(name.clone()), Do::Pass("ended".to_owned())];
+        let what = vec![
+            Do::Pass("begun".to_owned()),
+            Do::Await(name.clone()),
+            Do::Pass("ended".to_owned()),
+        ];
         let mut call = Box::pin(knot.write(what).into_future());
         assert!(futures_poll(call.as_mut()));
         drop(call);

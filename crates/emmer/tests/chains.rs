@@ -38,13 +38,16 @@ impl Link for LinkGrain {
             return Ok(0);
         }
         let next = self.ctx.client().grain::<dyn Link>(left);
-        let hauled = block_in_place(|| Handle::current().block_on(async { next.haul(left - 1).await }));
+        let hauled =
+            block_in_place(|| Handle::current().block_on(async { next.haul(left - 1).await }));
         hauled.map(|below| below + 1).map_err(|error| error.to_string())
     }
 }
 
 /// Runs a test of one silo on threads with half of the usual stack.
-fn on_small_stacks<F: Future<Output = ()> + Send + 'static>(test: impl FnOnce(Silo) -> F + Send + 'static) {
+fn on_small_stacks<F: Future<Output = ()> + Send + 'static>(
+    test: impl FnOnce(Silo) -> F + Send + 'static,
+) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .thread_stack_size(1024 * 1024)
@@ -68,7 +71,10 @@ fn a_chain_as_long_as_chains_may_be_fits_on_a_small_stack() {
             assert_eq!(first.pull(LENGTH).await, Ok(LENGTH));
         }
         let longer = silo.client().grain::<dyn Link>(LENGTH + 2).pull(LENGTH + 1).await;
-        assert!(matches!(longer, Err(CallError::App(text)) if text.contains("64")), "one more is rejected");
+        assert!(
+            matches!(longer, Err(CallError::App(text)) if text.contains("64")),
+            "one more is rejected"
+        );
         silo.stop().await.unwrap();
     });
 }

@@ -68,7 +68,8 @@ async fn a_cycle_of_exclusive_turns_is_answered_with_deadlock() {
     let a = client.grain::<dyn Counter>("a");
     let told = a.hold_other("a".to_owned()).await.unwrap_err();
     assert!(told.to_string().contains("deadlock"), "{told}");
-    // A read within an exclusive turn of the same grain would wait as well; a read within a read would not.
+    // A read within an exclusive turn of the same grain would wait as well; a read within a read
+    // would not.
     assert_eq!(a.read_other("a".to_owned()).await.unwrap(), 0);
     assert!(a.hold_other("b".to_owned()).await.is_ok());
 }
@@ -78,7 +79,8 @@ async fn deadlines_say_whether_the_call_may_have_run() {
     let (store, silos) = cluster(2).await;
     for (key, client) in [("near", silos[0].client()), ("far", client(&store).await.grains())] {
         let slow = client.grain::<dyn Counter>(key);
-        let holding = tokio::spawn(slow.hold(600_000).timeout(Duration::from_secs(2)).into_future());
+        let holding =
+            tokio::spawn(slow.hold(600_000).timeout(Duration::from_secs(2)).into_future());
         // Once the turn above runs, reads wait for it.
         while slow.silo().timeout(Duration::from_millis(20)).await.is_ok() {}
         let waiting = slow.add(1).timeout(Duration::from_millis(50)).await.unwrap_err();

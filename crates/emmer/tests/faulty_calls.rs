@@ -54,8 +54,9 @@ impl Teller for TellerGrain {
 }
 
 async fn bank(world: &World, silos: usize) -> (Cluster, AccountRef, TellerRef) {
-    let host =
-        |silo: emmer::SiloBuilder| silo.host::<dyn Account, AccountGrain>().host::<dyn Teller, TellerGrain>();
+    let host = |silo: emmer::SiloBuilder| {
+        silo.host::<dyn Account, AccountGrain>().host::<dyn Teller, TellerGrain>()
+    };
     let cluster = world.cluster(silos, host).await;
     let client = cluster.client().await;
     (cluster, client.grain::<dyn Account>("a"), client.grain::<dyn Teller>("t"))
@@ -95,7 +96,10 @@ async fn a_delayed_call_takes_longer_and_its_deadline_does_not_wait(world: World
 async fn the_next_calls_fail_in_order_and_do_not_run(world: World) {
     let (_cluster, account, teller) = bank(&world, 2).await;
     let deposit = world.calls("account.deposit");
-    deposit.fail_next(CallFault::Unreachable).fail_next(CallFault::Overloaded).fail_next(CallFault::Rejected);
+    deposit
+        .fail_next(CallFault::Unreachable)
+        .fail_next(CallFault::Overloaded)
+        .fail_next(CallFault::Rejected);
     let unreachable = account.deposit(1).await.unwrap_err();
     assert_eq!((unreachable.code(), unreachable.maybe_executed()), ("unreachable", false));
     assert_eq!(teller.deposit(1).await.unwrap_err().to_string(), "overloaded");

@@ -1,4 +1,5 @@
-//! The fence holds for every poll of a grain's own code: turns that begin, turns that go on, and the hooks.
+//! The fence holds for every poll of a grain's own code: turns that begin, turns that go on, and
+//! the hooks.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 mod common;

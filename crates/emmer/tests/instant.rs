@@ -1,4 +1,5 @@
-//! Methods that cannot suspend run in place. What a turn is allowed to do, and what it excludes, is the same.
+//! Methods that cannot suspend run in place. What a turn is allowed to do, and what it excludes, is
+//! the same.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -115,8 +116,12 @@ async fn a_panic_in_place_ends_the_activation() {
     assert_eq!(a.break_down(String::new()).await.unwrap(), 100);
     assert_eq!(a.break_down(String::new()).await.unwrap(), 200);
     let broken = a.break_down("on purpose".to_owned()).await.unwrap_err();
-    assert!(matches!(&broken, CallError::Panicked(text) if text.contains("on purpose")), "{broken}");
-    // The next activation knows nothing of the broken one; calls until then reach the one or the other.
+    assert!(
+        matches!(&broken, CallError::Panicked(text) if text.contains("on purpose")),
+        "{broken}"
+    );
+    // The next activation knows nothing of the broken one; calls until then reach the one or the
+    // other.
     while a.break_down(String::new()).await.unwrap() != 100 {}
     silo.abort();
 }

@@ -22,8 +22,8 @@ async fn cluster(n: usize) -> (Vec<Silo>, Vec<Arc<HeldStore>>) {
     (silos, stores)
 }
 
-/// Takes out a silo that asks another one to write its death, and cuts it from the store: then only the others can write
-/// it, and only they can tell it.
+/// Takes out a silo that asks another one to write its death, and cuts it from the store: then only
+/// the others can write it, and only they can tell it.
 fn cut_one(silos: &mut Vec<Silo>, stores: &mut Vec<Arc<HeldStore>>) -> Silo {
     // The writer is the first on ring 0.
     let writer = silos.iter().map(Silo::address).min_by_key(|silo| silo.stable_hash(0)).unwrap();
@@ -56,7 +56,8 @@ async fn whoever_leaves_in_haste_is_told_of_its_own_death() {
     }
 }
 
-/// How long it takes, for whoever wants to know: `cargo test -p emmer --test leaving -- --nocapture`.
+/// How long it takes, for whoever wants to know:
+/// `cargo test -p emmer --test leaving -- --nocapture`.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_silo_leaves_in_good_order() {
     let (mut silos, _stores) = cluster(4).await;

@@ -1,4 +1,5 @@
-//! Every limit has a least value: below it nothing starts and the error says why, at it a cluster works.
+//! Every limit has a least value: below it nothing starts and the error says why, at it a cluster
+//! works.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use std::time::Duration;
@@ -51,13 +52,15 @@ fn most(name: &str) -> u64 {
     types.find(|most| with(&Limits::default(), name, *most).is_some()).unwrap()
 }
 
-/// What a silo and a client with these options say when they are started. Neither comes as far as its store.
+/// What a silo and a client with these options say when they are started. Neither comes as far as
+/// its store.
 async fn refusals(
     silo: impl FnOnce(&mut SiloOptions),
     client: impl FnOnce(&mut ClientOptions),
 ) -> [OptionError; 2] {
-    let store =
-        || -> std::sync::Arc<dyn emmer::store::SystemStore> { std::sync::Arc::new(MemoryStore::new()) };
+    let store = || -> std::sync::Arc<dyn emmer::store::SystemStore> {
+        std::sync::Arc::new(MemoryStore::new())
+    };
     let started = Silo::builder().store(store()).configure(silo).start().await;
     let connected = Client::builder().store(store()).configure(client).connect().await;
     match (started, connected) {
@@ -75,7 +78,11 @@ async fn below_its_least_value_no_limit_is_accepted() {
             let own = limits.clone();
             for refused in refusals(|o| o.limits = limits, |o| o.limits = own).await {
                 assert_eq!(refused.option, format!("limits.{name}"));
-                assert_eq!(refused.reason, format!("is {value}: it must be at least {least}"), "{name}");
+                assert_eq!(
+                    refused.reason,
+                    format!("is {value}: it must be at least {least}"),
+                    "{name}"
+                );
             }
         }
     }
@@ -97,7 +104,9 @@ const TIMES: [(&str, SetTime); 8] = [
 type SetNumber = fn(&mut SiloOptions, usize);
 
 const OF_THE_DIRECTORY: [(&str, SetNumber); 5] = [
-    ("directory.points_per_silo", |o, n| o.directory.points_per_silo = u32::try_from(n).unwrap_or(u32::MAX)),
+    ("directory.points_per_silo", |o, n| {
+        o.directory.points_per_silo = u32::try_from(n).unwrap_or(u32::MAX);
+    }),
     ("directory.pending_max", |o, n| o.directory.pending_max = n),
     ("directory.entries_max", |o, n| o.directory.entries_max = n),
     ("directory.questions_max", |o, n| o.directory.questions_max = n),
@@ -125,7 +134,8 @@ async fn no_time_and_no_list_of_nothing_is_accepted() {
     assert_eq!(client.reason, format!("is {}: it must be at most 1024", usize::MAX));
 }
 
-/// Three silos and a client with these options; the client and each silo call one grain, which is on one of the silos.
+/// Three silos and a client with these options; the client and each silo call one grain, which is
+/// on one of the silos.
 async fn a_cluster_works(world: &World, what: &str, change: impl Fn(&mut SiloOptions) + 'static) {
     let describe =
         move |silo: emmer::SiloBuilder| silo.configure(&change).host::<dyn Counter, CounterGrain>();
@@ -136,7 +146,8 @@ async fn a_cluster_works(world: &World, what: &str, change: impl Fn(&mut SiloOpt
     assert_eq!(counted.unwrap_or_else(|e| panic!("{what}: {e}")), 1);
     for n in 0..3 {
         let calling = key.clone();
-        let calls = async move |client: ClusterClient| client.grain::<dyn Counter>(calling).add(1).await;
+        let calls =
+            async move |client: ClusterClient| client.grain::<dyn Counter>(calling).add(1).await;
         let counted = cluster.node(n).run(calls).await.unwrap();
         assert_eq!(counted.unwrap_or_else(|e| panic!("{what}, silo {n}: {e}")), 2 + n as u64);
     }

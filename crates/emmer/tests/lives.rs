@@ -1,5 +1,5 @@
-//! The life of an activation: whatever a grain's own code does, its silo stays whole, and nobody sees a grain that was left
-//! half way.
+//! The life of an activation: whatever a grain's own code does, its silo stays whole, and nobody
+//! sees a grain that was left half way.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 mod common;
@@ -316,7 +316,10 @@ async fn an_addition_whose_write_failed_is_not_stored_with_the_next_one() {
     assert_eq!(grain.add(1).await.unwrap(), 1);
     store.refuse(Some("grain_state"));
     let error = grain.add(1).await.unwrap_err();
-    assert!(matches!(error, CallError::App(StateError::Store { maybe_written: false, .. })), "{error}");
+    assert!(
+        matches!(error, CallError::App(StateError::Store { maybe_written: false, .. })),
+        "{error}"
+    );
     assert_eq!(grain.get().await.unwrap(), 1);
     store.refuse(None);
     assert_eq!(grain.add(1).await.unwrap(), 2);
@@ -330,7 +333,10 @@ async fn an_activation_that_panics_leaves_nothing_behind() {
     for n in 0..20 {
         let key = format!("stillborn bomb {n}");
         let error = silos[0].client().grain::<dyn Fragile>(&key).host().await.unwrap_err();
-        assert!(matches!(&error, CallError::Rejected(words) if words.contains("of the test")), "{error}");
+        assert!(
+            matches!(&error, CallError::Rejected(words) if words.contains("of the test")),
+            "{error}"
+        );
         assert_eq!(silos[0].statistics().activations, 0);
         // No registration is left that would lead back to the first silo.
         let host = silos[1].client().grain::<dyn Fragile>(&key).host().await.unwrap();

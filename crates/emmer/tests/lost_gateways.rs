@@ -66,7 +66,10 @@ async fn a_gateway_that_dies_while_it_leaves_keeps_nobody_waiting(world: World) 
         cluster.unplug(0);
     };
     let ((answer, took), (), ()) = tokio::join!(waiting, leaving, dying);
-    assert!(matches!(answer, Err(CallError::Unreachable { maybe_executed: true, .. })), "{answer:?}");
+    assert!(
+        matches!(answer, Err(CallError::Unreachable { maybe_executed: true, .. })),
+        "{answer:?}"
+    );
     assert!(took < TOLD_WITHIN, "{took:?}");
 }
 
@@ -88,14 +91,21 @@ async fn the_only_gateway_that_dies_keeps_nobody_waiting(world: World) {
         cluster.unplug(0);
     };
     let ((answer, took), ()) = tokio::join!(waiting, dying);
-    assert!(matches!(answer, Err(CallError::Unreachable { maybe_executed: true, .. })), "{answer:?}");
+    assert!(
+        matches!(answer, Err(CallError::Unreachable { maybe_executed: true, .. })),
+        "{answer:?}"
+    );
     assert!(took < TOLD_WITHIN, "{took:?}");
 }
 
 /// The word of its death overtakes its last answers: they are waited for.
 #[emmer::test(seeds = 5)]
 async fn what_a_gateway_answers_before_it_leaves_arrives(world: World) {
-    let model = emmer::test::NetModel { delay_min: millis(1), delay_max: millis(150), ..Default::default() };
+    let model = emmer::test::NetModel {
+        delay_min: millis(1),
+        delay_max: millis(150),
+        ..Default::default()
+    };
     world.net().set_model(model);
     let mut cluster = cluster(&world, 3).await;
     let client = cluster.client().await;

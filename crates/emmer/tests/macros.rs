@@ -1,7 +1,14 @@
-//! What the macros make of a user's code: that it compiles without a warning under strict lints, and that it works
-//! on a silo.
+//! What the macros make of a user's code: that it compiles without a warning under strict lints,
+//! and that it works on a silo.
 
-#![deny(warnings, missing_docs, unreachable_pub, unused_qualifications, refining_impl_trait, clippy::all)]
+#![deny(
+    warnings,
+    missing_docs,
+    unreachable_pub,
+    unused_qualifications,
+    refining_impl_trait,
+    clippy::all
+)]
 
 use emmer::__rt::{Hosted, Interface, Method};
 use emmer::prelude::*;
@@ -21,9 +28,13 @@ pub mod api {
         async fn total(&self) -> u64;
         /// A type whose name is made like the generated ones.
         async fn stats(&self) -> CounterStats;
-        /// Names that are not plain, an argument that came later, one that the expansion uses itself.
-        async fn r#move(&mut self, r#type: String, #[serde(default)] args: Option<u8>)
-        -> Result<(), Refused>;
+        /// Names that are not plain, an argument that came later, one that the expansion uses
+        /// itself.
+        async fn r#move(
+            &mut self,
+            r#type: String,
+            #[serde(default)] args: Option<u8>,
+        ) -> Result<(), Refused>;
         /// Still served, warned of where it is called.
         #[deprecated = "add one instead"]
         async fn increment(&mut self);
@@ -46,7 +57,9 @@ pub mod api {
     pub struct Refused(pub String);
 }
 
-use api::{Counter, CounterAddArgs, CounterMoveArgs, CounterRef, CounterStats, CounterTotalArgs, Refused};
+use api::{
+    Counter, CounterAddArgs, CounterMoveArgs, CounterRef, CounterStats, CounterTotalArgs, Refused,
+};
 
 #[derive(Grain, Default)]
 #[placement(prefer_local)]
@@ -127,13 +140,21 @@ fn arguments_travel_by_name_and_may_grow() {
 #[test]
 fn a_result_is_split_into_success_and_error() {
     assert_eq!(CounterAddArgs::split(Ok(1)), Ok(1));
-    assert_eq!(CounterMoveArgs::split(Err(Refused("no".to_owned()))), Err(Refused("no".to_owned())));
+    assert_eq!(
+        CounterMoveArgs::split(Err(Refused("no".to_owned()))),
+        Err(Refused("no".to_owned()))
+    );
     assert_eq!(CounterTotalArgs::split(7), Ok(7));
 }
 
 #[tokio::test]
 async fn the_expansion_works_on_a_silo() {
-    let silo = Silo::builder().store("memory://").host::<dyn Counter, CounterGrain>().start().await.unwrap();
+    let silo = Silo::builder()
+        .store("memory://")
+        .host::<dyn Counter, CounterGrain>()
+        .start()
+        .await
+        .unwrap();
     let home: CounterRef = silo.client().grain::<dyn Counter>("home");
     assert_eq!(home.add(2).await, Ok(2));
     assert_eq!(home.add(1).timeout(secs(5)).await, Ok(3));

@@ -70,12 +70,17 @@ impl Blocker for BlockerGrain {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_turn_that_holds_its_thread_is_noticed() {
-    let silo =
-        Silo::builder().store(common::store()).host::<dyn Blocker, BlockerGrain>().start().await.unwrap();
+    let silo = Silo::builder()
+        .store(common::store())
+        .host::<dyn Blocker, BlockerGrain>()
+        .start()
+        .await
+        .unwrap();
     let blocker = silo.client().grain::<dyn Blocker>("a");
     for before in 0..3 {
         assert_eq!(silo.statistics().turns_blocking, before);
-        // The first one finds no activation, the second runs in place, the third has suspended first.
+        // The first one finds no activation, the second runs in place, the third has suspended
+        // first.
         let call = match before {
             2 => tokio::spawn(blocker.block_between(before).into_future()),
             _ => tokio::spawn(blocker.block(before).into_future()),
@@ -127,8 +132,8 @@ async fn queues_are_shown_and_a_full_one_refuses_by_its_name() {
     silo.abort();
 }
 
-/// Found by a storm of 300,000 first calls: a look-up without room was Unreachable, and a registration without room made the
-/// activation fail.
+/// Found by a storm of 300,000 first calls: a look-up without room was Unreachable, and a
+/// registration without room made the activation fail.
 #[tokio::test(flavor = "multi_thread")]
 async fn first_calls_beyond_the_directorys_room_wait_or_are_overloaded() {
     let store = common::store();
@@ -145,7 +150,9 @@ async fn first_calls_beyond_the_directorys_room_wait_or_are_overloaded() {
                 loop {
                     match counter.total().await {
                         Ok(total) => return total,
-                        Err(CallError::Overloaded(text)) => assert!(text.contains("pending_max"), "{text}"),
+                        Err(CallError::Overloaded(text)) => {
+                            assert!(text.contains("pending_max"), "{text}");
+                        }
                         Err(other) => panic!("{other}"),
                     }
                     tokio::task::yield_now().await;

@@ -42,7 +42,10 @@ impl Diary for DiaryGrain {
 async fn in_order(n: usize) {
     let (store, mut silos) = (common::store(), Vec::new());
     for _ in 0..n {
-        let silo = Silo::builder().store(store.clone()).host::<dyn Diary, DiaryGrain>().on_terminate(|_| {});
+        let silo = Silo::builder()
+            .store(store.clone())
+            .host::<dyn Diary, DiaryGrain>()
+            .on_terminate(|_| {});
         silos.push(silo.start().await.unwrap());
     }
     settle(&silos, n).await;
@@ -52,7 +55,8 @@ async fn in_order(n: usize) {
             // Through references of its own, too: they know nothing of the way.
             let fresh = silos[0].client().grain::<dyn Diary>(key);
             let diary = if what % 3 == 0 { &fresh } else { &diary };
-            let sent = if what % 2 == 0 { diary.note(what).send() } else { diary.note_late(what).send() };
+            let sent =
+                if what % 2 == 0 { diary.note(what).send() } else { diary.note_late(what).send() };
             sent.unwrap();
         }
         let mut noted = Vec::new();
@@ -117,13 +121,14 @@ impl Desk for DeskGrain {
     }
 }
 
-/// The first call of the queue is called by a thread that is then held for long. It keeps its place all the same: nobody
-/// could have polled it.
+/// The first call of the queue is called by a thread that is then held for long. It keeps its place
+/// all the same: nobody could have polled it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn unawaited_calls_keep_their_order_while_a_thread_is_held() {
     let (store, mut silos) = (common::store(), Vec::new());
     for _ in 0..2 {
-        let silo = Silo::builder().store(store.clone()).host::<dyn Desk, DeskGrain>().on_terminate(|_| {});
+        let silo =
+            Silo::builder().store(store.clone()).host::<dyn Desk, DeskGrain>().on_terminate(|_| {});
         silos.push(silo.start().await.unwrap());
     }
     settle(&silos, 2).await;
@@ -180,8 +185,10 @@ async fn large_and_small_unawaited_calls_keep_their_order() {
     let (rounds, calls) = (set("EMMER_ORDER_ROUNDS", 2), set("EMMER_ORDER_CALLS", CALLS));
     let (store, mut silos) = (common::store(), Vec::new());
     for _ in 0..2 {
-        let silo =
-            Silo::builder().store(store.clone()).host::<dyn Parcels, ParcelsGrain>().on_terminate(|_| {});
+        let silo = Silo::builder()
+            .store(store.clone())
+            .host::<dyn Parcels, ParcelsGrain>()
+            .on_terminate(|_| {});
         silos.push(silo.start().await.unwrap());
     }
     settle(&silos, 2).await;

@@ -1,4 +1,5 @@
-//! Calls that nobody waits for arrive in the order in which they were made, also where the limits are met.
+//! Calls that nobody waits for arrive in the order in which they were made, also where the limits
+//! are met.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use emmer::prelude::*;
@@ -76,7 +77,11 @@ async fn what_arrives_of_unawaited_calls_arrives_in_order(world: World) {
         let ask = async move |client: ClusterClient| client.grain::<dyn Parcels>(key).taken().await;
         let taken = cluster.node(1).run(ask).await.unwrap().unwrap();
         assert!(taken.windows(2).all(|pair| pair[0] < pair[1]), "grain {key}: {taken:?}");
-        assert!(tight || taken.len() as u64 == CALLS, "grain {key}: {} of {sent} sent", taken.len());
+        assert!(
+            tight || taken.len() as u64 == CALLS,
+            "grain {key}: {} of {sent} sent",
+            taken.len()
+        );
         refused += CALLS - taken.len() as u64;
     }
     assert_eq!(refused > 0, tight, "{refused} calls were refused");

@@ -23,7 +23,8 @@ impl Load {
     fn start(clients: &[ClusterClient]) -> Self {
         let (stop, mut callers) = (Arc::new(AtomicBool::new(false)), JoinSet::new());
         for (at, client) in (0..16).zip(clients.iter().cycle()) {
-            let kept: Vec<_> = (0..KEYS).map(|key| client.grain::<dyn Counter>(format!("p{key}"))).collect();
+            let kept: Vec<_> =
+                (0..KEYS).map(|key| client.grain::<dyn Counter>(format!("p{key}"))).collect();
             let stop = stop.clone();
             callers.spawn(async move {
                 let (mut added, mut failures) = (0, Vec::new());
@@ -103,7 +104,10 @@ async fn a_crash_fails_only_calls_that_may_have_run() {
         assert!(failures.iter().all(CallError::maybe_executed), "{failures:?}");
         let stored = total(&clients[0]).await - before;
         let most = added + u64::try_from(failures.len()).unwrap();
-        assert!((added..=most).contains(&stored), "{added} acknowledged, {stored} stored, {most} at most");
+        assert!(
+            (added..=most).contains(&stored),
+            "{added} acknowledged, {stored} stored, {most} at most"
+        );
         silos.push(silo(&store).await);
         settle(&silos, 3).await;
     }

@@ -102,7 +102,9 @@ async fn hash_based_grains_are_where_their_hash_says_by_attribute_and_by_default
 }
 
 #[emmer::test(seeds = 3)]
-async fn a_director_places_by_what_the_class_says_and_its_mistakes_end_their_own_calls_only(world: World) {
+async fn a_director_places_by_what_the_class_says_and_its_mistakes_end_their_own_calls_only(
+    world: World,
+) {
     let cluster = cluster(&world).await;
     let silos = addresses(&cluster);
     let client = cluster.client().await;
@@ -195,7 +197,8 @@ async fn a_class_whose_director_is_missing_is_refused_before_anything_is_opened(
         text.contains(<dyn Told as Interface>::GRAIN_TYPE) && text.contains("director(\"told\""),
         "{text}"
     );
-    let by_default = silo().host::<dyn Plain, PlainGrain>().default_placement(Strategy::custom("other", ""));
+    let by_default =
+        silo().host::<dyn Plain, PlainGrain>().default_placement(Strategy::custom("other", ""));
     let Err(error) = by_default.start().await else { panic!("it started") };
     assert!(error.to_string().contains(<dyn Plain as Interface>::GRAIN_TYPE), "{error}");
 }

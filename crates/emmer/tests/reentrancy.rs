@@ -1,4 +1,5 @@
-//! What interleaves: calls that go past those that wait, and turns that hold nothing while they wait.
+//! What interleaves: calls that go past those that wait, and turns that hold nothing while they
+//! wait.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 mod common;

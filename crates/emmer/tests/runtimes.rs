@@ -84,7 +84,11 @@ fn a_turn_that_has_begun_outlives_the_runtime_of_its_caller() {
         short.shutdown_background();
         assert_eq!(home.block_on(counter.add(0).into_future()).unwrap(), 1);
     }
-    assert_eq!(a.statistics().activated, activated, "a turn that was left half way ends its activation");
+    assert_eq!(
+        a.statistics().activated,
+        activated,
+        "a turn that was left half way ends its activation"
+    );
     home.block_on(a.stop()).unwrap();
 }
 
@@ -118,7 +122,9 @@ fn a_call_ends_although_the_runtime_of_its_client_is_gone() {
     drop(of_client);
     let ended = home.block_on(waits).unwrap().unwrap_err();
     assert!(ended.maybe_executed(), "{ended}");
-    let late = home.block_on(counter.total().timeout(Duration::from_millis(50)).into_future()).unwrap_err();
+    let late = home
+        .block_on(counter.total().timeout(Duration::from_millis(50)).into_future())
+        .unwrap_err();
     assert!(!matches!(late, CallError::Internal(_)), "{late}");
 }
 

@@ -28,9 +28,22 @@ async fn a_silo_starts_after_a_predecessor_from_the_future() {
         let table = SiloTable::new(store.clone(), ClusterId::new("dev").unwrap());
         table.ensure().await.unwrap();
         let (base, _) = table.read_all().await.unwrap();
-        table.commit(&base, vec![SiloEntry::new(before, status, started)], Vec::new()).await.unwrap();
-        let silo = Silo::builder().store(store).listen(endpoint).on_terminate(|_| {}).start().await.unwrap();
-        assert!(silo.address().epoch() > before.epoch(), "{status}: {} after {before}", silo.address());
+        table
+            .commit(&base, vec![SiloEntry::new(before, status, started)], Vec::new())
+            .await
+            .unwrap();
+        let silo = Silo::builder()
+            .store(store)
+            .listen(endpoint)
+            .on_terminate(|_| {})
+            .start()
+            .await
+            .unwrap();
+        assert!(
+            silo.address().epoch() > before.epoch(),
+            "{status}: {} after {before}",
+            silo.address()
+        );
         assert_eq!(silo.view().status_of(&silo.address()), Some(SiloStatus::Active));
         assert_eq!(silo.view().status_of(&before), Some(SiloStatus::Dead));
     }

@@ -1,4 +1,5 @@
-//! Text that people give: what no row can hold is refused before anything begins, all else arrives as it is.
+//! Text that people give: what no row can hold is refused before anything begins, all else arrives
+//! as it is.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 mod common;
@@ -34,7 +35,8 @@ async fn a_name_that_is_no_line_of_text_is_refused() {
         let silo = Silo::builder().store(store.clone()).listen(free).on_terminate(|_| {});
         let start = silo.configure(|o| o.name = Some(name.to_owned())).start();
         // What is refused late is tried again for ever.
-        let started = tokio::time::timeout(Duration::from_secs(20), start).await.expect("an answer");
+        let started =
+            tokio::time::timeout(Duration::from_secs(20), start).await.expect("an answer");
         let refused = started.expect_err(name);
         let said = refused.to_string();
         assert!(matches!(refused, StartError::Option(_)), "{refused:?}");
@@ -67,7 +69,11 @@ async fn a_grain_may_have_any_key_and_keeps_its_state() {
     let longest = "\n".repeat(1024);
     let keys = ["", "a\0b", "a\nb", "a%0Ab", "a/b", "..", "~", "\u{85}", " ", longest.as_str()];
     for key in keys {
-        silo.client().grain::<dyn Counter>(key).add(1).await.unwrap_or_else(|e| panic!("{key:?}: {e}"));
+        silo.client()
+            .grain::<dyn Counter>(key)
+            .add(1)
+            .await
+            .unwrap_or_else(|e| panic!("{key:?}: {e}"));
     }
     for key in keys {
         let counter = silo.client().grain::<dyn Counter>(key);

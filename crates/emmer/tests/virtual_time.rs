@@ -56,7 +56,8 @@ impl Shop for ShopGrain {
         if *self.stock == 0 {
             return Err(format!("no {item} left"));
         }
-        let paid = ctx.client().grain::<dyn Bank>("main").pay(5).await.map_err(|e| e.to_string())?;
+        let paid =
+            ctx.client().grain::<dyn Bank>("main").pay(5).await.map_err(|e| e.to_string())?;
         if !paid {
             return Err("not paid".to_owned());
         }
@@ -101,7 +102,10 @@ async fn what_was_stored_survives_the_death_of_a_silo(world: World) {
     for n in 0..30 {
         assert_eq!(counter(n).total().await.unwrap(), 2);
     }
-    assert_eq!(cluster.node(1).view().iter().filter(|(_, s)| *s == emmer::SiloStatus::Active).count(), 2);
+    assert_eq!(
+        cluster.node(1).view().iter().filter(|(_, s)| *s == emmer::SiloStatus::Active).count(),
+        2
+    );
 }
 
 #[emmer::test]
@@ -194,7 +198,8 @@ fn the_same_seed_does_the_same_things() {
 
 #[emmer::test]
 async fn a_silo_that_is_killed_is_found_at_once_at_rest_too(world: World) {
-    let cluster = world.cluster(3, |silo| silo.configure(at_rest).host::<dyn Counter, CounterGrain>()).await;
+    let cluster =
+        world.cluster(3, |silo| silo.configure(at_rest).host::<dyn Counter, CounterGrain>()).await;
     let killed = cluster.node(1).address();
     cluster.kill(1);
     world.advance(secs(1)).await;
@@ -207,7 +212,8 @@ async fn a_silo_that_is_killed_is_found_at_once_at_rest_too(world: World) {
 
 #[emmer::test]
 async fn a_day_of_three_silos(world: World) {
-    let cluster = world.cluster(3, |silo| silo.configure(at_rest).host::<dyn Counter, CounterGrain>()).await;
+    let cluster =
+        world.cluster(3, |silo| silo.configure(at_rest).host::<dyn Counter, CounterGrain>()).await;
     let start = std::time::Instant::now();
     world.advance(hours(24)).await;
     println!("a day: {:?}, {} events", start.elapsed(), world.events());
@@ -247,7 +253,8 @@ async fn a_silo_that_sends_its_grains_away_takes_none_whatever_the_view_says(wor
     let cluster = world.cluster(5, |silo| silo.host::<dyn Whereabouts, SlowToGo>()).await;
     let leaver = cluster.node(0);
     let at = async |key: &str| {
-        let asked = leaver.run(async |client| client.grain::<dyn Whereabouts>(key).silo().await.unwrap());
+        let asked =
+            leaver.run(async |client| client.grain::<dyn Whereabouts>(key).silo().await.unwrap());
         asked.await.unwrap()
     };
     assert_eq!(at("first").await, Some(leaver.address().to_string()));

@@ -1,10 +1,12 @@
-//! `#[grain]` on `impl Interface for Class`: the code stays as it is, its mistakes get better words, and the runtime
-//! learns which methods cannot suspend.
+//! `#[grain]` on `impl Interface for Class`: the code stays as it is, its mistakes get better
+//! words, and the runtime learns which methods cannot suspend.
 
 use proc_macro2::{Span, TokenStream};
 use quote::quote;
 use syn::ext::IdentExt;
-use syn::{FnArg, GenericParam, ImplItem, ImplItemFn, Item, ItemImpl, Path, ReturnType, Type, parse_quote};
+use syn::{
+    FnArg, GenericParam, ImplItem, ImplItemFn, Item, ItemImpl, Path, ReturnType, Type, parse_quote,
+};
 
 use crate::errors::Errors;
 use crate::instant::is_instant;
@@ -17,8 +19,8 @@ pub(crate) fn expand(args: &TokenStream, item: TokenStream) -> syn::Result<Token
     let (mut item, interface) = implementation(syn::parse2(item)?)?;
     let mut errors = Errors::default();
     if !args.is_empty() {
-        let message = "on an impl, #[grain] takes no arguments: `idle` and `lifecycle` belong on the struct, below \
-                       #[derive(Grain)]";
+        let message = "on an impl, #[grain] takes no arguments: `idle` and `lifecycle` belong on \
+                       the struct, below #[derive(Grain)]";
         errors.at(args, message);
     }
     for impl_item in &item.items {
@@ -43,12 +45,14 @@ fn implementation(item: Item) -> syn::Result<(ItemImpl, Path)> {
         Item::Impl(item) => item,
         Item::Struct(item) => {
             let message = format!(
-                "{WHERE_IT_GOES}. For a struct, write `#[derive(Grain)]` first and `#[grain(..)]` on the line below it"
+                "{WHERE_IT_GOES}. For a struct, write `#[derive(Grain)]` first and `#[grain(..)]` \
+                 on the line below it"
             );
             return Err(syn::Error::new_spanned(item.ident, message));
         }
         Item::Trait(item) => {
-            let message = format!("{WHERE_IT_GOES}. For a trait, write `#[grain_interface(key = String)]`");
+            let message =
+                format!("{WHERE_IT_GOES}. For a trait, write `#[grain_interface(key = String)]`");
             return Err(syn::Error::new_spanned(item.ident, message));
         }
         _ => return Err(syn::Error::new(Span::call_site(), WHERE_IT_GOES)),
@@ -60,8 +64,8 @@ fn implementation(item: Item) -> syn::Result<(ItemImpl, Path)> {
         }
         None => {
             let message = format!(
-                "{WHERE_IT_GOES}: methods that can be called are declared in a #[grain_interface] trait. Methods for \
-                 the grain's own use need no #[grain]"
+                "{WHERE_IT_GOES}: methods that can be called are declared in a #[grain_interface] \
+                 trait. Methods for the grain's own use need no #[grain]"
             );
             Err(syn::Error::new_spanned(&item.self_ty, message))
         }
@@ -74,7 +78,9 @@ fn tell_instant_methods(item: &mut ItemImpl) {
         .items
         .iter()
         .filter_map(|item| match item {
-            ImplItem::Fn(function) if is_instant(function) => Some(function.sig.ident.unraw().to_string()),
+            ImplItem::Fn(function) if is_instant(function) => {
+                Some(function.sig.ident.unraw().to_string())
+            }
             _ => None,
         })
         .collect();
@@ -98,7 +104,10 @@ fn check_method(function: &ImplItemFn, errors: &mut Errors) {
     for input in &signature.inputs {
         if let FnArg::Typed(typed) = input {
             for attribute in typed.attrs.iter().filter(|a| a.path().is_ident("serde")) {
-                errors.at(attribute, "`#[serde(..)]` on an argument belongs in the #[grain_interface] trait");
+                errors.at(
+                    attribute,
+                    "`#[serde(..)]` on an argument belongs in the #[grain_interface] trait",
+                );
             }
         }
     }
@@ -110,20 +119,19 @@ fn returns_future(output: &ReturnType) -> bool {
         ReturnType::Default => false,
         ReturnType::Type(_, ty) => match &**ty {
             Type::ImplTrait(_) => true,
-            Type::Path(path) => path
-                .path
-                .segments
-                .last()
-                .is_some_and(|last| ["Pin", "Ready", "BoxFuture"].iter().any(|name| last.ident == name)),
+            Type::Path(path) => path.path.segments.last().is_some_and(|last| {
+                ["Pin", "Ready", "BoxFuture"].iter().any(|name| last.ident == name)
+            }),
             _ => false,
         },
     }
 }
 
-/// Code that compiles only when the trait is an interface and the class can host it: without it the mistake would
-/// appear where the silo is built, perhaps in another crate.
+/// Code that compiles only when the trait is an interface and the class can host it: without it the
+/// mistake would appear where the silo is built, perhaps in another crate.
 fn proof(item: &ItemImpl, interface: &Path) -> TokenStream {
-    let generic = item.generics.params.iter().any(|param| !matches!(param, GenericParam::Lifetime(_)));
+    let generic =
+        item.generics.params.iter().any(|param| !matches!(param, GenericParam::Lifetime(_)));
     if generic {
         return TokenStream::new();
     }
@@ -212,12 +220,17 @@ mod tests {
             )
             .contains("impl Interface for Class")
         );
-        assert!(error(&quote!(idle = "1s"), quote!(impl Counter for C {})).contains("belong on the struct"));
+        assert!(
+            error(&quote!(idle = "1s"), quote!(impl Counter for C {}))
+                .contains("belong on the struct")
+        );
     }
 
     #[test]
     fn methods_are_checked() {
-        let of = |method: TokenStream| error(&TokenStream::new(), quote!(impl Counter for C { #method }));
+        let of = |method: TokenStream| {
+            error(&TokenStream::new(), quote!(impl Counter for C { #method }))
+        };
         assert!(
             of(quote!(
                 fn add(&mut self) -> u64 {

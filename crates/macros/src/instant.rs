@@ -5,7 +5,8 @@ use quote::ToTokens;
 use syn::ImplItemFn;
 use syn::ext::IdentExt;
 
-/// Macros that are known to hide no `.await`: those of the standard library and of `tracing`. Others might.
+/// Macros that are known to hide no `.await`: those of the standard library and of `tracing`.
+/// Others might.
 const KNOWN_MACROS: [&str; 30] = [
     "assert",
     "assert_eq",
@@ -42,7 +43,8 @@ const KNOWN_MACROS: [&str; 30] = [
 /// Words that may stand before `!(..)` without making it a macro.
 const KEYWORDS: [&str; 8] = ["break", "else", "if", "in", "match", "move", "return", "while"];
 
-/// Whether the method is an `async fn` whose body has no `.await`, not even in a closure or in a macro nobody knows.
+/// Whether the method is an `async fn` whose body has no `.await`, not even in a closure or in a
+/// macro nobody knows.
 pub(crate) fn is_instant(function: &ImplItemFn) -> bool {
     function.sig.asyncness.is_some() && waits_for_nothing(function.block.to_token_stream())
 }
@@ -66,8 +68,14 @@ fn waits_for_nothing(tokens: TokenStream) -> bool {
     true
 }
 
-fn is_unknown_macro(name: Option<&TokenTree>, bang: Option<&TokenTree>, delimiter: Delimiter) -> bool {
-    let (Some(TokenTree::Ident(name)), Some(TokenTree::Punct(bang))) = (name, bang) else { return false };
+fn is_unknown_macro(
+    name: Option<&TokenTree>,
+    bang: Option<&TokenTree>,
+    delimiter: Delimiter,
+) -> bool {
+    let (Some(TokenTree::Ident(name)), Some(TokenTree::Punct(bang))) = (name, bang) else {
+        return false;
+    };
     let name = name.unraw().to_string();
     bang.as_char() == '!'
         && delimiter != Delimiter::None

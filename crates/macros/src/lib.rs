@@ -1,12 +1,14 @@
 //! The attribute and derive macros behind the `emmer` facade.
 //!
-//! * [`macro@grain_interface`] turns a trait with async methods into a grain interface: one argument struct per
-//!   method, a reference type for callers, and the list of methods a silo dispatches to;
+//! * [`macro@grain_interface`] turns a trait with async methods into a grain interface: one
+//!   argument struct per method, a reference type for callers, and the list of methods a silo
+//!   dispatches to;
 //! * [`macro@Grain`] makes a struct a grain class;
 //! * [`macro@grain`] goes on the class's implementation of an interface and checks it.
 //!
-//! The generated code names everything through `::emmer::__rt`, so an application depends on `emmer` alone. A
-//! mistake is a compile error at the user's own code that says what to write instead; nothing here panics.
+//! The generated code names everything through `::emmer::__rt`, so an application depends on
+//! `emmer` alone. A mistake is a compile error at the user's own code that says what to write
+//! instead; nothing here panics.
 
 mod class;
 mod errors;
@@ -19,7 +21,8 @@ mod types;
 
 use proc_macro::TokenStream;
 
-/// Makes a trait with async methods a grain interface, named `dyn Trait` where grains are called or hosted.
+/// Makes a trait with async methods a grain interface, named `dyn Trait` where grains are called or
+/// hosted.
 ///
 /// ```ignore (needs the facade, whose tests compile it)
 /// #[grain_interface(key = String)]
@@ -32,21 +35,25 @@ use proc_macro::TokenStream;
 /// ```
 ///
 /// * `key = T` (required): the type of the grains' keys, one of `u64`, `i64`, `String`, `Uuid`;
-/// * `grain = "name"`: the grain type's name, the trait's own in kebab case when absent. It is part of every
-///   grain's identity: renaming the trait without it makes other grains of them.
+/// * `grain = "name"`: the grain type's name, the trait's own in kebab case when absent. It is part
+///   of every grain's identity: renaming the trait without it makes other grains of them.
 ///
-/// A method takes `&mut self` (its turn runs alone) or `&self` (its turn may run beside other `&self` turns) and
-/// owned arguments, and returns an owned value; `Result<T, E>` reaches the caller as the call's own result and
-/// error. Arguments travel by name: trailing ones may be added later under `#[serde(default)]`.
+/// A method takes `&mut self` (its turn runs alone) or `&self` (its turn may run beside other
+/// `&self` turns) and owned arguments, and returns an owned value; `Result<T, E>` reaches the
+/// caller as the call's own result and error. Arguments travel by name: trailing ones may be added
+/// later under `#[serde(default)]`.
 ///
-/// Besides the trait it makes `CounterRef`, what callers hold, and `CounterAddArgs`, `CounterTotalArgs`: the
-/// arguments of each method as they travel.
+/// Besides the trait it makes `CounterRef`, what callers hold, and `CounterAddArgs`,
+/// `CounterTotalArgs`: the arguments of each method as they travel.
 #[proc_macro_attribute]
 pub fn grain_interface(args: TokenStream, item: TokenStream) -> TokenStream {
-    interface::expand(args.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+    interface::expand(args.into(), item.into())
+        .unwrap_or_else(syn::Error::into_compile_error)
+        .into()
 }
 
-/// Goes on `impl Interface for Class`: checks the methods and that the class is one, and leaves the code as it is.
+/// Goes on `impl Interface for Class`: checks the methods and that the class is one, and leaves the
+/// code as it is.
 ///
 /// ```ignore (needs the facade, whose tests compile it)
 /// #[grain]
@@ -63,14 +70,16 @@ pub fn grain_interface(args: TokenStream, item: TokenStream) -> TokenStream {
 /// ```
 #[proc_macro_attribute]
 pub fn grain(args: TokenStream, item: TokenStream) -> TokenStream {
-    implementation::expand(&args.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+    implementation::expand(&args.into(), item.into())
+        .unwrap_or_else(syn::Error::into_compile_error)
+        .into()
 }
 
 /// Makes an async function a test in virtual time, with a world of its own:
 /// `async fn it_counts(world: emmer::test::World)`.
 ///
-/// It runs once, with the seed 1, or with `#[emmer::test(seeds = 20)]` twenty times. A failure prints the seed;
-/// `EMMER_TEST_SEED=7` replays one.
+/// It runs once, with the seed 1, or with `#[emmer::test(seeds = 20)]` twenty times. A failure
+/// prints the seed; `EMMER_TEST_SEED=7` replays one.
 #[proc_macro_attribute]
 pub fn test(args: TokenStream, item: TokenStream) -> TokenStream {
     test::expand(args.into(), item.into()).unwrap_or_else(syn::Error::into_compile_error).into()
@@ -79,13 +88,15 @@ pub fn test(args: TokenStream, item: TokenStream) -> TokenStream {
 /// Makes a struct with named fields a grain class.
 ///
 /// On the fields:
-/// * `#[state("name")]` on a `Persistent<T>`: bound to the system store, read before the first call;
+/// * `#[state("name")]` on a `Persistent<T>`: bound to the system store, read before the first
+///   call;
 /// * `#[context]` on a `Ctx` or an `Option<Ctx>`: the grain's own context;
 /// * every other field is made by `Default`.
 ///
 /// On the struct, below the derive:
 /// * `#[placement(random)]` (what holds without it), `#[placement(prefer_local)]`,
-///   `#[placement(hash_based)]` or `#[placement(activation_count)]`: where activations go; `#[placement("name")]`: where the application's director of this name says, and
+///   `#[placement(hash_based)]` or `#[placement(activation_count)]`: where activations go;
+///   `#[placement("name")]`: where the application's director of this name says, and
 ///   `#[placement("name", "text")]`: the same, with a text for it;
 /// * `#[grain(idle = "10m")]`: how long an activation may be idle, in `ms`, `s`, `m` or `h`;
 /// * `#[grain(reentrant)]`: its `&self` methods go past calls that wait for their turn;

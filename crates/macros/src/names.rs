@@ -17,7 +17,8 @@ pub(crate) fn kebab(name: &str) -> String {
         let before = i.checked_sub(1).and_then(|i| letters.get(i));
         let after = letters.get(i + 1);
         let word_begins = letter.is_uppercase()
-            && (before.is_some_and(|b| !b.is_uppercase()) || after.is_some_and(|a| a.is_lowercase()));
+            && (before.is_some_and(|b| !b.is_uppercase())
+                || after.is_some_and(|a| a.is_lowercase()));
         if word_begins {
             push_dash(&mut out);
         }
@@ -43,8 +44,8 @@ pub(crate) fn camel(name: &str) -> String {
     out
 }
 
-/// The text of a name that becomes part of keys in a store: short, of letters, digits, `-`, `_` and `.`, so that an
-/// administrator can read and quote it anywhere.
+/// The text of a name that becomes part of keys in a store: short, of letters, digits, `-`, `_` and
+/// `.`, so that an administrator can read and quote it anywhere.
 pub(crate) fn stored_name(literal: &LitStr, whose: &str) -> syn::Result<String> {
     let name = literal.value();
     let good = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -52,12 +53,14 @@ pub(crate) fn stored_name(literal: &LitStr, whose: &str) -> syn::Result<String> 
         return Err(syn::Error::new_spanned(literal, format!("{whose} name is empty")));
     }
     if name.len() > NAME_BYTES_MAX {
-        let message = format!("{whose} name has {} bytes, the limit is {NAME_BYTES_MAX}", name.len());
+        let message =
+            format!("{whose} name has {} bytes, the limit is {NAME_BYTES_MAX}", name.len());
         return Err(syn::Error::new_spanned(literal, message));
     }
     if let Some(bad) = name.chars().find(|c| !good(*c)) {
-        let message =
-            format!("{whose} name consists of letters, digits, `-`, `_` and `.`; it cannot hold {bad:?}");
+        let message = format!(
+            "{whose} name consists of letters, digits, `-`, `_` and `.`; it cannot hold {bad:?}"
+        );
         return Err(syn::Error::new_spanned(literal, message));
     }
     Ok(name)
@@ -87,7 +90,12 @@ mod tests {
 
     #[test]
     fn methods_become_camel_case() {
-        let pairs = [("add", "Add"), ("total_miles", "TotalMiles"), ("_odd__name", "OddName"), ("x2", "X2")];
+        let pairs = [
+            ("add", "Add"),
+            ("total_miles", "TotalMiles"),
+            ("_odd__name", "OddName"),
+            ("x2", "X2"),
+        ];
         for (name, camel_name) in pairs {
             assert_eq!(camel(name), camel_name);
         }

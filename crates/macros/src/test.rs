@@ -10,8 +10,9 @@ pub(crate) fn expand(args: TokenStream, item: TokenStream) -> Result<TokenStream
     let function: ItemFn = syn::parse2(item)?;
     let name = &function.sig.ident;
     if function.sig.asyncness.is_none() || function.sig.inputs.len() != 1 {
-        let text =
-            format!("a test of a world is async and takes it: `async fn {name}(world: emmer::test::World)`");
+        let text = format!(
+            "a test of a world is async and takes it: `async fn {name}(world: emmer::test::World)`"
+        );
         return Err(Error::new_spanned(&function.sig, text));
     }
     let attributes = &function.attrs;

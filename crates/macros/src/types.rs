@@ -40,28 +40,34 @@ impl<'ast> Visit<'ast> for Travel<'_> {
                 let owned = owned(&reference.elem);
                 let given = text(ty);
                 let message = format!(
-                    "{what} travel between silos and cannot be borrowed: write `{owned}` instead of `{given}`"
+                    "{what} travel between silos and cannot be borrowed: write `{owned}` instead \
+                     of `{given}`"
                 );
                 self.errors.at(ty, message);
             }
             Type::ImplTrait(_) => {
                 let message = format!(
-                    "{what} are encoded by both sides and need one type: name it instead of `impl ..`"
+                    "{what} are encoded by both sides and need one type: name it instead of `impl \
+                     ..`"
                 );
                 self.errors.at(ty, message);
             }
             Type::TraitObject(_) => {
-                let message =
-                    format!("{what} travel between silos as data: `dyn ..` cannot, use a struct or an enum");
+                let message = format!(
+                    "{what} travel between silos as data: `dyn ..` cannot, use a struct or an enum"
+                );
                 self.errors.at(ty, message);
             }
             Type::Infer(_) => {
-                self.errors
-                    .at(ty, format!("{what} of an interface need their type written out instead of `_`"));
+                self.errors.at(
+                    ty,
+                    format!("{what} of an interface need their type written out instead of `_`"),
+                );
             }
             Type::Path(path) if path.qself.is_none() && path.path.is_ident("Self") => {
-                let message =
-                    format!("{what} cannot be the grain itself: pass its key or a part of its state");
+                let message = format!(
+                    "{what} cannot be the grain itself: pass its key or a part of its state"
+                );
                 self.errors.at(ty, message);
             }
             _ => visit::visit_type(self, ty),
@@ -72,7 +78,9 @@ impl<'ast> Visit<'ast> for Travel<'_> {
         let what = self.place.plural();
         self.errors.at(
             lifetime,
-            format!("{what} travel between silos and cannot borrow: use a type without `{lifetime}`"),
+            format!(
+                "{what} travel between silos and cannot borrow: use a type without `{lifetime}`"
+            ),
         );
     }
 }
@@ -140,10 +148,13 @@ fn bare(ty: &Type) -> &Type {
     }
 }
 
-/// The two types of a `Result`. Only its name can be seen here, so an alias that hides one of them is refused.
+/// The two types of a `Result`. Only its name can be seen here, so an alias that hides one of them
+/// is refused.
 fn result_types(ty: &Type) -> syn::Result<Option<(Type, Type)>> {
     let Type::Path(path) = ty else { return Ok(None) };
-    let Some(last) = path.path.segments.last().filter(|last| last.ident == "Result") else { return Ok(None) };
+    let Some(last) = path.path.segments.last().filter(|last| last.ident == "Result") else {
+        return Ok(None);
+    };
     let mut types = Vec::new();
     if let PathArguments::AngleBracketed(arguments) = &last.arguments {
         types.extend(arguments.args.iter().filter_map(|argument| match argument {
@@ -157,7 +168,8 @@ fn result_types(ty: &Type) -> syn::Result<Option<(Type, Type)>> {
         (first, ..) => {
             let ok = first.map_or_else(|| "T".to_owned(), |first| text(&first));
             let message = format!(
-                "the error type reaches the caller and must be visible here: write both types, `Result<{ok}, E>`"
+                "the error type reaches the caller and must be visible here: write both types, \
+                 `Result<{ok}, E>`"
             );
             Err(syn::Error::new_spanned(ty, message))
         }
@@ -173,7 +185,11 @@ mod tests {
     fn complaints(ty: &Type) -> Vec<String> {
         let mut errors = Errors::default();
         check(ty, Place::Argument, &mut errors);
-        errors.finish().err().map(|e| e.into_iter().map(|e| e.to_string()).collect()).unwrap_or_default()
+        errors
+            .finish()
+            .err()
+            .map(|e| e.into_iter().map(|e| e.to_string()).collect())
+            .unwrap_or_default()
     }
 
     #[test]
@@ -183,7 +199,10 @@ mod tests {
             (parse_quote!(&'static str), "write `String` instead of `&'static str`"),
             (parse_quote!(&[u8]), "write `Vec<u8>` instead of `&[u8]`"),
             (parse_quote!(Option<&Order>), "write `Order` instead of `&Order`"),
-            (parse_quote!(&mut HashMap<u8, u8>), "write `HashMap<u8, u8>` instead of `&mut HashMap<u8, u8>`"),
+            (
+                parse_quote!(&mut HashMap<u8, u8>),
+                "write `HashMap<u8, u8>` instead of `&mut HashMap<u8, u8>`",
+            ),
         ];
         for (ty, advice) in pairs {
             let complaints = complaints(&ty);
@@ -210,16 +229,22 @@ mod tests {
 
     #[test]
     fn results_split_into_their_types() {
-        let split = |ty: Type| result_types(&ty).map(|r| r.map(|(ok, err)| (text(&ok), text(&err))));
+        let split =
+            |ty: Type| result_types(&ty).map(|r| r.map(|(ok, err)| (text(&ok), text(&err))));
         assert_eq!(split(parse_quote!(u64)).unwrap(), None);
-        assert_eq!(split(parse_quote!(Result<u64, Full>)).unwrap(), Some(("u64".into(), "Full".into())));
+        assert_eq!(
+            split(parse_quote!(Result<u64, Full>)).unwrap(),
+            Some(("u64".into(), "Full".into()))
+        );
         assert_eq!(
             split(parse_quote!(std::result::Result<Vec<u8>, a::Full>)).unwrap(),
             Some(("Vec<u8>".into(), "a::Full".into()))
         );
         let alias = split(parse_quote!(io::Result<Vec<u8>>)).unwrap_err().to_string();
         assert!(alias.ends_with("write both types, `Result<Vec<u8>, E>`"), "{alias}");
-        assert!(split(parse_quote!(fmt::Result)).unwrap_err().to_string().ends_with("`Result<T, E>`"));
+        assert!(
+            split(parse_quote!(fmt::Result)).unwrap_err().to_string().ends_with("`Result<T, E>`")
+        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What goes in and what comes out of the membership state machine, as plain data.
 //!
-//! The shell (tokio in `emmer-runtime`, the virtual world in `emmer-sim`) executes [`Effect`]s and reports what
-//! became of them; it decides nothing.
+//! The shell (tokio in `emmer-runtime`, the virtual world in `emmer-sim`) executes [`Effect`]s and
+//! reports what became of them; it decides nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,18 +26,19 @@ pub enum TableRequest {
     ReadAll,
     /// The version row alone.
     ReadVersion,
-    /// At most `rows` silo rows, of whatever status: the next ones from where that of `near` would be,
-    /// if the store keeps an order, else any; all of them when there are no more. No snapshot.
+    /// At most `rows` silo rows, of whatever status: the next ones from where that of `near` would
+    /// be, if the store keeps an order, else any; all of them when there are no more. No snapshot.
     ReadSome {
         /// From where on.
         near: SiloAddress,
         /// The most silo rows wanted.
         rows: u32,
     },
-    /// In one atomic commit: set the version row's number to `base.number + 1` on the condition that it still
-    /// has `base.etag` (that it does not exist, when the etag is empty), write `rows` whole except for
-    /// IAmAliveTime of rows that exist, delete `deletes`. At most
-    /// [`MEMBERSHIP_ROWS_PER_COMMIT_MAX`](emmer_core::limits::MEMBERSHIP_ROWS_PER_COMMIT_MAX) rows together.
+    /// In one atomic commit: set the version row's number to `base.number + 1` on the condition
+    /// that it still has `base.etag` (that it does not exist, when the etag is empty), write `rows`
+    /// whole except for IAmAliveTime of rows that exist, delete `deletes`. At most
+    /// [`MEMBERSHIP_ROWS_PER_COMMIT_MAX`](emmer_core::limits::MEMBERSHIP_ROWS_PER_COMMIT_MAX) rows
+    /// together.
     Commit {
         /// The version this commit replaces.
         base: TableVersion,
@@ -105,16 +106,19 @@ pub enum DialOutcome {
 pub enum ConnectionEvent {
     /// Application bytes arrived from the peer.
     Heard,
-    /// The peer's kernel ended an established connection in good order (FIN), and the peer's process had said no goodbye: the
-    /// process closed it or died. Nobody but that host can end a connection in this way.
+    /// The peer's kernel ended an established connection in good order (FIN), and the peer's
+    /// process had said no goodbye: the process closed it or died. Nobody but that host can end a
+    /// connection in this way.
     Closed,
-    /// An established connection broke (RST, or no acknowledgement for too long). Firewalls and foreign hosts can do that too.
+    /// An established connection broke (RST, or no acknowledgement for too long). Firewalls and
+    /// foreign hosts can do that too.
     Broken,
     /// The peer said goodbye: it is stopping in good order.
     Goodbye,
 }
 
-/// What the shell measured about this process since the last sample: inputs of the self-health score.
+/// What the shell measured about this process since the last sample: inputs of the self-health
+/// score.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HealthSample {
     /// How long a task waited for a worker thread.
@@ -149,7 +153,9 @@ impl std::fmt::Display for TerminateReason {
             Self::TableWentBack => {
                 f.write_str("the membership table has lost a commit that it had acknowledged")
             }
-            Self::JoinTimedOut => f.write_str("the join did not succeed within max_join_attempt_time"),
+            Self::JoinTimedOut => {
+                f.write_str("the join did not succeed within max_join_attempt_time")
+            }
             Self::Left => f.write_str("the silo has left the cluster"),
         }
     }
@@ -165,14 +171,16 @@ pub enum Effect {
         /// What to ask.
         request: TableRequest,
     },
-    /// Send over the silos' own connection to `to` (connecting if need be). Best effort; never report.
+    /// Send over the silos' own connection to `to` (connecting if need be). Best effort; never
+    /// report.
     Send {
         /// The receiver: this incarnation only.
         to: SiloAddress,
         /// What to send.
         message: Message,
     },
-    /// Open a fresh connection to `to`, shake hands, close it; report with `handle_dial` within `timeout`.
+    /// Open a fresh connection to `to`, shake hands, close it; report with `handle_dial` within
+    /// `timeout`.
     Dial {
         /// To be given back with the outcome.
         dial: DialId,
@@ -218,7 +226,8 @@ pub enum Event {
     StoreUnavailable,
     /// The store answers again.
     StoreBack,
-    /// `from` has dialled this silo, which joins, at the address that it advertises, and did not get through.
+    /// `from` has dialled this silo, which joins, at the address that it advertises, and did not
+    /// get through.
     NotReached {
         /// Who dialled.
         from: SiloAddress,

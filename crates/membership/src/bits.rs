@@ -1,7 +1,7 @@
 //! A set of positions in a view.
 //!
-//! A silo that joins thousands of others keeps a bit for each of them instead of its address: a tenth of the memory of a
-//! tree, and none of its cache misses.
+//! A silo that joins thousands of others keeps a bit for each of them instead of its address: a
+//! tenth of the memory of a tree, and none of its cache misses.
 
 /// Positions from 0 up to the size given at its creation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -26,7 +26,8 @@ impl Bits {
 
     /// Adds `at`; whether it was new. A position beyond the size is not taken.
     pub(crate) fn insert(&mut self, at: usize) -> bool {
-        let Some(word) = self.words.get_mut(at / 64).filter(|word| **word & Self::bit(at) == 0) else {
+        let Some(word) = self.words.get_mut(at / 64).filter(|word| **word & Self::bit(at) == 0)
+        else {
             return false;
         };
         *word |= Self::bit(at);
@@ -36,7 +37,8 @@ impl Bits {
 
     /// Takes `at` out; whether it was in.
     pub(crate) fn remove(&mut self, at: usize) -> bool {
-        let Some(word) = self.words.get_mut(at / 64).filter(|word| **word & Self::bit(at) != 0) else {
+        let Some(word) = self.words.get_mut(at / 64).filter(|word| **word & Self::bit(at) != 0)
+        else {
             return false;
         };
         *word &= !Self::bit(at);

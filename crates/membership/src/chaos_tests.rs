@@ -1,6 +1,6 @@
-//! Random faults in small clusters: the invariants that the test world checks at every commit and every view, the fence after every
-//! death, and wholeness once the faults stop. `emmer-sim` does the same with far more kinds of trouble; this is what
-//! runs with the unit tests.
+//! Random faults in small clusters: the invariants that the test world checks at every commit and
+//! every view, the fence after every death, and wholeness once the faults stop. `emmer-sim` does
+//! the same with far more kinds of trouble; this is what runs with the unit tests.
 
 use std::time::Duration;
 
@@ -53,7 +53,11 @@ fn check_fences(world: &World, config: &Config) {
         let bound = *died + config.fence_timeout + ms(1);
         let runs = process.machine.fence_deadline().is_none_or(|until| world.now < until);
         let serves = process.machine.status() == SiloStatus::Active && runs;
-        assert!(world.now <= bound || !serves, "I8: {me} died at {died:?} and serves at {:?}", world.now);
+        assert!(
+            world.now <= bound || !serves,
+            "I8: {me} died at {died:?} and serves at {:?}",
+            world.now
+        );
     }
 }
 
@@ -92,7 +96,9 @@ fn chaos(config: &Config, seed: u64) {
             let status = w.status(&p.machine.me());
             !p.up || status == Some(SiloStatus::Active) || p.machine.status().is_terminating()
         };
-        let gone = |silo: &emmer_core::SiloAddress| !w.silos.iter().any(|p| p.up && p.machine.me() == *silo);
+        let gone = |silo: &emmer_core::SiloAddress| {
+            !w.silos.iter().any(|p| p.up && p.machine.me() == *silo)
+        };
         // With the original's numbers joiners give up before crashed silos become stale.
         let nobody = !w.silos.iter().any(|p| p.up);
         nobody

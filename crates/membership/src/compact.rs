@@ -1,9 +1,9 @@
-//! Rows as they travel between silos: tuples instead of named fields, because a view of thousands of rows is sent to
-//! thousands of silos.
+//! Rows as they travel between silos: tuples instead of named fields, because a view of thousands
+//! of rows is sent to thousands of silos.
 //!
-//! A tuple of ten, in this order: address, status, votes, gateway port, the three names, the two zones as one pair, start
-//! time, IAmAliveTime as its distance from the start time (so are the times of votes). New fields go to the end of the pair of zones' successor, never
-//! between.
+//! A tuple of ten, in this order: address, status, votes, gateway port, the three names, the two
+//! zones as one pair, start time, IAmAliveTime as its distance from the start time (so are the
+//! times of votes). New fields go to the end of the pair of zones' successor, never between.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -105,11 +105,16 @@ pub(crate) mod row {
 pub(crate) mod rows {
     use super::{Arc, Deserialize, Deserializer, Row, Serializer, SiloEntry};
 
-    pub(crate) fn serialize<S: Serializer>(rows: &[Arc<SiloEntry>], s: S) -> Result<S::Ok, S::Error> {
+    pub(crate) fn serialize<S: Serializer>(
+        rows: &[Arc<SiloEntry>],
+        s: S,
+    ) -> Result<S::Ok, S::Error> {
         s.collect_seq(rows.iter().map(|row| Row::from(&**row)))
     }
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<Arc<SiloEntry>>, D::Error> {
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        d: D,
+    ) -> Result<Vec<Arc<SiloEntry>>, D::Error> {
         Ok(Vec::<Row>::deserialize(d)?.into_iter().map(|row| Arc::new(row.into())).collect())
     }
 }

@@ -1,172 +1,203 @@
 //! Every option of the membership protocol, under the name the original gives it (in snake case).
 //!
-//! Durations are written with a unit (`"10s"`, `"200ms"`, `"3m"`), in files and in the environment alike; see
-//! [`humane`].
+//! Durations are written with a unit (`"10s"`, `"200ms"`, `"3m"`), in files and in the environment
+//! alike; see [`humane`].
+
+mod check;
+mod profiles;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::humane;
-use crate::view::RINGS_MAX;
 
 /// The options of the membership protocol. All silos of a cluster should use the same.
 ///
-/// Four named sets exist: [`classic`](Self::classic) (the membership description to the letter), [`default`](Self::default) (ours),
-/// [`fast`](Self::fast) (for networks where nothing pauses for a second) and
-/// [`orleans_2026`](Self::orleans_2026) (the original's current numbers, for comparison).
+/// Four named sets exist: [`classic`](Self::classic) (the membership description to the letter),
+/// [`default`](Self::default) (ours), [`fast`](Self::fast) (for networks where nothing pauses for a
+/// second) and [`orleans_2026`](Self::orleans_2026) (the original's current numbers, for
+/// comparison).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    // ---- who probes whom, and how often -------------------------------------------------------------------
+    // ---- who probes whom, and how often
+    // -------------------------------------------------------------------
     /// NumProbedSilos: how many silos each silo probes. Classic 3, default 10.
     pub num_probed_silos: u32,
-    /// On how many seeded rings the probed silos are looked up: the first successors on each ring in turn. One ring
-    /// gives the original's chain of successors, as many rings as probed silos an expander graph. Classic 1, default 10.
+    /// On how many seeded rings the probed silos are looked up: the first successors on each ring
+    /// in turn. One ring gives the original's chain of successors, as many rings as probed silos an
+    /// expander graph. Classic 1, default 10.
     pub num_probe_rings: u32,
-    /// How long after the start of one probe the next one of the same silo starts. Classic 10 s, default 1 s.
+    /// How long after the start of one probe the next one of the same silo starts. Classic 10 s,
+    /// default 1 s.
     #[serde(with = "humane")]
     pub probe_period: Duration,
-    /// ProbeTimeout: how long a probe waits for its answer before it counts as missed, until round trips have
-    /// been measured. Classic 10 s, default 200 ms.
+    /// ProbeTimeout: how long a probe waits for its answer before it counts as missed, until round
+    /// trips have been measured. Classic 10 s, default 200 ms.
     #[serde(with = "humane")]
     pub probe_timeout: Duration,
-    /// MinProbeTimeout: the shortest timeout that measured round trips may lead to. Default 200 ms: below that a
-    /// single TCP retransmission looks like a miss.
+    /// MinProbeTimeout: the shortest timeout that measured round trips may lead to. Default 200 ms:
+    /// below that a single TCP retransmission looks like a miss.
     #[serde(with = "humane")]
     pub min_probe_timeout: Duration,
     /// MaxProbeTimeout: the longest timeout that measured round trips may lead to. Default 5 s.
     #[serde(with = "humane")]
     pub max_probe_timeout: Duration,
-    /// Whether the timeout follows the round trips measured with each peer (improvement 2). Classic no, default yes.
+    /// Whether the timeout follows the round trips measured with each peer (improvement 2). Classic
+    /// no, default yes.
     pub adaptive_probe_timeouts: bool,
-    /// Whether a missed probe is followed by the next one at once instead of after the period (improvement 2).
-    /// Classic yes in effect (timeout = period), default yes.
+    /// Whether a missed probe is followed by the next one at once instead of after the period
+    /// (improvement 2). Classic yes in effect (timeout = period), default yes.
     pub burst_reprobes: bool,
-    /// By how many percent the timeout grows from one missed probe to the next. With 150 and six probes of
-    /// 200 ms the patience is 4.2 s. Classic 100 (constant), default 150.
+    /// By how many percent the timeout grows from one missed probe to the next. With 150 and six
+    /// probes of 200 ms the patience is 4.2 s. Classic 100 (constant), default 150.
     pub probe_timeout_growth_percent: u32,
-    /// NumMissedProbesLimit: how many probes missed in a row make a suspicion. Classic 3, default 6.
+    /// NumMissedProbesLimit: probes missed in a row that make a suspicion. Classic 3, default 6.
     pub num_missed_probes_limit: u32,
-    /// How many answers since the first of several missed probes it takes to forget them and to take a suspicion back. A silo
-    /// that loses most of its messages gets one through now and then. Classic 1, default 3, `fast` 1.
+    /// How many answers since the first of several missed probes it takes to forget them and to
+    /// take a suspicion back. A silo that loses most of its messages gets one through now and then.
+    /// Classic 1, default 3, `fast` 1.
     pub num_answers_to_clear: u32,
-    // ---- votes --------------------------------------------------------------------------------------------
-    /// NumVotesForDeathDeclaration: how many votes make a silo Dead (fewer in clusters too small for that).
-    /// Classic 2, default 3.
+    // ---- votes
+    // --------------------------------------------------------------------------------------------
+    /// NumVotesForDeathDeclaration: how many votes make a silo Dead (fewer in clusters too small
+    /// for that). Classic 2, default 3.
     pub num_votes_for_death_declaration: u32,
     /// DeathVoteExpirationTimeout: how long a vote counts. 3 minutes.
     #[serde(with = "humane")]
     pub death_vote_expiration_timeout: Duration,
-    /// LivenessEnabled: whether silos may be declared dead at all. Votes are written regardless. Default yes.
+    /// LivenessEnabled: whether silos may be declared dead at all. Votes are written regardless.
+    /// Default yes.
     pub liveness_enabled: bool,
-    /// Whether a vote needs a witness: a round trip with a third silo, started after the first miss and ended before
-    /// the last missed probe started (improvement 4). Classic no, default yes.
+    /// Whether a vote needs a witness: a round trip with a third silo, started after the first miss
+    /// and ended before the last missed probe started (improvement 4). Classic no, default yes.
     pub vote_needs_witness: bool,
-    /// EnableIndirectProbes: whether the last probes before a vote go through other silos. Default yes.
+    /// EnableIndirectProbes: whether the last probes before a vote go through other silos. Default
+    /// yes.
     pub enable_indirect_probes: bool,
     /// How many intermediaries are asked. Classic 1, default 2.
     pub num_indirect_probes: u32,
-    /// How many of the last attempts before a vote go through intermediaries. 2; the original's code: 1.
+    /// How many of the last attempts before a vote go through intermediaries. 2; the original's
+    /// code: 1.
     pub num_indirect_attempts: u32,
-    /// Whether a negative answer from a healthy intermediary counts as its vote too ("counts as both votes").
-    /// Classic yes, default no (improvement 4).
+    /// Whether a negative answer from a healthy intermediary counts as its vote too ("counts as
+    /// both votes"). Classic yes, default no (improvement 4).
     pub indirect_probe_counts_as_vote: bool,
-    /// EnableConnectionLivenessCheck: whether application bytes heard from the suspect hold a vote back. In the default
-    /// set only bytes heard since the first miss do; with `orleans_2026` any within the detection window.
+    /// EnableConnectionLivenessCheck: whether application bytes heard from the suspect hold a vote
+    /// back. In the default set only bytes heard since the first miss do; with `orleans_2026` any
+    /// within the detection window.
     pub enable_connection_liveness_check: bool,
     /// How far back bytes heard hold a vote back. Zero: only since the first miss. Default 0.
     #[serde(with = "humane")]
     pub connection_liveness_window: Duration,
-    /// Whether a broken connection leads to a dial at once, and a refused dial to a vote (improvement 3). Default yes.
+    /// Whether a broken connection leads to a dial at once, and a refused dial to a vote
+    /// (improvement 3). Default yes.
     pub connection_hints: bool,
     /// How long such a dial may take. Default 1 s.
     #[serde(with = "humane")]
     pub hint_dial_timeout: Duration,
-    // ---- self-health --------------------------------------------------------------------------------------
-    /// ExtendProbeTimeoutDuringDegradation: whether the self-health score stretches probe timeouts. Default yes.
+    // ---- self-health
+    // --------------------------------------------------------------------------------------
+    /// ExtendProbeTimeoutDuringDegradation: whether the self-health score stretches probe timeouts.
+    /// Default yes.
     pub extend_probe_timeout_during_degradation: bool,
     /// LocalHealthDegradationMonitoringPeriod: how far back the score looks. Default 10 s.
     #[serde(with = "humane")]
     pub local_health_degradation_monitoring_period: Duration,
-    /// How long a task may wait for a worker before it costs a point of health, one more for each further such
-    /// span. 1 s.
+    /// How long a task may wait for a worker before it costs a point of health, one more for each
+    /// further such span. 1 s.
     #[serde(with = "humane")]
     pub health_scheduler_delay: Duration,
     /// How late a timer may fire before it costs a point of health. 3 s.
     #[serde(with = "humane")]
     pub health_timer_delay: Duration,
-    // ---- the table ----------------------------------------------------------------------------------------
+    // ---- the table
+    // ----------------------------------------------------------------------------------------
     /// TableRefreshTimeout: how often the table (or its version alone) is read. 60 s.
     #[serde(with = "humane")]
     pub table_refresh_timeout: Duration,
-    /// Whether the refresh reads the version row alone and the table only when it moved (improvement 6). Default yes.
+    /// Whether the refresh reads the version row alone and the table only when it moved
+    /// (improvement 6). Default yes.
     pub version_only_refresh: bool,
     /// IAmAliveTablePublishTimeout: how often a silo touches its row. Classic 5 min, default 30 s.
     #[serde(with = "humane")]
     pub i_am_alive_table_publish_timeout: Duration,
-    /// NumMissedTableIAmAliveLimit: after how many missed touches a row is stale. Classic 2, default 3.
+    /// NumMissedTableIAmAliveLimit: after how many missed touches a row is stale. Classic 2,
+    /// default 3.
     pub num_missed_table_i_am_alive_limit: u32,
-    /// How often a silo touches its row in a small cluster: the period is 25 ms for each Active silo, at least this and at most
-    /// `i_am_alive_table_publish_timeout`, so that up to 1,200 silos together touch at most forty rows a second. Zero: always the longer
-    /// period. Classic 0, default 5 s.
+    /// How often a silo touches its row in a small cluster: the period is 25 ms for each Active
+    /// silo, at least this and at most `i_am_alive_table_publish_timeout`, so that up to 1,200
+    /// silos together touch at most forty rows a second. Zero: always the longer period. Classic 0,
+    /// default 5 s.
     #[serde(with = "humane")]
     pub min_i_am_alive_publish_timeout: Duration,
-    /// Whether staleness is judged by the local time since the value last moved, instead of by comparing clocks
-    /// (improvement 8). Classic no, default yes.
+    /// Whether staleness is judged by the local time since the value last moved, instead of by
+    /// comparing clocks (improvement 8). Classic no, default yes.
     pub moving_staleness: bool,
     /// How long a request to the table may take before its outcome counts as unknown. 10 s.
     #[serde(with = "humane")]
     pub table_timeout: Duration,
-    /// The shortest pause before the table is tried again after it did not answer or a commit was lost twice.
+    /// The shortest pause before the table is tried again after it did not answer or a commit was
+    /// lost twice.
     #[serde(with = "humane")]
     pub table_retry_min: Duration,
     /// The longest such pause. Classic 60 s, default 2 s.
     #[serde(with = "humane")]
     pub table_retry_max: Duration,
-    /// Whether a commit that lost the compare-and-set is evaluated again at once (improvement 7). Classic no, default yes.
+    /// Whether a commit that lost the compare-and-set is evaluated again at once (improvement 7).
+    /// Classic no, default yes.
     pub reevaluate_lost_commits_at_once: bool,
-    /// Whether a silo takes a vote of its own out of the table when the suspect answers again. The original leaves it there until it
-    /// expires, where it helps whoever suspects the same silo later.
+    /// Whether a silo takes a vote of its own out of the table when the suspect answers again. The
+    /// original leaves it there until it expires, where it helps whoever suspects the same silo
+    /// later.
     pub retract_votes: bool,
-    /// Whether intents go to one writer that commits many together (improvement 5). Classic no, default yes.
+    /// Whether intents go to one writer that commits many together (improvement 5). Classic no,
+    /// default yes.
     pub batch_writes: bool,
     /// How long the writer collects intents before it commits. Default 5 ms.
     #[serde(with = "humane")]
     pub batch_window: Duration,
-    /// How long the writer keeps votes that do not suffice yet in memory before it writes them as they are. Their owners repeat
-    /// them meanwhile. Default 5 s.
+    /// How long the writer keeps votes that do not suffice yet in memory before it writes them as
+    /// they are. Their owners repeat them meanwhile. Default 5 s.
     #[serde(with = "humane")]
     pub vote_hold: Duration,
-    /// How long a death by silence waits at most for each other suspicion that has votes, but not enough yet (for up to
-    /// ten of them), so that silos that fail together cost few versions. Zero: never. Classic 0, default 300 ms.
+    /// How long a death by silence waits at most for each other suspicion that has votes, but not
+    /// enough yet (for up to ten of them), so that silos that fail together cost few versions.
+    /// Zero: never. Classic 0, default 300 ms.
     #[serde(with = "humane")]
     pub death_gather: Duration,
-    /// How long a silo waits for the writer before the next silo in ring order is asked, and at last itself.
-    /// Default 250 ms.
+    /// How long a silo waits for the writer before the next silo in ring order is asked, and at
+    /// last itself. Default 250 ms.
     #[serde(with = "humane")]
     pub writer_timeout: Duration,
-    // ---- views --------------------------------------------------------------------------------------------
+    // ---- views
+    // --------------------------------------------------------------------------------------------
     /// UseLivenessGossip: whether a new view is sent to the other silos. Default yes.
     pub use_liveness_gossip: bool,
-    /// Whether views travel as deltas down a tree (improvement 6), instead of as snapshots to everybody. Default yes.
+    /// Whether views travel as deltas down a tree (improvement 6), instead of as snapshots to
+    /// everybody. Default yes.
     pub delta_views: bool,
     /// How many silos one silo passes a view on to. Default 8.
     pub fan_out: u32,
     /// How many past deltas a silo keeps for those that missed them. Default 64.
     pub delta_log_max: u32,
-    // ---- joining, leaving, cleaning ------------------------------------------------------------------------
+    // ---- joining, leaving, cleaning
+    // ------------------------------------------------------------------------
     /// MaxJoinAttemptTime: how long a silo tries to join before it gives up. 5 min.
     #[serde(with = "humane")]
     pub max_join_attempt_time: Duration,
-    /// ExpectedClusterSize: spreads the first writes of silos that start together over as many milliseconds.
-    /// Default 20.
+    /// ExpectedClusterSize: spreads the first writes of silos that start together over as many
+    /// milliseconds. Default 20.
     pub expected_cluster_size: u32,
-    /// EvictWhenMaxJoinAttemptTimeExceeded: whether silos that stay Joining for longer are voted dead. Default yes.
+    /// EvictWhenMaxJoinAttemptTimeExceeded: whether silos that stay Joining for longer are voted
+    /// dead. Default yes.
     pub evict_when_max_join_attempt_time_exceeded: bool,
-    /// How many rows a joiner reads to find a peer that hands it the rest. 0: it reads the whole table. Default 5.
+    /// How many rows a joiner reads to find a peer that hands it the rest. 0: it reads the whole
+    /// table. Default 5.
     pub join_sample_rows: u32,
-    /// ClusteringShutdownGracePeriod: how long the last writes of a leaving silo may take. Default 5 s.
+    /// ClusteringShutdownGracePeriod: how long the last writes of a leaving silo may take. Default
+    /// 5 s.
     #[serde(with = "humane")]
     pub shutdown_grace_period: Duration,
     /// DefunctSiloExpiration: how long a Dead row is kept. 7 d.
@@ -175,21 +206,25 @@ pub struct Config {
     /// DefunctSiloCleanupPeriod: how often Dead rows are looked for. 1 h. Zero: never.
     #[serde(with = "humane")]
     pub defunct_silo_cleanup_period: Duration,
-    /// MaxDefunctSiloEntries: how many Dead rows are kept at most, whatever their age (those of the last
-    /// `death_vote_expiration_timeout` are always kept). 0: no limit. Default 100.
+    /// MaxDefunctSiloEntries: how many Dead rows are kept at most, whatever their age (those of the
+    /// last `death_vote_expiration_timeout` are always kept). 0: no limit. Default 100.
     pub max_defunct_silo_entries: u32,
-    // ---- the silence fence ---------------------------------------------------------------------------------
-    /// How long after the last confirmation that it is alive a silo stops starting turns (improvement 9). Must be shorter
-    /// than the fastest possible death by silence. Zero: never. Classic 0, default 3500 ms.
+    // ---- the silence fence
+    // ---------------------------------------------------------------------------------
+    /// How long after the last confirmation that it is alive a silo stops starting turns
+    /// (improvement 9). Must be shorter than the fastest possible death by silence. Zero: never.
+    /// Classic 0, default 3500 ms.
     #[serde(with = "humane")]
     pub fence_timeout: Duration,
-    /// How long a confirmation by the table lets turns start: it proves life at one moment, whatever votes are under way. Whoever
-    /// takes over a silo's grains waits as long after its death. At most `fence_timeout`. Classic 0, default 350 ms.
+    /// How long a confirmation by the table lets turns start: it proves life at one moment,
+    /// whatever votes are under way. Whoever takes over a silo's grains waits as long after its
+    /// death. At most `fence_timeout`. Classic 0, default 350 ms.
     #[serde(with = "humane")]
     pub fence_table_timeout: Duration,
-    /// Whether silos that reach no store go on, on each other's word, for as long as it is away. No: until a newcomer may overlook
-    /// their rows, 5.9 s by default. Then a group that is cut off from the store as a whole runs no grain that a newcomer may
-    /// have, and an outage of the store stops every turn. Default yes.
+    /// Whether silos that reach no store go on, on each other's word, for as long as it is away.
+    /// No: until a newcomer may overlook their rows, 5.9 s by default. Then a group that is cut off
+    /// from the store as a whole runs no grain that a newcomer may have, and an outage of the store
+    /// stops every turn. Default yes.
     pub serve_without_store: bool,
 }
 
@@ -206,160 +241,7 @@ pub struct ConfigError {
 /// All silos together touch at most one row in this time.
 const TOUCH_EVERY: Duration = Duration::from_millis(25);
 
-const fn ms(n: u64) -> Duration {
-    Duration::from_millis(n)
-}
-
-const fn secs(n: u64) -> Duration {
-    Duration::from_secs(n)
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            num_probed_silos: 10,
-            num_probe_rings: 10,
-            probe_period: secs(1),
-            probe_timeout: ms(200),
-            min_probe_timeout: ms(200),
-            max_probe_timeout: secs(5),
-            adaptive_probe_timeouts: true,
-            burst_reprobes: true,
-            probe_timeout_growth_percent: 150,
-            num_missed_probes_limit: 6,
-            num_answers_to_clear: 3,
-            num_votes_for_death_declaration: 3,
-            death_vote_expiration_timeout: secs(180),
-            liveness_enabled: true,
-            vote_needs_witness: true,
-            enable_indirect_probes: true,
-            num_indirect_probes: 2,
-            num_indirect_attempts: 2,
-            indirect_probe_counts_as_vote: false,
-            enable_connection_liveness_check: true,
-            connection_liveness_window: Duration::ZERO,
-            connection_hints: true,
-            hint_dial_timeout: secs(1),
-            extend_probe_timeout_during_degradation: true,
-            local_health_degradation_monitoring_period: secs(10),
-            health_scheduler_delay: secs(1),
-            health_timer_delay: secs(3),
-            table_refresh_timeout: secs(60),
-            version_only_refresh: true,
-            i_am_alive_table_publish_timeout: secs(30),
-            num_missed_table_i_am_alive_limit: 3,
-            min_i_am_alive_publish_timeout: secs(5),
-            moving_staleness: true,
-            table_timeout: secs(10),
-            table_retry_min: ms(100),
-            table_retry_max: secs(2),
-            reevaluate_lost_commits_at_once: true,
-            retract_votes: true,
-            batch_writes: true,
-            batch_window: ms(5),
-            vote_hold: secs(5),
-            death_gather: ms(300),
-            writer_timeout: ms(250),
-            use_liveness_gossip: true,
-            delta_views: true,
-            fan_out: 8,
-            delta_log_max: 64,
-            max_join_attempt_time: secs(300),
-            expected_cluster_size: 20,
-            evict_when_max_join_attempt_time_exceeded: true,
-            join_sample_rows: 5,
-            shutdown_grace_period: secs(5),
-            defunct_silo_expiration: secs(7 * 86_400),
-            defunct_silo_cleanup_period: secs(3_600),
-            max_defunct_silo_entries: 100,
-            fence_timeout: ms(3_500),
-            fence_table_timeout: ms(350),
-            serve_without_store: true,
-        }
-    }
-}
-
 impl Config {
-    /// Exactly the numbers and rules of the membership description: 10 s probes, 3 probed silos, 3 misses, 2 votes within 3 minutes, 60 s
-    /// refresh of the whole table, IAmAlive every 5 minutes, one indirect probe whose negative answer counts as both votes, a
-    /// snapshot to everybody after each write, every silo its own writer.
-    pub fn classic() -> Self {
-        Self {
-            num_probed_silos: 3,
-            num_probe_rings: 1,
-            probe_period: secs(10),
-            probe_timeout: secs(10),
-            min_probe_timeout: secs(10),
-            max_probe_timeout: secs(10),
-            adaptive_probe_timeouts: false,
-            probe_timeout_growth_percent: 100,
-            num_missed_probes_limit: 3,
-            num_answers_to_clear: 1,
-            num_votes_for_death_declaration: 2,
-            vote_needs_witness: false,
-            num_indirect_probes: 1,
-            indirect_probe_counts_as_vote: true,
-            enable_connection_liveness_check: false,
-            connection_hints: false,
-            version_only_refresh: false,
-            i_am_alive_table_publish_timeout: secs(300),
-            num_missed_table_i_am_alive_limit: 2,
-            min_i_am_alive_publish_timeout: Duration::ZERO,
-            moving_staleness: false,
-            table_retry_min: secs(1),
-            table_retry_max: secs(60),
-            reevaluate_lost_commits_at_once: false,
-            retract_votes: false,
-            batch_writes: false,
-            batch_window: Duration::ZERO,
-            vote_hold: Duration::ZERO,
-            death_gather: Duration::ZERO,
-            delta_views: false,
-            join_sample_rows: 0,
-            max_defunct_silo_entries: 0,
-            fence_timeout: Duration::ZERO,
-            fence_table_timeout: Duration::ZERO,
-            ..Self::default()
-        }
-    }
-
-    /// For networks and machines where pauses above one second do not happen: the default with half the misses.
-    pub fn fast() -> Self {
-        Self {
-            num_missed_probes_limit: 3,
-            fence_timeout: ms(800),
-            fence_table_timeout: ms(250),
-            probe_period: ms(400),
-            death_gather: ms(100),
-            vote_hold: ms(1500),
-            num_answers_to_clear: 1,
-            ..Self::default()
-        }
-    }
-
-    /// The original's current parameters (main branch, August 2026), as far as one machine serves them: 10 rings,
-    /// adaptive timeouts between 2.5 s and 20 s, 3 misses, 2 votes, votes held back while the connection was heard
-    /// from within 60 s.
-    pub fn orleans_2026() -> Self {
-        Self {
-            num_probed_silos: 10,
-            num_probe_rings: 10,
-            probe_period: ms(2_500),
-            probe_timeout: secs(5),
-            min_probe_timeout: ms(2_500),
-            max_probe_timeout: secs(20),
-            adaptive_probe_timeouts: true,
-            death_vote_expiration_timeout: secs(120),
-            i_am_alive_table_publish_timeout: secs(30),
-            num_missed_table_i_am_alive_limit: 3,
-            num_indirect_attempts: 1,
-            enable_connection_liveness_check: true,
-            connection_liveness_window: secs(60),
-            max_defunct_silo_entries: 25,
-            ..Self::classic()
-        }
-    }
-
     /// After how long without a touch a row is stale: the product of the two IAmAlive options.
     pub fn stale_after(&self) -> Duration {
         self.i_am_alive_table_publish_timeout.saturating_mul(self.num_missed_table_i_am_alive_limit)
@@ -375,97 +257,16 @@ impl Config {
         shared.max(self.min_i_am_alive_publish_timeout).min(longest)
     }
 
-    /// For how long a row must have stood still, in a cluster of `active` silos, before a joiner overlooks a silo that it cannot
-    /// reach.
+    /// For how long a row must have stood still, in a cluster of `active` silos, before a joiner
+    /// overlooks a silo that it cannot reach.
     pub fn overlooked_after(&self, active: usize) -> Duration {
         self.publish_period(active).saturating_mul(self.num_missed_table_i_am_alive_limit)
     }
 
-    /// The same where the host says that the silo is gone: a little longer than a living silo needs to touch its row again. What
-    /// says so may be a firewall, and the silo may live.
+    /// The same where the host says that the silo is gone: a little longer than a living silo needs
+    /// to touch its row again. What says so may be a firewall, and the silo may live.
     pub fn overlooked_when_refused_after(&self, active: usize) -> Duration {
         self.publish_period(active) * 6 / 5
-    }
-
-    /// Checks that the options make sense together.
-    ///
-    /// # Errors
-    /// The first contradiction found, naming the option to change.
-    pub fn validate(&self) -> Result<(), ConfigError> {
-        self.validate_probes()?;
-        self.validate_votes()?;
-        self.validate_table()
-    }
-
-    fn validate_probes(&self) -> Result<(), ConfigError> {
-        positive("num_probed_silos", self.num_probed_silos)?;
-        positive("num_missed_probes_limit", self.num_missed_probes_limit)?;
-        positive("probe_period", self.probe_period)?;
-        positive("probe_timeout", self.probe_timeout)?;
-        positive("min_probe_timeout", self.min_probe_timeout)?;
-        positive("health_scheduler_delay", self.health_scheduler_delay)?;
-        ordered("min_probe_timeout", self.min_probe_timeout, "probe_timeout", self.probe_timeout)?;
-        ordered("probe_timeout", self.probe_timeout, "max_probe_timeout", self.max_probe_timeout)?;
-        let rings_max = u32::try_from(RINGS_MAX).unwrap_or(u32::MAX);
-        within("num_probe_rings", self.num_probe_rings, 1, rings_max.min(self.num_probed_silos))?;
-        within("probe_timeout_growth_percent", self.probe_timeout_growth_percent, 100, 400)?;
-        within("num_missed_probes_limit", self.num_missed_probes_limit, 1, 100)?;
-        within("num_answers_to_clear", self.num_answers_to_clear, 1, 10)?;
-        if self.connection_hints {
-            positive("hint_dial_timeout", self.hint_dial_timeout)?;
-        }
-        if self.enable_indirect_probes {
-            within("num_indirect_probes", self.num_indirect_probes, 1, 16)?;
-        }
-        if self.fence_timeout > Duration::ZERO && self.fence_timeout >= self.patience() {
-            return Err(wrong(
-                "fence_timeout",
-                format!(
-                    "{} is not shorter than {}, the time of {} missed probes",
-                    humane::print(self.fence_timeout),
-                    humane::print(self.patience()),
-                    self.num_missed_probes_limit
-                ),
-            ));
-        }
-        if self.fence_timeout > Duration::ZERO && self.fence_table_timeout.is_zero() {
-            return Err(wrong("fence_table_timeout", "must not be zero where there is a fence".to_owned()));
-        }
-        ordered("fence_table_timeout", self.fence_table_timeout, "fence_timeout", self.fence_timeout)
-    }
-
-    fn validate_votes(&self) -> Result<(), ConfigError> {
-        positive("death_vote_expiration_timeout", self.death_vote_expiration_timeout)?;
-        if self.liveness_enabled {
-            let votes = self.num_votes_for_death_declaration;
-            within("num_votes_for_death_declaration", votes, 1, self.num_probed_silos)?;
-        }
-        if self.death_vote_expiration_timeout <= self.patience() / 2 {
-            return Err(wrong(
-                "death_vote_expiration_timeout",
-                "shorter than half the time of the missed probes: votes would never meet".to_owned(),
-            ));
-        }
-        Ok(())
-    }
-
-    fn validate_table(&self) -> Result<(), ConfigError> {
-        for (option, value) in [
-            ("table_refresh_timeout", self.table_refresh_timeout),
-            ("i_am_alive_table_publish_timeout", self.i_am_alive_table_publish_timeout),
-            ("max_join_attempt_time", self.max_join_attempt_time),
-            ("table_timeout", self.table_timeout),
-            ("table_retry_min", self.table_retry_min),
-            ("writer_timeout", self.writer_timeout),
-            ("shutdown_grace_period", self.shutdown_grace_period),
-        ] {
-            positive(option, value)?;
-        }
-        positive("num_missed_table_i_am_alive_limit", self.num_missed_table_i_am_alive_limit)?;
-        ordered("table_retry_min", self.table_retry_min, "table_retry_max", self.table_retry_max)?;
-        within("fan_out", self.fan_out, 2, 1_000)?;
-        within("delta_log_max", self.delta_log_max, 1, 100_000)?;
-        within("join_sample_rows", self.join_sample_rows, 0, 49)
     }
 
     /// The shortest time from the first missed probe to a vote by silence.
@@ -483,28 +284,4 @@ impl Config {
 /// `timeout` after one more miss.
 pub(crate) fn grown(timeout: Duration, percent: u32) -> Duration {
     timeout.saturating_mul(percent) / 100
-}
-
-fn wrong(option: &'static str, reason: String) -> ConfigError {
-    ConfigError { option, reason }
-}
-
-fn positive<T: Copy + Default + PartialEq>(option: &'static str, value: T) -> Result<(), ConfigError> {
-    if value == T::default() { Err(wrong(option, "must not be zero".to_owned())) } else { Ok(()) }
-}
-
-fn within(option: &'static str, value: u32, min: u32, max: u32) -> Result<(), ConfigError> {
-    if (min..=max).contains(&value) {
-        Ok(())
-    } else {
-        Err(wrong(option, format!("{value} is not between {min} and {max}")))
-    }
-}
-
-fn ordered(low: &'static str, a: Duration, high: &'static str, b: Duration) -> Result<(), ConfigError> {
-    if a <= b {
-        Ok(())
-    } else {
-        Err(wrong(low, format!("{} is more than {high}, {}", humane::print(a), humane::print(b))))
-    }
 }

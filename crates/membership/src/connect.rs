@@ -1,7 +1,9 @@
-//! Connectivity: round trips with every member, both ways, between Joining and Active (membership description, step 8).
+//! Connectivity: round trips with every member, both ways, between Joining and Active (membership
+//! description, step 8).
 //!
-//! The first view with the joiner's row says whom it has to reach. It wishes to be Active when nobody is in the way any more, and the
-//! writer judges that wish by the view that its commit is based on.
+//! The first view with the joiner's row says whom it has to reach. It wishes to be Active when
+//! nobody is in the way any more, and the writer judges that wish by the view that its commit is
+//! based on.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,11 +26,13 @@ use crate::writer::{Draft, Verdict};
 /// With whom a joiner has made round trips, and with whom they are due.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Check {
-    /// The view whose members are checked; none before the own row is in one. The sets below are positions in it.
+    /// The view whose members are checked; none before the own row is in one. The sets below are
+    /// positions in it.
     checked: Option<Arc<View>>,
     /// The version from which on a view has to be checked instead; 0 when none has to.
     recheck: u64,
-    /// The latest version of which it is known that nobody who is Active in it lacks a round trip with this silo.
+    /// The latest version of which it is known that nobody who is Active in it lacks a round trip
+    /// with this silo.
     vouched: u64,
     /// What the last wish to be Active said about that.
     claimed: u64,
@@ -67,7 +71,9 @@ impl Check {
     /// The silos at `positions` of the view that is checked.
     fn silos<'a>(&'a self, positions: &'a Bits) -> impl Iterator<Item = &'a SiloAddress> + 'a {
         let members = self.checked.iter().map(|view| view.members());
-        members.flat_map(|members| positions.iter().filter_map(|at| members.get(at).map(|row| &row.address)))
+        members.flat_map(|members| {
+            positions.iter().filter_map(|at| members.get(at).map(|row| &row.address))
+        })
     }
 
     fn is_verified(&self, silo: &SiloAddress) -> bool {
@@ -76,8 +82,8 @@ impl Check {
 }
 
 impl Membership {
-    /// A view is in force. The first that shows this silo's row says with whom round trips are due; whoever is inserted
-    /// later makes them from the other side.
+    /// A view is in force. The first that shows this silo's row says with whom round trips are due;
+    /// whoever is inserted later makes them from the other side.
     pub(crate) fn join_view_changed(&mut self, now: Now, delta: Option<&Arc<Delta>>) {
         if !self.standing.is_in_table() || self.join.is_done() || self.join.is_idle() {
             return;
@@ -89,7 +95,8 @@ impl Membership {
         let first = self.join.begin_checking();
         let version = self.view.version();
         if first {
-            // A silo that is alone reckons with joiners that watch its row from their own insertion on.
+            // A silo that is alone reckons with joiners that watch its row from their own insertion
+            // on.
             self.forgive_staleness(now);
             self.timers.set(Timer::JoinStep, now.mono + self.wave_time());
         }
@@ -118,20 +125,21 @@ impl Membership {
         self.try_activate(now);
     }
 
-    /// Vouches for the view in force: with nobody pending, those who became Active since the last version vouched for were inserted
-    /// after this silo, and made the round trip from their side, unless a step says that they skipped it.
+    /// Vouches for the view in force: with nobody pending, those who became Active since the last
+    /// version vouched for were inserted after this silo, and made the round trip from their side,
+    /// unless a step says that they skipped it.
     fn vouch(&mut self) -> bool {
         let me = self.me.address;
-        let vouches =
-            self.check.pending.is_empty() && self.skipped_since(self.check.vouched, &me) == Some(false);
+        let vouches = self.check.pending.is_empty()
+            && self.skipped_since(self.check.vouched, &me) == Some(false);
         if vouches {
             self.check.vouched = self.view.version();
         }
         vouches
     }
 
-    /// A writer's log does not reach back to what this silo has claimed. Perhaps its own does: then it claims more. If not, it makes
-    /// the round trips that are missing in the view in force.
+    /// A writer's log does not reach back to what this silo has claimed. Perhaps its own does: then
+    /// it claims more. If not, it makes the round trips that are missing in the view in force.
     fn check_again(&mut self, now: Now) {
         if self.vouch() {
             self.check.recheck = 0;
@@ -182,7 +190,8 @@ impl Membership {
         }
         self.check.recheck = 0;
         self.check.vouched = view.version();
-        (self.check.pending, self.check.blocking, self.check.verified) = (pending, blocking, verified);
+        (self.check.pending, self.check.blocking, self.check.verified) =
+            (pending, blocking, verified);
         self.check.checked = Some(view);
         self.try_activate(now);
     }
@@ -224,7 +233,8 @@ impl Membership {
         if !self.is_joining() {
             return;
         }
-        let Some(at) = self.check.position(from).filter(|at| self.check.pending.contains(*at)) else {
+        let Some(at) = self.check.position(from).filter(|at| self.check.pending.contains(*at))
+        else {
             return;
         };
         self.check.pending.remove(at);
@@ -236,13 +246,15 @@ impl Membership {
         }
     }
 
-    /// Whether the join found no life in `silo`: its host refused a dial, or it left probes of two waves unanswered.
+    /// Whether the join found no life in `silo`: its host refused a dial, or it left probes of two
+    /// waves unanswered.
     pub(crate) fn join_doubts(&self, silo: &SiloAddress) -> bool {
         let silent = || self.check.position(silo).is_some_and(|at| self.check.pending.contains(at));
         self.check.refused.contains(silo) || (self.check.waves >= 2 && silent())
     }
 
-    /// Asks a member that has answered to dial this silo, unless that is known already or enough were asked.
+    /// Asks a member that has answered to dial this silo, unless that is known already or enough
+    /// were asked.
     fn ask_to_reach(&mut self, member: SiloAddress) {
         let wanted = self.config.connection_hints && !self.check.reached;
         if wanted && self.check.reach_asked < crate::reach::ASKED_MAX {
@@ -276,9 +288,9 @@ impl Membership {
         self.check.reached || !self.config.connection_hints || self.check.verified.is_empty()
     }
 
-    /// Whether the connectivity check ignores `silo`: its row is stale, or its host says that it is gone and its row has stood
-    /// still for longer than a living silo's would (membership description, step 14: "new silos will ignore it during startup
-    /// connectivity checks").
+    /// Whether the connectivity check ignores `silo`: its row is stale, or its host says that it is
+    /// gone and its row has stood still for longer than a living silo's would (membership
+    /// description, step 14: "new silos will ignore it during startup connectivity checks").
     fn is_exempt(&self, silo: &SiloAddress) -> bool {
         let active = self.view.active_count();
         let refused_after = self.config.overlooked_when_refused_after(active);
@@ -289,7 +301,11 @@ impl Membership {
     }
 
     fn blockers(&self) -> Vec<SiloAddress> {
-        self.check.silos(&self.check.blocking).filter(|silo| !self.is_exempt(silo)).copied().collect()
+        self.check
+            .silos(&self.check.blocking)
+            .filter(|silo| !self.is_exempt(silo))
+            .copied()
+            .collect()
     }
 
     /// The members without a round trip that nothing excuses; one more than may be missing at most.
@@ -298,8 +314,8 @@ impl Membership {
         missing.take(MISSING_MAX + 1).copied().collect()
     }
 
-    /// Wishes to be Active, once every Active member has answered (stale ones excepted) and every Joining one has, or has
-    /// had the time of a wave to.
+    /// Wishes to be Active, once every Active member has answered (stale ones excepted) and every
+    /// Joining one has, or has had the time of a wave to.
     fn try_activate(&mut self, now: Now) {
         let waited = self.check.waves > 0;
         let ready = self.is_joining()
@@ -308,8 +324,8 @@ impl Membership {
             && self.is_reached()
             && self.blockers().is_empty();
         if !ready {
-            // What an earlier wish rested on may be so no more: a member that looked gone has answered, and nobody has reached this
-            // silo yet.
+            // What an earlier wish rested on may be so no more: a member that looked gone has
+            // answered, and nobody has reached this silo yet.
             self.unwish(&Key::Activate(self.me.address));
             return;
         }
@@ -322,8 +338,8 @@ impl Membership {
         self.wish(now, Intent::Activate { silo: self.me.address, checked, missing });
     }
 
-    /// Some members have not answered within a wave's time: probes and dials them again, and reads the table, which may
-    /// show that they are stale.
+    /// Some members have not answered within a wave's time: probes and dials them again, and reads
+    /// the table, which may show that they are stale.
     pub(crate) fn next_wave(&mut self, now: Now) {
         self.timers.set(Timer::JoinStep, now.mono + self.wave_time());
         let blockers = self.blockers();
@@ -345,8 +361,9 @@ impl Membership {
             let every = if self.check.refused.is_empty() { 2_000 } else { 1_000 };
             let waves_per_read = (every / self.wave_time().as_millis().max(1)).max(1);
             if u128::from(self.check.waves) % waves_per_read == 1 % waves_per_read {
-                // Those that are waited for may be gone, which their rows show. Those that were asked to dial this silo may be
-                // gone too, and it may be dead itself: then there is a later version.
+                // Those that are waited for may be gone, which their rows show. Those that were
+                // asked to dial this silo may be gone too, and it may be dead itself: then there is
+                // a later version.
                 self.table.want(if blockers.is_empty() { Read::Version } else { Read::All });
             }
         }
@@ -374,11 +391,13 @@ impl Membership {
         self.try_activate(now);
     }
 
-    /// Evaluates an activation against the base of a commit (invariant I7: every pair of Active silos has made a round trip).
+    /// Evaluates an activation against the base of a commit (invariant I7: every pair of Active
+    /// silos has made a round trip).
     ///
-    /// Of two silos the one inserted later makes it. The joiner has made one with every member of the view `checked` but
-    /// `missing` (Joining then). A silo that is Active now and was not a member then was inserted later, and has made
-    /// one with the joiner, unless the commit that made it Active says that it skipped it.
+    /// Of two silos the one inserted later makes it. The joiner has made one with every member of
+    /// the view `checked` but `missing` (Joining then). A silo that is Active now and was not a
+    /// member then was inserted later, and has made one with the joiner, unless the commit that
+    /// made it Active says that it skipped it.
     pub(crate) fn write_activate(
         &self,
         silo: &SiloAddress,
@@ -387,13 +406,18 @@ impl Membership {
         draft: &mut Draft,
     ) -> Verdict {
         let Some(row) = self.view.get(silo) else { return Verdict::Wait };
-        if row.status != SiloStatus::Joining || self.drafted(draft, silo).is_none_or(|now| now != &**row) {
+        if row.status != SiloStatus::Joining
+            || self.drafted(draft, silo).is_none_or(|now| now != &**row)
+        {
             return Verdict::Drop;
         }
-        if checked > self.view.version() || (*silo == self.me.address && !self.blockers().is_empty()) {
+        if checked > self.view.version()
+            || (*silo == self.me.address && !self.blockers().is_empty())
+        {
             return Verdict::Wait;
         }
-        let is_active = |other: &SiloAddress| self.view.status_of_row(other) == Some(SiloStatus::Active);
+        let is_active =
+            |other: &SiloAddress| self.view.status_of_row(other) == Some(SiloStatus::Active);
         match self.skipped_since(checked, silo) {
             Some(false) if !missing.iter().any(is_active) => {}
             _ => return Verdict::Recheck,
@@ -412,7 +436,8 @@ mod tests {
     use crate::config::Config;
     use crate::world::{World, address};
 
-    /// The first joiner that wishes to be Active, and has seen a view with rows that it did not check.
+    /// The first joiner that wishes to be Active, and has seen a view with rows that it did not
+    /// check.
     fn waiting(world: &World) -> Option<usize> {
         let waits = |m: &Membership| {
             m.is_joining()

@@ -10,10 +10,11 @@ use serde::{Deserialize, Serialize};
 use crate::compact;
 use crate::view::{View, is_on_rings};
 
-/// What a commit changed: everything that turns the view of version `n - 1` into the view of version `n`.
+/// What a commit changed: everything that turns the view of version `n - 1` into the view of
+/// version `n`.
 ///
-/// The digest of the resulting view travels along: a silo whose result differs (its view was not what it should be)
-/// does not install it.
+/// The digest of the resulting view travels along: a silo whose result differs (its view was not
+/// what it should be) does not install it.
 #[derive(Serialize, Deserialize)]
 pub struct Delta {
     /// The new version row.
@@ -25,7 +26,8 @@ pub struct Delta {
     /// Rows deleted.
     #[serde(rename = "x", default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) deletes: Vec<SiloAddress>,
-    /// Pairs without a round trip: the first became Active although the second, Joining, did not answer it.
+    /// Pairs without a round trip: the first became Active although the second, Joining, did not
+    /// answer it.
     #[serde(rename = "k", default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) skipped: Vec<(SiloAddress, SiloAddress)>,
     /// The digest of the view that results.
@@ -86,11 +88,13 @@ impl Delta {
     }
 }
 
-/// The order in which a view is passed on: the silo at place `i` sends to those at `i * f + 1 ..= i * f + f`.
+/// The order in which a view is passed on: the silo at place `i` sends to those at
+/// `i * f + 1 ..= i * f + f`.
 ///
-/// First the root and the others in ring order, then the silos that join: where many join at once, those inserted a moment ago have
-/// no view yet, and whoever hangs below them would wait. Last those that cannot pass it on: silos inserted by this very commit, and
-/// silos that it declared dead, which should hear of it.
+/// First the root and the others in ring order, then the silos that join: where many join at once,
+/// those inserted a moment ago have no view yet, and whoever hangs below them would wait. Last
+/// those that cannot pass it on: silos inserted by this very commit, and silos that it declared
+/// dead, which should hear of it.
 pub(crate) struct Tree {
     /// Positions in the view, by place.
     order: Box<[u32]>,
@@ -189,7 +193,8 @@ mod tests {
 
     #[test]
     fn those_who_join_come_after_all_others_in_the_tree_unless_one_is_its_root() {
-        let status = |i: u16| if i.is_multiple_of(3) { SiloStatus::Active } else { SiloStatus::Joining };
+        let status =
+            |i: u16| if i.is_multiple_of(3) { SiloStatus::Active } else { SiloStatus::Joining };
         let row = |i: u16| SiloEntry::new(address(1_000 + i, 1), status(i), Timestamp::default());
         let version = TableVersion { number: 8, etag: "8".into() };
         let snapshot = TableSnapshot { version: version.clone(), rows: (0..30).map(row).collect() };
@@ -205,7 +210,10 @@ mod tests {
             assert_eq!((order.len(), order[0].address), (30, root));
             let statuses = order[1..].iter().map(|row| row.status);
             assert!(
-                statuses.clone().skip_while(|s| *s == SiloStatus::Active).all(|s| s == SiloStatus::Joining)
+                statuses
+                    .clone()
+                    .skip_while(|s| *s == SiloStatus::Active)
+                    .all(|s| s == SiloStatus::Joining)
             );
             assert!(statuses.filter(|s| *s == SiloStatus::Active).count() >= 9);
         }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use emmer_core::rng::SeededRng;
 
-/// A seed and how often it was drawn from: two machines with equal dice choose alike, and equality and hashing work,
-/// which an explicit-state model checker needs.
+/// A seed and how often it was drawn from: two machines with equal dice choose alike, and equality
+/// and hashing work, which an explicit-state model checker needs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Dice {
     seed: u64,
@@ -34,10 +34,11 @@ impl Dice {
         self.draw().duration_below(bound)
     }
 
-    /// Uniform in `[min, min + min * 2^attempt]`, capped at `max`: exponential backoff with jitter (membership description,
-    /// "retried with exponential backoff").
+    /// Uniform in `[min, min + min * 2^attempt]`, capped at `max`: exponential backoff with jitter
+    /// (membership description, "retried with exponential backoff").
     pub(crate) fn backoff(&mut self, min: Duration, max: Duration, attempt: u32) -> Duration {
-        let top = min.saturating_add(min.saturating_mul(2u32.saturating_pow(attempt.min(20)))).min(max);
+        let top =
+            min.saturating_add(min.saturating_mul(2u32.saturating_pow(attempt.min(20)))).min(max);
         min + self.duration_below(top.saturating_sub(min))
     }
 }

@@ -1,7 +1,9 @@
-//! Silos that are Dead and may still run turns for a moment, because they do not know it yet (invariant I8).
+//! Silos that are Dead and may still run turns for a moment, because they do not know it yet
+//! (invariant I8).
 //!
-//! Whoever takes over their grains waits for them. How long is the longest time for which such a silo can still hold a
-//! confirmation of its fence, by the evidence of its death that the row bears:
+//! Whoever takes over their grains waits for them. How long is the longest time for which such a
+//! silo can still hold a confirmation of its fence, by the evidence of its death that the row
+//! bears:
 //!
 //! | the row says | how long |
 //! |---|---|
@@ -11,8 +13,8 @@
 //! | it was voted dead | `fence_table_timeout`; if it had just become Active, `fence_timeout` from then on |
 //! | a successor took its `ip:port` | as long as the fence of a silo that is alone may stay open |
 //!
-//! Each of them is lengthened by [`CLOCK_RATE_PERCENT`], for clocks that run at different rates, and by [`POLL_GRACE`], for a
-//! turn that is between its look at the fence and its next wait.
+//! Each of them is lengthened by [`CLOCK_RATE_PERCENT`], for clocks that run at different rates,
+//! and by [`POLL_GRACE`], for a turn that is between its look at the fence and its next wait.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,18 +43,28 @@ pub(crate) struct Fading {
 
 /// `span` by another silo's clock, as long as it can take by this one's.
 pub(crate) fn lapse(span: Duration) -> Duration {
-    if span.is_zero() { span } else { span.saturating_mul(100 + CLOCK_RATE_PERCENT) / 100 + POLL_GRACE }
+    if span.is_zero() {
+        span
+    } else {
+        span.saturating_mul(100 + CLOCK_RATE_PERCENT) / 100 + POLL_GRACE
+    }
 }
 
 impl Membership {
-    /// Which silos are Dead in the view in force and may still run turns, and until when by this silo's clock. Nobody may be
-    /// granted one of their grains before. None where there is no fence.
+    /// Which silos are Dead in the view in force and may still run turns, and until when by this
+    /// silo's clock. Nobody may be granted one of their grains before. None where there is no
+    /// fence.
     pub fn fading(&self) -> Vec<(SiloAddress, Instant)> {
         self.fading.until.iter().map(|(silo, until)| (*silo, *until)).collect()
     }
 
     /// The view in force followed `before`, by `delta` if one step led there.
-    pub(crate) fn fading_view_changed(&mut self, now: Now, before: &Arc<View>, delta: Option<&Arc<Delta>>) {
+    pub(crate) fn fading_view_changed(
+        &mut self,
+        now: Now,
+        before: &Arc<View>,
+        delta: Option<&Arc<Delta>>,
+    ) {
         if self.config.fence_timeout.is_zero() {
             return;
         }
@@ -87,8 +99,8 @@ impl Membership {
         }
     }
 
-    /// Until when `row`, which the view in force shows Dead and `before` did not, may run turns. `next`: no view lies between the
-    /// two.
+    /// Until when `row`, which the view in force shows Dead and `before` did not, may run turns.
+    /// `next`: no view lies between the two.
     fn fades_until(&self, now: Now, row: &SiloEntry, before: &View, next: bool) -> Instant {
         let silo = row.address;
         let known_over = row.votes.iter().any(|vote| vote.gone || vote.voter == silo);

@@ -1,19 +1,23 @@
-//! The silence fence (improvement 9): no turn starts without a recent confirmation that this silo is alive.
+//! The silence fence (improvement 9): no turn starts without a recent confirmation that this silo
+//! is alive.
 //!
-//! A confirmation is a moment of this silo's own clock at which it provably was not dead, and from which on its death by
-//! silence takes at least the patience of its monitors:
+//! A confirmation is a moment of this silo's own clock at which it provably was not dead, and from
+//! which on its death by silence takes at least the patience of its monitors:
 //!
 //! * the table showed the view in force to be the latest, when it was asked at that moment; or
-//! * so many of its monitors had its answer of that moment that those left are fewer than the votes a death needs. At least one
-//!   of any sufficient set of voters has then heard this silo, and votes only after a whole series of misses, which is longer
-//!   than `fence_timeout` ([`Config::validate`](crate::Config::validate) sees to that).
+//! * so many of its monitors had its answer of that moment that those left are fewer than the votes
+//!   a death needs. At least one of any sufficient set of voters has then heard this silo, and
+//!   votes only after a whole series of misses, which is longer than `fence_timeout`
+//!   ([`Config::validate`](crate::Config::validate) sees to that).
 //!
-//! The fence closes `fence_timeout` after the latest such moment by monitors, and `fence_table_timeout` after the latest by the table:
-//! whichever is later. Monitors give back the stamp of the answer they heard, so that old messages in the sockets of a frozen process
-//! confirm nothing.
+//! The fence closes `fence_timeout` after the latest such moment by monitors, and
+//! `fence_table_timeout` after the latest by the table: whichever is later. Monitors give back the
+//! stamp of the answer they heard, so that old messages in the sockets of a frozen process confirm
+//! nothing.
 //!
-//! Two deaths do not take the patience: a refused dial (the process does not listen any more, so it is gone) and a successor on the
-//! same `ip:port` (the writer of its join tells the predecessor before it commits).
+//! Two deaths do not take the patience: a refused dial (the process does not listen any more, so it
+//! is gone) and a successor on the same `ip:port` (the writer of its join tells the predecessor
+//! before it commits).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,13 +37,14 @@ const WORD_FACTOR: u32 = 3;
 /// The state of the fence.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Fence {
-    /// The monitors of this silo, and the latest moment at which each is known to have heard it. Silos that are Joining are among
-    /// them, although they do not probe yet: they may be Active, and vote, before this silo hears of it.
+    /// The monitors of this silo, and the latest moment at which each is known to have heard it.
+    /// Silos that are Joining are among them, although they do not probe yet: they may be Active,
+    /// and vote, before this silo hears of it.
     heard: BTreeMap<SiloAddress, Instant>,
     /// The latest moment by which enough monitors had heard this silo. Good for `fence_timeout`.
     by_monitors: Instant,
-    /// The latest moment at which the table showed the view in force to be the latest. Good for `fence_table_timeout` only: votes
-    /// may be under way.
+    /// The latest moment at which the table showed the view in force to be the latest. Good for
+    /// `fence_table_timeout` only: votes may be under way.
     by_table: Instant,
     /// The last touch of the row after which the table showed the view in force to be the latest.
     touched: Option<Instant>,
@@ -70,7 +75,8 @@ impl Fence {
 }
 
 impl Membership {
-    /// Whether the fence works at all: it is configured, this silo is a full member, and somebody could declare it dead.
+    /// Whether the fence works at all: it is configured, this silo is a full member, and somebody
+    /// could declare it dead.
     fn fence_applies(&self) -> bool {
         !self.config.fence_timeout.is_zero()
             && self.standing.is_in_table()
@@ -81,9 +87,9 @@ impl Membership {
             && !self.view.is_empty()
     }
 
-    /// Whether this silo knows of no other and was probed by no other: then it can only be declared dead by a newcomer that
-    /// cannot reach it, once its row has stood still for long. For one that leaves no newcomer waits: it is Active at once, and
-    /// votes after its patience.
+    /// Whether this silo knows of no other and was probed by no other: then it can only be declared
+    /// dead by a newcomer that cannot reach it, once its row has stood still for long. For one that
+    /// leaves no newcomer waits: it is Active at once, and votes after its patience.
     fn is_alone(&self) -> bool {
         self.view.ring(0).len() <= 1 && self.fence.stranger.is_none() && !self.standing.is_leaving()
     }
@@ -93,13 +99,15 @@ impl Membership {
         self.fence.armed && self.is_alone()
     }
 
-    /// How long a touch of the row lets a silo that is alone start turns: a little less than it takes a newcomer to overlook the
-    /// row, where a firewall refuses it, and to lose patience then.
+    /// How long a touch of the row lets a silo that is alone start turns: a little less than it
+    /// takes a newcomer to overlook the row, where a firewall refuses it, and to lose patience
+    /// then.
     pub(crate) fn alone_span(&self) -> Duration {
         (self.config.overlooked_when_refused_after(1) + self.config.fence_timeout) * 9 / 10
     }
 
-    /// The view in force is new; `same_monitors`: it differs from the one before in nothing that says who probes whom.
+    /// The view in force is new; `same_monitors`: it differs from the one before in nothing that
+    /// says who probes whom.
     pub(crate) fn fence_view_changed(&mut self, now: Now, same_monitors: bool) {
         if self.config.fence_timeout.is_zero() {
             return;
@@ -111,26 +119,33 @@ impl Membership {
             return;
         }
         let config = &self.config;
-        let monitors =
-            monitors_to_be(&self.view, &self.me.address, config.num_probe_rings, config.num_probed_silos);
+        let monitors = monitors_to_be(
+            &self.view,
+            &self.me.address,
+            config.num_probe_rings,
+            config.num_probed_silos,
+        );
         if !self.fence.armed {
-            // The view that says Active may be old when it comes. Certain is that the row was Joining when this silo wished for
-            // more.
+            // The view that says Active may be old when it comes. Certain is that the row was
+            // Joining when this silo wished for more.
             let wished = self.fence.wished.unwrap_or_default();
             self.fence.by_monitors = self.fence.by_monitors.max(wished);
             self.fence.touched.get_or_insert(wished);
         }
-        // A new monitor has not had the time to probe: it starts as if it had heard this silo when enough others last had. What the table
-        // said does not count here: votes may have been under way, and one that this monitor has displaced may count again soon.
+        // A new monitor has not had the time to probe: it starts as if it had heard this silo when
+        // enough others last had. What the table said does not count here: votes may have been
+        // under way, and one that this monitor has displaced may count again soon.
         let start = self.fence.by_monitors;
         let old = std::mem::take(&mut self.fence.heard);
-        self.fence.heard = monitors.into_iter().map(|m| (m, old.get(&m).copied().unwrap_or(start))).collect();
+        self.fence.heard =
+            monitors.into_iter().map(|m| (m, old.get(&m).copied().unwrap_or(start))).collect();
         self.fence.armed = applies;
         self.check_fence(now);
     }
 
-    /// A silo that is not in the view in force probes: a newcomer, which the next view shows. It may be Active as soon as it is
-    /// answered, and lose patience with this silo then, but no earlier. So this silo is alive now, and has company from now on.
+    /// A silo that is not in the view in force probes: a newcomer, which the next view shows. It
+    /// may be Active as soon as it is answered, and lose patience with this silo then, but no
+    /// earlier. So this silo is alive now, and has company from now on.
     pub(crate) fn fence_probed(&mut self, now: Now) {
         if !self.fence.armed || !self.is_alone() {
             return;
@@ -142,7 +157,8 @@ impl Membership {
         self.check_fence(now);
     }
 
-    /// A probe arrived. It confirms if it gives back a stamp of ours and its sender has missed nothing since.
+    /// A probe arrived. It confirms if it gives back a stamp of ours and its sender has missed
+    /// nothing since.
     pub(crate) fn fence_heard(&mut self, now: Now, from: &SiloAddress, misses: u32, echo: u64) {
         let echo = Instant::from_nanos(echo);
         if misses > 0 || echo == Instant::ZERO || echo > now.mono {
@@ -164,13 +180,16 @@ impl Membership {
         let heard = self.fence.heard.iter().filter(|(monitor, _)| !is_gone(monitor));
         let mut times: Vec<Instant> = heard.map(|(_, at)| *at).collect();
         times.sort_unstable_by(|a, b| b.cmp(a));
-        // While this silo cannot touch its row it may look stale to others, and one vote may be enough (see
-        // `votes_required`).
+        // While this silo cannot touch its row it may look stale to others, and one vote may be
+        // enough (see `votes_required`).
         let fresh = self.touch_lasts();
         let touched = self.table.is_row_fresh(now, fresh);
-        // One that became Active in a later view is no monitor here, and may vote after its patience. That is longer than
-        // `fence_timeout`, and whoever takes over waits for `fence_table_timeout` more.
-        if self.behind_for(now) > self.config.fence_table_timeout || self.has_gone_without_store(now) {
+        // One that became Active in a later view is no monitor here, and may vote after its
+        // patience. That is longer than `fence_timeout`, and whoever takes over waits for
+        // `fence_table_timeout` more.
+        if self.behind_for(now) > self.config.fence_table_timeout
+            || self.has_gone_without_store(now)
+        {
             return;
         }
         // A silo that leaves is not counted any more, perhaps before it hears of it.
@@ -185,20 +204,22 @@ impl Membership {
         }
     }
 
-    /// Whether this silo has been without the store for as long as it may: a little later a newcomer may overlook its row, become
-    /// Active, and vote after its patience.
+    /// Whether this silo has been without the store for as long as it may: a little later a
+    /// newcomer may overlook its row, become Active, and vote after its patience.
     fn has_gone_without_store(&self, now: Now) -> bool {
         let lasts = self.config.overlooked_when_refused_after(self.view.active_count()) * 49 / 50;
         !self.config.serve_without_store && !self.table.is_row_fresh(now, lasts)
     }
 
-    /// How long after a confirmation by the table this silo may confirm others. It is longer than its own fence stays open by that
-    /// alone: where the store is slow nobody's fence would open again after an outage if everybody waited for the others.
+    /// How long after a confirmation by the table this silo may confirm others. It is longer than
+    /// its own fence stays open by that alone: where the store is slow nobody's fence would open
+    /// again after an outage if everybody waited for the others.
     pub(crate) fn word_lasts(&self) -> Duration {
         self.config.fence_table_timeout * WORD_FACTOR
     }
 
-    /// Whether this silo may confirm others. One that may have been dead for long speaks for nobody.
+    /// Whether this silo may confirm others. One that may have been dead for long speaks for
+    /// nobody.
     pub(crate) fn may_speak(&self, now: Now) -> bool {
         let fresh = now.mono < self.fence.by_table + self.word_lasts();
         !self.fence.shut && (!self.fence.closed || (self.fence.armed && fresh))
@@ -215,7 +236,10 @@ impl Membership {
         let votes = row.votes.iter().filter(|vote| {
             !self.fence.heard.contains_key(&vote.voter)
                 && self.may_still_count(now, vote)
-                && self.view.get(&vote.voter).is_some_and(|voter| voter.status == SiloStatus::Active)
+                && self
+                    .view
+                    .get(&vote.voter)
+                    .is_some_and(|voter| voter.status == SiloStatus::Active)
         });
         votes.count()
     }
@@ -229,7 +253,8 @@ impl Membership {
         self.settle_doubts(sent);
         self.deny_claims(sent);
         self.fence.stranger.take_if(|at| *at < sent);
-        self.fence.touched = self.fence.touched.max(self.table.touched().filter(|touched| *touched <= sent));
+        self.fence.touched =
+            self.fence.touched.max(self.table.touched().filter(|touched| *touched <= sent));
         if sent > self.fence.by_table {
             self.fence.by_table = sent;
             self.check_fence(now);
@@ -248,8 +273,8 @@ impl Membership {
         Some(self.confirmed_until().max(by_table))
     }
 
-    /// Until when turns may start by what needs no read of the table: the word of monitors or, for a silo that is alone, the touch
-    /// of its row.
+    /// Until when turns may start by what needs no read of the table: the word of monitors or, for
+    /// a silo that is alone, the touch of its row.
     fn confirmed_until(&self) -> Instant {
         let by_monitors = self.fence.by_monitors + self.config.fence_timeout;
         let alone = self.is_alone() && !self.is_behind();
@@ -257,7 +282,8 @@ impl Membership {
         by_monitors.max(by_touch.unwrap_or_default())
     }
 
-    /// Whether nothing but the table confirms this silo, or will soon. It confirms nobody who is behind.
+    /// Whether nothing but the table confirms this silo, or will soon. It confirms nobody who is
+    /// behind.
     pub(crate) fn rests_on_table(&self, now: Now) -> bool {
         let soon = now.mono + self.config.fence_timeout / 5;
         self.fence.armed && !self.fence.shut && soon >= self.confirmed_until()

@@ -1,13 +1,14 @@
-//! When the fence of a silo may be open, in the cases in which an adversary found it open for too long (invariant I8), each with
-//! the smallest world that shows it. Promises of `docs/at-most-one.md`.
+//! When the fence of a silo may be open, in the cases in which an adversary found it open for too
+//! long (invariant I8), each with the smallest world that shows it. Promises of
+//! `docs/at-most-one.md`.
 
 use emmer_core::SiloStatus;
 
 use crate::Config;
 use crate::world::{World, address, isolate, ms, secs};
 
-/// Scenario 4652 of the class `split`. A silo that the table alone confirms gets new monitors, who have not heard it, beside one
-/// that hears it all the time.
+/// Scenario 4652 of the class `split`. A silo that the table alone confirms gets new monitors, who
+/// have not heard it, beside one that hears it all the time.
 #[test]
 fn new_monitors_give_nobody_more_time_than_the_tables_word() {
     let config = Config { num_probed_silos: 4, num_probe_rings: 1, ..Config::default() };
@@ -28,14 +29,19 @@ fn new_monitors_give_nobody_more_time_than_the_tables_word() {
         while let (Some(SiloStatus::Active), Some(until)) =
             (world.status(&me), world.silos[0].machine.fence_closes_at())
         {
-            assert!(until <= world.now + config.fence_table_timeout, "{until:?} at {:?}", world.now);
+            assert!(
+                until <= world.now + config.fence_table_timeout,
+                "{until:?} at {:?}",
+                world.now
+            );
             world.run(ms(1));
         }
         assert!(world.silos[0].machine.view().version() > before, "it has no new monitors");
     }
 }
 
-/// Seed 58002636 of 3 to 64 silos. Rows may come from a replica that lags; the version row alone is always the latest.
+/// Seed 58002636 of 3 to 64 silos. Rows may come from a replica that lags; the version row alone is
+/// always the latest.
 #[test]
 fn rows_of_a_replica_that_lags_open_no_fence() {
     let config = Config::default();
@@ -52,12 +58,16 @@ fn rows_of_a_replica_that_lags_open_no_fence() {
     let may_grant = world.now + config.fence_table_timeout;
     while world.silos[0].up && world.now < may_grant + secs(9) {
         let closes_at = world.silos[0].machine.fence_closes_at().unwrap();
-        assert!(closes_at <= may_grant, "{closes_at:?}, others may have its grains at {may_grant:?}");
+        assert!(
+            closes_at <= may_grant,
+            "{closes_at:?}, others may have its grains at {may_grant:?}"
+        );
         world.run(ms(1));
     }
 }
 
-/// Scenario 898 of the class `restale`. Two silos have lost the store, and one of them does not get through to a newcomer.
+/// Scenario 898 of the class `restale`. Two silos have lost the store, and one of them does not get
+/// through to a newcomer.
 #[test]
 fn known_monitors_are_not_enough_where_a_newcomer_speaks_of_a_later_view() {
     for config in [Config::default(), Config::fast()] {
@@ -116,7 +126,8 @@ fn a_silo_that_leaves_and_is_alone_rests_on_no_touch() {
     }
 }
 
-/// Scenario 34772 of the class `alone`. What refuses the newcomer may be a firewall, so it overlooks the row after 6 s, not 15.
+/// Scenario 34772 of the class `alone`. What refuses the newcomer may be a firewall, so it
+/// overlooks the row after 6 s, not 15.
 #[test]
 fn a_silo_that_is_alone_behind_a_firewall_stops_before_a_newcomer_has_its_grains() {
     for config in [Config::default(), Config::fast()] {
@@ -139,7 +150,8 @@ fn a_silo_that_is_alone_behind_a_firewall_stops_before_a_newcomer_has_its_grains
 /// What `docs/at-most-one.md` says of a touch: how long a cluster of one outlives the store.
 #[test]
 fn a_touch_is_good_for_as_long_as_the_page_says() {
-    for (config, least, most) in [(Config::default(), 8_500, 8_550), (Config::fast(), 6_100, 6_120)] {
+    for (config, least, most) in [(Config::default(), 8_500, 8_550), (Config::fast(), 6_100, 6_120)]
+    {
         let mut world = World::cluster(&config, 1);
         let mut longest = ms(0);
         for _ in 0..10_000 {
@@ -151,7 +163,8 @@ fn a_touch_is_good_for_as_long_as_the_page_says() {
     }
 }
 
-/// A group of silos loses the store and the few that keep it, too few to declare anybody dead, until a newcomer helps them.
+/// A group of silos loses the store and the few that keep it, too few to declare anybody dead,
+/// until a newcomer helps them.
 #[test]
 fn a_group_without_the_store_stops_where_it_is_told_to() {
     let stops = [(2, 0, false), (3, 0, false), (5, 0, false), (5, 2, false), (3, 0, true)];
@@ -194,7 +207,12 @@ fn stops_where_it_is_told_to(
             let died = world.died_at.get(&group[*i]);
             died.is_some_and(|at| world.now > *at + config.fence_table_timeout) && open(&world, *i)
         });
-        assert!(serve_without_store || late.is_none(), "{late:?} of {} at {:?}", group.len(), world.now);
+        assert!(
+            serve_without_store || late.is_none(),
+            "{late:?} of {} at {:?}",
+            group.len(),
+            world.now
+        );
     }
     assert_eq!(open(&world, 0), serve_without_store, "the documented exception");
 }

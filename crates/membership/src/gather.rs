@@ -1,7 +1,9 @@
-//! Votes on their way into a commit: which suspects die, and which wait for more votes or for company (improvement 5).
+//! Votes on their way into a commit: which suspects die, and which wait for more votes or for
+//! company (improvement 5).
 //!
-//! Silos that fail together should cost few versions. A death by silence therefore waits a little while there are
-//! suspicions of others with votes that do not suffice yet; one whose host says that the process is gone does not.
+//! Silos that fail together should cost few versions. A death by silence therefore waits a little
+//! while there are suspicions of others with votes that do not suffice yet; one whose host says
+//! that the process is gone does not.
 
 use std::time::Duration;
 
@@ -65,14 +67,15 @@ impl Membership {
         }
     }
 
-    /// How long to wait for the decision about `undecided` suspects: the more at once, the likelier they failed together.
+    /// How long to wait for the decision about `undecided` suspects: the more at once, the likelier
+    /// they failed together.
     fn gather_time(&self, undecided: usize) -> Duration {
         let times = u32::try_from(undecided).map_or(GATHER_TIMES_MAX, |n| n.min(GATHER_TIMES_MAX));
         self.config.death_gather * times
     }
 
-    /// Writes deaths by silence, unless some wait for company. Once there is something to commit, or enough for a
-    /// commit, nobody waits.
+    /// Writes deaths by silence, unless some wait for company. Once there is something to commit,
+    /// or enough for a commit, nobody waits.
     fn release_ripe(
         &mut self,
         now: Now,
@@ -107,8 +110,8 @@ impl Membership {
         }
     }
 
-    /// Which votes that do not suffice are to be written: those kept in memory for long enough, and with them those kept for half
-    /// as long. Until then one death costs one commit.
+    /// Which votes that do not suffice are to be written: those kept in memory for long enough, and
+    /// with them those kept for half as long. Until then one death costs one commit.
     fn few_to_write(&mut self, now: Now, few: Vec<(SiloEntry, Instant)>) -> Vec<SiloEntry> {
         let hold = self.config.vote_hold;
         let mut due = false;
@@ -121,24 +124,36 @@ impl Membership {
             }
         }
         let old = |since: Instant| now.mono >= since + hold / 2;
-        let ready = few.into_iter().filter(|(row, since)| due && old(*since) && !self.only_renews(row));
+        let ready =
+            few.into_iter().filter(|(row, since)| due && old(*since) && !self.only_renews(row));
         ready.map(|(row, _)| row).collect()
     }
 
-    /// A vote already written, only renewed, is not worth a version before half its life has passed.
+    /// A vote already written, only renewed, is not worth a version before half its life has
+    /// passed.
     fn only_renews(&self, row: &SiloEntry) -> bool {
         let window = self.config.vote_window();
         let Some(before) = self.view.get(&row.address) else { return false };
         let none_gone = row.votes.len() >= before.votes.len();
         none_gone
             && row.votes.iter().all(|vote| {
-                before.votes.iter().any(|b| b.voter == vote.voter && window.only_renews(b.at, vote.at))
+                before
+                    .votes
+                    .iter()
+                    .any(|b| b.voter == vote.voter && window.only_renews(b.at, vote.at))
             })
     }
 
-    fn weigh_votes(&self, now: Now, target: SiloAddress, draft: &Draft, dropped: &mut Vec<Key>) -> Outcome {
+    fn weigh_votes(
+        &self,
+        now: Now,
+        target: SiloAddress,
+        draft: &Draft,
+        dropped: &mut Vec<Key>,
+    ) -> Outcome {
         let queued: Vec<(Key, &Queued)> = self.writer.votes_against(target).collect();
-        let row = self.drafted(draft, &target).filter(|row| row.status != SiloStatus::Dead).cloned();
+        let row =
+            self.drafted(draft, &target).filter(|row| row.status != SiloStatus::Dead).cloned();
         let Some(mut row) = row else {
             dropped.extend(queued.iter().map(|(key, _)| *key));
             return Outcome::Nothing;
@@ -158,7 +173,8 @@ impl Membership {
             }
             if let Intent::Retract { voter, .. } = &queued.intent {
                 row.votes.retain(|vote| vote.voter != *voter);
-                waits_since = Some(waits_since.map_or(queued.since, |since| since.min(queued.since)));
+                waits_since =
+                    Some(waits_since.map_or(queued.since, |since| since.min(queued.since)));
             }
             let Intent::Vote { voter, at, evidence, .. } = &queued.intent else { continue };
             if *evidence == Evidence::Refusal && !is_gone {

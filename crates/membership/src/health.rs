@@ -1,4 +1,5 @@
-//! How well this silo is itself (membership description, step 10): a score from 0 to 8 out of six signals.
+//! How well this silo is itself (membership description, step 10): a score from 0 to 8 out of six
+//! signals.
 
 use std::time::Duration;
 
@@ -47,7 +48,8 @@ impl Health {
 impl Membership {
     pub(crate) fn on_health(&mut self, now: Now, sample: HealthSample) {
         let unit = self.config.health_scheduler_delay.as_millis().max(1);
-        let late_tasks = u32::try_from(sample.scheduler_delay.as_millis() / unit).unwrap_or(HEALTH_SCORE_MAX);
+        let late_tasks =
+            u32::try_from(sample.scheduler_delay.as_millis() / unit).unwrap_or(HEALTH_SCORE_MAX);
         let late_timer = u32::from(sample.timer_delay > self.config.health_timer_delay);
         let window = self.config.local_health_degradation_monitoring_period;
         self.health.sample(now, (late_tasks + late_timer).min(HEALTH_SCORE_MAX), window);
@@ -68,7 +70,9 @@ impl Membership {
                 Some(row) if row.status == SiloStatus::Active => {
                     let window = self.config.vote_window();
                     let votes = row.votes.iter().filter(|v| window.counts(self.latest.wall, v.at));
-                    score += u32::try_from(votes.count()).unwrap_or(HEALTH_SCORE_MAX).min(HEALTH_SCORE_MAX);
+                    score += u32::try_from(votes.count())
+                        .unwrap_or(HEALTH_SCORE_MAX)
+                        .min(HEALTH_SCORE_MAX);
                 }
                 _ => return HEALTH_SCORE_MAX,
             }

@@ -1,4 +1,5 @@
-//! What a silo looks after now and then: the dead who still speak, rows nobody needs any more, stuck joiners.
+//! What a silo looks after now and then: the dead who still speak, rows nobody needs any more,
+//! stuck joiners.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,8 +22,8 @@ const HOUSEKEEPING_MAX: Duration = Duration::from_secs(10);
 pub(crate) struct Cleaning {
     /// When Dead rows were looked for last.
     looked_at: Option<Instant>,
-    /// When each Dead row was first seen to be Dead, by this silo's own clock: the wall clocks that wrote the rows, and this one's, may
-    /// be wrong by hours.
+    /// When each Dead row was first seen to be Dead, by this silo's own clock: the wall clocks that
+    /// wrote the rows, and this one's, may be wrong by hours.
     dead_since: BTreeMap<SiloAddress, Instant>,
 }
 
@@ -40,8 +41,8 @@ impl Membership {
         self.look_for_staleness(now);
     }
 
-    /// EvictWhenMaxJoinAttemptTimeExceeded: who has been Joining for longer than a join may take will not get any
-    /// further. Judged by the own clock, by the silos that probe it.
+    /// EvictWhenMaxJoinAttemptTimeExceeded: who has been Joining for longer than a join may take
+    /// will not get any further. Judged by the own clock, by the silos that probe it.
     fn vote_against_stuck_joiners(&mut self, now: Now) {
         if !self.config.evict_when_max_join_attempt_time_exceeded {
             return;
@@ -62,8 +63,9 @@ impl Membership {
         }
     }
 
-    /// Deletes Dead rows that nobody needs any more, through a versioned commit like every other change, so that equal
-    /// versions always mean equal rows. Done by the Active silo with the lowest address.
+    /// Deletes Dead rows that nobody needs any more, through a versioned commit like every other
+    /// change, so that equal versions always mean equal rows. Done by the Active silo with the
+    /// lowest address.
     fn clean_up(&mut self, now: Now) {
         let period = self.config.defunct_silo_cleanup_period;
         let lowest = self.view.active().next().is_some_and(|row| row.address == self.me.address);
@@ -71,7 +73,8 @@ impl Membership {
             return;
         }
         let view = self.view.clone();
-        let is_dead = |silo: &SiloAddress| view.get(silo).is_some_and(|row| row.status == SiloStatus::Dead);
+        let is_dead =
+            |silo: &SiloAddress| view.get(silo).is_some_and(|row| row.status == SiloStatus::Dead);
         self.cleaning.dead_since.retain(|silo, _| is_dead(silo));
         for row in view.members().iter().filter(|row| row.status == SiloStatus::Dead) {
             self.cleaning.dead_since.entry(row.address).or_insert(now.mono);
@@ -87,12 +90,14 @@ impl Membership {
         }
         self.cleaning.looked_at = Some(now.mono);
         dead.sort_unstable();
-        // A silo that was frozen while it joined must not find its dead row gone and join again (I3): by the time the row
-        // goes, its max_join_attempt_time is over.
-        let keep = self.config.death_vote_expiration_timeout.max(self.config.max_join_attempt_time * 2);
+        // A silo that was frozen while it joined must not find its dead row gone and join again
+        // (I3): by the time the row goes, its max_join_attempt_time is over.
+        let keep =
+            self.config.death_vote_expiration_timeout.max(self.config.max_join_attempt_time * 2);
         let expiration = self.config.defunct_silo_expiration.max(keep);
         let age = |at: Timestamp| now.wall.saturating_since(at);
-        let seen = |silo: &SiloAddress| self.cleaning.dead_since.get(silo).copied().unwrap_or(now.mono);
+        let seen =
+            |silo: &SiloAddress| self.cleaning.dead_since.get(silo).copied().unwrap_or(now.mono);
         let rested = |silo: &SiloAddress| now.mono.saturating_since(seen(silo)) > keep;
         let deletes = dead
             .iter()
@@ -104,9 +109,15 @@ impl Membership {
         self.writer.delete(deletes);
     }
 
-    /// Whether `from` is dead in the view in force. It is told, and nothing it says counts: "everyone stops communicating
-    /// with it". A silo whose row is missing from a later view than its own has been cleaned up.
-    pub(crate) fn is_from_the_dead(&mut self, _now: Now, from: SiloAddress, message: &Message) -> bool {
+    /// Whether `from` is dead in the view in force. It is told, and nothing it says counts:
+    /// "everyone stops communicating with it". A silo whose row is missing from a later view than
+    /// its own has been cleaned up.
+    pub(crate) fn is_from_the_dead(
+        &mut self,
+        _now: Now,
+        from: SiloAddress,
+        message: &Message,
+    ) -> bool {
         let dead = match self.view.status_of(&from) {
             Some(status) => status == SiloStatus::Dead,
             None => match message {
@@ -131,8 +142,11 @@ impl Membership {
             // It may have been inserted and declared dead before it saw its row: the table says so.
             self.table.want(Read::All);
         } else {
-            let reason =
-                if self.is_finishing() { TerminateReason::Left } else { TerminateReason::DeclaredDead };
+            let reason = if self.is_finishing() {
+                TerminateReason::Left
+            } else {
+                TerminateReason::DeclaredDead
+            };
             self.terminate(reason);
         }
     }

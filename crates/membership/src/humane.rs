@@ -1,7 +1,7 @@
 //! Durations as people write them: `"200ms"`, `"10s"`, `"3m"`, `"2h"`, `"7d"`.
 //!
-//! Used for every duration in [`Config`](crate::Config), so that a TOML file and an environment variable read the
-//! same. A number without a unit is refused: ten what?
+//! Used for every duration in [`Config`](crate::Config), so that a TOML file and an environment
+//! variable read the same. A number without a unit is refused: ten what?
 
 use std::time::Duration;
 
@@ -63,7 +63,8 @@ mod tests {
         for text in ["0ms", "200ms", "10s", "3m", "2h", "7d", "1500ms"] {
             assert_eq!(print(parse(text).unwrap()), text);
         }
-        for text in ["", "10", "s", "-1s", "1.5s", "99999999999999999999s", "18446744073709551615d"] {
+        for text in ["", "10", "s", "-1s", "1.5s", "99999999999999999999s", "18446744073709551615d"]
+        {
             assert!(parse(text).is_err(), "{text}");
         }
     }

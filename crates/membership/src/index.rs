@@ -1,7 +1,8 @@
 //! Where a silo's row is in a view, by its address.
 //!
-//! Every message makes its receiver look its sender up, often more than once. In a view of thousands of silos a binary search reads a
-//! dozen places that are far from each other; this index reads two.
+//! Every message makes its receiver look its sender up, often more than once. In a view of
+//! thousands of silos a binary search reads a dozen places that are far from each other; this index
+//! reads two.
 
 use emmer_core::SiloAddress;
 
@@ -54,7 +55,8 @@ impl Index {
 #[expect(clippy::cast_possible_truncation, reason = "the upper half is mixed in before")]
 const fn hash(silo: &SiloAddress) -> usize {
     let ip = silo.ip_v6().to_bits();
-    let mut mixed = (ip as u64) ^ ((ip >> 64) as u64).rotate_left(32) ^ ((silo.port() as u64) << 40);
+    let mut mixed =
+        (ip as u64) ^ ((ip >> 64) as u64).rotate_left(32) ^ ((silo.port() as u64) << 40);
     mixed = (mixed ^ silo.epoch().rotate_left(24)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
     (mixed ^ (mixed >> 32)) as usize
@@ -67,8 +69,9 @@ mod tests {
     #[test]
     fn finds_what_a_binary_search_finds() {
         for count in [0, 1, SEARCHED_MAX, SEARCHED_MAX + 1, 64, 65, 3_000] {
-            let silo =
-                |i: usize| format!("10.0.{}.{}:11111:{}", i / 200, i % 200, 7 + i % 3).parse().unwrap();
+            let silo = |i: usize| {
+                format!("10.0.{}.{}:11111:{}", i / 200, i % 200, 7 + i % 3).parse().unwrap()
+            };
             let mut addresses: Vec<SiloAddress> = (0..count).map(silo).collect();
             addresses.sort_unstable();
             let Some(index) = Index::of(&addresses) else {

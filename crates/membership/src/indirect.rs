@@ -1,4 +1,5 @@
-//! Indirect probes (membership description, step 11): asking others to probe a suspect before voting.
+//! Indirect probes (membership description, step 11): asking others to probe a suspect before
+//! voting.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,7 +34,8 @@ pub(crate) struct Indirect {
 impl Membership {
     /// Whether the probe of `silo` that is being sent is one of the last before a vote.
     pub(crate) fn indirect_is_due(&self, silo: &SiloAddress) -> bool {
-        let (limit, attempts) = (self.config.num_missed_probes_limit, self.config.num_indirect_attempts);
+        let (limit, attempts) =
+            (self.config.num_missed_probes_limit, self.config.num_indirect_attempts);
         self.config.enable_indirect_probes
             && self.probing.peer(silo).is_some_and(|peer| {
                 !peer.is_gone()
@@ -44,7 +46,12 @@ impl Membership {
     }
 
     /// Asks randomly chosen others to probe `target`; whether there was anybody to ask.
-    pub(crate) fn ask_indirectly(&mut self, now: Now, target: SiloAddress, timeout: Duration) -> bool {
+    pub(crate) fn ask_indirectly(
+        &mut self,
+        now: Now,
+        target: SiloAddress,
+        timeout: Duration,
+    ) -> bool {
         let helpers = self.pick_helpers(&target, self.config.num_indirect_probes as usize);
         // The answer has to be back before the own probe counts as missed.
         let wait_ms = u64::try_from((timeout / 2).as_millis()).unwrap_or(u64::MAX).max(1);
@@ -68,7 +75,8 @@ impl Membership {
         if members.is_empty() {
             return picked;
         }
-        // A few random draws instead of a list of all candidates: clusters are large, suspects rare.
+        // A few random draws instead of a list of all candidates: clusters are large, suspects
+        // rare.
         let draws: Vec<usize> = if members.len() <= 16 {
             let start = self.dice.index(members.len());
             (0..members.len()).map(|i| (start + i) % members.len()).collect()
@@ -116,7 +124,9 @@ impl Membership {
 
     /// Whether the answer with number `seq` belongs to a probe for somebody else; passes it on.
     pub(crate) fn indirect_answered(&mut self, from: &SiloAddress, seq: u64) -> bool {
-        let Some(help) = self.indirect.helping.get(&seq).filter(|help| help.target == *from).cloned() else {
+        let Some(help) =
+            self.indirect.helping.get(&seq).filter(|help| help.target == *from).cloned()
+        else {
             return false;
         };
         self.indirect.helping.remove(&seq);
@@ -160,13 +170,16 @@ impl Membership {
         answered: bool,
         score: u32,
     ) {
-        let Some((target, helper, asked_at)) = self.indirect.asked_for.get(&seq).copied() else { return };
+        let Some((target, helper, asked_at)) = self.indirect.asked_for.get(&seq).copied() else {
+            return;
+        };
         if helper != from {
             return;
         }
         self.indirect.asked_for.remove(&seq);
         let period = self.config.probe_period;
-        // The original holds every vote back while the connection was heard from lately, also this one.
+        // The original holds every vote back while the connection was heard from lately, also this
+        // one.
         let heard = self.is_heard_of(now, &target);
         let Some(peer) = self.probing.peer_mut(&target) else { return };
         if answered {
@@ -179,9 +192,13 @@ impl Membership {
             && !heard
             && peer.missed_since().is_some_and(|since| since <= asked_at)
         {
-            // Classic: the negative answer of a healthy intermediary leads to a vote, and is one itself.
+            // Classic: the negative answer of a healthy intermediary leads to a vote, and is one
+            // itself.
             self.vote(now, target, Evidence::Silence);
-            self.wish(now, Intent::Vote { target, voter: from, at: now.wall, evidence: Evidence::Silence });
+            self.wish(
+                now,
+                Intent::Vote { target, voter: from, at: now.wall, evidence: Evidence::Silence },
+            );
         }
     }
 }

@@ -1,7 +1,8 @@
 //! What a silo wants written to the table, and who writes it (improvement 5).
 //!
-//! An intent is a wish, not a write: whoever writes evaluates it against the view the commit is based on, so that
-//! repeating one, or evaluating one after its row already shows it, changes nothing.
+//! An intent is a wish, not a write: whoever writes evaluates it against the view the commit is
+//! based on, so that repeating one, or evaluating one after its row already shows it, changes
+//! nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +26,8 @@ pub const INTENTS_PER_MESSAGE_MAX: usize = 256;
 /// One wish.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Intent {
-    /// Insert this row as Joining; earlier incarnations of its `ip:port` become Dead in the same commit.
+    /// Insert this row as Joining; earlier incarnations of its `ip:port` become Dead in the same
+    /// commit.
     #[serde(rename = "j")]
     Join(#[serde(with = "compact::row")] Arc<SiloEntry>),
     /// Make a Joining silo Active.
@@ -34,7 +36,8 @@ pub enum Intent {
         /// Which.
         #[serde(rename = "s")]
         silo: SiloAddress,
-        /// The view with whose every member (stale ones excepted, and those in `missing`) it has made a round trip.
+        /// The view with whose every member (stale ones excepted, and those in `missing`) it has
+        /// made a round trip.
         #[serde(rename = "v")]
         checked: u64,
         /// Joining members of that view which did not answer.
@@ -90,17 +93,19 @@ pub enum Intent {
 }
 
 /// What a vote rests on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(try_from = "u8", into = "u8")]
 pub enum Evidence {
-    /// A connection broke and the host refuses new ones. A firewall can do both while the silo lives: such a vote counts only beside one
-    /// of a silo that knows the process to be gone.
+    /// A connection broke and the host refuses new ones. A firewall can do both while the silo
+    /// lives: such a vote counts only beside one of a silo that knows the process to be gone.
     Refusal,
     /// The suspect has not answered for the whole patience.
     #[default]
     Silence,
-    /// The process is gone: its host's kernel ended a connection in good order, without a goodbye of the process, and refuses new
-    /// ones.
+    /// The process is gone: its host's kernel ended a connection in good order, without a goodbye
+    /// of the process, and refuses new ones.
     Gone,
 }
 
@@ -129,7 +134,8 @@ impl TryFrom<u8> for Evidence {
     }
 }
 
-/// Orders intents in a queue: what kills and what leaves first, then what completes a join, then new joins.
+/// Orders intents in a queue: what kills and what leaves first, then what completes a join, then
+/// new joins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Key {
     Vote(SiloAddress, SiloAddress),
@@ -157,7 +163,9 @@ impl Intent {
         match self {
             Self::Join(row) => row.address,
             Self::Activate { silo, .. } | Self::Status { silo, .. } => *silo,
-            Self::Vote { voter, .. } | Self::Withdraw { voter, .. } | Self::Retract { voter, .. } => *voter,
+            Self::Vote { voter, .. }
+            | Self::Withdraw { voter, .. }
+            | Self::Retract { voter, .. } => *voter,
         }
     }
 }
@@ -203,8 +211,8 @@ impl Wishes {
     }
 }
 
-/// How long a wish that a writer has acknowledged rests, at most, before it is repeated (and `writer_timeout` four times more): the
-/// writer may be gone.
+/// How long a wish that a writer has acknowledged rests, at most, before it is repeated (and
+/// `writer_timeout` four times more): the writer may be gone.
 const REPEAT_VOTES: Duration = Duration::from_millis(1_500);
 
 /// How many other silos are asked before a silo writes itself.
@@ -214,8 +222,8 @@ const WRITERS_ASKED: usize = 2;
 const WRITERS_ASKED_AGAIN: usize = 8;
 
 impl Membership {
-    /// Wishes for `intent`, in place of an earlier one with the same key. It is sent at once, unless an earlier one is
-    /// on its way to a writer and only its evidence is refreshed.
+    /// Wishes for `intent`, in place of an earlier one with the same key. It is sent at once,
+    /// unless an earlier one is on its way to a writer and only its evidence is refreshed.
     pub(crate) fn wish(&mut self, now: Now, intent: Intent) {
         let key = intent.key();
         let fresh = match self.wishes.own.get_mut(&key) {
@@ -234,7 +242,9 @@ impl Membership {
                 false
             }
             None => {
-                self.wishes.own.insert(key, Own { intent, attempt: 0, next_at: now.mono, sent_to: None });
+                self.wishes
+                    .own
+                    .insert(key, Own { intent, attempt: 0, next_at: now.mono, sent_to: None });
                 true
             }
         };
@@ -259,14 +269,20 @@ impl Membership {
         }
     }
 
-    /// Sends what is due to the writer of its turn: the first Active silo by ring order, then the second, then this
-    /// one, then from the beginning. The writer is only an optimiser: safety rests on the conditional commit.
+    /// Sends what is due to the writer of its turn: the first Active silo by ring order, then the
+    /// second, then this one, then from the beginning. The writer is only an optimiser: safety
+    /// rests on the conditional commit.
     pub(crate) fn route_own(&mut self, now: Now) {
         if self.is_done() {
             return;
         }
-        let due: Vec<Key> =
-            self.wishes.own.iter().filter(|(_, own)| own.next_at <= now.mono).map(|(key, _)| *key).collect();
+        let due: Vec<Key> = self
+            .wishes
+            .own
+            .iter()
+            .filter(|(_, own)| own.next_at <= now.mono)
+            .map(|(key, _)| *key)
+            .collect();
         if !due.is_empty() {
             let writers = self.writers_to_ask();
             for key in due {
@@ -292,8 +308,8 @@ impl Membership {
             self.writer.forget(&key);
             self.send(to, Message::Write { version, intents: vec![intent], hops: 1 });
         } else {
-            // Write it myself, and ask the others again when even that does not lead anywhere: perhaps only this
-            // silo is cut off from the table.
+            // Write it myself, and ask the others again when even that does not lead anywhere:
+            // perhaps only this silo is cut off from the table.
             let asked = std::mem::take(&mut own.attempt) as usize;
             own.next_at = now.mono + writer_timeout * 8;
             self.wishes.asked_in_vain = self.wishes.asked_in_vain.wrapping_add(asked);
@@ -319,7 +335,8 @@ impl Membership {
             return vec![winner];
         }
         let me = self.me.address;
-        let usable = |silo: &SiloAddress| !self.is_doubted(silo) && !self.evictions.knows_gone(silo);
+        let usable =
+            |silo: &SiloAddress| !self.is_doubted(silo) && !self.evictions.knows_gone(silo);
         let first = |status, skipped: usize| -> Vec<SiloAddress> {
             let ring = self.view.ring(0).iter().map(|(_, at)| &self.view.members()[*at as usize]);
             let all = ring.filter(|m| m.status == status).map(|m| m.address);
@@ -327,12 +344,15 @@ impl Membership {
             let asked = if skipped == 0 { WRITERS_ASKED } else { WRITERS_ASKED_AGAIN };
             others_first.filter(usable).take(asked).collect()
         };
-        // A silo in no view probes nobody, and does not know who is gone. It asks others than those it has asked in vain.
+        // A silo in no view probes nobody, and does not know who is gone. It asks others than those
+        // it has asked in vain.
         let active = self.view.active_count().max(1);
-        let skipped = if self.standing.is_in_table() { 0 } else { self.wishes.asked_in_vain % active };
+        let skipped =
+            if self.standing.is_in_table() { 0 } else { self.wishes.asked_in_vain % active };
         let mut writers = first(SiloStatus::Active, skipped);
         if writers.is_empty() {
-            // While nobody is Active yet, or all who were seem to be gone, the first that is Joining collects for the others.
+            // While nobody is Active yet, or all who were seem to be gone, the first that is
+            // Joining collects for the others.
             writers = first(SiloStatus::Joining, 0);
         }
         if let Some(at) = writers.iter().position(|w| *w == me) {
@@ -354,7 +374,8 @@ impl Membership {
 
     /// Somebody wants something written.
     pub(crate) fn on_write(&mut self, now: Now, intents: Vec<Intent>, hops: u8) {
-        // Without the table this silo is no use as a writer; silence lets its clients ask another one.
+        // Without the table this silo is no use as a writer; silence lets its clients ask another
+        // one.
         if self.is_done()
             || !self.standing.knows_table()
             || self.table.is_down()
@@ -368,7 +389,8 @@ impl Membership {
         for mut intent in intents.into_iter().take(INTENTS_PER_MESSAGE_MAX) {
             self.counters.intents_received += 1;
             if let Intent::Vote { at, .. } = &mut intent {
-                // From a clock that is far off: the time of its arrival, not that of a commit that the store delays.
+                // From a clock that is far off: the time of its arrival, not that of a commit that
+                // the store delays.
                 *at = self.config.vote_window().sane_time(now.wall, *at);
             }
             if intent.owner() == self.me.address {
@@ -388,7 +410,10 @@ impl Membership {
             self.send(owner, Message::Noted { version: self.view.version() });
         }
         if let (Some(to), false) = (writer, forward.is_empty()) {
-            self.send(to, Message::Write { version: self.view.version(), intents: forward, hops: 1 });
+            self.send(
+                to,
+                Message::Write { version: self.view.version(), intents: forward, hops: 1 },
+            );
         }
     }
 
@@ -425,7 +450,9 @@ impl Membership {
                 }
                 None => self.view.version() > 0,
             },
-            Intent::Status { silo, status } => self.view.get(silo).is_some_and(|row| row.status >= *status),
+            Intent::Status { silo, status } => {
+                self.view.get(silo).is_some_and(|row| row.status >= *status)
+            }
             Intent::Withdraw { .. } => true,
             Intent::Retract { target, voter } => self.view.get(target).is_none_or(|row| {
                 row.status == SiloStatus::Dead || row.votes.iter().all(|v| v.voter != *voter)

@@ -1,5 +1,5 @@
-//! Joining: into the table as Joining, by way of a member or on its own (membership description, step 8). What follows, up to Active,
-//! is in `connect.rs`.
+//! Joining: into the table as Joining, by way of a member or on its own (membership description,
+//! step 8). What follows, up to Active, is in `connect.rs`.
 
 use std::time::Duration;
 
@@ -37,7 +37,8 @@ pub(crate) enum Phase {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Join {
     phase: Phase,
-    /// A silo that won the compare-and-set which this one lost: it is alive, and can write for this one.
+    /// A silo that won the compare-and-set which this one lost: it is alive, and can write for this
+    /// one.
     winner: Option<SiloAddress>,
     /// How many members were asked in vain.
     asked: u32,
@@ -48,7 +49,8 @@ pub(crate) struct Join {
 /// How many members a joiner asks before it reads the table.
 const ASKED_MAX: u32 = 3;
 
-/// The same where the sample shows all there are: perhaps all of them crashed, but perhaps many start at this moment.
+/// The same where the sample shows all there are: perhaps all of them crashed, but perhaps many
+/// start at this moment.
 const ASKED_OF_FEW_MAX: u32 = 1;
 
 /// How many samples may show nobody who is Active before somebody who is Joining is asked: who is
@@ -76,7 +78,10 @@ impl Join {
 
 impl Membership {
     pub(crate) fn start_join(&mut self, now: Now) {
-        if self.join.phase != Phase::Idle || self.is_done() || self.standing.status() != SiloStatus::Created {
+        if self.join.phase != Phase::Idle
+            || self.is_done()
+            || self.standing.status() != SiloStatus::Created
+        {
             return;
         }
         self.join.phase = Phase::Finding;
@@ -89,14 +94,16 @@ impl Membership {
         }
     }
 
-    /// A few members were read: asks one of them to have the row inserted. With none the table is read whole.
+    /// A few members were read: asks one of them to have the row inserted. With none the table is
+    /// read whole.
     pub(crate) fn on_join_sample(&mut self, now: Now, sample: &[SiloEntry]) {
         if self.join.phase > Phase::Asking {
             return;
         }
         let me = self.me.address;
         let of = |wanted: fn(SiloStatus) -> bool| -> Vec<SiloAddress> {
-            let others = sample.iter().filter(|row| wanted(row.status) && !row.address.same_endpoint(&me));
+            let others =
+                sample.iter().filter(|row| wanted(row.status) && !row.address.same_endpoint(&me));
             others.map(|row| row.address).collect()
         };
         let mut members = of(|status| status == SiloStatus::Active);
@@ -136,7 +143,8 @@ impl Membership {
         let me = self.me.address;
         let joining = self.view.members().iter().filter(|row| row.status == SiloStatus::Joining);
         let others = joining.map(|row| row.address).filter(|silo| !silo.same_endpoint(&me));
-        // The youngest is the likeliest to be alive: everybody else may be what is left of a cluster that was lost.
+        // The youngest is the likeliest to be alive: everybody else may be what is left of a
+        // cluster that was lost.
         self.join.winner = others.max_by_key(SiloAddress::epoch).filter(|_| !first_time);
         let alone = !self.view.members().iter().any(|row| is_on_rings(row.status));
         if first_time && alone {
@@ -154,8 +162,9 @@ impl Membership {
         self.wish(now, Intent::Join(self.me.clone()));
     }
 
-    /// The insertion lost the compare-and-set: somebody else is in now, who may write for this silo. When many start at once the
-    /// table grows by a hundred rows at a time, so a few of them are read rather than all.
+    /// The insertion lost the compare-and-set: somebody else is in now, who may write for this
+    /// silo. When many start at once the table grows by a hundred rows at a time, so a few of them
+    /// are read rather than all.
     pub(crate) fn on_join_conflict(&mut self, now: Now) {
         if self.join.phase != Phase::Inserting {
             return;
@@ -175,7 +184,9 @@ impl Membership {
     pub(crate) fn on_join_step(&mut self, now: Now) {
         match self.join.phase {
             Phase::Asking => self.table.want(Read::Sample),
-            Phase::Inserting if !self.wishes.has(&Key::Join(self.me.address)) => self.wish_to_join(now),
+            Phase::Inserting if !self.wishes.has(&Key::Join(self.me.address)) => {
+                self.wish_to_join(now);
+            }
             Phase::Checking => self.next_wave(now),
             _ => {}
         }
@@ -202,7 +213,8 @@ impl Membership {
         }
     }
 
-    /// Whom a silo that is not in the table yet asks to write for it, if it has lost a race to somebody.
+    /// Whom a silo that is not in the table yet asks to write for it, if it has lost a race to
+    /// somebody.
     pub(crate) fn join_winner(&self) -> Option<SiloAddress> {
         self.join.winner.filter(|_| !self.standing.is_in_table())
     }

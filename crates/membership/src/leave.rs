@@ -1,4 +1,5 @@
-//! Leaving: ShuttingDown or Stopping, then Dead (membership description, step 12, and the original's statuses).
+//! Leaving: ShuttingDown or Stopping, then Dead (membership description, step 12, and the
+//! original's statuses).
 
 use emmer_core::{Now, SiloStatus};
 

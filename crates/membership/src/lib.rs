@@ -1,7 +1,7 @@
 //! Cluster membership as a sans-IO state machine.
 //!
-//! `docs/membership.md` describes the protocol. Comments name where a rule comes from: a step of the
-//! *membership description*, an *improvement*, an invariant (I1 to I14). All are listed in
+//! `docs/membership.md` describes the protocol. Comments name where a rule comes from: a step of
+//! the *membership description*, an *improvement*, an invariant (I1 to I14). All are listed in
 //! `docs/sources.md`.
 
 pub mod api;
@@ -66,8 +66,8 @@ mod world_tests;
 mod writer;
 
 pub use api::{
-    ConnectionEvent, DialId, DialOutcome, Effect, Event, HealthSample, OpId, TableOutcome, TableRequest,
-    TableSnapshot, TerminateReason,
+    ConnectionEvent, DialId, DialOutcome, Effect, Event, HealthSample, OpId, TableOutcome,
+    TableRequest, TableSnapshot, TerminateReason,
 };
 pub use config::{Config, ConfigError};
 pub use counters::Counters;

@@ -38,25 +38,27 @@ use crate::writer::Writer;
 ///
 /// There are four kinds of methods.
 ///
-/// * **Commands** of the embedding silo: [`join`](Self::join), [`leave`](Self::leave), [`stop`](Self::stop),
-///   [`finish_leave`](Self::finish_leave). Each may be called at any time and at most changes what the machine strives for.
-/// * **Inputs**: every `handle_*`. What is late, unknown, repeated or meant for somebody else is ignored.
-/// * **Outputs**: [`poll_effect`](Self::poll_effect) and [`poll_timeout`](Self::poll_timeout). After every command and
-///   every input, first take effects until there are none and execute them in that order, then ask for the timeout; it replaces
-///   the one before. When that time has come call [`handle_timeout`](Self::handle_timeout). Calling it early is
-///   harmless.
+/// * **Commands** of the embedding silo: [`join`](Self::join), [`leave`](Self::leave),
+///   [`stop`](Self::stop), [`finish_leave`](Self::finish_leave). Each may be called at any time and
+///   at most changes what the machine strives for.
+/// * **Inputs**: every `handle_*`. What is late, unknown, repeated or meant for somebody else is
+///   ignored.
+/// * **Outputs**: [`poll_effect`](Self::poll_effect) and [`poll_timeout`](Self::poll_timeout).
+///   After every command and every input, first take effects until there are none and execute them
+///   in that order, then ask for the timeout; it replaces the one before. When that time has come
+///   call [`handle_timeout`](Self::handle_timeout). Calling it early is harmless.
 /// * **Getters**, which change nothing.
 ///
-/// The machine knows only the time that it is told. `now.mono` must never go backwards from one call to the next;
-/// `now.wall` may do what wall clocks do. Two machines made with the same arguments and given the same inputs give the same
-/// outputs.
+/// The machine knows only the time that it is told. `now.mono` must never go backwards from one
+/// call to the next; `now.wall` may do what wall clocks do. Two machines made with the same
+/// arguments and given the same inputs give the same outputs.
 ///
 /// After [`Effect::Terminate`] nothing more comes out, whatever goes in.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Membership {
     pub(crate) config: Arc<Config>,
-    /// The row this silo inserts. Its IAmAliveTime lies before its start time by a distance drawn from the seed: two
-    /// processes with the same identity can tell whose row it is.
+    /// The row this silo inserts. Its IAmAliveTime lies before its start time by a distance drawn
+    /// from the seed: two processes with the same identity can tell whose row it is.
     pub(crate) me: Arc<SiloEntry>,
     pub(crate) standing: Standing,
     pub(crate) view: Arc<View>,
@@ -95,7 +97,8 @@ const EFFECTS_KEPT: usize = 64;
 const PAUSE: Duration = Duration::from_millis(50);
 
 impl Membership {
-    /// A silo that has not begun to join. `me` is its row: identity, names and start time, status Created.
+    /// A silo that has not begun to join. `me` is its row: identity, names and start time, status
+    /// Created.
     ///
     /// # Errors
     /// When the options contradict one another.
@@ -142,7 +145,8 @@ impl Membership {
         self.shared = Shared::with(memo);
     }
 
-    // ---- commands -----------------------------------------------------------------------------------------
+    // ---- commands
+    // -----------------------------------------------------------------------------------------
 
     /// Starts joining. Until then nothing is sent and nothing is read.
     pub fn join(&mut self, now: Now) {
@@ -151,8 +155,8 @@ impl Membership {
         self.finish(now);
     }
 
-    /// Starts leaving in good order: writes ShuttingDown, and stops probing and voting. The application drains; then
-    /// call [`finish_leave`](Self::finish_leave).
+    /// Starts leaving in good order: writes ShuttingDown, and stops probing and voting. The
+    /// application drains; then call [`finish_leave`](Self::finish_leave).
     pub fn leave(&mut self, now: Now) {
         self.begin(now);
         self.start_leaving(now, SiloStatus::ShuttingDown);
@@ -166,14 +170,16 @@ impl Membership {
         self.finish(now);
     }
 
-    /// Ends the leave: writes Dead, then comes `Terminate(Left)`, at the latest after `shutdown_grace_period`.
+    /// Ends the leave: writes Dead, then comes `Terminate(Left)`, at the latest after
+    /// `shutdown_grace_period`.
     pub fn finish_leave(&mut self, now: Now) {
         self.begin(now);
         self.start_finishing(now);
         self.finish(now);
     }
 
-    // ---- inputs -------------------------------------------------------------------------------------------
+    // ---- inputs
+    // -------------------------------------------------------------------------------------------
 
     /// The time given by [`poll_timeout`](Self::poll_timeout) has come.
     pub fn handle_timeout(&mut self, now: Now) {
@@ -182,7 +188,8 @@ impl Membership {
         if late > PAUSE {
             self.grace_probes(now);
         }
-        // Each timer at most once: one that is set again for this very moment waits for the next call.
+        // Each timer at most once: one that is set again for this very moment waits for the next
+        // call.
         let mut due = Vec::new();
         while let Some(timer) = self.timers.pop_due(now.mono) {
             due.push(timer);
@@ -222,7 +229,9 @@ impl Membership {
     /// A message arrived from `from`, from that very incarnation.
     pub fn handle_message(&mut self, now: Now, from: SiloAddress, message: Message) {
         self.begin(now);
-        if self.standing.is_over() || self.standing.status() == SiloStatus::Created && self.join.is_idle() {
+        if self.standing.is_over()
+            || self.standing.status() == SiloStatus::Created && self.join.is_idle()
+        {
             return;
         }
         if self.is_from_the_dead(now, from, &message) {
@@ -321,7 +330,8 @@ impl Membership {
         self.finish(now);
     }
 
-    // ---- outputs ------------------------------------------------------------------------------------------
+    // ---- outputs
+    // ------------------------------------------------------------------------------------------
 
     /// The next thing to do; none when everything has been handed out.
     pub fn poll_effect(&mut self) -> Option<Effect> {
@@ -343,7 +353,8 @@ impl Membership {
         [self.timers.next(), self.probing.due_at()].into_iter().flatten().min()
     }
 
-    // ---- getters ------------------------------------------------------------------------------------------
+    // ---- getters
+    // ------------------------------------------------------------------------------------------
 
     /// Who this silo is.
     pub fn me(&self) -> SiloAddress {
@@ -375,8 +386,9 @@ impl Membership {
         self.fence.is_closed()
     }
 
-    /// Until when turns may start without a further confirmation; none when the fence does not apply. A shell whose
-    /// process may have been frozen compares this with the clock before each turn.
+    /// Until when turns may start without a further confirmation; none when the fence does not
+    /// apply. A shell whose process may have been frozen compares this with the clock before each
+    /// turn.
     pub fn fence_deadline(&self) -> Option<Instant> {
         self.fence_closes_at()
     }
@@ -386,12 +398,16 @@ impl Membership {
         &self.config
     }
 
-    /// Reads what most messages touch, and changes nothing. A simulator of thousands of machines calls it for those that come next, so
-    /// that their memory is fetched together. The number means nothing.
+    /// Reads what most messages touch, and changes nothing. A simulator of thousands of machines
+    /// calls it for those that come next, so that their memory is fetched together. The number
+    /// means nothing.
     pub fn read_ahead(&self) -> u64 {
         let timers = self.poll_timeout().unwrap_or_default().as_nanos();
-        let parts = u64::from(self.is_asking()) + u64::from(self.fence.is_closed()) + self.view.version();
-        let sent = self.counters.probes_sent ^ self.counters.probes_received ^ self.counters.probes_answered;
+        let parts =
+            u64::from(self.is_asking()) + u64::from(self.fence.is_closed()) + self.view.version();
+        let sent = self.counters.probes_sent
+            ^ self.counters.probes_received
+            ^ self.counters.probes_answered;
         timers
             ^ parts
             ^ sent
@@ -404,13 +420,15 @@ impl Membership {
             ^ self.gossip.claimed
     }
 
-    // ---- the frame of every input -----------------------------------------------------------------------------
+    // ---- the frame of every input
+    // -----------------------------------------------------------------------------
 
     fn begin(&mut self, now: Now) {
         self.latest.mono = self.latest.mono.max(now.mono);
         self.latest.wall = now.wall;
-        // Before anything else, also when this process was frozen and another input comes first: a join whose time is
-        // over writes nothing any more (I3), and a silo without a recent confirmation starts no turn (I8).
+        // Before anything else, also when this process was frozen and another input comes first: a
+        // join whose time is over writes nothing any more (I3), and a silo without a recent
+        // confirmation starts no turn (I8).
         if self.timers.is_due(Timer::JoinDeadline, now.mono) {
             self.on_join_deadline();
         }
@@ -428,7 +446,8 @@ impl Membership {
         self.probing.due_next(self.next_probe().into_iter().chain(self.next_help()).min());
     }
 
-    /// What holds between the parts after every input, in builds with debug assertions (tests, the simulator).
+    /// What holds between the parts after every input, in builds with debug assertions (tests, the
+    /// simulator).
     fn assert_whole(&self) {
         if self.standing.is_over() {
             return;
@@ -442,7 +461,9 @@ impl Membership {
             "only Active silos probe"
         );
         debug_assert!(
-            !self.standing.is_finishing() || self.config.fence_timeout.is_zero() || self.fence.is_closed(),
+            !self.standing.is_finishing()
+                || self.config.fence_timeout.is_zero()
+                || self.fence.is_closed(),
             "a silo that asks for its own death starts no turn"
         );
         debug_assert!(self.gossip.fits(self.view.version()), "the log ends with the view in force");

@@ -1,7 +1,8 @@
 //! What many machines in one process may share, so that thousands of them fit into a simulation.
 //!
-//! Silos that apply the same delta to equal views get equal views. Where one process runs them all, a [`Memo`] lets one of
-//! them compute the view, and the order of the tree, for the others. It changes no result. A silo of its own has none.
+//! Silos that apply the same delta to equal views get equal views. Where one process runs them all,
+//! a [`Memo`] lets one of them compute the view, and the order of the tree, for the others. It
+//! changes no result. A silo of its own has none.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -50,8 +51,9 @@ impl Shared {
         let Some(memo) = &self.0 else { return delta.apply(base).map(Arc::new) };
         let key = (base.digest(), delta.digest, delta.version());
         let mut known = memo.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let follows =
-            |view: &Arc<View>| delta.version() == base.version() + 1 && *view.table_version() == delta.table;
+        let follows = |view: &Arc<View>| {
+            delta.version() == base.version() + 1 && *view.table_version() == delta.table
+        };
         if let Some(view) = known.views.get(&key).and_then(Weak::upgrade).filter(follows) {
             return Ok(view);
         }

@@ -1,4 +1,5 @@
-//! What silos say to one another about membership. Opaque to the shell, which only encodes and delivers it.
+//! What silos say to one another about membership. Opaque to the shell, which only encodes and
+//! delivers it.
 //!
 //! Names are one letter on the wire: probes are the most frequent messages of a cluster.
 
@@ -23,11 +24,12 @@ pub enum Message {
         /// The sender's view; the receiver pulls when it is newer than its own.
         #[serde(rename = "v")]
         version: u64,
-        /// How many probes of the receiver the sender missed in a row: above zero the sender did not get the
-        /// receiver's last answers.
+        /// How many probes of the receiver the sender missed in a row: above zero the sender did
+        /// not get the receiver's last answers.
         #[serde(rename = "m", default)]
         misses: u32,
-        /// The stamp of the receiver's last answer, given back: proof to the receiver that it was heard then.
+        /// The stamp of the receiver's last answer, given back: proof to the receiver that it was
+        /// heard then.
         #[serde(rename = "e", default)]
         echo: u64,
     },
@@ -58,11 +60,12 @@ pub enum Message {
         #[serde(rename = "b")]
         by: SiloAddress,
     },
-    /// "I have ended": the answer to [`Superseded`](Self::Superseded). The sender's fence is closed.
+    /// "I have ended": the answer to [`Superseded`](Self::Superseded). The sender's fence is
+    /// closed.
     #[serde(rename = "y")]
     Yielded,
-    /// "Confirm `target` no longer": a later incarnation of its `ip:port` is about to be written. Answered with
-    /// [`Hushed`](Self::Hushed).
+    /// "Confirm `target` no longer": a later incarnation of its `ip:port` is about to be written.
+    /// Answered with [`Hushed`](Self::Hushed).
     #[serde(rename = "u")]
     Hush {
         /// Whom.
@@ -134,15 +137,16 @@ pub enum Message {
         #[serde(rename = "v")]
         version: u64,
     },
-    /// "I cannot tell from what you have checked whether you may be Active": check again, in this view or a later one.
+    /// "I cannot tell from what you have checked whether you may be Active": check again, in this
+    /// view or a later one.
     #[serde(rename = "c")]
     Recheck {
         /// The sender's view.
         #[serde(rename = "v")]
         version: u64,
     },
-    /// "Dial me at the address in my row": a joiner wants to know whether it can be reached there. Answered with
-    /// [`Reached`](Self::Reached).
+    /// "Dial me at the address in my row": a joiner wants to know whether it can be reached there.
+    /// Answered with [`Reached`](Self::Reached).
     #[serde(rename = "f")]
     Reach,
     /// "I have dialled you."

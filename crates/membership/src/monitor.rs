@@ -18,15 +18,21 @@ const PEERS_PER_PERIOD: u32 = 10;
 /// The most stale silos probed beyond those of the rings.
 const STALE_PROBED_MAX: usize = 64;
 
-/// The silos that `me` probes in `view`: on each ring in turn the first successor not yet picked, until there are
-/// enough. With one ring: the successors on it.
-pub fn ring_targets(view: &View, me: &SiloAddress, rings: u32, wanted: u32) -> BTreeSet<SiloAddress> {
+/// The silos that `me` probes in `view`: on each ring in turn the first successor not yet picked,
+/// until there are enough. With one ring: the successors on it.
+pub fn ring_targets(
+    view: &View,
+    me: &SiloAddress,
+    rings: u32,
+    wanted: u32,
+) -> BTreeSet<SiloAddress> {
     let mut picked = Vec::with_capacity(wanted as usize);
     pick_targets(view, me, rings, wanted, &mut picked, |_| false);
     picked.into_iter().map(|at| view.members()[at as usize].address).collect()
 }
 
-/// Puts the positions of the targets into `picked`, in the order in which they are picked, until `enough` says so of one.
+/// Puts the positions of the targets into `picked`, in the order in which they are picked, until
+/// `enough` says so of one.
 fn pick_targets(
     view: &View,
     me: &SiloAddress,
@@ -57,8 +63,16 @@ fn pick_targets(
 }
 
 /// Whether `silo` is one of the [`monitors_of`] `target`.
-fn is_monitored_by(view: &View, target: &SiloAddress, silo: &SiloAddress, rings: u32, wanted: u32) -> bool {
-    let Some(at) = view.position(target).and_then(|at| u32::try_from(at).ok()) else { return false };
+fn is_monitored_by(
+    view: &View,
+    target: &SiloAddress,
+    silo: &SiloAddress,
+    rings: u32,
+    wanted: u32,
+) -> bool {
+    let Some(at) = view.position(target).and_then(|at| u32::try_from(at).ok()) else {
+        return false;
+    };
     view.get(silo).is_some_and(|row| row.status == SiloStatus::Active)
         && pick_targets(view, silo, rings, wanted, &mut Vec::new(), |picked| picked == at)
 }
@@ -68,7 +82,8 @@ fn monitors_of(view: &View, me: &SiloAddress, rings: u32, wanted: u32) -> BTreeS
     find_monitors(view, me, rings, wanted, |status| status == SiloStatus::Active)
 }
 
-/// The same with those that are Joining: a later view, which has not come yet, may say that they are Active.
+/// The same with those that are Joining: a later view, which has not come yet, may say that they
+/// are Active.
 pub(crate) fn monitors_to_be(
     view: &View,
     me: &SiloAddress,
@@ -80,8 +95,9 @@ pub(crate) fn monitors_to_be(
     })
 }
 
-/// A silo picks `me` on a ring only if it has already picked everybody between the two, and it picks one silo at a time: so it stands,
-/// on that ring, no further before `me` than it has picked others by then.
+/// A silo picks `me` on a ring only if it has already picked everybody between the two, and it
+/// picks one silo at a time: so it stands, on that ring, no further before `me` than it has picked
+/// others by then.
 fn find_monitors(
     view: &View,
     me: &SiloAddress,
@@ -103,7 +119,10 @@ fn find_monitors(
         let mut next = mine;
         for (_, at) in before.take(last_pick + 1) {
             let (silo, after) = (*view.address_at(*at), std::mem::replace(&mut next, *at));
-            if !probes(view.status_at(*at)) || silo == *me || found.contains(&silo) || refused.contains(&silo)
+            if !probes(view.status_at(*at))
+                || silo == *me
+                || found.contains(&silo)
+                || refused.contains(&silo)
             {
                 continue;
             }
@@ -120,9 +139,10 @@ fn find_monitors(
     found
 }
 
-/// Whether the silo at `at`, which picks once on each ring, picks on ring `number` the one at `after`, which follows it there: it has
-/// not picked that one before, because it stands too far from it on all earlier rings. A quick answer for almost all silos of a
-/// large cluster; false says nothing.
+/// Whether the silo at `at`, which picks once on each ring, picks on ring `number` the one at
+/// `after`, which follows it there: it has not picked that one before, because it stands too far
+/// from it on all earlier rings. A quick answer for almost all silos of a large cluster; false says
+/// nothing.
 fn stops_at(view: &View, at: u32, after: u32, number: usize) -> bool {
     let is_near = |earlier: usize| {
         let (Some(from), Some(to)) = (view.place(earlier, at), view.place(earlier, after)) else {
@@ -208,9 +228,16 @@ impl Membership {
         monitors_to_be(&self.view, silo, self.config.num_probe_rings, self.config.num_probed_silos)
     }
 
-    /// Whether `silo` is one of the Active silos that probe `target` in the view in force; much cheaper than all of them.
+    /// Whether `silo` is one of the Active silos that probe `target` in the view in force; much
+    /// cheaper than all of them.
     pub(crate) fn is_monitored_by(&self, target: &SiloAddress, silo: &SiloAddress) -> bool {
-        is_monitored_by(&self.view, target, silo, self.config.num_probe_rings, self.config.num_probed_silos)
+        is_monitored_by(
+            &self.view,
+            target,
+            silo,
+            self.config.num_probe_rings,
+            self.config.num_probed_silos,
+        )
     }
 
     /// Adjusts the probed set to the view in force. Peers that stay keep their counts.
@@ -219,7 +246,8 @@ impl Membership {
         if self.standing.status() == SiloStatus::Active && self.standing.is_in_table() {
             let me = self.me.address;
             let config = &self.config;
-            targets = ring_targets(&self.view, &me, config.num_probe_rings, config.num_probed_silos);
+            targets =
+                ring_targets(&self.view, &me, config.num_probe_rings, config.num_probed_silos);
             let stale = self.stale_members().filter(|silo| !silo.same_endpoint(&me));
             targets.extend(stale.take(STALE_PROBED_MAX));
         }
@@ -237,8 +265,9 @@ impl Membership {
         }
     }
 
-    /// How often each peer is probed. In a small cluster few silos probe each other, so the second vote of a death would have to wait
-    /// for almost a whole period; there each of them is probed more often, at the same cost.
+    /// How often each peer is probed. In a small cluster few silos probe each other, so the second
+    /// vote of a death would have to wait for almost a whole period; there each of them is probed
+    /// more often, at the same cost.
     fn probe_period(&self) -> Duration {
         let period = self.config.probe_period;
         if !self.config.burst_reprobes {
@@ -261,8 +290,13 @@ impl Membership {
 
     /// Sends what is due, counts what was missed.
     pub(crate) fn run_probes(&mut self, now: Now) {
-        let due: Vec<SiloAddress> =
-            self.probing.peers.iter().filter(|(_, p)| p.due() <= now.mono).map(|(silo, _)| *silo).collect();
+        let due: Vec<SiloAddress> = self
+            .probing
+            .peers
+            .iter()
+            .filter(|(_, p)| p.due() <= now.mono)
+            .map(|(silo, _)| *silo)
+            .collect();
         for silo in due {
             let Some(peer) = self.probing.peer_mut(&silo) else { continue };
             if peer.is_in_flight() {
@@ -273,8 +307,8 @@ impl Membership {
         }
     }
 
-    /// This process was paused: answers may lie unread in its sockets, so every probe in flight gets one more
-    /// short wait before it counts as missed.
+    /// This process was paused: answers may lie unread in its sockets, so every probe in flight
+    /// gets one more short wait before it counts as missed.
     pub(crate) fn grace_probes(&mut self, now: Now) {
         let until = now.mono + self.config.min_probe_timeout.min(Duration::from_secs(1));
         for peer in self.probing.peers.values_mut() {
@@ -283,8 +317,11 @@ impl Membership {
     }
 
     pub(crate) fn send_probe(&mut self, now: Now, silo: SiloAddress) {
-        let stretch =
-            if self.config.extend_probe_timeout_during_degradation { 1 + self.health_score() } else { 1 };
+        let stretch = if self.config.extend_probe_timeout_during_degradation {
+            1 + self.health_score()
+        } else {
+            1
+        };
         let version = self.view.version();
         let seq = self.probing.new_seq();
         let witnessed = self.has_witness(&silo);
@@ -332,7 +369,14 @@ impl Membership {
     }
 
     /// A probe arrived: the only thing it needs is an answer.
-    pub(crate) fn on_probe(&mut self, now: Now, from: SiloAddress, seq: u64, misses: u32, echo: u64) {
+    pub(crate) fn on_probe(
+        &mut self,
+        now: Now,
+        from: SiloAddress,
+        seq: u64,
+        misses: u32,
+        echo: u64,
+    ) {
         self.counters.probes_received += 1;
         self.health.probed(now);
         self.fence_heard(now, &from, misses, echo);
@@ -358,13 +402,14 @@ impl Membership {
         }
         let period = self.probe_period();
         // Where the fence is short the stamp goes back at once, not with the next probe.
-        let short =
-            !self.config.fence_timeout.is_zero() && self.config.fence_timeout < self.config.probe_period * 3;
+        let short = !self.config.fence_timeout.is_zero()
+            && self.config.fence_timeout < self.config.probe_period * 3;
         let seen = short && self.may_confirm(now, &from);
         let Some(peer) = self.probing.peer_mut(&from) else { return };
         peer.stamp(stamp);
         let longest = peer.longest_sample(&self.config);
-        let answer = peer.on_answer(now.mono, seq, period, self.config.num_answers_to_clear, longest);
+        let answer =
+            peer.on_answer(now.mono, seq, period, self.config.num_answers_to_clear, longest);
         if answer == Answer::Counted {
             self.health.answered(now);
         }
@@ -428,11 +473,13 @@ mod tests {
             for (rings, wanted) in [(10, 10), (1, 3), (3, 10), (4, 6)] {
                 for silo in &silos {
                     let known = monitors_of(&view, silo, rings, wanted);
-                    let probing =
-                        silos.iter().filter(|s| ring_targets(&view, s, rings, wanted).contains(silo));
+                    let probing = silos
+                        .iter()
+                        .filter(|s| ring_targets(&view, s, rings, wanted).contains(silo));
                     let probing: BTreeSet<SiloAddress> = probing.copied().collect();
                     assert_eq!(known, probing, "{n} silos, {rings} rings, {wanted} probed: {silo}");
-                    let said = silos.iter().filter(|s| is_monitored_by(&view, silo, s, rings, wanted));
+                    let said =
+                        silos.iter().filter(|s| is_monitored_by(&view, silo, s, rings, wanted));
                     assert_eq!(said.copied().collect::<BTreeSet<_>>(), known, "{n} silos: {silo}");
                 }
             }
@@ -444,7 +491,8 @@ mod tests {
         let (view, silos) = view(100);
         let mut least = usize::MAX;
         for silo in &silos {
-            let monitors = silos.iter().filter(|s| ring_targets(&view, s, 10, 10).contains(silo)).count();
+            let monitors =
+                silos.iter().filter(|s| ring_targets(&view, s, 10, 10).contains(silo)).count();
             least = least.min(monitors);
         }
         assert!(least >= 5, "{least}");

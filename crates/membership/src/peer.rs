@@ -38,13 +38,16 @@ pub(crate) struct Peer {
     refused: bool,
     /// A connection has broken since the last answer.
     broken: bool,
-    /// The peer's kernel has ended a connection in good order since the last answer, without a goodbye of the process.
+    /// The peer's kernel has ended a connection in good order since the last answer, without a
+    /// goodbye of the process.
     closed: bool,
     /// When a connection ended last since the last answer.
     lost: Option<Instant>,
-    /// How many probes were sent again since the last answer, because theirs went with their connection.
+    /// How many probes were sent again since the last answer, because theirs went with their
+    /// connection.
     repeats: u32,
-    /// Since when the process is known to be gone: its kernel ended a connection and refuses new ones.
+    /// Since when the process is known to be gone: its kernel ended a connection and refuses new
+    /// ones.
     gone_since: Option<Instant>,
     /// Whether this silo has wished for a vote against it since the last answer.
     suspected: bool,
@@ -166,7 +169,8 @@ impl Peer {
         self.heard = Some(now);
     }
 
-    /// Whether such bytes came within `window`; with a window of zero: after the last probe was sent.
+    /// Whether such bytes came within `window`; with a window of zero: after the last probe was
+    /// sent.
     pub(crate) fn is_heard(&self, now: Instant, window: Duration) -> bool {
         let Some(heard) = self.heard else { return false };
         if window > Duration::ZERO {
@@ -185,10 +189,12 @@ impl Peer {
         self.note_gone(now);
     }
 
-    /// It answers a dial. Whether the probe in flight is to be sent again: it was lost with its connection, and says nothing of the
-    /// peer. That happens [`REPEATS_MAX`] times in a row at most, so that a peer that nothing reaches is missed at last.
+    /// It answers a dial. Whether the probe in flight is to be sent again: it was lost with its
+    /// connection, and says nothing of the peer. That happens [`REPEATS_MAX`] times in a row at
+    /// most, so that a peer that nothing reaches is missed at last.
     pub(crate) fn repeats_probe(&mut self) -> bool {
-        let with_it = self.deadline.is_some() && self.lost.is_some_and(|lost| lost >= self.last_sent);
+        let with_it =
+            self.deadline.is_some() && self.lost.is_some_and(|lost| lost >= self.last_sent);
         let repeats = with_it && self.repeats < REPEATS_MAX;
         self.repeats += u32::from(repeats);
         repeats
@@ -233,7 +239,8 @@ impl Peer {
         self.suspected
     }
 
-    /// It is Joining at this time; whether it has been for longer than `limit`, so that answering does not help it.
+    /// It is Joining at this time; whether it has been for longer than `limit`, so that answering
+    /// does not help it.
     pub(crate) fn is_joining(&mut self, now: Instant, limit: Duration) -> bool {
         let since = *self.joining_since.get_or_insert(now);
         self.stuck = now.saturating_since(since) > limit;
@@ -277,13 +284,15 @@ impl Peer {
         Duration::from_nanos(measured).clamp(config.min_probe_timeout, config.max_probe_timeout)
     }
 
-    /// The longest round trip that one answer can stand for. What was held up by a cut and came out of it seconds later says little about
-    /// the round trips after it; a link that has become slow shows it with every answer, and each may double the timeout.
+    /// The longest round trip that one answer can stand for. What was held up by a cut and came out
+    /// of it seconds later says little about the round trips after it; a link that has become slow
+    /// shows it with every answer, and each may double the timeout.
     pub(crate) fn longest_sample(&self, config: &Config) -> Duration {
         self.base_timeout(config).saturating_mul(2)
     }
 
-    /// How long the next probe may take: measured, grown with each miss, stretched by the own health score.
+    /// How long the next probe may take: measured, grown with each miss, stretched by the own
+    /// health score.
     pub(crate) fn timeout(&self, config: &Config, stretch: u32) -> Duration {
         let mut timeout = self.base_timeout(config);
         // Beyond the limit the timeouts stop growing: from then on probes only renew the evidence.
@@ -303,8 +312,9 @@ impl Peer {
         self.graced = false;
     }
 
-    /// An answer to probe `seq` came. It counts when it is one of the unanswered ones, also a late one; after misses it takes
-    /// `enough` of them to forget those. It stands for a round trip of `longest` at most.
+    /// An answer to probe `seq` came. It counts when it is one of the unanswered ones, also a late
+    /// one; after misses it takes `enough` of them to forget those. It stands for a round trip of
+    /// `longest` at most.
     pub(crate) fn on_answer(
         &mut self,
         now: Instant,
@@ -313,7 +323,9 @@ impl Peer {
         enough: u32,
         longest: Duration,
     ) -> Answer {
-        let Some(at) = self.unanswered.iter().position(|(s, _)| *s == seq) else { return Answer::Unknown };
+        let Some(at) = self.unanswered.iter().position(|(s, _)| *s == seq) else {
+            return Answer::Unknown;
+        };
         let (_, sent) = self.unanswered[at];
         if self.answers == 0 {
             // One late answer of a burst says what there is to say about the round trip.
@@ -378,109 +390,4 @@ impl Peer {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(ms: u64) -> Instant {
-        Instant::from_millis(ms)
-    }
-
-    #[test]
-    fn patience_is_the_sum_of_the_growing_timeouts() {
-        let config = Config::default();
-        let mut peer = Peer::new(at(0));
-        let mut sum = Duration::ZERO;
-        for _ in 0..config.num_missed_probes_limit {
-            sum += peer.timeout(&config, 1);
-            peer.on_sent(at(0), 1, Duration::ZERO);
-            peer.on_miss();
-        }
-        assert_eq!(sum, config.patience());
-        assert!((Duration::from_millis(4_100)..Duration::from_millis(4_200)).contains(&sum), "{sum:?}");
-    }
-
-    #[test]
-    fn slow_round_trips_lengthen_the_timeout_even_when_their_answers_come_late() {
-        let config = Config::default();
-        let mut peer = Peer::new(at(0));
-        for i in 0..20 {
-            peer.on_sent(at(i * 1000), i, Duration::from_millis(200));
-            peer.on_miss();
-            peer.on_sent(at(i * 1000 + 200), 100 + i, Duration::from_millis(300));
-            let longest = peer.longest_sample(&config);
-            let answer = peer.on_answer(at(i * 1000 + 400), i, Duration::from_secs(1), 1, longest);
-            assert_eq!(answer, Answer::Lives);
-        }
-        let timeout = peer.timeout(&config, 1);
-        assert!(timeout >= Duration::from_millis(400) && timeout < Duration::from_millis(600), "{timeout:?}");
-    }
-
-    #[test]
-    fn an_answer_that_a_cut_held_up_hardly_lengthens_the_timeout() {
-        let config = Config::default();
-        let mut peer = Peer::new(at(0));
-        let mut answer = |seq: u64, took: u64| {
-            peer.on_sent(at(seq * 5_000), seq, Duration::from_millis(200));
-            let longest = peer.longest_sample(&config);
-            peer.on_answer(at(seq * 5_000 + took), seq, Duration::from_secs(1), 1, longest);
-            peer.timeout(&config, 1)
-        };
-        assert!((0..20).map(|seq| answer(seq, 1)).all(|timeout| timeout <= config.probe_timeout));
-        assert!(answer(20, 3_000) <= config.min_probe_timeout * 5 / 2);
-        // A link that is slow from now on is learnt in a few answers.
-        assert!((21..29).map(|seq| answer(seq, 3_000)).last() >= Some(Duration::from_secs(3)));
-    }
-
-    #[test]
-    fn an_unknown_answer_changes_nothing() {
-        let mut peer = Peer::new(at(0));
-        peer.on_sent(at(0), 1, Duration::from_millis(200));
-        peer.on_miss();
-        assert_eq!(peer.on_answer(at(300), 9, Duration::from_secs(1), 1, Duration::MAX), Answer::Unknown);
-        assert_eq!(peer.misses, 1);
-    }
-
-    /// A peer that answers dials, and whose connections break under every probe, is missed at last.
-    #[test]
-    fn a_probe_that_went_with_its_connection_is_sent_again_three_times_in_a_row() {
-        let mut peer = Peer::new(at(0));
-        peer.on_sent(at(0), 1, Duration::from_millis(200));
-        assert!(!peer.repeats_probe(), "its connection is there");
-        for round in 0..2 {
-            for n in 0..4 {
-                let (now, seq) = (at(1_000 * round + 100 * n), 10 * round + n + 2);
-                peer.lose_connection(now, false);
-                assert_eq!(peer.repeats_probe(), n < 3, "{n}");
-                peer.on_sent(now + Duration::from_millis(1), seq, Duration::from_millis(200));
-                assert!(!peer.repeats_probe(), "this one is on another connection");
-            }
-            let answer =
-                peer.on_answer(at(1_000 * round + 500), 10 * round + 5, Duration::ZERO, 1, Duration::MAX);
-            assert_eq!(answer, Answer::Lives);
-            peer.on_sent(at(1_000 * round + 600), 10 * round + 8, Duration::from_millis(200));
-        }
-    }
-
-    #[test]
-    fn after_misses_one_answer_is_not_enough() {
-        let second = Duration::from_secs(1);
-        let mut peer = Peer::new(at(0));
-        for seq in 1..=3 {
-            peer.on_sent(at(seq * 200), seq, Duration::from_millis(200));
-            peer.on_miss();
-        }
-        peer.on_sent(at(800), 4, Duration::from_millis(700));
-        // Late, and to an earlier probe: the one in flight goes on.
-        assert_eq!(peer.on_answer(at(900), 2, second, 2, Duration::MAX), Answer::Counted);
-        assert_eq!((peer.misses, peer.deadline), (3, Some(at(1_500))));
-        assert_eq!(peer.on_answer(at(950), 2, second, 2, Duration::MAX), Answer::Unknown, "counts once");
-        assert_eq!(peer.on_answer(at(1_000), 4, second, 2, Duration::MAX), Answer::Lives);
-        assert_eq!((peer.misses, peer.deadline), (0, None));
-        // Without misses one is enough; the one after a single miss is asked for at once.
-        peer.on_sent(at(2_000), 5, Duration::from_millis(200));
-        peer.on_miss();
-        peer.on_sent(at(2_200), 6, Duration::from_millis(300));
-        assert_eq!(peer.on_answer(at(2_201), 6, second, 2, Duration::MAX), Answer::Counted);
-        assert_eq!((peer.misses, peer.due()), (1, at(2_201)));
-    }
-}
+mod tests;

@@ -1,5 +1,5 @@
-//! Random plans in the small world: silos join, leave, are killed, lose each other and the store in part. Once a silo is Dead and
-//! its grains may be granted, its fence is closed (invariant I8).
+//! Random plans in the small world: silos join, leave, are killed, lose each other and the store in
+//! part. Once a silo is Dead and its grains may be granted, its fence is closed (invariant I8).
 //!
 //! `cargo test --profile sim -p emmer-membership --lib many -- --ignored` runs many more.
 
@@ -122,8 +122,9 @@ fn run_plan(seed: u64, trace: bool) -> Result<(), String> {
 }
 
 fn run_plans(seeds: std::ops::Range<u64>) {
-    let failed: Vec<String> =
-        seeds.filter_map(|seed| Some(format!("plan {seed}: {}", run_plan(seed, false).err()?))).collect();
+    let failed: Vec<String> = seeds
+        .filter_map(|seed| Some(format!("plan {seed}: {}", run_plan(seed, false).err()?)))
+        .collect();
     assert!(failed.is_empty(), "{failed:#?}; `run_plan(seed, true)` prints what happens");
 }
 

@@ -1,4 +1,5 @@
-//! Promises of `docs/membership.md` that took an adversary to be found broken, each with the smallest world that shows it.
+//! Promises of `docs/membership.md` that took an adversary to be found broken, each with the
+//! smallest world that shows it.
 
 use emmer_core::{Now, SiloAddress, SiloStatus};
 
@@ -28,8 +29,13 @@ fn a_silo_cut_off_from_its_peers_starts_no_turn_once_others_may_have_its_grains(
             world.run(ms(1));
             let serves = world.silos[cut].up
                 && world.silos[cut].machine.fence_deadline().is_none_or(|until| world.now < until);
-            let granted = (0..usize::from(n)).any(|i| i != cut && world.silos[i].up && !fades(&world, i));
-            assert!(!(serves && granted), "{n} silos: the cut silo may start turns at {:?}", world.now);
+            let granted =
+                (0..usize::from(n)).any(|i| i != cut && world.silos[i].up && !fades(&world, i));
+            assert!(
+                !(serves && granted),
+                "{n} silos: the cut silo may start turns at {:?}",
+                world.now
+            );
         }
     }
 }
@@ -82,7 +88,9 @@ fn a_table_that_lost_a_commit_ends_those_who_saw_it() {
         world.until(secs(60), |w| w.status(&address(1_003, 1)) == Some(SiloStatus::Dead));
         world.until(secs(60), World::converged);
         world.lose_last_commit();
-        let ended = |w: &World| w.silos[..3].iter().all(|p| p.ended == Some(TerminateReason::TableWentBack));
+        let ended = |w: &World| {
+            w.silos[..3].iter().all(|p| p.ended == Some(TerminateReason::TableWentBack))
+        };
         world.until(config.table_refresh_timeout + secs(30), ended);
     }
 }
@@ -96,7 +104,9 @@ fn other_commits_under_the_same_numbers_end_those_who_saw_the_lost_ones() {
     world.lose_last_commit();
     // Somebody who knows nothing of it writes what takes the lost number.
     world.start(&Config::default(), address(2_000, 1), 9);
-    world.until(secs(90), |w| w.silos[..3].iter().all(|p| p.ended == Some(TerminateReason::TableWentBack)));
+    world.until(secs(90), |w| {
+        w.silos[..3].iter().all(|p| p.ended == Some(TerminateReason::TableWentBack))
+    });
 }
 
 #[test]
@@ -149,7 +159,10 @@ fn a_cluster_lost_and_started_elsewhere_is_active_soon() {
             (0..n).all(active)
         };
         let took = world.until(secs(limit), young);
-        println!("{n} silos, old hosts {}: {took:?}", if refuses { "refuse" } else { "are silent" });
+        println!(
+            "{n} silos, old hosts {}: {took:?}",
+            if refuses { "refuse" } else { "are silent" }
+        );
     }
 }
 
@@ -161,14 +174,16 @@ fn a_newcomer_that_finds_nobody_alive_has_the_dead_declared_dead() {
         world.kill(i);
     }
     world.start(&config, address(3_000, 2), 77);
-    let alone = |w: &World| w.active() == 1 && w.status(&address(3_000, 2)) == Some(SiloStatus::Active);
+    let alone =
+        |w: &World| w.active() == 1 && w.status(&address(3_000, 2)) == Some(SiloStatus::Active);
     world.until(config.stale_after() * 2 + secs(30), alone);
 }
 
 #[test]
 fn the_word_of_a_monitor_that_may_be_dead_itself_is_worth_nothing() {
-    // Of three silos 1 is cut off and dies; before 0 hears of it, 0 and 1 are together and cut off from 2, which alone reaches the
-    // store. Two silos are Active then, so the vote of 2 is enough against 0.
+    // Of three silos 1 is cut off and dies; before 0 hears of it, 0 and 1 are together and cut off
+    // from 2, which alone reaches the store. Two silos are Active then, so the vote of 2 is enough
+    // against 0.
     let config = Config::default();
     let mut world = World::cluster(&config, 3);
     isolate(&mut world, 1);
@@ -277,7 +292,8 @@ fn a_silo_that_lives_on_the_tables_word_is_confirmed_while_commits_come_one_afte
     let mut world = World::cluster(&config, 70);
     isolate(&mut world, 0);
     world.run(ms(3_200));
-    // Somebody writes more often than a read takes: no read ever shows the view in force to be the latest.
+    // Somebody writes more often than a read takes: no read ever shows the view in force to be the
+    // latest.
     for _ in 0..2_000 {
         world.run(ms(1));
         if world.now.as_nanos().is_multiple_of(4_000_000) {
@@ -285,14 +301,19 @@ fn a_silo_that_lives_on_the_tables_word_is_confirmed_while_commits_come_one_afte
         }
         // What a read shows was true when it was sent, and the table takes 5 ms.
         let until = world.silos[0].machine.fence_closes_at().unwrap();
-        assert!(until + ms(5) <= world.now + config.fence_table_timeout, "{until:?} at {:?}", world.now);
+        assert!(
+            until + ms(5) <= world.now + config.fence_table_timeout,
+            "{until:?} at {:?}",
+            world.now
+        );
     }
     assert!(world.silos[0].up);
     assert!(world.silos[0].fences.is_empty(), "{:?}", world.silos[0].fences);
 }
 
-/// Scenario 27 of the class `split` in the hunt for mutants. Two of three silos are cut off and know nothing of those who join. To the
-/// third only one Active silo seems to monitor each of the two, for joiners took the others' places; and these go on.
+/// Scenario 27 of the class `split` in the hunt for mutants. Two of three silos are cut off and
+/// know nothing of those who join. To the third only one Active silo seems to monitor each of the
+/// two, for joiners took the others' places; and these go on.
 #[test]
 fn joiners_in_the_places_of_monitors_make_no_death_cheaper() {
     let config = Config { num_probed_silos: 4, num_probe_rings: 1, ..Config::default() };
@@ -310,14 +331,18 @@ fn joiners_in_the_places_of_monitors_make_no_death_cheaper() {
     let third = &world.silos[2].machine;
     assert_eq!((third.view().len(), third.view().active_count()), (6, 3), "{:?}", third.view());
     let few = |target: &SiloAddress| third.monitors_of(target).len() < 2;
-    assert!(active[..2].iter().any(few), "nobody has fewer Active monitors than a death takes votes");
+    assert!(
+        active[..2].iter().any(few),
+        "nobody has fewer Active monitors than a death takes votes"
+    );
     let later = Now { mono: third.latest.mono + secs(60), wall: third.latest.wall };
     for target in &active[..2] {
         assert_eq!(third.votes_required(later, target, false), 2);
     }
 }
 
-/// Scenario 16 of the class `lists`. A probe that is lost with its connection says nothing of a silo that answers a dial.
+/// Scenario 16 of the class `lists`. A probe that is lost with its connection says nothing of a
+/// silo that answers a dial.
 #[test]
 fn a_silo_whose_connections_break_under_each_probe_lives() {
     let mut world = World::cluster(&Config::fast(), 5);
@@ -335,7 +360,8 @@ fn a_silo_whose_connections_break_under_each_probe_lives() {
     assert_eq!(missed, 0);
 }
 
-/// Seed 58001435 of 3 to 64 silos. What refuses dials for a moment may be a firewall, and the process behind it only paused.
+/// Seed 58001435 of 3 to 64 silos. What refuses dials for a moment may be a firewall, and the
+/// process behind it only paused.
 #[test]
 fn a_joiner_overlooks_nobody_whose_host_refuses_no_more() {
     let config = Config::default();
@@ -357,7 +383,8 @@ fn a_joiner_overlooks_nobody_whose_host_refuses_no_more() {
     world.until(config.overlooked_after(1), |w| w.status(&joiner) == Some(SiloStatus::Active));
 }
 
-/// Scenario 34637 of the class `alone`. Those that a joiner asked to dial it are gone, and so is its row's place among the living.
+/// Scenario 34637 of the class `alone`. Those that a joiner asked to dial it are gone, and so is
+/// its row's place among the living.
 #[test]
 fn a_joiner_that_nobody_reaches_hears_of_its_death_from_the_table() {
     let mut world = World::cluster(&Config::default(), 2);

@@ -1,4 +1,5 @@
-//! Many silos crash and come back on their addresses. All are Active again soon, whoever is left and in whatever order they come.
+//! Many silos crash and come back on their addresses. All are Active again soon, whoever is left
+//! and in whatever order they come.
 
 use std::time::Duration;
 
@@ -8,11 +9,13 @@ use crate::config::Config;
 use crate::dice::Dice;
 use crate::world::{World, address, ms};
 
-/// After the last start. A joiner asks two writers, writes itself, waits for two seconds and asks eight others.
+/// After the last start. A joiner asks two writers, writes itself, waits for two seconds and asks
+/// eight others.
 const WITHIN: Duration = Duration::from_secs(6);
 
-/// Seed 60000160 of the swarm. Those silos that come first on the ring are gone. Whoever started later asked them for ever in vain, and
-/// its own word is worth nothing to those who are back: it waited until the rows of the lost were stale.
+/// Seed 60000160 of the swarm. Those silos that come first on the ring are gone. Whoever started
+/// later asked them for ever in vain, and its own word is worth nothing to those who are back: it
+/// waited until the rows of the lost were stale.
 #[test]
 fn a_cluster_lost_and_started_on_its_addresses_one_silo_after_the_other_is_active_soon() {
     for (n, pause) in [(20, 20), (40, 100), (40, 1_000), (100, 50)] {
@@ -28,7 +31,9 @@ fn a_cluster_lost_and_started_on_its_addresses_one_silo_after_the_other_is_activ
             world.start(&config, address(port, 2), 500 + u64::from(port));
             world.run(ms(pause));
         }
-        let all = |w: &World| (0..n).all(|i| w.status(&address(1_000 + i, 2)) == Some(SiloStatus::Active));
+        let all = |w: &World| {
+            (0..n).all(|i| w.status(&address(1_000 + i, 2)) == Some(SiloStatus::Active))
+        };
         let took = world.until(WITHIN, all);
         println!("{n} silos, one every {pause} ms: {took:?} after the last");
     }
@@ -60,7 +65,11 @@ fn crash_and_come_back(plan: u64) {
     let active = |w: &World, i: &u16| w.status(&address(1_000 + i, 2)) == Some(SiloStatus::Active);
     println!("plan {plan}: {order:?} of {n} come back");
     world.until(WITHIN, |w| order.iter().all(|i| active(w, i)));
-    assert_eq!(world.silos.iter().filter(|silo| silo.up).count(), usize::from(n), "nobody else ended");
+    assert_eq!(
+        world.silos.iter().filter(|silo| silo.up).count(),
+        usize::from(n),
+        "nobody else ended"
+    );
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Who became Active lately, and when.
 //!
-//! Thousands of silos become Active within seconds when a large cluster starts. So they are not kept one by one: what is kept is the
-//! step that made them Active, which the silo holds anyway.
+//! Thousands of silos become Active within seconds when a large cluster starts. So they are not
+//! kept one by one: what is kept is the step that made them Active, which the silo holds anyway.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,7 +21,8 @@ const STEPS_MAX: usize = 4_096;
 pub(crate) enum Who {
     /// These rows of one step, by position.
     Step(Arc<Delta>, Bits),
-    /// Those that are Active in the second view and were not in the first; views may lie between the two.
+    /// Those that are Active in the second view and were not in the first; views may lie between
+    /// the two.
     Jump(Arc<View>, Arc<View>),
 }
 
@@ -63,7 +64,8 @@ impl Risen {
         self.steps.push_back((now, who));
     }
 
-    /// Since when `silo` is Active, if it became so lately. Who may have been crowded out counts as one of them: too young is safe.
+    /// Since when `silo` is Active, if it became so lately. Who may have been crowded out counts as
+    /// one of them: too young is safe.
     pub(crate) fn since(&self, silo: &SiloAddress) -> Option<Instant> {
         let step = self.steps.iter().rev().find(|(_, who)| who.has(silo));
         step.map(|(since, _)| *since).or(self.crowded_out)
@@ -84,7 +86,10 @@ mod tests {
         let row = |(port, status): &(u16, SiloStatus)| {
             Arc::new(SiloEntry::new(silo(*port), *status, Timestamp::default()))
         };
-        Arc::new(View::new(TableVersion { number, etag: "e".into() }, rows.iter().map(row).collect()))
+        Arc::new(View::new(
+            TableVersion { number, etag: "e".into() },
+            rows.iter().map(row).collect(),
+        ))
     }
 
     fn at(secs: u64) -> Instant {

@@ -1,5 +1,6 @@
-//! What large clusters cost, counted. Run with `cargo test --release -p emmer-membership -- --ignored --nocapture`;
-//! the goals themselves are checked by `emmer-sim`.
+//! What large clusters cost, counted. Run with
+//! `cargo test --release -p emmer-membership -- --ignored --nocapture`; the goals themselves are
+//! checked by `emmer-sim`.
 
 use std::time::Duration;
 
@@ -10,8 +11,8 @@ use crate::world::{World, address};
 
 const STEP: Duration = Duration::from_millis(5);
 
-/// `n` silos that start within `spread`; the world after all are Active on one version, and how long it took after the
-/// last start.
+/// `n` silos that start within `spread`; the world after all are Active on one version, and how
+/// long it took after the last start.
 fn cold_start(config: &Config, n: u64, spread: Duration) -> (World, Duration) {
     let mut world = World::new();
     for i in 0..n {
@@ -36,7 +37,8 @@ fn report(n: u64) {
     let rows: u64 = world.silos.iter().map(|p| p.machine.counters().rows_read).sum();
     let snapshots: u64 = world.silos.iter().map(|p| p.machine.counters().snapshots_installed).sum();
     println!(
-        "cold start of {n}: {took:?} after the last start, {} versions, {} commits lost, {} rows read, {} messages, {snapshots} snapshots",
+        "cold start of {n}: {took:?} after the last start, {} versions, {} commits lost, {} rows \
+         read, {} messages, {snapshots} snapshots",
         world.commits, lost, rows, world.messages
     );
     world.run(Duration::from_secs(10));
@@ -59,14 +61,20 @@ fn report(n: u64) {
         world.kill(*i);
     }
     let mut took = Duration::ZERO;
-    let dead =
-        |w: &World| victims.iter().all(|i| w.status(&w.silos[*i].machine.me()) == Some(SiloStatus::Dead));
+    let dead = |w: &World| {
+        victims.iter().all(|i| w.status(&w.silos[*i].machine.me()) == Some(SiloStatus::Dead))
+    };
     while !(dead(&world) && world.converged()) {
         world.run(Duration::from_millis(5));
         took += Duration::from_millis(5);
         assert!(took < Duration::from_secs(30));
     }
-    println!("kill of {}: {took:?}, {} commits, {} Active", n / 10, world.commits - commits, world.active());
+    println!(
+        "kill of {}: {took:?}, {} commits, {} Active",
+        n / 10,
+        world.commits - commits,
+        world.active()
+    );
     let victim = world.silos[1].machine.me();
     world.silos[1].silent = true;
     let mut took = Duration::ZERO;

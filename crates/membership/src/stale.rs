@@ -1,7 +1,8 @@
-//! Which rows are stale: their silos have not touched them for too long (membership description, step 14; improvement 8).
+//! Which rows are stale: their silos have not touched them for too long (membership description,
+//! step 14; improvement 8).
 //!
-//! The default judges by the local time since the value last moved, so that no two clocks are ever compared; `classic` compares
-//! the written time with the own clock.
+//! The default judges by the local time since the value last moved, so that no two clocks are ever
+//! compared; `classic` compares the written time with the own clock.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,8 +34,8 @@ struct Seen {
     read_at: Instant,
 }
 
-/// How old the last read of the rows may be when a commit counts votes and some rows look stale. Staleness lowers the number of
-/// votes that a death takes, so it must not outlive its evidence.
+/// How old the last read of the rows may be when a commit counts votes and some rows look stale.
+/// Staleness lowers the number of votes that a death takes, so it must not outlive its evidence.
 pub(crate) const EVIDENCE_MAX: Duration = Duration::from_millis(2_500);
 
 impl Membership {
@@ -87,7 +88,8 @@ impl Membership {
         }
     }
 
-    /// Reads the table now and then while votes do not suffice: perhaps those who could vote are stale.
+    /// Reads the table now and then while votes do not suffice: perhaps those who could vote are
+    /// stale.
     pub(crate) fn look_for_staleness(&mut self, now: Now) {
         let limit = self.config.num_missed_probes_limit;
         let silent = |peer: &Peer| peer.is_suspected() || peer.misses() >= limit;
@@ -104,16 +106,20 @@ impl Membership {
         }
     }
 
-    /// Whether the rows have to be read before votes are counted: some looked stale when they were read last, and that was a while
-    /// ago.
+    /// Whether the rows have to be read before votes are counted: some looked stale when they were
+    /// read last, and that was a while ago.
     pub(crate) fn staleness_is_dated(&self, now: Now) -> bool {
         !self.staleness.stale.is_empty()
             && self.staleness.read_at.is_none_or(|at| now.mono.saturating_since(at) > EVIDENCE_MAX)
     }
 
-    /// Whether the row of `silo` is stale, as far as this silo has read the table. One whose status has changed since is not.
+    /// Whether the row of `silo` is stale, as far as this silo has read the table. One whose status
+    /// has changed since is not.
     pub(crate) fn is_stale(&self, silo: &SiloAddress) -> bool {
-        self.staleness.stale.get(silo).is_some_and(|status| self.view.status_of(silo) == Some(*status))
+        self.staleness
+            .stale
+            .get(silo)
+            .is_some_and(|status| self.view.status_of(silo) == Some(*status))
     }
 
     /// The stale rows of the view in force.
@@ -127,6 +133,9 @@ impl Membership {
 
     /// Whether the value of `silo` has stood still over reads at least `span` apart.
     pub(crate) fn has_stood_still(&self, silo: &SiloAddress, span: Duration) -> bool {
-        self.staleness.seen.get(silo).is_some_and(|seen| seen.read_at.saturating_since(seen.moved_at) > span)
+        self.staleness
+            .seen
+            .get(silo)
+            .is_some_and(|seen| seen.read_at.saturating_since(seen.moved_at) > span)
     }
 }

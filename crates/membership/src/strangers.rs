@@ -1,7 +1,7 @@
 //! Who is in no view has no say.
 //!
-//! A silo obeys those that the view in force names. From a stranger it takes the few messages that a
-//! join needs, and what those cost is bounded:
+//! A silo obeys those that the view in force names. From a stranger it takes the few messages that
+//! a join needs, and what those cost is bounded:
 //!
 //! * a probe is answered, and confirms nothing;
 //! * a view that is asked for is given;
@@ -12,8 +12,8 @@
 //! Nothing else of it is done: not its views, not its votes, not what it says about the death of
 //! others or of this silo. But it may know of a view that this silo lacks, and be in it. So whoever
 //! claims a later version makes this silo ask the table for its version, once in a while. And where
-//! no answer comes there may be monitors that this silo does not know: then the word of those that it
-//! knows is not enough (`fence.rs`).
+//! no answer comes there may be monitors that this silo does not know: then the word of those that
+//! it knows is not enough (`fence.rs`).
 //!
 //! A silo whose own row is in no view yet has no view to judge by, and hosts nothing. It takes the
 //! word of whoever answers it.
@@ -48,7 +48,8 @@ impl Membership {
             Message::Pull { have } => self.on_pull(from, have),
             Message::Reach => self.on_reach(from),
             Message::Write { intents, hops, .. } => {
-                let own: Vec<_> = intents.into_iter().filter(|intent| is_own(intent, &from)).collect();
+                let own: Vec<_> =
+                    intents.into_iter().filter(|intent| is_own(intent, &from)).collect();
                 if !own.is_empty() {
                     self.on_write(now, own, hops);
                 }

@@ -73,7 +73,8 @@ fn a_strangers_votes_are_not_written() {
         for i in 1..5 {
             let voters = [stranger(), address(1_001, 1), address(1_002, 1), address(1_003, 1)];
             let at = Timestamp::from_millis(1_795_265_085_000 + 31_000);
-            let votes = voters.map(|voter| Intent::Vote { target, voter, at, evidence: Evidence::Gone });
+            let votes =
+                voters.map(|voter| Intent::Vote { target, voter, at, evidence: Evidence::Gone });
             let leave = Intent::Status { silo: target, status: SiloStatus::Dead };
             let intents = votes.into_iter().chain([leave]).collect();
             tell(&mut world, i, Message::Write { version: before, intents, hops: 1 });

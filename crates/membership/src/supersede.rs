@@ -1,14 +1,18 @@
-//! What a successor has to wait for before its predecessor on the same `ip:port` is written Dead (invariants I4 and I8).
+//! What a successor has to wait for before its predecessor on the same `ip:port` is written Dead
+//! (invariants I4 and I8).
 //!
-//! A join declares earlier incarnations dead without anybody's patience. One that still runs must not start turns for longer than
-//! its fence allows, so the writer of the join first makes sure that nobody confirms it any more:
+//! A join declares earlier incarnations dead without anybody's patience. One that still runs must
+//! not start turns for longer than its fence allows, so the writer of the join first makes sure
+//! that nobody confirms it any more:
 //!
 //! * it tells the predecessor, which closes its fence, says so and ends: nothing more is needed; or
-//! * it asks every monitor of the predecessor to confirm it no longer. One whose host says that its process is gone counts as asked.
+//! * it asks every monitor of the predecessor to confirm it no longer. One whose host says that its
+//!   process is gone counts as asked.
 //!
-//! From then on only the table can confirm the predecessor, and the table shows the death. Beyond that the process itself has to
-//! be gone: its host refuses the connection or answers as another incarnation, or the successor is this silo and listens there. Without
-//! such evidence the writer waits out one fence more.
+//! From then on only the table can confirm the predecessor, and the table shows the death. Beyond
+//! that the process itself has to be gone: its host refuses the connection or answers as another
+//! incarnation, or the successor is this silo and listens there. Without such evidence the writer
+//! waits out one fence more.
 //!
 //! Where there is no fence the join is written at once, as the original has it.
 
@@ -84,7 +88,8 @@ impl Membership {
             && *old != self.me.address
     }
 
-    /// Before a commit is drafted: does what is due for each predecessor of a silo that wants to join.
+    /// Before a commit is drafted: does what is due for each predecessor of a silo that wants to
+    /// join.
     pub(crate) fn press_evictions(&mut self, now: Now) {
         let mut wanted: BTreeMap<SiloAddress, SiloAddress> = BTreeMap::new();
         for key in self.writer.keys() {
@@ -102,7 +107,9 @@ impl Membership {
         self.evictions.by_silo.retain(|old, _| wanted.contains_key(old));
         self.evictions.gone.retain(|_, at| now.mono.saturating_since(*at) < GONE_LASTS);
         for (old, by) in wanted {
-            if self.evictions.by_silo.contains_key(&old) || self.evictions.by_silo.len() < EVICTIONS_MAX {
+            if self.evictions.by_silo.contains_key(&old)
+                || self.evictions.by_silo.len() < EVICTIONS_MAX
+            {
                 self.press_one(now, old, by);
             }
         }
@@ -127,7 +134,8 @@ impl Membership {
         if eviction.version != version {
             let monitors = self.monitors_of(&old);
             let words = std::mem::take(&mut eviction.monitors);
-            eviction.monitors = monitors.into_iter().map(|m| (m, words.get(&m).copied().flatten())).collect();
+            eviction.monitors =
+                monitors.into_iter().map(|m| (m, words.get(&m).copied().flatten())).collect();
             eviction.version = version;
         }
         if now.mono >= eviction.next_at {
@@ -141,7 +149,8 @@ impl Membership {
         self.evictions.by_silo.insert(old, eviction);
     }
 
-    /// Tells the predecessor, asks those monitors whose word is missing or getting old, and dials whoever has not answered.
+    /// Tells the predecessor, asks those monitors whose word is missing or getting old, and dials
+    /// whoever has not answered.
     fn try_eviction(&mut self, now: Now, old: SiloAddress, eviction: &mut Eviction) {
         let by = eviction.by;
         if !eviction.yielded {
@@ -193,7 +202,13 @@ impl Membership {
     }
 
     /// A monitor says that it confirms `target` no longer, since it was asked at `stamp`.
-    pub(crate) fn on_hushed(&mut self, now: Now, from: SiloAddress, target: SiloAddress, stamp: u64) {
+    pub(crate) fn on_hushed(
+        &mut self,
+        now: Now,
+        from: SiloAddress,
+        target: SiloAddress,
+        stamp: u64,
+    ) {
         let asked = Instant::from_nanos(stamp);
         if asked > now.mono {
             return;
@@ -251,30 +266,37 @@ impl Membership {
         }
         let mut monitors = eviction.monitors.keys();
         if self.is_stale(old) {
-            // A silo that cannot touch its row wants to be confirmed by all of its monitors: one is enough to prevent it.
+            // A silo that cannot touch its row wants to be confirmed by all of its monitors: one is
+            // enough to prevent it.
             let lost = |m: &SiloAddress| self.is_stale(m) || self.evictions.gone.contains_key(m);
-            return monitors.clone().any(|m| Self::has_given_word(now, eviction, m)) || monitors.all(lost);
+            return monitors.clone().any(|m| Self::has_given_word(now, eviction, m))
+                || monitors.all(lost);
         }
         if !monitors.clone().all(|m| self.is_silent(now, eviction, m)) {
             return false;
         }
-        let port_is_lost = self.evictions.gone.contains_key(old) || old.same_endpoint(&self.me.address);
+        let port_is_lost =
+            self.evictions.gone.contains_key(old) || old.same_endpoint(&self.me.address);
         // The word of living monitors is worth more than what a host says about ports.
-        let all_gave_word =
-            !eviction.monitors.is_empty() && monitors.all(|m| Self::has_given_word(now, eviction, m));
+        let all_gave_word = !eviction.monitors.is_empty()
+            && monitors.all(|m| Self::has_given_word(now, eviction, m));
         let waited = eviction.silent_since.map(|since| now.mono.saturating_since(since));
         let fence_over = waited.is_some_and(|waited| waited >= self.config.fence_timeout);
-        (port_is_lost && (all_gave_word || eviction.tries >= QUICK_TRIES)) || (all_gave_word && fence_over)
+        (port_is_lost && (all_gave_word || eviction.tries >= QUICK_TRIES))
+            || (all_gave_word && fence_over)
     }
 
-    /// Whether `old`, the predecessor of `new` on its `ip:port`, is known to have ended: it said so, or the two run on one host, whose
-    /// kernel gives a port to one process at a time. Hosts are told apart by their names.
+    /// Whether `old`, the predecessor of `new` on its `ip:port`, is known to have ended: it said
+    /// so, or the two run on one host, whose kernel gives a port to one process at a time. Hosts
+    /// are told apart by their names.
     pub(crate) fn is_known_gone(&self, new: &SiloEntry, old: &SiloEntry) -> bool {
-        let yielded = self.evictions.by_silo.get(&old.address).is_some_and(|eviction| eviction.yielded);
+        let yielded =
+            self.evictions.by_silo.get(&old.address).is_some_and(|eviction| eviction.yielded);
         yielded || (!new.host_name.is_empty() && new.host_name == old.host_name)
     }
 
-    /// A successor of this silo is about to be written: nothing is served any more, and whoever writes may know.
+    /// A successor of this silo is about to be written: nothing is served any more, and whoever
+    /// writes may know.
     pub(crate) fn on_superseded(&mut self, from: SiloAddress, by: SiloAddress) {
         if self.me.address.is_succeeded_by(&by) {
             self.close_fence();
@@ -303,7 +325,8 @@ impl Membership {
         self.send(from, Message::Hushed { target, stamp });
     }
 
-    /// Gives `target` no stamps back until a read of the table shows what became of a commit sent while this word was good.
+    /// Gives `target` no stamps back until a read of the table shows what became of a commit sent
+    /// while this word was good.
     fn hold_word(&mut self, now: Now, target: SiloAddress) {
         let until = now.mono + WORD_LASTS + self.config.table_timeout;
         self.voting.doubt(target, until);

@@ -79,7 +79,10 @@ fn a_monitor_that_gave_its_word_confirms_again_only_after_a_read_of_the_table() 
     let again = world.until(ms(30_000), |w| {
         w.silos[0].machine.may_confirm(Now { mono: w.now, wall: Timestamp::default() }, &target)
     });
-    assert!(again > Config::default().table_timeout, "a commit may be on its way for that long: {again:?}");
+    assert!(
+        again > Config::default().table_timeout,
+        "a commit may be on its way for that long: {again:?}"
+    );
     let over = word_given + Config::default().table_timeout + Duration::from_nanos(1);
     assert!(world.silos[0].machine.table.has_answered_since(over));
     // The predecessor was confirmed by the table meanwhile.

@@ -1,4 +1,5 @@
-//! From missed probes to votes: hints, witnesses, and who may vote (membership description, steps 3 to 5; improvements 3 and 4).
+//! From missed probes to votes: hints, witnesses, and who may vote (membership description, steps 3
+//! to 5; improvements 3 and 4).
 
 use std::collections::BTreeMap;
 
@@ -28,8 +29,8 @@ struct Quorum {
 /// What this silo has to remember about votes, its own and those that a death takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Voting {
-    /// Silos against whom a vote of this one may be in a commit whose end it does not know, and when that commit is over
-    /// at the latest.
+    /// Silos against whom a vote of this one may be in a commit whose end it does not know, and
+    /// when that commit is over at the latest.
     doubts: BTreeMap<SiloAddress, Instant>,
     quorum: Quorum,
     /// Until when a silo may be confirmed by monitors that it has no more in the view in force.
@@ -50,8 +51,9 @@ impl Voting {
 }
 
 impl Membership {
-    /// Votes, if there is evidence enough: the process is gone, or the suspect has been silent for the whole patience and nothing speaks
-    /// for it, or its host refuses connections after one broke.
+    /// Votes, if there is evidence enough: the process is gone, or the suspect has been silent for
+    /// the whole patience and nothing speaks for it, or its host refuses connections after one
+    /// broke.
     pub(crate) fn consider_vote(&mut self, now: Now, target: SiloAddress) {
         if self.standing.status() != SiloStatus::Active || self.view.get(&target).is_none() {
             return;
@@ -88,13 +90,15 @@ impl Membership {
         {
             self.counters.votes_cast += 1;
         }
-        if !voted || self.wishes.retracts(&Key::Vote(target, voter)) || self.suffices(now, &target) {
+        if !voted || self.wishes.retracts(&Key::Vote(target, voter)) || self.suffices(now, &target)
+        {
             self.wish(now, Intent::Vote { target, voter, at: now.wall, evidence });
         }
     }
 
-    /// Whether the votes that stand in the table are enough by now. They were not when they were written, or `target` would be Dead;
-    /// a death takes fewer votes once those silos have lapsed that were Active lately. Nobody looks at it again unless somebody votes.
+    /// Whether the votes that stand in the table are enough by now. They were not when they were
+    /// written, or `target` would be Dead; a death takes fewer votes once those silos have lapsed
+    /// that were Active lately. Nobody looks at it again unless somebody votes.
     fn suffices(&self, now: Now, target: &SiloAddress) -> bool {
         let Some(row) = self.view.get(target) else { return false };
         let draft = Draft::new(self.view.version());
@@ -105,7 +109,9 @@ impl Membership {
 
     /// The suspect answered.
     pub(crate) fn withdraw(&mut self, target: &SiloAddress) {
-        let Some(peer) = self.probing.peer_mut(target).filter(|peer| !peer.is_stuck()) else { return };
+        let Some(peer) = self.probing.peer_mut(target).filter(|peer| !peer.is_stuck()) else {
+            return;
+        };
         if peer.clear() {
             self.counters.suspicions_withdrawn += 1;
         }
@@ -128,8 +134,8 @@ impl Membership {
         }
     }
 
-    /// Whether this silo may give back the stamps of `silo`, and so confirm that it is alive: not while a vote of its own
-    /// may be on its way into the table, or stands there.
+    /// Whether this silo may give back the stamps of `silo`, and so confirm that it is alive: not
+    /// while a vote of its own may be on its way into the table, or stands there.
     pub(crate) fn may_confirm(&self, now: Now, silo: &SiloAddress) -> bool {
         let me = self.me.address;
         let in_doubt = self.voting.doubts.contains_key(silo);
@@ -142,20 +148,22 @@ impl Membership {
     /// The view in force is new: who is Dead in it, or gone from it, is in no doubt.
     pub(crate) fn forget_doubts_about_the_dead(&mut self) {
         let view = &self.view;
-        let lives = |silo: &SiloAddress| view.get(silo).is_some_and(|row| row.status != SiloStatus::Dead);
+        let lives =
+            |silo: &SiloAddress| view.get(silo).is_some_and(|row| row.status != SiloStatus::Dead);
         self.voting.doubts.retain(|silo, _| lives(silo));
     }
 
-    /// The table showed the view in force to be the latest when it was asked at `sent`: whatever a vote that was over by
-    /// then has led to, the view shows it.
+    /// The table showed the view in force to be the latest when it was asked at `sent`: whatever a
+    /// vote that was over by then has led to, the view shows it.
     pub(crate) fn settle_doubts(&mut self, sent: Instant) {
         self.voting.doubts.retain(|_, until| *until > sent);
     }
 
-    /// A doubt whose commit is over needs the table to end it; time alone says nothing about what the commit did. At the
-    /// end of the window no vote counts any more.
+    /// A doubt whose commit is over needs the table to end it; time alone says nothing about what
+    /// the commit did. At the end of the window no vote counts any more.
     pub(crate) fn press_doubt(&mut self, now: Now, silo: &SiloAddress) {
-        let Some(until) = self.voting.doubts.get(silo).copied().filter(|until| now.mono >= *until) else {
+        let Some(until) = self.voting.doubts.get(silo).copied().filter(|until| now.mono >= *until)
+        else {
             return;
         };
         if now.mono >= until + self.config.vote_window().longest() {
@@ -183,11 +191,16 @@ impl Membership {
         !self.config.vote_needs_witness || self.probing.peer(target).is_some_and(Peer::is_witnessed)
     }
 
-    /// Whether this silo has completed a round trip with somebody else since the first miss of `target`: if it is
-    /// this silo that is cut off, nobody answers it.
+    /// Whether this silo has completed a round trip with somebody else since the first miss of
+    /// `target`: if it is this silo that is cut off, nobody answers it.
     pub(crate) fn has_witness(&self, target: &SiloAddress) -> bool {
-        let Some(since) = self.probing.peer(target).and_then(Peer::missed_since) else { return false };
-        let third = self.probing.iter().any(|(silo, peer)| silo != target && peer.has_answered_since(since));
+        let Some(since) = self.probing.peer(target).and_then(Peer::missed_since) else {
+            return false;
+        };
+        let third = self
+            .probing
+            .iter()
+            .any(|(silo, peer)| silo != target && peer.has_answered_since(since));
         third || (self.is_small() && self.table.has_answered_since(since))
     }
 
@@ -208,7 +221,8 @@ impl Membership {
             || self.join_doubts(silo)
     }
 
-    // ---- hints ------------------------------------------------------------------------------------------
+    // ---- hints
+    // ------------------------------------------------------------------------------------------
 
     /// Asks on a fresh connection whether the process is still there.
     pub(crate) fn dial_peer(&mut self, silo: SiloAddress) {
@@ -251,8 +265,9 @@ impl Membership {
                 }
             }
             DialOutcome::OtherEpoch(other) if !silo.is_succeeded_by(&other) => {}
-            // Something answers for the host, and says that no such process is there (any more). Together with a connection that the
-            // host's kernel ended it is proof; alone it may be a firewall.
+            // Something answers for the host, and says that no such process is there (any more).
+            // Together with a connection that the host's kernel ended it is proof; alone it may be
+            // a firewall.
             DialOutcome::Refused | DialOutcome::OtherEpoch(_) => {
                 self.counters.dials_refused += 1;
                 peer.refuse(now.mono);
@@ -270,19 +285,20 @@ impl Membership {
         }
     }
 
-    // ---- counting -----------------------------------------------------------------------------------------
+    // ---- counting
+    // -----------------------------------------------------------------------------------------
 
-    /// Whether a vote of `voter` counts in a commit: it must be Active in the view the commit is based on, and not be
-    /// declared dead by the same commit (invariant I6).
+    /// Whether a vote of `voter` counts in a commit: it must be Active in the view the commit is
+    /// based on, and not be declared dead by the same commit (invariant I6).
     pub(crate) fn may_vote(&self, draft: &Draft, voter: &SiloAddress) -> bool {
         self.drafted(draft, voter).is_some_and(|row| row.status == SiloStatus::Active)
     }
 
-    /// The votes that count: fresh in a window that ends at the latest time any clock involved shows, so that every
-    /// silo counts alike whatever its own clock says; each voter once.
+    /// The votes that count: fresh in a window that ends at the latest time any clock involved
+    /// shows, so that every silo counts alike whatever its own clock says; each voter once.
     ///
-    /// With the fence, and unless the target is stale, only those of its monitors: it rests on the word of these, and does not
-    /// know what silos think that probed it before somebody joined.
+    /// With the fence, and unless the target is stale, only those of its monitors: it rests on the
+    /// word of these, and does not know what silos think that probed it before somebody joined.
     pub(crate) fn valid_votes(
         &self,
         now: Now,
@@ -305,26 +321,35 @@ impl Membership {
         counted
     }
 
-    /// How many votes make a silo Dead whose row is fresh, where `active` silos are Active: the configured number, or in small clusters
-    /// half of them, rounded up.
+    /// How many votes make a silo Dead whose row is fresh, where `active` silos are Active: the
+    /// configured number, or in small clusters half of them, rounded up.
     pub(crate) fn votes_among(&self, active: usize) -> usize {
         (self.config.num_votes_for_death_declaration as usize).min(active.div_ceil(2).max(1))
     }
 
-    /// The view in force followed `before`; `next`: no view lies between the two; `same_monitors`: and it differs in nothing that says
-    /// who probes whom.
+    /// The view in force followed `before`; `next`: no view lies between the two; `same_monitors`:
+    /// and it differs in nothing that says who probes whom.
     ///
-    /// A silo may have been confirmed by monitors that are gone now, when its death took more votes. So a smaller number of Active
-    /// silos, or of monitors, counts only when such a confirmation is over.
-    pub(crate) fn quorum_view_changed(&mut self, now: Now, before: &View, next: bool, same_monitors: bool) {
+    /// A silo may have been confirmed by monitors that are gone now, when its death took more
+    /// votes. So a smaller number of Active silos, or of monitors, counts only when such a
+    /// confirmation is over.
+    pub(crate) fn quorum_view_changed(
+        &mut self,
+        now: Now,
+        before: &View,
+        next: bool,
+        same_monitors: bool,
+    ) {
         if self.config.fence_timeout.is_zero() {
             return;
         }
-        // The last word of a monitor that is Dead was given within `word_lasts` after the table last confirmed it, or on an open fence.
+        // The last word of a monitor that is Dead was given within `word_lasts` after the table
+        // last confirmed it, or on an open fence.
         let until = now.mono + lapse(self.config.fence_timeout) + lapse(self.word_lasts());
         let was = if next { before.active_count() } else { usize::MAX };
         if was > self.view.active_count() {
-            let still = if now.mono < self.voting.quorum.until { self.voting.quorum.active } else { 0 };
+            let still =
+                if now.mono < self.voting.quorum.until { self.voting.quorum.active } else { 0 };
             self.voting.quorum = Quorum { active: was.max(still), until };
         }
         if !same_monitors {
@@ -332,24 +357,30 @@ impl Membership {
         }
     }
 
-    /// How many votes make `target` Dead. Active silos that are stale are not counted among those of whom half must
-    /// vote: always in the original, and with the fence only against a target that is stale itself. A silo that
-    /// touches its row can then rely on how many votes its death takes (see the fence).
+    /// How many votes make `target` Dead. Active silos that are stale are not counted among those
+    /// of whom half must vote: always in the original, and with the fence only against a target
+    /// that is stale itself. A silo that touches its row can then rely on how many votes its death
+    /// takes (see the fence).
     ///
-    /// Against a process that is known to be gone those who are Active now are enough; against one that is silent, those who were
-    /// lately (see [`quorum_view_changed`](Self::quorum_view_changed)).
+    /// Against a process that is known to be gone those who are Active now are enough; against one
+    /// that is silent, those who were lately (see
+    /// [`quorum_view_changed`](Self::quorum_view_changed)).
     pub(crate) fn votes_required(&self, now: Now, target: &SiloAddress, is_gone: bool) -> usize {
         if !self.config.fence_timeout.is_zero() && !self.is_stale(target) {
-            let lately =
-                if is_gone || now.mono >= self.voting.quorum.until { 0 } else { self.voting.quorum.active };
+            let lately = if is_gone || now.mono >= self.voting.quorum.until {
+                0
+            } else {
+                self.voting.quorum.active
+            };
             let votes = self.votes_among(self.view.active_count().max(lately));
             if !is_gone && now.mono < self.voting.monitors_moved_until {
                 return votes;
             }
-            // Where silos probe few others, one may have fewer monitors than a death takes votes: then all of them are enough. Joiners
-            // that took the places of Active monitors count: the target, and those monitors, may know nothing of them yet, and go on
-            // as before.
-            let monitors = if is_gone { self.monitors_of(target) } else { self.monitors_to_be_of(target) };
+            // Where silos probe few others, one may have fewer monitors than a death takes votes:
+            // then all of them are enough. Joiners that took the places of Active monitors count:
+            // the target, and those monitors, may know nothing of them yet, and go on as before.
+            let monitors =
+                if is_gone { self.monitors_of(target) } else { self.monitors_to_be_of(target) };
             return votes.min(monitors.len().max(1));
         }
         let half = self.live_active_count().div_ceil(2);

@@ -1,8 +1,8 @@
 //! One request to the table at a time, and what its outcome means.
 //!
 //! * `Unknown` is followed by a read before anything else: the commit may have happened.
-//! * `Unavailable` is followed by a pause that grows, with jitter; nothing is lost by it, because every wish is
-//!   evaluated anew against the view of the moment.
+//! * `Unavailable` is followed by a pause that grows, with jitter; nothing is lost by it, because
+//!   every wish is evaluated anew against the view of the moment.
 //! * A request without an outcome after `table_timeout` is forgotten as unknown.
 
 use std::time::Duration;
@@ -16,7 +16,8 @@ use crate::stale::EVIDENCE_MAX;
 use crate::timers::Timer;
 use crate::writer::Draft;
 
-/// After so many reads in a row that showed an older version than the view in force, the table has gone back.
+/// After so many reads in a row that showed an older version than the view in force, the table has
+/// gone back.
 const OLDER_READS_MAX: u32 = 20;
 
 /// The pause between two such reads.
@@ -30,7 +31,8 @@ pub(crate) struct TableLane {
     touch: Option<(OpId, Instant)>,
     /// When the last touch that succeeded had been sent.
     touched: Option<Instant>,
-    /// Until when somebody may still count with this silo's row as stale, after a pause between two touches.
+    /// Until when somebody may still count with this silo's row as stale, after a pause between two
+    /// touches.
     stale_until: Option<Instant>,
     /// A whole read is wanted.
     want_all: bool,
@@ -40,8 +42,8 @@ pub(crate) struct TableLane {
     want_sample: bool,
     /// A commit's outcome is unknown since a base of this version: nothing but a read may follow.
     unknown_since: Option<u64>,
-    /// A commit with an unknown outcome may still arrive. If nothing is left to write, its base has to be taken from
-    /// it: a death must not appear in the table when nobody waits for it any more.
+    /// A commit with an unknown outcome may still arrive. If nothing is left to write, its base has
+    /// to be taken from it: a death must not appear in the table when nobody waits for it any more.
     unsettled: bool,
     /// How many reads in a row showed an older version than the view in force.
     older_reads: u32,
@@ -53,8 +55,9 @@ pub(crate) struct TableLane {
     losses: u32,
     /// When the last request that was answered had been sent.
     answered: Option<Instant>,
-    /// The version that the last read of the version row showed, newer than the view in force, and when that read had been sent.
-    /// A read of all rows does not count: it may come from a replica that lags.
+    /// The version that the last read of the version row showed, newer than the view in force, and
+    /// when that read had been sent. A read of all rows does not count: it may come from a replica
+    /// that lags.
     ahead: Option<(TableVersion, Instant)>,
 }
 
@@ -105,7 +108,8 @@ impl TableLane {
         self.touched = Some(at);
     }
 
-    /// Whether nobody counts with this silo's row as stale: it was touched less than `lasts` ago, and not after too long a pause.
+    /// Whether nobody counts with this silo's row as stale: it was touched less than `lasts` ago,
+    /// and not after too long a pause.
     pub(crate) fn is_row_fresh(&self, now: Now, lasts: Duration) -> bool {
         self.touched.is_some_and(|at| now.mono.saturating_since(at) < lasts)
             && self.stale_until.is_none_or(|until| now.mono >= until)
@@ -150,8 +154,8 @@ impl Membership {
             let near = self.me.address;
             self.ask(now, Asked::Sample, TableRequest::ReadSome { near, rows });
         } else {
-            // A commit says as much about this silo as a read of the version, and must not wait for those that the fence wants one
-            // after the other.
+            // A commit says as much about this silo as a read of the version, and must not wait for
+            // those that the fence wants one after the other.
             if self.standing.knows_table() && !self.timers.is_set(Timer::Flush) {
                 self.pump_commit(now);
             }
@@ -167,8 +171,9 @@ impl Membership {
         if self.writer.is_idle() && !self.table.unsettled {
             return;
         }
-        // Membership description, step 8: "S first reads the latest table state". With ordered views the view in force is as good as a
-        // read: if it is not the latest, the conditional commit fails.
+        // Membership description, step 8: "S first reads the latest table state". With ordered
+        // views the view in force is as good as a read: if it is not the latest, the conditional
+        // commit fails.
         if !self.config.batch_writes && !self.table.fresh {
             if self.has_something_to_write(now) {
                 self.table.want(Read::All);
@@ -177,7 +182,8 @@ impl Membership {
             }
             return;
         }
-        // Votes are counted with staleness as it is now, not as it was when the rows were last read (I6).
+        // Votes are counted with staleness as it is now, not as it was when the rows were last read
+        // (I6).
         if self.writer.has_votes() && self.staleness_is_dated(now) {
             self.table.want(Read::All);
             self.pump_table(now);
@@ -185,7 +191,8 @@ impl Membership {
         }
         let drafted = self.draft_commit(now);
         let settling = std::mem::take(&mut self.table.unsettled) && self.standing.is_in_table();
-        let Some(draft) = drafted.or_else(|| settling.then(|| self.draft_nothing()).flatten()) else {
+        let Some(draft) = drafted.or_else(|| settling.then(|| self.draft_nothing()).flatten())
+        else {
             return;
         };
         self.table.fresh = false;
@@ -196,7 +203,8 @@ impl Membership {
             return;
         }
         self.counters.commits += 1;
-        // Whoever is about to be declared dead by its successor's arrival is told first: it may be alive and serving.
+        // Whoever is about to be declared dead by its successor's arrival is told first: it may be
+        // alive and serving.
         for (old, by) in superseded {
             self.send(old, Message::Superseded { by });
         }
@@ -211,7 +219,8 @@ impl Membership {
             self.on_touched(now, &outcome, sent);
             return;
         }
-        let Some((_, asked, sent)) = self.table.main.take_if(|(expected, ..)| *expected == op) else {
+        let Some((_, asked, sent)) = self.table.main.take_if(|(expected, ..)| *expected == op)
+        else {
             return;
         };
         self.timers.clear(Timer::TableTimeout);
@@ -219,8 +228,12 @@ impl Membership {
             self.table_answered(now, sent);
         }
         match (asked, outcome) {
-            (Asked::All, TableOutcome::Snapshot(snapshot)) => self.on_snapshot(now, &snapshot, sent),
-            (Asked::Version, TableOutcome::Version(version)) => self.on_version(now, &version, sent),
+            (Asked::All, TableOutcome::Snapshot(snapshot)) => {
+                self.on_snapshot(now, &snapshot, sent);
+            }
+            (Asked::Version, TableOutcome::Version(version)) => {
+                self.on_version(now, &version, sent);
+            }
             (Asked::Sample, TableOutcome::Sample(rows)) => {
                 self.counters.rows_read += rows.len() as u64;
                 self.on_join_sample(now, &rows);
@@ -234,7 +247,9 @@ impl Membership {
                 self.on_committed(now, *draft, version);
                 self.confirm_by_table(now, sent);
             }
-            (Asked::Commit(draft), TableOutcome::Conflict) => self.on_conflict(now, draft.base_number()),
+            (Asked::Commit(draft), TableOutcome::Conflict) => {
+                self.on_conflict(now, draft.base_number());
+            }
             (Asked::Commit(draft), TableOutcome::Unknown) => {
                 self.counters.commits_unknown += 1;
                 self.table.unsettled = true;
@@ -279,7 +294,8 @@ impl Membership {
     }
 
     fn set_table_retry(&mut self, now: Now, attempt: u32) {
-        let delay = self.dice.backoff(self.config.table_retry_min, self.config.table_retry_max, attempt);
+        let delay =
+            self.dice.backoff(self.config.table_retry_min, self.config.table_retry_max, attempt);
         self.timers.set(Timer::TableRetry, now.mono + delay);
     }
 
@@ -293,8 +309,11 @@ impl Membership {
     fn on_snapshot(&mut self, now: Now, snapshot: &TableSnapshot, sent: Instant) {
         self.counters.rows_read += 1 + snapshot.rows.len() as u64;
         let version = snapshot.version.number;
-        if self.table.unknown_since.is_some_and(|base| version < base) || version < self.view.version() {
-            // Older than what is known to have existed: a replica that lags, or a table that went back.
+        if self.table.unknown_since.is_some_and(|base| version < base)
+            || version < self.view.version()
+        {
+            // Older than what is known to have existed: a replica that lags, or a table that went
+            // back.
             self.table.fresh = false;
             if version < self.view.version() {
                 self.saw_older_table(now);
@@ -316,9 +335,10 @@ impl Membership {
         }
         self.standing.saw_table();
         self.observe_alive(now, sent, &snapshot.rows);
-        // Nobody dead comes back: who lives in newer rows was not dead when an earlier version was read. These rows themselves may
-        // come from a replica that lags.
-        let lived = self.table.ahead.take_if(|(ahead, _)| ahead.number < version).map(|(_, sent)| sent);
+        // Nobody dead comes back: who lives in newer rows was not dead when an earlier version was
+        // read. These rows themselves may come from a replica that lags.
+        let lived =
+            self.table.ahead.take_if(|(ahead, _)| ahead.number < version).map(|(_, sent)| sent);
         self.install_read(now, snapshot);
         if let Some(sent) = lived {
             self.confirm_by_table(now, sent);
@@ -343,18 +363,21 @@ impl Membership {
         }
     }
 
-    /// Whether the table at the version of the view in force is not the table that this view shows: it has lost commits, and others
-    /// have taken their numbers.
+    /// Whether the table at the version of the view in force is not the table that this view shows:
+    /// it has lost commits, and others have taken their numbers.
     fn is_another_history(&self, version: &TableVersion) -> bool {
         let mine = self.view.table_version();
         version.number == mine.number && version.etag != mine.etag
     }
 
-    /// The view in force is the one that a read showed to be the latest: what it says of this silo was true when that read was sent.
-    /// Where commits come fast, every read finds the silo a version behind, and nothing else would confirm it.
+    /// The view in force is the one that a read showed to be the latest: what it says of this silo
+    /// was true when that read was sent. Where commits come fast, every read finds the silo a
+    /// version behind, and nothing else would confirm it.
     pub(crate) fn confirm_by_earlier_read(&mut self, now: Now) {
         let number = self.view.version();
-        let Some((version, sent)) = self.table.ahead.take_if(|(version, _)| version.number <= number) else {
+        let Some((version, sent)) =
+            self.table.ahead.take_if(|(version, _)| version.number <= number)
+        else {
             return;
         };
         if version.number == number && !self.is_another_history(&version) {
@@ -362,13 +385,15 @@ impl Membership {
         }
     }
 
-    /// A commit followed the view in force, so the table still had it then: older reads came from a replica that lags.
+    /// A commit followed the view in force, so the table still had it then: older reads came from a
+    /// replica that lags.
     pub(crate) fn saw_table_move_on(&mut self) {
         self.table.older_reads = 0;
     }
 
-    /// The table showed an older version than the view in force. A replica may lag for a moment; a table that shows nothing else for
-    /// ten seconds has lost what this silo saw committed. Others may act on what is lost, so this silo has to end.
+    /// The table showed an older version than the view in force. A replica may lag for a moment; a
+    /// table that shows nothing else for ten seconds has lost what this silo saw committed. Others
+    /// may act on what is lost, so this silo has to end.
     fn saw_older_table(&mut self, now: Now) {
         self.table.older_reads += 1;
         if self.table.older_reads >= OLDER_READS_MAX && self.standing.is_in_table() {
@@ -378,8 +403,8 @@ impl Membership {
         self.timers.set_no_later(Timer::Refresh, now.mono + OLDER_READ_PAUSE);
     }
 
-    /// The compare-and-set on top of version `base` was lost: somebody else wrote. Gets the newer view, and evaluates again (improvement 7); only
-    /// repeated losses make it wait.
+    /// The compare-and-set on top of version `base` was lost: somebody else wrote. Gets the newer
+    /// view, and evaluates again (improvement 7); only repeated losses make it wait.
     fn on_conflict(&mut self, now: Now, base: u64) {
         self.counters.commits_lost += 1;
         self.effects.push_back(Effect::Event(Event::CommitLost));
@@ -415,7 +440,8 @@ impl Membership {
         }
         let op = self.new_op();
         self.table.touch = Some((op, now.mono));
-        // One that is not answered must not keep the next one waiting: the row would stand still for too long.
+        // One that is not answered must not keep the next one waiting: the row would stand still
+        // for too long.
         self.timers.set(Timer::TouchTimeout, now.mono + self.config.table_timeout.min(period));
         let request = TableRequest::Touch { silo: self.me.address, at: now.wall };
         self.effects.push_back(Effect::Table { op, request });
@@ -430,18 +456,25 @@ impl Membership {
     fn on_touched(&mut self, now: Now, outcome: &TableOutcome, sent: Instant) {
         match outcome {
             TableOutcome::Touched => {
-                if self.table.touched.is_none_or(|at| sent.saturating_since(at) >= self.touch_lasts()) {
+                if self
+                    .table
+                    .touched
+                    .is_none_or(|at| sent.saturating_since(at) >= self.touch_lasts())
+                {
                     // A commit that counts this row as stale may be on its way.
-                    self.table.stale_until = Some(now.mono + EVIDENCE_MAX + self.config.table_timeout * 2);
+                    self.table.stale_until =
+                        Some(now.mono + EVIDENCE_MAX + self.config.table_timeout * 2);
                 }
                 self.table.touched = Some(sent);
                 // Whoever is alone rests on its touches, and a touch of a Dead row succeeds too.
                 self.table.want_version |= self.rests_on_touches();
             }
-            // The row is gone: the next full read says why, and ends this silo if it was cleaned up.
+            // The row is gone: the next full read says why, and ends this silo if it was cleaned
+            // up.
             TableOutcome::RowMissing => self.table.want(Read::All),
             _ => {
-                // If this silo could not touch its row, neither could others perhaps: that does not make them stale.
+                // If this silo could not touch its row, neither could others perhaps: that does not
+                // make them stale.
                 self.forgive_staleness(now);
                 let again = self.publish_period().min(self.config.table_retry_max * 2);
                 self.timers.set_no_later(Timer::Touch, now.mono + again);

@@ -16,9 +16,9 @@ pub const RINGS_MAX: usize = 16;
 
 /// The members of the cluster at one version of the table.
 ///
-/// Every silo that holds the view of a version holds the same rows (invariant I2); IAmAliveTime is the exception,
-/// because it changes without a version. Cheap to share (`Arc`), and cheap to derive the next one from: unchanged
-/// rows are shared.
+/// Every silo that holds the view of a version holds the same rows (invariant I2); IAmAliveTime is
+/// the exception, because it changes without a version. Cheap to share (`Arc`), and cheap to derive
+/// the next one from: unchanged rows are shared.
 pub struct View {
     table: TableVersion,
     members: Box<[Arc<SiloEntry>]>,
@@ -29,14 +29,15 @@ pub struct View {
     shape: Arc<Shape>,
 }
 
-/// What only depends on which silos there are and which of them are on the rings: shared by views that differ in
-/// nothing else, such as before and after a Joining silo became Active.
+/// What only depends on which silos there are and which of them are on the rings: shared by views
+/// that differ in nothing else, such as before and after a Joining silo became Active.
 struct Shape {
     /// The addresses of the members, side by side: looking one up touches little memory.
     addresses: Box<[SiloAddress]>,
     /// Where each address is, if there are many. Computed when first asked for.
     index: OnceLock<Option<Index>>,
-    /// Positions in `members`, ordered by the silo's hash under the ring's number. Computed when first asked for.
+    /// Positions in `members`, ordered by the silo's hash under the ring's number. Computed when
+    /// first asked for.
     rings: [OnceLock<Ring>; RINGS_MAX],
 }
 
@@ -71,7 +72,8 @@ impl View {
         Self::new(snapshot.version.clone(), rows)
     }
 
-    /// The view of `members` (in any order) at `table`. Of two rows with one address the last is kept.
+    /// The view of `members` (in any order) at `table`. Of two rows with one address the last is
+    /// kept.
     pub fn new(table: TableVersion, mut members: Vec<Arc<SiloEntry>>) -> Self {
         members.sort_by_key(|m| m.address);
         members.reverse();
@@ -103,7 +105,8 @@ impl View {
         &self.members
     }
 
-    /// A hash of every row (without IAmAliveTime): two views of one version are equal when their digests are.
+    /// A hash of every row (without IAmAliveTime): two views of one version are equal when their
+    /// digests are.
     pub const fn digest(&self) -> u64 {
         self.digest
     }
@@ -118,8 +121,8 @@ impl View {
         self.position(silo).map(|i| &self.members[i])
     }
 
-    /// The status of `silo`: of its row; Dead when it has none and a later incarnation of its `ip:port` has one
-    /// (its own was cleaned up); none when the table knows nothing about it.
+    /// The status of `silo`: of its row; Dead when it has none and a later incarnation of its
+    /// `ip:port` has one (its own was cleaned up); none when the table knows nothing about it.
     pub fn status_of(&self, silo: &SiloAddress) -> Option<SiloStatus> {
         match self.status_of_row(silo) {
             Some(status) => Some(status),
@@ -199,8 +202,10 @@ impl View {
     /// Whether the table has another silo of the endpoint of the member at `position`.
     pub(crate) fn shares_endpoint(&self, position: u32) -> bool {
         let (addresses, at) = (&self.shape.addresses, position as usize);
-        let shares = |other: Option<&SiloAddress>| other.is_some_and(|o| o.same_endpoint(&addresses[at]));
-        shares(addresses.get(at + 1)) || shares(at.checked_sub(1).and_then(|before| addresses.get(before)))
+        let shares =
+            |other: Option<&SiloAddress>| other.is_some_and(|o| o.same_endpoint(&addresses[at]));
+        shares(addresses.get(at + 1))
+            || shares(at.checked_sub(1).and_then(|before| addresses.get(before)))
     }
 
     fn whole_ring(&self, number: usize) -> &Ring {
@@ -312,7 +317,9 @@ fn row_digest(row: &SiloEntry) -> u64 {
     let mut state = row.address.stable_hash(u64::from(u8::from(row.status)));
     for vote in &row.votes {
         let gone = u64::from(vote.gone);
-        state = vote.voter.stable_hash(state ^ vote.at.as_millis().cast_unsigned().rotate_left(1) ^ gone);
+        state = vote
+            .voter
+            .stable_hash(state ^ vote.at.as_millis().cast_unsigned().rotate_left(1) ^ gone);
     }
     let mut rest = Vec::with_capacity(64);
     rest.extend_from_slice(&state.to_le_bytes());
@@ -330,7 +337,9 @@ fn row_digest(row: &SiloEntry) -> u64 {
 impl PartialEq for View {
     /// The same version and the same rows, IAmAliveTime aside.
     fn eq(&self, other: &Self) -> bool {
-        self.table == other.table && self.digest == other.digest && self.members.len() == other.members.len()
+        self.table == other.table
+            && self.digest == other.digest
+            && self.members.len() == other.members.len()
     }
 }
 

@@ -1,5 +1,5 @@
-//! Installing views, in strictly growing order, and handing them on (membership description, step 7, "snapshot broadcast", and
-//! step 8, "ordered views"; improvement 6).
+//! Installing views, in strictly growing order, and handing them on (membership description, step
+//! 7, "snapshot broadcast", and step 8, "ordered views"; improvement 6).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -18,23 +18,27 @@ use crate::view::{View, is_on_rings};
 /// The most deltas kept that came before those they build on.
 const EARLY_MAX: usize = 16;
 
-/// The most deltas in answer to one pull; with more to tell, or with no fewer rows than a snapshot, a snapshot is sent.
+/// The most deltas in answer to one pull; with more to tell, or with no fewer rows than a snapshot,
+/// a snapshot is sent.
 const DELTAS_PER_PULL_MAX: usize = 64;
 
-/// How many rows a table may have for a read of all of it to be the quickest way to the latest view.
+/// How many rows a table may have for a read of all of it to be the quickest way to the latest
+/// view.
 const SMALL_TABLE_ROWS: usize = 64;
 
 /// How long a pull may take before somebody else is asked.
 const PULL_PATIENCE: Duration = Duration::from_millis(150);
 
-/// The same for a silo whose fence rests on the table, which confirms nobody who is behind: one that has asked a peer in vain must
-/// have read the table, and then its version, before the last confirmation lapses.
+/// The same for a silo whose fence rests on the table, which confirms nobody who is behind: one
+/// that has asked a peer in vain must have read the table, and then its version, before the last
+/// confirmation lapses.
 const FENCED_PATIENCE: Duration = Duration::from_millis(30);
 
 /// How long a hinted version may take to arrive by itself.
 const HINT_PATIENCE: Duration = Duration::from_millis(30);
 
-/// The same for a silo that waits for the view in which it is: many are inserted at once, and most get it down the tree.
+/// The same for a silo that waits for the view in which it is: many are inserted at once, and most
+/// get it down the tree.
 const INSERTED_PATIENCE: Duration = Duration::from_millis(100);
 
 /// How many silos get a hint from each silo that a tree reached.
@@ -80,7 +84,8 @@ impl Membership {
         }
     }
 
-    /// Puts `view` in force if it is newer than the one that is, and draws every conclusion from it.
+    /// Puts `view` in force if it is newer than the one that is, and draws every conclusion from
+    /// it.
     pub(crate) fn install(&mut self, now: Now, view: Arc<View>, delta: Option<&Arc<Delta>>) {
         if view.version() <= self.view.version() || self.is_done() {
             return;
@@ -104,9 +109,10 @@ impl Membership {
         }
         let before = std::mem::replace(&mut self.view, view);
         self.fading_view_changed(now, &before, delta);
-        let probes = |row: &Arc<SiloEntry>| matches!(row.status, SiloStatus::Joining | SiloStatus::Active);
-        let same_monitors =
-            self.view.has_rings_of(&before) && delta.is_some_and(|delta| delta.rows.iter().all(probes));
+        let probes =
+            |row: &Arc<SiloEntry>| matches!(row.status, SiloStatus::Joining | SiloStatus::Active);
+        let same_monitors = self.view.has_rings_of(&before)
+            && delta.is_some_and(|delta| delta.rows.iter().all(probes));
         let next = before.version() + 1 == self.view.version();
         self.quorum_view_changed(now, &before, next, same_monitors);
         self.counters.views_installed += 1;
@@ -123,8 +129,9 @@ impl Membership {
         self.collect(now);
     }
 
-    /// What the new view says about this silo. A silo that is declared dead ends itself ("Enforcing perfect failure
-    /// detection"), and so does one whose row was cleaned up or that has a successor.
+    /// What the new view says about this silo. A silo that is declared dead ends itself ("Enforcing
+    /// perfect failure detection"), and so does one whose row was cleaned up or that has a
+    /// successor.
     fn look_at_own_row(&mut self, now: Now) {
         let me = self.me.address;
         let own = self.view.get(&me).map(|row| (row.status, row.i_am_alive_time, row.votes.len()));
@@ -142,7 +149,9 @@ impl Membership {
             self.effects.push_back(Effect::Install(self.view.clone()));
         }
         match own {
-            Some((SiloStatus::Dead, ..)) if self.is_finishing() => self.terminate(TerminateReason::Left),
+            Some((SiloStatus::Dead, ..)) if self.is_finishing() => {
+                self.terminate(TerminateReason::Left);
+            }
             _ if let Some(by) = successor => self.terminate(TerminateReason::Superseded(by)),
             Some((SiloStatus::Dead, ..)) => self.terminate(TerminateReason::DeclaredDead),
             None if self.standing.is_in_table() => self.terminate(TerminateReason::RowMissing),
@@ -151,8 +160,8 @@ impl Membership {
         }
     }
 
-    /// Whether a silo that is Active now became so after `version` without a round trip with `silo`; none when the log does
-    /// not reach back that far.
+    /// Whether a silo that is Active now became so after `version` without a round trip with
+    /// `silo`; none when the log does not reach back that far.
     pub(crate) fn skipped_since(&self, version: u64, silo: &SiloAddress) -> Option<bool> {
         let missing = usize::try_from(self.view.version().checked_sub(version)?).ok()?;
         let from = self.gossip.log.len().checked_sub(missing)?;
@@ -189,7 +198,8 @@ impl Membership {
         }
     }
 
-    /// Tells a few probed silos that the version exists, in case the branch of the tree that leads to them is broken.
+    /// Tells a few probed silos that the version exists, in case the branch of the tree that leads
+    /// to them is broken.
     fn hint(&mut self) {
         let version = self.view.version();
         let to: Vec<SiloAddress> = self.probing.silos().take(HINTED).copied().collect();
@@ -203,15 +213,23 @@ impl Membership {
         if version > self.view.version() && !self.timers.is_set(Timer::Pull) {
             self.gossip.wanted = self.gossip.wanted.max(version);
             self.gossip.hinted_by = Some(from);
-            let patience = if self.standing.is_in_table() { HINT_PATIENCE } else { INSERTED_PATIENCE };
+            let patience =
+                if self.standing.is_in_table() { HINT_PATIENCE } else { INSERTED_PATIENCE };
             self.timers.set(Timer::Pull, now.mono + patience);
         }
     }
 
     /// A delta came down a tree.
-    pub(crate) fn on_tree(&mut self, now: Now, from: SiloAddress, root: SiloAddress, delta: &Arc<Delta>) {
+    pub(crate) fn on_tree(
+        &mut self,
+        now: Now,
+        from: SiloAddress,
+        root: SiloAddress,
+        delta: &Arc<Delta>,
+    ) {
         if delta.version() <= self.view.version() {
-            // It was quicker to read the table. Those below it in the tree wait all the same; with the same view all agree who that is.
+            // It was quicker to read the table. Those below it in the tree wait all the same; with
+            // the same view all agree who that is.
             if delta.version() == self.view.version() && !self.is_done() {
                 let view = self.view.clone();
                 self.pass_on(root, delta, &view);
@@ -250,8 +268,9 @@ impl Membership {
         }
     }
 
-    /// The own view is not what the committer's was: one of the two shows commits that the table has lost. A silo that is in the table
-    /// has acted on its view, and ends; one that is not takes a whole view.
+    /// The own view is not what the committer's was: one of the two shows commits that the table
+    /// has lost. A silo that is in the table has acted on its view, and ends; one that is not takes
+    /// a whole view.
     fn mistrust(&mut self, now: Now, from: SiloAddress, version: u64) {
         if self.standing.is_in_table() {
             self.terminate(TerminateReason::TableWentBack);
@@ -311,8 +330,8 @@ impl Membership {
         }
     }
 
-    /// A newer view exists; gets it from the table when that is small, else from a peer, and from the table if none
-    /// delivers.
+    /// A newer view exists; gets it from the table when that is small, else from a peer, and from
+    /// the table if none delivers.
     pub(crate) fn catch_up(&mut self, now: Now, version: u64) {
         if version <= self.view.version() {
             return;
@@ -346,7 +365,9 @@ impl Membership {
         }
         self.gossip.pulls += 1;
         match self.random_active() {
-            Some(peer) if !in_haste && self.gossip.pulls < PULLS_BEFORE_READ => self.pull(now, peer, wanted),
+            Some(peer) if !in_haste && self.gossip.pulls < PULLS_BEFORE_READ => {
+                self.pull(now, peer, wanted);
+            }
             _ => {
                 self.gossip.pulls = 0;
                 self.table.want(Read::All);
@@ -378,7 +399,8 @@ impl Membership {
         self.gossip.wanted > self.view.version()
     }
 
-    /// For how long this silo has known of a later version, or heard of one that the table has not denied, without getting it.
+    /// For how long this silo has known of a later version, or heard of one that the table has not
+    /// denied, without getting it.
     pub(crate) fn behind_for(&mut self, now: Now) -> Duration {
         let version = self.view.version();
         let known = self.gossip.wanted.max(self.gossip.claimed);
@@ -411,7 +433,8 @@ mod tests {
     use crate::Config;
     use crate::world::World;
 
-    /// Scenario 496 of the class `outage`: some had read the table before the delta came, and those below them waited.
+    /// Scenario 496 of the class `outage`: some had read the table before the delta came, and those
+    /// below them waited.
     #[test]
     fn a_delta_is_handed_down_by_those_who_have_its_view() {
         const SILOS: u16 = 12;

@@ -27,12 +27,14 @@ impl VoteWindow {
         end.saturating_since(at) < self.0
     }
 
-    /// Whether `at` is so far ahead of `wall` that the vote would expire all others: it bears the time of a wrong clock.
+    /// Whether `at` is so far ahead of `wall` that the vote would expire all others: it bears the
+    /// time of a wrong clock.
     pub(crate) fn is_ahead(self, wall: Timestamp, at: Timestamp) -> bool {
         at.saturating_since(wall) >= self.0
     }
 
-    /// Whether a vote in the table may still count for the clock of some writer: half a window is what clocks may be off.
+    /// Whether a vote in the table may still count for the clock of some writer: half a window is
+    /// what clocks may be off.
     pub(crate) fn may_still_count(self, wall: Timestamp, at: Timestamp) -> bool {
         wall.saturating_since(at) < self.longest()
     }
@@ -47,13 +49,15 @@ impl VoteWindow {
         apart(wall, at) < self.0 / 3
     }
 
-    /// Whether a vote cast at `new` only renews one of `old`, and is not worth a version of the table.
+    /// Whether a vote cast at `new` only renews one of `old`, and is not worth a version of the
+    /// table.
     pub(crate) fn only_renews(self, old: Timestamp, new: Timestamp) -> bool {
         new.saturating_since(old) < self.0 / 2
     }
 
-    /// The time of a vote that came in just now, by a clock that cannot be far from this one's: a voter whose clock is
-    /// wrong would otherwise expire everybody else's votes, or have its own expired.
+    /// The time of a vote that came in just now, by a clock that cannot be far from this one's: a
+    /// voter whose clock is wrong would otherwise expire everybody else's votes, or have its own
+    /// expired.
     pub(crate) fn sane_time(self, wall: Timestamp, at: Timestamp) -> Timestamp {
         if apart(wall, at) > self.0 / 4 { wall } else { at }
     }
@@ -71,12 +75,18 @@ mod tests {
     fn each_question_has_its_own_bound() {
         let window = VoteWindow(Duration::from_secs(120));
         assert!(window.counts(at(119), at(0)) && !window.counts(at(120), at(0)));
-        assert!(window.counts(at(0), at(500)), "a count ends at the latest time that any clock shows");
+        assert!(
+            window.counts(at(0), at(500)),
+            "a count ends at the latest time that any clock shows"
+        );
         assert!(!window.is_ahead(at(0), at(119)) && window.is_ahead(at(0), at(120)));
         assert!(window.may_still_count(at(179), at(0)) && !window.may_still_count(at(180), at(0)));
         assert!(window.is_young(at(0), at(39)) && !window.is_young(at(40), at(0)));
         assert!(window.only_renews(at(0), at(59)) && !window.only_renews(at(0), at(60)));
-        assert_eq!((window.sane_time(at(0), at(30)), window.sane_time(at(0), at(31))), (at(30), at(0)));
+        assert_eq!(
+            (window.sane_time(at(0), at(30)), window.sane_time(at(0), at(31))),
+            (at(30), at(0))
+        );
         assert_eq!(window.sane_time(at(31), at(0)), at(31));
     }
 }

@@ -22,7 +22,8 @@ fn round_trip(message: &Message) -> usize {
 
 fn row(i: u16, status: SiloStatus) -> Arc<SiloEntry> {
     let start = Timestamp::from_millis(1_795_265_085_000);
-    let mut row = SiloEntry::new(address(10_000 + i, 1_795_265_085_000_000 + u64::from(i)), status, start);
+    let mut row =
+        SiloEntry::new(address(10_000 + i, 1_795_265_085_000_000 + u64::from(i)), status, start);
     row.host_name = format!("worker-{i:04}.eu-west.example").into();
     row.instance_name = format!("silo-{i:04}").into();
     row.role_name = "flights".into();
@@ -64,8 +65,13 @@ fn every_message_survives_the_wire() {
     };
     let base = View::new(table(1), vec![row(1, SiloStatus::Active), row(3, SiloStatus::Active)]);
     let skipped = vec![(address(1, 1), address(2, 2))];
-    let (delta, _) =
-        Delta::of_commit(&base, table(2), vec![dead], vec![row(1, SiloStatus::Dead).address], skipped);
+    let (delta, _) = Delta::of_commit(
+        &base,
+        table(2),
+        vec![dead],
+        vec![row(1, SiloStatus::Dead).address],
+        skipped,
+    );
     let delta = Arc::new(delta);
     let (silo, other) = (address(1, 1), address(2, 2));
     let intents = vec![
@@ -135,8 +141,14 @@ fn contradicting_options_are_refused_by_name() {
         config.validate().unwrap_err().option
     };
     use std::time::Duration;
-    assert_eq!(refused(|c| c.num_votes_for_death_declaration = 11), "num_votes_for_death_declaration");
-    assert_eq!(refused(|c| c.num_votes_for_death_declaration = 0), "num_votes_for_death_declaration");
+    assert_eq!(
+        refused(|c| c.num_votes_for_death_declaration = 11),
+        "num_votes_for_death_declaration"
+    );
+    assert_eq!(
+        refused(|c| c.num_votes_for_death_declaration = 0),
+        "num_votes_for_death_declaration"
+    );
     assert_eq!(refused(|c| c.probe_period = Duration::ZERO), "probe_period");
     assert_eq!(refused(|c| c.probe_timeout = Duration::ZERO), "probe_timeout");
     assert_eq!(refused(|c| c.min_probe_timeout = Duration::from_secs(1)), "min_probe_timeout");

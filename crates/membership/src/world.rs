@@ -1,5 +1,6 @@
-//! A tiny world for unit tests: a handful of silos in virtual time, a network that delivers in half a millisecond, a
-//! table that answers in five. The large one, with everything that can go wrong, is `emmer-sim`.
+//! A tiny world for unit tests: a handful of silos in virtual time, a network that delivers in half
+//! a millisecond, a table that answers in five. The large one, with everything that can go wrong,
+//! is `emmer-sim`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +21,8 @@ pub(crate) const fn secs(n: u64) -> Duration {
 /// Cuts silo `i` off from every other one; the table stays in reach of all.
 pub(crate) fn isolate(world: &mut World, i: usize) {
     let me = world.silos[i].machine.me();
-    let others: Vec<_> = world.silos.iter().map(|p| p.machine.me()).filter(|silo| *silo != me).collect();
+    let others: Vec<_> =
+        world.silos.iter().map(|p| p.machine.me()).filter(|silo| *silo != me).collect();
     for other in others {
         world.cut.extend([(me, other), (other, me)]);
     }
@@ -90,7 +92,8 @@ pub(crate) struct World {
     pub(crate) offline: BTreeSet<SiloAddress>,
     /// Silos of which the store takes touches only.
     pub(crate) touches_only: BTreeSet<SiloAddress>,
-    /// Silos that read all rows from a replica, which shows the table before the last commit, and get nothing else.
+    /// Silos that read all rows from a replica, which shows the table before the last commit, and
+    /// get nothing else.
     pub(crate) on_a_replica: BTreeSet<SiloAddress>,
     /// The table before the last commit.
     before: Option<(TableVersion, BTreeMap<SiloAddress, SiloEntry>)>,
@@ -184,7 +187,8 @@ impl World {
         if let Some(at) = process.timer.take() {
             self.timers.remove(&(at, i));
         }
-        process.timer = process.machine.poll_timeout().filter(|_| process.up).map(|at| at.max(self.now));
+        process.timer =
+            process.machine.poll_timeout().filter(|_| process.up).map(|at| at.max(self.now));
         if let Some(at) = process.timer {
             self.timers.insert((at, i));
         }
@@ -209,7 +213,11 @@ impl World {
             }
             Effect::Dial { dial, to, timeout } => {
                 let outcome = self.dial(i, to);
-                let wait = if outcome == DialOutcome::NoAnswer { timeout } else { Duration::from_millis(2) };
+                let wait = if outcome == DialOutcome::NoAnswer {
+                    timeout
+                } else {
+                    Duration::from_millis(2)
+                };
                 let micros = u64::try_from(wait.as_micros()).unwrap();
                 self.later(micros, Happening::Dialled(i, dial, outcome));
             }
@@ -218,7 +226,8 @@ impl World {
                 assert!(view.version() > last, "I2: {} after {last}", view.version());
                 let truth = &self.history[usize::try_from(view.version()).unwrap()];
                 if view.len() < 200 {
-                    let seen: BTreeMap<_, _> = view.members().iter().map(|m| (m.address, m.status)).collect();
+                    let seen: BTreeMap<_, _> =
+                        view.members().iter().map(|m| (m.address, m.status)).collect();
                     assert_eq!(&seen, truth, "I2: version {} at {me}", view.version());
                 }
                 self.silos[i].installs.push(view.version());
@@ -261,7 +270,9 @@ impl World {
         }
         let me = self.silos[i].machine.me();
         let monitors: Vec<usize> = (0..self.silos.len())
-            .filter(|other| self.silos.len() < 200 || self.silos[*other].machine.probing.peer(&me).is_some())
+            .filter(|other| {
+                self.silos.len() < 200 || self.silos[*other].machine.probing.peer(&me).is_some()
+            })
             .collect();
         for other in monitors {
             if self.silos[other].up && !self.silos[other].silent && !self.silos[i].silent {
@@ -297,7 +308,11 @@ impl World {
     /// Runs until `condition` holds; panics after `limit`.
     pub(crate) fn until(&mut self, limit: Duration, condition: impl Fn(&Self) -> bool) -> Duration {
         let start = self.now;
-        assert!(self.run_until(start + limit, &condition), "still not so after {limit:?}: {:?}", self.rows);
+        assert!(
+            self.run_until(start + limit, &condition),
+            "still not so after {limit:?}: {:?}",
+            self.rows
+        );
         self.now.saturating_since(start)
     }
 
@@ -331,7 +346,8 @@ impl World {
             Happening::Message(from, to, message) => {
                 self.messages += 1;
                 let ids = self.by_address.get(&to).map_or(&[][..], |ids| ids);
-                let found = ids.iter().copied().find(|i| self.silos[*i].up && !self.silos[*i].silent);
+                let found =
+                    ids.iter().copied().find(|i| self.silos[*i].up && !self.silos[*i].silent);
                 if let Some(i) = found {
                     self.call(i, |machine, now| machine.handle_message(now, from, message));
                 }
@@ -339,12 +355,16 @@ impl World {
             Happening::Ask(i, op, request) => {
                 let me = self.silos[i].machine.me();
                 let touch = matches!(request, TableRequest::Touch { .. });
-                let refused = self.offline.contains(&me) || (!touch && self.touches_only.contains(&me));
+                let refused =
+                    self.offline.contains(&me) || (!touch && self.touches_only.contains(&me));
                 let replica = self.before.clone().filter(|_| self.on_a_replica.contains(&me));
                 let outcome = match (&request, replica) {
                     _ if refused => TableOutcome::Unavailable,
                     (TableRequest::ReadAll, Some((version, rows))) => {
-                        TableOutcome::Snapshot(TableSnapshot { version, rows: rows.into_values().collect() })
+                        TableOutcome::Snapshot(TableSnapshot {
+                            version,
+                            rows: rows.into_values().collect(),
+                        })
                     }
                     (TableRequest::Commit { .. }, Some(_)) => TableOutcome::Unknown,
                     (TableRequest::ReadVersion, Some(_)) => TableOutcome::Unavailable,
@@ -352,8 +372,12 @@ impl World {
                 };
                 self.later(2_500, Happening::Answer(i, op, outcome));
             }
-            Happening::Answer(i, op, outcome) => self.call(i, |m, now| m.handle_table(now, op, outcome)),
-            Happening::Dialled(i, dial, outcome) => self.call(i, |m, now| m.handle_dial(now, dial, outcome)),
+            Happening::Answer(i, op, outcome) => {
+                self.call(i, |m, now| m.handle_table(now, op, outcome));
+            }
+            Happening::Dialled(i, dial, outcome) => {
+                self.call(i, |m, now| m.handle_dial(now, dial, outcome));
+            }
             Happening::Broken(i, peer) => {
                 self.call(i, |m, now| m.handle_connection(now, peer, ConnectionEvent::Closed));
             }
@@ -372,7 +396,9 @@ impl World {
             TableRequest::ReadVersion => TableOutcome::Version(self.version.clone()),
             TableRequest::ReadSome { near, rows } => {
                 let around = self.rows.range(near..).chain(self.rows.range(..near));
-                TableOutcome::Sample(around.take(rows as usize).map(|(_, row)| row.clone()).collect())
+                TableOutcome::Sample(
+                    around.take(rows as usize).map(|(_, row)| row.clone()).collect(),
+                )
             }
             TableRequest::Touch { silo, at } => match self.rows.get_mut(&silo) {
                 Some(row) => {
@@ -424,7 +450,8 @@ impl World {
         self.check_incarnations();
         self.commits += 1;
         let number = base.number + 1;
-        self.version = TableVersion { number, etag: format!("{}{number}", self.history_name).into() };
+        self.version =
+            TableVersion { number, etag: format!("{}{number}", self.history_name).into() };
         self.history.push(self.rows.values().map(|r| (r.address, r.status)).collect());
         TableOutcome::Committed(self.version.clone())
     }
@@ -446,6 +473,9 @@ impl World {
 
     /// Whether every live process has installed the latest version.
     pub(crate) fn converged(&self) -> bool {
-        self.silos.iter().filter(|p| p.up).all(|p| p.machine.view().version() == self.version.number)
+        self.silos
+            .iter()
+            .filter(|p| p.up)
+            .all(|p| p.machine.view().version() == self.version.number)
     }
 }

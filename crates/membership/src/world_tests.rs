@@ -1,4 +1,5 @@
-//! The protocol's main promises, each in the smallest cluster that shows it. Both parameter sets where they share one.
+//! The protocol's main promises, each in the smallest cluster that shows it. Both parameter sets
+//! where they share one.
 
 use std::time::Duration;
 
@@ -37,7 +38,8 @@ fn a_killed_silo_is_dead_within_a_fraction_of_a_second() {
         let mut world = World::cluster(&Config::default(), n);
         let victim = address(1_000, 1);
         world.kill(0);
-        let took = world.until(secs(5), |w| w.status(&victim) == Some(SiloStatus::Dead) && w.converged());
+        let took =
+            world.until(secs(5), |w| w.status(&victim) == Some(SiloStatus::Dead) && w.converged());
         assert!(took < Duration::from_millis(100), "{n} silos: {took:?}");
         assert_eq!(world.active(), n as usize - 1);
     }
@@ -192,7 +194,8 @@ fn everybody_hears_of_a_leave_at_once_whoever_writes_it() {
             world.until(secs(5), |w| w.status(&silo) == Some(SiloStatus::Dead));
             // The answer of the table, and a few hops down the tree.
             world.run(Duration::from_millis(20));
-            let knows = |p: &Process| !p.up || p.machine.view().status_of(&silo) == Some(SiloStatus::Dead);
+            let knows =
+                |p: &Process| !p.up || p.machine.view().status_of(&silo) == Some(SiloStatus::Dead);
             assert!(world.silos.iter().all(knows), "{n} silos, silo {leaver} leaves");
         }
     }

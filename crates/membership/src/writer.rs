@@ -1,8 +1,8 @@
 //! Turning intents into one conditional commit (improvement 5).
 //!
-//! Every intent is evaluated against the view the commit is based on, plus what the commit already changes. The rules here
-//! decide who joins, who dies and who may say so; the compare-and-set on the version row makes the decision hold
-//! only if nothing changed since.
+//! Every intent is evaluated against the view the commit is based on, plus what the commit already
+//! changes. The rules here decide who joins, who dies and who may say so; the compare-and-set on
+//! the version row makes the decision hold only if nothing changed since.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -88,7 +88,10 @@ impl Writer {
     }
 
     /// The votes against `target` that wait.
-    pub(crate) fn votes_against(&self, target: SiloAddress) -> impl Iterator<Item = (Key, &Queued)> {
+    pub(crate) fn votes_against(
+        &self,
+        target: SiloAddress,
+    ) -> impl Iterator<Item = (Key, &Queued)> {
         self.queue
             .range(Key::Vote(target, lowest())..)
             .take_while(move |(key, _)| matches!(key, Key::Vote(t, _) if *t == target))
@@ -133,7 +136,8 @@ impl Draft {
         let joining = self.rows.values().filter(|row| row.status == SiloStatus::Joining);
         joining
             .flat_map(|new| {
-                let old = self.rows.values().filter(|old| old.address.is_succeeded_by(&new.address));
+                let old =
+                    self.rows.values().filter(|old| old.address.is_succeeded_by(&new.address));
                 old.map(|old| (old.address, new.address))
             })
             .collect()
@@ -199,22 +203,27 @@ impl Membership {
         self.collect(now);
     }
 
-    /// The view in force is new. If somebody else is to write in it, the joins that do not fit into the next commit are handed on.
+    /// The view in force is new. If somebody else is to write in it, the joins that do not fit into
+    /// the next commit are handed on.
     ///
-    /// A silo that has just committed knows of it first, so it would win every compare-and-set until its queue is empty, and the new
-    /// writer, whom those who were inserted ask to be Active, would have to wait for all of it.
+    /// A silo that has just committed knows of it first, so it would win every compare-and-set
+    /// until its queue is empty, and the new writer, whom those who were inserted ask to be Active,
+    /// would have to wait for all of it.
     pub(crate) fn hand_on_joins(&mut self) {
         let me = Key::Join(self.me.address);
         let joins = self.writer.queue.range(Key::Join(lowest())..).map(|(key, _)| *key);
-        let beyond: Vec<Key> = joins.filter(|key| *key != me).skip(MEMBERSHIP_ROWS_PER_COMMIT_MAX).collect();
+        let beyond: Vec<Key> =
+            joins.filter(|key| *key != me).skip(MEMBERSHIP_ROWS_PER_COMMIT_MAX).collect();
         if beyond.is_empty() || self.is_done() {
             return;
         }
         let Some(to) = self.writers_to_ask().first().copied() else { return };
         let version = self.view.version();
         for keys in beyond.chunks(INTENTS_PER_MESSAGE_MAX) {
-            let intents =
-                keys.iter().filter_map(|key| self.writer.queue.remove(key)).map(|queued| queued.intent);
+            let intents = keys
+                .iter()
+                .filter_map(|key| self.writer.queue.remove(key))
+                .map(|queued| queued.intent);
             let intents = intents.collect();
             self.send(to, Message::Write { version, intents, hops: 1 });
         }
@@ -230,16 +239,22 @@ impl Membership {
     }
 
     /// The row of `silo` as the draft would leave it.
-    pub(crate) fn drafted<'a>(&'a self, draft: &'a Draft, silo: &SiloAddress) -> Option<&'a SiloEntry> {
+    pub(crate) fn drafted<'a>(
+        &'a self,
+        draft: &'a Draft,
+        silo: &SiloAddress,
+    ) -> Option<&'a SiloEntry> {
         draft.rows.get(silo).or_else(|| self.view.get(silo).map(|row| &**row))
     }
 
-    /// Whether any intent would change something (classic: before the read that precedes the write).
+    /// Whether any intent would change something (classic: before the read that precedes the
+    /// write).
     pub(crate) fn has_something_to_write(&mut self, now: Now) -> bool {
         self.draft_commit(now).is_some()
     }
 
-    /// Evaluates every queued intent and drops those that are done; none when nothing is to be written.
+    /// Evaluates every queued intent and drops those that are done; none when nothing is to be
+    /// written.
     pub(crate) fn draft_commit(&mut self, now: Now) -> Option<Draft> {
         self.forget_stale_intents(now);
         self.press_evictions(now);
@@ -265,8 +280,12 @@ impl Membership {
                 Intent::Activate { silo, checked, missing } => {
                     self.write_activate(silo, *checked, missing, &mut draft)
                 }
-                Intent::Status { silo, status } => self.write_status(now, silo, *status, &mut draft),
-                Intent::Vote { .. } | Intent::Withdraw { .. } | Intent::Retract { .. } => Verdict::Drop,
+                Intent::Status { silo, status } => {
+                    self.write_status(now, silo, *status, &mut draft)
+                }
+                Intent::Vote { .. } | Intent::Withdraw { .. } | Intent::Retract { .. } => {
+                    Verdict::Drop
+                }
             };
             match verdict {
                 Verdict::Written | Verdict::Wait => {}
@@ -304,14 +323,14 @@ impl Membership {
         }
     }
 
-    /// What others sent counts only while they repeat it: a vote that waited out an outage of the store would be old
-    /// evidence (invariant I5).
+    /// What others sent counts only while they repeat it: a vote that waited out an outage of the
+    /// store would be old evidence (invariant I5).
     fn forget_stale_intents(&mut self, now: Now) {
         let keep = self.intent_lifetime();
         let wishes = &self.wishes;
-        self.writer
-            .queue
-            .retain(|key, queued| wishes.has(key) || now.mono.saturating_since(queued.renewed) < keep);
+        self.writer.queue.retain(|key, queued| {
+            wishes.has(key) || now.mono.saturating_since(queued.renewed) < keep
+        });
     }
 
     /// A little longer than it takes owners to repeat what was acknowledged.
@@ -323,7 +342,8 @@ impl Membership {
         if self.drafted(draft, &row.address).is_some() {
             return Verdict::Drop;
         }
-        // I3, I4: a later incarnation, alive or dead, ends this one's hopes; earlier ones die with its arrival.
+        // I3, I4: a later incarnation, alive or dead, ends this one's hopes; earlier ones die with
+        // its arrival.
         if self.view.successor_of(&row.address).is_some()
             || draft.rows.values().any(|other| row.address.is_succeeded_by(&other.address))
         {
@@ -360,7 +380,13 @@ impl Membership {
         Verdict::Written
     }
 
-    fn write_status(&self, now: Now, silo: &SiloAddress, status: SiloStatus, draft: &mut Draft) -> Verdict {
+    fn write_status(
+        &self,
+        now: Now,
+        silo: &SiloAddress,
+        status: SiloStatus,
+        draft: &mut Draft,
+    ) -> Verdict {
         let Some(row) = self.drafted(draft, silo) else { return Verdict::Drop };
         if row.status >= status {
             return Verdict::Drop;
@@ -383,7 +409,9 @@ impl Membership {
             return;
         }
         let me = self.me.address;
-        for row in draft.rows.values().filter(|row| row.status == SiloStatus::Dead && row.address != me) {
+        for row in
+            draft.rows.values().filter(|row| row.status == SiloStatus::Dead && row.address != me)
+        {
             self.counters.deaths_declared += 1;
             self.effects.push_back(Effect::Event(Event::DeclaredDead { peer: row.address }));
         }
@@ -396,7 +424,8 @@ impl Membership {
         let (delta, view) = Delta::of_commit(&self.view, version, rows, deletes, skipped);
         let delta = Arc::new(delta);
         self.shared.note(&self.view, &view);
-        // First the others: nothing comes out of this silo after a view that shows it Dead by its own wish.
+        // First the others: nothing comes out of this silo after a view that shows it Dead by its
+        // own wish.
         self.broadcast(&delta, &view);
         if self.config.use_liveness_gossip && self.config.delta_views {
             for silo in inserted {
@@ -410,8 +439,8 @@ impl Membership {
 /// The most votes kept in one row.
 const VOTES_MAX: usize = 16;
 
-/// Adds `vote`, in place of an earlier one of the same voter (one voter never counts twice), in place of the oldest
-/// one when there are too many.
+/// Adds `vote`, in place of an earlier one of the same voter (one voter never counts twice), in
+/// place of the oldest one when there are too many.
 pub(crate) fn add_vote(votes: &mut Vec<Vote>, vote: Vote) {
     if let Some(old) = votes.iter_mut().find(|v| v.voter == vote.voter) {
         *old = vote;
@@ -446,26 +475,38 @@ mod tests {
             world.start(&Config::default(), address(1_000 + i, 1), u64::from(i) + 1);
         }
         let is_active = |m: &Membership| m.status() == SiloStatus::Active;
-        world.until(Duration::from_secs(10), |world| world.silos.iter().all(|silo| is_active(&silo.machine)));
+        world.until(Duration::from_secs(10), |world| {
+            world.silos.iter().all(|silo| is_active(&silo.machine))
+        });
         for silo in &world.silos {
             let mut machine = silo.machine.clone();
             while machine.poll_effect().is_some() {}
             let now = machine.latest;
             for port in 0..JOINS as u16 {
-                let row = SiloEntry::new(address(2_000 + port, 1), SiloStatus::Joining, Timestamp::default());
+                let row = SiloEntry::new(
+                    address(2_000 + port, 1),
+                    SiloStatus::Joining,
+                    Timestamp::default(),
+                );
                 machine.enqueue(now, Intent::Join(row.into()));
             }
             let before = machine.writer.queue.len();
             machine.hand_on_joins();
             let mut handed = Vec::new();
             while let Some(effect) = machine.poll_effect() {
-                if let Effect::Send { to, message: Message::Write { intents, hops: 1, .. } } = effect {
+                if let Effect::Send { to, message: Message::Write { intents, hops: 1, .. } } =
+                    effect
+                {
                     handed.push((to, intents.len()));
                 }
             }
             let writer = machine.writers_to_ask().first().copied();
             let beyond = writer.map_or(0, |_| JOINS - MEMBERSHIP_ROWS_PER_COMMIT_MAX);
-            assert_eq!(handed.iter().map(|(_, joins)| joins).sum::<usize>(), beyond, "writer {writer:?}");
+            assert_eq!(
+                handed.iter().map(|(_, joins)| joins).sum::<usize>(),
+                beyond,
+                "writer {writer:?}"
+            );
             assert!(handed.iter().all(|(to, _)| Some(*to) == writer));
             assert_eq!(machine.writer.queue.len(), before - beyond);
         }

@@ -12,7 +12,8 @@ pub enum Strategy {
     Random,
     /// The local silo if it is compatible, otherwise a random one.
     PreferLocal,
-    /// The hash of the grain's id, modulo the number of compatible silos in the order of their addresses.
+    /// The hash of the grain's id, modulo the number of compatible silos in the order of their
+    /// addresses.
     HashBased,
     /// The one of some silos, drawn at random, with the fewest recently busy activations.
     ActivationCount,
@@ -20,7 +21,8 @@ pub enum Strategy {
     Custom(CustomStrategy),
 }
 
-/// A strategy of the application's own: a name, under which a silo has its director, and data for that.
+/// A strategy of the application's own: a name, under which a silo has its director, and data for
+/// that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CustomStrategy {
     name: &'static str,
@@ -41,9 +43,11 @@ impl CustomStrategy {
 
 impl Strategy {
     /// The strategies that every silo has a director for.
-    pub const BUILT_IN: [Self; 4] = [Self::Random, Self::PreferLocal, Self::HashBased, Self::ActivationCount];
+    pub const BUILT_IN: [Self; 4] =
+        [Self::Random, Self::PreferLocal, Self::HashBased, Self::ActivationCount];
 
-    /// The strategy that the director registered as `name` carries out. `data` is for that director alone, and may be empty.
+    /// The strategy that the director registered as `name` carries out. `data` is for that director
+    /// alone, and may be empty.
     pub const fn custom(name: &'static str, data: &'static str) -> Self {
         Self::Custom(CustomStrategy { name, data })
     }
@@ -53,7 +57,8 @@ impl Strategy {
         matches!(self, Self::ActivationCount | Self::Custom(_))
     }
 
-    /// The name: that of the attribute, as in `prefer_local`, or the one that its director is registered under.
+    /// The name: that of the attribute, as in `prefer_local`, or the one that its director is
+    /// registered under.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Random => "random",
@@ -73,7 +78,10 @@ impl fmt::Display for Strategy {
 
 /// The text names no placement strategy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a placement strategy: expected random, prefer_local, hash_based or activation_count")]
+#[error(
+    "{0:?} is not a placement strategy: expected random, prefer_local, hash_based or \
+     activation_count"
+)]
 pub struct ParseStrategyError(String);
 
 impl FromStr for Strategy {

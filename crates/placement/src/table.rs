@@ -6,8 +6,8 @@ use std::fmt;
 use emmer_core::{GrainId, SiloAddress};
 
 use crate::directors::{
-    ActivationCountDirector, Director, HashDirector, PlacementContext, PlacementTarget, PreferLocalDirector,
-    RandomDirector,
+    ActivationCountDirector, Director, HashDirector, PlacementContext, PlacementTarget,
+    PreferLocalDirector, RandomDirector,
 };
 use crate::strategy::Strategy;
 
@@ -35,7 +35,8 @@ impl PlacementTable {
         }
     }
 
-    /// Lets `director` carry out the custom strategies called `name` from now on; returns the one that did before.
+    /// Lets `director` carry out the custom strategies called `name` from now on; returns the one
+    /// that did before.
     pub fn register(
         &mut self,
         name: impl Into<String>,
@@ -86,8 +87,10 @@ impl PlacementTable {
             return Err(PlaceError::NoCandidate);
         }
         let target = PlacementTarget { grain, strategy, requesting };
-        let chosen =
-            self.director(strategy)?.choose(&target, context).ok_or(PlaceError::NothingChosen(*strategy))?;
+        let chosen = self
+            .director(strategy)?
+            .choose(&target, context)
+            .ok_or(PlaceError::NothingChosen(*strategy))?;
         if context.silos.contains(&chosen) {
             Ok(chosen)
         } else {
@@ -112,13 +115,16 @@ pub enum PlaceError {
     #[error("no active silo can host the grain")]
     NoCandidate,
     /// No director is registered for the strategy.
-    #[error("no placement director is registered as {:?}: add one where the silo is built", .0.name())]
+    #[error("no placement director is registered as {:?}: add one where the silo is \
+        built", .0.name())]
     NoDirector(Strategy),
     /// The strategy's director found none of the candidates fit.
-    #[error("the placement director {:?} chose none of the silos that can host the grain", .0.name())]
+    #[error("the placement director {:?} chose none of the silos that can host the \
+        grain", .0.name())]
     NothingChosen(Strategy),
     /// The strategy's director chose a silo that is no candidate.
-    #[error("the placement director {:?} chose {chosen}, which cannot host the grain", .strategy.name())]
+    #[error("the placement director {:?} chose {chosen}, which cannot host the \
+        grain", .strategy.name())]
     NotACandidate {
         /// The strategy.
         strategy: Strategy,
@@ -164,7 +170,10 @@ mod tests {
         let mut table = PlacementTable::new(1);
         let of = [silo(1), silo(3)];
         let strategy = |data| Strategy::custom("fixed", data);
-        assert_eq!(place(&table, Some(&strategy("3")), &of), Err(PlaceError::NoDirector(strategy("3"))));
+        assert_eq!(
+            place(&table, Some(&strategy("3")), &of),
+            Err(PlaceError::NoDirector(strategy("3")))
+        );
         let fixed = |target: &PlacementTarget<'_>, _: &PlacementContext<'_>| match target.strategy {
             Strategy::Custom(custom) => custom.data().parse().ok().map(silo),
             _ => None,
@@ -173,7 +182,10 @@ mod tests {
         assert_eq!(place(&table, Some(&strategy("3")), &of), Ok(silo(3)));
         let wrong = PlaceError::NotACandidate { strategy: strategy("9"), chosen: silo(9) };
         assert_eq!(place(&table, Some(&strategy("9")), &of), Err(wrong));
-        assert_eq!(place(&table, Some(&strategy("")), &of), Err(PlaceError::NothingChosen(strategy(""))));
+        assert_eq!(
+            place(&table, Some(&strategy("")), &of),
+            Err(PlaceError::NothingChosen(strategy("")))
+        );
         table.set_default_strategy(strategy("1"));
         assert_eq!(place(&table, None, &of), Ok(silo(1)));
         assert!(table.register("fixed", Box::new(fixed)).is_some(), "the later one takes over");

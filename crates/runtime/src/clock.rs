@@ -1,35 +1,39 @@
-//! The process's clocks as the runtime uses them: one exact, one coarse and nearly free. Both go on while the process is
-//! stopped, and while the whole machine sleeps.
+//! The process's clocks as the runtime uses them: one exact, one coarse and nearly free. Both go on
+//! while the process is stopped, and while the whole machine sleeps.
 //!
-//! On Linux the exact clock is `CLOCK_BOOTTIME`. The kernel has no coarse form of it: the coarse clock is
-//! `CLOCK_MONOTONIC_COARSE`, which stands still while the machine sleeps, plus the time slept so far. Whoever reads it
-//! sees from the coarse wall clock that the machine has slept since: both get the time slept in the same step of the
-//! kernel, so the gap between the two then differs, and the exact clocks are asked. A wall clock that somebody sets
-//! looks the same, and costs one such question.
+//! On Linux the exact clock is `CLOCK_BOOTTIME`. The kernel has no coarse form of it: the coarse
+//! clock is `CLOCK_MONOTONIC_COARSE`, which stands still while the machine sleeps, plus the time
+//! slept so far. Whoever reads it sees from the coarse wall clock that the machine has slept since:
+//! both get the time slept in the same step of the kernel, so the gap between the two then differs,
+//! and the exact clocks are asked. A wall clock that somebody sets looks the same, and costs one
+//! such question.
 //!
-//! Elsewhere both are `std::time::Instant`. On macOS that clock stands still while the machine sleeps.
+//! Elsewhere both are `std::time::Instant`. On macOS that clock stands still while the machine
+//! sleeps.
 
 use std::num::NonZeroU64;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use emmer_core::{Instant, Now, Timestamp};
 
-/// How often deadlines are looked at, and so how exact call timeouts are (with the coarse clock's own 1 to 10 ms).
+/// How often deadlines are looked at, and so how exact call timeouts are (with the coarse clock's
+/// own 1 to 10 ms).
 pub(crate) const COARSE_TICK: Duration = Duration::from_millis(5);
 
-/// How far the coarse clock may lag behind the exact one: ten milliseconds with the slowest kernel tick in use, the
-/// shortest sleep that is noticed, and a little more.
+/// How far the coarse clock may lag behind the exact one: ten milliseconds with the slowest kernel
+/// tick in use, the shortest sleep that is noticed, and a little more.
 pub(crate) const COARSE_LAG: Duration = Duration::from_millis(30);
 
 /// How exact idle times are. They are kept as 31 bits of such ticks, which is more than four years.
 const IDLE_TICK_MS: u64 = 64;
 
-/// A wait for a moment is cut into pieces of this length: timers stand still while the machine sleeps.
+/// A wait for a moment is cut into pieces of this length: timers stand still while the machine
+/// sleeps.
 const SLEEP_PIECE: Duration = Duration::from_millis(200);
 
-/// Milliseconds since the clock was made, by the kernel's coarse clock: good enough for deadlines and idle times,
-/// and a few nanoseconds to read. It goes on while the process is stopped and while the machine sleeps, so that whoever
-/// wakes up late knows it before the first turn.
+/// Milliseconds since the clock was made, by the kernel's coarse clock: good enough for deadlines
+/// and idle times, and a few nanoseconds to read. It goes on while the process is stopped and while
+/// the machine sleeps, so that whoever wakes up late knows it before the first turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct CoarseInstant(u64);
 
@@ -50,8 +54,8 @@ impl CoarseInstant {
         Duration::from_millis(self.0.saturating_sub(now.0))
     }
 
-    /// Time left until this instant as requests carry it: milliseconds, at least 1, because 0 says that there is no
-    /// deadline.
+    /// Time left until this instant as requests carry it: milliseconds, at least 1, because 0 says
+    /// that there is no deadline.
     pub(crate) fn left_on_wire(self, now: Self) -> u32 {
         u32::try_from(self.left(now).as_millis()).unwrap_or(u32::MAX).max(1)
     }
@@ -62,7 +66,8 @@ impl CoarseInstant {
         (self.0 / IDLE_TICK_MS) as u32
     }
 
-    /// For how long nothing has happened, at least, when something last happened in the tick `since`.
+    /// For how long nothing has happened, at least, when something last happened in the tick
+    /// `since`.
     pub(crate) const fn idle_since(self, since: u32) -> Duration {
         let ticks = self.as_idle_ticks().wrapping_sub(since);
         // Another thread may have read a later clock than this one.
@@ -75,8 +80,8 @@ impl CoarseInstant {
     }
 }
 
-/// Until when a call may take: a moment, or a span that begins when somebody first needs to know. A call that is over
-/// before it ever waits does so without a look at the clock.
+/// Until when a call may take: a moment, or a span that begins when somebody first needs to know. A
+/// call that is over before it ever waits does so without a look at the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Due(u64);
 
@@ -91,7 +96,8 @@ impl Due {
 
     /// `span` after now, whenever that is looked at first.
     pub(crate) fn after(span: Duration) -> Self {
-        let millis = span.as_secs().saturating_mul(1_000).saturating_add(u64::from(span.subsec_millis()));
+        let millis =
+            span.as_secs().saturating_mul(1_000).saturating_add(u64::from(span.subsec_millis()));
         let millis = millis.clamp(1, SPAN - 1);
         Self(millis | SPAN)
     }
@@ -223,14 +229,16 @@ mod boot_time {
 
     use super::NANOS_PER_MILLI;
 
-    /// The gap between the two coarse clocks differs by more than this from the one known: the machine has slept, or
-    /// somebody has set the wall clock. They are read one after the other, with a tick of the kernel in between at worst.
+    /// The gap between the two coarse clocks differs by more than this from the one known: the
+    /// machine has slept, or somebody has set the wall clock. They are read one after the other,
+    /// with a tick of the kernel in between at worst.
     const GAP_TOLERANCE_MS: u64 = 15;
 
     /// How often the exact clocks are read again when other threads ran in between.
     const EXACT_TRIES: usize = 8;
 
-    /// Two readings of one clock that are closer than this enclose a reading of another well enough.
+    /// Two readings of one clock that are closer than this enclose a reading of another well
+    /// enough.
     const EXACT_ENOUGH_NANOS: u64 = NANOS_PER_MILLI;
 
     fn nanos(clock: ClockId) -> u64 {
@@ -241,7 +249,8 @@ mod boot_time {
 
     fn millis(clock: ClockId) -> u64 {
         let time = clock_gettime(clock);
-        time.tv_sec.cast_unsigned().wrapping_mul(1_000) + time.tv_nsec.cast_unsigned() / NANOS_PER_MILLI
+        time.tv_sec.cast_unsigned().wrapping_mul(1_000)
+            + time.tv_nsec.cast_unsigned() / NANOS_PER_MILLI
     }
 
     /// The exact clock, in nanoseconds since the machine started.
@@ -264,7 +273,8 @@ mod boot_time {
         slept
     }
 
-    /// What a thread last read. It holds for every clock of the process: all count from the machine's start.
+    /// What a thread last read. It holds for every clock of the process: all count from the
+    /// machine's start.
     #[derive(Clone, Copy)]
     struct Last {
         seconds: i64,
@@ -298,13 +308,15 @@ mod boot_time {
 
     impl Coarse {
         pub(super) fn new() -> Self {
-            let new = Self { gap: AtomicU64::new(0), slept: AtomicU64::new(0), looking: Mutex::new(()) };
+            let new =
+                Self { gap: AtomicU64::new(0), slept: AtomicU64::new(0), looking: Mutex::new(()) };
             new.look(|| millis(ClockId::RealtimeCoarse), slept_millis);
             new
         }
 
-        /// Milliseconds since the machine started. The coarse clocks move together, a tick at a time: as long as the wall
-        /// clock shows what it showed at this thread's last look, to the nanosecond, no time has passed, awake or asleep.
+        /// Milliseconds since the machine started. The coarse clocks move together, a tick at a
+        /// time: as long as the wall clock shows what it showed at this thread's last look, to the
+        /// nanosecond, no time has passed, awake or asleep.
         #[inline]
         pub(super) fn millis(&self) -> u64 {
             let wall = clock_gettime(ClockId::RealtimeCoarse);
@@ -356,7 +368,8 @@ mod boot_time {
             let wall = || millis(ClockId::RealtimeCoarse) + gap.get();
             let now = || clock.millis_by(wall, || slept.get());
             let before = now();
-            // An hour of sleep: the wall clock and the time slept have it, the monotonic clock does not.
+            // An hour of sleep: the wall clock and the time slept have it, the monotonic clock does
+            // not.
             gap.set(3_600_000);
             slept.set(slept.get() + 3_600_000);
             let woken = now();
@@ -377,7 +390,8 @@ mod boot_time {
     }
 }
 
-/// Where the kernel has no such clocks, the one of the standard library, since the first look at it.
+/// Where the kernel has no such clocks, the one of the standard library, since the first look at
+/// it.
 #[cfg(not(target_os = "linux"))]
 mod portable {
     use std::sync::OnceLock;
@@ -409,7 +423,9 @@ mod portable {
 pub(crate) fn wall() -> Timestamp {
     #[cfg(feature = "virtual")]
     if let Some(host) = emmer_virtual::Host::current() {
-        return Timestamp::from_millis(i64::try_from(host.clock().wall_micros() / 1_000).unwrap_or(i64::MAX));
+        return Timestamp::from_millis(
+            i64::try_from(host.clock().wall_micros() / 1_000).unwrap_or(i64::MAX),
+        );
     }
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
@@ -433,7 +449,8 @@ mod tests {
     #[test]
     fn idle_times_are_told_for_years_and_never_too_early() {
         let day = 86_400_000;
-        let idle = |from: u64, to: u64| CoarseInstant(to).idle_since(CoarseInstant(from).as_idle_ticks());
+        let idle =
+            |from: u64, to: u64| CoarseInstant(to).idle_since(CoarseInstant(from).as_idle_ticks());
         for (from, to) in [(0, 1), (63, 64), (5, 2_000), (9, 60 * day), (3 * day, 1_500 * day)] {
             let (told, true_one) = (idle(from, to), Duration::from_millis(to - from));
             assert!(

@@ -1,8 +1,8 @@
 //! The tokio shell: silo, activations, messaging, gateway, client.
 //!
-//! It executes the effects of the sans-IO state machines, and leaves to them what silos must agree on. What concerns one
-//! silo alone it decides itself: connections, turns and their order, limits. Applications use it through the `emmer`
-//! facade.
+//! It executes the effects of the sans-IO state machines, and leaves to them what silos must agree
+//! on. What concerns one silo alone it decides itself: connections, turns and their order, limits.
+//! Applications use it through the `emmer` facade.
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, reason = "tests run in no virtual world"))]
 
@@ -37,20 +37,21 @@ pub mod macro_support {
 
     pub use crate::calls::waits::Asker;
     pub use crate::grain::{
-        Call, CallFuture, Ctx, Grain, Hosted, Interface, Lifecycle, Method, NoError, Persistent, RawRef,
-        StateError, TurnContext,
+        Call, CallFuture, Ctx, Grain, Hosted, Interface, Lifecycle, Method, NoError, Persistent,
+        RawRef, StateError, TurnContext,
     };
     pub use crate::hosting::{
-        Activation, AnyActivation, BoxTurn, Closed, Exclusive, Input, Instant, InstantEnd, InstantTurn,
-        LocalSlot, MethodEntry, Progress, Shared, Sink, StartMethod, Turn, TurnEnd, TurnOutcome, boxed,
-        poll_now,
+        Activation, AnyActivation, BoxTurn, Closed, Exclusive, Input, Instant, InstantEnd,
+        InstantTurn, LocalSlot, MethodEntry, Progress, Shared, Sink, StartMethod, Turn, TurnEnd,
+        TurnOutcome, boxed, poll_now,
     };
 }
 
 /// How grain state is encoded, as the store's `Format` column says it.
 pub use grain::STATE_FORMAT;
 
-/// The exit code of `emmer silo` when the cluster declared its silo dead (or superseded), for whoever wants the same.
+/// The exit code of `emmer silo` when the cluster declared its silo dead (or superseded), for
+/// whoever wants the same.
 pub const EXIT_CODE_TERMINATED: i32 = 86;
 
 /// The exit code of `emmer silo` when its silo found that the membership table has lost a commit.

@@ -10,7 +10,8 @@ use emmer_core::limits::{GRAIN_KEY_BYTES_MAX, Limits};
 
 pub use self::check::OptionError;
 
-/// A registration on the wire has at most so many bytes: the longest key, and the names of its type, silo and activation.
+/// A registration on the wire has at most so many bytes: the longest key, and the names of its
+/// type, silo and activation.
 const REGISTRATION_BYTES_MAX: usize = GRAIN_KEY_BYTES_MAX + 128;
 
 /// The settings of one silo.
@@ -19,29 +20,35 @@ const REGISTRATION_BYTES_MAX: usize = GRAIN_KEY_BYTES_MAX + 128;
 pub struct SiloOptions {
     /// The cluster to join. Default `dev`.
     pub cluster_id: ClusterId,
-    /// The name under which grain state is stored: clusters with one service id share their grains' state (a blue
-    /// and a green deployment, say), clusters with different ones do not. Default: the cluster id.
+    /// The name under which grain state is stored: clusters with one service id share their grains'
+    /// state (a blue and a green deployment, say), clusters with different ones do not. Default:
+    /// the cluster id.
     pub service_id: Option<ClusterId>,
     /// Where other silos connect to. Port 0 takes a free one. Default `127.0.0.1:0`.
     pub listen: SocketAddr,
-    /// The address other silos are told to connect to, when it is not the one listened on (behind a wildcard or
-    /// an address translation).
+    /// The address other silos are told to connect to, when it is not the one listened on (behind a
+    /// wildcard or an address translation).
     pub advertise: Option<SocketAddr>,
     /// Where clients connect to; no gateway when none. Default none.
     pub gateway: Option<SocketAddr>,
-    /// The silo's name, for people: 1 to 256 bytes without control characters. Default: the host's name and the port.
+    /// The silo's name, for people: 1 to 256 bytes without control characters. Default: the host's
+    /// name and the port.
     pub name: Option<String>,
     /// The membership protocol's parameters.
     pub membership: emmer_membership::Config,
     /// The directory's parameters; `points_per_silo` must be the same on every silo.
     pub directory: emmer_directory::Config,
-    /// How long a call waits for its answer when neither it nor its caller's deadline says. Default 30 s.
+    /// How long a call waits for its answer when neither it nor its caller's deadline says. Default
+    /// 30 s.
     pub response_timeout: Duration,
-    /// How long an activation may be idle before it is deactivated, for classes that do not say. Default 15 min.
+    /// How long an activation may be idle before it is deactivated, for classes that do not say.
+    /// Default 15 min.
     pub collection_age: Duration,
-    /// How often idle activations are looked for. Default: a quarter of `collection_age`, 1 s to 1 min.
+    /// How often idle activations are looked for. Default: a quarter of `collection_age`, 1 s to 1
+    /// min.
     pub collection_quantum: Option<Duration>,
-    /// How often, at most, silos tell each other how loaded they are. With more than some 200 silos less often. Default 1 s.
+    /// How often, at most, silos tell each other how loaded they are. With more than some 200 silos
+    /// less often. Default 1 s.
     pub load_period: Duration,
     /// The longest an activation may take: registration, reading the state, the hook. Default 30 s.
     pub activation_timeout: Duration,
@@ -82,7 +89,8 @@ impl Default for SiloOptions {
 impl SiloOptions {
     /// How often idle activations are looked for.
     pub(crate) fn quantum(&self) -> Duration {
-        let by_age = (self.collection_age / 4).clamp(Duration::from_secs(1), Duration::from_secs(60));
+        let by_age =
+            (self.collection_age / 4).clamp(Duration::from_secs(1), Duration::from_secs(60));
         self.collection_quantum.unwrap_or(by_age)
     }
 
@@ -93,8 +101,8 @@ impl SiloOptions {
         emmer_directory::Config { report_batch_max, ..self.directory.clone() }
     }
 
-    /// A digest of what must be the same on every silo of a cluster: whoever takes over grains, counts votes or answers
-    /// for a range relies on it. Never 0.
+    /// A digest of what must be the same on every silo of a cluster: whoever takes over grains,
+    /// counts votes or answers for a range relies on it. Never 0.
     pub(crate) fn digest(&self) -> u64 {
         let Self { membership: m, directory, .. } = self;
         let times = [
@@ -133,7 +141,8 @@ pub struct ClientOptions {
     pub cluster_id: ClusterId,
     /// How long a call waits for its answer when it does not say. Default 30 s.
     pub response_timeout: Duration,
-    /// How often the list of gateways is read from the store. Default 10 s; a lost connection reads it at once.
+    /// How often the list of gateways is read from the store. Default 10 s; a lost connection reads
+    /// it at once.
     pub gateway_list_refresh_period: Duration,
     /// The longest a connection may take to be made. Default 5 s.
     pub connect_timeout: Duration,

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use emmer_store::{BoxFuture, StoreError, SystemStore};
 
-/// What opens a system store by URL. The facade's implementation knows the stores its features bring.
+/// What opens a system store by URL. The facade's implementation knows the stores its features
+/// bring.
 pub trait StoreOpener: 'static {
     /// Opens the store.
     ///

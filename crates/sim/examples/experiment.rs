@@ -12,7 +12,9 @@ fn main() -> std::io::Result<()> {
     let mut chosen = Vec::new();
     for arg in &args {
         match arg.split_once('=') {
-            Some(("profile", name)) => options.profiles.extend(name.parse::<emmer_sim::Profile>().ok()),
+            Some(("profile", name)) => {
+                options.profiles.extend(name.parse::<emmer_sim::Profile>().ok());
+            }
             Some(("silos", number)) => options.silos = number.parse().unwrap_or(0),
             Some(("seeds", number)) => options.seeds = number.parse().unwrap_or(0),
             _ if arg == "quick" => options.quick = true,

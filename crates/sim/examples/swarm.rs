@@ -1,8 +1,9 @@
 //! Runs seeds, replays one, or shrinks one.
 //!
-//! `cargo run --profile sim -p emmer-sim --example swarm -- 0 1000` runs a thousand seeds; `... -- trace 17` replays seed 17
-//! line by line; `... -- shrink 17` makes it smaller first. `min=3 max=64 chaos=300 liveness=yes` bound the clusters (silos)
-//! and the time with faults (seconds); a scenario follows from its seed *and* these.
+//! `cargo run --profile sim -p emmer-sim --example swarm -- 0 1000` runs a thousand seeds;
+//! `... -- trace 17` replays seed 17 line by line; `... -- shrink 17` makes it smaller first.
+//! `min=3 max=64 chaos=300 liveness=yes` bound the clusters (silos) and the time with faults
+//! (seconds); a scenario follows from its seed *and* these.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -37,7 +38,12 @@ fn main() {
         Some("shrink") => match shrink(&swarm.scenario(number(1).unwrap_or(0)), 400) {
             Some(shrunk) => {
                 run_traced(&shrunk.scenario).lines.iter().for_each(|line| println!("{line}"));
-                println!("{}{}\n({} runs)", describe(&shrunk.scenario), shrunk.violation, shrunk.runs);
+                println!(
+                    "{}{}\n({} runs)",
+                    describe(&shrunk.scenario),
+                    shrunk.violation,
+                    shrunk.runs
+                );
             }
             None => println!("no violation"),
         },
@@ -61,7 +67,11 @@ fn many(swarm: &Swarm, from: u64, to: u64) {
         sometimes.add(&outcome.sometimes);
         if let Some(violation) = outcome.violation {
             *broken.entry(violation.invariant).or_default() += 1;
-            println!("seed {seed} ({} hosts, {} steps): {violation}", scenario.hosts, scenario.steps.len());
+            println!(
+                "seed {seed} ({} hosts, {} steps): {violation}",
+                scenario.hosts,
+                scenario.steps.len()
+            );
         }
     }
     let secs = started.elapsed().as_secs_f64();

@@ -6,7 +6,8 @@ use emmer_membership::Message;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The bytes of `message` in the wire's encoding (MessagePack with named fields), frame header included.
+/// The bytes of `message` in the wire's encoding (MessagePack with named fields), frame header
+/// included.
 pub fn estimate(message: &Message) -> u64 {
     let mut counter = Counter(FRAME_HEADER_BYTES);
     let mut serializer = rmp_serde::Serializer::new(&mut counter).with_struct_map();

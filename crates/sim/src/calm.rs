@@ -1,4 +1,5 @@
-//! Worlds in which little goes wrong: there a silo's fence is open, and each single event is over soon.
+//! Worlds in which little goes wrong: there a silo's fence is open, and each single event is over
+//! soon.
 
 use std::time::Duration;
 
@@ -33,7 +34,8 @@ pub enum Alone {
 /// When something happened last that is not part of the protocol's own work.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Calm {
-    /// When a process started, was killed or told to go, or trouble of its host or the network began or ended.
+    /// When a process started, was killed or told to go, or trouble of its host or the network
+    /// began or ended.
     pub disturbed_at: VirtualTime,
     /// The same for the store.
     pub store_at: VirtualTime,
@@ -52,7 +54,8 @@ pub struct Calm {
 /// What a scenario lets expect.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Expects {
-    /// The network is quick and loses nothing by itself, and the store answers at once and truly, where no step says otherwise.
+    /// The network is quick and loses nothing by itself, and the store answers at once and truly,
+    /// where no step says otherwise.
     pub tight: bool,
     /// How long a message takes at most.
     pub message: Duration,
@@ -103,7 +106,8 @@ impl Expects {
             }
     }
 
-    /// How long after its commit a view has reached every silo that was Active before, where all of them run.
+    /// How long after its commit a view has reached every silo that was Active before, where all of
+    /// them run.
     pub fn spread_after(&self, scenario: &Scenario) -> Duration {
         let fan_out = scenario.config.fan_out.max(1);
         let (mut reached, mut level, mut steps) = (1, 1, 0);

@@ -1,6 +1,8 @@
-//! Grains in the world: what one silo's shell around its directory remembers, and what is known to be true.
+//! Grains in the world: what one silo's shell around its directory remembers, and what is known to
+//! be true.
 //!
-//! The shell itself, which acts on these, is `world/shell/`: it does what `emmer-runtime` does around the same machine.
+//! The shell itself, which acts on these, is `world/shell/`: it does what `emmer-runtime` does
+//! around the same machine.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -21,7 +23,8 @@ pub const QUEUE_MAX: usize = 32;
 /// How many calls wait for a fence to open on one silo; one more fails.
 pub const HELD_MAX: usize = 64;
 
-/// How often a registration is tried again over one that an earlier activation of the same silo left behind.
+/// How often a registration is tried again over one that an earlier activation of the same silo
+/// left behind.
 pub const STALE_SELF_RETRIES: u8 = 3;
 
 /// How grains are called.
@@ -138,7 +141,8 @@ impl Activation {
 /// A command of the directory that waits for its outcome.
 #[derive(Clone, Debug)]
 pub enum Waiting {
-    /// Where is the grain of this call? With the registration that was known to be there when it was asked.
+    /// Where is the grain of this call? With the registration that was known to be there when it
+    /// was asked.
     Lookup(Call, Asked),
     /// May this activation be the grain's one?
     Register(u32, u64, Asked),
@@ -239,15 +243,16 @@ pub struct Segment {
 pub struct GrainTruth {
     /// The grains by number.
     pub ids: Vec<GrainId>,
-    /// The registration of each grain that was acknowledged, not given back, and whose silo the table does not call Dead; with
-    /// its place in the order of acknowledgements.
+    /// The registration of each grain that was acknowledged, not given back, and whose silo the
+    /// table does not call Dead; with its place in the order of acknowledgements.
     pub held: BTreeMap<u32, (Registration, u64)>,
     /// The last segment of each grain's code.
     pub segments: BTreeMap<u32, Segment>,
-    /// Registrations that are over, with the place in the order of such ends: their removal was acknowledged, or another
-    /// registration of the grain was.
+    /// Registrations that are over, with the place in the order of such ends: their removal was
+    /// acknowledged, or another registration of the grain was.
     pub removed: BTreeMap<(u32, Registration), u64>,
-    /// The last registration of each grain that was acknowledged to a silo that the table did not call Dead.
+    /// The last registration of each grain that was acknowledged to a silo that the table did not
+    /// call Dead.
     pub last: BTreeMap<u32, Registration>,
     /// Every registration that was asked for.
     pub requested: BTreeSet<(u32, Registration)>,
@@ -288,7 +293,9 @@ impl GrainTruth {
     pub fn acknowledge(&mut self, grain: u32, registration: Registration) {
         self.acknowledged += 1;
         self.held.insert(grain, (registration, self.acknowledged));
-        if let Some(before) = self.last.insert(grain, registration).filter(|before| *before != registration) {
+        if let Some(before) =
+            self.last.insert(grain, registration).filter(|before| *before != registration)
+        {
             self.end(grain, before);
         }
     }
@@ -299,15 +306,17 @@ impl GrainTruth {
         self.removed.entry((grain, registration)).or_insert(self.removals);
     }
 
-    /// Whether the registration may have been left behind by now: the directory tried for a minute to remove it.
+    /// Whether the registration may have been left behind by now: the directory tried for a minute
+    /// to remove it.
     pub fn may_be_left(&self, grain: u32, registration: Registration, now: VirtualTime) -> bool {
         self.left_behind.get(&(grain, registration)).is_some_and(|from| *from <= now)
     }
 
     /// The message arrives now: does it carry a list of registrations on?
     pub fn note_list(&mut self, message: &Told, now: VirtualTime) {
-        if let Told::Report { batch, .. } | Told::Collected { batch, .. } | Told::Handed { batch, .. } =
-            message
+        if let Told::Report { batch, .. }
+        | Told::Collected { batch, .. }
+        | Told::Handed { batch, .. } = message
             && *batch > 0
         {
             self.listed_at = now;

@@ -20,14 +20,19 @@ pub struct Host {
     youngest: Option<(u32, SiloAddress)>,
 }
 
-/// Every host. The number of a host is the lower part of its IP address, so that looking a silo up takes no map.
+/// Every host. The number of a host is the lower part of its IP address, so that looking a silo up
+/// takes no map.
 #[derive(Clone, Debug)]
 pub struct Hosts(Vec<Host>);
 
 impl Hosts {
     /// So many hosts, all up and empty.
     pub fn new(count: u32) -> Self {
-        Self((0..count).map(|_| Host { up: true, incarnations: Vec::new(), youngest: None }).collect())
+        Self(
+            (0..count)
+                .map(|_| Host { up: true, incarnations: Vec::new(), youngest: None })
+                .collect(),
+        )
     }
 
     /// The endpoint of silos on `host`.
@@ -75,6 +80,10 @@ impl Hosts {
             return Some(*number);
         }
         let incarnations = &host.incarnations;
-        incarnations.iter().rev().find(|number| processes[**number as usize].address == *silo).copied()
+        incarnations
+            .iter()
+            .rev()
+            .find(|number| processes[**number as usize].address == *silo)
+            .copied()
     }
 }

@@ -33,7 +33,8 @@ pub struct Measures {
     pub activations: Vec<(VirtualTime, SiloAddress)>,
     /// When each version was committed; version `n` at `n - 1`.
     pub committed_at: Vec<VirtualTime>,
-    /// How long after its commit each view was installed, in microseconds, one for each silo and view.
+    /// How long after its commit each view was installed, in microseconds, one for each silo and
+    /// view.
     pub view_lags_us: Vec<u32>,
     /// Whether to keep `view_lags_us`.
     pub keep_view_lags: bool,
@@ -67,7 +68,8 @@ pub struct Measures {
     pub calls_done: u64,
     /// Calls of grains that failed.
     pub calls_failed: u64,
-    /// For each process whose grains could be granted to others while it ran: for how long after that it could run turns.
+    /// For each process whose grains could be granted to others while it ran: for how long after
+    /// that it could run turns.
     pub overruns: BTreeMap<u32, Overrun>,
 }
 
@@ -76,7 +78,8 @@ pub struct Measures {
 pub struct Overrun {
     /// Since when its grains could be granted.
     pub granted_at: VirtualTime,
-    /// Until when it can run turns, when it was looked at last and could; later than everything: no end is in sight.
+    /// Until when it can run turns, when it was looked at last and could; later than everything: no
+    /// end is in sight.
     open_until: Option<VirtualTime>,
     /// The longest so far, what is still going on left out.
     longest: Duration,
@@ -95,7 +98,8 @@ impl Overrun {
 
     /// How long it was, as far as is known `now`.
     pub fn until(&self, now: VirtualTime) -> Duration {
-        self.open_until.map_or(self.longest, |open| self.longest.max(open.min(now).since(self.granted_at)))
+        self.open_until
+            .map_or(self.longest, |open| self.longest.max(open.min(now).since(self.granted_at)))
     }
 }
 
@@ -190,7 +194,10 @@ impl Measures {
 const fn is_probing(message: &Message) -> bool {
     matches!(
         message,
-        Message::Probe { .. } | Message::Ack { .. } | Message::ProbeFor { .. } | Message::ProbedFor { .. }
+        Message::Probe { .. }
+            | Message::Ack { .. }
+            | Message::ProbeFor { .. }
+            | Message::ProbedFor { .. }
     )
 }
 
@@ -201,7 +208,11 @@ const fn is_probe(message: &Message) -> bool {
 /// The value below which the share `q` (0 to 1) of `sorted` lies; none when it is empty.
 pub fn quantile<T: Copy>(sorted: &[T], q: f64) -> Option<T> {
     let last = sorted.len().checked_sub(1)?;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "q is a share of a length")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "q is a share of a length"
+    )]
     let at = (last as f64 * q.clamp(0.0, 1.0)).round() as usize;
     sorted.get(at).copied()
 }

@@ -6,15 +6,15 @@ use emmer_core::rng::SeededRng;
 
 use crate::time::{VirtualTime, nanos};
 
-/// How often a stream transport sends a lost segment again before it gives the connection up: 200 ms, then
-/// twice as long each time, about 12.6 s in all.
+/// How often a stream transport sends a lost segment again before it gives the connection up: 200
+/// ms, then twice as long each time, about 12.6 s in all.
 pub const RETRANSMITS_MAX: u8 = 5;
 
 /// The first retransmission timeout of a stream transport (Linux: 200 ms at least).
 pub const RETRANSMIT_FIRST: Duration = Duration::from_millis(200);
 
-/// How long something takes: at least `min`, evenly spread over `spread` more, and for a share of `tail` an
-/// exponentially distributed `tail_mean` on top.
+/// How long something takes: at least `min`, evenly spread over `spread` more, and for a share of
+/// `tail` an exponentially distributed `tail_mean` on top.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Latency {
     /// The least.
@@ -50,7 +50,8 @@ impl Latency {
 pub enum Transport {
     /// A lost message is gone; messages may overtake each other.
     Datagram,
-    /// A lost message is sent again after 200 ms, 400 ms, ...; messages of one connection stay in order.
+    /// A lost message is sent again after 200 ms, 400 ms, ...; messages of one connection stay in
+    /// order.
     Stream,
 }
 
@@ -68,7 +69,8 @@ pub struct NetworkModel {
 }
 
 impl Default for NetworkModel {
-    /// 0.5 to 0.7 ms one way, no loss, streams: the reference point of the goals in docs/membership-numbers.md.
+    /// 0.5 to 0.7 ms one way, no loss, streams: the reference point of the goals in
+    /// docs/membership-numbers.md.
     fn default() -> Self {
         Self {
             latency: Latency::even(Duration::from_micros(500), Duration::from_micros(200)),
@@ -162,9 +164,9 @@ impl Cut {
             _ => false,
         };
         crossing
-            && self
-                .flip
-                .is_none_or(|half| (nanos(at.since(self.since)) / nanos(half).max(1)).is_multiple_of(2))
+            && self.flip.is_none_or(|half| {
+                (nanos(at.since(self.since)) / nanos(half).max(1)).is_multiple_of(2)
+            })
     }
 }
 

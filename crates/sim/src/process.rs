@@ -35,7 +35,8 @@ pub struct Stream {
     pub late_until: VirtualTime,
     /// The number of the last packet sent over it, in worlds with grains.
     pub sent: u64,
-    /// The number of the latest packet that came out of it: an earlier one that comes later is lost with its connection.
+    /// The number of the latest packet that came out of it: an earlier one that comes later is lost
+    /// with its connection.
     pub delivered: u64,
 }
 
@@ -70,8 +71,8 @@ pub struct Process {
     pub connections: HostSet,
     /// Who was Dead in a view that it installed while they ran, by process number.
     pub parted: HostSet,
-    /// The order on its connections, by the receiver's number. In large clusters only connections that lost
-    /// something have an entry.
+    /// The order on its connections, by the receiver's number. In large clusters only connections
+    /// that lost something have an entry.
     pub streams: BTreeMap<u32, Stream>,
     /// It stands still until then.
     pub paused_until: VirtualTime,
@@ -85,7 +86,8 @@ pub struct Process {
     pub fence_closed: bool,
     /// Whether it ever took itself for Active: before that it hosts no grain.
     pub hosted: bool,
-    /// When something was last wrong with this process or its links; none while it was always healthy.
+    /// When something was last wrong with this process or its links; none while it was always
+    /// healthy.
     pub faulty_at: Option<VirtualTime>,
     /// Who answered a dial of its.
     pub dialled: HostSet,
@@ -95,7 +97,8 @@ pub struct Process {
     pub dead_at: Option<VirtualTime>,
     /// The version of the table that first said so.
     pub death_version: Option<u64>,
-    /// Since when one of its grains may be granted to somebody else: from then on it may run no turn (invariant I8).
+    /// Since when one of its grains may be granted to somebody else: from then on it may run no
+    /// turn (invariant I8).
     pub granted_at: Option<VirtualTime>,
     /// The timer was found late by this much since the last health sample.
     pub stalled: Duration,
@@ -180,11 +183,14 @@ impl Process {
 
     /// Reads what an event for this process looks at.
     pub(crate) fn read_ahead(&self) -> u64 {
-        let flags =
-            u64::from(self.fence_closes) + u64::from(self.granted_at.is_some()) + u64::from(self.host);
-        let lists =
-            self.parted.is_empty() as u64 + u64::from(self.slow.is_some()) + self.streams.len() as u64;
-        let times = self.timer_at.as_nanos() ^ self.paused_until.as_nanos() ^ self.started.as_nanos();
+        let flags = u64::from(self.fence_closes)
+            + u64::from(self.granted_at.is_some())
+            + u64::from(self.host);
+        let lists = self.parted.is_empty() as u64
+            + u64::from(self.slow.is_some())
+            + self.streams.len() as u64;
+        let times =
+            self.timer_at.as_nanos() ^ self.paused_until.as_nanos() ^ self.started.as_nanos();
         flags
             ^ lists
             ^ times
@@ -204,7 +210,8 @@ impl Process {
         self.answered.contains(peer) || self.dialled.contains(peer)
     }
 
-    /// The connection to `peer` ended: the next one waits for no lost segment. What is under way keeps its order.
+    /// The connection to `peer` ended: the next one waits for no lost segment. What is under way
+    /// keeps its order.
     pub fn renew_stream(&mut self, peer: u32) {
         if let Some(stream) = self.streams.get_mut(&peer) {
             stream.held_until = VirtualTime::ZERO;
@@ -237,14 +244,14 @@ impl Process {
         self.is_running() && self.paused_until <= at
     }
 
-    /// Whether its code may start or resume a turn at `at`: it runs, is not standing still, hosts grains (it is Active, or
-    /// leaving), and its fence is open.
+    /// Whether its code may start or resume a turn at `at`: it runs, is not standing still, hosts
+    /// grains (it is Active, or leaving), and its fence is open.
     pub fn may_run_turns(&self, at: VirtualTime) -> bool {
         self.paused_until <= at && self.would_run_turns(at)
     }
 
-    /// As [`may_run_turns`](Self::may_run_turns), for a process that may stand still now: whether it would run turns at `at`
-    /// if its code ran then, before anything else reaches its machine.
+    /// As [`may_run_turns`](Self::may_run_turns), for a process that may stand still now: whether
+    /// it would run turns at `at` if its code ran then, before anything else reaches its machine.
     pub fn would_run_turns(&self, at: VirtualTime) -> bool {
         self.is_running()
             && self.machine.as_ref().is_some_and(|machine| {
@@ -254,7 +261,8 @@ impl Process {
             })
     }
 
-    /// Until when it may run turns, in true time, if nothing further confirms that it is alive; none: for ever.
+    /// Until when it may run turns, in true time, if nothing further confirms that it is alive;
+    /// none: for ever.
     pub fn turns_until(&self) -> Option<VirtualTime> {
         self.machine
             .as_ref()

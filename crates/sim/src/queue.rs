@@ -5,15 +5,17 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use crate::time::VirtualTime;
 
-/// How much time one bucket spans, as a power of two in nanoseconds: about a quarter of a millisecond.
+/// How much time one bucket spans, as a power of two in nanoseconds: about a quarter of a
+/// millisecond.
 const BUCKET_BITS: u32 = 18;
 
 /// A queue of `T` ordered by time, then by the order of insertion.
 ///
-/// What is due later waits unsorted in buckets of a quarter of a millisecond; a bucket is sorted when its time has
-/// come, which costs far less than a heap over millions of events in flight. Only what is added for the bucket that
-/// is being emptied goes through a heap. Keys of 24 bytes move; what they stand for lies still in a slab whose slots
-/// are used again, so that an event costs no allocation once the slab has grown.
+/// What is due later waits unsorted in buckets of a quarter of a millisecond; a bucket is sorted
+/// when its time has come, which costs far less than a heap over millions of events in flight. Only
+/// what is added for the bucket that is being emptied goes through a heap. Keys of 24 bytes move;
+/// what they stand for lies still in a slab whose slots are used again, so that an event costs no
+/// allocation once the slab has grown.
 #[derive(Debug)]
 pub struct Queue<T> {
     /// The number of the bucket that is being emptied.
@@ -116,8 +118,11 @@ impl<T> Queue<T> {
     pub fn pop(&mut self) -> Option<(VirtualTime, T)> {
         loop {
             self.refill();
-            let key =
-                if self.sorted.last() >= self.heap.peek() { self.sorted.pop() } else { self.heap.pop() }?;
+            let key = if self.sorted.last() >= self.heap.peek() {
+                self.sorted.pop()
+            } else {
+                self.heap.pop()
+            }?;
             self.free.push(key.slot);
             if let Some(item) = self.slab[key.slot as usize].take() {
                 return Some((key.at, item));
@@ -173,7 +178,10 @@ mod tests {
             }
         }
         sorted.sort_unstable();
-        assert_eq!(std::iter::from_fn(|| queue.pop().map(|(_, item)| item)).collect::<Vec<_>>(), sorted);
+        assert_eq!(
+            std::iter::from_fn(|| queue.pop().map(|(_, item)| item)).collect::<Vec<_>>(),
+            sorted
+        );
     }
 
     #[test]

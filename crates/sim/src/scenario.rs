@@ -89,10 +89,11 @@ pub enum Fault {
     Stop(u32),
     /// The host's process dies; the host stays up and refuses connections (kill -9).
     Kill(u32),
-    /// The host vanishes with everything on it (power loss). At the end of the step it is up again, empty.
+    /// The host vanishes with everything on it (power loss). At the end of the step it is up again,
+    /// empty.
     LoseHost(u32),
-    /// The process stands still, its sockets stay open (SIGSTOP, a collector's pause); then everything that came
-    /// in meanwhile bursts in.
+    /// The process stands still, its sockets stay open (SIGSTOP, a collector's pause); then
+    /// everything that came in meanwhile bursts in.
     Pause(u32),
     /// The machine is suspended: nothing on it runs, its kernel answers nobody.
     Suspend {
@@ -101,8 +102,8 @@ pub enum Fault {
         /// Whether the monotonic clock of its processes stands still meanwhile.
         clock_stops: bool,
     },
-    /// The process's IO blocks for `block`, runs for `run`, and so on; its timers run all the while (Lifeguard's
-    /// anomaly).
+    /// The process's IO blocks for `block`, runs for `run`, and so on; its timers run all the while
+    /// (Lifeguard's anomaly).
     Slow {
         /// Where.
         host: u32,
@@ -150,7 +151,8 @@ pub enum Fault {
         /// By how much, each way.
         extra: Duration,
     },
-    /// Something on the way refuses every new connection to the host, as a firewall does, and resets those that there are.
+    /// Something on the way refuses every new connection to the host, as a firewall does, and
+    /// resets those that there are.
     Refuse(u32),
     /// Every connection of the host's process is reset, once.
     Reset(u32),
@@ -195,7 +197,9 @@ impl Fault {
             | Self::Lossy { host, .. }
             | Self::Delay { host, .. } => *host,
             Self::BreakLink { from, to } => *from.max(to),
-            Self::Cut { inside: hosts, .. } | Self::StoreCut(hosts) => hosts.iter().last().unwrap_or(0),
+            Self::Cut { inside: hosts, .. } | Self::StoreCut(hosts) => {
+                hosts.iter().last().unwrap_or(0)
+            }
             Self::StoreOutage | Self::StoreForgets(_) => 0,
         }
     }
@@ -240,7 +244,8 @@ pub struct Scenario {
     pub config: Config,
     /// How many hosts there are.
     pub hosts: u32,
-    /// The hosts with a process at the beginning start one within this time, evenly spread at random.
+    /// The hosts with a process at the beginning start one within this time, evenly spread at
+    /// random.
     pub start_within: Duration,
     /// The first so many hosts have a process at the beginning.
     pub start_hosts: u32,
@@ -252,7 +257,8 @@ pub struct Scenario {
     pub clocks: ClockModel,
     /// Faults and commands, in any order.
     pub steps: Vec<Step>,
-    /// A supervisor starts a new process this long after one ended in any way but a leave. None: nobody does.
+    /// A supervisor starts a new process this long after one ended in any way but a leave. None:
+    /// nobody does.
     pub restart_after: Option<Duration>,
     /// How often a process measures its health; none: never.
     pub health_period: Option<Duration>,
@@ -260,10 +266,11 @@ pub struct Scenario {
     pub traffic_period: Option<Duration>,
     /// When the safety phase ends: every window is closed and every random fault is over by then.
     pub calm_at: VirtualTime,
-    /// How long the cluster may take after that to be whole again (invariant I10). Zero: there is no liveness
-    /// phase.
+    /// How long the cluster may take after that to be whole again (invariant I10). Zero: there is
+    /// no liveness phase.
     pub liveness_bound: Duration,
-    /// Check everything, also what costs time in proportion to the cluster's size at each view. For small clusters.
+    /// Check everything, also what costs time in proportion to the cluster's size at each view. For
+    /// small clusters.
     pub thorough: bool,
     /// Grains that are called; none: the silos have no directory.
     pub grains: Option<GrainLoad>,
@@ -277,12 +284,14 @@ pub struct Scenario {
     pub through_bytes: bool,
     /// Estimate the bytes of each message.
     pub measure_bytes: bool,
-    /// Measure for how long silos break I8 (`Measures::overruns`) instead of stopping at the first that does.
+    /// Measure for how long silos break I8 (`Measures::overruns`) instead of stopping at the first
+    /// that does.
     pub measure_overruns: bool,
 }
 
 impl Scenario {
-    /// `hosts` silos with `profile`'s parameters on perfect machines; nothing happens for a minute after the start.
+    /// `hosts` silos with `profile`'s parameters on perfect machines; nothing happens for a minute
+    /// after the start.
     pub fn calm(profile: Profile, hosts: u32, seed: u64) -> Self {
         Self {
             seed,

@@ -1,8 +1,10 @@
-//! Shrinking: from a scenario that violates an invariant to a smaller one that still violates the same.
+//! Shrinking: from a scenario that violates an invariant to a smaller one that still violates the
+//! same.
 //!
-//! Faults are taken out in ever smaller groups, then the environment is made kinder property by property, the
-//! cluster smaller and the run shorter; each change stays only when the violation does. Every part of the world
-//! draws from its own random numbers, so that taking one fault out leaves most of the rest as it was.
+//! Faults are taken out in ever smaller groups, then the environment is made kinder property by
+//! property, the cluster smaller and the run shorter; each change stays only when the violation
+//! does. Every part of the world draws from its own random numbers, so that taking one fault out
+//! leaves most of the rest as it was.
 
 use std::time::Duration;
 
@@ -124,8 +126,10 @@ impl Shrinker {
             let mut candidate = self.best.clone();
             let Some(step) = candidate.steps.get_mut(number) else { break };
             if step.fault.lasts() {
-                step.until =
-                    VirtualTime::from_nanos(u64::midpoint(step.at.as_nanos(), step.until.as_nanos()));
+                step.until = VirtualTime::from_nanos(u64::midpoint(
+                    step.at.as_nanos(),
+                    step.until.as_nanos(),
+                ));
                 self.try_out(candidate);
             }
         }
@@ -149,7 +153,11 @@ impl Shrinker {
 pub fn describe(scenario: &Scenario) -> String {
     let mut text = format!(
         "seed {} with {} hosts ({} at the start, within {:?}), calm at {} s\n",
-        scenario.seed, scenario.hosts, scenario.start_hosts, scenario.start_within, scenario.calm_at
+        scenario.seed,
+        scenario.hosts,
+        scenario.start_hosts,
+        scenario.start_within,
+        scenario.calm_at
     );
     text.push_str(&format!("network {:?}\nstore {:?}\n", scenario.network, scenario.store));
     text.push_str(&format!(

@@ -7,9 +7,9 @@ use emmer_membership::{Event, Message, TerminateReason};
 
 use crate::table::Record;
 
-/// What is counted and not asked for, because it comes up in one of a thousand seeds only: since the
-/// directory takes back what it was refused, and since a silo that was away for so long that nobody
-/// it knows is left hears of its death from the table alone.
+/// What is counted and not asked for, because it comes up in one of a thousand seeds only: since
+/// the directory takes back what it was refused, and since a silo that was away for so long that
+/// nobody it knows is left hears of its death from the table alone.
 pub const RARE: &[&str] =
     &["a registration of an activation that is gone is removed", "an end: the row was missing"];
 
@@ -97,7 +97,9 @@ impl Sometimes {
             }
             Message::Obituary { .. } => self.reach("a silo told by an obituary that it is dead"),
             Message::Yielded => self.reach("a predecessor that ran yielded to its successor"),
-            Message::Hushed { .. } => self.reach("a silo that was not in the way of a successor was hushed"),
+            Message::Hushed { .. } => {
+                self.reach("a silo that was not in the way of a successor was hushed");
+            }
             Message::Recheck { .. } => self.reach("a joiner that had to check again"),
             _ => {}
         }
@@ -133,11 +135,16 @@ impl Sometimes {
             if before.status == SiloStatus::Dead || after.status != SiloStatus::Dead {
                 continue;
             }
-            let successor = after.votes.iter().find(|vote| after.address.is_succeeded_by(&vote.voter));
+            let successor =
+                after.votes.iter().find(|vote| after.address.is_succeeded_by(&vote.voter));
             match successor {
-                Some(vote) if vote.gone => self.reach("a predecessor succeeded with proof that it is gone"),
+                Some(vote) if vote.gone => {
+                    self.reach("a predecessor succeeded with proof that it is gone");
+                }
                 Some(_) => self.reach("a predecessor succeeded without proof"),
-                None if runs(after) && !after.votes.iter().any(|vote| vote.voter == after.address) => {
+                None if runs(after)
+                    && !after.votes.iter().any(|vote| vote.voter == after.address) =>
+                {
                     self.reach("a death by votes of a silo that runs");
                 }
                 None => {}

@@ -1,4 +1,5 @@
-//! What lies between a silo and the table: latency, outages, unknown outcomes, stale and torn reads.
+//! What lies between a silo and the table: latency, outages, unknown outcomes, stale and torn
+//! reads.
 
 use std::time::Duration;
 
@@ -12,8 +13,8 @@ use crate::time::VirtualTime;
 /// How long a client waits for a store that does not answer, at most.
 pub const STORE_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// How long ago a replica that lags may have been whole. A silo that sees nothing newer than its view for ten seconds ends: the table
-/// has lost a commit.
+/// How long ago a replica that lags may have been whole. A silo that sees nothing newer than its
+/// view for ten seconds ends: the table has lost a commit.
 pub const REPLICA_LAG: Duration = Duration::from_secs(5);
 
 /// How late some answers come.
@@ -28,7 +29,8 @@ pub struct StoreModel {
     pub unknown_applied: f64,
     /// Commits that never arrive but might have.
     pub unknown_lost: f64,
-    /// Commits whose answer is lost and that arrive only later, when the silo has perhaps tried again.
+    /// Commits whose answer is lost and that arrive only later, when the silo has perhaps tried
+    /// again.
     pub unknown_late: f64,
     /// Requests that fail without any effect, at once.
     pub unavailable: f64,
@@ -36,17 +38,20 @@ pub struct StoreModel {
     pub never_answered: f64,
     /// Requests that are carried out and answered a minute later.
     pub minute_late: f64,
-    /// Reads of rows answered by a replica that lags behind (off unless the store is one of those). The version row alone is
-    /// always read from where commits go: the store contract asks for it.
+    /// Reads of rows answered by a replica that lags behind (off unless the store is one of those).
+    /// The version row alone is always read from where commits go: the store contract asks for it.
     pub stale_reads: f64,
-    /// How many commits such a replica lags behind, at most; never one that is older than [`REPLICA_LAG`].
+    /// How many commits such a replica lags behind, at most; never one that is older than
+    /// [`REPLICA_LAG`].
     pub stale_back_max: u32,
-    /// Reads of the whole table torn by a commit. The store contract forbids it: only to show what would happen.
+    /// Reads of the whole table torn by a commit. The store contract forbids it: only to show what
+    /// would happen.
     pub torn_reads: f64,
 }
 
 impl Default for StoreModel {
-    /// A round trip of 5 ms and no faults: the reference point of the goals in docs/membership-numbers.md.
+    /// A round trip of 5 ms and no faults: the reference point of the goals in
+    /// docs/membership-numbers.md.
     fn default() -> Self {
         Self {
             latency: Latency::even(Duration::from_micros(2_400), Duration::from_micros(200)),
@@ -124,7 +129,8 @@ pub enum Answer {
         /// Whether the table has a new version now.
         committed: bool,
     },
-    /// Reports `Unknown` after the first delay, and lets the request arrive (again) after the second.
+    /// Reports `Unknown` after the first delay, and lets the request arrive (again) after the
+    /// second.
     Late {
         /// When the silo hears `Unknown`.
         report_after: Duration,
@@ -233,8 +239,8 @@ impl Store {
         if !late && let Some(answer) = self.misfortune(request) {
             return answer;
         }
-        let answer_lost =
-            matches!(request, TableRequest::Commit { .. }) && self.rng.chance(self.model.unknown_applied);
+        let answer_lost = matches!(request, TableRequest::Commit { .. })
+            && self.rng.chance(self.model.unknown_applied);
         let outcome = match self.perform(at, author, request) {
             Ok(outcome) => outcome,
             Err(malformed) => return malformed,
@@ -248,7 +254,11 @@ impl Store {
             after += MINUTE;
         }
         if answer_lost {
-            return Answer::Reply { outcome: TableOutcome::Unknown, after: STORE_TIMEOUT, committed };
+            return Answer::Reply {
+                outcome: TableOutcome::Unknown,
+                after: STORE_TIMEOUT,
+                committed,
+            };
         }
         Answer::Reply { outcome, after, committed }
     }
@@ -283,7 +293,8 @@ impl Store {
             TableRequest::ReadVersion => {
                 self.stats.version_reads += 1;
                 self.stats.rows_read += 1;
-                // The store contract: the version alone is read from where commits go (see docs/simulator.md, exemptions).
+                // The store contract: the version alone is read from where commits go (see
+                // docs/simulator.md, exemptions).
                 TableOutcome::Version(self.table.version().clone())
             }
             TableRequest::Commit { base, rows, deletes } => {
@@ -311,20 +322,25 @@ impl Store {
         })
     }
 
-    /// A store that is out answers nothing (half the time) or fails at once; of a commit that got no answer
-    /// nobody can say that it was not applied.
+    /// A store that is out answers nothing (half the time) or fails at once; of a commit that got
+    /// no answer nobody can say that it was not applied.
     fn refuse(&mut self, request: &TableRequest) -> Answer {
         let silent = self.rng.chance(0.5);
         let after = if silent { STORE_TIMEOUT } else { self.travel() };
         let commit = matches!(request, TableRequest::Commit { .. });
-        let outcome = if silent && commit { TableOutcome::Unknown } else { TableOutcome::Unavailable };
+        let outcome =
+            if silent && commit { TableOutcome::Unknown } else { TableOutcome::Unavailable };
         Answer::Reply { outcome, after, committed: false }
     }
 
     fn misfortune(&mut self, request: &TableRequest) -> Option<Answer> {
         if self.model.unavailable > 0.0 && self.rng.chance(self.model.unavailable) {
             let after = self.travel();
-            return Some(Answer::Reply { outcome: TableOutcome::Unavailable, after, committed: false });
+            return Some(Answer::Reply {
+                outcome: TableOutcome::Unavailable,
+                after,
+                committed: false,
+            });
         }
         if !matches!(request, TableRequest::Commit { .. }) {
             return None;
@@ -359,7 +375,8 @@ mod tests {
 
     use super::*;
 
-    const AUTHOR: Author = Author { process: 0, wall: Timestamp::from_millis(0), at: VirtualTime::ZERO };
+    const AUTHOR: Author =
+        Author { process: 0, wall: Timestamp::from_millis(0), at: VirtualTime::ZERO };
 
     fn commit() -> TableRequest {
         let address = SiloAddress::new(([10, 0, 0, 1], 1).into(), 1);
@@ -393,7 +410,9 @@ mod tests {
             else {
                 panic!("malformed")
             };
-            assert!(matches!(outcome, TableOutcome::Unknown | TableOutcome::Unavailable) && !committed);
+            assert!(
+                matches!(outcome, TableOutcome::Unknown | TableOutcome::Unavailable) && !committed
+            );
         }
         store.recover();
         assert_eq!(store.table.version().number, 0);

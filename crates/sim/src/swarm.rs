@@ -1,5 +1,5 @@
-//! From one number to a scenario: each seed turns a random subset of faults on (swarm testing), so that rare
-//! combinations come up and no fault hides behind a louder one.
+//! From one number to a scenario: each seed turns a random subset of faults on (swarm testing), so
+//! that rare combinations come up and no fault hides behind a louder one.
 
 use std::time::Duration;
 
@@ -32,12 +32,13 @@ pub struct Swarm {
 /// The newest meaning of a seed. A seed that once failed keeps the meaning under which it did.
 ///
 /// * 1: membership alone.
-/// * 2: as 1, and then, from random numbers of their own: grains in half of the seeds, every tenth through bytes, and the faults
-///   of `LATER_KINDS`.
+/// * 2: as 1, and then, from random numbers of their own: grains in half of the seeds, every tenth
+///   through bytes, and the faults of `LATER_KINDS`.
 pub const VERSION: u32 = 2;
 
 impl Default for Swarm {
-    /// 3 to 16 silos, up to five minutes of faults, any profile, then a liveness phase; seeds mean what they mean now.
+    /// 3 to 16 silos, up to five minutes of faults, any profile, then a liveness phase; seeds mean
+    /// what they mean now.
     fn default() -> Self {
         Self {
             hosts_min: 3,
@@ -55,7 +56,8 @@ impl Swarm {
     pub fn scenario(&self, seed: u64) -> Scenario {
         let mut rng = SeededRng::new(mix(seed, 0x5ca1_ab1e));
         let spread = u64::from(self.hosts_max.saturating_sub(self.hosts_min)) + 1;
-        // Small clusters are drawn more often: most races need few silos, and small runs are many runs.
+        // Small clusters are drawn more often: most races need few silos, and small runs are many
+        // runs.
         let drawn = rng.below(spread).min(rng.below(spread));
         let hosts = self.hosts_min + u32::try_from(drawn).unwrap_or(0);
         let profile = self.profile.unwrap_or_else(|| draw_profile(&mut rng));
@@ -65,7 +67,8 @@ impl Swarm {
         let calm_at = VirtualTime::ZERO + chaos;
         let bound = if self.liveness { liveness_bound(&scenario) } else { Duration::ZERO };
         scenario = scenario.calm_at(calm_at, bound);
-        scenario.start_within = *pick(&mut rng, &[Duration::from_micros(1), ms(50), ms(1_000), ms(20_000)]);
+        scenario.start_within =
+            *pick(&mut rng, &[Duration::from_micros(1), ms(50), ms(1_000), ms(20_000)]);
         scenario.start_hosts = if rng.chance(0.2) { 1 + index(&mut rng, hosts) } else { hosts };
         draw_environment(&mut rng, &mut scenario);
         draw_parameters(&mut rng, &mut scenario);
@@ -108,9 +111,10 @@ fn draw_profile(rng: &mut SeededRng) -> Profile {
     )
 }
 
-/// How long the cluster may take to be whole after the last fault, from the parameters: a whole detection (with a
-/// self-health score that stretches timeouts to its worst), a refresh, the expiry of votes that stood in the way,
-/// a join with its retries, twice over, because the death of one silo may be what lets the next one join.
+/// How long the cluster may take to be whole after the last fault, from the parameters: a whole
+/// detection (with a self-health score that stretches timeouts to its worst), a refresh, the expiry
+/// of votes that stood in the way, a join with its retries, twice over, because the death of one
+/// silo may be what lets the next one join.
 pub fn liveness_bound(scenario: &Scenario) -> Duration {
     let config = &scenario.config;
     let detection = (config.patience() + config.probe_period) * 3 + config.max_probe_timeout * 9;
@@ -171,8 +175,8 @@ fn draw_environment(rng: &mut SeededRng, scenario: &mut Scenario) {
     scenario.traffic_period = rng.chance(0.3).then_some(ms(500));
 }
 
-/// Parameters at which rare paths become frequent: votes that expire soon, rows that are cleaned up soon, short
-/// logs of deltas, narrow trees.
+/// Parameters at which rare paths become frequent: votes that expire soon, rows that are cleaned up
+/// soon, short logs of deltas, narrow trees.
 fn draw_parameters(rng: &mut SeededRng, scenario: &mut Scenario) {
     let config = &mut scenario.config;
     if rng.chance(0.3) {
@@ -328,7 +332,8 @@ fn draw_steps(rng: &mut SeededRng, scenario: &mut Scenario) {
             scenario.steps.push(Step { at, until, fault });
         }
     }
-    // Now and then the classics: everybody dies and starts again; two processes race for one endpoint.
+    // Now and then the classics: everybody dies and starts again; two processes race for one
+    // endpoint.
     if rng.chance(0.1) {
         let at = VirtualTime::ZERO + rng.duration_below(span);
         for host in 0..scenario.hosts {

@@ -1,7 +1,7 @@
 //! The membership table itself: exact, linearisable, with its whole history.
 //!
-//! Everything a real store does wrong (delay, outages, unknown outcomes, stale reads) happens around it, in
-//! [`crate::store`]; the table is the truth that the invariants are checked against.
+//! Everything a real store does wrong (delay, outages, unknown outcomes, stale reads) happens
+//! around it, in [`crate::store`]; the table is the truth that the invariants are checked against.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -24,7 +24,8 @@ const STILL_KEPT: Duration = Duration::from_secs(10);
 pub struct Author {
     /// Which process (index in the world).
     pub process: u32,
-    /// What its wall clock showed when it sent the request: a commit is judged by what its writer could know.
+    /// What its wall clock showed when it sent the request: a commit is judged by what its writer
+    /// could know.
     pub wall: Timestamp,
     /// When it sent the request.
     pub at: VirtualTime,
@@ -65,7 +66,8 @@ pub struct Record {
 pub enum Refused {
     /// The version row is not the commit's base.
     Conflict,
-    /// More rows than one commit may carry, or none: a caller's mistake that a real store answers with an error.
+    /// More rows than one commit may carry, or none: a caller's mistake that a real store answers
+    /// with an error.
     Malformed,
 }
 
@@ -107,13 +109,14 @@ impl Table {
         self.rows.get(silo).map(|row| row.alive_at)
     }
 
-    /// When the row of `silo` was touched the time before last, and the IAmAliveTime it had until the last touch: what a silo
-    /// knows whose read is a little older than that.
+    /// When the row of `silo` was touched the time before last, and the IAmAliveTime it had until
+    /// the last touch: what a silo knows whose read is a little older than that.
     pub fn alive_before(&self, silo: &SiloAddress) -> Option<(VirtualTime, Timestamp)> {
         self.rows.get(silo).and_then(|row| row.alive_before)
     }
 
-    /// The longest time for which the row of `silo` stood still before a touch within the last `within`.
+    /// The longest time for which the row of `silo` stood still before a touch within the last
+    /// `within`.
     pub fn stood_still(&self, silo: &SiloAddress, at: VirtualTime, within: Duration) -> Duration {
         let row = self.rows.get(silo).filter(|row| at.since(row.stood_still.0) <= within);
         row.map_or(Duration::ZERO, |row| row.stood_still.1)
@@ -187,8 +190,9 @@ impl Table {
         behind.chain(before).take(limit).cloned().collect()
     }
 
-    /// A read of several pages that a commit went through: the version and the first half of the rows of now,
-    /// the rest as it was one commit ago. A store that keeps the contract never returns this.
+    /// A read of several pages that a commit went through: the version and the first half of the
+    /// rows of now, the rest as it was one commit ago. A store that keeps the contract never
+    /// returns this.
     pub fn snapshot_torn(&self) -> TableSnapshot {
         let old = self.snapshot_back(1);
         let new = self.snapshot();
@@ -247,7 +251,8 @@ impl Table {
         Ok(&self.history[self.history.len() - 1])
     }
 
-    /// Falls back by `commits` commits, as a store does that lost what it had acknowledged; how many it lost.
+    /// Falls back by `commits` commits, as a store does that lost what it had acknowledged; how
+    /// many it lost.
     pub fn fall_back(&mut self, at: VirtualTime, commits: usize) -> usize {
         let kept = self.history.len().saturating_sub(commits);
         let lost = self.history.split_off(kept);
@@ -255,7 +260,8 @@ impl Table {
             match &change.before {
                 Some(entry) => {
                     let stood_still = (at, Duration::ZERO);
-                    let row = Row { entry: entry.clone(), alive_at: at, alive_before: None, stood_still };
+                    let row =
+                        Row { entry: entry.clone(), alive_at: at, alive_before: None, stood_still };
                     self.rows.insert(change.address, row);
                 }
                 None => drop(self.rows.remove(&change.address)),
@@ -268,8 +274,10 @@ impl Table {
     }
 
     fn version_at(&self, number: usize) -> TableVersion {
-        let etag =
-            number.checked_sub(1).and_then(|at| self.history.get(at)).map(|record| record.etag.clone());
+        let etag = number
+            .checked_sub(1)
+            .and_then(|at| self.history.get(at))
+            .map(|record| record.etag.clone());
         TableVersion { number: number as u64, etag: etag.unwrap_or_default() }
     }
 
@@ -278,7 +286,12 @@ impl Table {
         match self.rows.entry(new.address) {
             Entry::Vacant(slot) => {
                 let stood_still = (at, Duration::ZERO);
-                slot.insert(Row { entry: new.clone(), alive_at: at, alive_before: None, stood_still });
+                slot.insert(Row {
+                    entry: new.clone(),
+                    alive_at: at,
+                    alive_before: None,
+                    stood_still,
+                });
                 None
             }
             Entry::Occupied(mut slot) => {
@@ -308,8 +321,8 @@ impl Table {
     }
 }
 
-/// A hash of everything in a row but IAmAliveTime, which no version covers. Content hashes are sums of these,
-/// so that a commit changes them in proportion to what it touches.
+/// A hash of everything in a row but IAmAliveTime, which no version covers. Content hashes are sums
+/// of these, so that a commit changes them in proportion to what it touches.
 pub fn row_hash(row: &SiloEntry) -> u64 {
     let mut hasher = Mixer(0x1234_5678);
     row.address.hash(&mut hasher);
@@ -425,7 +438,10 @@ mod tests {
             seen.push(table.snapshot());
         }
         assert_eq!(table.fall_back(VirtualTime::from_secs(1), 2), 2);
-        assert_eq!((table.snapshot(), table.content_at(1)), (seen[1].clone(), Some(content(&seen[1].rows))));
+        assert_eq!(
+            (table.snapshot(), table.content_at(1)),
+            (seen[1].clone(), Some(content(&seen[1].rows)))
+        );
         let base = table.version().clone();
         table.commit(VirtualTime::ZERO, author(0), &base, &[silo(9)], &[]).unwrap();
         assert_eq!(table.version().number, 2);
@@ -440,12 +456,23 @@ mod tests {
         let v0 = table.version().clone();
         table.commit(VirtualTime::ZERO, author(0), &v0, &[silo(1)], &[]).unwrap();
         let before = (table.version().clone(), table.content_at(1));
-        assert!(table.touch(VirtualTime::from_secs(9), &silo(1).address, Timestamp::from_millis(77)));
-        assert!(!table.touch(VirtualTime::from_secs(9), &silo(2).address, Timestamp::from_millis(77)));
+        assert!(table.touch(
+            VirtualTime::from_secs(9),
+            &silo(1).address,
+            Timestamp::from_millis(77)
+        ));
+        assert!(!table.touch(
+            VirtualTime::from_secs(9),
+            &silo(2).address,
+            Timestamp::from_millis(77)
+        ));
         assert_eq!((table.version().clone(), table.content_at(1)), before);
         let v1 = table.version().clone();
         table.commit(VirtualTime::ZERO, author(0), &v1, &[silo(1)], &[]).unwrap();
-        assert_eq!(table.row(&silo(1).address).unwrap().i_am_alive_time, Timestamp::from_millis(77));
+        assert_eq!(
+            table.row(&silo(1).address).unwrap().i_am_alive_time,
+            Timestamp::from_millis(77)
+        );
         assert_eq!(table.alive_at(&silo(1).address), Some(VirtualTime::from_secs(9)));
     }
 }

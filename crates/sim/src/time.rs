@@ -8,8 +8,8 @@ use emmer_core::{Instant, Now, Timestamp};
 
 /// A point in the world's own true time: nanoseconds since the world began.
 ///
-/// A type of its own, so that the compiler keeps it apart from [`Instant`], which is what one process's clock
-/// shows.
+/// A type of its own, so that the compiler keeps it apart from [`Instant`], which is what one
+/// process's clock shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VirtualTime(u64);
 
@@ -69,8 +69,8 @@ impl Sub<Duration> for VirtualTime {
 impl fmt::Display for VirtualTime {
     /// Seconds with microseconds, e.g. `12.034567`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text =
-            format_args!("{}.{:06}", self.0 / 1_000_000_000, self.0 % 1_000_000_000 / 1_000).to_string();
+        let text = format_args!("{}.{:06}", self.0 / 1_000_000_000, self.0 % 1_000_000_000 / 1_000)
+            .to_string();
         f.pad(&text)
     }
 }
@@ -83,26 +83,35 @@ pub fn nanos(d: Duration) -> u64 {
 /// The wall clock's reading at [`VirtualTime::ZERO`] on a clock without offset.
 pub const WALL_START_MS: i64 = 1_795_265_085_000;
 
-/// One process's pair of clocks: a monotonic one that drifts, a wall clock that is off and may be stepped.
+/// One process's pair of clocks: a monotonic one that drifts, a wall clock that is off and may be
+/// stepped.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     /// When the process started.
     started: VirtualTime,
-    /// What its monotonic clock showed then: arbitrary, so that comparing two processes' instants shows up.
+    /// What its monotonic clock showed then: arbitrary, so that comparing two processes' instants
+    /// shows up.
     mono_start: u64,
     /// How much too fast (or, below zero, too slow) both clocks run, in parts per million.
     drift_ppm: i64,
     /// How far the wall clock is off, in milliseconds.
     wall_offset_ms: i64,
-    /// How long the monotonic clock has stood still, in nanoseconds of true time, the sleep that is going on included.
+    /// How long the monotonic clock has stood still, in nanoseconds of true time, the sleep that is
+    /// going on included.
     slept: u64,
-    /// What the monotonic clock showed when it last began to stand still, in nanoseconds since the process started.
+    /// What the monotonic clock showed when it last began to stand still, in nanoseconds since the
+    /// process started.
     asleep_at: u64,
 }
 
 impl Clock {
     /// The clocks of a process that starts at `started`.
-    pub const fn new(started: VirtualTime, mono_start: u64, drift_ppm: i64, wall_offset_ms: i64) -> Self {
+    pub const fn new(
+        started: VirtualTime,
+        mono_start: u64,
+        drift_ppm: i64,
+        wall_offset_ms: i64,
+    ) -> Self {
         Self { started, mono_start, drift_ppm, wall_offset_ms, slept: 0, asleep_at: 0 }
     }
 
@@ -111,8 +120,10 @@ impl Clock {
         let span = at.0.saturating_sub(self.started.0);
         let awake = self.stretch(span.saturating_sub(self.slept)).max(self.asleep_at);
         let local = self.stretch(span);
-        // The wall clock drifts only since the process began: before that it was set right up to the offset.
-        let wall_ms = i64::try_from((self.started.0.saturating_add(local)) / 1_000_000).unwrap_or(i64::MAX);
+        // The wall clock drifts only since the process began: before that it was set right up to
+        // the offset.
+        let wall_ms =
+            i64::try_from((self.started.0.saturating_add(local)) / 1_000_000).unwrap_or(i64::MAX);
         Now {
             mono: Instant::from_nanos(self.mono_start.saturating_add(awake)),
             wall: Timestamp::from_millis(
@@ -137,8 +148,8 @@ impl Clock {
         VirtualTime(self.started.0.saturating_add(span).saturating_add(slept))
     }
 
-    /// The monotonic clock stands still from `from` on until `until`, as it does on systems whose clock does not count the
-    /// time that the machine is suspended. The wall clock goes on.
+    /// The monotonic clock stands still from `from` on until `until`, as it does on systems whose
+    /// clock does not count the time that the machine is suspended. The wall clock goes on.
     pub fn sleep(&mut self, from: VirtualTime, until: VirtualTime) {
         self.asleep_at = self.now(from).mono.as_nanos().saturating_sub(self.mono_start);
         self.slept = self.slept.saturating_add(nanos(until.since(from)));
@@ -204,8 +215,14 @@ mod tests {
     #[test]
     fn wall_clocks_are_off_and_can_be_stepped() {
         let mut clock = Clock::new(VirtualTime::from_secs(1), 0, 0, 250);
-        assert_eq!(clock.now(VirtualTime::from_secs(2)).wall, Timestamp::from_millis(WALL_START_MS + 2_250));
+        assert_eq!(
+            clock.now(VirtualTime::from_secs(2)).wall,
+            Timestamp::from_millis(WALL_START_MS + 2_250)
+        );
         clock.step_wall(-1_000);
-        assert_eq!(clock.now(VirtualTime::from_secs(2)).wall, Timestamp::from_millis(WALL_START_MS + 1_250));
+        assert_eq!(
+            clock.now(VirtualTime::from_secs(2)).wall,
+            Timestamp::from_millis(WALL_START_MS + 1_250)
+        );
     }
 }

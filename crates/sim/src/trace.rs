@@ -17,7 +17,8 @@ pub struct Trace {
     dropped: u64,
 }
 
-/// Mixes `value` into `hash`: two multiplications, good enough to tell runs apart, cheap enough for every event.
+/// Mixes `value` into `hash`: two multiplications, good enough to tell runs apart, cheap enough for
+/// every event.
 pub const fn mix(hash: u64, value: u64) -> u64 {
     let x = (hash ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (x ^ (x >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93)

@@ -1,4 +1,5 @@
-//! Attacks on the promises of `docs/at-most-one.md`, each a scenario with a name. `examples/attack` draws more of them.
+//! Attacks on the promises of `docs/at-most-one.md`, each a scenario with a name. `examples/attack`
+//! draws more of them.
 
 #[path = "attacks/judge.rs"]
 mod judge;
@@ -35,8 +36,8 @@ fn holds(scenario: &Scenario) {
     assert!(judged.breach.is_none(), "{:?}", judged.breach);
 }
 
-/// One silo sleeps for longer than newcomers wait; another has voted it out when it wakes. The store is slow: the touch of its row (which is Dead)
-/// is answered before the rows are.
+/// One silo sleeps for longer than newcomers wait; another has voted it out when it wakes. The
+/// store is slow: the touch of its row (which is Dead) is answered before the rows are.
 #[test]
 fn a_lone_silo_that_wakes_up_dead_starts_no_turn() {
     let mut scenario = Scenario::calm(Profile::Default, 2, 1);
@@ -50,7 +51,8 @@ fn a_lone_silo_that_wakes_up_dead_starts_no_turn() {
     );
 }
 
-/// The same with a quick store that answers the first requests after the sleep and then no more for a while.
+/// The same with a quick store that answers the first requests after the sleep and then no more for
+/// a while.
 #[test]
 fn a_lone_silo_that_wakes_up_dead_and_loses_the_store_starts_no_turn() {
     for after in [3, 6, 8, 10, 12] {
@@ -67,11 +69,12 @@ fn a_lone_silo_that_wakes_up_dead_and_loses_the_store_starts_no_turn() {
     }
 }
 
-/// B is cut off and voted out. Then A and B reach each other again, and neither C nor the store: C alone is enough against A
-/// now, and A does not know. Nobody starts.
+/// B is cut off and voted out. Then A and B reach each other again, and neither C nor the store: C
+/// alone is enough against A now, and A does not know. Nobody starts.
 #[test]
 fn the_word_of_a_dead_monitor_keeps_nobody_alive_who_may_die_of_fewer_votes() {
-    for (seed, more) in (0..4).flat_map(|seed| (0..1_300).step_by(3).map(move |more| (seed, more))) {
+    for (seed, more) in (0..4).flat_map(|seed| (0..1_300).step_by(3).map(move |more| (seed, more)))
+    {
         let scenario = Scenario::calm(Profile::Default, 3, seed);
         let (alone, split) = (at(30_000), at(34_100 + more));
         holds(
@@ -90,7 +93,8 @@ fn the_word_of_a_dead_monitor_keeps_nobody_alive_who_may_die_of_fewer_votes() {
 #[test]
 fn the_last_of_four_is_whole_in_the_end() {
     let scenario = Scenario::calm(Profile::Default, 4, 1);
-    let lost = |scenario: Scenario, host| scenario.during(at(30_000), at(31_000), Fault::LoseHost(host));
+    let lost =
+        |scenario: Scenario, host| scenario.during(at(30_000), at(31_000), Fault::LoseHost(host));
     holds(&lost(lost(lost(scenario, 1), 2), 3).calm_at(at(31_000), ms(1_200_000)));
 }
 
@@ -99,13 +103,15 @@ fn the_last_of_four_is_whole_in_the_end() {
 fn a_newcomer_to_three_lost_silos_is_whole_in_the_end() {
     let mut scenario = Scenario::calm(Profile::Default, 4, 1);
     scenario.start_hosts = 3;
-    let lost = |scenario: Scenario, host| scenario.during(at(30_000), at(31_000), Fault::LoseHost(host));
+    let lost =
+        |scenario: Scenario, host| scenario.during(at(30_000), at(31_000), Fault::LoseHost(host));
     let scenario = lost(lost(lost(scenario, 0), 1), 2).at(at(45_000), Fault::Start(3));
     holds(&scenario.calm_at(at(45_000), ms(1_200_000)));
 }
 
-/// C once voted against A and B, when it alone reached the store; all are well again for a quarter of a minute. Then A is cut off from B and C
-/// (not from the store), and votes: its own vote and the old one of C are enough against B, and then its own against C.
+/// C once voted against A and B, when it alone reached the store; all are well again for a quarter
+/// of a minute. Then A is cut off from B and C (not from the store), and votes: its own vote and
+/// the old one of C are enough against B, and then its own against C.
 #[test]
 fn one_silo_that_is_cut_off_does_not_vote_out_the_other_two() {
     for seed in 0..10 {
@@ -120,8 +126,9 @@ fn one_silo_that_is_cut_off_does_not_vote_out_the_other_two() {
     }
 }
 
-/// C was alone with the store for a while, and voted against the two others; all have heard each other again for half a minute. Then A
-/// is cut off from both, not from the store: the old vote of C must not help it against B.
+/// C was alone with the store for a while, and voted against the two others; all have heard each
+/// other again for half a minute. Then A is cut off from both, not from the store: the old vote of
+/// C must not help it against B.
 #[test]
 fn an_old_vote_of_a_silo_that_is_well_again_kills_nobody() {
     let trace = std::env::var_os("ATTACK_TRACE").is_some();

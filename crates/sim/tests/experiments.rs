@@ -1,5 +1,5 @@
-//! The small versions of all experiments: they run, their tables are whole, and the default profile reaches every
-//! goal that a small cluster can show.
+//! The small versions of all experiments: they run, their tables are whole, and the default profile
+//! reaches every goal that a small cluster can show.
 
 use emmer_sim::Profile;
 use emmer_sim::experiments::{Experiment, Options};

@@ -1,4 +1,5 @@
-//! Grains in the simulated world: they are called, move, and are never in two places; and the checks bite.
+//! Grains in the simulated world: they are called, move, and are never in two places; and the
+//! checks bite.
 
 use std::time::Duration;
 
@@ -17,7 +18,10 @@ fn load() -> GrainLoad {
         burst: 4,
         suspend_max: Duration::from_secs(4),
         idle_max: Duration::from_secs(2),
-        directory: emmer_directory::Config { points_per_silo: 4, ..emmer_directory::Config::default() },
+        directory: emmer_directory::Config {
+            points_per_silo: 4,
+            ..emmer_directory::Config::default()
+        },
     }
 }
 
@@ -107,21 +111,23 @@ fn turns_that_do_not_ask_the_fence_are_found() {
     let found = (0..40).any(|seed| {
         let mut scenario = cut_from_peers(seed);
         scenario.fence_not_asked = true;
-        // Else the silo reads of its death, and ends, before anybody else may be granted its grains.
+        // Else the silo reads of its death, and ends, before anybody else may be granted its
+        // grains.
         scenario = scenario.during(at(14), at(55), Fault::StoreCut((0..4).collect()));
         run(&scenario).violation.is_some_and(|violation| violation.invariant == "I8")
     });
     assert!(found);
 }
 
-/// A list of some eighty registrations, one in each batch, takes twenty round trips of 0.2 s: whoever waits for it has a
-/// reason to. Found by the hunt (lists, seeds 4330 and 4912).
+/// A list of some eighty registrations, one in each batch, takes twenty round trips of 0.2 s:
+/// whoever waits for it has a reason to. Found by the hunt (lists, seeds 4330 and 4912).
 #[test]
 fn commands_wait_while_a_long_list_goes_on() {
     for seed in 1..=4 {
         let mut scenario = Scenario::calm(Profile::Default, 2, seed);
         scenario.start_hosts = 1;
-        scenario.network.latency = Latency::even(Duration::from_millis(100), Duration::from_millis(5));
+        scenario.network.latency =
+            Latency::even(Duration::from_millis(100), Duration::from_millis(5));
         scenario.grains = Some(GrainLoad {
             grains: 160,
             call_every: Duration::from_millis(20),
@@ -134,7 +140,8 @@ fn commands_wait_while_a_long_list_goes_on() {
             },
             ..load()
         });
-        let scenario = scenario.at(at(20), Fault::Start(1)).calm_at(at(40), Duration::from_secs(120));
+        let scenario =
+            scenario.at(at(20), Fault::Start(1)).calm_at(at(40), Duration::from_secs(120));
         assert_eq!(run(&scenario).violation, None, "{seed}");
     }
 }

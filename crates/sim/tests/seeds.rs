@@ -1,5 +1,5 @@
-//! Random scenarios: every seed runs twice with equal hashes and violates nothing; every seed that ever failed is
-//! run again.
+//! Random scenarios: every seed runs twice with equal hashes and violates nothing; every seed that
+//! ever failed is run again.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -23,7 +23,10 @@ fn scenarios_run_twice_alike(scenarios: impl Iterator<Item = Scenario>) -> usize
             (second.hash, second.events),
             "seed {seed} is not deterministic"
         );
-        assert_eq!(first.violation, None, "replay: cargo run -p emmer-sim --example swarm -- shrink {seed}");
+        assert_eq!(
+            first.violation, None,
+            "replay: cargo run -p emmer-sim --example swarm -- shrink {seed}"
+        );
         count += 1;
     }
     count
@@ -48,8 +51,8 @@ fn every_seed_that_ever_failed_passes() {
     assert_eq!(scenarios_run_twice_alike(scenarios.into_iter()), count);
 }
 
-/// The scenario of a line: `vN` (what seeds meant then; the first meaning when left out), the seed, and `min=N` and `max=N` where
-/// the clusters of its swarm had other sizes than usual.
+/// The scenario of a line: `vN` (what seeds meant then; the first meaning when left out), the seed,
+/// and `min=N` and `max=N` where the clusters of its swarm had other sizes than usual.
 fn scenario_of(line: &str) -> Scenario {
     let mut swarm = Swarm { version: 1, ..Swarm::default() };
     let mut seed = None;
@@ -57,7 +60,9 @@ fn scenario_of(line: &str) -> Scenario {
         match word.split_once('=') {
             Some(("min", n)) => swarm.hosts_min = n.parse().unwrap(),
             Some(("max", n)) => swarm.hosts_max = n.parse().unwrap(),
-            _ if seed.is_none() && word.starts_with('v') => swarm.version = word[1..].parse().unwrap(),
+            _ if seed.is_none() && word.starts_with('v') => {
+                swarm.version = word[1..].parse().unwrap();
+            }
             _ if seed.is_none() => seed = Some(word.parse().unwrap()),
             _ => break,
         }

@@ -26,7 +26,10 @@ fn whole_within(scenario: &Scenario, secs: u64) -> Measures {
     let outcome = run(scenario);
     assert_eq!(outcome.violation, None, "seed {}", scenario.seed);
     let after = outcome.whole_after;
-    assert!(after.is_some_and(|after| after <= Duration::from_secs(secs)), "whole only after {after:?}");
+    assert!(
+        after.is_some_and(|after| after <= Duration::from_secs(secs)),
+        "whole only after {after:?}"
+    );
     outcome.measures
 }
 
@@ -46,8 +49,9 @@ fn a_cold_start_converges() {
 fn a_crashed_silo_is_declared_dead_by_the_others() {
     for profile in BOTH {
         for fault in [Fault::Kill(2), Fault::LoseHost(2)] {
-            let scenario =
-                Scenario::calm(profile, 5, 1).during(at(100), at(9_999), fault).calm_at(at(100), secs(120));
+            let scenario = Scenario::calm(profile, 5, 1)
+                .during(at(100), at(9_999), fault)
+                .calm_at(at(100), secs(120));
             let measures = whole_within(&scenario, 120);
             assert_eq!(measures.deaths.len(), 1);
             assert_eq!(measures.wrong_deaths(), 0);
@@ -103,8 +107,10 @@ fn of_two_incarnations_racing_for_one_endpoint_the_younger_one_lives() {
         for seed in 0..5 {
             let mut scenario = Scenario::calm(profile, 4, seed);
             scenario.start_hosts = 3;
-            let scenario =
-                scenario.at(at(80), Fault::Start(3)).at(at(80), Fault::Start(3)).calm_at(at(81), secs(240));
+            let scenario = scenario
+                .at(at(80), Fault::Start(3))
+                .at(at(80), Fault::Start(3))
+                .calm_at(at(81), secs(240));
             let measures = whole_within(&scenario, 240);
             let world = world(scenario, 321);
             let racers: Vec<_> = world.processes().iter().filter(|p| p.host == 3).collect();
@@ -128,7 +134,8 @@ fn of_two_incarnations_racing_for_one_endpoint_the_younger_one_lives() {
 #[test]
 fn a_graceful_leave_is_dead_at_once_and_hurts_nobody() {
     for profile in BOTH {
-        let scenario = Scenario::calm(profile, 5, 6).at(at(100), Fault::Leave(1)).calm_at(at(100), secs(60));
+        let scenario =
+            Scenario::calm(profile, 5, 6).at(at(100), Fault::Leave(1)).calm_at(at(100), secs(60));
         let measures = whole_within(&scenario, 10);
         assert_eq!((measures.deaths.len(), measures.wrong_deaths()), (1, 0), "{profile}");
         let world = world(scenario, 110);
@@ -164,7 +171,11 @@ fn a_trace_has_lines_and_does_not_change_the_run() {
     let scenario = Scenario::calm(Profile::Default, 3, 1).at(at(30), Fault::Kill(1));
     let (plain, traced) = (run(&scenario), emmer_sim::run_traced(&scenario));
     assert_eq!((plain.hash, plain.lines.len()), (traced.hash, 0));
-    assert!(traced.lines.iter().any(|line| line.contains("is killed")), "{:?}", traced.lines.first());
+    assert!(
+        traced.lines.iter().any(|line| line.contains("is killed")),
+        "{:?}",
+        traced.lines.first()
+    );
     assert!(traced.lines.iter().any(|line| line.contains("writes version 1:")));
 }
 
@@ -179,8 +190,9 @@ fn the_stall_of_a_slow_host_ends_with_its_fault() {
     assert!(five.is_whole());
     // What waited goes on at once: here the commits of a silo that leaves.
     let leave = begins + Duration::from_millis(30);
-    let scenario =
-        Scenario::calm(Profile::Default, 3, 6).during(begins, ends, fault).at(leave, Fault::Leave(2));
+    let scenario = Scenario::calm(Profile::Default, 3, 6)
+        .during(begins, ends, fault)
+        .at(leave, Fault::Leave(2));
     let three = world(scenario, 23);
     assert_eq!(three.processes()[2].life, Life::Ended(TerminateReason::Left));
     assert!(three.is_whole());

@@ -1,12 +1,13 @@
 //! How long an operation waits for a server that is away: the same in every store.
 //!
-//! *Away* is a server that cannot be reached (nobody listens, the connection is refused or ends before a request was sent)
-//! or that says it serves nobody now. Such an operation has done nothing, and is tried again for [`AWAY_WAIT`] from its
-//! beginning, then it is [`Unavailable`](crate::StoreErrorKind::Unavailable): long enough for a restart or a failover that is
-//! quick, short enough that whoever asks may do something else. So is opening a store.
+//! *Away* is a server that cannot be reached (nobody listens, the connection is refused or ends
+//! before a request was sent) or that says it serves nobody now. Such an operation has done
+//! nothing, and is tried again for [`AWAY_WAIT`] from its beginning, then it is
+//! [`Unavailable`](crate::StoreErrorKind::Unavailable): long enough for a restart or a failover
+//! that is quick, short enough that whoever asks may do something else. So is opening a store.
 //!
-//! A server that took a request and says nothing is not away: that takes the operation's whole time (`timeout_ms`). Nor is one
-//! that refuses: that is told at once.
+//! A server that took a request and says nothing is not away: that takes the operation's whole time
+//! (`timeout_ms`). Nor is one that refuses: that is told at once.
 
 use std::time::Duration;
 
@@ -18,8 +19,8 @@ pub const AWAY_WAIT: Duration = Duration::from_secs(1);
 /// The pause between two attempts.
 pub const AWAY_PAUSE: Duration = Duration::from_millis(50);
 
-/// Whether to pause and try once more, after an attempt that did nothing and failed in this way, so long after the operation's
-/// beginning, with so much time left to it.
+/// Whether to pause and try once more, after an attempt that did nothing and failed in this way, so
+/// long after the operation's beginning, with so much time left to it.
 pub fn is_worth_waiting(kind: StoreErrorKind, since: Duration, left: Duration) -> bool {
     kind == StoreErrorKind::Unavailable && since + AWAY_PAUSE <= AWAY_WAIT && left > AWAY_PAUSE
 }

@@ -1,6 +1,7 @@
-//! A short check of a store that is in use: can this user do what a cluster needs, does the server keep the contract's
-//! most important promises, how long do a commit and a read take. It works in the tables themselves, in a partition of its
-//! own ([`SCRATCH`]) that no cluster is in, and leaves it as empty as it found it.
+//! A short check of a store that is in use: can this user do what a cluster needs, does the server
+//! keep the contract's most important promises, how long do a commit and a read take. It works in
+//! the tables themselves, in a partition of its own ([`SCRATCH`]) that no cluster is in, and leaves
+//! it as empty as it found it.
 
 mod race;
 
@@ -91,12 +92,19 @@ impl Checkup {
     }
 }
 
-/// Checks `store`, and with `other`, which was opened beside it, what becomes of two who want the same row. `nonce` tells this
-/// run's rows from those of another that may run at the same time.
-pub async fn run(store: &Arc<dyn SystemStore>, other: &Arc<dyn SystemStore>, nonce: u64) -> Checkup {
+/// Checks `store`, and with `other`, which was opened beside it, what becomes of two who want the
+/// same row. `nonce` tells this run's rows from those of another that may run at the same time.
+pub async fn run(
+    store: &Arc<dyn SystemStore>,
+    other: &Arc<dyn SystemStore>,
+    nonce: u64,
+) -> Checkup {
     let mut found = Checkup::default();
-    let rows =
-        Rows { store, version: format!("doctor-{nonce}-version"), silo: format!("doctor-{nonce}-silo") };
+    let rows = Rows {
+        store,
+        version: format!("doctor-{nonce}-version"),
+        silo: format!("doctor-{nonce}-silo"),
+    };
     if examine(&rows, &mut found).await.is_ok() {
         let raced = race::run([store, other], &rows.version, &rows.silo).await;
         if found.note("two connections that race for a row lose no commit", raced).is_ok() {
@@ -130,8 +138,8 @@ impl Checkup {
             let (mut commits, mut reads) = (Vec::new(), Vec::new());
             for number in 0..MEASURED {
                 let begun = Instant::now();
-                let both =
-                    [&rows.version, &rows.silo].map(|key| Mutation::Upsert { row: row(key, number as i64) });
+                let both = [&rows.version, &rows.silo]
+                    .map(|key| Mutation::Upsert { row: row(key, number as i64) });
                 committed(rows.commit(both.to_vec()).await?)?;
                 commits.push(begun.elapsed());
                 let begun = Instant::now();
@@ -155,9 +163,12 @@ async fn examine(rows: &Rows<'_>, found: &mut Checkup) -> Result<(), Failed> {
         rows.insert_again().await,
     )?;
     found.note("a partition and a row read back what was written", rows.read_back(&etags).await)?;
-    found
-        .note("a commit that fails at its second row leaves the first alone", rows.fail_late(&etags).await)?;
-    let etags = found.note("a replace needs the row's etag and changes it", rows.replace(&etags).await)?;
+    found.note(
+        "a commit that fails at its second row leaves the first alone",
+        rows.fail_late(&etags).await,
+    )?;
+    let etags =
+        found.note("a replace needs the row's etag and changes it", rows.replace(&etags).await)?;
     found.note("a heartbeat changes no etag", rows.touch(&etags).await)
 }
 
@@ -178,9 +189,9 @@ fn committed(outcome: CommitOutcome) -> Result<Vec<Etag>, Trouble> {
     match outcome {
         CommitOutcome::Committed(etags) => Ok(etags.into_iter().flatten().collect()),
         CommitOutcome::Unknown(error) => Err(error.into()),
-        CommitOutcome::Conflict(at) => {
-            Err(Trouble::Wrong(format!("a commit whose conditions hold is a conflict at mutation {at}")))
-        }
+        CommitOutcome::Conflict(at) => Err(Trouble::Wrong(format!(
+            "a commit whose conditions hold is a conflict at mutation {at}"
+        ))),
     }
 }
 
@@ -188,9 +199,9 @@ fn conflict(outcome: CommitOutcome, wanted: usize) -> Result<(), Trouble> {
     match outcome {
         CommitOutcome::Conflict(at) if at == wanted => Ok(()),
         CommitOutcome::Unknown(error) => Err(error.into()),
-        other => {
-            Err(Trouble::Wrong(format!("a conflict at mutation {wanted} was to be found, not {other:?}")))
-        }
+        other => Err(Trouble::Wrong(format!(
+            "a conflict at mutation {wanted} was to be found, not {other:?}"
+        ))),
     }
 }
 
@@ -241,7 +252,9 @@ impl Rows<'_> {
             let (_, alone) = self.read(key).await?;
             let together = all.iter().find(|found| found.row.key() == key).map(|found| &found.etag);
             if (Some(&alone), Some(etag)) != (together, Some(&alone)) {
-                return wrong(format!("row {key}: etag {etag} written, {alone} and {together:?} read"));
+                return wrong(format!(
+                    "row {key}: etag {etag} written, {alone} and {together:?} read"
+                ));
             }
         }
         Ok(())
@@ -258,7 +271,8 @@ impl Rows<'_> {
     async fn replace(&self, etags: &[Etag]) -> Result<Vec<Etag>, Trouble> {
         let both = || {
             let keys = [&self.version, &self.silo].into_iter().zip(etags);
-            keys.map(|(key, etag)| Mutation::Replace { row: row(key, 2), etag: etag.clone() }).collect()
+            keys.map(|(key, etag)| Mutation::Replace { row: row(key, 2), etag: etag.clone() })
+                .collect()
         };
         let new = committed(self.commit(both()).await?)?;
         if new.iter().zip(etags).any(|(new, old)| new == old) {
@@ -271,7 +285,9 @@ impl Rows<'_> {
 
     async fn touch(&self, etags: &[Etag]) -> Result<(), Trouble> {
         let beat = Value::Time(Timestamp::from_millis(1_000));
-        self.store.touch(&SILO_INSTANCES, SCRATCH, &self.silo, "IAmAliveTime", beat.clone()).await?;
+        self.store
+            .touch(&SILO_INSTANCES, SCRATCH, &self.silo, "IAmAliveTime", beat.clone())
+            .await?;
         let found = self.store.read_row(&SILO_INSTANCES, SCRATCH, &self.silo).await?;
         let found = found.map(|found| (found.row.get("IAmAliveTime").cloned(), Some(found.etag)));
         if found != Some((Some(beat), etags.get(1).cloned())) {

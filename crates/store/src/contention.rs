@@ -1,9 +1,11 @@
-//! Races for one row: whoever has just lost one comes back a little later, so that a crowd of writers wastes few attempts.
+//! Races for one row: whoever has just lost one comes back a little later, so that a crowd of
+//! writers wastes few attempts.
 //!
-//! A server does a commit that loses as quickly as one that wins, and every loser reads the row again: 20 writers that come
-//! back at once would keep it busy with 19 losers for each winner. So a store waits a random time before it tells that a
-//! commit lost, from a window that grows with losses and shrinks with wins until about every third commit loses. A single
-//! loss costs next to nothing.
+//! A server does a commit that loses as quickly as one that wins, and every loser reads the row
+//! again: 20 writers that come back at once would keep it busy with 19 losers for each winner. So a
+//! store waits a random time before it tells that a commit lost, from a window that grows with
+//! losses and shrinks with wins until about every third commit loses. A single loss costs next to
+//! nothing.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use crate::contract::{CommitOutcome, Mutation};
 
-/// The window after the first loss, in parts of what the quickest of the lost attempts took (others waited in the crowd).
+/// The window after the first loss, in parts of what the quickest of the lost attempts took (others
+/// waited in the crowd).
 const FIRST_WINDOW_PARTS: u32 = 4;
 /// How a loss and a win count.
 const LOSS: u32 = 4;
@@ -23,8 +26,9 @@ const COOLING_PARTS: u32 = 16;
 const HEAT_MAX: u32 = 24;
 /// The longest anybody waits, unless a store says otherwise.
 const WAIT_MAX: Duration = Duration::from_millis(100);
-/// Who has lost for longer than that comes back at once so often, until it wins: a winner that goes on writing always reads
-/// before those who come later, and only those who read together with it have a chance.
+/// Who has lost for longer than that comes back at once so often, until it wins: a winner that goes
+/// on writing always reads before those who come later, and only those who read together with it
+/// have a chance.
 const AT_ONCE: f64 = 0.5;
 /// A row that nobody raced for in this time is like new.
 const COLD_AFTER: Duration = Duration::from_secs(2);
@@ -55,16 +59,16 @@ impl Contention {
         Self { rows: Mutex::default(), random: AtomicU64::new(seed), wait_max: WAIT_MAX }
     }
 
-    /// The same with another longest wait, for a server to which a commit that loses is as much work as one that wins: where
-    /// many servers must agree on it all the same.
+    /// The same with another longest wait, for a server to which a commit that loses is as much
+    /// work as one that wins: where many servers must agree on it all the same.
     #[must_use]
     pub const fn waiting_at_most(mut self, wait_max: Duration) -> Self {
         self.wait_max = wait_max;
         self
     }
 
-    /// How long to wait before telling the outcome of a commit that took so long. Only those that replace a row and lost,
-    /// or won, are counted: that is how a version row is raced for.
+    /// How long to wait before telling the outcome of a commit that took so long. Only those that
+    /// replace a row and lost, or won, are counted: that is how a version row is raced for.
     pub fn wait(
         &self,
         table: &str,
@@ -108,8 +112,12 @@ impl Contention {
             rows.clear();
         }
         let now = Instant::now();
-        let heat =
-            rows.entry(name).or_insert(Heat { level: 0, quickest: took, since: now, losing_since: None });
+        let heat = rows.entry(name).or_insert(Heat {
+            level: 0,
+            quickest: took,
+            since: now,
+            losing_since: None,
+        });
         if now.duration_since(heat.since) > COLD_AFTER {
             (heat.level, heat.quickest, heat.losing_since) = (0, took, None);
         }
@@ -117,7 +125,8 @@ impl Contention {
         heat.quickest = heat.quickest.min(took);
         let window = (heat.quickest / FIRST_WINDOW_PARTS).saturating_mul(1 << (heat.level / 2));
         heat.level = (heat.level + LOSS).min(HEAT_MAX);
-        let is_impatient = now.duration_since(*heat.losing_since.get_or_insert(now)) > self.wait_max;
+        let is_impatient =
+            now.duration_since(*heat.losing_since.get_or_insert(now)) > self.wait_max;
         drop(rows);
         if is_impatient && self.fraction() < AT_ONCE {
             return Duration::ZERO;
@@ -154,7 +163,8 @@ mod tests {
         let longest = (0..200).map(|_| wait(&lost)).max().unwrap();
         assert!(longest > Duration::from_millis(20) && longest <= WAIT_MAX, "{longest:?}");
         let patient = Contention::new(7).waiting_at_most(WAIT_MAX * 4);
-        let longest = (0..200).map(|_| patient.wait("t", "p", &replace, &lost, took)).max().unwrap();
+        let longest =
+            (0..200).map(|_| patient.wait("t", "p", &replace, &lost, took)).max().unwrap();
         assert!(longest > WAIT_MAX && longest <= WAIT_MAX * 4, "{longest:?}");
         (0..40).for_each(|_| assert_eq!(wait(&won), Duration::ZERO));
         assert!(contention.rows.lock().unwrap().is_empty());

@@ -1,22 +1,25 @@
 //! The one abstraction over storage: a flat partitioned table (`docs/store.md`).
 //!
-//! Every family of servers implements [`SystemStore`] once; everything durable is written once on top.
-//! The rules, each a case of [`crate::conformance`]:
+//! Every family of servers implements [`SystemStore`] once; everything durable is written once on
+//! top. The rules, each a case of [`crate::conformance`]:
 //!
 //! * a commit is atomic over its partition, and a failed commit has no effect;
 //! * an update of a missing row never creates it;
 //! * `read_partition` is a snapshot, also when the server pages;
 //! * an unknown outcome is reported as [`CommitOutcome::Unknown`], never as a failure;
-//! * [`SystemStore::touch`] changes no etag: a heartbeat never makes a vote lose its compare-and-set;
-//! * a volatile column (one a touch may set) is written by `Insert`, by the `Upsert` that creates its row and by a
-//!   touch; a `Replace` or an `Upsert` of a row that exists leaves it alone, whether it gives the column or not.
-//!   So a writer may hand over whole rows read a while ago and never turns a heartbeat back;
+//! * [`SystemStore::touch`] changes no etag: a heartbeat never makes a vote lose its
+//!   compare-and-set;
+//! * a volatile column (one a touch may set) is written by `Insert`, by the `Upsert` that creates
+//!   its row and by a touch; a `Replace` or an `Upsert` of a row that exists leaves it alone,
+//!   whether it gives the column or not. So a writer may hand over whole rows read a while ago and
+//!   never turns a heartbeat back;
 //! * partitions whose names share a prefix do not see each other;
 //! * errors name the store and the operation and never hold a password.
 //!
-//! A store that locks rows locks those of a commit in one order, whatever order the mutations are in: first the row with the
-//! key [`VERSION_ROW`](crate::silos::VERSION_ROW), where writers queue before they hold what others need, then by the bytes of
-//! the keys. So two commits do not wait for each other crosswise; servers that count their deadlocks count none.
+//! A store that locks rows locks those of a commit in one order, whatever order the mutations are
+//! in: first the row with the key [`VERSION_ROW`](crate::silos::VERSION_ROW), where writers queue
+//! before they hold what others need, then by the bytes of the keys. So two commits do not wait for
+//! each other crosswise; servers that count their deadlocks count none.
 
 use std::fmt;
 use std::future::Future;
@@ -35,7 +38,8 @@ use crate::table::{Row, TableDecl, Value};
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The token of a row's content: changes with every commit that writes the row, never with a touch.
-/// Opaque; equal only to itself. Given for another row it is a conflict, unless one commit wrote both.
+/// Opaque; equal only to itself. Given for another row it is a conflict, unless one commit wrote
+/// both.
 pub type Etag = Arc<str>;
 
 /// One change of one row inside a commit.
@@ -46,16 +50,17 @@ pub enum Mutation {
         /// The new row; columns left out are null.
         row: Row,
     },
-    /// Replaces a row that must exist with this etag. Volatile columns keep their value, even when `row` gives
-    /// another; other columns left out become null.
+    /// Replaces a row that must exist with this etag. Volatile columns keep their value, even when
+    /// `row` gives another; other columns left out become null.
     Replace {
         /// The row's new content.
         row: Row,
         /// The etag it must have now.
         etag: Etag,
     },
-    /// Writes a row whether it exists or not. A new row gets all of `row`; in a row that exists volatile columns
-    /// keep their value, even when `row` gives another, and other columns left out become null.
+    /// Writes a row whether it exists or not. A new row gets all of `row`; in a row that exists
+    /// volatile columns keep their value, even when `row` gives another, and other columns left out
+    /// become null.
     Upsert {
         /// The row's new content.
         row: Row,
@@ -91,9 +96,9 @@ impl Mutation {
             Self::Insert { .. } => now.is_none(),
             Self::Upsert { .. } => true,
             Self::Delete { etag: None, .. } => now.is_some(),
-            Self::Replace { etag, .. } | Self::Check { etag, .. } | Self::Delete { etag: Some(etag), .. } => {
-                now == Some(etag)
-            }
+            Self::Replace { etag, .. }
+            | Self::Check { etag, .. }
+            | Self::Delete { etag: Some(etag), .. } => now == Some(etag),
         }
     }
 }
@@ -101,12 +106,13 @@ impl Mutation {
 /// What became of a commit.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CommitOutcome {
-    /// All of it happened. One entry per mutation: the row's new etag, none for `Delete` and `Check`.
+    /// All of it happened. One entry per mutation: the row's new etag, none for `Delete` and
+    /// `Check`.
     Committed(Vec<Option<Etag>>),
     /// None of it happened: the condition of this mutation (by position) did not hold.
     Conflict(usize),
-    /// All of it happened or none: the connection broke between request and answer. Read to find out; do
-    /// not treat it as a failure.
+    /// All of it happened or none: the connection broke between request and answer. Read to find
+    /// out; do not treat it as a failure.
     Unknown(StoreError),
 }
 
@@ -119,7 +125,8 @@ pub struct StoredRow {
     pub etag: Etag,
 }
 
-/// Why a store did not do what was asked. Except for [`CommitOutcome::Unknown`], nothing was changed.
+/// Why a store did not do what was asked. Except for [`CommitOutcome::Unknown`], nothing was
+/// changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoreError {
     /// The kind, for a program.
@@ -148,7 +155,8 @@ pub enum StoreErrorKind {
 }
 
 impl StoreError {
-    /// An error of `kind`: the store (scheme and place), the operation and its subject, what went wrong.
+    /// An error of `kind`: the store (scheme and place), the operation and its subject, what went
+    /// wrong.
     pub fn new(
         kind: StoreErrorKind,
         store: impl Into<String>,
@@ -170,17 +178,20 @@ impl std::error::Error for StoreError {}
 /// What a store operation returns.
 pub type Result<T> = std::result::Result<T, StoreError>;
 
-/// A server that keeps Emmer's tables. Implementations are cheap to share and safe to call concurrently.
+/// A server that keeps Emmer's tables. Implementations are cheap to share and safe to call
+/// concurrently.
 ///
-/// A table is used only after [`ensure_tables`](Self::ensure_tables) made it, in this process or another; before,
-/// every operation answers [`StoreErrorKind::NotFound`]. Every request is checked by [`crate::validate`] before
-/// anything is sent, so what one store refuses as [`StoreErrorKind::Invalid`] all refuse.
+/// A table is used only after [`ensure_tables`](Self::ensure_tables) made it, in this process or
+/// another; before, every operation answers [`StoreErrorKind::NotFound`]. Every request is checked
+/// by [`crate::validate`] before anything is sent, so what one store refuses as
+/// [`StoreErrorKind::Invalid`] all refuse.
 pub trait SystemStore: Send + Sync + 'static {
     /// Scheme and place without credentials, for messages: `sqlite:///var/lib/emmer.db`.
     fn describe(&self) -> String;
 
-    /// The longest a request may take before the store gives it up, connecting included; none when it does not say. What
-    /// was given up has ended on the server as well, or ends there within that time.
+    /// The longest a request may take before the store gives it up, connecting included; none when
+    /// it does not say. What was given up has ended on the server as well, or ends there within
+    /// that time.
     fn request_timeout(&self) -> Option<Duration> {
         None
     }
@@ -190,14 +201,16 @@ pub trait SystemStore: Send + Sync + 'static {
         StoreLimits::default()
     }
 
-    /// Creates what is missing of `tables`, idempotently, also when several processes start at once.
+    /// Creates what is missing of `tables`, idempotently, also when several processes start at
+    /// once.
     ///
     /// # Errors
-    /// `Corrupt` when a table exists with another shape or a newer schema version. One with an older version is brought
-    /// forward where the store can add columns, else it is `Corrupt` too.
+    /// `Corrupt` when a table exists with another shape or a newer schema version. One with an
+    /// older version is brought forward where the store can add columns, else it is `Corrupt` too.
     fn ensure_tables<'a>(&'a self, tables: &'a [&'static TableDecl]) -> BoxFuture<'a, Result<()>>;
 
-    /// All rows of a partition as one consistent snapshot, ordered by row key; empty when there are none.
+    /// All rows of a partition as one consistent snapshot, ordered by row key; empty when there are
+    /// none.
     fn read_partition<'a>(
         &'a self,
         table: &'static TableDecl,
@@ -214,8 +227,8 @@ pub trait SystemStore: Send + Sync + 'static {
 
     /// Some rows of a partition, at most `limit`
     /// ([`SAMPLE_ROWS_MAX`](crate::validate::SAMPLE_ROWS_MAX)), without the contents of the others
-    /// being read: all of them when there are no more. Ordered by row key. Each is a row as it was at
-    /// some moment during the read, the whole is no snapshot.
+    /// being read: all of them when there are no more. Ordered by row key. Each is a row as it was
+    /// at some moment during the read, the whole is no snapshot.
     ///
     /// Which rows: the next ones from the key `from` on, and around, where the server
     /// [keeps an order](Self::keeps_order); else any. So that not everybody is given the same ones,
@@ -233,8 +246,9 @@ pub trait SystemStore: Send + Sync + 'static {
         true
     }
 
-    /// The rows of every partition whose `column` (an indexed integer column of `table`) lies in `range`; a range
-    /// whose start is above its end wraps around. Ordered by partition, then row key. At most `limit` rows.
+    /// The rows of every partition whose `column` (an indexed integer column of `table`) lies in
+    /// `range`; a range whose start is above its end wraps around. Ordered by partition, then row
+    /// key. At most `limit` rows.
     fn scan<'a>(
         &'a self,
         table: &'static TableDecl,
@@ -244,8 +258,9 @@ pub trait SystemStore: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<Vec<StoredRow>>>;
 
     /// Applies all of `mutations` to one partition, or none. At most
-    /// [`COMMIT_MUTATIONS_MAX`](emmer_core::limits::COMMIT_MUTATIONS_MAX), at most one per row. Their order says only which
-    /// conflict is told, the first; which row is locked first it does not.
+    /// [`COMMIT_MUTATIONS_MAX`](emmer_core::limits::COMMIT_MUTATIONS_MAX), at most one per row.
+    /// Their order says only which conflict is told, the first; which row is locked first it does
+    /// not.
     ///
     /// # Errors
     /// Any error means that nothing was changed; an outcome that is not known is
@@ -270,9 +285,9 @@ pub trait SystemStore: Send + Sync + 'static {
         value: Value,
     ) -> BoxFuture<'a, Result<()>>;
 
-    /// Adds rows that nobody will ever change (statistics); an existing row with the same key is kept. At most
-    /// [`APPEND_ROWS_MAX`](crate::validate::APPEND_ROWS_MAX) rows. Not atomic where the server has no cheap way:
-    /// repeat the same append after an error, it adds what is missing.
+    /// Adds rows that nobody will ever change (statistics); an existing row with the same key is
+    /// kept. At most [`APPEND_ROWS_MAX`](crate::validate::APPEND_ROWS_MAX) rows. Not atomic where
+    /// the server has no cheap way: repeat the same append after an error, it adds what is missing.
     fn append<'a>(
         &'a self,
         table: &'static TableDecl,
@@ -280,8 +295,8 @@ pub trait SystemStore: Send + Sync + 'static {
         rows: Vec<Row>,
     ) -> BoxFuture<'a, Result<()>>;
 
-    /// Deletes the rows of `partition` whose time `column` is before `cutoff`; returns how many. Rows without a
-    /// time stay.
+    /// Deletes the rows of `partition` whose time `column` is before `cutoff`; returns how many.
+    /// Rows without a time stay.
     fn delete_older_than<'a>(
         &'a self,
         table: &'static TableDecl,
@@ -290,8 +305,9 @@ pub trait SystemStore: Send + Sync + 'static {
         cutoff: Timestamp,
     ) -> BoxFuture<'a, Result<u64>>;
 
-    /// What the store can tell an operator about its server. It writes nothing and makes nothing; what it may not ask is
-    /// left out or is a finding. A store that knows nothing keeps this default.
+    /// What the store can tell an operator about its server. It writes nothing and makes nothing;
+    /// what it may not ask is left out or is a finding. A store that knows nothing keeps this
+    /// default.
     ///
     /// # Errors
     /// The server cannot be reached.

@@ -1,8 +1,10 @@
-//! Rows as JSON objects with the declared column names, for servers that keep documents instead of columns.
+//! Rows as JSON objects with the declared column names, for servers that keep documents instead of
+//! columns.
 //!
-//! `{"PartitionKey":"prod","RowKey":"10.0.0.1-11111-1795265085000000","Status":"Active","SuspectingSilos":[],...}`: integers are
-//! numbers, times RFC 3339 in UTC with milliseconds, bytes base64, lists arrays of texts. A null column is left out. The
-//! keys are there for whoever looks; reading takes them from the place the document was found at.
+//! `{"PartitionKey":"prod","RowKey":"10.0.0.1-11111-1795265085000000","Status":"Active","SuspectingSilos":[],...}`:
+//! integers are numbers, times RFC 3339 in UTC with milliseconds, bytes base64, lists arrays of
+//! texts. A null column is left out. The keys are there for whoever looks; reading takes them from
+//! the place the document was found at.
 
 use std::fmt::Write as _;
 
@@ -13,12 +15,19 @@ use serde_json::{Map, Value as Json};
 use crate::one_pass;
 use crate::table::{Column, ColumnType, Row, TableDecl, Value};
 
-/// `row` of `partition` as JSON, with those of its columns that `wanted` names; in the declared order, on one line.
-pub fn encode(decl: &TableDecl, partition: &str, row: &Row, wanted: impl Fn(&Column) -> bool) -> String {
+/// `row` of `partition` as JSON, with those of its columns that `wanted` names; in the declared
+/// order, on one line.
+pub fn encode(
+    decl: &TableDecl,
+    partition: &str,
+    row: &Row,
+    wanted: impl Fn(&Column) -> bool,
+) -> String {
     let mut text = String::with_capacity(512);
     let mut field = |name: &str, value: &Json| {
         text.push(if text.is_empty() { '{' } else { ',' });
-        // `Display` of a JSON value escapes what must be escaped; the names of columns need none. A string takes everything.
+        // `Display` of a JSON value escapes what must be escaped; the names of columns need none. A
+        // string takes everything.
         let _ = write!(text, "\"{name}\":{value}");
     };
     field(decl.partition_key, &partition.into());
@@ -82,17 +91,24 @@ pub fn decode_value(column: &Column, json: &Json) -> Result<Option<Value>, Strin
         (ColumnType::Text, Json::String(text)) => Some(Value::Text(text.as_str().into())),
         (ColumnType::Int, Json::Number(number)) => number.as_i64().map(Value::Int),
         (ColumnType::Time, Json::String(text)) => text.parse().ok().map(Value::Time),
-        (ColumnType::Bytes, Json::String(text)) => BASE64.decode(text).ok().map(|b| Value::Bytes(b.into())),
-        (ColumnType::List, Json::Array(items)) => {
-            items.iter().map(|item| item.as_str().map(Into::into)).collect::<Option<_>>().map(Value::List)
+        (ColumnType::Bytes, Json::String(text)) => {
+            BASE64.decode(text).ok().map(|b| Value::Bytes(b.into()))
         }
+        (ColumnType::List, Json::Array(items)) => items
+            .iter()
+            .map(|item| item.as_str().map(Into::into))
+            .collect::<Option<_>>()
+            .map(Value::List),
         _ => None,
     };
     let shown = || json.to_string().chars().take(80).collect::<String>();
-    found.map(Some).ok_or_else(|| format!("{} is {:?}, not {}", column.name, column.column_type, shown()))
+    found
+        .map(Some)
+        .ok_or_else(|| format!("{} is {:?}, not {}", column.name, column.column_type, shown()))
 }
 
-/// The declaration itself as JSON, to be kept beside the table and compared by whoever finds it there.
+/// The declaration itself as JSON, to be kept beside the table and compared by whoever finds it
+/// there.
 pub fn declaration(decl: &TableDecl) -> String {
     let columns = decl.columns.iter().map(|column| {
         serde_json::json!({
@@ -151,14 +167,16 @@ mod tests {
         assert_eq!(decode_slowly(&DECL, "a \"b\"", text.as_bytes()), Ok(row));
         let empty = Row::new("r");
         assert_eq!(encode(&DECL, "p", &empty, |_| true), r#"{"Part":"p","Id":"r"}"#);
-        let stable = encode(&DECL, "p", &Row::new("r").with("At", Value::Time(at)), |c| !c.volatile);
+        let stable =
+            encode(&DECL, "p", &Row::new("r").with("At", Value::Time(at)), |c| !c.volatile);
         assert_eq!(decode(&DECL, "r", stable.as_bytes()), Ok(empty));
     }
 
     #[test]
     fn nulls_blanks_and_repetitions_are_understood() {
         let text = br#" { "Id" : 7, "Name" : null, "Number" : 1, "Items" : [ ], "Number" : 2 } "#;
-        let row = Row::new("r").with("Number", Value::Int(2)).with("Items", Value::List(Vec::new()));
+        let row =
+            Row::new("r").with("Number", Value::Int(2)).with("Items", Value::List(Vec::new()));
         assert_eq!(decode(&DECL, "r", text), Ok(row));
     }
 

@@ -1,5 +1,6 @@
-//! What a store can tell about the server behind it, for an operator (`emmer doctor`): server and version, what it would
-//! lose, whose clock differs, what this user may not do. Nothing at run time rests on it.
+//! What a store can tell about the server behind it, for an operator (`emmer doctor`): server and
+//! version, what it would lose, whose clock differs, what this user may not do. Nothing at run time
+//! rests on it.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -39,8 +40,9 @@ impl Examination {
         self.findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
     }
 
-    /// Adds a warning that the server, as it is set up, can lose writes it has acknowledged. A test that kills the
-    /// server holds a store to this: without such a warning every acknowledged commit must be there afterwards.
+    /// Adds a warning that the server, as it is set up, can lose writes it has acknowledged. A test
+    /// that kills the server holds a store to this: without such a warning every acknowledged
+    /// commit must be there afterwards.
     pub fn may_lose_writes(&mut self, text: impl Into<String>) {
         self.add(FindingLevel::Warning, FindingSubject::Durability, text);
     }
@@ -60,7 +62,8 @@ pub struct Finding {
     pub level: FindingLevel,
     /// What it is about.
     pub subject: FindingSubject,
-    /// One sentence or two: what is the case, what it may cost, what to do about it. Never a password.
+    /// One sentence or two: what is the case, what it may cost, what to do about it. Never a
+    /// password.
     pub text: String,
 }
 
@@ -128,19 +131,21 @@ impl fmt::Display for FindingSubject {
 
 /// How far the server's clock is ahead of this host's, as far as one question and answer can tell.
 ///
-/// Silos compare times of each other's hosts, never the server's, so a difference breaks nothing; it makes tables hard to
-/// read and tells of a host without a synchronised clock.
+/// Silos compare times of each other's hosts, never the server's, so a difference breaks nothing;
+/// it makes tables hard to read and tells of a host without a synchronised clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockDifference {
     /// The server's time minus this host's, in milliseconds.
     pub ahead_ms: i64,
-    /// How far the truth may be from that, in milliseconds: half the round trip and the server's own rounding.
+    /// How far the truth may be from that, in milliseconds: half the round trip and the server's
+    /// own rounding.
     pub uncertainty_ms: i64,
 }
 
 impl ClockDifference {
-    /// The difference when the server said `server` to a question sent at `asked` and answered at `answered` by this
-    /// host's clock. `resolution` is how coarsely the server tells its time: 1 ms, or a second in an HTTP header.
+    /// The difference when the server said `server` to a question sent at `asked` and answered at
+    /// `answered` by this host's clock. `resolution` is how coarsely the server tells its time: 1
+    /// ms, or a second in an HTTP header.
     pub fn measured(
         asked: SystemTime,
         server: Timestamp,
@@ -150,7 +155,8 @@ impl ClockDifference {
         let (asked, answered) = (millis(asked), millis(answered));
         let round_trip = answered.saturating_sub(asked).max(0);
         let resolution = i64::try_from(resolution.as_millis()).unwrap_or(i64::MAX);
-        // A time that was cut off stands for any within its resolution: its middle is the best guess.
+        // A time that was cut off stands for any within its resolution: its middle is the best
+        // guess.
         let server = server.as_millis().saturating_add(resolution / 2);
         let here = asked.saturating_add(round_trip / 2);
         let uncertainty_ms = (round_trip / 2).saturating_add(resolution / 2).saturating_add(1);

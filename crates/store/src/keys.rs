@@ -1,12 +1,13 @@
-//! Grain types, keys and state names as partition and row keys: readable, and two different grains never share one.
+//! Grain types, keys and state names as partition and row keys: readable, and two different grains
+//! never share one.
 
 use emmer_core::hash::stable64_seeded;
 use emmer_core::{ClusterId, GrainKey};
 
 use crate::validate::{PARTITION_KEY_BYTES_MAX, ROW_KEY_BYTES_MAX};
 
-/// `text` with `%`, `/`, `~` and every control character as `%XX` of its UTF-8 bytes; everything else as it stands.
-/// Different texts give different results, and no result holds a `/` or `~`.
+/// `text` with `%`, `/`, `~` and every control character as `%XX` of its UTF-8 bytes; everything
+/// else as it stands. Different texts give different results, and no result holds a `/` or `~`.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut buffer = [0u8; 4];
@@ -22,15 +23,16 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// The partition of a grain's states: `service/type/kind.key`, cut when it is too long for a key. The kind is `u`, `i`, `g`
-/// (UUID) or `s` (text), so that the integer 1 and the text "1" are two grains.
+/// The partition of a grain's states: `service/type/kind.key`, cut when it is too long for a key.
+/// The kind is `u`, `i`, `g` (UUID) or `s` (text), so that the integer 1 and the text "1" are two
+/// grains.
 pub fn partition(service: &ClusterId, grain_type: &str, key: &GrainKey) -> String {
     let text = format!("{service}/{}/{}.{}", escape(grain_type), kind(key), key_text(key));
     fit(text, PARTITION_KEY_BYTES_MAX)
 }
 
-/// The row of a grain's state: the state's name, cut when it is too long for a key; `~` for the name without a letter,
-/// because a key has one at least.
+/// The row of a grain's state: the state's name, cut when it is too long for a key; `~` for the
+/// name without a letter, because a key has one at least.
 pub fn row(state: &str) -> String {
     match state {
         "" => "~".to_owned(),
@@ -56,8 +58,9 @@ pub fn key_text(key: &GrainKey) -> String {
     }
 }
 
-/// A text longer than `max` keeps its beginning and ends in `~` and 128 bits of hash. No other key holds a `~`. Texts
-/// that collide in beginning and hash are found by comparing the columns, see [`crate::state`].
+/// A text longer than `max` keeps its beginning and ends in `~` and 128 bits of hash. No other key
+/// holds a `~`. Texts that collide in beginning and hash are found by comparing the columns, see
+/// [`crate::state`].
 fn fit(text: String, max: usize) -> String {
     if text.len() <= max {
         return text;
@@ -82,7 +85,8 @@ mod tests {
 
     #[test]
     fn different_grains_have_different_rows() {
-        let long = |last: char| GrainKey::from(format!("{}{last}", "/".repeat(GRAIN_KEY_BYTES_MAX - 1)));
+        let long =
+            |last: char| GrainKey::from(format!("{}{last}", "/".repeat(GRAIN_KEY_BYTES_MAX - 1)));
         let keys: Vec<GrainKey> = vec![
             1u64.into(),
             1i64.into(),
@@ -122,7 +126,10 @@ mod tests {
     #[test]
     fn plain_keys_stay_readable() {
         let service: ClusterId = "svc".parse().unwrap();
-        assert_eq!(partition(&service, "flights::Airport", &"JFK".into()), "svc/flights::Airport/s.JFK");
+        assert_eq!(
+            partition(&service, "flights::Airport", &"JFK".into()),
+            "svc/flights::Airport/s.JFK"
+        );
         assert_eq!(partition(&service, "Airport", &17u64.into()), "svc/Airport/u.17");
         assert_eq!(row("delays"), "delays");
     }

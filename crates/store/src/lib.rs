@@ -41,7 +41,8 @@ pub mod validate;
 
 pub use contention::Contention;
 pub use contract::{
-    BoxFuture, CommitOutcome, Etag, Mutation, Result, StoreError, StoreErrorKind, StoredRow, SystemStore,
+    BoxFuture, CommitOutcome, Etag, Mutation, Result, StoreError, StoreErrorKind, StoredRow,
+    SystemStore,
 };
 pub use examine::{ClockDifference, Examination, Finding, FindingLevel, FindingSubject};
 pub use limits::StoreLimits;

@@ -1,7 +1,8 @@
 //! How much a store takes at once, and how much a table needs.
 //!
-//! Every request keeps the limits of [`crate::validate`]. A server may take less: its store says so, a table whose rows would not
-//! fit is refused when a silo starts, and `emmer doctor` shows the numbers.
+//! Every request keeps the limits of [`crate::validate`]. A server may take less: its store says
+//! so, a table whose rows would not fit is refused when a silo starts, and `emmer doctor` shows the
+//! numbers.
 
 use std::fmt;
 
@@ -9,9 +10,9 @@ use emmer_core::limits::COMMIT_MUTATIONS_MAX;
 
 use crate::validate::{PARTITION_KEY_BYTES_MAX, ROW_KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
-/// How much a store takes at once, in rows and bytes. Bytes are those of the values, roughly: names of columns, keys and the
-/// server's own notation count too, so that a commit near the limit may be refused as
-/// [`Invalid`](crate::StoreErrorKind::Invalid).
+/// How much a store takes at once, in rows and bytes. Bytes are those of the values, roughly: names
+/// of columns, keys and the server's own notation count too, so that a commit near the limit may be
+/// refused as [`Invalid`](crate::StoreErrorKind::Invalid).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreLimits {
     /// The most mutations in one commit.
@@ -66,8 +67,8 @@ impl fmt::Display for StoreLimits {
         let Self { mutations, commit_bytes, row_bytes, partition_key_bytes, row_key_bytes } = self;
         write!(
             f,
-            "{mutations} rows and {commit_bytes} bytes in a commit, {row_bytes} bytes in a row, keys of {partition_key_bytes} \
-             and {row_key_bytes} bytes"
+            "{mutations} rows and {commit_bytes} bytes in a commit, {row_bytes} bytes in a row, \
+             keys of {partition_key_bytes} and {row_key_bytes} bytes"
         )
     }
 }
@@ -97,9 +98,15 @@ mod tests {
         assert_eq!((all.lack(&all), all.lack(&small)), (None, None));
         assert_eq!(small.row_bytes, 1_000);
         let words = small.lack(&all).unwrap().to_string();
-        assert!(words.starts_with("the store takes 1000 bytes in a commit, the table needs "), "{words}");
+        assert!(
+            words.starts_with("the store takes 1000 bytes in a commit, the table needs "),
+            "{words}"
+        );
         let few = StoreLimits { mutations: 25, ..all };
-        assert_eq!(few.lack(&all), Some(Lack { what: "mutations in a commit", has: 25, needs: 100 }));
+        assert_eq!(
+            few.lack(&all),
+            Some(Lack { what: "mutations in a commit", has: 25, needs: 100 })
+        );
         for (field, what) in [
             (StoreLimits { row_bytes: 1, ..all }, "row"),
             (StoreLimits { partition_key_bytes: 1, ..all }, "partition key"),

@@ -1,5 +1,5 @@
-//! The store inside the process: [`MemoryTables`] is its synchronous heart, for simulations in virtual time;
-//! [`MemoryStore`] is a [`SystemStore`] around it.
+//! The store inside the process: [`MemoryTables`] is its synchronous heart, for simulations in
+//! virtual time; [`MemoryStore`] is a [`SystemStore`] around it.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use emmer_core::Timestamp;
 
 use crate::contract::{
-    BoxFuture, CommitOutcome, Etag, Mutation, Result, StoreError, StoreErrorKind, StoredRow, SystemStore,
+    BoxFuture, CommitOutcome, Etag, Mutation, Result, StoreError, StoreErrorKind, StoredRow,
+    SystemStore,
 };
 use crate::table::{Row, TableDecl, Value};
 use crate::validate;
@@ -24,8 +25,9 @@ struct Table {
     partitions: BTreeMap<String, Partition>,
 }
 
-/// All tables of one store as plain data: every operation of the contract as a plain method. Deterministic: etags
-/// come from one counter, every order is by key. A clone is an independent copy.
+/// All tables of one store as plain data: every operation of the contract as a plain method.
+/// Deterministic: etags come from one counter, every order is by key. A clone is an independent
+/// copy.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryTables {
     tables: BTreeMap<&'static str, Table>,
@@ -41,7 +43,8 @@ impl MemoryTables {
     /// See [`SystemStore::ensure_tables`].
     ///
     /// # Errors
-    /// `Invalid` for a declaration against the rules, `Corrupt` when a table is there with another shape.
+    /// `Invalid` for a declaration against the rules, `Corrupt` when a table is there with another
+    /// shape.
     pub fn ensure_tables(&mut self, tables: &[&'static TableDecl]) -> Result<()> {
         for decl in tables {
             let operation = || format!("ensure {}", decl.name);
@@ -59,7 +62,11 @@ impl MemoryTables {
     ///
     /// # Errors
     /// `NotFound` when the table is not there, `Invalid` for an illegal key.
-    pub fn read_partition(&self, table: &'static TableDecl, partition: &str) -> Result<Vec<StoredRow>> {
+    pub fn read_partition(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+    ) -> Result<Vec<StoredRow>> {
         let operation = || format!("read {}/{partition}", table.name);
         validate::partition_key(partition).map_err(|v| v.at(STORE, operation()))?;
         let found = self.table(table, operation)?.partitions.get(partition);
@@ -121,13 +128,15 @@ impl MemoryTables {
         let operation = || format!("scan {} by {column}", table.name);
         validate::scan(table, column).map_err(|v| v.at(STORE, operation()))?;
         let (start, end) = (*range.start(), *range.end());
-        let inside = |n: i64| if start <= end { range.contains(&n) } else { n >= start || n <= end };
+        let inside =
+            |n: i64| if start <= end { range.contains(&n) } else { n >= start || n <= end };
         let rows = self.table(table, operation)?.partitions.values().flat_map(BTreeMap::values);
         let found = rows.filter(|r| matches!(r.row.get(column), Some(Value::Int(n)) if inside(*n)));
         Ok(found.take(limit).cloned().collect())
     }
 
-    /// See [`SystemStore::commit`]. Never [`CommitOutcome::Unknown`]: a simulation adds that outside.
+    /// See [`SystemStore::commit`]. Never [`CommitOutcome::Unknown`]: a simulation adds that
+    /// outside.
     ///
     /// # Errors
     /// `NotFound` when the table is not there, `Invalid` for mutations against the rules.
@@ -142,14 +151,16 @@ impl MemoryTables {
         let etag: Etag = (self.last_etag + 1).to_string().into();
         let stored = self.table_mut(table, operation)?;
         let rows = stored.partitions.entry(partition.to_owned()).or_default();
-        let outcome =
-            match mutations.iter().position(|m| !m.holds(rows.get(m.row_key()).map(|row| &row.etag))) {
-                Some(at) => CommitOutcome::Conflict(at),
-                None => {
-                    let etags = mutations.into_iter().map(|m| apply(table, rows, m, &etag)).collect();
-                    CommitOutcome::Committed(etags)
-                }
-            };
+        let outcome = match mutations
+            .iter()
+            .position(|m| !m.holds(rows.get(m.row_key()).map(|row| &row.etag)))
+        {
+            Some(at) => CommitOutcome::Conflict(at),
+            None => {
+                let etags = mutations.into_iter().map(|m| apply(table, rows, m, &etag)).collect();
+                CommitOutcome::Committed(etags)
+            }
+        };
         if rows.is_empty() {
             stored.partitions.remove(partition);
         }
@@ -162,7 +173,8 @@ impl MemoryTables {
     /// See [`SystemStore::touch`].
     ///
     /// # Errors
-    /// `NotFound` when the row or the table is not there, `Invalid` for a column that is not volatile.
+    /// `NotFound` when the row or the table is not there, `Invalid` for a column that is not
+    /// volatile.
     pub fn touch(
         &mut self,
         table: &'static TableDecl,
@@ -172,16 +184,20 @@ impl MemoryTables {
         value: Value,
     ) -> Result<()> {
         let operation = || format!("touch {} of {}/{partition}/{row_key}", column, table.name);
-        validate::touch(table, partition, row_key, column, &value).map_err(|v| v.at(STORE, operation()))?;
+        validate::touch(table, partition, row_key, column, &value)
+            .map_err(|v| v.at(STORE, operation()))?;
         let stored = self.table_mut(table, operation)?;
         match stored.partitions.get_mut(partition).and_then(|rows| rows.get_mut(row_key)) {
             Some(found) => {
                 found.row.set(column, value);
                 Ok(())
             }
-            None => {
-                Err(StoreError::new(StoreErrorKind::NotFound, STORE, operation(), "the row is not there"))
-            }
+            None => Err(StoreError::new(
+                StoreErrorKind::NotFound,
+                STORE,
+                operation(),
+                "the row is not there",
+            )),
         }
     }
 
@@ -189,7 +205,12 @@ impl MemoryTables {
     ///
     /// # Errors
     /// `NotFound` when the table is not there, `Invalid` for rows against the rules.
-    pub fn append(&mut self, table: &'static TableDecl, partition: &str, rows: Vec<Row>) -> Result<()> {
+    pub fn append(
+        &mut self,
+        table: &'static TableDecl,
+        partition: &str,
+        rows: Vec<Row>,
+    ) -> Result<()> {
         let operation = || format!("append {}/{partition}", table.name);
         validate::append(table, partition, &rows).map_err(|v| v.at(STORE, operation()))?;
         let etag: Etag = (self.last_etag + 1).to_string().into();
@@ -197,7 +218,8 @@ impl MemoryTables {
         if !rows.is_empty() {
             let old = stored.partitions.entry(partition.to_owned()).or_default();
             for row in rows {
-                old.entry(row.key().to_owned()).or_insert_with(|| StoredRow { row, etag: etag.clone() });
+                old.entry(row.key().to_owned())
+                    .or_insert_with(|| StoredRow { row, etag: etag.clone() });
             }
             self.last_etag += 1;
         }
@@ -216,7 +238,8 @@ impl MemoryTables {
         cutoff: Timestamp,
     ) -> Result<u64> {
         let operation = || format!("clean up {}/{partition}", table.name);
-        validate::delete_older_than(table, partition, column).map_err(|v| v.at(STORE, operation()))?;
+        validate::delete_older_than(table, partition, column)
+            .map_err(|v| v.at(STORE, operation()))?;
         let stored = self.table_mut(table, operation)?;
         let Some(rows) = stored.partitions.get_mut(partition) else { return Ok(0) };
         let before = rows.len();
@@ -232,13 +255,22 @@ impl MemoryTables {
         self.tables.get(decl.name).ok_or_else(|| missing(operation()))
     }
 
-    fn table_mut(&mut self, decl: &'static TableDecl, operation: impl Fn() -> String) -> Result<&mut Table> {
+    fn table_mut(
+        &mut self,
+        decl: &'static TableDecl,
+        operation: impl Fn() -> String,
+    ) -> Result<&mut Table> {
         self.tables.get_mut(decl.name).ok_or_else(|| missing(operation()))
     }
 }
 
 fn missing(operation: String) -> StoreError {
-    StoreError::new(StoreErrorKind::NotFound, STORE, operation, "the table is not there: ensure it first")
+    StoreError::new(
+        StoreErrorKind::NotFound,
+        STORE,
+        operation,
+        "the table is not there: ensure it first",
+    )
 }
 
 /// Does what `mutation` says; its condition holds.
@@ -272,7 +304,8 @@ fn keep_volatile(decl: &TableDecl, old: &Row, new: &Row) -> Row {
     row
 }
 
-/// A store inside this process. Clones share their tables; everything is gone when the last one is dropped.
+/// A store inside this process. Clones share their tables; everything is gone when the last one is
+/// dropped.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryStore {
     tables: Arc<Mutex<MemoryTables>>,
@@ -285,7 +318,8 @@ impl MemoryStore {
     }
 
     fn lock(&self) -> MutexGuard<'_, MemoryTables> {
-        // No method of MemoryTables leaves half a change behind when it panics: a poisoned lock is whole.
+        // No method of MemoryTables leaves half a change behind when it panics: a poisoned lock is
+        // whole.
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,25 +1,28 @@
 //! A partition that the server hands out in pages, each of another moment, as one moment.
 //!
-//! A partition in which every commit writes the row [`VERSION_ROW`](crate::silos::VERSION_ROW) says by it whether anything
-//! changed: what was read between two looks at that row which found the same etag is one moment. Partitions without one
-//! (grain state, statistics) have no row that every commit writes, and must have none: writers of different rows would
-//! queue there. Such a partition is read until two passes found the same rows with the same etags.
+//! A partition in which every commit writes the row [`VERSION_ROW`](crate::silos::VERSION_ROW) says
+//! by it whether anything changed: what was read between two looks at that row which found the same
+//! etag is one moment. Partitions without one (grain state, statistics) have no row that every
+//! commit writes, and must have none: writers of different rows would queue there. Such a partition
+//! is read until two passes found the same rows with the same etags.
 //!
-//! A table whose partitions need not be read as one moment ([`TableDecl::one_moment`]) is read in one pass: each row as it was at
-//! some moment, and nobody is told to come back.
+//! A table whose partitions need not be read as one moment ([`TableDecl::one_moment`]) is read in
+//! one pass: each row as it was at some moment, and nobody is told to come back.
 //!
-//! Where even a page is no moment (a server whose queries may see half of a transaction), a partition with a version row is
-//! read between two looks however small it is.
+//! Where even a page is no moment (a server whose queries may see half of a transaction), a
+//! partition with a version row is read between two looks however small it is.
 //!
-//! What two equal passes cannot tell: a row that is not there in both may have been there in between. Rows that come and go
-//! within one read belong to nobody who reads whole partitions without a version row.
+//! What two equal passes cannot tell: a row that is not there in both may have been there in
+//! between. Rows that come and go within one read belong to nobody who reads whole partitions
+//! without a version row.
 
 use std::future::Future;
 
 use crate::contract::{Etag, StoredRow};
 use crate::table::TableDecl;
 
-/// How often a partition of several pages is read before its reader is told that others change it all the time.
+/// How often a partition of several pages is read before its reader is told that others change it
+/// all the time.
 pub const PASSES_MAX: u32 = 8;
 
 /// One page of rows, and where the next one begins; none behind the last.
@@ -57,13 +60,16 @@ pub trait Pages: Sync {
     fn version(&self) -> impl Future<Output = Result<Option<Etag>, Self::Error>> + Send;
 }
 
-/// All rows of a partition of `table`, in the server's order: at one moment if the table needs that; none when it changed during
-/// every one of [`PASSES_MAX`] passes. A partition of one page takes one request, or three where a page is no moment and the
-/// table needs one.
+/// All rows of a partition of `table`, in the server's order: at one moment if the table needs
+/// that; none when it changed during every one of [`PASSES_MAX`] passes. A partition of one page
+/// takes one request, or three where a page is no moment and the table needs one.
 ///
 /// # Errors
 /// The server's, the first.
-pub async fn read<P: Pages>(table: &TableDecl, pages: &P) -> Result<Option<Vec<StoredRow>>, P::Error> {
+pub async fn read<P: Pages>(
+    table: &TableDecl,
+    pages: &P,
+) -> Result<Option<Vec<StoredRow>>, P::Error> {
     if !table.one_moment {
         return Ok(Some(pass(pages).await?.0));
     }
@@ -134,7 +140,8 @@ mod tests {
     };
     static ANY: TableDecl = TableDecl { one_moment: false, ..MOMENT };
 
-    /// A partition of two rows a page, in which others commit before the requests that are listed, counted from 0.
+    /// A partition of two rows a page, in which others commit before the requests that are listed,
+    /// counted from 0.
     struct Server {
         versioned: bool,
         state: Mutex<State>,
@@ -150,7 +157,10 @@ mod tests {
     impl Server {
         fn new(rows: usize, versioned: bool, commits_before: &[usize]) -> Self {
             let commits_before = commits_before.to_vec();
-            Self { versioned, state: Mutex::new(State { requests: 0, commits_before, number: 0, rows }) }
+            Self {
+                versioned,
+                state: Mutex::new(State { requests: 0, commits_before, number: 0, rows }),
+            }
         }
 
         fn request(&self) -> std::sync::MutexGuard<'_, State> {
@@ -183,7 +193,10 @@ mod tests {
                 row: Row::new(format!("r{n}")),
                 etag: state.number.to_string().into(),
             };
-            Ok(Page { rows: (from..end).map(row).collect(), next: (end < state.rows).then_some(end) })
+            Ok(Page {
+                rows: (from..end).map(row).collect(),
+                next: (end < state.rows).then_some(end),
+            })
         }
 
         async fn version(&self) -> Result<Option<Etag>, Infallible> {

@@ -1,7 +1,8 @@
-//! Documents read in one pass, without a map in between: most of what reading a partition costs a store of documents.
+//! Documents read in one pass, without a map in between: most of what reading a partition costs a
+//! store of documents.
 //!
-//! It reads what [`document`](crate::document) writes and nothing else. Whatever is otherwise is left to the slower way there, which
-//! can say what is wrong.
+//! It reads what [`document`](crate::document) writes and nothing else. Whatever is otherwise is
+//! left to the slower way there, which can say what is wrong.
 
 use std::fmt;
 

@@ -35,7 +35,8 @@ pub(crate) fn version_number(row: &Row) -> Text<u64> {
 /// The row of a silo.
 pub(crate) fn to_row(cluster: &ClusterId, entry: &SiloEntry) -> Text<Row> {
     let silo = &entry.address;
-    let epoch = i64::try_from(silo.epoch()).map_err(|_| format!("the epoch of {silo} is out of range"))?;
+    let epoch =
+        i64::try_from(silo.epoch()).map_err(|_| format!("the epoch of {silo} is out of range"))?;
     let text = |t: &Arc<str>| Value::Text(t.clone());
     let made = |t: String| Value::Text(t.into());
     let voter = |v: &Vote| format!("{}{}", v.voter, if v.gone { GONE } else { "" });
@@ -60,7 +61,8 @@ pub(crate) fn to_row(cluster: &ClusterId, entry: &SiloEntry) -> Text<Row> {
         .with("IAmAliveTime", Value::Time(entry.i_am_alive_time)))
 }
 
-/// The silo of a row. Names and zones may be null (a foreign writer); what the protocol rests on may not.
+/// The silo of a row. Names and zones may be null (a foreign writer); what the protocol rests on
+/// may not.
 pub(crate) fn from_row(row: &Row) -> Text<SiloEntry> {
     let ip: IpAddr = parsed(&needed_text(row, "Address")?, "Address")?;
     let endpoint = SocketAddr::new(ip, number(row, "Port")?);
@@ -88,7 +90,11 @@ fn votes(row: &Row) -> Text<Vec<Vote>> {
     let voters = list(row, "SuspectingSilos")?;
     let times = list(row, "SuspectingTimes")?;
     if voters.len() != times.len() {
-        return Err(format!("{} SuspectingSilos but {} SuspectingTimes", voters.len(), times.len()));
+        return Err(format!(
+            "{} SuspectingSilos but {} SuspectingTimes",
+            voters.len(),
+            times.len()
+        ));
     }
     let vote = |(voter, at): (&Arc<str>, &Arc<str>)| {
         let at: Timestamp = parsed(at, "SuspectingTimes")?;
@@ -136,7 +142,9 @@ fn list<'a>(row: &'a Row, column: &str) -> Text<&'a [Arc<str>]> {
 fn number<T: TryFrom<i64>>(row: &Row, column: &str) -> Text<T> {
     match row.get(column) {
         None => Err(format!("{column} is null")),
-        Some(Value::Int(n)) => T::try_from(*n).map_err(|_| format!("{column} is out of range: {n}")),
+        Some(Value::Int(n)) => {
+            T::try_from(*n).map_err(|_| format!("{column} is out of range: {n}"))
+        }
         Some(other) => Err(format!("{column} is {:?}", other.column_type())),
     }
 }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use emmer_core::limits::{COMMIT_MUTATIONS_MAX, Limits};
 use emmer_core::{ClusterId, SiloAddress, SiloEntry, SiloStatus, TableVersion, Timestamp};
 
-use crate::contract::{CommitOutcome, Mutation, Result, StoreError, StoreErrorKind, StoredRow, SystemStore};
+use crate::contract::{
+    CommitOutcome, Mutation, Result, StoreError, StoreErrorKind, StoredRow, SystemStore,
+};
 use crate::limits::StoreLimits;
 use crate::silo_rows;
 use crate::table::{Column, ColumnType, TableDecl, Value};
@@ -22,8 +24,8 @@ const INCARNATIONS: usize = 16;
 /// The most silo rows in one sample: the version row may be another.
 pub const SAMPLE_SILOS_MAX: usize = SAMPLE_ROWS_MAX - 1;
 
-/// The declaration of the table. Columns and their names are those of the table description; PartitionKey is the cluster id, RowKey
-/// is `ip-port-epoch`.
+/// The declaration of the table. Columns and their names are those of the table description;
+/// PartitionKey is the cluster id, RowKey is `ip-port-epoch`.
 pub static SILO_INSTANCES: TableDecl = TableDecl {
     name: "silo_instances",
     partition_key: "PartitionKey",
@@ -36,7 +38,8 @@ pub static SILO_INSTANCES: TableDecl = TableDecl {
         Column::new("HostName", ColumnType::Text),
         Column::new("Status", ColumnType::Text),
         Column::new("ProxyPort", ColumnType::Int),
-        // Deprecated in the table description; always "false", so that tools made for the original's table find it.
+        // Deprecated in the table description; always "false", so that tools made for the
+        // original's table find it.
         Column::new("Primary", ColumnType::Text),
         Column::new("RoleName", ColumnType::Text),
         Column::new("InstanceName", ColumnType::Text),
@@ -53,11 +56,13 @@ pub static SILO_INSTANCES: TableDecl = TableDecl {
     one_moment: true,
 };
 
-/// The bytes of a silo's row that a full commit is reckoned with: names of a hundred bytes and ten votes take about half.
+/// The bytes of a silo's row that a full commit is reckoned with: names of a hundred bytes and ten
+/// votes take about half.
 const SILO_ROW_BYTES: usize = 2_048;
 
 /// What the table needs of its store: the membership machine commits up to
-/// [`MEMBERSHIP_ROWS_PER_COMMIT_MAX`](emmer_core::limits::MEMBERSHIP_ROWS_PER_COMMIT_MAX) rows beside the version row.
+/// [`MEMBERSHIP_ROWS_PER_COMMIT_MAX`](emmer_core::limits::MEMBERSHIP_ROWS_PER_COMMIT_MAX) rows
+/// beside the version row.
 fn needed() -> StoreLimits {
     let commit_bytes = COMMIT_MUTATIONS_MAX * SILO_ROW_BYTES;
     StoreLimits { commit_bytes, row_bytes: SILO_ROW_BYTES, ..StoreLimits::default() }
@@ -68,8 +73,8 @@ fn needed() -> StoreLimits {
 pub enum SiloCommit {
     /// It happened; the version row is now this.
     Committed(TableVersion),
-    /// It did not happen: the version row is not `base` any more, or a row to delete is gone (which nobody can do
-    /// without moving the version on, except by hand). Read and decide again.
+    /// It did not happen: the version row is not `base` any more, or a row to delete is gone (which
+    /// nobody can do without moving the version on, except by hand). Read and decide again.
     Conflict,
     /// It may or may not have happened. Read the version to find out.
     Unknown(StoreError),
@@ -125,7 +130,8 @@ impl SiloTable {
     /// Creates the table if it is missing.
     ///
     /// # Errors
-    /// As [`SystemStore::ensure_tables`]; `Invalid` when the store takes less at once than the membership machine commits.
+    /// As [`SystemStore::ensure_tables`]; `Invalid` when the store takes less at once than the
+    /// membership machine commits.
     pub async fn ensure(&self) -> Result<()> {
         if let Some(lack) = self.store.limits().lack(&needed()) {
             return Err(self.error("ensure", StoreErrorKind::Invalid, lack));
@@ -133,14 +139,17 @@ impl SiloTable {
         self.store.ensure_tables(&[&SILO_INSTANCES]).await
     }
 
-    /// Every silo row and the version, as one snapshot. The default version (0, no etag) when nothing was written yet.
+    /// Every silo row and the version, as one snapshot. The default version (0, no etag) when
+    /// nothing was written yet.
     ///
     /// # Errors
-    /// As the store; `Corrupt` when a row cannot be understood or the version row is missing beside others.
+    /// As the store; `Corrupt` when a row cannot be understood or the version row is missing beside
+    /// others.
     pub async fn read_all(&self) -> Result<(TableVersion, Vec<SiloEntry>)> {
         let stored = self.store.read_partition(&SILO_INSTANCES, self.cluster.as_str()).await?;
         if stored.len() > self.rows_max.saturating_add(1) {
-            let detail = format!("{} rows, more than membership_rows_max = {}", stored.len(), self.rows_max);
+            let detail =
+                format!("{} rows, more than membership_rows_max = {}", stored.len(), self.rows_max);
             return Err(self.error("read", StoreErrorKind::Refused, detail));
         }
         snapshot(&stored).map_err(|detail| self.error("read", StoreErrorKind::Corrupt, detail))
@@ -151,7 +160,8 @@ impl SiloTable {
     /// # Errors
     /// As the store; `Corrupt` when the row cannot be understood.
     pub async fn read_version(&self) -> Result<TableVersion> {
-        let found = self.store.read_row(&SILO_INSTANCES, self.cluster.as_str(), VERSION_ROW).await?;
+        let found =
+            self.store.read_row(&SILO_INSTANCES, self.cluster.as_str(), VERSION_ROW).await?;
         let version = found.as_ref().map(version_of).transpose();
         version
             .map(Option::unwrap_or_default)
@@ -172,15 +182,16 @@ impl SiloTable {
 
     async fn sample(&self, near: &SiloAddress, limit: usize) -> Result<Vec<SiloEntry>> {
         let from = silo_rows::row_key(near);
-        let stored = self.store.read_some(&SILO_INSTANCES, self.cluster.as_str(), &from, limit).await?;
+        let stored =
+            self.store.read_some(&SILO_INSTANCES, self.cluster.as_str(), &from, limit).await?;
         let silos = stored.iter().filter(|found| found.row.key() != VERSION_ROW).map(entry_of);
         silos
             .collect::<std::result::Result<_, _>>()
             .map_err(|detail| self.error("sample", StoreErrorKind::Corrupt, detail))
     }
 
-    /// The rows of all incarnations of the `ip:port` of `silo`. Of a store that keeps an order a few
-    /// rows are read for it, whatever the size of the table.
+    /// The rows of all incarnations of the `ip:port` of `silo`. Of a store that keeps an order a
+    /// few rows are read for it, whatever the size of the table.
     ///
     /// # Errors
     /// As [`read_all`](Self::read_all).
@@ -188,8 +199,10 @@ impl SiloTable {
         let mine = |row: &SiloEntry| row.address.same_endpoint(silo);
         if self.store.keeps_order() {
             let first = SiloAddress::new(silo.endpoint(), 0);
-            // The very next ones: when not all of them are of this endpoint, there are no more that are.
-            let found: Vec<_> = self.sample(&first, INCARNATIONS).await?.into_iter().filter(mine).collect();
+            // The very next ones: when not all of them are of this endpoint, there are no more that
+            // are.
+            let found: Vec<_> =
+                self.sample(&first, INCARNATIONS).await?.into_iter().filter(mine).collect();
             if found.len() < INCARNATIONS {
                 return Ok(found);
             }
@@ -220,8 +233,8 @@ impl SiloTable {
         Ok(silos)
     }
 
-    /// In one atomic commit: moves the version from `base` to `base.number + 1`, writes `rows` whole (IAmAliveTime only
-    /// of rows that are new), deletes `deletes`. At most 99 rows together
+    /// In one atomic commit: moves the version from `base` to `base.number + 1`, writes `rows`
+    /// whole (IAmAliveTime only of rows that are new), deletes `deletes`. At most 99 rows together
     /// ([`MEMBERSHIP_ROWS_PER_COMMIT_MAX`](emmer_core::limits::MEMBERSHIP_ROWS_PER_COMMIT_MAX)).
     ///
     /// A `base` without etag says that the table is empty. A row to delete that is gone makes it a
@@ -260,8 +273,10 @@ impl SiloTable {
     pub async fn touch(&self, silo: &SiloAddress, at: Timestamp) -> Result<SiloTouch> {
         let key = silo_rows::row_key(silo);
         let partition = self.cluster.as_str();
-        let touched =
-            self.store.touch(&SILO_INSTANCES, partition, &key, "IAmAliveTime", Value::Time(at)).await;
+        let touched = self
+            .store
+            .touch(&SILO_INSTANCES, partition, &key, "IAmAliveTime", Value::Time(at))
+            .await;
         match touched {
             Ok(()) => Ok(SiloTouch::Touched),
             // A missing table is NotFound as well: told apart by asking again for the row.
@@ -311,7 +326,9 @@ pub fn mutations(
 ///
 /// # Errors
 /// In words: a row cannot be understood, or there are silo rows but no version row.
-pub fn snapshot(stored: &[StoredRow]) -> std::result::Result<(TableVersion, Vec<SiloEntry>), String> {
+pub fn snapshot(
+    stored: &[StoredRow],
+) -> std::result::Result<(TableVersion, Vec<SiloEntry>), String> {
     let mut version = None;
     let mut silos = Vec::with_capacity(stored.len());
     for found in stored {
@@ -333,7 +350,8 @@ pub fn row_key(silo: &SiloAddress) -> String {
 }
 
 fn version_of(found: &StoredRow) -> std::result::Result<TableVersion, String> {
-    let number = silo_rows::version_number(&found.row).map_err(|e| format!("row {VERSION_ROW}: {e}"))?;
+    let number =
+        silo_rows::version_number(&found.row).map_err(|e| format!("row {VERSION_ROW}: {e}"))?;
     Ok(TableVersion { number, etag: found.etag.clone() })
 }
 
@@ -349,5 +367,9 @@ pub fn defunct(silos: &[SiloEntry], before: Timestamp) -> Vec<SiloAddress> {
     let newest = |s: &SiloEntry| {
         s.votes.iter().map(|v| v.at).fold(s.start_time.max(s.i_am_alive_time), Timestamp::max)
     };
-    silos.iter().filter(|s| s.status == SiloStatus::Dead && newest(s) < before).map(|s| s.address).collect()
+    silos
+        .iter()
+        .filter(|s| s.status == SiloStatus::Dead && newest(s) < before)
+        .map(|s| s.address)
+        .collect()
 }

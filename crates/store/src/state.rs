@@ -12,11 +12,12 @@ use crate::keys;
 use crate::limits::StoreLimits;
 use crate::table::{Column, ColumnType, Row, TableDecl, Value};
 
-/// The declaration of the table. PartitionKey is `service/type/kind.key`, RowKey is the state's name ([`crate::keys`]); the
-/// columns repeat them whole, for an administrator and to tell apart keys that had to be cut.
+/// The declaration of the table. PartitionKey is `service/type/kind.key`, RowKey is the state's
+/// name ([`crate::keys`]); the columns repeat them whole, for an administrator and to tell apart
+/// keys that had to be cut.
 ///
-/// Each grain has a partition of its own: a store that serialises what it does in a partition serialises nothing of two
-/// grains. Nothing reads the states of several grains at one moment.
+/// Each grain has a partition of its own: a store that serialises what it does in a partition
+/// serialises nothing of two grains. Nothing reads the states of several grains at one moment.
 pub static GRAIN_STATE: TableDecl = TableDecl {
     name: "grain_state",
     partition_key: "PartitionKey",
@@ -43,7 +44,8 @@ pub const STATE_BYTES: usize = 64 << 10;
 pub enum WriteOutcome {
     /// It is written; this is the new etag.
     Written(Etag),
-    /// It is not written: the state is not the expected one any more (somebody else wrote, cleared or created it).
+    /// It is not written: the state is not the expected one any more (somebody else wrote, cleared
+    /// or created it).
     EtagMismatch,
     /// It may or may not be written. Read to find out.
     Unknown(StoreError),
@@ -75,8 +77,8 @@ pub struct StoredState {
 
 /// The grain states of one service. Cheap to clone.
 ///
-/// States belong to the service, not to a cluster: a new cluster of the same service finds them again (the original's
-/// rule for service id and deployment id).
+/// States belong to the service, not to a cluster: a new cluster of the same service finds them
+/// again (the original's rule for service id and deployment id).
 #[derive(Clone)]
 pub struct StateTable {
     store: Arc<dyn SystemStore>,
@@ -98,7 +100,8 @@ impl StateTable {
     /// Creates the table if it is missing.
     ///
     /// # Errors
-    /// As [`SystemStore::ensure_tables`]; `Invalid` when the store takes no states of [`STATE_BYTES`].
+    /// As [`SystemStore::ensure_tables`]; `Invalid` when the store takes no states of
+    /// [`STATE_BYTES`].
     pub async fn ensure(&self) -> Result<()> {
         let needed = StoreLimits {
             mutations: 1,
@@ -108,7 +111,12 @@ impl StateTable {
         };
         if let Some(lack) = self.store.limits().lack(&needed) {
             let operation = format!("ensure {}", GRAIN_STATE.name);
-            return Err(StoreError::new(StoreErrorKind::Invalid, self.store.describe(), operation, lack));
+            return Err(StoreError::new(
+                StoreErrorKind::Invalid,
+                self.store.describe(),
+                operation,
+                lack,
+            ));
         }
         self.store.ensure_tables(&[&GRAIN_STATE]).await
     }
@@ -122,7 +130,8 @@ impl StateTable {
             service: self.service.as_str().into(),
             grain_type: grain_type.into(),
             grain_key: keys::key_text(key).into(),
-            // Names come from the source code; escaped all the same, a store refuses control characters.
+            // Names come from the source code; escaped all the same, a store refuses control
+            // characters.
             state: keys::escape(state).into(),
         }))
     }
@@ -131,7 +140,12 @@ impl StateTable {
     ///
     /// # Errors
     /// As [`StateSlot::read`].
-    pub async fn read(&self, grain_type: &str, key: &GrainKey, state: &str) -> Result<Option<StoredState>> {
+    pub async fn read(
+        &self,
+        grain_type: &str,
+        key: &GrainKey,
+        state: &str,
+    ) -> Result<Option<StoredState>> {
         self.slot(grain_type, key, state).read().await
     }
 }
@@ -160,16 +174,16 @@ impl StateSlot {
     /// Reads the state, none when it was never written or is cleared.
     ///
     /// # Errors
-    /// As the store; `Corrupt` when the row cannot be understood or belongs to another grain (a foreign writer, or two
-    /// keys that had to be cut and collide in 128 bits of hash).
+    /// As the store; `Corrupt` when the row cannot be understood or belongs to another grain (a
+    /// foreign writer, or two keys that had to be cut and collide in 128 bits of hash).
     pub async fn read(&self) -> Result<Option<StoredState>> {
         let slot = &*self.0;
         let found = slot.store.read_row(&GRAIN_STATE, &slot.partition, &slot.row_key).await?;
         found.map(|row| self.understand(row)).transpose()
     }
 
-    /// Writes the state if it still is what was read: `expected` is the etag of the last read or write, none when
-    /// nothing was there. `modified` is the writer's wall clock.
+    /// Writes the state if it still is what was read: `expected` is the etag of the last read or
+    /// write, none when nothing was there. `modified` is the writer's wall clock.
     ///
     /// # Errors
     /// As the store: then nothing was changed. `Invalid` for a payload larger than the store takes.
@@ -209,7 +223,8 @@ impl StateSlot {
     /// As the store: then nothing was changed.
     pub async fn clear(&self, expected: &Etag) -> Result<ClearOutcome> {
         let slot = &*self.0;
-        let delete = Mutation::Delete { row_key: slot.row_key.clone(), etag: Some(expected.clone()) };
+        let delete =
+            Mutation::Delete { row_key: slot.row_key.clone(), etag: Some(expected.clone()) };
         match slot.store.commit(&GRAIN_STATE, &slot.partition, vec![delete]).await? {
             CommitOutcome::Conflict(_) => Ok(ClearOutcome::EtagMismatch),
             CommitOutcome::Unknown(error) => Ok(ClearOutcome::Unknown(error)),
@@ -219,7 +234,8 @@ impl StateSlot {
 
     fn understand(&self, found: StoredRow) -> Result<StoredState> {
         let (slot, row) = (&*self.0, &found.row);
-        let is = |column, text: &Arc<str>| matches!(row.get(column), Some(Value::Text(t)) if t == text);
+        let is =
+            |column, text: &Arc<str>| matches!(row.get(column), Some(Value::Text(t)) if t == text);
         let ours = is("ServiceId", &slot.service)
             && is("GrainType", &slot.grain_type)
             && is("GrainKey", &slot.grain_key)
@@ -228,7 +244,11 @@ impl StateSlot {
             return Err(self.corrupt("read", "the row belongs to another grain"));
         }
         match (row.get("Payload"), row.get("Format"), row.get("Modified")) {
-            (Some(Value::Bytes(payload)), Some(Value::Text(format)), Some(Value::Time(modified))) => {
+            (
+                Some(Value::Bytes(payload)),
+                Some(Value::Text(format)),
+                Some(Value::Time(modified)),
+            ) => {
                 let (payload, format) = (payload.clone(), format.clone());
                 Ok(StoredState { payload, format, modified: *modified, etag: found.etag })
             }

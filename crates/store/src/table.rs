@@ -1,5 +1,5 @@
-//! Tables as data: declared once, created as real tables with real columns by every relational store, kept
-//! under readable field names by every other.
+//! Tables as data: declared once, created as real tables with real columns by every relational
+//! store, kept under readable field names by every other.
 
 use std::sync::Arc;
 
@@ -65,9 +65,10 @@ pub struct TableDecl {
     pub columns: &'static [Column],
     /// Grows when the declaration changes; a store compares it with what it finds.
     pub schema_version: u32,
-    /// Whether a read of a partition must be one moment (membership). Where not (grain state, statistics), every row is as it
-    /// was at some moment during the read, and a store whose server hands out pages of different moments looks only once. It
-    /// is about readers, so it is no part of what a server keeps.
+    /// Whether a read of a partition must be one moment (membership). Where not (grain state,
+    /// statistics), every row is as it was at some moment during the read, and a store whose server
+    /// hands out pages of different moments looks only once. It is about readers, so it is no part
+    /// of what a server keeps.
     pub one_moment: bool,
 }
 
@@ -106,8 +107,8 @@ impl Value {
     }
 }
 
-/// One row: its key and its columns by name. A column that is not there is null. Rows are equal when they hold
-/// the same columns, in whatever order these were set.
+/// One row: its key and its columns by name. A column that is not there is null. Rows are equal
+/// when they hold the same columns, in whatever order these were set.
 #[derive(Clone, Debug, Default, Eq)]
 pub struct Row {
     key: String,
@@ -120,8 +121,8 @@ impl Row {
         Self { key: key.into(), columns: Vec::new() }
     }
 
-    /// A row under `key` with these columns, each of them once: for stores, which read them in the order of a declaration
-    /// and need not look each of them up among the others.
+    /// A row under `key` with these columns, each of them once: for stores, which read them in the
+    /// order of a declaration and need not look each of them up among the others.
     pub fn of(key: impl Into<String>, columns: Vec<(&'static str, Value)>) -> Self {
         debug_assert!(
             columns

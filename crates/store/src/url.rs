@@ -25,8 +25,9 @@ pub const SCHEMES: [&str; 18] = [
     "cassandra",
 ];
 
-/// The address of a system store. `Display` and `Debug` replace everything that may be a secret by `***`: what
-/// stands between the first colon and the last `@`, and every parameter whose name sounds secret.
+/// The address of a system store. `Display` and `Debug` replace everything that may be a secret by
+/// `***`: what stands between the first colon and the last `@`, and every parameter whose name
+/// sounds secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StoreUrl {
     scheme: String,
@@ -86,13 +87,15 @@ impl FromStr for StoreUrl {
 pub enum ParseStoreUrlError {
     /// There is no `://`.
     #[error(
-        "not the address of a system store: expected scheme://..., as in sqlite://cluster.db or memory://"
+        "not the address of a system store: expected scheme://..., as in sqlite://cluster.db or \
+         memory://"
     )]
     NoScheme,
-    /// A control character stands at this byte: no store's address has one, and a log would not show it.
+    /// A control character stands at this byte: no store's address has one, and a log would not
+    /// show it.
     #[error(
-        "not the address of a system store: byte {0} is a control character; expected one line of text, as in \
-         sqlite://cluster.db or memory://"
+        "not the address of a system store: byte {0} is a control character; expected one line of \
+         text, as in sqlite://cluster.db or memory://"
     )]
     ControlCharacter(usize),
     /// The scheme names no store.
@@ -103,7 +106,8 @@ pub enum ParseStoreUrlError {
 impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}://", self.scheme)?;
-        // The last `@` of all: a password may hold an unescaped slash, question mark or `@`. Files have none.
+        // The last `@` of all: a password may hold an unescaped slash, question mark or `@`. Files
+        // have none.
         let credentials = self.rest.rsplit_once('@').filter(|_| self.scheme != "sqlite");
         let (place, query) = match credentials {
             None => (self.place(), self.query()),
@@ -153,7 +157,10 @@ mod tests {
             ("sqlite:///var/lib/a@b.db?mode=rw", "sqlite:///var/lib/a@b.db?mode=rw"),
         ] {
             let url: StoreUrl = text.parse().unwrap();
-            assert_eq!((format!("{url}"), format!("{url:?}")), (shown.to_owned(), shown.to_owned()));
+            assert_eq!(
+                (format!("{url}"), format!("{url:?}")),
+                (shown.to_owned(), shown.to_owned())
+            );
             assert_eq!(url.expose(), text);
         }
     }
@@ -172,7 +179,10 @@ mod tests {
     fn the_case_of_a_scheme_means_nothing_and_that_of_the_rest_stays() {
         for text in ["POSTGRES://Bob@DB/Emmer?X=Y", "Postgres://Bob@DB/Emmer?X=Y"] {
             let url: StoreUrl = text.parse().unwrap();
-            assert_eq!((url.scheme(), url.expose().as_str()), ("postgres", "postgres://Bob@DB/Emmer?X=Y"));
+            assert_eq!(
+                (url.scheme(), url.expose().as_str()),
+                ("postgres", "postgres://Bob@DB/Emmer?X=Y")
+            );
         }
     }
 

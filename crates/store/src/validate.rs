@@ -1,7 +1,8 @@
-//! The limits every request keeps: one set of checks, called by every store before it sends anything.
+//! The limits every request keeps: one set of checks, called by every store before it sends
+//! anything.
 //!
-//! The numbers are the smallest ceilings among the real servers, so that a program that runs on one store runs on
-//! all of them.
+//! The numbers are the smallest ceilings among the real servers, so that a program that runs on one
+//! store runs on all of them.
 
 use std::fmt;
 
@@ -12,15 +13,15 @@ use crate::table::{Column, ColumnType, Row, TableDecl, Value};
 
 /// The longest partition key, in bytes of UTF-8.
 ///
-/// With [`ROW_KEY_BYTES_MAX`] it fits SQL Server's clustered index keys (900 bytes) and InnoDB's (3,072 bytes at four
-/// bytes a character).
+/// With [`ROW_KEY_BYTES_MAX`] it fits SQL Server's clustered index keys (900 bytes) and InnoDB's
+/// (3,072 bytes at four bytes a character).
 pub const PARTITION_KEY_BYTES_MAX: usize = 256;
 
 /// The longest row key, in bytes of UTF-8: 512 UTF-16 units are Azure Table's 1 KiB.
 pub const ROW_KEY_BYTES_MAX: usize = 512;
 
-/// The longest text, bytes or list in one column, in bytes. A server may refuse less (DynamoDB's items end at
-/// 400 KB), also as [`StoreErrorKind::Invalid`].
+/// The longest text, bytes or list in one column, in bytes. A server may refuse less (DynamoDB's
+/// items end at 400 KB), also as [`StoreErrorKind::Invalid`].
 pub const VALUE_BYTES_MAX: usize = 16 << 20;
 
 /// The most rows in one append.
@@ -55,8 +56,8 @@ fn refuse(text: impl Into<String>) -> Checked {
     Err(Violation(text.into()))
 }
 
-/// Checks a declaration: names of letters, digits and underscores that no store reserves, each once; volatile and
-/// indexed only where they mean something.
+/// Checks a declaration: names of letters, digits and underscores that no store reserves, each
+/// once; volatile and indexed only where they mean something.
 ///
 /// # Errors
 /// The first rule broken.
@@ -74,7 +75,10 @@ pub fn table(decl: &TableDecl) -> Checked {
     }
     for (i, name) in names.iter().enumerate() {
         if !legal(name) || names.iter().take(i).any(|n| n.eq_ignore_ascii_case(name)) {
-            return refuse(format!("table {}: {name:?} is no column name, or there twice", decl.name));
+            return refuse(format!(
+                "table {}: {name:?} is no column name, or there twice",
+                decl.name
+            ));
         }
     }
     match decl.columns.iter().find(|c| c.indexed && c.column_type != ColumnType::Int) {
@@ -120,7 +124,10 @@ fn key(what: &str, key: &str, max: usize) -> Checked {
 pub fn commit(decl: &TableDecl, partition: &str, mutations: &[Mutation]) -> Checked {
     partition_key(partition)?;
     if mutations.len() > COMMIT_MUTATIONS_MAX {
-        return refuse(format!("{} mutations, at most {COMMIT_MUTATIONS_MAX} are allowed", mutations.len()));
+        return refuse(format!(
+            "{} mutations, at most {COMMIT_MUTATIONS_MAX} are allowed",
+            mutations.len()
+        ));
     }
     let mut keys: Vec<&str> = mutations.iter().map(Mutation::row_key).collect();
     keys.sort_unstable();
@@ -132,7 +139,9 @@ pub fn commit(decl: &TableDecl, partition: &str, mutations: &[Mutation]) -> Chec
             Mutation::Insert { row } | Mutation::Replace { row, .. } | Mutation::Upsert { row } => {
                 self::row(decl, row)?;
             }
-            Mutation::Delete { row_key, .. } | Mutation::Check { row_key, .. } => self::row_key(row_key)?,
+            Mutation::Delete { row_key, .. } | Mutation::Check { row_key, .. } => {
+                self::row_key(row_key)?;
+            }
         }
     }
     Ok(())
@@ -151,12 +160,21 @@ pub fn row(decl: &TableDecl, row: &Row) -> Checked {
 ///
 /// # Errors
 /// The column is not there, not volatile or of another type, or a key is not legal.
-pub fn touch(decl: &TableDecl, partition: &str, row_key: &str, name: &str, value: &Value) -> Checked {
+pub fn touch(
+    decl: &TableDecl,
+    partition: &str,
+    row_key: &str,
+    name: &str,
+    value: &Value,
+) -> Checked {
     partition_key(partition)?;
     self::row_key(row_key)?;
     let column = column(decl, name)?;
     if !column.volatile {
-        return refuse(format!("column {name} of {} is not volatile: only a commit may set it", decl.name));
+        return refuse(format!(
+            "column {name} of {} is not volatile: only a commit may set it",
+            decl.name
+        ));
     }
     self::value(column, value)
 }
@@ -227,12 +245,17 @@ fn value(column: &Column, value: &Value) -> Checked {
     }
     let (bytes, nul) = match value {
         Value::Text(text) => (text.len(), text.contains('\0')),
-        Value::List(items) => (items.iter().map(|i| i.len()).sum(), items.iter().any(|i| i.contains('\0'))),
+        Value::List(items) => {
+            (items.iter().map(|i| i.len()).sum(), items.iter().any(|i| i.contains('\0')))
+        }
         Value::Bytes(bytes) => (bytes.len(), false),
         Value::Int(_) | Value::Time(_) => (8, false),
     };
     if bytes > VALUE_BYTES_MAX {
-        refuse(format!("{bytes} bytes in column {}, at most {VALUE_BYTES_MAX} are allowed", column.name))
+        refuse(format!(
+            "{bytes} bytes in column {}, at most {VALUE_BYTES_MAX} are allowed",
+            column.name
+        ))
     } else if nul {
         // PostgreSQL's text cannot hold it.
         refuse(format!("U+0000 in column {}", column.name))
@@ -246,7 +269,14 @@ mod tests {
     use super::*;
 
     const fn decl(name: &'static str, columns: &'static [Column]) -> TableDecl {
-        TableDecl { name, partition_key: "P", row_key: "R", columns, schema_version: 1, one_moment: true }
+        TableDecl {
+            name,
+            partition_key: "P",
+            row_key: "R",
+            columns,
+            schema_version: 1,
+            one_moment: true,
+        }
     }
 
     #[test]

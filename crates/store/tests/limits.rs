@@ -1,4 +1,5 @@
-//! A store that takes less at once than a table needs is refused when the table is made ready, before anything is asked of it.
+//! A store that takes less at once than a table needs is refused when the table is made ready,
+//! before anything is asked of it.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -7,8 +8,8 @@ use std::sync::Arc;
 
 use emmer_core::Timestamp;
 use emmer_store::{
-    BoxFuture, CommitOutcome, Mutation, Result, Row, SiloTable, StateTable, StoreErrorKind, StoreLimits,
-    StoredRow, SystemStore, TableDecl, Value,
+    BoxFuture, CommitOutcome, Mutation, Result, Row, SiloTable, StateTable, StoreErrorKind,
+    StoreLimits, StoredRow, SystemStore, TableDecl, Value,
 };
 
 /// Its limits, and nothing else.
@@ -88,7 +89,12 @@ impl SystemStore for Limited {
         nobody_asks()
     }
 
-    fn append<'a>(&'a self, _: &'static TableDecl, _: &'a str, _: Vec<Row>) -> BoxFuture<'a, Result<()>> {
+    fn append<'a>(
+        &'a self,
+        _: &'static TableDecl,
+        _: &'a str,
+        _: Vec<Row>,
+    ) -> BoxFuture<'a, Result<()>> {
         nobody_asks()
     }
 
@@ -110,7 +116,11 @@ async fn refusals(limits: StoreLimits) -> [Option<String>; 2] {
     let states = StateTable::new(store, "service".parse().unwrap()).ensure().await;
     [silos, states].map(|ended| {
         let error = ended.err()?;
-        assert_eq!((error.kind, error.store.as_str()), (StoreErrorKind::Invalid, "limited://"), "{error}");
+        assert_eq!(
+            (error.kind, error.store.as_str()),
+            (StoreErrorKind::Invalid, "limited://"),
+            "{error}"
+        );
         Some(error.detail)
     })
 }

@@ -1,6 +1,11 @@
 //! The memory store passes the conformance suite, and its synchronous heart replays exactly.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use std::sync::Arc;
 
@@ -58,7 +63,8 @@ fn a_clone_of_the_tables_is_a_copy() {
     tables.commit(&TABLE, "p", upsert(1)).unwrap();
     let copy = tables.clone();
     tables.commit(&TABLE, "p", upsert(2)).unwrap();
-    let number = |t: &MemoryTables| t.read_row(&TABLE, "p", "r").unwrap().unwrap().row.get("N").cloned();
+    let number =
+        |t: &MemoryTables| t.read_row(&TABLE, "p", "r").unwrap().unwrap().row.get("N").cloned();
     assert_eq!((number(&copy), number(&tables)), (Some(Value::Int(1)), Some(Value::Int(2))));
 }
 

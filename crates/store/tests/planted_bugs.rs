@@ -1,6 +1,11 @@
 //! The conformance suite bites: a store with one planted bug fails the case that is about it.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex};
@@ -11,8 +16,8 @@ use emmer_store::conformance;
 use emmer_store::silos::SILO_INSTANCES;
 use emmer_store::validate::SAMPLE_ROWS_MAX;
 use emmer_store::{
-    BoxFuture, CommitOutcome, Etag, MemoryTables, Mutation, Result, Row, StoreError, StoreErrorKind,
-    StoredRow, SystemStore, TableDecl, Value,
+    BoxFuture, CommitOutcome, Etag, MemoryTables, Mutation, Result, Row, StoreError,
+    StoreErrorKind, StoredRow, SystemStore, TableDecl, Value,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -92,7 +97,12 @@ impl Planted {
     }
 
     /// What the bug does to the mutations before the commit.
-    fn spoil(&self, table: &'static TableDecl, partition: &str, mutation: Mutation) -> Option<Mutation> {
+    fn spoil(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        mutation: Mutation,
+    ) -> Option<Mutation> {
         let now = self.with(|t| t.read_row(table, partition, mutation.row_key())).ok().flatten();
         Some(match (mutation, now) {
             (Mutation::Replace { row, .. }, None) if self.has(Bug::ReplaceCreates) => {
@@ -101,7 +111,9 @@ impl Planted {
             (Mutation::Replace { row, .. }, Some(now)) if self.has(Bug::EtagsIgnored) => {
                 Mutation::Replace { row, etag: now.etag }
             }
-            (Mutation::Delete { .. }, None) if self.has(Bug::DeleteOfNothingSucceeds) => return None,
+            (Mutation::Delete { .. }, None) if self.has(Bug::DeleteOfNothingSucceeds) => {
+                return None;
+            }
             (Mutation::Upsert { row }, Some(_)) if self.has(Bug::UpsertTurnsHeartbeatsBack) => {
                 self.delete(table, partition, row.key());
                 Mutation::Insert { row }
@@ -149,7 +161,9 @@ impl Planted {
             return Ok(CommitOutcome::Committed(etags));
         }
         Ok(match self.with(|t| t.commit(table, partition, spoilt))? {
-            CommitOutcome::Conflict(_) if self.has(Bug::ConflictSaysTheFirst) => CommitOutcome::Conflict(0),
+            CommitOutcome::Conflict(_) if self.has(Bug::ConflictSaysTheFirst) => {
+                CommitOutcome::Conflict(0)
+            }
             CommitOutcome::Conflict(_) if self.has(Bug::ConflictSaysTheLast) => {
                 CommitOutcome::Conflict(count - 1)
             }
@@ -157,7 +171,8 @@ impl Planted {
         })
     }
 
-    /// Looks at the conditions, lets others go on, and writes without them: right for one connection, wrong for two.
+    /// Looks at the conditions, lets others go on, and writes without them: right for one
+    /// connection, wrong for two.
     async fn commit_carelessly(
         &self,
         table: &'static TableDecl,
@@ -198,7 +213,8 @@ impl SystemStore for Planted {
         partition: &'a str,
     ) -> BoxFuture<'a, Result<Vec<StoredRow>>> {
         Box::pin(async move {
-            let mut rows = self.with(|t| t.read_partition(table, partition)).map_err(|e| self.named(e))?;
+            let mut rows =
+                self.with(|t| t.read_partition(table, partition)).map_err(|e| self.named(e))?;
             if self.has(Bug::ReadsTear) {
                 // Two pages, and time for a writer between them.
                 tokio::task::yield_now().await;
@@ -286,13 +302,16 @@ impl SystemStore for Planted {
                     self.upsert(table, partition, row);
                     Ok(())
                 }
-                Err(error) if error.kind == StoreErrorKind::NotFound && self.has(Bug::TouchCreates) => {
+                Err(error)
+                    if error.kind == StoreErrorKind::NotFound && self.has(Bug::TouchCreates) =>
+                {
                     let row = Row::new(row_key).with(column, value);
                     self.with(|t| t.commit(table, partition, vec![Mutation::Insert { row }]))?;
                     Err(error)
                 }
                 Err(error)
-                    if error.kind == StoreErrorKind::NotFound && self.has(Bug::TouchOfNothingSucceeds) =>
+                    if error.kind == StoreErrorKind::NotFound
+                        && self.has(Bug::TouchOfNothingSucceeds) =>
                 {
                     Ok(())
                 }
@@ -324,7 +343,9 @@ impl SystemStore for Planted {
     ) -> BoxFuture<'a, Result<u64>> {
         let more = i64::from(self.has(Bug::CleanUpTakesTheCutoff));
         let cutoff = Timestamp::from_millis(cutoff.as_millis() + more);
-        Box::pin(async move { self.with(|t| t.delete_older_than(table, partition, column, cutoff)) })
+        Box::pin(
+            async move { self.with(|t| t.delete_older_than(table, partition, column, cutoff)) },
+        )
     }
 }
 

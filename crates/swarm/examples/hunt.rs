@@ -1,7 +1,9 @@
-//! Runs seeds until a rule is broken or the CPU time is spent: what `cargo xtask mutants --runtime` asks of each mutant.
+//! Runs seeds until a rule is broken or the CPU time is spent: what `cargo xtask mutants --runtime`
+//! asks of each mutant.
 //!
-//! `hunt cpu=60`, or `hunt seed=17` for one of them; `skip=runtime:17` leaves one out, `all=yes` goes on after a violation.
-//! What was found is told as one JSON object per line. Other words are understood by the protocol's `hunt` only.
+//! `hunt cpu=60`, or `hunt seed=17` for one of them; `skip=runtime:17` leaves one out, `all=yes`
+//! goes on after a violation. What was found is told as one JSON object per line. Other words are
+//! understood by the protocol's `hunt` only.
 #![allow(clippy::print_stdout, reason = "a program")]
 
 use std::collections::BTreeMap;
@@ -22,7 +24,9 @@ fn cpu() -> Duration {
 fn main() {
     let words: BTreeMap<String, String> = std::env::args()
         .skip(1)
-        .filter_map(|word| word.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned())))
+        .filter_map(|word| {
+            word.split_once('=').map(|(key, value)| (key.to_owned(), value.to_owned()))
+        })
         .collect();
     let number = |key: &str| words.get(key).and_then(|value| value.parse::<u64>().ok());
     let limit = Duration::from_secs(number("cpu").unwrap_or(60));

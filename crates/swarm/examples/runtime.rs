@@ -1,5 +1,6 @@
-//! The swarm of the runtime from the command line: `runtime FROM TO`, or `runtime SEED` with parts of its plan changed, as in
-//! `runtime 4711 calls=500 noisy=no`. A seed that fails is shrunk. Exit code 1 when one failed, 2 for a mistake in the words.
+//! The swarm of the runtime from the command line: `runtime FROM TO`, or `runtime SEED` with parts
+//! of its plan changed, as in `runtime 4711 calls=500 noisy=no`. A seed that fails is shrunk. Exit
+//! code 1 when one failed, 2 for a mistake in the words.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program")]
 
 use std::collections::BTreeMap;
@@ -9,7 +10,8 @@ use emmer_swarm::{Plan, Report, run, shrink};
 
 /// The plans that were asked for.
 fn plans(words: &[String]) -> Result<Vec<Plan>, String> {
-    let (changes, numbers): (Vec<&String>, Vec<&String>) = words.iter().partition(|word| word.contains('='));
+    let (changes, numbers): (Vec<&String>, Vec<&String>) =
+        words.iter().partition(|word| word.contains('='));
     let number = |word: &String| word.parse::<u64>().map_err(|_| format!("`{word}` is no seed"));
     let numbers = numbers.into_iter().map(number).collect::<Result<Vec<_>, _>>()?;
     let seeds = match numbers[..] {
@@ -50,8 +52,8 @@ fn main() {
     let took = start.elapsed().as_secs_f64();
     let per_minute = f64::from(u32::try_from(plans.len()).unwrap_or(0)) / took * 60.0;
     println!(
-        "{} seeds, {failed} failed, {begun} calls ran, {:.0} virtual seconds per second, {per_minute:.0} seeds per minute, \
-         trace {trace:016x}",
+        "{} seeds, {failed} failed, {begun} calls ran, {:.0} virtual seconds per second, \
+         {per_minute:.0} seeds per minute, trace {trace:016x}",
         plans.len(),
         passed / took,
     );

@@ -13,8 +13,8 @@ use crate::plan::Plan;
 use crate::subject::{Order, Step, Subject};
 use crate::{death, idle, patience};
 
-/// How much later than its deadline a call may end: a tick of the runtime's clock, and the millisecond to which timers of
-/// the world are exact.
+/// How much later than its deadline a call may end: a tick of the runtime's clock, and the
+/// millisecond to which timers of the world are exact.
 const TICK: Duration = Duration::from_millis(7);
 
 /// The deepest chain of calls.
@@ -90,7 +90,9 @@ pub(crate) async fn call(plan: Plan, client: Client) {
         0 => {
             ledger::reach("a caller that gave up");
             let patience = millis(ledger::below(200));
-            let _ = tokio::time::timeout(patience, grain.work(order).timeout(timeout).into_future()).await;
+            let _ =
+                tokio::time::timeout(patience, grain.work(order).timeout(timeout).into_future())
+                    .await;
         }
         // It looks once, keeps the future, and comes back much later, or never.
         1 => {
@@ -136,7 +138,10 @@ pub(crate) async fn call(plan: Plan, client: Client) {
             }
             let took = begun.elapsed();
             if took > timeout + TICK {
-                ledger::violate("R4", format!("call {number} with {timeout:?} ended after {took:?}"));
+                ledger::violate(
+                    "R4",
+                    format!("call {number} with {timeout:?} ended after {took:?}"),
+                );
             }
         }
     }

@@ -1,7 +1,9 @@
-//! R11: a circle of calls ends within a second, with `Deadlock` for one of them, as soon as nothing is broken.
+//! R11: a circle of calls ends within a second, with `Deadlock` for one of them, as soon as nothing
+//! is broken.
 //!
-//! When all is quiet nothing else may become of a circle. While silos, network or store fail, any of its calls may end for
-//! another reason; but one that stands, stands for a second at most after everything is well again.
+//! When all is quiet nothing else may become of a circle. While silos, network or store fail, any
+//! of its calls may end for another reason; but one that stands, stands for a second at most after
+//! everything is well again.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -25,7 +27,8 @@ const AMONG_FAULTS: u64 = 2_000_000;
 /// The most grains of a circle among faults.
 const LENGTH_MAX: u64 = 4;
 
-/// So long a turn of a circle holds its grain before it calls the next one: all of them have begun by then.
+/// So long a turn of a circle holds its grain before it calls the next one: all of them have begun
+/// by then.
 const HOLD_MS: u64 = 500;
 
 /// Among faults some take so much longer.
@@ -99,13 +102,17 @@ pub(crate) fn breaks() {
 pub(crate) fn look(cluster: &Cluster) {
     let is_whole = is_whole(cluster);
     let stands = BOOK.with_borrow_mut(|book| {
-        book.whole_since = if is_whole { book.whole_since.or_else(|| Some(Instant::now())) } else { None };
+        book.whole_since =
+            if is_whole { book.whole_since.or_else(|| Some(Instant::now())) } else { None };
         let whole_since = book.whole_since?;
         let since = book.circles.values().filter_map(|circle| circle.since).min()?;
         Some(since.max(whole_since).elapsed())
     });
     if let Some(stands) = stands.filter(|stands| *stands > FOUND_WITHIN) {
-        ledger::violate("R11", format!("a circle of calls stands for {stands:?} while nothing is broken"));
+        ledger::violate(
+            "R11",
+            format!("a circle of calls stands for {stands:?} while nothing is broken"),
+        );
     }
 }
 
@@ -139,7 +146,9 @@ pub(crate) fn make(client: &Client) {
             let _ = turn.await;
         });
     }
-    BOOK.with_borrow_mut(|book| book.circles.insert(number, Circle { missing: length, since: None }));
+    BOOK.with_borrow_mut(|book| {
+        book.circles.insert(number, Circle { missing: length, since: None })
+    });
 }
 
 /// A turn of `grain` that holds it for some milliseconds, and then makes a call to `next`.
@@ -162,7 +171,8 @@ fn turn(
     }
 }
 
-/// R11 when all is quiet: circles of one, two and three grains. Each turn calls the next grain while that one's turn runs.
+/// R11 when all is quiet: circles of one, two and three grains. Each turn calls the next grain
+/// while that one's turn runs.
 pub(crate) async fn when_quiet(client: &Client, plan: &Plan) {
     for length in 1..=3u64 {
         let first = OURS + plan.grains + 10 * length;

@@ -1,6 +1,7 @@
 //! R16: whoever waits for a turn of a silo that is dead is told so as soon as the others know.
 //!
-//! A silo that has lost its machine says nothing: its connections stay open, and only the view says that it is dead.
+//! A silo that has lost its machine says nothing: its connections stay open, and only the view says
+//! that it is dead.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -12,8 +13,8 @@ use emmer_core::{SiloAddress, SiloStatus};
 
 use crate::ledger;
 
-/// So long after the last silo has learned of the death, clients have heard of it as well; and half a second is left for the
-/// last answers of one that may have left in good order.
+/// So long after the last silo has learned of the death, clients have heard of it as well; and half
+/// a second is left for the last answers of one that may have left in good order.
 const TOLD_WITHIN: Duration = millis(1_500);
 
 /// How often a silo loses its power while it leaves, and so long after it began.
@@ -65,7 +66,8 @@ pub(crate) fn begins(call: u64, silo: &str) {
     });
 }
 
-/// The machine of a silo loses its power. Lets so much time pass, and judges who waits for it when everybody knows.
+/// The machine of a silo loses its power. Lets so much time pass, and judges who waits for it when
+/// everybody knows.
 pub(crate) async fn unplug(
     world: &World,
     cluster: &Cluster,
@@ -75,7 +77,8 @@ pub(crate) async fn unplug(
 ) {
     let end = world.elapsed() + time;
     let dead = cluster.node(silo).address();
-    // Only its other gateways can tell a client; one that has none looks at the table every ten seconds.
+    // Only its other gateways can tell a client; one that has none looks at the table every ten
+    // seconds.
     let is_told = |client: &Client| client.gateways().into_iter().any(|gateway| gateway != dead);
     let clients_too = clients.iter().all(is_told);
     if ledger::chance(LEAVES) {
@@ -104,9 +107,13 @@ pub(crate) async fn unplug(
 
 /// Whether every other silo that runs, and there are some, knows that this one is dead.
 pub(crate) fn is_known(cluster: &Cluster, dead: SiloAddress) -> bool {
-    let mut others =
-        cluster.nodes().iter().filter(|node| node.address() != dead && !node.has_ended()).peekable();
-    let lives = |(silo, status): (SiloAddress, SiloStatus)| silo == dead && status != SiloStatus::Dead;
+    let mut others = cluster
+        .nodes()
+        .iter()
+        .filter(|node| node.address() != dead && !node.has_ended())
+        .peekable();
+    let lives =
+        |(silo, status): (SiloAddress, SiloStatus)| silo == dead && status != SiloStatus::Dead;
     others.peek().is_some() && !others.any(|node| node.view().into_iter().any(lives))
 }
 
@@ -122,8 +129,9 @@ fn judge(dead: &str, clients_too: bool) {
     });
     if let Some((call, from)) = waits {
         let who = from.as_deref().unwrap_or("a client");
-        let what =
-            format!("{who} waits for call {call} on {dead} {TOLD_WITHIN:?} after all know that it is dead");
+        let what = format!(
+            "{who} waits for call {call} on {dead} {TOLD_WITHIN:?} after all know that it is dead"
+        );
         ledger::violate("R16", what);
     }
 }

@@ -56,7 +56,11 @@ pub(crate) async fn one(world: &World, cluster: &mut Cluster, clients: &[Client]
         }
         9 => {
             ledger::reach("store away");
-            world.store().fail(if ledger::chance(0.5) { Failure::Unavailable } else { Failure::LostAnswer });
+            world.store().fail(if ledger::chance(0.5) {
+                Failure::Unavailable
+            } else {
+                Failure::LostAnswer
+            });
             world.advance(a_while).await;
             world.store().recover();
         }

@@ -1,5 +1,5 @@
-//! R13: nobody runs out of time in front of a grain that is free; R14: an activation that has asked to go lets nobody in who comes
-//! later; R15: a grain's queue has its limit.
+//! R13: nobody runs out of time in front of a grain that is free; R14: an activation that has asked
+//! to go lets nobody in who comes later; R15: a grain's queue has its limit.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -21,7 +21,8 @@ const ASKED_FROM_MS: u64 = 2_000;
 /// In plans with `tight=yes` so many calls wait for one grain, and one more is refused.
 pub(crate) const TIGHT_QUEUE: u32 = 3;
 
-/// Those that kept their call, lost their place and come back to it are not refused; nor is whoever ends the activation.
+/// Those that kept their call, lost their place and come back to it are not refused; nor is whoever
+/// ends the activation.
 const COME_BACK_MAX: u32 = 8;
 
 /// Who is inside a grain, and since when nobody is.
@@ -52,8 +53,10 @@ pub(crate) struct Inside(u64);
 /// A turn or a hook of a grain begins.
 pub(crate) fn enters(grain: u64) -> Inside {
     BOOK.with_borrow_mut(|book| {
-        let found =
-            book.grains.entry(grain).or_insert_with(|| Grain { inside: 0, free_since: Instant::now() });
+        let found = book
+            .grains
+            .entry(grain)
+            .or_insert_with(|| Grain { inside: 0, free_since: Instant::now() });
         found.inside += 1;
     });
     Inside(grain)
@@ -79,10 +82,11 @@ fn free_for(grain: u64) -> Duration {
     })
 }
 
-/// A call to a grain has ended that was waited for all the time, `asked_ms` long at most. Judged where silos only leave in
-/// good order, if anything happens at all.
+/// A call to a grain has ended that was waited for all the time, `asked_ms` long at most. Judged
+/// where silos only leave in good order, if anything happens at all.
 pub(crate) fn judge<T, E>(call: u64, grain: u64, asked_ms: u64, answer: &Result<T, CallError<E>>) {
-    let Err(CallError::Timeout { .. } | CallError::Unreachable { .. } | CallError::ShuttingDown) = answer
+    let Err(CallError::Timeout { .. } | CallError::Unreachable { .. } | CallError::ShuttingDown) =
+        answer
     else {
         return;
     };
@@ -92,7 +96,8 @@ pub(crate) fn judge<T, E>(call: u64, grain: u64, asked_ms: u64, answer: &Result<
     let free_for = free_for(grain);
     if free_for >= FREE_FOR {
         let what = format!(
-            "call {call} had {asked_ms} ms, and nobody was inside grain {grain} in the last {free_for:?}"
+            "call {call} had {asked_ms} ms, and nobody was inside grain {grain} in the last \
+             {free_for:?}"
         );
         ledger::violate("R13", what);
     }
@@ -111,16 +116,24 @@ pub(crate) fn begins(order: &Order, grain: u64, activation: u64) {
     let Order { call, made_ms, is_awaited, .. } = *order;
     let waited = Duration::from_millis(ledger::now_ms().saturating_sub(made_ms));
     let free_for = free_for(grain);
-    if is_awaited && ledger::is_calm() && waited.min(free_for) >= FREE_FOR && free_for < Duration::MAX {
+    if is_awaited
+        && ledger::is_calm()
+        && waited.min(free_for) >= FREE_FOR
+        && free_for < Duration::MAX
+    {
         let what = format!(
-            "call {call} begins after {waited:?}, and nobody was inside grain {grain} for {free_for:?}"
+            "call {call} begins after {waited:?}, and nobody was inside grain {grain} for \
+             {free_for:?}"
         );
         ledger::violate("R13", what);
     }
     let asked = BOOK.with_borrow(|book| book.rests.get(&activation).copied());
     if let Some(asked) = asked.filter(|asked| made_ms > asked + 1) {
         let later = made_ms - asked;
-        ledger::violate("R14", format!("call {call} was made {later} ms after the activation asked to go"));
+        ledger::violate(
+            "R14",
+            format!("call {call} was made {later} ms after the activation asked to go"),
+        );
     }
 }
 
@@ -132,7 +145,10 @@ pub(crate) fn look(cluster: &Cluster) {
                 ledger::reach("a queue beyond its limit");
             }
             if queue.waiting > TIGHT_QUEUE + COME_BACK_MAX {
-                let what = format!("{} calls wait for grain {}, {TIGHT_QUEUE} may", queue.waiting, queue.key);
+                let what = format!(
+                    "{} calls wait for grain {}, {TIGHT_QUEUE} may",
+                    queue.waiting, queue.key
+                );
                 ledger::violate("R15", what);
             }
         }

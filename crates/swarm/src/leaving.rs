@@ -1,5 +1,5 @@
-//! R17: a silo that is asked to leave has left within its time, and then everybody knows it; one that has nothing to do
-//! leaves at once.
+//! R17: a silo that is asked to leave has left within its time, and then everybody knows it; one
+//! that has nothing to do leaves at once.
 
 use std::time::Duration;
 
@@ -57,9 +57,13 @@ pub(crate) async fn leave(world: &World, cluster: &Cluster, at: usize) -> Durati
     if took >= MET_ITS_LIMIT {
         ledger::reach("a leave that met its limit");
     }
-    let lives = |(named, status): (SiloAddress, SiloStatus)| named == silo && status != SiloStatus::Dead;
+    let lives =
+        |(named, status): (SiloAddress, SiloStatus)| named == silo && status != SiloStatus::Dead;
     if cluster.node(at).view().into_iter().any(lives) {
-        ledger::violate("R17", format!("{silo} has left within {took:?}, and does not know that it is dead"));
+        ledger::violate(
+            "R17",
+            format!("{silo} has left within {took:?}, and does not know that it is dead"),
+        );
     }
     let left = world.elapsed();
     // Where no other silo runs, nobody is left to know it.

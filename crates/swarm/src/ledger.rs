@@ -217,7 +217,10 @@ pub(crate) fn begins(call: u64) {
             ledger.violate("R2", format!("call {call} has run {times} times"));
         }
         if matches!(ledger.told.get(&call), Some((Told::NotRun, _))) {
-            ledger.violate("R3", format!("call {call} runs, and its caller was told that it has not"));
+            ledger.violate(
+                "R3",
+                format!("call {call} runs, and its caller was told that it has not"),
+            );
         }
     });
 }
@@ -264,12 +267,17 @@ pub(crate) fn polled(grain: u64, activation: u64, silo: &str) {
                 let (last, there) = (*last, there.clone());
                 if ledger.followed.contains(&activation) {
                     let what = format!(
-                        "grain {grain}: activation {activation} on {silo} runs after {last} on {there} has run"
+                        "grain {grain}: activation {activation} on {silo} runs after {last} on \
+                         {there} has run"
                     );
                     ledger.violate("R1", what);
                 }
                 ledger.followed.insert(last);
-                ledger.reach(if there == silo { "a grain active again" } else { "a grain active elsewhere" });
+                ledger.reach(if there == silo {
+                    "a grain active again"
+                } else {
+                    "a grain active elsewhere"
+                });
             }
             None => {}
         }
@@ -292,5 +300,7 @@ pub(crate) fn expected_of(grain: u64) -> (u64, u64) {
 
 /// What each grain has stored for certain, and at most.
 pub(crate) fn expected() -> BTreeMap<u64, (u64, u64)> {
-    with(|ledger| ledger.stored.iter().map(|(grain, (sure, more))| (*grain, (*sure, sure + more))).collect())
+    with(|ledger| {
+        ledger.stored.iter().map(|(grain, (sure, more))| (*grain, (*sure, sure + more))).collect()
+    })
 }

@@ -1,7 +1,9 @@
-//! R10: calls of one silo to one grain that nobody awaits begin in the order in which they were made.
+//! R10: calls of one silo to one grain that nobody awaits begin in the order in which they were
+//! made.
 //!
-//! As docs/grains.md says it: calls that waited in the queue of an activation that ends keep no order. A grain tells when
-//! an activation of it ends; from then on its queue is emptied, for a while that nobody sees from here.
+//! As docs/grains.md says it: calls that waited in the queue of an activation that ends keep no
+//! order. A grain tells when an activation of it ends; from then on its queue is emptied, for a
+//! while that nobody sees from here.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -11,8 +13,8 @@ use tokio::time::Instant;
 
 use crate::ledger;
 
-/// So long after an activation has dropped its grain it may still have a queue: it gives its registration back. Far more
-/// than that takes where nothing fails.
+/// So long after an activation has dropped its grain it may still have a queue: it gives its
+/// registration back. Far more than that takes where nothing fails.
 const AFTER_ITS_END: Duration = Duration::from_secs(2);
 
 /// A call that was made and has not begun.
@@ -74,7 +76,9 @@ pub(crate) fn begins(call: u64, is_judged: bool) {
         let last = orders.last.entry((silo.clone(), grain)).or_default();
         let is_late = *last > number;
         *last = number.max(*last);
-        let what = || format!("call {call} of {silo} to grain {grain} begins after one that was made later");
+        let what = || {
+            format!("call {call} of {silo} to grain {grain} begins after one that was made later")
+        };
         (is_judged && is_late && !is_excused).then(what)
     });
     if let Some(what) = broken {

@@ -1,9 +1,10 @@
 //! R9: a call that certainly did not run is not given up before its time.
 //!
-//! It is tried again until its deadline (docs/grains.md), so a caller is told `unreachable` or `shutting_down` only when no
-//! time was left for one more try. And where silos only leave in good order, whatever they have not begun is tried again
-//! elsewhere: a call that nobody ran was not perhaps run. (A silo whose turns take longer than it waits for them leaves all the
-//! same, and what it had is lost. That is let pass.)
+//! It is tried again until its deadline (docs/grains.md), so a caller is told `unreachable` or
+//! `shutting_down` only when no time was left for one more try. And where silos only leave in good
+//! order, whatever they have not begun is tried again elsewhere: a call that nobody ran was not
+//! perhaps run. (A silo whose turns take longer than it waits for them leaves all the same, and
+//! what it had is lost. That is let pass.)
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,7 +17,8 @@ use crate::ledger;
 /// The longest pause between two tries, the tick of the runtime's clock, and a try.
 const LAST_PAUSE_MS: u64 = 300;
 
-/// A silo that has left within this time has answered or handed back every call that it had: it waits 55 s for them.
+/// A silo that has left within this time has answered or handed back every call that it had: it
+/// waits 55 s for them.
 const IN_TIME: Duration = Duration::from_secs(50);
 
 /// Calls of which nobody knows whether they ran, and why.
@@ -37,7 +39,11 @@ pub(crate) fn open() {
 }
 
 /// A call with a deadline has ended.
-pub(crate) fn judge<T, E: std::fmt::Debug>(call: u64, until_ms: u64, answer: &Result<T, CallError<E>>) {
+pub(crate) fn judge<T, E: std::fmt::Debug>(
+    call: u64,
+    until_ms: u64,
+    answer: &Result<T, CallError<E>>,
+) {
     let Err(e) = answer else { return };
     let is_passing = matches!(e, CallError::Unreachable { .. } | CallError::ShuttingDown);
     if !is_passing {
@@ -47,7 +53,10 @@ pub(crate) fn judge<T, E: std::fmt::Debug>(call: u64, until_ms: u64, answer: &Re
     if e.maybe_executed() {
         BOOK.with_borrow_mut(|book| book.doubtful.insert(call, format!("{e:?}")));
     } else if left > LAST_PAUSE_MS {
-        ledger::violate("R9", format!("call {call} was given up {left} ms before its deadline: {e:?}"));
+        ledger::violate(
+            "R9",
+            format!("call {call} was given up {left} ms before its deadline: {e:?}"),
+        );
     }
 }
 
@@ -66,7 +75,10 @@ pub(crate) fn left(took: Duration) {
 pub(crate) fn judge_doubts() {
     for (call, why) in BOOK.take().judged {
         if !ledger::has_begun(call) {
-            ledger::violate("R9", format!("call {call} has never run, and was not tried again: {why}"));
+            ledger::violate(
+                "R9",
+                format!("call {call} has never run, and was not tried again: {why}"),
+            );
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What must succeed when all is quiet and no grain makes trouble: every call (R9), in its order (R10).
+//! What must succeed when all is quiet and no grain makes trouble: every call (R9), in its order
+//! (R10).
 
 use emmer::test::{Cluster, World};
 use emmer::{Client, millis, secs};
@@ -18,7 +19,12 @@ const SENT_TO: u64 = 6;
 const SENT: u64 = 4;
 
 /// R9: from everywhere, grains that are new and grains that were there before.
-pub(crate) async fn everybody_is_answered(world: &World, cluster: &Cluster, clients: &[Client], plan: &Plan) {
+pub(crate) async fn everybody_is_answered(
+    world: &World,
+    cluster: &Cluster,
+    clients: &[Client],
+    plan: &Plan,
+) {
     for (n, node) in cluster.nodes().iter().enumerate() {
         let asked = async |client: emmer::ClusterClient| {
             for _ in 0..CALLED {
@@ -48,7 +54,8 @@ fn expect(who: &str, answer: &Result<u64, String>) {
     }
 }
 
-/// R9: after every connection between two silos broke. All of them have heard of it, and nothing is under way.
+/// R9: after every connection between two silos broke. All of them have heard of it, and nothing is
+/// under way.
 pub(crate) fn break_connections(world: &World, cluster: &Cluster) {
     let ips: Vec<_> = cluster.nodes().iter().map(|node| node.address().endpoint().ip()).collect();
     for (n, one) in ips.iter().enumerate() {

@@ -71,7 +71,8 @@ impl Plan {
     /// # Errors
     /// What was expected.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
-        let number = || value.parse::<u64>().map_err(|_| format!("{key}={value}: expected a whole number"));
+        let number =
+            || value.parse::<u64>().map_err(|_| format!("{key}={value}: expected a whole number"));
         let yes = || match value {
             "yes" => Ok(true),
             "no" => Ok(false),
@@ -84,8 +85,9 @@ impl Plan {
             "seconds" => self.seconds = number()?.max(1),
             "faults" => self.faults = number()?,
             "trouble" => {
-                self.trouble =
-                    value.parse().map_err(|_| format!("{key}={value}: expected a number from 0 to 1"))?;
+                self.trouble = value
+                    .parse()
+                    .map_err(|_| format!("{key}={value}: expected a number from 0 to 1"))?;
             }
             "noisy" => self.is_noisy = yes()?,
             "tight" => self.is_tight = yes()?,
@@ -94,7 +96,8 @@ impl Plan {
             "slow" => self.is_slow = yes()?,
             _ => {
                 return Err(format!(
-                    "`{key}` is no part of a plan; expected silos, grains, calls, seconds, faults, trouble, noisy, tight, fast, gentle, slow"
+                    "`{key}` is no part of a plan; expected silos, grains, calls, seconds, faults, \
+                     trouble, noisy, tight, fast, gentle, slow"
                 ));
             }
         }
@@ -131,8 +134,8 @@ impl std::fmt::Display for Plan {
         let (gentle, slow) = (yes(self.is_gentle), yes(self.is_slow));
         write!(
             f,
-            "{seed} silos={silos} grains={grains} calls={calls} seconds={seconds} faults={faults} trouble={trouble} \
-             noisy={noisy} tight={tight} fast={fast} gentle={gentle} slow={slow}"
+            "{seed} silos={silos} grains={grains} calls={calls} seconds={seconds} faults={faults} \
+             trouble={trouble} noisy={noisy} tight={tight} fast={fast} gentle={gentle} slow={slow}"
         )
     }
 }

@@ -7,8 +7,8 @@ use crate::plan::Plan;
 use crate::subject::{Order, Subject};
 use crate::{ledger, turns};
 
-/// Tasks that a silo has without any work, besides one for each connection: the membership shell and its own measure, the
-/// directory's, the clock's, one for each of two ports.
+/// Tasks that a silo has without any work, besides one for each connection: the membership shell
+/// and its own measure, the directory's, the clock's, one for each of two ports.
 const TASKS_AT_REST: usize = 6;
 
 /// R5: every grain tells what it has stored.
@@ -17,7 +17,8 @@ pub(crate) async fn totals(world: &World, client: &Client, plan: &Plan) {
         let order = Order::nothing();
         let mut total = client.grain::<dyn Subject>(grain).look(order).timeout(secs(60)).await;
         if let Err(emmer::CallError::Overloaded(_)) = &total {
-            // Where few grains may be active, others have to go first: a round of the collection takes a minute.
+            // Where few grains may be active, others have to go first: a round of the collection
+            // takes a minute.
             world.advance(secs(70)).await;
             let order = Order::nothing();
             total = client.grain::<dyn Subject>(grain).look(order).timeout(secs(60)).await;
@@ -31,8 +32,12 @@ pub(crate) async fn totals(world: &World, client: &Client, plan: &Plan) {
                 ledger::violate("R5", what);
             }
             // Its own hooks may fail; then nothing is known.
-            Err(emmer::CallError::Rejected(_) | emmer::CallError::Panicked(_)) if plan.trouble > 0.0 => {}
-            Err(e) => ledger::violate("R5", format!("grain {grain} cannot be asked when all is quiet: {e}")),
+            Err(emmer::CallError::Rejected(_) | emmer::CallError::Panicked(_))
+                if plan.trouble > 0.0 => {}
+            Err(e) => ledger::violate(
+                "R5",
+                format!("grain {grain} cannot be asked when all is quiet: {e}"),
+            ),
         }
     }
 }
@@ -58,7 +63,9 @@ pub(crate) async fn rest(world: &World, cluster: &Cluster) {
         if tasks > TASKS_AT_REST + connections {
             ledger::violate(
                 "R6",
-                format!("silo {n} has {tasks} tasks when all is quiet, with {connections} connections"),
+                format!(
+                    "silo {n} has {tasks} tasks when all is quiet, with {connections} connections"
+                ),
             );
         }
     }
@@ -68,7 +75,9 @@ pub(crate) async fn rest(world: &World, cluster: &Cluster) {
     if connections > most {
         ledger::violate(
             "R6",
-            format!("{connections} connections when all is quiet, {most} at most are of use: {open:?}"),
+            format!(
+                "{connections} connections when all is quiet, {most} at most are of use: {open:?}"
+            ),
         );
     }
 }

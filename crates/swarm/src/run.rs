@@ -40,7 +40,8 @@ pub struct Report {
 /// The longest virtual time that a world may take to come to rest.
 const LONGEST: Duration = Duration::from_secs(4 * 3_600);
 
-/// Lets a panic of the runtime's own code break a rule. Those of grains are raised without the hook.
+/// Lets a panic of the runtime's own code break a rule. Those of grains are raised without the
+/// hook.
 fn watch_panics() {
     static WATCHED: Once = Once::new();
     WATCHED.call_once(|| {
@@ -83,11 +84,20 @@ async fn live(world: &World, plan: &Plan) {
     }
     if plan.is_noisy {
         let (most, split) = (millis(1 + ledger::below(20)), 0.05);
-        world.net().set_model(NetModel { delay_max: most, loss: 0.01, split, ..NetModel::default() });
+        world.net().set_model(NetModel {
+            delay_max: most,
+            loss: 0.01,
+            split,
+            ..NetModel::default()
+        });
     }
     if plan.is_slow {
         let (least, most) = (millis(1), millis(40));
-        world.net().set_model(NetModel { delay_min: least, delay_max: most, ..NetModel::default() });
+        world.net().set_model(NetModel {
+            delay_min: least,
+            delay_max: most,
+            ..NetModel::default()
+        });
     }
     let calling = tokio::spawn(make_calls(plan.clone(), clients.clone()));
     suffer(world, plan, &mut cluster, &clients).await;

@@ -16,7 +16,9 @@ pub fn shrink(plan: &Plan, violation: &Violation) -> (Plan, Violation) {
             if tries > TRIES_MAX {
                 break 'simpler;
             }
-            if let Some(found) = run(&simpler).violation.filter(|found| found.rule == violation.rule) {
+            if let Some(found) =
+                run(&simpler).violation.filter(|found| found.rule == violation.rule)
+            {
                 (plan, violation) = (simpler, found);
                 continue 'simpler;
             }

@@ -52,8 +52,8 @@ pub(crate) enum Step {
     Add(u64),
     /// Calls another grain (or the same one), and waits for its answer.
     Call { grain: u64, timeout_ms: u64, order: Order },
-    /// Calls another grain, looks at the answer once, and keeps the future until the other steps are done; perhaps it comes
-    /// back to it then.
+    /// Calls another grain, looks at the answer once, and keeps the future until the other steps
+    /// are done; perhaps it comes back to it then.
     Keep { grain: u64, order: Order },
     /// Makes several calls to another grain and wants no answers.
     Send { grain: u64, orders: Vec<Order> },
@@ -149,7 +149,8 @@ impl SubjectGrain {
                 let (call, until, asked) =
                     (order.call, order.until_ms, order.until_ms.saturating_sub(order.made_ms));
                 let to = self.ctx.client().grain::<dyn Subject>(grain);
-                let (_waits, _stands) = (death::awaits(call, Some(self.silo())), circles::asks(call));
+                let (_waits, _stands) =
+                    (death::awaits(call, Some(self.silo())), circles::asks(call));
                 let answer = to.work(order).timeout(millis(timeout_ms));
                 let answer = self.watched(async move { answer.await }).await;
                 crate::callers::judge(call, &answer);
@@ -157,7 +158,9 @@ impl SubjectGrain {
                 idle::judge(call, grain, asked, &answer);
             }
             Step::Send { grain, orders } => {
-                orders.into_iter().for_each(|order| send(self.ctx.client(), &self.silo(), grain, order));
+                orders
+                    .into_iter()
+                    .for_each(|order| send(self.ctx.client(), &self.silo(), grain, order));
             }
             Step::Keep { grain, mut order } => {
                 order.made_ms = ledger::now_ms();
@@ -195,7 +198,8 @@ impl SubjectGrain {
         for one in kept {
             if ledger::chance(0.5) {
                 ledger::reach("a call that a turn kept");
-                self.watched(tokio::time::sleep(Duration::from_millis(ledger::below(KEPT_MS_MAX)))).await;
+                self.watched(tokio::time::sleep(Duration::from_millis(ledger::below(KEPT_MS_MAX))))
+                    .await;
                 self.watched(one).await;
             }
         }

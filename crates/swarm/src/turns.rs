@@ -1,7 +1,8 @@
 //! R8: a turn that has begun on a silo that goes on living runs to its end.
 //!
-//! A turn tells when it begins and when it ends. If it is dropped in between, that is noted with its silo; whoever knows
-//! which silos live judges it, before anything happens to them. What a panic of the grain's own code ends has ended.
+//! A turn tells when it begins and when it ends. If it is dropped in between, that is noted with
+//! its silo; whoever knows which silos live judges it, before anything happens to them. What a
+//! panic of the grain's own code ends has ended.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -65,7 +66,10 @@ pub(crate) fn judge(cluster: &Cluster) {
     let living: Vec<String> = living(cluster).collect();
     for (call, silo) in dropped {
         if living.contains(&silo) {
-            ledger::violate("R8", format!("call {call} had begun on {silo}, and was dropped half way"));
+            ledger::violate(
+                "R8",
+                format!("call {call} had begun on {silo}, and was dropped half way"),
+            );
         }
     }
 }

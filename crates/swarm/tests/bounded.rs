@@ -48,7 +48,8 @@ fn well(seed: u64) -> Report {
     let report = run(&plan);
     if let Some(violation) = &report.violation {
         panic!(
-            "{}: {}\n{plan:?}\nto replay it: cargo run --profile sim -p emmer-swarm --example runtime -- {seed}",
+            "{}: {}\n{plan:?}\nto replay it: cargo run --profile sim -p emmer-swarm --example \
+             runtime -- {seed}",
             violation.rule, violation.what
         );
     }

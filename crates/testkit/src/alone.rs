@@ -25,7 +25,8 @@ impl<'a, S: StoreOpener> Alone<'a, S> {
         Self { world, describe, states: StateTable::new(store, service) }
     }
 
-    /// Stores a state before anybody reads it: the one that `#[state("name")]` of the grain `key` of interface `I` finds.
+    /// Stores a state before anybody reads it: the one that `#[state("name")]` of the grain `key`
+    /// of interface `I` finds.
     ///
     /// # Panics
     /// The value cannot be encoded, or the state is there already.
@@ -57,7 +58,8 @@ impl<'a, S: StoreOpener> Alone<'a, S> {
         }
     }
 
-    /// Starts the silo, and returns a client of it. The silo lives as long as the cluster that comes with it.
+    /// Starts the silo, and returns a client of it. The silo lives as long as the cluster that
+    /// comes with it.
     pub async fn start(self) -> (Cluster<S>, Client<S>) {
         let mut cluster = Cluster::new(self.world, self.describe);
         cluster.add().await;

@@ -13,7 +13,8 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// How many were made since the world began, those that failed among them. A call that is tried again counts once.
+    /// How many were made since the world began, those that failed among them. A call that is tried
+    /// again counts once.
     pub fn count(&self) -> u64 {
         self.all.count(&self.name)
     }

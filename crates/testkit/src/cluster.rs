@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use emmer_core::{SiloAddress, SiloStatus};
 use emmer_membership::TerminateReason;
-use emmer_runtime::{Client, GrainQueue, Silo, SiloBuilder, SiloStatistics, StoreOpener, StoreSource};
+use emmer_runtime::{
+    Client, GrainQueue, Silo, SiloBuilder, SiloStatistics, StoreOpener, StoreSource,
+};
 use emmer_store::SystemStore;
 use emmer_virtual::{Host, HostClock, Net};
 
@@ -20,7 +22,8 @@ const SILO_PORT: u16 = 11_111;
 /// The port of its gateway.
 const GATEWAY_PORT: u16 = 30_000;
 
-/// A silo of a test: a process on a machine of its own. Silos are counted from 0, in the order in which they were added.
+/// A silo of a test: a process on a machine of its own. Silos are counted from 0, in the order in
+/// which they were added.
 pub struct Node<S: StoreOpener> {
     host: Arc<Host>,
     silo: Silo<S>,
@@ -151,7 +154,8 @@ impl<S: StoreOpener> Cluster<S> {
         self.nodes[n].host.kill();
     }
 
-    /// Takes the power from the machine of the silo `n`: nobody hears of it any more, and nobody is told.
+    /// Takes the power from the machine of the silo `n`: nobody hears of it any more, and nobody is
+    /// told.
     pub fn unplug(&self, n: usize) {
         self.net().silence(self.ip(n));
         self.nodes[n].host.kill();
@@ -215,7 +219,8 @@ impl<S: StoreOpener> Cluster<S> {
 
     /// How many activations there are on all silos that run.
     pub fn activations(&self) -> u64 {
-        let running = self.nodes.iter().filter(|node| node.host.state() != emmer_virtual::State::Dead);
+        let running =
+            self.nodes.iter().filter(|node| node.host.state() != emmer_virtual::State::Dead);
         running.map(|node| node.statistics().activations).sum()
     }
 

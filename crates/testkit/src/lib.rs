@@ -1,8 +1,10 @@
-//! Tests of grains without waiting: real silos, real clients, in one thread, in virtual time, from a seed.
+//! Tests of grains without waiting: real silos, real clients, in one thread, in virtual time, from
+//! a seed.
 //!
-//! Nothing of Emmer is replaced. The silos run the membership protocol, the directory, activations, turns and the wire
-//! as in production; only what lies below them is virtual: clocks, sockets, tasks, chance, and a store in memory. So a
-//! test can let a day pass, kill a silo, cut the network or take the store away, and does the same things each time.
+//! Nothing of Emmer is replaced. The silos run the membership protocol, the directory, activations,
+//! turns and the wire as in production; only what lies below them is virtual: clocks, sockets,
+//! tasks, chance, and a store in memory. So a test can let a day pass, kill a silo, cut the network
+//! or take the store away, and does the same things each time.
 //!
 //! Applications use it as `emmer::test`, with the feature `test` of `emmer`.
 

@@ -6,8 +6,9 @@ use emmer_runtime::SiloOptions;
 const SLOWER: u32 = 30;
 
 /// Lets silos look after each other thirty times less often, for a test in which much time passes:
-/// `world.cluster(3, |silo| silo.configure(emmer::test::at_rest))`. A day then costs a thirtieth. A silo that is killed is
-/// still found at once, by its connections; one that falls silent is found after minutes.
+/// `world.cluster(3, |silo| silo.configure(emmer::test::at_rest))`. A day then costs a thirtieth. A
+/// silo that is killed is still found at once, by its connections; one that falls silent is found
+/// after minutes.
 pub fn at_rest(options: &mut SiloOptions) {
     let membership = &mut options.membership;
     for time in [

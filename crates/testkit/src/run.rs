@@ -17,7 +17,8 @@ const LONGEST: Duration = Duration::from_secs(366 * 24 * 3_600);
 /// Runs `test` once for each of the seeds 1 to `seeds`, or only for the one in [`SEED_VARIABLE`].
 ///
 /// # Panics
-/// The test panics; before, the seed and how to replay it are printed. Or the variable holds no number.
+/// The test panics; before, the seed and how to replay it are printed. Or the variable holds no
+/// number.
 #[expect(clippy::panic, reason = "that is how a test fails")]
 pub fn run<S, F, T>(name: &str, seeds: u64, test: F)
 where
@@ -26,7 +27,9 @@ where
     T: Future<Output = ()>,
 {
     let only = std::env::var(SEED_VARIABLE).ok().map(|text| {
-        text.trim().parse::<u64>().unwrap_or_else(|_| panic!("{SEED_VARIABLE} is {text:?}, not a number"))
+        text.trim()
+            .parse::<u64>()
+            .unwrap_or_else(|_| panic!("{SEED_VARIABLE} is {text:?}, not a number"))
     });
     let all = 1..=seeds.max(1);
     let seeds = only.map_or(all, |seed| seed..=seed);
@@ -35,7 +38,8 @@ where
         if let Err(panic) = catch_unwind(AssertUnwindSafe(once)) {
             let name = name.rsplit("::").next().unwrap_or(name);
             eprintln!(
-                "{name} failed with seed {seed}; to replay it: {SEED_VARIABLE}={seed} cargo test {name}"
+                "{name} failed with seed {seed}; to replay it: {SEED_VARIABLE}={seed} cargo test \
+                 {name}"
             );
             resume_unwind(panic);
         }
@@ -53,7 +57,8 @@ pub fn run_seed<S: StoreOpener>(seed: u64, test: impl AsyncFnOnce(World<S>)) {
 /// One thread, and a clock that jumps to the next timer when nothing can run.
 #[expect(clippy::panic, reason = "that is how a test fails")]
 fn in_virtual_time(test: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.unwrap_or_else(|e| panic!("no runtime: {e}"));
     let ended = runtime.block_on(async { tokio::time::timeout(LONGEST, test).await });
     if ended.is_err() {

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use emmer_core::Timestamp;
 use emmer_store::{
-    BoxFuture, CommitOutcome, MemoryStore, Mutation, Result, Row, StoreError, StoreErrorKind, StoredRow,
-    SystemStore, TableDecl, Value,
+    BoxFuture, CommitOutcome, MemoryStore, Mutation, Result, Row, StoreError, StoreErrorKind,
+    StoredRow, SystemStore, TableDecl, Value,
 };
 use emmer_virtual::Host;
 use parking_lot::Mutex;
@@ -27,9 +27,11 @@ pub enum Failure {
     Unavailable,
     /// The server refuses the request: nothing is done.
     Refused,
-    /// Somebody else was quicker: a conditional write fails. Other requests are [`Unavailable`](Self::Unavailable).
+    /// Somebody else was quicker: a conditional write fails. Other requests are
+    /// [`Unavailable`](Self::Unavailable).
     Conflict,
-    /// A write is done, and the answer is lost. Other requests are [`Unavailable`](Self::Unavailable).
+    /// A write is done, and the answer is lost. Other requests are
+    /// [`Unavailable`](Self::Unavailable).
     LostAnswer,
 }
 
@@ -83,7 +85,8 @@ impl TestStore {
         *faults = Faults { reads, writes, ..Faults::default() };
     }
 
-    /// Lets the next write fail whose partition or row names `what`, for instance the key of a grain.
+    /// Lets the next write fail whose partition or row names `what`, for instance the key of a
+    /// grain.
     pub fn fail_next_write(&self, what: &str, how: Failure) {
         self.faults.lock().next_writes.push((what.to_owned(), how));
     }
@@ -117,7 +120,11 @@ impl TestStore {
             Failure::Refused => {
                 self.error(StoreErrorKind::Refused, operation, "the test lets the store refuse")
             }
-            _ => self.error(StoreErrorKind::Unavailable, operation, "the test lets the store be away"),
+            _ => self.error(
+                StoreErrorKind::Unavailable,
+                operation,
+                "the test lets the store be away",
+            ),
         }
     }
 
@@ -148,7 +155,8 @@ impl TestStore {
     fn next_failure(&self, partition: &str, keys: &[String]) -> Option<Failure> {
         let mut faults = self.faults.lock();
         faults.writes += 1;
-        let named = |what: &String| partition.contains(what) || keys.iter().any(|key| key.contains(what));
+        let named =
+            |what: &String| partition.contains(what) || keys.iter().any(|key| key.contains(what));
         let at = faults.next_writes.iter().position(|(what, _)| named(what))?;
         Some(faults.next_writes.remove(at).1)
     }

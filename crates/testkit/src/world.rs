@@ -40,8 +40,8 @@ impl<S: StoreOpener> World<S> {
         &self.store
     }
 
-    /// The calls of one method, whoever makes them: `world.calls("account.deposit")`. The grain type is named as
-    /// `#[grain_interface]` names it; alone it stands for all its methods.
+    /// The calls of one method, whoever makes them: `world.calls("account.deposit")`. The grain
+    /// type is named as `#[grain_interface]` names it; alone it stands for all its methods.
     pub fn calls(&self, name: &str) -> Calls {
         Calls { all: self.inner.calls().clone(), name: name.to_owned() }
     }
@@ -61,7 +61,8 @@ impl<S: StoreOpener> World<S> {
         self.inner.bits()
     }
 
-    /// A number over everything that happened so far, in order. The same seed always gives the same one.
+    /// A number over everything that happened so far, in order. The same seed always gives the same
+    /// one.
     pub fn trace(&self) -> u64 {
         self.inner.trace()
     }
@@ -71,8 +72,9 @@ impl<S: StoreOpener> World<S> {
         self.inner.events()
     }
 
-    /// Starts a cluster of so many silos, one after the other. `describe` says what each of them hosts and how it is
-    /// configured, as in production; store, addresses and gateway are the world's.
+    /// Starts a cluster of so many silos, one after the other. `describe` says what each of them
+    /// hosts and how it is configured, as in production; store, addresses and gateway are the
+    /// world's.
     ///
     /// # Panics
     /// A silo does not start.
@@ -88,9 +90,12 @@ impl<S: StoreOpener> World<S> {
         cluster
     }
 
-    /// Begins to describe one grain that is tested alone: a silo of its own, a state given beforehand, and fakes for the
-    /// grains that it calls.
-    pub fn alone(&self, describe: impl Fn(SiloBuilder<S>) -> SiloBuilder<S> + 'static) -> Alone<'_, S> {
+    /// Begins to describe one grain that is tested alone: a silo of its own, a state given
+    /// beforehand, and fakes for the grains that it calls.
+    pub fn alone(
+        &self,
+        describe: impl Fn(SiloBuilder<S>) -> SiloBuilder<S> + 'static,
+    ) -> Alone<'_, S> {
         Alone::new(self, Box::new(describe))
     }
 }

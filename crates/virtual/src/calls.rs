@@ -69,11 +69,15 @@ impl Calls {
         fate
     }
 
-    /// How many calls of this name were made since the world began: `account.deposit`, or `account` for all methods of the
-    /// grain type.
+    /// How many calls of this name were made since the world began: `account.deposit`, or `account`
+    /// for all methods of the grain type.
     pub fn count(&self, name: &str) -> u64 {
         let book = self.book.lock();
-        book.counts.iter().filter(|((grain, method), _)| means(name, grain, method)).map(|(_, n)| n).sum()
+        book.counts
+            .iter()
+            .filter(|((grain, method), _)| means(name, grain, method))
+            .map(|(_, n)| n)
+            .sum()
     }
 
     /// Every call of this name sets off so much later.

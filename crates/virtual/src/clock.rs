@@ -64,8 +64,8 @@ impl HostClock {
         u64::try_from(base).unwrap_or(0).saturating_add(self.at(rate) / 1_000)
     }
 
-    /// Lets both clocks go faster (or slower) than the world by so many parts of a million from now on; at -1,000,000
-    /// they stand still.
+    /// Lets both clocks go faster (or slower) than the world by so many parts of a million from now
+    /// on; at -1,000,000 they stand still.
     pub fn drift(&self, ppm: i32) {
         let mut rate = self.rate.lock();
         *rate = Rate {

@@ -72,7 +72,8 @@ impl Host {
         })
     }
 
-    /// The host whose code runs now; none in code of the test itself, and in every program that is no test.
+    /// The host whose code runs now; none in code of the test itself, and in every program that is
+    /// no test.
     pub fn current() -> Option<Arc<Self>> {
         current()
     }
@@ -145,8 +146,8 @@ impl Host {
         self.tasks.lock().iter().filter(|task| !task.is_finished()).count()
     }
 
-    /// Ends it as `kill -9` does: its tasks are dropped where they stand, and its kernel closes its connections. What
-    /// the code of dropped tasks still does reaches nobody.
+    /// Ends it as `kill -9` does: its tasks are dropped where they stand, and its kernel closes its
+    /// connections. What the code of dropped tasks still does reaches nobody.
     pub fn kill(&self) {
         let stashed = {
             let mut life = self.life.lock();

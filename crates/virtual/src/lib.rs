@@ -1,13 +1,14 @@
-//! A world in one thread and virtual time: hosts, each with tasks, clocks and chance of its own, and a network
-//! between them. The real runtime runs in it unchanged, because it takes these four things from one place.
+//! A world in one thread and virtual time: hosts, each with tasks, clocks and chance of its own,
+//! and a network between them. The real runtime runs in it unchanged, because it takes these four
+//! things from one place.
 //!
-//! Time is tokio's paused clock: nothing waits, and when no task can run the clock jumps to the next timer. Every
-//! choice comes from the seed of the world. So the same program with the same seed does the same things in the same
-//! order, and [`World::trace`] says so in one number.
+//! Time is tokio's paused clock: nothing waits, and when no task can run the clock jumps to the
+//! next timer. Every choice comes from the seed of the world. So the same program with the same
+//! seed does the same things in the same order, and [`World::trace`] says so in one number.
 //!
-//! A [`Host`] is a process on a machine of its own. What it spawns belongs to it: a host that is paused runs none of
-//! its tasks, one that is killed loses them. The [`Net`] carries bytes in order, with a delay, and may hold them back
-//! or lose the connection, as TCP does.
+//! A [`Host`] is a process on a machine of its own. What it spawns belongs to it: a host that is
+//! paused runs none of its tasks, one that is killed loses them. The [`Net`] carries bytes in
+//! order, with a delay, and may hold them back or lose the connection, as TCP does.
 
 mod calls;
 mod clock;
@@ -100,7 +101,8 @@ impl World {
         Host::new(ip, bits, self.start, around)
     }
 
-    /// A number that depends on everything that happened so far, in order: connections, bytes, tasks, deaths.
+    /// A number that depends on everything that happened so far, in order: connections, bytes,
+    /// tasks, deaths.
     pub fn trace(&self) -> u64 {
         self.trace.hash()
     }

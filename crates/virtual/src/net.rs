@@ -40,7 +40,13 @@ impl Default for NetModel {
     /// A quiet local network: a millisecond each way, nothing is lost.
     fn default() -> Self {
         let ms = Duration::from_millis(1);
-        Self { delay_min: ms, delay_max: ms, loss: 0.0, resend: Duration::from_millis(200), split: 0.0 }
+        Self {
+            delay_min: ms,
+            delay_max: ms,
+            loss: 0.0,
+            resend: Duration::from_millis(200),
+            split: 0.0,
+        }
     }
 }
 
@@ -70,7 +76,9 @@ struct NetState {
 impl NetState {
     fn is_cut(&self, from: IpAddr, to: IpAddr) -> bool {
         from != to
-            && (self.cut.contains(&(from, to)) || self.silent.contains(&from) || self.silent.contains(&to))
+            && (self.cut.contains(&(from, to))
+                || self.silent.contains(&from)
+                || self.silent.contains(&to))
     }
 
     fn port(&mut self) -> u16 {
@@ -115,7 +123,8 @@ impl Net {
         state.silent.remove(&ip);
     }
 
-    /// Lets nothing from `from` reach `to` any more. What is sent is held back, as by TCP, until [`heal`](Self::heal).
+    /// Lets nothing from `from` reach `to` any more. What is sent is held back, as by TCP, until
+    /// [`heal`](Self::heal).
     pub fn cut(&self, from: IpAddr, to: IpAddr) {
         self.state.lock().cut.insert((from, to));
         self.event("cut", &[]);
@@ -196,7 +205,11 @@ impl Net {
     pub(crate) fn taken(&self, len: usize) -> usize {
         let mut state = self.state.lock();
         let split = state.model.split;
-        if len > 1 && split > 0.0 && state.rng.chance(split) { 1 + state.rng.index(len - 1) } else { len }
+        if len > 1 && split > 0.0 && state.rng.chance(split) {
+            1 + state.rng.index(len - 1)
+        } else {
+            len
+        }
     }
 
     /// Listens at `address`, whose port may be 0 for any.
@@ -249,9 +262,11 @@ impl Net {
                 }
             }
         }
-        let (here, there) = (Stream::new(link.clone(), 0, self.clone()), Stream::new(link, 1, self.clone()));
+        let (here, there) =
+            (Stream::new(link.clone(), 0, self.clone()), Stream::new(link, 1, self.clone()));
         if listener.try_send((there, mine)).is_err() {
-            // The queue of connections that nobody took yet is full, or the port was closed just now.
+            // The queue of connections that nobody took yet is full, or the port was closed just
+            // now.
             return std::future::pending().await;
         }
         self.travel(to.ip(), from).await;

@@ -33,7 +33,8 @@ pub(crate) fn current() -> Option<Arc<Host>> {
 }
 
 pin_project_lite::pin_project! {
-    /// A future of a host: polled as its code, not polled while the host is paused, and over when the host is dead.
+    /// A future of a host: polled as its code, not polled while the host is paused, and over when
+    /// the host is dead.
     pub(crate) struct Task<F> {
         pub(crate) host: Arc<Host>,
         #[pin]

@@ -3,7 +3,8 @@
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// The hash over everything that happened, in order. Two runs with equal hashes did the same things.
+/// The hash over everything that happened, in order. Two runs with equal hashes did the same
+/// things.
 #[derive(Debug, Default)]
 pub(crate) struct Trace(Mutex<(u64, u64)>);
 

@@ -86,7 +86,8 @@ async fn a_reset_reaches_both_ends_at_once() {
     let (one, other, mut here, mut there) = pair(&world).await;
     here.write_all(b"lost").await.unwrap();
     world.net().reset(one.ip(), other.ip());
-    let kinds = [here.read(&mut [0; 4]).await, there.read(&mut [0; 4]).await].map(|r| r.unwrap_err().kind());
+    let kinds = [here.read(&mut [0; 4]).await, there.read(&mut [0; 4]).await]
+        .map(|r| r.unwrap_err().kind());
     assert_eq!(kinds, [std::io::ErrorKind::ConnectionReset; 2]);
 }
 

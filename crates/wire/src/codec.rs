@@ -1,13 +1,14 @@
 //! User values as bytes: MessagePack with named fields.
 //!
-//! Structs are maps from field name to value, so fields may be added and removed between versions (with
-//! `#[serde(default)]`), a method's arguments may grow by trailing optional ones, and other languages can
-//! read them. What MessagePack cannot tell apart stays so, as in JSON: `Some(())` and `Some(None)` arrive as
-//! `None`.
+//! Structs are maps from field name to value, so fields may be added and removed between versions
+//! (with `#[serde(default)]`), a method's arguments may grow by trailing optional ones, and other
+//! languages can read them. What MessagePack cannot tell apart stays so, as in JSON: `Some(())` and
+//! `Some(None)` arrive as `None`.
 //!
-//! Before serde sees bytes from outside, [`decode`] checks in one pass without recursion that they are exactly
-//! one well-formed value of bounded depth. Serde's recursion through enums and options has no depth limit of
-//! its own, and `size_hint`s come straight from the input: the check bounds both.
+//! Before serde sees bytes from outside, [`decode`] checks in one pass without recursion that they
+//! are exactly one well-formed value of bounded depth. Serde's recursion through enums and options
+//! has no depth limit of its own, and `size_hint`s come straight from the input: the check bounds
+//! both.
 
 use bytes::BytesMut;
 use serde::Serialize;
@@ -20,11 +21,13 @@ mod check;
 /// The number of [`MessagePack`] in the handshake.
 pub const CODEC_MESSAGE_PACK: u8 = 1;
 
-/// The deepest nesting of arrays and maps in a value. A deeper one is refused when it is written and when it arrives, so
-/// that whatever was written can be read, and no input can overflow the stack.
+/// The deepest nesting of arrays and maps in a value. A deeper one is refused when it is written
+/// and when it arrives, so that whatever was written can be read, and no input can overflow the
+/// stack.
 pub const VALUE_DEPTH_MAX: usize = 128;
 
-/// Writing a value that is nested too deep reaches further down the stack than this, however little each level takes.
+/// Writing a value that is nested too deep reaches further down the stack than this, however little
+/// each level takes.
 const DEEP_STACK_BYTES: usize = 4 << 10;
 
 /// The longest reason in an error: reasons quote the input.
@@ -79,12 +82,13 @@ impl Codec for MessagePack {
                 CodecError::Decode { type_name, reason: "not MessagePack: a byte c1".to_owned() }
             }
         })?;
-        rmp_serde::from_slice(bytes).map_err(|error| CodecError::Decode { type_name, reason: reason(&error) })
+        rmp_serde::from_slice(bytes)
+            .map_err(|error| CodecError::Decode { type_name, reason: reason(&error) })
     }
 }
 
-/// What was written of a `T` behind `start` failed, or reaches so far down the stack that it may be nested too deep to be
-/// read again. Takes back what is not to stay.
+/// What was written of a `T` behind `start` failed, or reaches so far down the stack that it may be
+/// nested too deep to be read again. Takes back what is not to stay.
 #[cold]
 fn examine<T: ?Sized>(
     out: &mut BytesMut,
@@ -94,7 +98,9 @@ fn examine<T: ?Sized>(
     let type_name = std::any::type_name::<T>();
     let refused = match failed {
         // What was written of a value that nests without end is too deep before it is cut off.
-        _ if check::check(&out[start..]) == Err(check::Defect::TooDeep) => CodecError::TooDeep { type_name },
+        _ if check::check(&out[start..]) == Err(check::Defect::TooDeep) => {
+            CodecError::TooDeep { type_name }
+        }
         Some(error) => CodecError::Encode { type_name, reason: reason(&error) },
         None => return Ok(()),
     };
@@ -105,8 +111,8 @@ fn examine<T: ?Sized>(
 /// Appends `value` to `out` in the codec every peer speaks, [`MessagePack`].
 ///
 /// # Errors
-/// [`CodecError`] when the value cannot be encoded (its own `Serialize` said no); then `out` is as it was
-/// before.
+/// [`CodecError`] when the value cannot be encoded (its own `Serialize` said no); then `out` is as
+/// it was before.
 pub fn encode_into<T: Serialize + ?Sized>(out: &mut BytesMut, value: &T) -> Result<(), CodecError> {
     MessagePack::encode_into(out, value)
 }
@@ -119,8 +125,8 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, CodecError> {
     MessagePack::decode(bytes)
 }
 
-/// A value could not be encoded or decoded. Says which type, and why. Only the one call is concerned: the
-/// connection lives on.
+/// A value could not be encoded or decoded. Says which type, and why. Only the one call is
+/// concerned: the connection lives on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodecError {
     /// The value's own `Serialize` failed.

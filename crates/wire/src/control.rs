@@ -25,8 +25,8 @@ pub mod channel {
     pub const LOAD: u8 = 6;
 }
 
-/// Appends a System frame: the [`channel`], then `value` as MessagePack with named fields. Returns its length
-/// in bytes, prefix included.
+/// Appends a System frame: the [`channel`], then `value` as MessagePack with named fields. Returns
+/// its length in bytes, prefix included.
 ///
 /// # Errors
 /// [`CodecError`] when `value` cannot be encoded; then `out` is as it was before.
@@ -35,11 +35,16 @@ pub fn encode_system<T: Serialize + ?Sized>(
     channel: u8,
     value: &T,
 ) -> Result<usize, CodecError> {
-    append(out, FrameKind::System, |head| head.put_u8(channel), |out| codec::encode_into(out, value))
+    append(
+        out,
+        FrameKind::System,
+        |head| head.put_u8(channel),
+        |out| codec::encode_into(out, value),
+    )
 }
 
-/// Splits the payload of a System frame into its channel and the encoded value, without a copy. The channel
-/// is not judged: an unknown one is a later version's.
+/// Splits the payload of a System frame into its channel and the encoded value, without a copy. The
+/// channel is not judged: an unknown one is a later version's.
 ///
 /// # Errors
 /// [`HeaderError`] when the payload is empty or the channel is 0.
@@ -51,13 +56,15 @@ pub fn decode_system_channel(payload: &Bytes) -> Result<(u8, Bytes), HeaderError
     }
 }
 
-/// Appends a Credit frame and returns its length in bytes, prefix included. `processed_bytes` counts from the
-/// start of the connection and never goes back, so a lost or repeated update does no harm.
+/// Appends a Credit frame and returns its length in bytes, prefix included. `processed_bytes`
+/// counts from the start of the connection and never goes back, so a lost or repeated update does
+/// no harm.
 pub fn encode_credit(out: &mut BytesMut, processed_bytes: u64) -> usize {
     append_plain(out, FrameKind::Credit, |out| out.put_u64_le(processed_bytes))
 }
 
-/// Reads the payload of a Credit frame: how many bytes its sender has processed since the connection began.
+/// Reads the payload of a Credit frame: how many bytes its sender has processed since the
+/// connection began.
 ///
 /// # Errors
 /// [`HeaderError`] when it is not exactly eight bytes.
@@ -76,8 +83,8 @@ pub fn encode_cancel(out: &mut BytesMut, correlation: u64) -> usize {
     append_plain(out, FrameKind::Cancel, |out| out.put_u64_le(correlation))
 }
 
-/// Puts one more call into the Cancel frame of `bytes` bytes that `out` ends with; its length then. When it is full, or not
-/// there, another one is begun.
+/// Puts one more call into the Cancel frame of `bytes` bytes that `out` ends with; its length then.
+/// When it is full, or not there, another one is begun.
 pub fn extend_cancel(out: &mut BytesMut, bytes: usize, correlation: u64) -> usize {
     const FULL: usize = FRAME_PREFIX_BYTES + 1 + CANCELS_MAX * size_of::<u64>();
     let length = u32::try_from((bytes + size_of::<u64>()).saturating_sub(FRAME_PREFIX_BYTES));

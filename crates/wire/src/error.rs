@@ -5,15 +5,16 @@ use emmer_core::limits::{CALL_CHAIN_MAX, GRAIN_KEY_BYTES_MAX};
 
 use crate::{PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, RefuseCode, TEXT_BYTES_MAX};
 
-/// The bytes are not a sequence of frames. There is no way to find the next frame: the connection must be
-/// closed.
+/// The bytes are not a sequence of frames. There is no way to find the next frame: the connection
+/// must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// The prefix announced a frame without even a kind.
     #[error("a frame of length 0")]
     Empty,
     /// The prefix announced more than this side accepts. Nothing was allocated for it.
-    #[error("a frame of {bytes} bytes where at most {max} are accepted (prefix {:02x?})", bytes.to_le_bytes())]
+    #[error("a frame of {bytes} bytes where at most {max} are accepted (prefix \
+        {:02x?})", bytes.to_le_bytes())]
     TooLong {
         /// The announced length.
         bytes: u32,
@@ -25,8 +26,8 @@ pub enum FrameError {
     UnknownKind(u8),
 }
 
-/// The payload of a frame is not what its kind promises. The peer speaks another protocol or is broken: the
-/// connection must be closed, and nothing else is harmed.
+/// The payload of a frame is not what its kind promises. The peer speaks another protocol or is
+/// broken: the connection must be closed, and nothing else is harmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeaderError {
     /// The payload ends inside the named field.
@@ -40,7 +41,8 @@ pub enum HeaderError {
     NotEmmer([u8; 4]),
     /// No version is spoken by both sides.
     #[error(
-        "the peer speaks protocol versions {min} to {max}, this side {PROTOCOL_VERSION_MIN} to {PROTOCOL_VERSION}"
+        "the peer speaks protocol versions {min} to {max}, this side {PROTOCOL_VERSION_MIN} to \
+         {PROTOCOL_VERSION}"
     )]
     Version {
         /// The oldest version the peer speaks.

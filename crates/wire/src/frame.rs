@@ -5,14 +5,15 @@ use bytes::{Buf, Bytes, BytesMut};
 use crate::error::FrameError;
 use crate::staged::Staged;
 
-/// The length prefix: a little-endian u32, the number of bytes that follow, the kind's byte included.
+/// The length prefix: a little-endian u32, the number of bytes that follow, the kind's byte
+/// included.
 pub const FRAME_PREFIX_BYTES: usize = 4;
 
 /// The buffer is grown when less than this is left in it ...
 const SPARE_BYTES_MIN: usize = 4 << 10;
 
-/// ... by this much, or by as much as has already arrived, whichever is more. So a peer that announces a
-/// large frame gets memory only as fast as it sends.
+/// ... by this much, or by as much as has already arrived, whichever is more. So a peer that
+/// announces a large frame gets memory only as fast as it sends.
 const GROWTH_BYTES: usize = 32 << 10;
 
 /// What a frame is about. Numbers are never reused.
@@ -63,22 +64,25 @@ impl TryFrom<u8> for FrameKind {
 pub struct Frame {
     /// What the payload is.
     pub kind: FrameKind,
-    /// What follows the kind's byte, sharing the memory it was received into: holding it holds that whole
-    /// receive buffer, so decode it and let it go.
+    /// What follows the kind's byte, sharing the memory it was received into: holding it holds that
+    /// whole receive buffer, so decode it and let it go.
     pub payload: Bytes,
 }
 
-/// Takes the next whole frame off `input`; `None` when more bytes are needed, in which case `input` has room
-/// to receive them.
+/// Takes the next whole frame off `input`; `None` when more bytes are needed, in which case `input`
+/// has room to receive them.
 ///
 /// `frame_bytes_max` bounds the announced length. Use
-/// [`HANDSHAKE_BYTES_MAX`](crate::HANDSHAKE_BYTES_MAX) until the peer has introduced itself. An announced
-/// length alone never allocates: memory grows with what has arrived.
+/// [`HANDSHAKE_BYTES_MAX`](crate::HANDSHAKE_BYTES_MAX) until the peer has introduced itself. An
+/// announced length alone never allocates: memory grows with what has arrived.
 ///
 /// # Errors
-/// [`FrameError`] when the length is 0 or too large or the kind is unknown, as soon as that byte is there.
-/// The connection must be closed.
-pub fn decode_frame(input: &mut BytesMut, frame_bytes_max: u32) -> Result<Option<Frame>, FrameError> {
+/// [`FrameError`] when the length is 0 or too large or the kind is unknown, as soon as that byte is
+/// there. The connection must be closed.
+pub fn decode_frame(
+    input: &mut BytesMut,
+    frame_bytes_max: u32,
+) -> Result<Option<Frame>, FrameError> {
     let Some(prefix) = input.first_chunk::<FRAME_PREFIX_BYTES>() else {
         make_room(input, FRAME_PREFIX_BYTES);
         return Ok(None);
@@ -117,13 +121,16 @@ pub struct FrameRef<'a> {
     pub bytes: usize,
 }
 
-/// The whole frame at the start of `input`; `None` when more bytes are needed. Takes nothing off and counts no
-/// references: for a connection that handles every frame of a read before it reads again.
+/// The whole frame at the start of `input`; `None` when more bytes are needed. Takes nothing off
+/// and counts no references: for a connection that handles every frame of a read before it reads
+/// again.
 ///
 /// # Errors
 /// As [`decode_frame`].
 pub fn peek_frame(input: &[u8], frame_bytes_max: u32) -> Result<Option<FrameRef<'_>>, FrameError> {
-    let Some((prefix, rest)) = input.split_first_chunk::<FRAME_PREFIX_BYTES>() else { return Ok(None) };
+    let Some((prefix, rest)) = input.split_first_chunk::<FRAME_PREFIX_BYTES>() else {
+        return Ok(None);
+    };
     let bytes = u32::from_le_bytes(*prefix);
     if bytes == 0 {
         return Err(FrameError::Empty);
@@ -137,7 +144,8 @@ pub fn peek_frame(input: &[u8], frame_bytes_max: u32) -> Result<Option<FrameRef<
     Ok(frame.map(|payload| FrameRef { kind, payload, bytes: FRAME_PREFIX_BYTES + bytes as usize }))
 }
 
-/// Room for the next read: enough for `missing` more bytes if they are few, else a growing part of them.
+/// Room for the next read: enough for `missing` more bytes if they are few, else a growing part of
+/// them.
 fn make_room(input: &mut BytesMut, missing: usize) {
     let spare = input.capacity() - input.len();
     if spare < missing.min(SPARE_BYTES_MIN) || spare == 0 {
@@ -146,16 +154,17 @@ fn make_room(input: &mut BytesMut, missing: usize) {
 }
 
 /// Whether a frame for which an `encode_*` function returned `appended` bytes is within the peer's
-/// `frame_bytes_max`. When it is not, take it back with `out.truncate(out.len() - appended)` and answer the
-/// caller: the peer would close the connection.
+/// `frame_bytes_max`. When it is not, take it back with `out.truncate(out.len() - appended)` and
+/// answer the caller: the peer would close the connection.
 pub const fn frame_fits(appended: usize, frame_bytes_max: u32) -> bool {
     appended.saturating_sub(FRAME_PREFIX_BYTES) as u64 <= frame_bytes_max as u64
 }
 
-/// Appends a frame of `kind` whose payload is what `head` and then `body` append, and returns how many bytes were appended.
+/// Appends a frame of `kind` whose payload is what `head` and then `body` append, and returns how
+/// many bytes were appended.
 ///
-/// The buffer is back to where it was when `body` fails, and also when it unwinds: a user's `Serialize` that
-/// panics must not leave half a frame in a connection's buffer.
+/// The buffer is back to where it was when `body` fails, and also when it unwinds: a user's
+/// `Serialize` that panics must not leave half a frame in a connection's buffer.
 pub(crate) fn append<E>(
     out: &mut BytesMut,
     kind: FrameKind,

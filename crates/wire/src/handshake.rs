@@ -1,8 +1,8 @@
 //! The handshake: who is there, which version is spoken, what each side accepts.
 //!
-//! The dialer sends [`Hello`], the acceptor answers [`Welcome`] or [`Refuse`]. The starts of Hello and all of
-//! Refuse keep their layout in every future version, so that two versions with nothing in common can still
-//! tell each other so.
+//! The dialer sends [`Hello`], the acceptor answers [`Welcome`] or [`Refuse`]. The starts of Hello
+//! and all of Refuse keep their layout in every future version, so that two versions with nothing
+//! in common can still tell each other so.
 
 use bytes::BytesMut;
 use emmer_core::limits::Limits;
@@ -22,8 +22,8 @@ pub const PROTOCOL_VERSION_MIN: u16 = 1;
 /// The newest protocol version this side speaks.
 pub const PROTOCOL_VERSION: u16 = 1;
 
-/// The largest handshake frame (Hello, Welcome, Refuse): the `frame_bytes_max` to use before the peer has
-/// introduced itself, so that strangers cannot make a silo buffer anything.
+/// The largest handshake frame (Hello, Welcome, Refuse): the `frame_bytes_max` to use before the
+/// peer has introduced itself, so that strangers cannot make a silo buffer anything.
 pub const HANDSHAKE_BYTES_MAX: u32 = 4096;
 
 /// What every Hello starts with.
@@ -57,7 +57,8 @@ pub struct ConnectionLimits {
     pub calls_in_flight_max: u32,
     /// The largest frame it reads, as announced in the prefix; a larger one closes the connection.
     pub frame_bytes_max: u32,
-    /// How far the other side may send ahead of what has been processed, in bytes (flow control by credit).
+    /// How far the other side may send ahead of what has been processed, in bytes (flow control by
+    /// credit).
     pub credit_bytes: u64,
 }
 
@@ -136,8 +137,9 @@ impl Hello {
     /// Reads the payload of a Hello frame. Bytes after the last field are left to later versions.
     ///
     /// # Errors
-    /// [`HeaderError::NotEmmer`] for a foreign protocol, [`HeaderError::Version`] when no version is shared
-    /// (the rest is not looked at), others for a broken Hello; [`HeaderError::refuse_code`] is the answer.
+    /// [`HeaderError::NotEmmer`] for a foreign protocol, [`HeaderError::Version`] when no version
+    /// is shared (the rest is not looked at), others for a broken Hello;
+    /// [`HeaderError::refuse_code`] is the answer.
     pub fn decode(payload: &[u8]) -> Result<Self, HeaderError> {
         let mut input = Reader::new(payload);
         let magic = input.array("the magic number")?;
@@ -159,7 +161,10 @@ impl Hello {
             PEER_CLIENT => PeerKind::Client(input.u64("the client's number")?),
             PEER_PROBE => PeerKind::Probe(read_silo(&mut input)?),
             value => {
-                return Err(HeaderError::Value { field: "the peer's kind", value: u64::from(value) });
+                return Err(HeaderError::Value {
+                    field: "the peer's kind",
+                    value: u64::from(value),
+                });
             }
         };
         let expects = read_optional_silo(&mut input, "the expected silo")?;
@@ -304,15 +309,16 @@ impl From<RefuseCode> for u8 {
 pub struct Refuse {
     /// Why, for programs.
     pub code: RefuseCode,
-    /// Who really is here. `None` when the acceptor would rather not say (another cluster's dialer).
+    /// Who really is here. `None` when the acceptor would rather not say (another cluster's
+    /// dialer).
     pub silo: Option<SiloAddress>,
     /// Why, for people; at most [`TEXT_BYTES_MAX`] bytes travel.
     pub reason: String,
 }
 
 impl Refuse {
-    /// Reads the payload of a Refuse frame. The layout is the same in every version, and bytes after the
-    /// last field are left to later ones.
+    /// Reads the payload of a Refuse frame. The layout is the same in every version, and bytes
+    /// after the last field are left to later ones.
     ///
     /// # Errors
     /// [`HeaderError`] when it is broken.

@@ -59,8 +59,8 @@ pub(crate) const fn key_kind(key: &GrainKey) -> u8 {
     }
 }
 
-/// The key's bytes, without its kind. Text beyond the limit goes out whole, for the peer to refuse loudly:
-/// cut, it would be another grain's key.
+/// The key's bytes, without its kind. Text beyond the limit goes out whole, for the peer to refuse
+/// loudly: cut, it would be another grain's key.
 #[inline]
 pub(crate) fn put_key(out: &mut Staged<'_>, key: &GrainKey) {
     match key {
@@ -90,7 +90,10 @@ pub(crate) fn read_key(kind: u8, input: &mut Reader<'_>) -> Result<GrainKey, Hea
             GrainKey::Text(Arc::from(input.text(n, FIELD)?))
         }
         value => {
-            return Err(HeaderError::Value { field: "the kind of a grain key", value: u64::from(value) });
+            return Err(HeaderError::Value {
+                field: "the kind of a grain key",
+                value: u64::from(value),
+            });
         }
     })
 }

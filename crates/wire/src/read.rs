@@ -36,8 +36,12 @@ impl<'a> Reader<'a> {
 
     /// The next `N` bytes, as an array.
     #[inline]
-    pub(crate) fn array<const N: usize>(&mut self, field: &'static str) -> Result<[u8; N], HeaderError> {
-        let (taken, rest) = self.rest.split_first_chunk::<N>().ok_or(HeaderError::Truncated(field))?;
+    pub(crate) fn array<const N: usize>(
+        &mut self,
+        field: &'static str,
+    ) -> Result<[u8; N], HeaderError> {
+        let (taken, rest) =
+            self.rest.split_first_chunk::<N>().ok_or(HeaderError::Truncated(field))?;
         self.rest = rest;
         Ok(*taken)
     }
@@ -72,8 +76,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// An unsigned LEB128 number of at most 64 bits. Only the shortest form is legal, so that every value
-    /// has exactly one encoding.
+    /// An unsigned LEB128 number of at most 64 bits. Only the shortest form is legal, so that every
+    /// value has exactly one encoding.
     #[inline]
     pub(crate) fn leb128(&mut self, field: &'static str) -> Result<u64, HeaderError> {
         let mut value = 0u64;

@@ -38,8 +38,8 @@ impl RequestFlags {
     pub const READ_ONLY: Self = Self(1 << 1);
     /// The method may interleave with every other turn of the grain.
     pub const INTERLEAVE: Self = Self(1 << 2);
-    /// Every bit with a meaning in this version. Others are refused: a flag nobody understands cannot be
-    /// obeyed.
+    /// Every bit with a meaning in this version. Others are refused: a flag nobody understands
+    /// cannot be obeyed.
     const KNOWN: u8 = 0b111;
 
     /// The flags in `bits`, `None` when a bit has no meaning in this version.
@@ -79,21 +79,23 @@ pub struct ChainLink {
     pub grain: GrainId,
     /// Whether that turn excludes others: a call back to this grain would wait for itself.
     pub exclusive: bool,
-    /// Whether that turn holds nothing of its grain while it waits. Never together with `exclusive`.
+    /// Whether that turn holds nothing of its grain while it waits. Never together with
+    /// `exclusive`.
     pub free: bool,
     /// The turn's number: no other turn of the cluster has it.
     pub turn: u64,
 }
 
 impl ChainLink {
-    /// Whether a call of this grain, which is `exclusive` or not, would wait for the turn of this link.
+    /// Whether a call of this grain, which is `exclusive` or not, would wait for the turn of this
+    /// link.
     pub const fn holds_up(&self, exclusive: bool) -> bool {
         !self.free && (self.exclusive || exclusive)
     }
 }
 
-/// The turns that wait for a call, outermost first: what deadlock detection looks at. Cheap to clone, and
-/// free when empty.
+/// The turns that wait for a call, outermost first: what deadlock detection looks at. Cheap to
+/// clone, and free when empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallChain(Option<Arc<[ChainLink]>>);
 
@@ -184,7 +186,10 @@ pub struct RequestHead<'a> {
 impl RequestHead<'_> {
     fn check(&self) -> Result<(), HeaderError> {
         if (self.correlation == 0) != self.flags.contains(RequestFlags::ONE_WAY) {
-            return Err(HeaderError::Value { field: "a request's correlation", value: self.correlation });
+            return Err(HeaderError::Value {
+                field: "a request's correlation",
+                value: self.correlation,
+            });
         }
         let keys = std::iter::once(self.target).chain(self.chain.iter().map(|link| &link.grain));
         keys.map(GrainId::key).try_for_each(check_key)
@@ -206,8 +211,8 @@ impl RequestHeader {
         }
     }
 
-    /// Whether a peer would accept this header. References are checked when they are made and the runtime
-    /// numbers its calls, so this is for those who take headers from elsewhere.
+    /// Whether a peer would accept this header. References are checked when they are made and the
+    /// runtime numbers its calls, so this is for those who take headers from elsewhere.
     ///
     /// # Errors
     /// The [`HeaderError`] the peer would close the connection with.
@@ -216,8 +221,8 @@ impl RequestHeader {
     }
 }
 
-/// Appends a Request frame: the header, then whatever `body` writes. Returns its length in bytes, prefix
-/// included: check it with [`frame_fits`](crate::frame_fits) against the peer's limit.
+/// Appends a Request frame: the header, then whatever `body` writes. Returns its length in bytes,
+/// prefix included: check it with [`frame_fits`](crate::frame_fits) against the peer's limit.
 ///
 /// # Errors
 /// What `body` answered; then (and also when `body` panics) `out` is as it was before.
@@ -241,7 +246,8 @@ pub fn encode_request_head<E>(
     append(out, FrameKind::Request, |head| put_header(head, header), body)
 }
 
-/// Sets the correlation of a Request frame, prefix included, that was encoded before its number was known (with any but 0).
+/// Sets the correlation of a Request frame, prefix included, that was encoded before its number was
+/// known (with any but 0).
 pub fn set_correlation(frame: &mut [u8], correlation: u64) {
     const AT: usize = FRAME_PREFIX_BYTES + 1;
     if let Some(field) = frame.get_mut(AT..AT + 8) {
@@ -316,8 +322,16 @@ fn read_header(mut input: Reader<'_>) -> Result<(RequestHeader, usize), HeaderEr
     }
     let target = grain(grain_type, read_key(target_kind, &mut input)?);
     let chain = read_chain(chain_links, &mut input)?;
-    let header =
-        RequestHeader { correlation, target, method, flags, deadline_ms, forwards, expect_view, chain };
+    let header = RequestHeader {
+        correlation,
+        target,
+        method,
+        flags,
+        deadline_ms,
+        forwards,
+        expect_view,
+        chain,
+    };
     Ok((header, input.remaining()))
 }
 

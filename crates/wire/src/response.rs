@@ -10,7 +10,8 @@ use crate::ident::{put_optional_silo, read_optional_silo};
 use crate::read::{Reader, cut};
 use crate::staged::Staged;
 
-/// Why a call has no result. A method's own error is a result, not one of these. Numbers are never reused.
+/// Why a call has no result. A method's own error is a result, not one of these. Numbers are never
+/// reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum FailureCode {
@@ -64,7 +65,10 @@ impl TryFrom<u8> for FailureCode {
             13 => Self::Moved,
             14 => Self::Internal,
             _ => {
-                return Err(HeaderError::Value { field: "a response's status", value: u64::from(number) });
+                return Err(HeaderError::Value {
+                    field: "a response's status",
+                    value: u64::from(number),
+                });
             }
         })
     }
@@ -99,8 +103,8 @@ pub struct ResponseHeader {
     pub location: Option<SiloAddress>,
 }
 
-/// Appends a Response frame: the header, then whatever `body` writes. Returns its length in bytes, prefix
-/// included: check it with [`frame_fits`](crate::frame_fits) against the peer's limit.
+/// Appends a Response frame: the header, then whatever `body` writes. Returns its length in bytes,
+/// prefix included: check it with [`frame_fits`](crate::frame_fits) against the peer's limit.
 ///
 /// # Errors
 /// What `body` answered; then (and also when `body` panics) `out` is as it was before.
@@ -112,8 +116,8 @@ pub fn encode_response<E>(
     append(out, FrameKind::Response, |head| put_header(head, header), body)
 }
 
-/// Appends a Response frame for a call without a result and returns its length in bytes, prefix included.
-/// A long detail is cut at [`TEXT_BYTES_MAX`].
+/// Appends a Response frame for a call without a result and returns its length in bytes, prefix
+/// included. A long detail is cut at [`TEXT_BYTES_MAX`].
 pub fn encode_failure(
     out: &mut BytesMut,
     correlation: u64,
@@ -121,7 +125,8 @@ pub fn encode_failure(
     maybe_executed: bool,
     detail: &str,
 ) -> usize {
-    let header = ResponseHeader { correlation, status: ResponseStatus::Failed(code), location: None };
+    let header =
+        ResponseHeader { correlation, status: ResponseStatus::Failed(code), location: None };
     append_plain(out, FrameKind::Response, |out| {
         put_header(out, &header);
         out.put_u8(u8::from(maybe_executed));

@@ -1,7 +1,7 @@
 //! Small writes put together on the stack before they go into a buffer.
 //!
-//! A value is written in pieces of a few bytes, and each piece that goes into a [`BytesMut`] by itself costs a look at its
-//! room and a copy by a call: a third of what encoding a call took.
+//! A value is written in pieces of a few bytes, and each piece that goes into a [`BytesMut`] by
+//! itself costs a look at its room and a copy by a call: a third of what encoding a call took.
 
 use std::io::{Error, Result, Write};
 
@@ -10,8 +10,9 @@ use bytes::{BufMut, BytesMut};
 /// How much is put together.
 const STAGE_BYTES: usize = 64;
 
-/// How far below the stage the stack may reach while a value is written: a value that nests without end would overflow it.
-/// More than the deepest value that may be written takes, also where nothing is optimised.
+/// How far below the stage the stack may reach while a value is written: a value that nests without
+/// end would overflow it. More than the deepest value that may be written takes, also where nothing
+/// is optimised.
 const STACK_BYTES_MAX: usize = 512 << 10;
 
 /// Writes into `out` through a small stage. [`finish`](Self::finish) it.
@@ -71,11 +72,12 @@ impl<'a> Staged<'a> {
         }
     }
 
-    /// As `put_past_stage`, for a piece of a value. Each level of a value writes a byte at least: how far the stack reaches
-    /// is seen once for every stage full of levels.
+    /// As `put_past_stage`, for a piece of a value. Each level of a value writes a byte at least:
+    /// how far the stack reaches is seen once for every stage full of levels.
     #[inline(never)]
     fn write_past_stage(&mut self, bytes: &[u8]) -> Result<()> {
-        let reach = std::ptr::from_ref(&self.stage).addr().abs_diff(std::ptr::from_ref(&bytes).addr());
+        let reach =
+            std::ptr::from_ref(&self.stage).addr().abs_diff(std::ptr::from_ref(&bytes).addr());
         self.stack_bytes = self.stack_bytes.max(reach);
         if reach > STACK_BYTES_MAX {
             return Err(Error::other("nested too deep"));
@@ -89,7 +91,8 @@ impl<'a> Staged<'a> {
         self.used = 0;
     }
 
-    /// Whatever is left on the stage goes into the buffer; how many bytes below it the stack was seen to reach.
+    /// Whatever is left on the stage goes into the buffer; how many bytes below it the stack was
+    /// seen to reach.
     #[inline]
     pub(crate) fn finish(mut self) -> usize {
         self.flush_stage();

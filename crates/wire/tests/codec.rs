@@ -63,7 +63,10 @@ fn values_of_every_shape_round_trip() {
     assert_eq!(through(&bytes), Ok(bytes));
     let silo: emmer_core::SiloAddress = "[::1]:5:6".parse().unwrap();
     assert_eq!(through(&silo), Ok(silo));
-    assert_eq!((MessagePack::NUMBER, MessagePack::NAME.contains("named")), (CODEC_MESSAGE_PACK, true));
+    assert_eq!(
+        (MessagePack::NUMBER, MessagePack::NAME.contains("named")),
+        (CODEC_MESSAGE_PACK, true)
+    );
 }
 
 #[test]
@@ -104,7 +107,8 @@ fn a_failed_encoding_leaves_the_buffer_as_it_was() {
         }
     }
     let mut out = BytesMut::from(&b"before"[..]);
-    let error = codec::encode_into(&mut out, &("a long start of a value", Half)).unwrap_err().to_string();
+    let error =
+        codec::encode_into(&mut out, &("a long start of a value", Half)).unwrap_err().to_string();
     assert!(error.contains("Half") && error.contains("only half"), "{error}");
     assert_eq!(&out[..], b"before");
 }
@@ -134,7 +138,9 @@ fn hostile_nesting_is_refused_before_it_reaches_the_stack() {
 
 #[test]
 fn announced_sizes_are_not_believed() {
-    for huge in [&b"\xdd\xff\xff\xff\xff\x00"[..], b"\xdf\xff\xff\xff\xff\x00", b"\xdb\xff\xff\xff\xff\x00"] {
+    for huge in
+        [&b"\xdd\xff\xff\xff\xff\x00"[..], b"\xdf\xff\xff\xff\xff\x00", b"\xdb\xff\xff\xff\xff\x00"]
+    {
         assert!(matches!(codec::decode::<Vec<u64>>(huge), Err(CodecError::Truncated { .. })));
     }
 }

@@ -144,7 +144,10 @@ fn a_handshake_fits_its_own_limit() {
     let appended = encode_refuse(&mut longest, &refuse);
     assert!(frame_fits(appended, HANDSHAKE_BYTES_MAX));
     let Ok(Message::Refuse(found)) = common::decode_whole(&longest) else { panic!("a refusal") };
-    assert_eq!((found.code, found.reason), (RefuseCode::Other(200), "ä".repeat(TEXT_BYTES_MAX / 2)));
+    assert_eq!(
+        (found.code, found.reason),
+        (RefuseCode::Other(200), "ä".repeat(TEXT_BYTES_MAX / 2))
+    );
 }
 
 #[test]

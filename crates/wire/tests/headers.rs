@@ -43,7 +43,9 @@ fn refused(payload: Vec<u8>) -> HeaderError {
 fn versions_are_negotiated_to_the_highest_common() {
     assert_eq!(negotiate(1, 1), Some(1));
     assert_eq!(negotiate(0, u16::MAX), Some(PROTOCOL_VERSION));
-    for (min, max) in [(PROTOCOL_VERSION + 1, u16::MAX), (0, PROTOCOL_VERSION_MIN - 1), (1, 0), (2, 1)] {
+    for (min, max) in
+        [(PROTOCOL_VERSION + 1, u16::MAX), (0, PROTOCOL_VERSION_MIN - 1), (1, 0), (2, 1)]
+    {
         assert_eq!(negotiate(min, max), None, "{min} to {max}");
     }
 }
@@ -79,8 +81,10 @@ fn handshakes_leave_room_for_later_fields() {
 
 #[test]
 fn a_hello_with_an_illegal_field_is_refused() {
-    // Offsets in the vector "hello-silo": 8 the length of the cluster id, 9 to 12 the id, 13 the peer.
-    for (at, value) in [(8, 0), (8, 255), (9, b'/'), (9, 0xff), (13, 0), (13, 4), (40, 2), (67, 0)] {
+    // Offsets in the vector "hello-silo": 8 the length of the cluster id, 9 to 12 the id, 13 the
+    // peer.
+    for (at, value) in [(8, 0), (8, 255), (9, b'/'), (9, 0xff), (13, 0), (13, 4), (40, 2), (67, 0)]
+    {
         let mut hello = payload("hello-silo");
         hello[at] = value;
         let error = Hello::decode(&hello).unwrap_err();
@@ -181,8 +185,13 @@ fn long_details_are_cut_between_characters() {
     let detail = format!("x{}", "é".repeat(TEXT_BYTES_MAX));
     let appended = encode_failure(&mut out, 3, FailureCode::Panicked, true, &detail);
     assert_eq!(appended, out.len());
-    let Ok(Message::Failure(header, failure)) = common::decode_whole(&out) else { panic!("a failure") };
-    assert_eq!((header.correlation, header.status), (3, ResponseStatus::Failed(FailureCode::Panicked)));
+    let Ok(Message::Failure(header, failure)) = common::decode_whole(&out) else {
+        panic!("a failure")
+    };
+    assert_eq!(
+        (header.correlation, header.status),
+        (3, ResponseStatus::Failed(FailureCode::Panicked))
+    );
     assert!(failure.maybe_executed && detail.starts_with(&failure.detail));
     assert_eq!(failure.detail.len(), TEXT_BYTES_MAX - 1);
 }
@@ -199,7 +208,10 @@ fn bodies_and_payloads_are_not_copied() {
 #[test]
 fn a_system_channel_is_needed() {
     assert!(matches!(decode_system_channel(&Bytes::new()), Err(HeaderError::Truncated(_))));
-    assert!(matches!(decode_system_channel(&Bytes::from_static(&[0, 1])), Err(HeaderError::Value { .. })));
+    assert!(matches!(
+        decode_system_channel(&Bytes::from_static(&[0, 1])),
+        Err(HeaderError::Value { .. })
+    ));
     let later = Bytes::from_static(&[200, 0xc0]);
     assert_eq!(decode_system_channel(&later), Ok((200, Bytes::from_static(&[0xc0]))));
 }

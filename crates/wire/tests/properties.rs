@@ -37,14 +37,33 @@ fn any_request() -> impl Strategy<Value = RequestHeader> {
         free: kind == 2,
         turn,
     });
-    (any::<u64>(), any_grain(), any::<[u32; 2]>(), any::<u8>(), 0u8..8, any::<u64>(), vec(link, 0..6))
-        .prop_map(|(correlation, target, [method, deadline_ms], forwards, bits, expect_view, links)| {
-            let flags = RequestFlags::from_bits(bits).unwrap();
-            let one_way = flags.contains(RequestFlags::ONE_WAY);
-            let chain = CallChain::new(&links).unwrap();
-            let correlation = if one_way { 0 } else { correlation.max(1) };
-            RequestHeader { correlation, target, method, flags, deadline_ms, forwards, expect_view, chain }
-        })
+    (
+        any::<u64>(),
+        any_grain(),
+        any::<[u32; 2]>(),
+        any::<u8>(),
+        0u8..8,
+        any::<u64>(),
+        vec(link, 0..6),
+    )
+        .prop_map(
+            |(correlation, target, [method, deadline_ms], forwards, bits, expect_view, links)| {
+                let flags = RequestFlags::from_bits(bits).unwrap();
+                let one_way = flags.contains(RequestFlags::ONE_WAY);
+                let chain = CallChain::new(&links).unwrap();
+                let correlation = if one_way { 0 } else { correlation.max(1) };
+                RequestHeader {
+                    correlation,
+                    target,
+                    method,
+                    flags,
+                    deadline_ms,
+                    forwards,
+                    expect_view,
+                    chain,
+                }
+            },
+        )
 }
 
 fn any_limits() -> impl Strategy<Value = ConnectionLimits> {
@@ -73,31 +92,38 @@ fn any_handshake() -> impl Strategy<Value = Message> {
     let welcome = (any_silo(), any_limits(), any::<u64>()).prop_map(|(silo, limits, options)| {
         Message::Welcome(Welcome { version: PROTOCOL_VERSION, silo, limits, options })
     });
-    let refuse = (any::<u8>(), proptest::option::of(any_silo()), ".{0,200}")
-        .prop_map(|(code, silo, reason)| Message::Refuse(Refuse { code: code.into(), silo, reason }));
+    let refuse = (any::<u8>(), proptest::option::of(any_silo()), ".{0,200}").prop_map(
+        |(code, silo, reason)| Message::Refuse(Refuse { code: code.into(), silo, reason }),
+    );
     prop_oneof![hello, welcome, refuse]
 }
 
 fn any_message() -> impl Strategy<Value = Message> {
     let body = || vec(any::<u8>(), 0..200).prop_map(Bytes::from);
-    let header =
-        |status| {
-            (1u64.., proptest::option::of(any_silo()))
-                .prop_map(move |(correlation, location)| ResponseHeader { correlation, status, location })
-        };
-    let failure =
-        (1u8..=13, any::<bool>(), ".{0,200}").prop_flat_map(move |(code, maybe_executed, detail)| {
-            header(ResponseStatus::Failed(FailureCode::try_from(code).unwrap())).prop_map(move |header| {
-                Message::Failure(header, Failure { maybe_executed, detail: detail.clone() })
-            })
-        });
+    let header = |status| {
+        (1u64.., proptest::option::of(any_silo())).prop_map(move |(correlation, location)| {
+            ResponseHeader { correlation, status, location }
+        })
+    };
+    let failure = (1u8..=13, any::<bool>(), ".{0,200}").prop_flat_map(
+        move |(code, maybe_executed, detail)| {
+            header(ResponseStatus::Failed(FailureCode::try_from(code).unwrap())).prop_map(
+                move |header| {
+                    Message::Failure(header, Failure { maybe_executed, detail: detail.clone() })
+                },
+            )
+        },
+    );
     prop_oneof![
         any_handshake(),
         (any_request(), body()).prop_map(|(header, body)| Message::Request(header, body)),
-        (header(ResponseStatus::Ok), body()).prop_map(|(header, body)| Message::Response(header, body)),
+        (header(ResponseStatus::Ok), body())
+            .prop_map(|(header, body)| Message::Response(header, body)),
         failure,
-        (1u8.., any::<u64>(), ".{0,50}")
-            .prop_map(|(channel, sequence, text)| Message::System(channel, Note { sequence, text })),
+        (1u8.., any::<u64>(), ".{0,50}").prop_map(|(channel, sequence, text)| Message::System(
+            channel,
+            Note { sequence, text }
+        )),
         any::<u64>().prop_map(Message::Credit),
         vec(1u64.., 1..=CANCELS_MAX).prop_map(Message::Cancel),
         (any::<u8>(), ".{0,200}")
@@ -105,8 +131,8 @@ fn any_message() -> impl Strategy<Value = Message> {
     ]
 }
 
-/// Decodes frames until the bytes end or make no sense. What was understood must be written and read the
-/// same again: nothing is half understood.
+/// Decodes frames until the bytes end or make no sense. What was understood must be written and
+/// read the same again: nothing is half understood.
 fn digest(bytes: &[u8]) {
     let mut input = BytesMut::from(bytes);
     while let Ok(Some(frame)) = decode_frame(&mut input, MAX) {

@@ -24,7 +24,10 @@ fn vectors() -> BTreeMap<&'static str, Vec<u8>> {
             .collect();
         let bytes = (0..digits.len())
             .step_by(2)
-            .map(|i| u8::from_str_radix(&digits[i..i + 2], 16).unwrap_or_else(|_| panic!("{name}: not hex")))
+            .map(|i| {
+                u8::from_str_radix(&digits[i..i + 2], 16)
+                    .unwrap_or_else(|_| panic!("{name}: not hex"))
+            })
             .collect();
         assert!(found.insert(name, bytes).is_none(), "{name} stands on the page twice");
     }
@@ -35,8 +38,14 @@ fn vectors() -> BTreeMap<&'static str, Vec<u8>> {
 fn every_vector_of_the_page_is_what_the_code_writes_and_reads() {
     let mut vectors = vectors();
     for (name, message) in samples() {
-        let vector = vectors.remove(name).unwrap_or_else(|| panic!("{name} is missing on the page"));
-        assert_eq!(&message.bytes()[..], &vector[..], "{name}: written {:02x?}", &message.bytes()[..]);
+        let vector =
+            vectors.remove(name).unwrap_or_else(|| panic!("{name} is missing on the page"));
+        assert_eq!(
+            &message.bytes()[..],
+            &vector[..],
+            "{name}: written {:02x?}",
+            &message.bytes()[..]
+        );
         assert_eq!(decode_whole(&vector).as_ref(), Ok(&message), "{name}");
     }
     assert!(vectors.is_empty(), "on the page only: {:?}", vectors.keys());
@@ -52,7 +61,10 @@ fn every_kind_of_frame_has_a_vector() {
 #[test]
 fn the_tables_of_codes_are_those_of_the_code() {
     let row = |number: u8, name: String| {
-        assert!(PAGE.contains(&format!("\n| {number} | {name} | ")), "{number} {name} is not on the page");
+        assert!(
+            PAGE.contains(&format!("\n| {number} | {name} | ")),
+            "{number} {name} is not on the page"
+        );
     };
     for number in 1..=u8::MAX {
         if let Ok(kind) = emmer_wire::FrameKind::try_from(number) {

@@ -11,8 +11,8 @@ use crate::protocol::{self, Applied, ApplyError};
 /// An aircraft; the key is its tail number.
 #[grain_interface(key = String)]
 pub trait Aircraft {
-    /// Applies departures of this aircraft, those from position `from` of its stream on, and stores the totals.
-    /// What is applied already is skipped.
+    /// Applies departures of this aircraft, those from position `from` of its stream on, and stores
+    /// the totals. What is applied already is skipped.
     async fn apply(&mut self, from: u64, batch: Vec<Departure>) -> Result<Applied, ApplyError>;
     /// The totals.
     async fn totals(&self) -> AircraftTotals;
@@ -75,7 +75,8 @@ impl Aircraft for AircraftGrain {
         if !fresh.is_empty() {
             self.totals.modify(|totals| fresh.iter().for_each(|departure| totals.add(departure)));
             if let Err(error) = self.totals.write().await {
-                // What memory says must not be ahead of the store: a repeated batch would be skipped and lost.
+                // What memory says must not be ahead of the store: a repeated batch would be
+                // skipped and lost.
                 self.totals.modify(|totals| *totals = before);
                 return Err(error.into());
             }

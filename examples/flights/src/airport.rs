@@ -9,8 +9,8 @@ use crate::protocol::{self, Applied, ApplyError};
 /// An airport; the key is its IATA code.
 #[grain_interface(key = String)]
 pub trait Airport {
-    /// Applies departures from and to this airport, those from position `from` of its stream on, and stores the
-    /// totals. What is applied already is skipped.
+    /// Applies departures from and to this airport, those from position `from` of its stream on,
+    /// and stores the totals. What is applied already is skipped.
     async fn apply(&mut self, from: u64, batch: Vec<Departure>) -> Result<Applied, ApplyError>;
     /// The totals.
     async fn totals(&self) -> AirportTotals;
@@ -79,9 +79,11 @@ impl Airport for AirportGrain {
         let fresh = protocol::unapplied(before.applied, from, &batch)?;
         if !fresh.is_empty() {
             let code = self.ctx.key().to_string();
-            self.totals.modify(|totals| fresh.iter().for_each(|departure| totals.add(&code, departure)));
+            self.totals
+                .modify(|totals| fresh.iter().for_each(|departure| totals.add(&code, departure)));
             if let Err(error) = self.totals.write().await {
-                // What memory says must not be ahead of the store: a repeated batch would be skipped and lost.
+                // What memory says must not be ahead of the store: a repeated batch would be
+                // skipped and lost.
                 self.totals.modify(|totals| *totals = before);
                 return Err(error.into());
             }

@@ -58,8 +58,8 @@ pub enum FileError {
     Empty,
 }
 
-/// Reads departures from CSV, compressed with gzip or not (told apart by the first two bytes). At most `rows` of
-/// them are kept when given, but every line is checked.
+/// Reads departures from CSV, compressed with gzip or not (told apart by the first two bytes). At
+/// most `rows` of them are kept when given, but every line is checked.
 ///
 /// # Errors
 /// The first thing wrong, naming its line.
@@ -101,8 +101,8 @@ fn parse(mut source: impl BufRead, rows: Option<usize>) -> Result<Vec<Departure>
     if departures.is_empty() { Err(FileError::Empty) } else { Ok(departures) }
 }
 
-/// A line without its end. A line that does not end is the last one of a file that was cut off, whatever it holds:
-/// a distance of 431 cut after the 4 would look fine.
+/// A line without its end. A line that does not end is the last one of a file that was cut off,
+/// whatever it holds: a distance of 431 cut after the 4 would look fine.
 fn whole_line(text: &[u8]) -> Result<&str, String> {
     let Some(text) = text.strip_suffix(b"\n") else {
         return Err(if text.len() as u64 == LINE_BYTES_MAX {
@@ -122,11 +122,16 @@ fn header(fields: &str) -> Result<(), String> {
             Some(name) if name == expected => {}
             found => {
                 let found = found.unwrap_or("nothing");
-                return Err(format!("the header says {} where {expected:?} is expected", shown(found)));
+                return Err(format!(
+                    "the header says {} where {expected:?} is expected",
+                    shown(found)
+                ));
             }
         }
     }
-    names.next().map_or(Ok(()), |name| Err(format!("the header has one column too many, {}", shown(name))))
+    names
+        .next()
+        .map_or(Ok(()), |name| Err(format!("the header has one column too many, {}", shown(name))))
 }
 
 /// Codes that occur again and again, kept once.
@@ -167,8 +172,12 @@ impl Names {
             month: number("month", month, 1, 12)?,
             day: number("day", day, 1, 31)?,
             dep_time: known(dep).map(|dep| clock("dep_time", dep)).transpose()?,
-            dep_delay: known(dep_delay).map(|d| number("dep_delay", d, -DELAY_MAX, DELAY_MAX)).transpose()?,
-            arr_delay: known(arr_delay).map(|d| number("arr_delay", d, -DELAY_MAX, DELAY_MAX)).transpose()?,
+            dep_delay: known(dep_delay)
+                .map(|d| number("dep_delay", d, -DELAY_MAX, DELAY_MAX))
+                .transpose()?,
+            arr_delay: known(arr_delay)
+                .map(|d| number("arr_delay", d, -DELAY_MAX, DELAY_MAX))
+                .transpose()?,
             carrier: self.code("carrier", carrier, 2..=3)?,
             flight: number("flight", flight, 1, 9_999)?,
             tail: known(tail).map(|tail| self.code("tailnum", tail, 3..=8)).transpose()?,
@@ -214,7 +223,8 @@ fn number<T>(column: &str, text: &str, min: T, max: T) -> Result<T, String>
 where
     T: std::str::FromStr + PartialOrd + std::fmt::Display + Copy,
 {
-    let wrong = || format!("{column} is {} where a number from {min} to {max} is expected", shown(text));
+    let wrong =
+        || format!("{column} is {} where a number from {min} to {max} is expected", shown(text));
     let number: T = text.parse().map_err(|_| wrong())?;
     if number < min || number > max { Err(wrong()) } else { Ok(number) }
 }
@@ -222,7 +232,11 @@ where
 /// A local time as `HMM`; midnight at the end of the day is 2400.
 fn clock(column: &str, text: &str) -> Result<u16, String> {
     let time = number(column, text, 0, 2_400)?;
-    if time % 100 < 60 { Ok(time) } else { Err(format!("{column} is {text}, which is no time of day")) }
+    if time % 100 < 60 {
+        Ok(time)
+    } else {
+        Err(format!("{column} is {text}, which is no time of day"))
+    }
 }
 
 /// At most a few characters of something wrong.
@@ -247,7 +261,10 @@ mod tests {
         let found = read_text(&format!("{HEADER}{GOOD}{cancelled}")).unwrap();
         assert_eq!((found.len(), found[0].dep_time, found[0].arr_delay), (2, Some(517), Some(11)));
         assert_eq!(found[0].tail.as_deref(), Some("N14228"));
-        assert_eq!((found[1].flew(), found[1].tail.as_ref(), found[1].distance), (false, None, 416));
+        assert_eq!(
+            (found[1].flew(), found[1].tail.as_ref(), found[1].distance),
+            (false, None, 416)
+        );
     }
 
     #[test]

@@ -9,7 +9,8 @@ use crate::Departure;
 /// The answer to `apply`: everything up to here is in the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Applied {
-    /// How many departures of the grain's stream its stored totals hold; the next batch starts here.
+    /// How many departures of the grain's stream its stored totals hold; the next batch starts
+    /// here.
     pub applied: u64,
     /// The silo that hosts the grain, to see grains move.
     #[serde(default)]

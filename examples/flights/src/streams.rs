@@ -63,17 +63,20 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// Cuts `departures`: each goes to its origin, its destination and, when that is known, its aircraft.
+    /// Cuts `departures`: each goes to its origin, its destination and, when that is known, its
+    /// aircraft.
     pub fn new(departures: Vec<Departure>) -> Self {
         let mut by_target: BTreeMap<Target, Vec<u32>> = BTreeMap::new();
         for (position, departure) in (0u32..).zip(&departures) {
-            let airports = [&departure.origin, &departure.dest].map(|code| Target::Airport(code.clone()));
+            let airports =
+                [&departure.origin, &departure.dest].map(|code| Target::Airport(code.clone()));
             let aircraft = departure.tail.clone().map(Target::Aircraft);
             for target in airports.into_iter().chain(aircraft) {
                 by_target.entry(target).or_default().push(position);
             }
         }
-        let streams = by_target.into_iter().map(|(target, positions)| Stream { target, positions }).collect();
+        let streams =
+            by_target.into_iter().map(|(target, positions)| Stream { target, positions }).collect();
         Self { departures: departures.into(), streams }
     }
 
@@ -95,7 +98,8 @@ impl Streams {
     /// A copy of the departures `range` of `stream`, cut at its end.
     pub fn batch(&self, stream: &Stream, range: Range<u64>) -> Vec<Departure> {
         let bound = |at: u64| usize::try_from(at.min(stream.len())).unwrap_or(usize::MAX);
-        let positions = stream.positions.get(bound(range.start)..bound(range.end)).unwrap_or_default();
+        let positions =
+            stream.positions.get(bound(range.start)..bound(range.end)).unwrap_or_default();
         let departure = |position: &u32| self.departures.get(*position as usize).cloned();
         positions.iter().filter_map(departure).collect()
     }
@@ -111,12 +115,18 @@ mod tests {
         let with_tail = departures.iter().filter(|d| d.tail.is_some()).count() as u64;
         let streams = Streams::new(departures);
         assert_eq!(streams.deliveries(), 2 * 336_776 + with_tail);
-        let airports = streams.all().iter().filter(|s| matches!(s.target(), Target::Airport(_))).count();
+        let airports =
+            streams.all().iter().filter(|s| matches!(s.target(), Target::Airport(_))).count();
         assert_eq!((airports, streams.all().len() - airports), (107, 4_043));
         for stream in streams.all() {
-            assert!(!stream.is_empty() && stream.positions.is_sorted_by(|a, b| a < b), "{}", stream.target());
+            assert!(
+                !stream.is_empty() && stream.positions.is_sorted_by(|a, b| a < b),
+                "{}",
+                stream.target()
+            );
         }
-        let ewr = streams.all().iter().find(|s| *s.target() == Target::Airport("EWR".into())).unwrap();
+        let ewr =
+            streams.all().iter().find(|s| *s.target() == Target::Airport("EWR".into())).unwrap();
         let tail = streams.batch(ewr, ewr.len() - 2..ewr.len() + 5);
         assert!(tail.len() == 2 && tail.iter().all(|d| &*d.origin == "EWR" || &*d.dest == "EWR"));
         assert!(streams.batch(ewr, ewr.len() + 1..ewr.len() + 9).is_empty());

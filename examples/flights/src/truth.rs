@@ -1,5 +1,5 @@
-//! The same totals computed from the file alone, in one pass and without the grains' code: what the cluster's
-//! totals are compared with.
+//! The same totals computed from the file alone, in one pass and without the grains' code: what the
+//! cluster's totals are compared with.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -108,7 +108,8 @@ mod tests {
         }
     }
 
-    /// Figures of the data set that its publishers give: 336,776 departures, 8,255 of them cancelled.
+    /// Figures of the data set that its publishers give: 336,776 departures, 8,255 of them
+    /// cancelled.
     #[test]
     fn adds_up_to_known_figures() {
         let departures = crate::file::read(crate::BUNDLED, None).unwrap();
@@ -117,7 +118,8 @@ mod tests {
         let left: u64 = truth.airports.values().map(|a| a.departures).sum();
         assert_eq!((left, cancelled), (328_521, 8_255));
         assert_eq!(truth.airports.values().filter(|a| a.departures > 0).count(), 3);
-        let departure_minutes: i64 = truth.airports.values().map(|a| a.departure_delay_minutes).sum();
+        let departure_minutes: i64 =
+            truth.airports.values().map(|a| a.departure_delay_minutes).sum();
         let said: i64 = departures.iter().filter_map(|d| d.dep_delay).map(i64::from).sum();
         assert_eq!(departure_minutes, said);
     }

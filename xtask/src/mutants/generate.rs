@@ -1,8 +1,8 @@
 //! Mechanical mutants: small edits that a slip of the hand makes, found by syntax.
 //!
-//! Every possible edit has a name that does not depend on the rest of the file: crate and file, function, kind of edit, and its
-//! number among those of one kind in the function. A sample is drawn by the hash of the name, so that an edit elsewhere
-//! leaves it as it is.
+//! Every possible edit has a name that does not depend on the rest of the file: crate and file,
+//! function, kind of edit, and its number among those of one kind in the function. A sample is
+//! drawn by the hash of the name, so that an edit elsewhere leaves it as it is.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -27,7 +27,8 @@ pub(crate) fn is_mutated(ground: Ground, path: &str) -> bool {
 }
 
 /// Words of statements and conditions that only count, tell, or plant bugs.
-const NO_DECISION: &[&str] = &["counters", "Event::", "Bug::", "with_capacity", "shrink_to", "capacity()"];
+const NO_DECISION: &[&str] =
+    &["counters", "Event::", "Bug::", "with_capacity", "shrink_to", "capacity()"];
 
 /// Calls that only take one value for another of its kind.
 const SWAPPED_METHODS: &[(&str, &str)] = &[
@@ -74,8 +75,10 @@ pub(crate) fn all(path: &str, text: &str) -> Result<Vec<Mutant>, String> {
 
 /// `count` of `mutants`, chosen by `seed`, in the order of the draw.
 pub(crate) fn sample(mutants: Vec<Mutant>, count: usize, seed: u64) -> Vec<Mutant> {
-    let mut drawn: Vec<(u64, Mutant)> =
-        mutants.into_iter().map(|mutant| (xxh3_64_with_seed(mutant.name.as_bytes(), seed), mutant)).collect();
+    let mut drawn: Vec<(u64, Mutant)> = mutants
+        .into_iter()
+        .map(|mutant| (xxh3_64_with_seed(mutant.name.as_bytes(), seed), mutant))
+        .collect();
     drawn.sort_by_key(|(key, _)| *key);
     drawn.into_iter().take(count).map(|(_, mutant)| mutant).collect()
 }
@@ -125,7 +128,10 @@ const fn operator(op: &syn::BinOp) -> Option<(&'static str, &'static str)> {
 fn leaves(block: &syn::Block) -> bool {
     matches!(
         block.stmts.last(),
-        Some(syn::Stmt::Expr(syn::Expr::Return(_) | syn::Expr::Continue(_) | syn::Expr::Break(_), _))
+        Some(syn::Stmt::Expr(
+            syn::Expr::Return(_) | syn::Expr::Continue(_) | syn::Expr::Break(_),
+            _
+        ))
     )
 }
 
@@ -212,7 +218,11 @@ impl<'ast> Visit<'ast> for Edits<'_> {
                 }
             }
             syn::Lit::Bool(word) => {
-                self.add("flip-bool", range(literal.span()), if word.value { "false" } else { "true" });
+                self.add(
+                    "flip-bool",
+                    range(literal.span()),
+                    if word.value { "false" } else { "true" },
+                );
             }
             _ => {}
         }
@@ -223,7 +233,8 @@ impl<'ast> Visit<'ast> for Edits<'_> {
         let segments = &expr.path.segments;
         if segments.len() == 2
             && segments[0].ident == "SiloStatus"
-            && let Some((_, other)) = SWAPPED_STATUS.iter().find(|(name, _)| segments[1].ident == name)
+            && let Some((_, other)) =
+                SWAPPED_STATUS.iter().find(|(name, _)| segments[1].ident == name)
         {
             self.add("other-status", range(segments[1].ident.span()), *other);
         }
@@ -247,8 +258,9 @@ fn has_let(expr: &syn::Expr) -> bool {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "impl A {\n fn f(&mut self, a: u8) -> bool {\n  if a < 3 { return false; }\n  self.g();\n  \
-                        self.counters.x += 1;\n  a.min(2) == 1 && !self.h\n }\n}\n";
+    const TEXT: &str = "impl A {\n fn f(&mut self, a: u8) -> bool {\n  if a < 3 { return false; \
+                        }\n  self.g();\n  self.counters.x += 1;\n  a.min(2) == 1 && !self.h\n \
+                        }\n}\n";
 
     #[test]
     fn each_kind_of_edit_is_found_where_it_is() {
@@ -276,7 +288,8 @@ mod tests {
 
     #[test]
     fn a_sample_does_not_change_with_what_was_not_drawn() {
-        let few = |mutants: Vec<Mutant>| -> Vec<String> { mutants.into_iter().map(|m| m.name).collect() };
+        let few =
+            |mutants: Vec<Mutant>| -> Vec<String> { mutants.into_iter().map(|m| m.name).collect() };
         let found = all("crates/membership/src/a.rs", TEXT).unwrap();
         let drawn = few(sample(found.clone(), 4, 7));
         let without = found.into_iter().filter(|m| drawn.contains(&m.name)).collect();

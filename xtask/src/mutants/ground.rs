@@ -1,4 +1,5 @@
-//! What is mutated, and by what it is hunted: the protocol by its simulator, the runtime by its swarm.
+//! What is mutated, and by what it is hunted: the protocol by its simulator, the runtime by its
+//! swarm.
 
 /// One of the two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,9 +15,10 @@ impl Ground {
     /// Mutated crates, by folder, with their package.
     pub(crate) const fn crates(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Self::Protocol => {
-                &[("crates/membership", "emmer-membership"), ("crates/directory", "emmer-directory")]
-            }
+            Self::Protocol => &[
+                ("crates/membership", "emmer-membership"),
+                ("crates/directory", "emmer-directory"),
+            ],
             Self::Runtime => &[("crates/runtime", "emmer-runtime")],
         }
     }
@@ -24,7 +26,9 @@ impl Ground {
     /// The crates below `crates` whose sources decide what a hunt finds; the last one hunts.
     pub(crate) const fn sources(self) -> &'static [&'static str] {
         match self {
-            Self::Protocol => &["core", "store", "wire", "placement", "membership", "directory", "sim"],
+            Self::Protocol => {
+                &["core", "store", "wire", "placement", "membership", "directory", "sim"]
+            }
             Self::Runtime => &[
                 "core",
                 "store",
@@ -66,10 +70,12 @@ impl Ground {
         }
     }
 
-    /// Files and folders of the mutated crates that decide nothing: forms of data, options, counters, test worlds.
+    /// Files and folders of the mutated crates that decide nothing: forms of data, options,
+    /// counters, test worlds.
     pub(crate) const fn left_out(self) -> &'static [&'static str] {
         match self {
             Self::Protocol => &[
+                "/config/",
                 "api.rs",
                 "chaos_tests.rs",
                 "compact.rs",

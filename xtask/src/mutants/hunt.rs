@@ -9,7 +9,8 @@ use serde_json::Value;
 use super::tree::Program;
 use super::weave::VARIABLE;
 
-/// CPU seconds that the tests of one crate may take before a mutant counts as found by hanging them.
+/// CPU seconds that the tests of one crate may take before a mutant counts as found by hanging
+/// them.
 const TESTS_CPU_MAX: u64 = 300;
 
 /// Kilobytes of memory a run may take.
@@ -41,7 +42,12 @@ pub(crate) struct Hunt {
 }
 
 /// Lets the swarm look for `mutant` (0: none) until `arguments` say it is enough.
-pub(crate) fn swarm(program: &Path, mutant: u32, cpu_max: u64, arguments: &[String]) -> Result<Hunt, String> {
+pub(crate) fn swarm(
+    program: &Path,
+    mutant: u32,
+    cpu_max: u64,
+    arguments: &[String],
+) -> Result<Hunt, String> {
     // The example ends by itself; the limit is for one that does not.
     let ran = limited(program, arguments, mutant, cpu_max + 60, None)?;
     let mut hunt = read(&ran.output);
@@ -144,8 +150,9 @@ fn limited(
     if let Some(signal) = from_outside(status) {
         return Err(format!("{}: stopped from outside, by signal {signal}", program.display()));
     }
-    let ending =
-        status.code().map_or_else(|| "ended by a signal".to_owned(), |code| format!("exit code {code}"));
+    let ending = status
+        .code()
+        .map_or_else(|| "ended by a signal".to_owned(), |code| format!("exit code {code}"));
     Ok(Ran { output, success: status.success(), ended: status.code().is_some(), ending })
 }
 

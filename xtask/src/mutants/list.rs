@@ -87,10 +87,11 @@ pub(crate) fn mutants(root: &Path, ground: Ground) -> Result<(Vec<Mutant>, Vec<S
         if file.path == SURVIVORS {
             continue;
         }
-        let listed: Listed =
-            toml::from_str(&file.text).map_err(|e| format!("{}/{}: {e}", ground.lists(), file.path))?;
+        let listed: Listed = toml::from_str(&file.text)
+            .map_err(|e| format!("{}/{}: {e}", ground.lists(), file.path))?;
         let path = root.join(&listed.file);
-        let source = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let source =
+            std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         for entry in listed.mutant {
             if !names.insert(entry.name.clone()) {
                 let at = format!("{}/{}", ground.lists(), file.path);
@@ -109,7 +110,9 @@ fn place(entry: &Entry, file: &str, source: &str) -> Result<Mutant, String> {
     // The list's multi-line strings begin on a line of their own, and end on one.
     let (find, replace) = (entry.find.trim_end_matches('\n'), entry.replace.trim_end_matches('\n'));
     let mut places = source.match_indices(find);
-    let Some((from, _)) = places.next() else { return Err(format!("its text is not in {file} any more")) };
+    let Some((from, _)) = places.next() else {
+        return Err(format!("its text is not in {file} any more"));
+    };
     let others = places.count();
     if others > 0 {
         return Err(format!("its text is in {file} {} times, not once", others + 1));
@@ -120,7 +123,13 @@ fn place(entry: &Entry, file: &str, source: &str) -> Result<Mutant, String> {
         breaks: entry.breaks.clone(),
         mistake: entry.mistake.clone(),
         smoke: entry.smoke,
-        ..Mutant::generated(entry.name.clone(), file, from..from + find.len(), source, replace.to_owned())
+        ..Mutant::generated(
+            entry.name.clone(),
+            file,
+            from..from + find.len(),
+            source,
+            replace.to_owned(),
+        )
     })
 }
 

@@ -1,8 +1,10 @@
-//! `cargo xtask mutants`: small bugs put into the protocol's sources, and whether the simulator or a unit test finds them.
+//! `cargo xtask mutants`: small bugs put into the protocol's sources, and whether the simulator or
+//! a unit test finds them.
 //!
-//! Nothing is edited in the real tree. A copy below `target/mutants` is compiled once with every mutant in it (`weave.rs`); a
-//! number in the environment chooses one. Each is hunted by the simulator's swarm for a minute of CPU time; what the swarm
-//! does not find goes through the unit tests of its crate; what nothing finds has to be explained in
+//! Nothing is edited in the real tree. A copy below `target/mutants` is compiled once with every
+//! mutant in it (`weave.rs`); a number in the environment chooses one. Each is hunted by the
+//! simulator's swarm for a minute of CPU time; what the swarm does not find goes through the unit
+//! tests of its crate; what nothing finds has to be explained in
 //! `crates/sim/mutants/survivors.toml`.
 
 mod generate;
@@ -109,7 +111,13 @@ pub(crate) struct Mutant {
 
 impl Mutant {
     /// A mutant that nobody explains.
-    pub(crate) fn generated(name: String, file: &str, at: Range<usize>, text: &str, after: String) -> Self {
+    pub(crate) fn generated(
+        name: String,
+        file: &str,
+        at: Range<usize>,
+        text: &str,
+        after: String,
+    ) -> Self {
         Self {
             name,
             file: file.to_owned(),
@@ -150,8 +158,9 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
 /// The mutants asked for, and what is wrong with the lists.
 fn wanted(root: &Path, options: &Options) -> Result<(Vec<Mutant>, Vec<String>), String> {
     let (mut mutants, mut stale) = list::mutants(root, options.ground)?;
-    let begins =
-        |mutant: &Mutant, names: &[String]| names.iter().any(|n| mutant.name.starts_with(n.as_str()));
+    let begins = |mutant: &Mutant, names: &[String]| {
+        names.iter().any(|n| mutant.name.starts_with(n.as_str()))
+    };
     let asked = |mutant: &Mutant| {
         (options.only.is_empty() || begins(mutant, &options.only))
             && !begins(mutant, &options.skip)
@@ -160,13 +169,15 @@ fn wanted(root: &Path, options: &Options) -> Result<(Vec<Mutant>, Vec<String>), 
     mutants.retain(asked);
     for mutant in &mutants {
         let path = root.join(&mutant.file);
-        let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let text =
+            std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         let functions = sites::functions(&text).map_err(|e| format!("{}: {e}", mutant.file))?;
         if let Some(why) = weave::obstacle(mutant, &functions) {
             stale.push(format!("{}: {why}", mutant.name));
         }
     }
-    mutants.retain(|mutant| !stale.iter().any(|why| why.starts_with(&format!("{}: ", mutant.name))));
+    mutants
+        .retain(|mutant| !stale.iter().any(|why| why.starts_with(&format!("{}: ", mutant.name))));
     // What matters most comes first: a run may be ended.
     mutants.sort_by_key(|mutant| mutant.about != Some(About::Safety));
     if !options.smoke {
@@ -204,8 +215,12 @@ fn compile_and_hunt(
     if !open.is_empty() {
         eprintln!("compiling {} mutants, {} of them to be hunted", mutants.len(), open.len());
         let built = tree.compile(mutants, What::Hunt)?;
-        let program =
-            built.programs.iter().find(|p| p.name == "hunt").ok_or("cargo built no `hunt`")?.clone();
+        let program = built
+            .programs
+            .iter()
+            .find(|p| p.name == "hunt")
+            .ok_or("cargo built no `hunt`")?
+            .clone();
         for (number, mutant) in &open {
             if let Some(why) = built.rejected.get(number) {
                 results.swarm(mutant, Finding::NotCompiled { why: why.clone() })?;
@@ -232,7 +247,8 @@ fn compile_and_hunt(
     let built = tree.compile(mutants, What::Tests)?;
     for (number, mutant) in left {
         let krate = mutant.file.split("/src/").next().unwrap_or_default();
-        let programs: Vec<&Program> = built.programs.iter().filter(|p| p.folder.ends_with(krate)).collect();
+        let programs: Vec<&Program> =
+            built.programs.iter().filter(|p| p.folder.ends_with(krate)).collect();
         if results.needs_tests_baseline(krate) {
             if let Some(test) = hunt::tests(&programs, 0)? {
                 return Err(format!("{krate}: {test} fails without any mutant"));
@@ -258,7 +274,8 @@ struct Swarm {
 }
 
 impl Swarm {
-    /// Lets the swarm run over the unmutated sources for as long as over a mutant, unless that is known.
+    /// Lets the swarm run over the unmutated sources for as long as over a mutant, unless that is
+    /// known.
     fn new(program: Program, results: &Results) -> Result<Self, String> {
         let cpu = results.cpu();
         if let Some(baseline) = results.baseline() {

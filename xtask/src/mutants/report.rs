@@ -73,8 +73,9 @@ impl<'a> Report<'a> {
             survivor: list::explanation(survivors, mutant),
         };
         let rows: Vec<Row<'a>> = mutants.iter().map(row).collect();
-        let found =
-            |row: &&Row<'_>| matches!(row.finding, Some(Finding::Swarm { .. } | Finding::Tests { .. }));
+        let found = |row: &&Row<'_>| {
+            matches!(row.finding, Some(Finding::Swarm { .. } | Finding::Tests { .. }))
+        };
         let idle = rows.iter().filter(found).filter(|row| row.survivor.is_some());
         let idle = idle.map(|row| row.mutant.name.clone()).collect();
         Self { rows, stale, idle }
@@ -111,7 +112,8 @@ impl<'a> Report<'a> {
             let _ = writeln!(text, "\nDOES NOT APPLY: {why}");
         }
         for name in &self.idle {
-            let _ = writeln!(text, "\nfound, although survivors.toml explains why it is not: {name}");
+            let _ =
+                writeln!(text, "\nfound, although survivors.toml explains why it is not: {name}");
         }
         text.push('\n');
         text += &line("by hand, safety", self.counts(|m| m.about == Some(About::Safety)));
@@ -145,8 +147,8 @@ impl<'a> Report<'a> {
 
 fn line(name: &str, counts: Counts) -> String {
     format!(
-        "{name:<18} {:>4} hunted: swarm {} ({:.0} %), unit tests {} ({:.0} %), explained {}, of which gaps {}, \
-         unexplained {}; not compiled {}, not reached {}\n",
+        "{name:<18} {:>4} hunted: swarm {} ({:.0} %), unit tests {} ({:.0} %), explained {}, of \
+         which gaps {}, unexplained {}; not compiled {}, not reached {}\n",
         counts.hunted(),
         counts.swarm,
         counts.percent(counts.swarm),
@@ -166,7 +168,8 @@ fn flat(text: &str) -> String {
 
 impl Row<'_> {
     fn is_unexplained(&self) -> bool {
-        self.survivor.is_none() && matches!(self.finding, Some(Finding::Survived | Finding::Escaped { .. }))
+        self.survivor.is_none()
+            && matches!(self.finding, Some(Finding::Survived | Finding::Escaped { .. }))
     }
 
     fn text(&self) -> String {
@@ -178,7 +181,9 @@ impl Row<'_> {
             }
             (Some(Finding::Tests { test }), _) => format!("tests  {test}"),
             (Some(Finding::NotCompiled { why }), _) => format!("does not compile: {}", flat(why)),
-            (Some(_), Some(survivor)) => format!("lives  ({}) {}", survivor.kind.word(), flat(&survivor.why)),
+            (Some(_), Some(survivor)) => {
+                format!("lives  ({}) {}", survivor.kind.word(), flat(&survivor.why))
+            }
             (Some(_), None) => "LIVES, without an explanation".to_owned(),
         }
     }
@@ -198,7 +203,8 @@ pub(crate) fn list(mutants: &[Mutant]) -> String {
     let mut text = String::new();
     for mutant in mutants {
         let Mutant { name, file, line, before, after, .. } = mutant;
-        let _ = writeln!(text, "{name}  {file}:{line}\n    - {}\n    + {}", flat(before), flat(after));
+        let _ =
+            writeln!(text, "{name}  {file}:{line}\n    - {}\n    + {}", flat(before), flat(after));
         if mutant.by_hand {
             let _ = writeln!(text, "    {} Breaks {}.", flat(&mutant.mistake), mutant.breaks);
         }

@@ -1,5 +1,6 @@
-//! What is known about each mutant, kept below `target/mutants/results` under a hash of everything it depends on: a run that
-//! was ended goes on where it was, and what did not change is not looked for again.
+//! What is known about each mutant, kept below `target/mutants/results` under a hash of everything
+//! it depends on: a run that was ended goes on where it was, and what did not change is not looked
+//! for again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -32,7 +33,10 @@ impl Finding {
     pub(crate) fn text(&self) -> String {
         match self {
             Self::Swarm { find, cpu_ms } => {
-                format!("found by the swarm: {} with {} after {} CPU ms", find.invariant, find.replay, cpu_ms)
+                format!(
+                    "found by the swarm: {} with {} after {} CPU ms",
+                    find.invariant, find.replay, cpu_ms
+                )
             }
             Self::Escaped { seeds, cpu_ms } => {
                 format!("not found by the swarm in {seeds} seeds, {cpu_ms} CPU ms")
@@ -126,9 +130,13 @@ impl Results {
 
     fn path(&self, kind: &str, sources: u128, mutant: &Mutant) -> PathBuf {
         let mut hash = Xxh3::new();
-        for part in
-            [mutant.name.as_str(), &mutant.file, &mutant.before, &mutant.after, &mutant.at.start.to_string()]
-        {
+        for part in [
+            mutant.name.as_str(),
+            &mutant.file,
+            &mutant.before,
+            &mutant.after,
+            &mutant.at.start.to_string(),
+        ] {
             hash.update(part.as_bytes());
             hash.update(&[0]);
         }
@@ -149,7 +157,8 @@ impl Results {
         }
         let known = self.read(&self.path("swarm", self.hunts, mutant));
         let enough = self.cpu * 1_000;
-        let known = known.filter(|f| !matches!(f, Finding::Escaped { cpu_ms, .. } if *cpu_ms < enough));
+        let known =
+            known.filter(|f| !matches!(f, Finding::Escaped { cpu_ms, .. } if *cpu_ms < enough));
         known.is_some_and(|finding| {
             self.by_swarm.insert(mutant.name.clone(), finding);
             true
@@ -184,7 +193,8 @@ impl Results {
         matches!(self.by_swarm.get(&mutant.name), Some(Finding::Escaped { .. }))
     }
 
-    /// What is known at last, with the swarm's word beside that of the tests; none before the run came to it.
+    /// What is known at last, with the swarm's word beside that of the tests; none before the run
+    /// came to it.
     pub(crate) fn of(&self, mutant: &Mutant) -> Option<&Finding> {
         let swarm = self.by_swarm.get(&mutant.name)?;
         match swarm {
@@ -193,7 +203,8 @@ impl Results {
         }
     }
 
-    // ---- without any mutant ---------------------------------------------------------------------------------
+    // ---- without any mutant
+    // ---------------------------------------------------------------------------------
 
     fn baseline_path(&self) -> PathBuf {
         self.folder.join(format!("baseline-{:032x}-{}.json", self.hunts, self.cpu))

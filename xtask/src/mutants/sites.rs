@@ -1,4 +1,5 @@
-//! The functions of a source file, by syntax: where a mutant may be and what has to be repeated for it.
+//! The functions of a source file, by syntax: where a mutant may be and what has to be repeated for
+//! it.
 
 use std::ops::Range;
 
@@ -21,8 +22,17 @@ pub(crate) struct Function {
 }
 
 /// Traits whose implementations decide nothing.
-const PLAIN_TRAITS: &[&str] =
-    &["Debug", "Display", "Hash", "PartialEq", "Serialize", "Deserialize", "Error", "Default", "Hasher"];
+const PLAIN_TRAITS: &[&str] = &[
+    "Debug",
+    "Display",
+    "Hash",
+    "PartialEq",
+    "Serialize",
+    "Deserialize",
+    "Error",
+    "Default",
+    "Hasher",
+];
 
 /// The functions of `text` outside tests, in order.
 pub(crate) fn functions(text: &str) -> Result<Vec<Function>, String> {
@@ -42,7 +52,8 @@ pub(crate) fn is_test(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let says_test = |list: &syn::MetaList| list.tokens.to_string().starts_with("test");
         attribute.path().is_ident("test")
-            || (attribute.path().is_ident("cfg") && attribute.meta.require_list().is_ok_and(says_test))
+            || (attribute.path().is_ident("cfg")
+                && attribute.meta.require_list().is_ok_and(says_test))
     })
 }
 
@@ -87,8 +98,10 @@ impl<'ast> Visit<'ast> for Finder {
     }
 
     fn visit_item_impl(&mut self, item: &'ast syn::ItemImpl) {
-        let name =
-            item.trait_.as_ref().and_then(|(path, _)| path.segments.last().map(|s| s.ident.to_string()));
+        let name = item
+            .trait_
+            .as_ref()
+            .and_then(|(path, _)| path.segments.last().map(|s| s.ident.to_string()));
         let before = self.plain;
         self.plain = name.is_some_and(|name| PLAIN_TRAITS.contains(&name.as_str()));
         visit::visit_item_impl(self, item);
@@ -114,8 +127,10 @@ mod tests {
 
     #[test]
     fn finds_functions_with_their_bodies_and_leaves_tests_out() {
-        let text = "const fn a() -> u8 { 1 }\nimpl X { fn b(&self) -> impl Iterator<Item = u8> { c() } }\n\
-                    #[cfg(test)] mod tests { fn d() {} }\nimpl fmt::Debug for X { fn fmt(&self) { e() } }";
+        let text = "const fn a() -> u8 { 1 }\nimpl X { fn b(&self) -> impl Iterator<Item = u8> { \
+            c() } }\n\
+                    #[cfg(test)] mod tests { fn d() {} }\nimpl fmt::Debug for X { fn fmt(&self) { \
+                    e() } }";
         let found = functions(text).unwrap();
         let names: Vec<&str> = found.iter().map(|f| f.name.as_str()).collect();
         assert_eq!(names, ["a", "b", "fmt"]);

@@ -1,4 +1,5 @@
-//! The copy of the workspace that mutants are compiled in, below `target/mutants`. The real tree is only read.
+//! The copy of the workspace that mutants are compiled in, below `target/mutants`. The real tree is
+//! only read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -84,8 +85,10 @@ impl Tree {
     /// Weaves `mutants` in and compiles; takes out what does not compile, until the rest does.
     pub(crate) fn compile(&self, mutants: &[(u32, &Mutant)], what: What) -> Result<Built, String> {
         let of = self.key(mutants, what)?;
-        let known = self.root.join("target/mutants").join(format!("built-{:?}-{what:?}.json", self.ground));
-        let built = std::fs::read_to_string(&known).ok().and_then(|text| serde_json::from_str(&text).ok());
+        let known =
+            self.root.join("target/mutants").join(format!("built-{:?}-{what:?}.json", self.ground));
+        let built =
+            std::fs::read_to_string(&known).ok().and_then(|text| serde_json::from_str(&text).ok());
         if let Some(built) = built.filter(|built: &Built| built.of == of && built.is_there()) {
             return Ok(built);
         }
@@ -137,7 +140,8 @@ impl Tree {
         for (number, mutant) in mutants {
             by_file.entry(&mutant.file).or_default().push((*number, mutant));
         }
-        // Every source of the mutated crates: a function that lost its `const` must not be called from one that kept it.
+        // Every source of the mutated crates: a function that lost its `const` must not be called
+        // from one that kept it.
         let mut woven = BTreeMap::new();
         for (folder, _) in self.ground.crates() {
             let sources = self.root.join(folder).join("src");
@@ -155,7 +159,8 @@ impl Tree {
         Ok(woven)
     }
 
-    /// Makes the copy equal to the tree, but for `woven`. Files that are right already keep their time.
+    /// Makes the copy equal to the tree, but for `woven`. Files that are right already keep their
+    /// time.
     fn write(&self, woven: &BTreeMap<String, Woven>) -> Result<(), String> {
         let mut kept = BTreeSet::new();
         let mut folders = vec![PathBuf::new()];
@@ -176,7 +181,8 @@ impl Tree {
                     continue;
                 }
                 let parent = to.parent().unwrap_or(&self.folder);
-                std::fs::create_dir_all(parent).map_err(|e| format!("{}: {e}", parent.display()))?;
+                std::fs::create_dir_all(parent)
+                    .map_err(|e| format!("{}: {e}", parent.display()))?;
                 std::fs::write(&to, bytes).map_err(|e| format!("{}: {e}", to.display()))?;
                 kept.insert(path);
             }
@@ -219,7 +225,10 @@ impl Tree {
         for setting in PROFILE {
             command.args(["--config", setting]);
         }
-        let out = command.stderr(Stdio::piped()).output().map_err(|e| format!("cargo did not start: {e}"))?;
+        let out = command
+            .stderr(Stdio::piped())
+            .output()
+            .map_err(|e| format!("cargo did not start: {e}"))?;
         let mut programs = Vec::new();
         let mut errors = Vec::new();
         for line in String::from_utf8_lossy(&out.stdout).lines() {
@@ -241,7 +250,8 @@ impl Tree {
         Ok((programs, errors))
     }
 
-    /// What a result depends on besides the mutant: every source that a hunt, or a crate's tests, are made of.
+    /// What a result depends on besides the mutant: every source that a hunt, or a crate's tests,
+    /// are made of.
     pub(crate) fn fingerprint(&self, what: What) -> Result<u128, String> {
         let mut hash = Xxh3::new();
         let hunter = self.ground.hunter();

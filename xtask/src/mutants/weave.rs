@@ -1,8 +1,8 @@
-//! Many mutants in one source: every function that one changes gets a body for each, and the process chooses by a number in its
-//! environment.
+//! Many mutants in one source: every function that one changes gets a body for each, and the
+//! process chooses by a number in its environment.
 //!
-//! So a hundred mutants are compiled at once, and what is not mutated is compiled once. The price is that a mutant has to lie
-//! within the body of one function, which does not return `impl Trait`.
+//! So a hundred mutants are compiled at once, and what is not mutated is compiled once. The price
+//! is that a mutant has to lie within the body of one function, which does not return `impl Trait`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -18,7 +18,8 @@ pub(crate) const CHOICE: &str = "
 /// Which mutant runs; 0: none.
 pub(crate) fn chosen_mutant() -> u32 {
     static CHOSEN: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
-    *CHOSEN.get_or_init(|| std::env::var(\"EMMER_MUTANT\").ok().and_then(|n| n.parse().ok()).unwrap_or(0))
+    *CHOSEN.get_or_init(|| std::env::var(\"EMMER_MUTANT\").ok().and_then(|n| \
+    n.parse().ok()).unwrap_or(0))
 }
 ";
 
@@ -43,10 +44,12 @@ fn holds(function: &Function, mutant: &Mutant) -> bool {
     function.body.start < mutant.at.start && mutant.at.end < function.body.end
 }
 
-/// Weaves `mutants`, each with its number, into `text`. Functions of the file lose their `const`: the choice is not one.
+/// Weaves `mutants`, each with its number, into `text`. Functions of the file lose their `const`:
+/// the choice is not one.
 pub(crate) fn weave(text: &str, mutants: &[(u32, &Mutant)]) -> Result<Woven, String> {
     let functions = sites::functions(text)?;
-    if let Some((_, mutant)) = mutants.iter().find(|(_, m)| text.get(m.at.clone()) != Some(m.before.as_str()))
+    if let Some((_, mutant)) =
+        mutants.iter().find(|(_, m)| text.get(m.at.clone()) != Some(m.before.as_str()))
     {
         return Err(format!("the file has changed since `{}` was placed in it", mutant.name));
     }
@@ -92,7 +95,11 @@ mod tests {
         };
         let (one, two) = (mutant("one", "+", "-"), mutant("two", "2", "3"));
         let woven = weave(text, &[(1, &one), (2, &two)]).unwrap();
-        assert!(woven.text.starts_with(" fn a() -> u8 {\n    1\n}\nfn b() -> u8 { match"), "{}", woven.text);
+        assert!(
+            woven.text.starts_with(" fn a() -> u8 {\n    1\n}\nfn b() -> u8 { match"),
+            "{}",
+            woven.text
+        );
         let lines: Vec<&str> = woven.text.lines().collect();
         let first = woven.lines[0].0.clone();
         assert_eq!(lines[first.start - 1..first.end - 1], ["1 => {", "    a() - 2", "}"]);

@@ -12,11 +12,13 @@ use crate::workspace;
 /// How long the package manager is given: the network may be slow.
 const LIMIT: Duration = Duration::from_secs(15 * 60);
 
-/// Installs what is missing for these servers, showing what happens. Whether each has all it needs now, one line for
-/// each.
+/// Installs what is missing for these servers, showing what happens. Whether each has all it needs
+/// now, one line for each.
 pub(super) fn install(servers: &[&Server]) -> Result<bool, String> {
-    let missing: Vec<&&Server> =
-        servers.iter().filter(|server| !server.packages.is_empty() && (server.find)().is_err()).collect();
+    let missing: Vec<&&Server> = servers
+        .iter()
+        .filter(|server| !server.packages.is_empty() && (server.find)().is_err())
+        .collect();
     let packages: Vec<&str> = missing.iter().flat_map(|server| server.packages).copied().collect();
     let trouble = if packages.is_empty() { None } else { apt(&packages).err() };
     let mut fine = true;
@@ -41,7 +43,8 @@ pub(crate) fn apt(packages: &[&str]) -> Result<(), Trouble> {
         return Err(Trouble::Failed(format!("only root may install it: run `sudo {line}`")));
     }
     println!("installing {} (apt-get, once)", packages.join(", "));
-    // An index out of date or a network that is away shows in the second step, with the package's name.
+    // An index out of date or a network that is away shows in the second step, with the package's
+    // name.
     let updated = step("apt-get update", &["update", "-q"]);
     let mut arguments = vec!["install", "-y", "-q", "--no-install-recommends"];
     arguments.extend(packages);
@@ -57,7 +60,8 @@ fn step(name: &str, arguments: &[&str]) -> Result<(), Trouble> {
     // The servers' packages would start them as services of the system.
     command.env("RUNLEVEL", "1");
     let logs = workspace::root().map_err(Trouble::Failed)?.join("target").join("xtask");
-    std::fs::create_dir_all(&logs).map_err(|e| Trouble::Failed(format!("{}: {e}", logs.display())))?;
+    std::fs::create_dir_all(&logs)
+        .map_err(|e| Trouble::Failed(format!("{}: {e}", logs.display())))?;
     let log = logs.join(format!("{}.log", name.replace(' ', "-")));
     let job = Job { name: name.to_owned(), command, log, limit: LIMIT, grace: GRACE };
     let ran = run::run(job, &mut |_| {}).map_err(Trouble::Failed)?;

@@ -1,5 +1,5 @@
-//! `cargo xtask services`: real servers for trying things by hand, as child processes on private ports and in folders of
-//! their own. A server this task did not start is never touched.
+//! `cargo xtask services`: real servers for trying things by hand, as child processes on private
+//! ports and in folders of their own. A server this task did not start is never touched.
 
 pub(crate) mod install;
 mod servers;
@@ -45,7 +45,9 @@ pub(crate) fn run(action: &Action, names: &[String]) -> Result<bool, String> {
         let line = match action {
             Action::Down => down(server, &state),
             Action::Status => Ok(status(server, &state)),
-            Action::Up | Action::Install => up(server, &state).map(|url| format!("{}: {url}", server.name)),
+            Action::Up | Action::Install => {
+                up(server, &state).map(|url| format!("{}: {url}", server.name))
+            }
         };
         match line {
             Ok(line) => println!("{line}"),

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::{Child, Command};
 
 use emmer_test_servers::{
-    Trouble, azurite, cassandra, consul, dynamodb, etcd, mariadb, mongodb, postgres, process, redis,
-    zookeeper,
+    Trouble, azurite, cassandra, consul, dynamodb, etcd, mariadb, mongodb, postgres, process,
+    redis, zookeeper,
 };
 
 use super::state::Running;
@@ -20,7 +20,8 @@ type Started = Result<(Child, String), Trouble>;
 pub(super) struct Server {
     /// What it is called on the command line; also the store's name.
     pub(super) name: &'static str,
-    /// The packages apt-get installs when its programs are missing; none for one that is fetched otherwise.
+    /// The packages apt-get installs when its programs are missing; none for one that is fetched
+    /// otherwise.
     pub(super) packages: &'static [&'static str],
     /// Finds its programs, or fetches them where that is how it is had.
     pub(super) find: fn() -> Result<(), Trouble>,
@@ -65,7 +66,9 @@ pub(super) const SERVERS: &[Server] = &[
         start: |folder, port| {
             let programs = zookeeper::Programs::find()?;
             let child = spawn(programs.server(folder, port)?)?;
-            ready(child, zookeeper::url(port), |child| programs.wait_until_ready(child, folder, port))
+            ready(child, zookeeper::url(port), |child| {
+                programs.wait_until_ready(child, folder, port)
+            })
         },
         end_signal: "TERM",
     },
@@ -110,7 +113,9 @@ pub(super) const SERVERS: &[Server] = &[
         start: |folder, port| {
             let programs = dynamodb::Programs::find()?;
             let child = spawn(programs.server(folder, port)?)?;
-            ready(child, dynamodb::url(port), |child| programs.wait_until_ready(child, folder, port))
+            ready(child, dynamodb::url(port), |child| {
+                programs.wait_until_ready(child, folder, port)
+            })
         },
         end_signal: "TERM",
     },
@@ -121,7 +126,9 @@ pub(super) const SERVERS: &[Server] = &[
         start: |folder, port| {
             let programs = cassandra::Programs::find()?;
             let child = spawn(programs.server(folder, port)?)?;
-            ready(child, cassandra::url(port), |child| programs.wait_until_ready(child, folder, port))
+            ready(child, cassandra::url(port), |child| {
+                programs.wait_until_ready(child, folder, port)
+            })
         },
         end_signal: "TERM",
     },
@@ -140,7 +147,8 @@ pub(super) const SERVERS: &[Server] = &[
 ];
 
 impl Server {
-    /// Starts a server that outlives this task, on the data and, if nobody took it meanwhile, the port of last time.
+    /// Starts a server that outlives this task, on the data and, if nobody took it meanwhile, the
+    /// port of last time.
     pub(super) fn start(&self, folder: &Path) -> Result<Running, Trouble> {
         let failed = |e: std::io::Error| Trouble::Failed(format!("{}: {e}", folder.display()));
         fs::create_dir_all(folder).map_err(failed)?;
@@ -157,7 +165,8 @@ impl Server {
 
 fn find_etcd() -> Result<(), Trouble> {
     etcd::Programs::find()?;
-    let missing = || Trouble::Missing { program: "etcdctl".to_owned(), package: etcd::CLIENT_PACKAGE };
+    let missing =
+        || Trouble::Missing { program: "etcdctl".to_owned(), package: etcd::CLIENT_PACKAGE };
     process::find("etcdctl", &[]).map(drop).ok_or_else(missing)
 }
 
@@ -167,7 +176,9 @@ fn start_postgres(folder: &Path, port: u16) -> Started {
         programs.initialize(folder)?;
     }
     let child = spawn(programs.server(folder, port)?)?;
-    ready(child, postgres::url(port, "postgres"), |child| programs.wait_until_ready(child, folder, port))
+    ready(child, postgres::url(port, "postgres"), |child| {
+        programs.wait_until_ready(child, folder, port)
+    })
 }
 
 fn start_mariadb(folder: &Path, port: u16) -> Started {
@@ -187,7 +198,11 @@ fn spawn(mut command: Command) -> Result<Child, Trouble> {
     command.process_group(0).spawn().map_err(|e| Trouble::Failed(format!("{program}: {e}")))
 }
 
-fn ready(mut child: Child, url: String, wait: impl FnOnce(&mut Child) -> Result<(), Trouble>) -> Started {
+fn ready(
+    mut child: Child,
+    url: String,
+    wait: impl FnOnce(&mut Child) -> Result<(), Trouble>,
+) -> Started {
     match wait(&mut child) {
         Ok(()) => Ok((child, url)),
         Err(trouble) => {

@@ -24,10 +24,11 @@ pub(super) struct State {
 }
 
 impl State {
-    /// The data are in the system's temporary folder, where the server's own user may reach them, under a name made of
-    /// the repository's path.
+    /// The data are in the system's temporary folder, where the server's own user may reach them,
+    /// under a name made of the repository's path.
     pub(super) fn of(root: &Path, name: &str) -> Self {
-        let place: String = root.display().to_string().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+        let place: String =
+            root.display().to_string().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
         Self { folder: std::env::temp_dir().join(format!("emmer-services{place}")).join(name) }
     }
 

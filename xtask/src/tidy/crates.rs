@@ -1,5 +1,5 @@
-//! What every crate has: a crate doc, the workspace's lints, and for the sans-IO ones a clippy file that bans clocks,
-//! OS randomness and unordered iteration.
+//! What every crate has: a crate doc, the workspace's lints, and for the sans-IO ones a clippy file
+//! that bans clocks, OS randomness and unordered iteration.
 
 use super::{Finding, Tree, layers};
 
@@ -34,11 +34,13 @@ fn check_crate_doc(path: &str, text: &str) -> Option<Finding> {
     let first = text.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     let documented = first.strip_prefix("//!").is_some_and(|doc| !doc.trim().is_empty())
         || first.starts_with("#![doc = include_str!(");
-    (!documented).then(|| Finding::fail(path, 1, "start with a `//!` line that says what the crate is"))
+    (!documented)
+        .then(|| Finding::fail(path, 1, "start with a `//!` line that says what the crate is"))
 }
 
-/// Clippy reads one file only, the nearest: that of a sans-IO crate must therefore repeat the root's settings. The
-/// sans-IO crates' files are the same text, so that a ban added to one is added to all.
+/// Clippy reads one file only, the nearest: that of a sans-IO crate must therefore repeat the
+/// root's settings. The sans-IO crates' files are the same text, so that a ban added to one is
+/// added to all.
 fn check_clippy_files(tree: &Tree) -> Vec<Finding> {
     let sans_io = |name: &str| layers::layer_of(name).is_some_and(|layer| layer.sans_io);
     let settings: Vec<&str> = tree.text("clippy.toml").map(settings).unwrap_or_default();
@@ -55,7 +57,11 @@ fn check_clippy_files(tree: &Tree) -> Vec<Finding> {
             continue;
         };
         for setting in settings.iter().filter(|s| !text.contains(**s)) {
-            findings.push(Finding::fail(&path, 0, format!("repeat `{setting}` from the root's clippy.toml")));
+            findings.push(Finding::fail(
+                &path,
+                0,
+                format!("repeat `{setting}` from the root's clippy.toml"),
+            ));
         }
         match &first {
             Some((other, same)) if *same != text => {
@@ -74,7 +80,10 @@ fn check_clippy_files(tree: &Tree) -> Vec<Finding> {
 
 /// The `key = value` lines of a clippy file.
 fn settings(text: &str) -> Vec<&str> {
-    text.lines().map(str::trim).filter(|line| !line.starts_with('#') && line.contains(" = ")).collect()
+    text.lines()
+        .map(str::trim)
+        .filter(|line| !line.starts_with('#') && line.contains(" = "))
+        .collect()
 }
 
 #[cfg(test)]
@@ -87,10 +96,13 @@ mod tests {
     #[test]
     fn a_crate_needs_a_doc_and_the_lints() {
         let members: &[(&str, &str, &[&str])] = &[("emmer-store", "crates/store", &[])];
-        let good = [("crates/store/Cargo.toml", MANIFEST), ("crates/store/src/lib.rs", "//! Stores.\n")];
+        let good =
+            [("crates/store/Cargo.toml", MANIFEST), ("crates/store/src/lib.rs", "//! Stores.\n")];
         assert!(check(&tree(members, &good)).unwrap().is_empty());
-        let bad =
-            [("crates/store/Cargo.toml", "[package]\n"), ("crates/store/src/lib.rs", "mod a;\n//! Late.\n")];
+        let bad = [
+            ("crates/store/Cargo.toml", "[package]\n"),
+            ("crates/store/src/lib.rs", "mod a;\n//! Late.\n"),
+        ];
         assert_eq!(check(&tree(members, &bad)).unwrap().len(), 2);
     }
 
@@ -107,7 +119,10 @@ mod tests {
         let root = ("clippy.toml", "# all\nallow-unwrap-in-tests = true\n");
         let same = "allow-unwrap-in-tests = true\ndisallowed-types = []\n";
         let files = |core: &'static str, wire: &'static str| {
-            tree(members, &[root, ("crates/core/clippy.toml", core), ("crates/wire/clippy.toml", wire)])
+            tree(
+                members,
+                &[root, ("crates/core/clippy.toml", core), ("crates/wire/clippy.toml", wire)],
+            )
         };
         assert!(check_clippy_files(&files(same, same)).is_empty());
         assert_eq!(check_clippy_files(&files(same, "allow-unwrap-in-tests = true\n")).len(), 1);

@@ -23,7 +23,8 @@ pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
     Ok(findings)
 }
 
-/// Every page directly in `docs/` is linked from the summary. (That links lead somewhere is the `links` rule.)
+/// Every page directly in `docs/` is linked from the summary. (That links lead somewhere is the
+/// `links` rule.)
 fn check_summary(tree: &Tree) -> Vec<Finding> {
     let Some(summary) = tree.text(SUMMARY) else {
         return vec![Finding::fail(SUMMARY, 0, "the book's summary is missing")];
@@ -31,7 +32,9 @@ fn check_summary(tree: &Tree) -> Vec<Finding> {
     let pages = tree.other.iter().filter_map(|f| f.path.strip_prefix("docs/"));
     let pages = pages.filter(|page| page.ends_with(".md") && *page != "SUMMARY.md");
     let unlisted = pages.filter(|page| !summary.contains(&format!("({page})")));
-    unlisted.map(|page| Finding::fail(SUMMARY, 0, format!("docs/{page} is not in the book"))).collect()
+    unlisted
+        .map(|page| Finding::fail(SUMMARY, 0, format!("docs/{page} is not in the book")))
+        .collect()
 }
 
 #[cfg(test)]
@@ -51,11 +54,19 @@ mod tests {
         let members: &[(&str, &str, &[&str])] =
             &[("emmer-core", "crates/core", &[]), ("emmer-wire", "crates/wire", &[])];
         let mut files = PAGES.to_vec();
-        files.extend([(SUMMARY, "- [Wire](wire.md)\n"), ("docs/wire.md", "x"), ("docs/store.md", "x")]);
-        let texts: Vec<_> = check(&tree(members, &files)).unwrap().into_iter().map(|f| f.text).collect();
+        files.extend([
+            (SUMMARY, "- [Wire](wire.md)\n"),
+            ("docs/wire.md", "x"),
+            ("docs/store.md", "x"),
+        ]);
+        let texts: Vec<_> =
+            check(&tree(members, &files)).unwrap().into_iter().map(|f| f.text).collect();
         assert_eq!(
             texts,
-            ["docs/store.md is not in the book", "the code map does not name crates/wire (emmer-wire)"]
+            [
+                "docs/store.md is not in the book",
+                "the code map does not name crates/wire (emmer-wire)"
+            ]
         );
     }
 

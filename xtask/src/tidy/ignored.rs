@@ -10,7 +10,11 @@ pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
 fn check_code(path: &str, code: &str) -> Vec<Finding> {
     let bare = |line: &str| line.split_whitespace().collect::<String>().contains("#[ignore]");
     let finding = |line| Finding::fail(path, line, "write `#[ignore = \"why\"]`");
-    code.lines().enumerate().filter(|(_, line)| bare(line)).map(|(index, _)| finding(index + 1)).collect()
+    code.lines()
+        .enumerate()
+        .filter(|(_, line)| bare(line))
+        .map(|(index, _)| finding(index + 1))
+        .collect()
 }
 
 #[cfg(test)]

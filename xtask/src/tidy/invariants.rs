@@ -1,5 +1,5 @@
-//! Each invariant that the documents name is checked by the simulator or by a test that says so, or the documents say
-//! where it follows from.
+//! Each invariant that the documents name is checked by the simulator or by a test that says so, or
+//! the documents say where it follows from.
 
 use std::collections::BTreeSet;
 
@@ -26,13 +26,16 @@ pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
         let doc = module_doc(&rust.file.text);
         let ids = ids_in(&doc);
         if ids.is_empty() && !doc.contains("description") && !rust.file.path.ends_with("/mod.rs") {
-            let text = "its module doc names neither an invariant (I1 to I14) nor the description its rule comes from";
+            let text = "its module doc names neither an invariant (I1 to I14) nor the description \
+                its rule comes from";
             findings.push(Finding::fail(&rust.file.path, 1, text));
         }
         covered.extend(ids);
     }
-    for rust in
-        tree.rust.iter().filter(|r| r.file.path.starts_with("crates/") && r.file.path.contains("/tests/"))
+    for rust in tree
+        .rust
+        .iter()
+        .filter(|r| r.file.path.starts_with("crates/") && r.file.path.contains("/tests/"))
     {
         let named = rust.split.comments.lines().filter(|line| line.contains("nvariant "));
         covered.extend(named.flat_map(ids_in));
@@ -46,7 +49,8 @@ pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
         for id in ids_in(&file.text).difference(&covered) {
             let line = scan::lines_with_word(&file.text, id).first().copied().unwrap_or(0);
             let text = format!(
-                "{id} has no check in {FOLDER} and no test says that it is one, nor does a sentence say where it follows from"
+                "{id} has no check in {FOLDER} and no test says that it is one, nor does a \
+                 sentence say where it follows from"
             );
             findings.push(Finding::fail(&file.path, line, text));
         }
@@ -69,7 +73,8 @@ mod tests {
     use super::super::testing::tree;
     use super::*;
 
-    const ONE: (&str, &str) = ("crates/sim/src/invariants/version.rs", "//! I1: the version grows by one.\n");
+    const ONE: (&str, &str) =
+        ("crates/sim/src/invariants/version.rs", "//! I1: the version grows by one.\n");
 
     #[test]
     fn a_named_invariant_needs_a_check_or_an_answer() {
@@ -79,8 +84,10 @@ mod tests {
         assert_eq!((findings[0].line, findings[0].text.starts_with("I10 has no check")), (2, true));
         let answered = tree(&[], &[ONE, ("docs/membership.md", "I1\nI10 follows from I1.\n")]);
         assert!(check(&answered).unwrap().is_empty());
-        let test =
-            ("crates/directory/tests/world/checks.rs", "/// Invariant I10: whole again.\nfn check() {}\n");
+        let test = (
+            "crates/directory/tests/world/checks.rs",
+            "/// Invariant I10: whole again.\nfn check() {}\n",
+        );
         let tested = tree(&[], &[ONE, test, ("docs/membership.md", "I1\nI10\n")]);
         assert!(check(&tested).unwrap().is_empty());
     }

@@ -21,9 +21,24 @@ pub(crate) const LAYERS: &[Layer] = &[
     Layer { package: "emmer-macros", sans_io: false, may_use: &[], tests_may_use: &["emmer"] },
     Layer { package: "emmer-wire", sans_io: true, may_use: &["emmer-core"], tests_may_use: &[] },
     Layer { package: "emmer-store", sans_io: false, may_use: &["emmer-core"], tests_may_use: &[] },
-    Layer { package: "emmer-membership", sans_io: true, may_use: &["emmer-core"], tests_may_use: &[] },
-    Layer { package: "emmer-directory", sans_io: true, may_use: &["emmer-core"], tests_may_use: &[] },
-    Layer { package: "emmer-placement", sans_io: true, may_use: &["emmer-core"], tests_may_use: &[] },
+    Layer {
+        package: "emmer-membership",
+        sans_io: true,
+        may_use: &["emmer-core"],
+        tests_may_use: &[],
+    },
+    Layer {
+        package: "emmer-directory",
+        sans_io: true,
+        may_use: &["emmer-core"],
+        tests_may_use: &[],
+    },
+    Layer {
+        package: "emmer-placement",
+        sans_io: true,
+        may_use: &["emmer-core"],
+        tests_may_use: &[],
+    },
     Layer {
         package: "emmer-test-servers",
         sans_io: false,
@@ -51,10 +66,21 @@ pub(crate) const LAYERS: &[Layer] = &[
     Layer {
         package: "emmer-sim",
         sans_io: false,
-        may_use: &["emmer-core", "emmer-store", "emmer-membership", "emmer-directory", "emmer-placement"],
+        may_use: &[
+            "emmer-core",
+            "emmer-store",
+            "emmer-membership",
+            "emmer-directory",
+            "emmer-placement",
+        ],
         tests_may_use: &[],
     },
-    Layer { package: "emmer-virtual", sans_io: false, may_use: &["emmer-core"], tests_may_use: &[] },
+    Layer {
+        package: "emmer-virtual",
+        sans_io: false,
+        may_use: &["emmer-core"],
+        tests_may_use: &[],
+    },
     Layer {
         package: "emmer-runtime",
         sans_io: false,
@@ -97,7 +123,12 @@ pub(crate) const LAYERS: &[Layer] = &[
         ],
         tests_may_use: &["emmer-wire"],
     },
-    Layer { package: "emmer-swarm", sans_io: false, may_use: &["emmer", "emmer-core"], tests_may_use: &[] },
+    Layer {
+        package: "emmer-swarm",
+        sans_io: false,
+        may_use: &["emmer", "emmer-core"],
+        tests_may_use: &[],
+    },
     Layer { package: "emmer-example-*", sans_io: false, may_use: &["emmer"], tests_may_use: &[] },
     Layer {
         package: "emmer-benches",
@@ -119,7 +150,12 @@ pub(crate) const LAYERS: &[Layer] = &[
         may_use: &["emmer", "emmer-benches", "emmer-example-*", "emmer-sim", "emmer-test-servers"],
         tests_may_use: &["emmer-core", "emmer-wire"],
     },
-    Layer { package: "xtask", sans_io: false, may_use: &["emmer-test-servers"], tests_may_use: &[] },
+    Layer {
+        package: "xtask",
+        sans_io: false,
+        may_use: &["emmer-test-servers"],
+        tests_may_use: &[],
+    },
 ];
 
 /// The layer of the package called `name`: an exact entry wins over one with a `*`.
@@ -145,7 +181,8 @@ pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
 fn check_member(member: &Member) -> Vec<Finding> {
     let manifest = format!("{}/Cargo.toml", member.folder);
     let Some(layer) = layer_of(&member.name) else {
-        let text = format!("{} has no layer: add it to LAYERS in xtask/src/tidy/layers.rs", member.name);
+        let text =
+            format!("{} has no layer: add it to LAYERS in xtask/src/tidy/layers.rs", member.name);
         return vec![Finding::fail(&manifest, 0, text)];
     };
     let allowed = |list: &[&str], target: &str| list.iter().any(|pattern| matches(pattern, target));
@@ -156,8 +193,10 @@ fn check_member(member: &Member) -> Vec<Finding> {
         }
         if kinds.iter().all(|kind| *kind == EdgeKind::Dev) {
             if !allowed(layer.tests_may_use, target) {
-                let text =
-                    format!("the tests of {} may not use {target} (dependencies point down)", member.name);
+                let text = format!(
+                    "the tests of {} may not use {target} (dependencies point down)",
+                    member.name
+                );
                 findings.push(Finding::fail(&manifest, 0, text));
             }
         } else {
@@ -186,7 +225,11 @@ fn check_shown(tree: &Tree) -> Option<Finding> {
     let shown = tree.text(path)?.split_once(SHOWN_BEGIN)?.1.split(SHOWN_END).next()?;
     let wrong = shown.trim() != table().trim();
     wrong.then(|| {
-        Finding::fail(path, 0, "its table of layers is out of date: paste the output of `cargo xtask layers`")
+        Finding::fail(
+            path,
+            0,
+            "its table of layers is out of date: paste the output of `cargo xtask layers`",
+        )
     })
 }
 
@@ -200,11 +243,14 @@ fn table() -> String {
         [] => "nothing".to_owned(),
         names => names.iter().map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", "),
     };
-    let mut text = "| package | sans-IO | may use | its tests may also use |\n|---|---|---|---|\n".to_owned();
+    let mut text =
+        "| package | sans-IO | may use | its tests may also use |\n|---|---|---|---|\n".to_owned();
     for layer in LAYERS {
         let sans_io = if layer.sans_io { "yes" } else { "" };
-        let tests = if layer.tests_may_use.is_empty() { String::new() } else { list(layer.tests_may_use) };
-        text += &format!("| `{}` | {sans_io} | {} | {tests} |\n", layer.package, list(layer.may_use));
+        let tests =
+            if layer.tests_may_use.is_empty() { String::new() } else { list(layer.tests_may_use) };
+        text +=
+            &format!("| `{}` | {sans_io} | {} | {tests} |\n", layer.package, list(layer.may_use));
     }
     text
 }
@@ -217,25 +263,36 @@ mod tests {
     #[test]
     fn an_upward_edge_fails_and_names_what_is_allowed() {
         let tree = tree(
-            &[("emmer-runtime", "crates/runtime", &[]), ("emmer-sim", "crates/sim", &["emmer-runtime"])],
+            &[
+                ("emmer-runtime", "crates/runtime", &[]),
+                ("emmer-sim", "crates/sim", &["emmer-runtime"]),
+            ],
             &[],
         );
         let findings = check(&tree).unwrap();
         assert_eq!(findings.len(), 1);
         assert_eq!(findings[0].path, "crates/sim/Cargo.toml");
         assert!(
-            findings[0].text.contains("emmer-sim may not depend on emmer-runtime; it may use: emmer-core")
+            findings[0]
+                .text
+                .contains("emmer-sim may not depend on emmer-runtime; it may use: emmer-core")
         );
     }
 
     #[test]
     fn a_store_knows_the_contract_and_nothing_above() {
         let good: &[&str] = &["emmer-core", "emmer-store"];
-        assert!(check(&tree(&[("emmer-store-redis", "crates/stores/redis", good)], &[])).unwrap().is_empty());
+        assert!(
+            check(&tree(&[("emmer-store-redis", "crates/stores/redis", good)], &[]))
+                .unwrap()
+                .is_empty()
+        );
         for above in ["emmer-membership", "emmer-store-sqlite"] {
             let bad: &[&str] = &[above];
             assert_eq!(
-                check(&tree(&[("emmer-store-redis", "crates/stores/redis", bad)], &[])).unwrap().len(),
+                check(&tree(&[("emmer-store-redis", "crates/stores/redis", bad)], &[]))
+                    .unwrap()
+                    .len(),
                 1
             );
         }
@@ -268,12 +325,19 @@ mod tests {
     fn the_table_has_no_cycle_and_sans_io_stands_on_sans_io() {
         for (index, layer) in LAYERS.iter().enumerate() {
             for target in layer.may_use {
+                let below = LAYERS[..index]
+                    .iter()
+                    .find(|l| l.package == *target || matches(target, l.package));
                 let below =
-                    LAYERS[..index].iter().find(|l| l.package == *target || matches(target, l.package));
-                let below = below.or_else(|| LAYERS[..index].iter().find(|l| matches(l.package, target)));
-                let below =
-                    below.unwrap_or_else(|| panic!("{} uses {target}, which is not below it", layer.package));
-                assert!(!layer.sans_io || below.sans_io, "{} is sans-IO and {target} is not", layer.package);
+                    below.or_else(|| LAYERS[..index].iter().find(|l| matches(l.package, target)));
+                let below = below.unwrap_or_else(|| {
+                    panic!("{} uses {target}, which is not below it", layer.package)
+                });
+                assert!(
+                    !layer.sans_io || below.sans_io,
+                    "{} is sans-IO and {target} is not",
+                    layer.package
+                );
             }
         }
     }

@@ -17,7 +17,12 @@ pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
     Ok(findings)
 }
 
-fn check_text(path: &str, text: &str, markdown: bool, exists: &dyn Fn(&str) -> bool) -> Vec<Finding> {
+fn check_text(
+    path: &str,
+    text: &str,
+    markdown: bool,
+    exists: &dyn Fn(&str) -> bool,
+) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, line) in text.lines().enumerate() {
         let links = if markdown { link_targets(line) } else { Vec::new() };
@@ -27,7 +32,11 @@ fn check_text(path: &str, text: &str, markdown: bool, exists: &dyn Fn(&str) -> b
         for target in targets {
             match resolve(path, target) {
                 None => {
-                    findings.push(Finding::fail(path, index + 1, format!("{target} leaves the repository")));
+                    findings.push(Finding::fail(
+                        path,
+                        index + 1,
+                        format!("{target} leaves the repository"),
+                    ));
                 }
                 Some(to) if !exists(&to) => {
                     findings.push(Finding::fail(
@@ -48,7 +57,9 @@ fn link_targets(line: &str) -> Vec<&str> {
     let starts = line.match_indices("](").map(|(at, _)| &line[at + 2..]);
     let targets = starts.filter_map(|rest| rest.split([')', ' ', '#']).next());
     targets
-        .filter(|t| !t.is_empty() && !t.contains("://") && !t.starts_with("mailto:") && !t.contains("::"))
+        .filter(|t| {
+            !t.is_empty() && !t.contains("://") && !t.starts_with("mailto:") && !t.contains("::")
+        })
         .collect()
 }
 
@@ -63,7 +74,8 @@ fn upward_paths(line: &str) -> Vec<&str> {
         .collect()
 }
 
-/// `target` as a path from the root when it is written in `file`; `None` when it climbs out of the repository.
+/// `target` as a path from the root when it is written in `file`; `None` when it climbs out of the
+/// repository.
 fn resolve(file: &str, target: &str) -> Option<String> {
     let mut parts: Vec<&str> = match target.strip_prefix('/') {
         Some(_) => return None,
@@ -94,7 +106,8 @@ mod tests {
     fn links_lead_somewhere() {
         assert!(texts("README.md", "[wire](docs/wire.md#frames) and [up](docs/)").is_empty());
         assert!(
-            texts("docs/wire.md", "[read](../README.md), [self](#frames), [type](emmer::Silo)").is_empty()
+            texts("docs/wire.md", "[read](../README.md), [self](#frames), [type](emmer::Silo)")
+                .is_empty()
         );
         assert_eq!(
             texts("docs/wire.md", "[gone](gone.md)"),

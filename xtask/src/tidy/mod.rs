@@ -1,6 +1,7 @@
 //! `cargo xtask tidy`: the house rules that neither the compiler nor clippy checks.
 //!
-//! Each rule is a module of its own: a function from the [`Tree`] to its [`Finding`]s, with its tables beside it.
+//! Each rule is a module of its own: a function from the [`Tree`] to its [`Finding`]s, with its
+//! tables beside it.
 
 mod crates;
 mod docs;
@@ -13,6 +14,7 @@ pub(crate) mod rooms;
 mod scan;
 mod size;
 mod weight;
+mod width;
 mod words;
 
 use std::path::Path;
@@ -75,7 +77,10 @@ impl Tree {
     }
 
     fn from_files(workspace: Workspace, rust: Vec<TextFile>, other: Vec<TextFile>) -> Self {
-        let rust = rust.into_iter().map(|file| RustFile { split: scan::split(&file.text), file }).collect();
+        let rust = rust
+            .into_iter()
+            .map(|file| RustFile { split: scan::split(&file.text), file })
+            .collect();
         Self { workspace, rust, other }
     }
 
@@ -90,7 +95,8 @@ impl Tree {
     }
 }
 
-/// The text that is not Rust: documents, settings, scripts, and what the compile-fail tests expect to read.
+/// The text that is not Rust: documents, settings, scripts, and what the compile-fail tests expect
+/// to read.
 const OTHER_EXTENSIONS: &[&str] = &["md", "toml", "sh", "yml", "yaml", "stderr"];
 
 /// A rule: its name, what it keeps, and its check.
@@ -102,13 +108,18 @@ struct Rule {
 
 const RULES: &[Rule] = &[
     Rule { name: "layers", about: "dependencies point down only", check: layers::check },
-    Rule { name: "rooms", about: "the rooms of the runtime know whom they may", check: rooms::check },
+    Rule {
+        name: "rooms",
+        about: "the rooms of the runtime know whom they may",
+        check: rooms::check,
+    },
     Rule {
         name: "purity",
         about: "sans-IO crates reach no IO, clock or OS randomness",
         check: purity::check,
     },
     Rule { name: "size", about: "Rust files stay readable", check: size::check },
+    Rule { name: "width", about: "comments and pages fit 100 columns", check: width::check },
     Rule {
         name: "words",
         about: "no leftovers, filler, machine paths or foreign hosts",
@@ -120,7 +131,11 @@ const RULES: &[Rule] = &[
         check: crates::check,
     },
     Rule { name: "docs", about: "the book and the code map are complete", check: docs::check },
-    Rule { name: "links", about: "relative paths in documents and comments exist", check: links::check },
+    Rule {
+        name: "links",
+        about: "relative paths in documents and comments exist",
+        check: links::check,
+    },
     Rule { name: "weight", about: "an application takes on few packages", check: weight::check },
     Rule { name: "ignored", about: "an ignored test says why", check: ignored::check },
     Rule {
@@ -144,7 +159,8 @@ impl Outcome {
     }
 }
 
-/// Runs every rule on the tree this task belongs to. An error means that a rule could not be checked at all.
+/// Runs every rule on the tree this task belongs to. An error means that a rule could not be
+/// checked at all.
 pub(crate) fn run() -> Result<Vec<Outcome>, String> {
     let tree = Tree::read(Workspace::load()?)?;
     RULES
@@ -172,7 +188,8 @@ pub(crate) fn render(outcomes: &[Outcome]) -> String {
         text += &format!("{:<11} {verdict:<20} {}\n", outcome.name, outcome.about);
         for finding in &outcome.findings {
             let level = if finding.level == Level::Fail { "fail" } else { "warn" };
-            let place = if finding.line == 0 { String::new() } else { format!(":{}", finding.line) };
+            let place =
+                if finding.line == 0 { String::new() } else { format!(":{}", finding.line) };
             text += &format!("    {level} {}{place}: {}\n", finding.path, finding.text);
         }
     }
@@ -189,11 +206,15 @@ pub(crate) mod testing {
     use super::Tree;
     use crate::workspace::{EdgeKind, Member, TextFile, Workspace};
 
-    /// A tree with these members `(name, folder, normal dependencies)` and these files `(path, text)`.
+    /// A tree with these members `(name, folder, normal dependencies)` and these files
+    /// `(path, text)`.
     pub(crate) fn tree(members: &[(&str, &str, &[&str])], files: &[(&str, &str)]) -> Tree {
-        let members = members.iter().map(|(name, folder, deps)| member(name, folder, deps)).collect();
-        let file =
-            |(path, text): &(&str, &str)| TextFile { path: (*path).to_owned(), text: (*text).to_owned() };
+        let members =
+            members.iter().map(|(name, folder, deps)| member(name, folder, deps)).collect();
+        let file = |(path, text): &(&str, &str)| TextFile {
+            path: (*path).to_owned(),
+            text: (*text).to_owned(),
+        };
         let (rust, other) = files.iter().map(file).partition(|f| f.path.ends_with(".rs"));
         Tree::from_files(Workspace { root: PathBuf::from("/nowhere"), members }, rust, other)
     }

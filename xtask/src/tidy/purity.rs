@@ -1,5 +1,5 @@
-//! Sans-IO purity: the protocol crates reach no socket, clock, thread or OS randomness, in their source or through a
-//! dependency. What a simulator cannot control it cannot replay.
+//! Sans-IO purity: the protocol crates reach no socket, clock, thread or OS randomness, in their
+//! source or through a dependency. What a simulator cannot control it cannot replay.
 
 use std::path::Path;
 
@@ -27,8 +27,9 @@ const BANNED_PACKAGES: &[&str] = &[
     "tokio",
 ];
 
-/// What the source of a sans-IO crate may not mention, and what to use instead. Clippy refuses the same paths where
-/// they are used (the crate's `clippy.toml`); this check also sees imports, macros and code behind a feature.
+/// What the source of a sans-IO crate may not mention, and what to use instead. Clippy refuses the
+/// same paths where they are used (the crate's `clippy.toml`); this check also sees imports, macros
+/// and code behind a feature.
 const BANNED_CODE: &[(&str, &str)] = &[
     ("TcpStream", "bytes in, bytes out: the runtime owns the socket"),
     ("TcpListener", "bytes in, bytes out: the runtime owns the socket"),
@@ -59,8 +60,11 @@ const BANNED_CODE: &[(&str, &str)] = &[
 /// Checks the source of the sans-IO crates, then what cargo says they stand on.
 pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
     let mut findings = Vec::new();
-    for member in
-        tree.workspace.members.iter().filter(|m| layers::layer_of(&m.name).is_some_and(|l| l.sans_io))
+    for member in tree
+        .workspace
+        .members
+        .iter()
+        .filter(|m| layers::layer_of(&m.name).is_some_and(|l| l.sans_io))
     {
         let sources = format!("{}/src/", member.folder);
         for rust in tree.rust.iter().filter(|r| r.file.path.starts_with(&sources)) {
@@ -78,16 +82,21 @@ fn check_source(path: &str, code: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (word, instead) in BANNED_CODE {
         for line in scan::lines_with_word(code, word) {
-            findings.push(Finding::fail(path, line, format!("`{word}` in a sans-IO crate; use {instead}")));
+            findings.push(Finding::fail(
+                path,
+                line,
+                format!("`{word}` in a sans-IO crate; use {instead}"),
+            ));
         }
     }
     findings
 }
 
-/// The names of the packages below `package` when it is built alone, along these edges, itself left out.
+/// The names of the packages below `package` when it is built alone, along these edges, itself left
+/// out.
 ///
-/// `cargo tree` rather than the resolve graph of `cargo metadata`: the latter unites the features that all members
-/// ask for, and would show `getrandom` below a crate that never turned it on.
+/// `cargo tree` rather than the resolve graph of `cargo metadata`: the latter unites the features
+/// that all members ask for, and would show `getrandom` below a crate that never turned it on.
 fn dependencies(root: &Path, package: &str, edges: &[&str]) -> Result<Vec<String>, String> {
     let out = workspace::cargo(root)
         .args(["tree", "--package", package, "--prefix", "none", "--format", "{p}"])
@@ -95,15 +104,22 @@ fn dependencies(root: &Path, package: &str, edges: &[&str]) -> Result<Vec<String
         .output()
         .map_err(|e| format!("cargo tree did not start: {e}"))?;
     if !out.status.success() {
-        return Err(format!("cargo tree --package {package}:\n{}", String::from_utf8_lossy(&out.stderr)));
+        return Err(format!(
+            "cargo tree --package {package}:\n{}",
+            String::from_utf8_lossy(&out.stderr)
+        ));
     }
     Ok(package_names(&String::from_utf8_lossy(&out.stdout)))
 }
 
 /// The first word of each line after the first (the package itself).
 fn package_names(tree: &str) -> Vec<String> {
-    let mut names: Vec<_> =
-        tree.lines().skip(1).filter_map(|l| l.split_whitespace().next()).map(str::to_owned).collect();
+    let mut names: Vec<_> = tree
+        .lines()
+        .skip(1)
+        .filter_map(|l| l.split_whitespace().next())
+        .map(str::to_owned)
+        .collect();
     names.sort();
     names.dedup();
     names
@@ -112,8 +128,9 @@ fn package_names(tree: &str) -> Vec<String> {
 fn check_dependencies(folder: &str, package: &str, below: &[String]) -> Vec<Finding> {
     let banned = below.iter().filter(|name| BANNED_PACKAGES.contains(&name.as_str()));
     let finding = |name: &String| {
-        let text =
-            format!("{package} is sans-IO and reaches {name}; see `cargo tree -p {package} -i {name}`");
+        let text = format!(
+            "{package} is sans-IO and reaches {name}; see `cargo tree -p {package} -i {name}`"
+        );
         Finding::fail(&format!("{folder}/Cargo.toml"), 0, text)
     };
     banned.map(finding).collect()
@@ -134,8 +151,8 @@ mod tests {
 
     #[test]
     fn ordered_maps_and_plain_addresses_are_fine() {
-        let code =
-            "use std::collections::BTreeMap; use std::net::{IpAddr, SocketAddr}; use std::time::Duration;";
+        let code = "use std::collections::BTreeMap; use std::net::{IpAddr, SocketAddr}; use \
+            std::time::Duration;";
         assert!(check_source("x.rs", code).is_empty());
     }
 
@@ -146,8 +163,8 @@ mod tests {
 
     #[test]
     fn tree_output_becomes_names() {
-        let tree =
-            "emmer-wire v0.1.0 (/r)\nbytes v1.12.0\nrand v0.10.0 (*)\ngetrandom v0.4.0\nbytes v1.12.0 (*)\n";
+        let tree = "emmer-wire v0.1.0 (/r)\nbytes v1.12.0\nrand v0.10.0 (*)\ngetrandom \
+            v0.4.0\nbytes v1.12.0 (*)\n";
         let names = package_names(tree);
         assert_eq!(names, ["bytes", "getrandom", "rand"]);
         let findings = check_dependencies("crates/wire", "emmer-wire", &names);

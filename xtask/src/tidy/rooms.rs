@@ -1,4 +1,5 @@
-//! The rooms of the runtime: its modules, and which of them each may name. Within one crate the compiler keeps nobody out.
+//! The rooms of the runtime: its modules, and which of them each may name. Within one crate the
+//! compiler keeps nobody out.
 
 use super::{Finding, RustFile, Tree};
 
@@ -22,7 +23,16 @@ const ROOMS: &[Room] = &[
     Room { name: "cluster", may_use: &["clock", "metrics", "net", "numbers", "world"] },
     Room {
         name: "hosting",
-        may_use: &["clock", "cluster", "grain", "metrics", "net", "numbers", "world", "calls::waits"],
+        may_use: &[
+            "clock",
+            "cluster",
+            "grain",
+            "metrics",
+            "net",
+            "numbers",
+            "world",
+            "calls::waits",
+        ],
     },
     Room {
         name: "grain",
@@ -63,7 +73,8 @@ fn check_file(within: &str, rust: &RustFile) -> Vec<Finding> {
     let path = &rust.file.path;
     let own = within.split(['/', '.']).next().unwrap_or_default();
     let Some(room) = ROOMS.iter().find(|room| room.name == own) else {
-        let text = format!("the room `{own}` has no place: add it to ROOMS in xtask/src/tidy/rooms.rs");
+        let text =
+            format!("the room `{own}` has no place: add it to ROOMS in xtask/src/tidy/rooms.rs");
         return vec![Finding::fail(path, 0, text)];
     };
     let code = &rust.split.code;
@@ -86,7 +97,8 @@ fn depth(within: &str) -> usize {
     module.split('/').count()
 }
 
-/// Every path that begins at the crate's root, as `crate::` or as so many `super::`, without that beginning; and where.
+/// Every path that begins at the crate's root, as `crate::` or as so many `super::`, without that
+/// beginning; and where.
 fn named_from_root(code: &str, depth: usize) -> Vec<(usize, String)> {
     let to_root = format!("{}super::", "super::".repeat(depth.saturating_sub(1)));
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
@@ -108,7 +120,9 @@ fn named_from_root(code: &str, depth: usize) -> Vec<(usize, String)> {
 /// The path that `code` begins with, or those of the group in braces that it begins with.
 fn paths(code: &str) -> Vec<String> {
     let Some(group) = code.strip_prefix('{') else {
-        let end = code.find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')).unwrap_or(code.len());
+        let end = code
+            .find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':'))
+            .unwrap_or(code.len());
         return vec![code[..end].trim_end_matches(':').to_owned()];
     };
     let mut deep = 0_usize;
@@ -154,7 +168,11 @@ fn check_shown(tree: &Tree) -> Option<Finding> {
     let path = "ARCHITECTURE.md";
     let shown = tree.text(path)?.split_once(SHOWN_BEGIN)?.1.split(SHOWN_END).next()?;
     (shown.trim() != table().trim()).then(|| {
-        Finding::fail(path, 0, "its table of rooms is out of date: paste the output of `cargo xtask layers`")
+        Finding::fail(
+            path,
+            0,
+            "its table of rooms is out of date: paste the output of `cargo xtask layers`",
+        )
     })
 }
 
@@ -184,7 +202,10 @@ mod tests {
         let bad = [
             ("hosting/turn.rs", "use crate::silo::SiloCore;"),
             ("hosting/gate/mod.rs", "fn f(silo: &crate::silo::Silo) {}"),
-            ("cluster/mod.rs", "use crate::{\n    clock::Clock,\n    hosting::{Host, RunActivation},\n};"),
+            (
+                "cluster/mod.rs",
+                "use crate::{\n    clock::Clock,\n    hosting::{Host, RunActivation},\n};",
+            ),
             ("cluster/fence.rs", "use super::super::hosting::Host;"),
             ("net/pool.rs", "pub(in crate::cluster) fn f() {}"),
             ("metrics/mod.rs", "use super::net::Pool;"),
@@ -199,7 +220,10 @@ mod tests {
         let good = [
             ("hosting/turn.rs", "use crate::calls::waits::Waits;"),
             ("hosting/turn.rs", "use crate::{calls::{waits::Waits}, cluster::Fence};"),
-            ("hosting/turn.rs", "// crate::silo\nfn f() { print(\"crate::silo\"); mycrate::silo(); }"),
+            (
+                "hosting/turn.rs",
+                "// crate::silo\nfn f() { print(\"crate::silo\"); mycrate::silo(); }",
+            ),
             ("hosting/turn.rs", "use super::silo;"),
             ("hosting/gate/mod.rs", "use super::super::hosting;"),
             ("silo/core.rs", "use crate::{calls::Calls, hosting::Host, cluster::Cluster};"),
@@ -216,9 +240,9 @@ mod tests {
         let found = check(&tree(&[], &[(path, "//! X\n\nuse crate::silo::SiloCore;\n")])).unwrap();
         assert_eq!((found.len(), found[0].path.as_str(), found[0].line), (1, path, 3));
         assert!(
-            found[0]
-                .text
-                .starts_with("`cluster` may not use `silo::SiloCore`; it may use: `clock`, `metrics`"),
+            found[0].text.starts_with(
+                "`cluster` may not use `silo::SiloCore`; it may use: `clock`, `metrics`"
+            ),
             "{}",
             found[0].text
         );

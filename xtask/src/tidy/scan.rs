@@ -1,9 +1,12 @@
-//! Splits Rust source into code, comments and strings, so that each rule reads only what it is about.
+//! Splits Rust source into code, comments and strings, so that each rule reads only what it is
+//! about.
 //!
-//! A rule against `Instant::now` must not trip over the comment that explains the rule, and a rule against a word in
-//! comments must not read string literals. This is a lexer for exactly that question, not a parser.
+//! A rule against `Instant::now` must not trip over the comment that explains the rule, and a rule
+//! against a word in comments must not read string literals. This is a lexer for exactly that
+//! question, not a parser.
 
-/// One source text split by kind; every part keeps the line structure of the original (the rest is blanked out).
+/// One source text split by kind; every part keeps the line structure of the original (the rest is
+/// blanked out).
 #[derive(Debug)]
 pub(crate) struct Split {
     /// Code only: comments are blank, and literals keep their quotes but lose their content.
@@ -112,7 +115,9 @@ fn after_word(chars: &[char], at: usize) -> bool {
     let word = |i: usize| chars.get(i).is_some_and(|c| c.is_alphanumeric() || *c == '_');
     match at.checked_sub(1) {
         None => false,
-        Some(before) if matches!(chars[before], 'b' | 'c') => before.checked_sub(1).is_some_and(word),
+        Some(before) if matches!(chars[before], 'b' | 'c') => {
+            before.checked_sub(1).is_some_and(word)
+        }
         Some(before) => word(before),
     }
 }
@@ -131,7 +136,11 @@ fn char_literal_len(chars: &[char], at: usize) -> usize {
 
 /// The 1-based lines of `text` that hold `word` with no identifier character on either side.
 pub(crate) fn lines_with_word(text: &str, word: &str) -> Vec<usize> {
-    text.lines().enumerate().filter(|(_, line)| has_word(line, word)).map(|(index, _)| index + 1).collect()
+    text.lines()
+        .enumerate()
+        .filter(|(_, line)| has_word(line, word))
+        .map(|(index, _)| index + 1)
+        .collect()
 }
 
 /// Whether `line` holds `word` with no identifier character on either side.
@@ -163,8 +172,8 @@ mod tests {
 
     #[test]
     fn string_content_is_neither_code_nor_comment() {
-        let source =
-            "let s = \"HashMap // not a comment \\\" still\"; use x;\nlet r = r#\"HashSet \" /* \"#; y";
+        let source = "let s = \"HashMap // not a comment \\\" still\"; use x;\nlet r = \
+            r#\"HashSet \" /* \"#; y";
         let parts = split(source);
         assert!(!parts.code.contains("HashMap") && !parts.code.contains("HashSet"));
         assert!(!parts.comments.contains("comment"));
@@ -174,7 +183,8 @@ mod tests {
     #[test]
     fn lifetimes_and_char_literals_do_not_open_strings() {
         let parts = split(
-            "fn f<'a>(x: &'a str) -> char { '\"' } // end\nlet q = '\\''; let u = '\\u{1F600}'; HashMap",
+            "fn f<'a>(x: &'a str) -> char { '\"' } // end\nlet q = '\\''; let u = '\\u{1F600}'; \
+             HashMap",
         );
         assert!(parts.code.contains("HashMap"));
         assert!(parts.comments.contains("end"));

@@ -23,15 +23,24 @@ pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
 
 fn check_file(path: &str, lines: usize) -> Option<Finding> {
     if lines > MAX_LINES {
-        Some(Finding::fail(path, 0, format!("{lines} lines, {MAX_LINES} at most: one subject per module")))
+        Some(Finding::fail(
+            path,
+            0,
+            format!("{lines} lines, {MAX_LINES} at most: one subject per module"),
+        ))
     } else if lines > WARN_LINES {
-        Some(Finding::warn(path, 0, format!("{lines} lines; split it before it passes {MAX_LINES}")))
+        Some(Finding::warn(
+            path,
+            0,
+            format!("{lines} lines; split it before it passes {MAX_LINES}"),
+        ))
     } else {
         None
     }
 }
 
-/// Names the functions that are longer than they should be. Closures and nested items count for the outer function.
+/// Names the functions that are longer than they should be. Closures and nested items count for the
+/// outer function.
 fn check_functions(path: &str, code: &str) -> Vec<Finding> {
     let lines: Vec<&str> = code.lines().collect();
     let mut findings = Vec::new();
@@ -39,7 +48,8 @@ fn check_functions(path: &str, code: &str) -> Vec<Finding> {
         let Some(name) = function_name(line) else { continue };
         let length = body_length(&lines[start..]);
         if length > WARN_FUNCTION_LINES {
-            let text = format!("fn {name} has {length} lines; {WARN_FUNCTION_LINES} is long enough");
+            let text =
+                format!("fn {name} has {length} lines; {WARN_FUNCTION_LINES} is long enough");
             findings.push(Finding::warn(path, start + 1, text));
         }
     }
@@ -50,13 +60,14 @@ fn check_functions(path: &str, code: &str) -> Vec<Finding> {
 fn function_name(line: &str) -> Option<&str> {
     let mut words = line.split_whitespace();
     let qualifiers = ["const", "async", "unsafe", "extern", "\"\"", "default"];
-    let keyword =
-        words.find(|word| !word.starts_with("pub") && *word != "in" && !qualifiers.contains(word))?;
+    let keyword = words
+        .find(|word| !word.starts_with("pub") && *word != "in" && !qualifiers.contains(word))?;
     let name = words.next().filter(|_| keyword == "fn")?;
     name.split(['(', '<']).next()
 }
 
-/// The lines from the first to the closing brace of the first block that opens; 0 for a declaration without a body.
+/// The lines from the first to the closing brace of the first block that opens; 0 for a declaration
+/// without a body.
 fn body_length(lines: &[&str]) -> usize {
     let mut depth = 0_usize;
     for (index, line) in lines.iter().enumerate() {
@@ -95,7 +106,8 @@ mod tests {
     fn a_long_function_is_named_and_a_declaration_is_not() {
         let body = "    x(|a| { a });\n".repeat(70);
         let long = format!(
-            "trait T {{\n    fn short(a: [u8; 3]) -> u8;\n}}\npub(crate) async fn long<T>() {{\n{body}}}\nfn ok() {{}}\n"
+            "trait T {{\n    fn short(a: [u8; 3]) -> u8;\n}}\npub(crate) async fn long<T>() \
+             {{\n{body}}}\nfn ok() {{}}\n"
         );
         let findings = check_functions("x.rs", &long);
         assert_eq!(findings.len(), 1);

@@ -1,4 +1,5 @@
-//! Words that do not belong in the tree: leftovers of work in progress, filler, paths of one machine, foreign hosts.
+//! Words that do not belong in the tree: leftovers of work in progress, filler, paths of one
+//! machine, foreign hosts.
 //!
 //! Every list is here and nowhere else.
 
@@ -7,7 +8,8 @@ use super::{Finding, Tree, scan};
 /// Marks of unfinished work, as written; anywhere but in string literals.
 const LEFTOVERS: &[&str] = &["TODO", "FIXME", "XXX", "HACK", "WIP"];
 
-/// Words that tell the reader how to feel about a sentence instead of saying more; in comments and documents.
+/// Words that tell the reader how to feel about a sentence instead of saying more; in comments and
+/// documents.
 const FILLER: &[&str] = &[
     "simply",
     "obviously",
@@ -23,7 +25,8 @@ const FILLER: &[&str] = &[
 /// First folders of absolute paths that exist on one machine only.
 const MACHINE_DIRS: &[&str] = &["home", "root", "Users", "work", "mnt"];
 
-/// Hosts a link may point to. Everything else is either a private place or will rot; add a host here on purpose.
+/// Hosts a link may point to. Everything else is either a private place or will rot; add a host
+/// here on purpose.
 const LINK_HOSTS: &[&str] = &[
     "127.0.0.1",
     "[::1]",
@@ -84,8 +87,9 @@ fn filler(path: &str, text: &str) -> Vec<Finding> {
 }
 
 fn each_word(path: &str, text: &str, words: &[&str], say: impl Fn(&str) -> String) -> Vec<Finding> {
-    let lines =
-        words.iter().flat_map(|word| scan::lines_with_word(text, word).into_iter().map(move |l| (*word, l)));
+    let lines = words
+        .iter()
+        .flat_map(|word| scan::lines_with_word(text, word).into_iter().map(move |l| (*word, l)));
     lines.map(|(word, line)| Finding::fail(path, line, say(word))).collect()
 }
 
@@ -100,7 +104,8 @@ fn places(path: &str, text: &str) -> Vec<Finding> {
             }
         }
         for host in link_hosts(line).filter(|host| !LINK_HOSTS.contains(host)) {
-            let text = format!("a link to {host}, which is not in LINK_HOSTS (xtask/src/tidy/words.rs)");
+            let text =
+                format!("a link to {host}, which is not in LINK_HOSTS (xtask/src/tidy/words.rs)");
             findings.push(Finding::fail(path, index + 1, text));
         }
     }
@@ -162,7 +167,9 @@ mod tests {
     fn machine_paths_fail_even_in_strings() {
         let path = format!("let p = \"/{}/someone/x\";", "home");
         assert_eq!(texts("a.rs", &path).len(), 1);
-        assert!(texts("a.rs", "let p = \"target/work/x\"; // and ./home/x, {dir}/root/x").is_empty());
+        assert!(
+            texts("a.rs", "let p = \"target/work/x\"; // and ./home/x, {dir}/root/x").is_empty()
+        );
     }
 
     #[test]

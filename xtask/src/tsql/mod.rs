@@ -1,8 +1,9 @@
-//! The statements of the store on SQL Server before Microsoft's own parser, since no package has the server.
+//! The statements of the store on SQL Server before Microsoft's own parser, since no package has
+//! the server.
 //!
-//! The crate's tests write every kind of statement it sends into a file; they are put into one script, a batch each, and
-//! the parser says what is wrong with it. A broken statement at the script's end must be refused: then everything before
-//! it was read.
+//! The crate's tests write every kind of statement it sends into a file; they are put into one
+//! script, a batch each, and the parser says what is wrong with it. A broken statement at the
+//! script's end must be refused: then everything before it was read.
 
 mod install;
 mod service;
@@ -45,7 +46,10 @@ pub(crate) type Complaint = (usize, String);
 /// The statements in the file that the tests wrote.
 fn read(path: &Path) -> Result<Vec<Statement>, String> {
     let lines = std::fs::read_to_string(path).map_err(|e| format!("no statements: {e}"))?;
-    lines.lines().map(|line| parse(line).ok_or_else(|| format!("strange statement: {line}"))).collect()
+    lines
+        .lines()
+        .map(|line| parse(line).ok_or_else(|| format!("strange statement: {line}")))
+        .collect()
 }
 
 fn parse(line: &str) -> Option<Statement> {
@@ -57,7 +61,8 @@ fn parse(line: &str) -> Option<Statement> {
     (!text.contains('\r') && !text.lines().any(parts_batches)).then_some(Statement { what, text })
 }
 
-/// One script of all statements and the broken one, and the line each begins at; the broken one's is the last.
+/// One script of all statements and the broken one, and the line each begins at; the broken one's
+/// is the last.
 fn script(statements: &[Statement]) -> (String, Vec<usize>) {
     let (mut text, mut begins) = (String::new(), Vec::new());
     for statement in statements.iter().map(|s| s.text.as_str()).chain([BROKEN]) {
@@ -92,7 +97,8 @@ fn check(parser: &mut Parser, statements: &[Statement]) -> Result<Vec<String>, S
     judge(statements, &begins, &parser.complaints(&script)?)
 }
 
-/// The row of the table for the statements in `file`; `installed` is the parser, or why there is none.
+/// The row of the table for the statements in `file`; `installed` is the parser, or why there is
+/// none.
 pub(crate) fn row(file: &Path, log: &Path, installed: Result<Parser, String>, ci: bool) -> Row {
     let start = Instant::now();
     let mut parser = match installed {
@@ -111,8 +117,11 @@ pub(crate) fn row(file: &Path, log: &Path, installed: Result<Parser, String>, ci
     let took = start.elapsed();
     match checked {
         Ok((wrong, count)) if wrong.is_empty() && count > 0 => {
-            let suite =
-                if std::env::var_os(SERVER).is_some() { "" } else { "; suite not run (TEST_MSSQL_URL)" };
+            let suite = if std::env::var_os(SERVER).is_some() {
+                ""
+            } else {
+                "; suite not run (TEST_MSSQL_URL)"
+            };
             let line = format!(
                 "SQL Server: {count} statements parsed by Microsoft's parser ({}){suite}",
                 Parser::NAME
@@ -124,7 +133,8 @@ pub(crate) fn row(file: &Path, log: &Path, installed: Result<Parser, String>, ci
             for complaint in &wrong {
                 println!("    T-SQL: {complaint}");
             }
-            let why = format!("Microsoft's parser refuses {} times, of {count} statements", wrong.len());
+            let why =
+                format!("Microsoft's parser refuses {} times, of {count} statements", wrong.len());
             Row::check("T-SQL", Verdict::Failed(why), took)
         }
         Err(why) => Row::check("T-SQL", Verdict::Failed(why), took),
@@ -147,7 +157,8 @@ mod tests {
         assert_eq!(begins, [0, 2, 5, 7]);
         assert_eq!(text.lines().nth(5), Some("x"));
         let complaint = |line| (line, "no".to_owned());
-        let wrong = judge(&statements, &begins, &[complaint(3), complaint(5), complaint(7)]).unwrap();
+        let wrong =
+            judge(&statements, &begins, &[complaint(3), complaint(5), complaint(7)]).unwrap();
         assert_eq!(wrong, ["two: no", "three: no"]);
         assert!(judge(&statements, &begins, &[complaint(7)]).unwrap().is_empty());
         // Who refuses nothing has read nothing.
@@ -157,7 +168,9 @@ mod tests {
     #[test]
     fn statements_are_read_and_strange_ones_are_not() {
         assert_eq!(parse(r#"{"what":"a","text":"b\nc"}"#), Some(statement("a", "b\nc")));
-        for strange in ["", "{}", r#"{"what":"a","text":"b\n GO \nc"}"#, r#"{"what":"a","text":"b\r"}"#] {
+        for strange in
+            ["", "{}", r#"{"what":"a","text":"b\n GO \nc"}"#, r#"{"what":"a","text":"b\r"}"#]
+        {
             assert_eq!(parse(strange), None, "{strange}");
         }
     }
@@ -166,15 +179,23 @@ mod tests {
     fn the_parser_refuses_what_is_broken_and_nothing_else() {
         let root = crate::workspace::root().unwrap();
         let Some(mut parser) = install::find(&root) else {
-            println!("NOT RUN: Microsoft's parser is not installed; `cargo xtask test` installs it");
+            println!(
+                "NOT RUN: Microsoft's parser is not installed; `cargo xtask test` installs it"
+            );
             return;
         };
-        parser.start(&std::env::temp_dir().join(format!("emmer-tsql-{}.log", std::process::id()))).unwrap();
-        let good = statement("good", "SELECT @P1 FROM [t] WITH (HOLDLOCK)\nWHERE [a] = 0x00 ORDER BY [b]");
+        parser
+            .start(&std::env::temp_dir().join(format!("emmer-tsql-{}.log", std::process::id())))
+            .unwrap();
+        let good =
+            statement("good", "SELECT @P1 FROM [t] WITH (HOLDLOCK)\nWHERE [a] = 0x00 ORDER BY [b]");
         let broken = statement("broken", "SELECT 1 FROM t\nWHERE NOT EXIST (SELECT 1);");
         assert_eq!(check(&mut parser, std::slice::from_ref(&good)).unwrap(), Vec::<String>::new());
         let wrong = check(&mut parser, &[good.clone(), broken, good]).unwrap();
-        assert!(!wrong.is_empty() && wrong.iter().all(|line| line.starts_with("broken: ")), "{wrong:?}");
+        assert!(
+            !wrong.is_empty() && wrong.iter().all(|line| line.starts_with("broken: ")),
+            "{wrong:?}"
+        );
         assert!(wrong[0].contains("non-boolean"), "{wrong:?}");
     }
 }

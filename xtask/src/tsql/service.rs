@@ -1,4 +1,5 @@
-//! Microsoft's SqlToolsService, a language server: it is shown a document and answers with what is wrong in it.
+//! Microsoft's SqlToolsService, a language server: it is shown a document and answers with what is
+//! wrong in it.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -75,10 +76,14 @@ impl Parser {
             .spawn()
             .map_err(say)?;
         let (input, output) = (child.stdin.take(), child.stdout.take());
-        let (Some(input), Some(output)) = (input, output) else { return Err("no pipes".to_owned()) };
+        let (Some(input), Some(output)) = (input, output) else {
+            return Err("no pipes".to_owned());
+        };
         self.running = Some(Running { child, input, messages: messages(output) });
         let hello = json!({ "processId": std::process::id(), "rootPath": "/", "capabilities": {} });
-        self.send(&json!({ "jsonrpc": "2.0", "id": "1", "method": "initialize", "params": hello }))?;
+        self.send(
+            &json!({ "jsonrpc": "2.0", "id": "1", "method": "initialize", "params": hello }),
+        )?;
         self.receive(|message| (message.get("id") == Some(&json!("1"))).then_some(()))
     }
 
@@ -88,12 +93,16 @@ impl Parser {
         let uri = format!("file:///{}.sql", self.documents);
         let document = json!({ "uri": uri, "languageId": "sql", "version": 1, "text": script });
         let params = json!({ "textDocument": document });
-        self.send(&json!({ "jsonrpc": "2.0", "method": "textDocument/didOpen", "params": params }))?;
+        self.send(
+            &json!({ "jsonrpc": "2.0", "method": "textDocument/didOpen", "params": params }),
+        )?;
         self.receive(|message| {
             let params = message.get("params")?;
-            let is_it =
-                message.get("method")? == "textDocument/publishDiagnostics" && params.get("uri")? == &uri;
-            is_it.then(|| params.get("diagnostics")?.as_array()?.iter().map(complaint).collect()).flatten()
+            let is_it = message.get("method")? == "textDocument/publishDiagnostics"
+                && params.get("uri")? == &uri;
+            is_it
+                .then(|| params.get("diagnostics")?.as_array()?.iter().map(complaint).collect())
+                .flatten()
         })
     }
 
@@ -113,7 +122,8 @@ impl Parser {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let message = running.messages.recv_timeout(left);
-            let message = message.map_err(|_| "Microsoft's parser ended or does not answer".to_owned())?;
+            let message =
+                message.map_err(|_| "Microsoft's parser ended or does not answer".to_owned())?;
             if let Some(found) = wanted(&message) {
                 return Ok(found);
             }
@@ -171,7 +181,8 @@ mod tests {
 
     #[test]
     fn messages_are_taken_apart_by_their_length() {
-        let mut pipe = "Content-Length: 7\r\n\r\n{\"a\":1}content-length: 2\r\nX: y\r\n\r\n[]".as_bytes();
+        let mut pipe =
+            "Content-Length: 7\r\n\r\n{\"a\":1}content-length: 2\r\nX: y\r\n\r\n[]".as_bytes();
         assert_eq!(message(&mut pipe), Some(json!({ "a": 1 })));
         assert_eq!(message(&mut pipe), Some(json!([])));
         assert_eq!(message(&mut pipe), None);

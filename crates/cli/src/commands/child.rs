@@ -1,4 +1,5 @@
-//! Silo processes that a command starts: how they are called, and what their logs said when they fail.
+//! Silo processes that a command starts: how they are called, and what their logs said when they
+//! fail.
 
 use std::fs::File;
 use std::io::{Read, Result, Seek, SeekFrom};
@@ -64,8 +65,8 @@ impl Place {
     }
 }
 
-/// This program as a silo with a gateway. It stops when its standard input ends, so that it does not outlive whoever
-/// started it.
+/// This program as a silo with a gateway. It stops when its standard input ends, so that it does
+/// not outlive whoever started it.
 pub(super) fn silo(settings: &Settings<'_>, place: &Place) -> Result<Command> {
     let Settings { store, cluster, name, profile, log } = settings;
     let mut command = place.program()?;

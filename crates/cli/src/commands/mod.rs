@@ -21,8 +21,8 @@ use crate::exit::{Failure, Result};
 pub(crate) enum Command {
     /// Run a silo that hosts the example grains, until Ctrl-C
     ///
-    /// Prints one line when the silo is Active. Ctrl-C or SIGTERM leaves the cluster in good order; a second one ends
-    /// the process at once.
+    /// Prints one line when the silo is Active. Ctrl-C or SIGTERM leaves the cluster in good order;
+    /// a second one ends the process at once.
     Silo(silo::Args),
     /// Show the membership table: who is in the cluster, who is suspected, who died
     ///
@@ -30,16 +30,18 @@ pub(crate) enum Command {
     Members(members::Args),
     /// Replay a year of flights on three silo processes, kill one half way, and check every total
     Demo(demo::Args),
-    /// Say whether a system store is fit for a cluster: what it is, what it would lose, how fast it answers
+    /// Say whether a system store is fit for a cluster: what it is, what it would lose, how fast it
+    /// answers
     ///
-    /// Connects, asks the server about itself, and runs a short self-check in a cluster of its own, `emmer-doctor`, which it
-    /// leaves empty. Makes the tables where they are missing.
+    /// Connects, asks the server about itself, and runs a short self-check in a cluster of its own,
+    /// `emmer-doctor`, which it leaves empty. Makes the tables where they are missing.
     Doctor(doctor::Args),
     /// Print the script that makes the tables of a relational store
     Schema(schema::Args),
     /// Run the simulator: experiments in virtual time, random scenarios, replays
     ///
-    /// Thousands of silos in one process and no socket: the same protocol code that `emmer silo` runs.
+    /// Thousands of silos in one process and no socket: the same protocol code that `emmer silo`
+    /// runs.
     Sim(sim::Args),
     /// Measure silos on real sockets and a real store
     #[cfg(unix)]

@@ -1,4 +1,5 @@
-//! `emmer schema`: the script that makes the tables, for administrators who let no application make tables.
+//! `emmer schema`: the script that makes the tables, for administrators who let no application make
+//! tables.
 
 use super::output::write_out;
 use crate::config::{ConfigArgs, Settings};
@@ -21,7 +22,8 @@ pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
         Some(script) => write_out(&script),
         None => {
             let scheme = entry.text.split("://").next().unwrap_or_default();
-            let why = "they take none; the first silo makes what is missing, and the store's page says what that is";
+            let why = "they take none; the first silo makes what is missing, and the store's page \
+                says what that is";
             Err(Failure::usage(format!("there is no script for {scheme}:// stores: {why}")))
         }
     }

@@ -40,7 +40,8 @@ pub(crate) struct Args {
     /// A name for people [default: host name and port]
     #[arg(long)]
     name: Option<String>,
-    /// The membership options to start from: default, classic (the original's published ones), fast, orleans-2026
+    /// The membership options to start from: default, classic (the original's published ones),
+    /// fast, orleans-2026
     #[arg(long)]
     profile: Option<String>,
     #[command(flatten)]
@@ -70,16 +71,19 @@ pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
     let url = settings.required("store", "--store")?.text.clone();
     let options = settings.silo_options()?;
     #[cfg(unix)]
-    let turn_log = args.turn_log.map(|path| TurnLog::start(&path).map_err(|e| unwritten(&e))).transpose()?;
+    let turn_log =
+        args.turn_log.map(|path| TurnLog::start(&path).map_err(|e| unwritten(&e))).transpose()?;
     let runtime = runtime()?;
     let ended = runtime.block_on(async {
         let mut requests = stop_requests(args.until_stdin_ends)?;
         tokio::select! {
             silo = start(&url, options) => serve(silo?, &mut requests).await,
-            _ = requests.recv() => Err(Failure::new(Code::Interrupted, "stopped before the silo was Active")),
+            _ = requests.recv() => Err(Failure::new(Code::Interrupted, "stopped before the silo \
+                was Active")),
         }
     });
-    // Threads that still wait for something (the standard input, a slow store) must not hold the process.
+    // Threads that still wait for something (the standard input, a slow store) must not hold the
+    // process.
     runtime.shutdown_background();
     #[cfg(unix)]
     if let Some(log) = turn_log {
@@ -110,7 +114,8 @@ async fn start(url: &str, options: emmer::SiloOptions) -> Result<Silo> {
         .await
         .map_err(failure)?;
     let cluster = &options.cluster_id;
-    let gateway = silo.gateway().map_or_else(|| "no gateway".to_owned(), |g| format!("gateway {g}"));
+    let gateway =
+        silo.gateway().map_or_else(|| "no gateway".to_owned(), |g| format!("gateway {g}"));
     let line = format!("silo {} is active in cluster {cluster}, {gateway}\n", silo.address());
     let mut out = std::io::stdout().lock();
     // Nobody may be reading any more; the silo runs all the same.
@@ -139,7 +144,8 @@ async fn serve(silo: Silo, requests: &mut mpsc::Receiver<()>) -> Result<()> {
     }
     tokio::select! {
         stopped = silo.stop() => stopped.map_err(Failure::other),
-        _ = requests.recv() => Err(Failure::new(Code::Interrupted, "stopped at once, without leaving the cluster")),
+        _ = requests.recv() => Err(Failure::new(Code::Interrupted, "stopped at once, without \
+            leaving the cluster")),
     }
 }
 
@@ -148,8 +154,9 @@ fn ended(silo: &Silo, reason: &TerminateReason) -> Result<()> {
         TerminateReason::Left => Ok(()),
         TerminateReason::TableWentBack => {
             let message = format!(
-                "silo {} stopped itself: {reason}. The store was restored from a backup, or failed over to a server that \
-                 lacked the commit. Every silo that saw the commit ends like this one; those that start now join anew",
+                "silo {} stopped itself: {reason}. The store was restored from a backup, or failed \
+                 over to a server that lacked the commit. Every silo that saw the commit ends like \
+                 this one; those that start now join anew",
                 silo.address()
             );
             Err(Failure::new(Code::TableWentBack, message))
@@ -164,7 +171,8 @@ fn ended(silo: &Silo, reason: &TerminateReason) -> Result<()> {
 /// One message for each request to stop: Ctrl-C, SIGTERM, the end of the standard input.
 fn stop_requests(stdin: bool) -> Result<mpsc::Receiver<()>> {
     let (ask, requests) = mpsc::channel(4);
-    let failed = |error: std::io::Error| Failure::other(format!("signals cannot be watched: {error}"));
+    let failed =
+        |error: std::io::Error| Failure::other(format!("signals cannot be watched: {error}"));
     let on_interrupt = ask.clone();
     tokio::spawn(async move {
         while tokio::signal::ctrl_c().await.is_ok() && on_interrupt.send(()).await.is_ok() {}
@@ -172,8 +180,8 @@ fn stop_requests(stdin: bool) -> Result<mpsc::Receiver<()>> {
     #[cfg(unix)]
     {
         let on_terminate = ask.clone();
-        let mut signals =
-            tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).map_err(failed)?;
+        let mut signals = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
+            .map_err(failed)?;
         tokio::spawn(async move {
             while signals.recv().await.is_some() && on_terminate.send(()).await.is_ok() {}
         });
@@ -189,7 +197,9 @@ fn stop_requests(stdin: bool) -> Result<mpsc::Receiver<()>> {
             }
         };
         let thread = std::thread::Builder::new().name("emmer-stdin".to_owned()).spawn(watch);
-        thread.map_err(|error| Failure::other(format!("no thread to watch the standard input: {error}")))?;
+        thread.map_err(|error| {
+            Failure::other(format!("no thread to watch the standard input: {error}"))
+        })?;
     } else {
         drop(ask);
     }

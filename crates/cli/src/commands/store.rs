@@ -11,8 +11,8 @@ pub(super) async fn open(url: &str) -> Result<Arc<dyn SystemStore>> {
     store::open(url).await.map_err(Failure::store)
 }
 
-/// Opens the store at `url` to look at it: a file that is missing is an error and stays missing, because the
-/// likeliest reason is a typing mistake.
+/// Opens the store at `url` to look at it: a file that is missing is an error and stays missing,
+/// because the likeliest reason is a typing mistake.
 pub(super) async fn open_existing(url: &str) -> Result<Arc<dyn SystemStore>> {
     store::open(&existing(url)).await.map_err(|error| {
         let hint = match error.kind {

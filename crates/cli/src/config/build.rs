@@ -71,7 +71,8 @@ impl Settings {
 
     /// `base` with every key of `table` that was set.
     fn overlay<T: Serialize + DeserializeOwned>(&self, table: &str, base: &T) -> Result<T> {
-        let internal = |error: &dyn std::fmt::Display| Failure::other(format!("[{table}]: {error}"));
+        let internal =
+            |error: &dyn std::fmt::Display| Failure::other(format!("[{table}]: {error}"));
         let mut values = toml::Table::try_from(base).map_err(|error| internal(&error))?;
         for (key, entry) in &self.0 {
             let Some(name) = key.strip_prefix(table).and_then(|rest| rest.strip_prefix('.')) else {

@@ -15,8 +15,9 @@ const BYTES_MAX: u64 = 1 << 20;
 
 /// Reads and checks the file's keys.
 pub(super) fn read(path: &Path) -> Result<Settings> {
-    let unreadable =
-        |why: &dyn std::fmt::Display| Failure::usage(format!("configuration file {}: {why}", path.display()));
+    let unreadable = |why: &dyn std::fmt::Display| {
+        Failure::usage(format!("configuration file {}: {why}", path.display()))
+    };
     let file = File::open(path).map_err(|error| unreadable(&error))?;
     let mut text = String::new();
     file.take(BYTES_MAX + 1).read_to_string(&mut text).map_err(|error| unreadable(&error))?;
@@ -37,7 +38,13 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Settings> {
     Ok(settings)
 }
 
-fn take(path: &Path, text: &str, prefix: &str, table: &DeTable<'_>, settings: &mut Settings) -> Result<()> {
+fn take(
+    path: &Path,
+    text: &str,
+    prefix: &str,
+    table: &DeTable<'_>,
+    settings: &mut Settings,
+) -> Result<()> {
     for (name, value) in table {
         let key = format!("{prefix}{}", name.get_ref());
         let place = Place::File { path: path.to_owned(), line: line_at(text, name.span().start) };
@@ -47,7 +54,8 @@ fn take(path: &Path, text: &str, prefix: &str, table: &DeTable<'_>, settings: &m
             continue;
         }
         let key = keys::check(&key).map_err(|why| Failure::usage(format!("{place}: {why}")))?;
-        let found = scalar(value).map_err(|why| Failure::usage(format!("{place}: {key}: {why}")))?;
+        let found =
+            scalar(value).map_err(|why| Failure::usage(format!("{place}: {key}: {why}")))?;
         settings.put(key, found, place);
     }
     Ok(())
@@ -58,8 +66,10 @@ fn table_name(name: &str, place: &Place) -> Result<()> {
     if tables.iter().any(|known| known == name) {
         return Ok(());
     }
-    let hint = keys::nearest(name, &tables)
-        .map_or_else(|| "there are [membership] and [limits]".to_owned(), |t| format!("did you mean [{t}]?"));
+    let hint = keys::nearest(name, &tables).map_or_else(
+        || "there are [membership] and [limits]".to_owned(),
+        |t| format!("did you mean [{t}]?"),
+    );
     Err(Failure::usage(format!("{place}: unknown table [{name}]; {hint}")))
 }
 
@@ -71,7 +81,10 @@ fn scalar(value: &Spanned<DeValue<'_>>) -> std::result::Result<String, String> {
         DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
             .map(|number| number.to_string())
             .map_err(|_| format!("{} is out of range", number.as_str())),
-        other => Err(format!("expected a text, a whole number, true or false, found {}", other.type_str())),
+        other => Err(format!(
+            "expected a text, a whole number, true or false, found {}",
+            other.type_str()
+        )),
     }
 }
 

@@ -31,7 +31,8 @@ const TOP: [&str; 16] = [
 /// Which named set of membership options holds where no key says otherwise.
 pub(super) const PROFILE: &str = "membership.profile";
 
-/// All keys. The tables' own are those of the options they set, so a new option is a new key by itself.
+/// All keys. The tables' own are those of the options they set, so a new option is a new key by
+/// itself.
 pub(super) fn all() -> Vec<String> {
     let defaults = SiloOptions::default();
     let mut keys: Vec<String> = TOP.iter().map(|key| (*key).to_owned()).collect();
@@ -69,7 +70,8 @@ pub(super) fn of_variable(name: &str) -> Result<String, String> {
     if let Some(key) = keys.iter().find(|key| variable(key) == name) {
         return Ok(key.clone());
     }
-    let names: Vec<String> = keys.iter().map(|key| variable(key)).chain([CONFIG_VARIABLE.into()]).collect();
+    let names: Vec<String> =
+        keys.iter().map(|key| variable(key)).chain([CONFIG_VARIABLE.into()]).collect();
     Err(unknown("environment variable", name, nearest(name, &names)))
 }
 

@@ -1,7 +1,8 @@
-//! Configuration: a TOML file, then `EMMER_*` variables, then flags; the later one wins, key by key.
+//! Configuration: a TOML file, then `EMMER_*` variables, then flags; the later one wins, key by
+//! key.
 //!
-//! Every value keeps the place it came from, so that an error names key and place. Names nobody knows are refused
-//! with the nearest that somebody does.
+//! Every value keeps the place it came from, so that an error names key and place. Names nobody
+//! knows are refused with the nearest that somebody does.
 
 mod build;
 mod file;
@@ -62,7 +63,8 @@ pub(crate) struct Entry {
 pub(crate) struct Settings(BTreeMap<String, Entry>);
 
 impl Settings {
-    /// Layers file, environment and flags. `flags` are key, value if given, and how the flag is called.
+    /// Layers file, environment and flags. `flags` are key, value if given, and how the flag is
+    /// called.
     pub(crate) fn load(
         args: &ConfigArgs,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
@@ -71,10 +73,12 @@ impl Settings {
         let mut variables = Self::default();
         let mut path = args.config.clone();
         for (name, value) in environment {
-            let Some(name) = name.to_str().filter(|name| name.starts_with(keys::VARIABLE_PREFIX)) else {
+            let Some(name) = name.to_str().filter(|name| name.starts_with(keys::VARIABLE_PREFIX))
+            else {
                 continue;
             };
-            let not_text = || Failure::usage(format!("environment variable {name}: the value is not UTF-8"));
+            let not_text =
+                || Failure::usage(format!("environment variable {name}: the value is not UTF-8"));
             if name == keys::CONFIG_VARIABLE {
                 path = path.or_else(|| Some(PathBuf::from(value)));
                 continue;
@@ -89,7 +93,8 @@ impl Settings {
             let Some((key, text)) = assignment.split_once('=') else {
                 return Err(Failure::usage(format!("--set {assignment}: expected KEY=VALUE")));
             };
-            let key = keys::check(key.trim()).map_err(|why| Failure::usage(format!("--set: {why}")))?;
+            let key =
+                keys::check(key.trim()).map_err(|why| Failure::usage(format!("--set: {why}")))?;
             settings.put(key, text.trim().to_owned(), Place::Flag("--set"));
         }
         for (key, text, flag) in flags {
@@ -119,7 +124,9 @@ impl Settings {
     pub(crate) fn required(&self, key: &str, flag: &str) -> Result<&Entry> {
         self.get(key).ok_or_else(|| {
             let variable = keys::variable(key);
-            Failure::usage(format!("{key} is not set: give {flag}, or {key} in the file, or {variable}"))
+            Failure::usage(format!(
+                "{key} is not set: give {flag}, or {key} in the file, or {variable}"
+            ))
         })
     }
 

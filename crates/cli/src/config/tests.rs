@@ -19,8 +19,10 @@ fn load(file: &str, variables: &[(&str, &str)], set: &[&str]) -> Result<Settings
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("emmer.toml");
     std::fs::write(&path, file).unwrap();
-    let args = ConfigArgs { config: Some(path), set: set.iter().map(|s| (*s).to_owned()).collect() };
-    let variables = variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
+    let args =
+        ConfigArgs { config: Some(path), set: set.iter().map(|s| (*s).to_owned()).collect() };
+    let variables =
+        variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
     Settings::load(
         &args,
         variables,
@@ -36,7 +38,8 @@ fn flags_win_over_variables_and_those_over_the_file() {
         ("EMMER_MEMBERSHIP_FAN_OUT", "5"),
         ("PATH", "x"),
     ];
-    let options = load(FILE, &variables, &["membership.delta_log_max=9"]).unwrap().silo_options().unwrap();
+    let options =
+        load(FILE, &variables, &["membership.delta_log_max=9"]).unwrap().silo_options().unwrap();
     assert_eq!(options.cluster_id.as_str(), "env");
     assert_eq!(options.listen.port(), 3);
     assert_eq!((options.membership.fan_out, options.membership.delta_log_max), (5, 9));
@@ -49,7 +52,8 @@ fn flags_win_over_variables_and_those_over_the_file() {
 #[test]
 fn a_profile_is_what_the_keys_change() {
     let variables = [("EMMER_MEMBERSHIP_PROFILE", "classic")];
-    let options = load(FILE, &variables, &["membership.num_probed_silos=4"]).unwrap().silo_options().unwrap();
+    let options =
+        load(FILE, &variables, &["membership.num_probed_silos=4"]).unwrap().silo_options().unwrap();
     let classic = emmer::membership::Config::classic();
     assert_eq!(options.membership.num_missed_probes_limit, classic.num_missed_probes_limit);
     assert_eq!((options.membership.num_probed_silos, options.membership.fan_out), (4, 4));
@@ -65,7 +69,10 @@ fn errors_name_key_and_place() {
     for (line, says) in [
         (
             "fan_ot = 3",
-            ["emmer.toml:9: unknown key \"membership.fan_ot\"", "did you mean \"membership.fan_out\""],
+            [
+                "emmer.toml:9: unknown key \"membership.fan_ot\"",
+                "did you mean \"membership.fan_out\"",
+            ],
         ),
         ("[membershp]\nfan_out = 1", ["emmer.toml:9: unknown table", "[membership]"]),
         ("[limits]\nprobe_period = \"1s\"", ["emmer.toml:10:", "\"membership.probe_period\""]),
@@ -73,7 +80,10 @@ fn errors_name_key_and_place() {
         ("[limits]\nforwards_max = [1]", ["emmer.toml:10: limits.forwards_max", "array"]),
         ("vote_hold = 5", ["emmer.toml:9: membership.vote_hold", "duration"]),
         ("probe_timeout = \"1h\"", ["emmer.toml:9: membership.probe_timeout", "max_probe_timeout"]),
-        ("delta_views = \"maybe\"", ["emmer.toml:9: membership.delta_views", "neither true nor false"]),
+        (
+            "delta_views = \"maybe\"",
+            ["emmer.toml:9: membership.delta_views", "neither true nor false"],
+        ),
         ("profile = \"clasic\"", ["emmer.toml:9: membership.profile", "did you mean \"classic\""]),
         ("= 1", ["emmer.toml:9:", ""]),
     ] {
@@ -92,7 +102,8 @@ fn errors_name_key_and_place() {
 
 #[test]
 fn a_file_that_is_missing_is_an_error() {
-    let args = ConfigArgs { config: Some(Path::new("no/such/emmer.toml").to_owned()), set: Vec::new() };
+    let args =
+        ConfigArgs { config: Some(Path::new("no/such/emmer.toml").to_owned()), set: Vec::new() };
     let found = Settings::load(&args, [], Vec::new()).unwrap_err();
     assert!(found.message.contains("no/such/emmer.toml"), "{found}");
 }
@@ -112,7 +123,8 @@ fn operations_page_lists_every_key() {
 fn operations_page_tells_the_true_defaults() {
     let page = include_str!("../../../../docs/operations.md");
     let defaults = emmer::SiloOptions::default();
-    let tables = [toml::Table::try_from(&defaults.membership), toml::Table::try_from(&defaults.limits)];
+    let tables =
+        [toml::Table::try_from(&defaults.membership), toml::Table::try_from(&defaults.limits)];
     for (name, value) in tables.into_iter().flat_map(|table| table.unwrap()) {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let row = page.lines().find(|line| line.starts_with(&format!("| `{name}` |"))).unwrap();

@@ -1,9 +1,11 @@
-//! The grain that is slow on purpose: it takes its time to activate, and its turns sleep. Each piece of its code is in
-//! the [turn log](super::turn_log).
+//! The grain that is slow on purpose: it takes its time to activate, and its turns sleep. Each
+//! piece of its code is in the [turn log](super::turn_log).
 
 use std::time::Duration;
 
-use emmer::{ActivationError, Ctx, DeactivationReason, Grain, GrainKey, Lifecycle, grain, grain_interface};
+use emmer::{
+    ActivationError, Ctx, DeactivationReason, Grain, GrainKey, Lifecycle, grain, grain_interface,
+};
 
 use super::turn_log::{Kind, Watched, now, number};
 

@@ -1,8 +1,8 @@
-//! What ran when, told by the code that ran: one line for each piece of user code between two awaits, on the clock that
-//! all processes of a machine share (`CLOCK_MONOTONIC`).
+//! What ran when, told by the code that ran: one line for each piece of user code between two
+//! awaits, on the clock that all processes of a machine share (`CLOCK_MONOTONIC`).
 //!
-//! Writing takes no lock and never waits: a thread of its own brings the lines into the file. Lines that find its queue
-//! full are counted, and the file ends with their number.
+//! Writing takes no lock and never waits: a thread of its own brings the lines into the file. Lines
+//! that find its queue full are counted, and the file ends with their number.
 
 use std::cell::Cell;
 use std::fmt;
@@ -101,7 +101,9 @@ impl Segment {
             activation: words.next()?.parse().ok()?,
             turn: words.next()?.parse().ok()?,
             part: words.next()?.parse().ok()?,
-            kind: words.next().and_then(|word| Kind::ALL.into_iter().find(|kind| kind.name() == word))?,
+            kind: words
+                .next()
+                .and_then(|word| Kind::ALL.into_iter().find(|kind| kind.name() == word))?,
             thread: words.next()?.parse().ok()?,
             begin: words.next()?.parse().ok()?,
             end: words.next()?.parse().ok()?,
@@ -146,7 +148,9 @@ impl TurnLog {
             // Fails only when the thread is gone; why it went comes next.
             let _ = lines.send(Line::End);
         }
-        self.0.join().unwrap_or_else(|_| Err(std::io::Error::other("the thread of the turn log panicked")))
+        self.0
+            .join()
+            .unwrap_or_else(|_| Err(std::io::Error::other("the thread of the turn log panicked")))
     }
 }
 
@@ -207,7 +211,8 @@ impl Watched {
         let Self { key, activation, turn, part, kind } = *self;
         self.part += 1;
         let Some(lines) = LINES.get() else { return };
-        let segment = Segment { key, activation, turn, part, kind, thread: thread(), begin, end: now() };
+        let segment =
+            Segment { key, activation, turn, part, kind, thread: thread(), begin, end: now() };
         if lines.try_send(Line::Segment(segment)).is_err() {
             LOST.fetch_add(1, Relaxed);
         }
@@ -233,11 +238,21 @@ mod tests {
     #[test]
     fn a_line_reads_back() {
         for kind in Kind::ALL {
-            let segment =
-                Segment { key: 7, activation: 3, turn: 9, part: 2, kind, thread: 1, begin: 5, end: 8 };
+            let segment = Segment {
+                key: 7,
+                activation: 3,
+                turn: 9,
+                part: 2,
+                kind,
+                thread: 1,
+                begin: 5,
+                end: 8,
+            };
             assert_eq!(Segment::parse(&segment.to_string()), Some(segment));
         }
-        for wrong in ["", "end 0", "7 3 9 2 alone 1 5", "7 3 9 2 alone 1 5 8 1", "7 3 9 2 asleep 1 5 8"] {
+        for wrong in
+            ["", "end 0", "7 3 9 2 alone 1 5", "7 3 9 2 alone 1 5 8 1", "7 3 9 2 asleep 1 5 8"]
+        {
             assert_eq!(Segment::parse(wrong), None, "{wrong}");
         }
     }

@@ -65,10 +65,16 @@ fn options_that_nothing_can_work_with() {
     let common = ["silo", "--store", &store, "--cluster-id", "dev", "--listen", "127.0.0.1:0"];
     let path = file.to_str().unwrap();
     let cases: [(&[&str], &[&str]); 6] = [
-        (&["--name", "a\nb"], &["--name: name: \"a\\nb\" has a control character", "1 to 256 bytes"]),
+        (
+            &["--name", "a\nb"],
+            &["--name: name: \"a\\nb\" has a control character", "1 to 256 bytes"],
+        ),
         (&["--name", ""], &["--name: name: is empty"]),
         (&["--config", path], &["emmer.toml:1: name: \"a\\0b\" has a control character"]),
-        (&["--config", path, "--name", "b"], &["emmer.toml:3: limits.outgoing_bytes_max: is 0", "65536"]),
+        (
+            &["--config", path, "--name", "b"],
+            &["emmer.toml:3: limits.outgoing_bytes_max: is 0", "65536"],
+        ),
         (
             &["--set", "limits.frame_bytes_max=10"],
             &["--set: limits.frame_bytes_max: is 10", "at least 65536"],
@@ -102,11 +108,20 @@ fn configuration_nobody_knows() {
     let (code, said) = failure(&output);
     assert!(code == 2 && said.contains("EMMER_LISTN") && said.contains("EMMER_LISTEN"), "{said}");
     let file = dir.path().join("emmer.toml");
-    std::fs::File::create(&file).unwrap().write_all(b"\n[membership]\nprobe_perod = \"1s\"\n").unwrap();
+    std::fs::File::create(&file)
+        .unwrap()
+        .write_all(b"\n[membership]\nprobe_perod = \"1s\"\n")
+        .unwrap();
     let (code, said) = failure(&run(&["silo", "--config", file.to_str().unwrap()]));
-    assert!(code == 2 && said.contains("emmer.toml:3") && said.contains("membership.probe_period"), "{said}");
+    assert!(
+        code == 2 && said.contains("emmer.toml:3") && said.contains("membership.probe_period"),
+        "{said}"
+    );
     let (code, said) = failure(&run(&["silo", "--cluster-id", "dev"]));
-    assert!(code == 2 && said.contains("store is not set") && said.contains("EMMER_STORE"), "{said}");
+    assert!(
+        code == 2 && said.contains("store is not set") && said.contains("EMMER_STORE"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -118,7 +133,10 @@ fn members_of_nothing() {
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "looking makes nothing");
     std::fs::File::create(dir.path().join("cluster.db")).unwrap();
     let document = members(&store, "dev");
-    assert_eq!((document["version"].as_u64(), document["cluster_id"].as_str()), (Some(0), Some("dev")));
+    assert_eq!(
+        (document["version"].as_u64(), document["cluster_id"].as_str()),
+        (Some(0), Some("dev"))
+    );
     assert_eq!(document["silos"].as_array().unwrap().len(), 0);
     let output = run(&["members", "--store", &store, "--cluster-id", "dev"]);
     assert!(output.status.success());
@@ -136,6 +154,9 @@ fn departures_cut_off() {
     {
         std::fs::write(&file, format!("{header}\n{row}\n{row}\n{last}")).unwrap();
         let (code, said) = failure(&run(&["demo", "--data", file.to_str().unwrap()]));
-        assert!(code == 7 && said.contains(says) && said.contains("nothing was replayed"), "{said}");
+        assert!(
+            code == 7 && said.contains(says) && said.contains("nothing was replayed"),
+            "{said}"
+        );
     }
 }

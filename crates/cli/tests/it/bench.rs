@@ -1,4 +1,5 @@
-//! `emmer bench`: the measurements run from end to end, small. What they measure is not looked at here.
+//! `emmer bench`: the measurements run from end to end, small. What they measure is not looked at
+//! here.
 
 use serde_json::Value;
 
@@ -24,7 +25,10 @@ fn rows(what: &[&str]) -> Vec<Value> {
 fn silos_of_one_process_agree() {
     let rows = rows(&["start", "--silos", "4", "--rounds", "2"]);
     assert_eq!(rows.len(), 2);
-    assert!(rows.iter().all(|row| row["silos"] == 4 && row["versions"].as_u64() >= Some(1)), "{rows:?}");
+    assert!(
+        rows.iter().all(|row| row["silos"] == 4 && row["versions"].as_u64() >= Some(1)),
+        "{rows:?}"
+    );
 }
 
 #[test]
@@ -49,19 +53,23 @@ fn no_call_fails_when_silos_leave_and_none_that_did_not_run_when_they_are_killed
 #[test]
 fn connections_that_do_nothing_are_measured() {
     let dir = tempfile::tempdir().unwrap();
-    let few = ["--idle", "20", "--silent", "20", "--halves", "5", "--for", "100ms", "--format", "json"];
+    let few =
+        ["--idle", "20", "--silent", "20", "--halves", "5", "--for", "100ms", "--format", "json"];
     let output =
-        run(&[&["bench", "connections", "--reports", dir.path().to_str().unwrap()], &few[..]].concat());
+        run(&[&["bench", "connections", "--reports", dir.path().to_str().unwrap()], &few[..]]
+            .concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let rows = String::from_utf8(output.stdout).unwrap();
-    let held = rows.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()).next_back().unwrap();
+    let held =
+        rows.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()).next_back().unwrap();
     // Five of 15 MiB would be 75.
     assert!(held["what"].as_str().unwrap().contains("half frames"), "{held}");
     assert!(held["with"].as_f64() < Some(64.0), "{held}");
 }
 
-/// What must hold of every round in which a silo falls silent: the silo ended itself, its grains were at work before
-/// and elsewhere afterwards, and no grain ran on two silos. That the command succeeded says the last one as well.
+/// What must hold of every round in which a silo falls silent: the silo ended itself, its grains
+/// were at work before and elsewhere afterwards, and no grain ran on two silos. That the command
+/// succeeded says the last one as well.
 fn nothing_was_stale(rows: &[Value], rounds: usize) {
     assert_eq!(rows.len(), rounds + 1, "one row for each round, and the total: {rows:?}");
     for row in &rows[..rounds] {
@@ -81,8 +89,8 @@ fn a_frozen_process_ends_itself_and_runs_nothing_after_its_death() {
     let fast = ["--profile", "fast", "--rest", "2s", "--hold", "100ms", "--rate", "100"];
     let rows = rows(&[&["freeze", "--rounds", "1"], &fast[..]].concat());
     nothing_was_stale(&rows, 1);
-    // A worker that was stopped between the fence and the turn it had admitted begins that turn when it is woken; and so
-    // may a call within it.
+    // A worker that was stopped between the fence and the turn it had admitted begins that turn
+    // when it is woken; and so may a call within it.
     let workers = std::thread::available_parallelism().unwrap().get() as u64;
     assert!(rows[0]["caught"].as_u64() <= Some(2 * workers), "{rows:?}");
 }

@@ -11,7 +11,8 @@ const FREE: &str = "127.0.0.1:0";
 fn three_silos_lose_one_then_all_and_come_back_on_the_same_addresses() {
     let dir = tempfile::tempdir().unwrap();
     let store = store_in(dir.path());
-    let mut silos: Vec<_> = ["a", "b", "c"].map(|name| Silo::start(&store, FREE, &["--name", name])).into();
+    let mut silos: Vec<_> =
+        ["a", "b", "c"].map(|name| Silo::start(&store, FREE, &["--name", name])).into();
     for silo in &silos {
         let row = wait_status(&store, &silo.address, "Active");
         assert_eq!(row["gateway"], silo.gateway.to_string());
@@ -19,8 +20,12 @@ fn three_silos_lose_one_then_all_and_come_back_on_the_same_addresses() {
 
     silos[1].process.kill();
     let dead = wait_status(&store, &silos[1].address, "Dead");
-    let voters: Vec<_> = dead["suspicions"].as_array().unwrap().iter().map(|v| v["voter"].clone()).collect();
-    assert!(!voters.is_empty() && voters.iter().all(|v| *v == silos[0].address || *v == silos[2].address));
+    let voters: Vec<_> =
+        dead["suspicions"].as_array().unwrap().iter().map(|v| v["voter"].clone()).collect();
+    assert!(
+        !voters.is_empty()
+            && voters.iter().all(|v| *v == silos[0].address || *v == silos[2].address)
+    );
     let shown = run(&["members", "--store", &store, "--cluster-id", "test"]);
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     assert!(shown.contains("2 Active, 1 Dead") && shown.contains("suspected by"), "{shown}");
@@ -28,7 +33,8 @@ fn three_silos_lose_one_then_all_and_come_back_on_the_same_addresses() {
     silos[0].process.kill();
     silos[2].process.kill();
     let endpoints: Vec<_> = silos.iter().map(|silo| silo.endpoint().to_owned()).collect();
-    let launched: Vec<_> = endpoints.iter().map(|listen| Silo::launch(&store, listen, &[])).collect();
+    let launched: Vec<_> =
+        endpoints.iter().map(|listen| Silo::launch(&store, listen, &[])).collect();
     let back: Vec<_> = launched.into_iter().map(|silo| silo.active().unwrap()).collect();
     for (old, new) in silos.iter().zip(&back) {
         assert_eq!(old.endpoint(), new.endpoint());
@@ -76,5 +82,7 @@ fn a_silo_declared_dead_ends_with_its_own_exit_code() {
     let mut victim = victim;
     let (status, said) = victim.process.end();
     assert!(status.code() == Some(86) && said.contains(&victim.address), "{status}: {said}");
-    wait_for("the others to be there", || silos.iter_mut().all(|s| s.process.is_running()).then_some(()));
+    wait_for("the others to be there", || {
+        silos.iter_mut().all(|s| s.process.is_running()).then_some(())
+    });
 }

@@ -10,7 +10,8 @@ fn silos(lines: &[String]) -> Vec<SocketAddr> {
         let word = line.split_whitespace().find(|word| word.starts_with("127.0.0.1:"))?;
         word.rsplit_once(':')?.0.parse().ok()
     };
-    let mut found: Vec<_> = lines.iter().filter(|line| line.contains(" is ")).filter_map(address).collect();
+    let mut found: Vec<_> =
+        lines.iter().filter(|line| line.contains(" is ")).filter_map(address).collect();
     found.sort_unstable();
     found.dedup();
     found
@@ -29,9 +30,13 @@ fn a_small_replay_survives_a_kill_with_exact_totals() {
     let (status, said) = demo.end();
     let all = lines.join("\n");
     assert!(status.success(), "{status}: {said}\n{all}");
-    for part in
-        ["(SIGKILL)", "is suspected by", "is Dead", "20,000 departures", " aircraft compared, 0 differ"]
-    {
+    for part in [
+        "(SIGKILL)",
+        "is suspected by",
+        "is Dead",
+        "20,000 departures",
+        " aircraft compared, 0 differ",
+    ] {
         assert!(all.contains(part), "{part:?} is missing in\n{all}");
     }
     let silos = silos(&lines);

@@ -15,7 +15,10 @@ fn a_good_store_is_fit_and_left_as_it_was() {
     let found = run(&["doctor", "--store", &made]);
     let shown = String::from_utf8_lossy(&found.stdout).into_owned();
     assert!(found.status.success(), "{shown}{}", String::from_utf8_lossy(&found.stderr));
-    assert!(shown.contains("commit") && shown.contains("(of 25)") && !shown.contains("FAILED"), "{shown}");
+    assert!(
+        shown.contains("commit") && shown.contains("(of 25)") && !shown.contains("FAILED"),
+        "{shown}"
+    );
     assert!(shown.contains("what was written is deleted"), "{shown}");
     assert!(shown.ends_with("\nfit for a cluster\n"), "{shown}");
     // Again, for a program: every field is in the book.
@@ -32,17 +35,22 @@ fn a_good_store_is_fit_and_left_as_it_was() {
         assert!(page.contains(&format!("| `{name}` |")), "docs/operations.md does not list {name}");
     }
     // Nobody is in the cluster it used.
-    let members = run(&["members", "--store", &url, "--cluster-id", "emmer-doctor", "--format", "json"]);
+    let members =
+        run(&["members", "--store", &url, "--cluster-id", "emmer-doctor", "--format", "json"]);
     let members: Value = serde_json::from_slice(&members.stdout).unwrap();
-    assert_eq!((members["version"].as_u64(), members["silos"].as_array().map(Vec::len)), (Some(0), Some(0)));
+    assert_eq!(
+        (members["version"].as_u64(), members["silos"].as_array().map(Vec::len)),
+        (Some(0), Some(0))
+    );
 }
 
 /// Every field's name, at any depth.
 fn names(json: &Value) -> Vec<String> {
     match json {
-        Value::Object(fields) => {
-            fields.iter().flat_map(|(name, value)| [vec![name.clone()], names(value)].concat()).collect()
-        }
+        Value::Object(fields) => fields
+            .iter()
+            .flat_map(|(name, value)| [vec![name.clone()], names(value)].concat())
+            .collect(),
         Value::Array(items) => items.iter().flat_map(names).collect(),
         _ => Vec::new(),
     }

@@ -89,7 +89,8 @@ impl Process {
         Self { child, lines: out, errors }
     }
 
-    /// The lines of stdout from here on up to the first that holds `part`; none when the process ends before.
+    /// The lines of stdout from here on up to the first that holds `part`; none when the process
+    /// ends before.
     pub(crate) fn lines_to(&self, part: &str) -> Option<Vec<String>> {
         let deadline = Instant::now() + PATIENCE;
         let mut lines = Vec::new();
@@ -97,7 +98,9 @@ impl Process {
             match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(line) => lines.push(line),
                 Err(mpsc::RecvTimeoutError::Disconnected) => return None,
-                Err(mpsc::RecvTimeoutError::Timeout) => panic!("no line with {part:?} within {PATIENCE:?}"),
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    panic!("no line with {part:?} within {PATIENCE:?}")
+                }
             }
             if lines.last().is_some_and(|line| line.contains(part)) {
                 return Some(lines);
@@ -121,7 +124,8 @@ impl Process {
 
     /// Sends a signal by name, as in `TERM`.
     pub(crate) fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().unwrap();
+        let sent =
+            Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().unwrap();
         assert!(sent.success());
     }
 
@@ -149,7 +153,11 @@ impl Silo {
     }
 
     /// The same for a silo that may fail: exit status and stderr then.
-    pub(crate) fn try_start(store: &str, listen: &str, more: &[&str]) -> Result<Self, (ExitStatus, String)> {
+    pub(crate) fn try_start(
+        store: &str,
+        listen: &str,
+        more: &[&str],
+    ) -> Result<Self, (ExitStatus, String)> {
         Self::launch(store, listen, more).active()
     }
 
@@ -173,7 +181,8 @@ pub(crate) struct Launched(Process);
 impl Launched {
     /// Waits for its line, or for its end.
     pub(crate) fn active(mut self) -> Result<Silo, (ExitStatus, String)> {
-        let Some(line) = self.0.lines_to("is active in cluster test").and_then(|mut lines| lines.pop())
+        let Some(line) =
+            self.0.lines_to("is active in cluster test").and_then(|mut lines| lines.pop())
         else {
             return Err(self.0.end());
         };
@@ -198,5 +207,7 @@ pub(crate) fn row(store: &str, address: &str) -> Option<Value> {
 
 /// Waits until the silo's row has this status, and returns it.
 pub(crate) fn wait_status(store: &str, address: &str, status: &str) -> Value {
-    wait_for(&format!("{address} to be {status}"), || row(store, address).filter(|r| r["status"] == status))
+    wait_for(&format!("{address} to be {status}"), || {
+        row(store, address).filter(|r| r["status"] == status)
+    })
 }

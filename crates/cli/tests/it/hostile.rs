@@ -36,7 +36,8 @@ async fn garbage_and_giant_frames_close_only_their_connection() {
     let client = connect(&store, "test").await.unwrap();
     let airport = client.grain::<dyn Airport>("JFK");
     assert_eq!(airport.totals().timeout(PATIENCE).await.unwrap().applied, 0);
-    let noise: Vec<u8> = (0..100_000u32).map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect();
+    let noise: Vec<u8> =
+        (0..100_000u32).map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect();
     let http = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let mut giant = (2u32 << 30).to_le_bytes().to_vec();
     giant.extend_from_slice(&[1; 64]);

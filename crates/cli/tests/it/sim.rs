@@ -13,9 +13,11 @@ fn an_experiment_compares_profiles_in_one_table_and_writes_reports() {
     let dir = tempfile::tempdir().unwrap();
     let reports = dir.path().join("reports");
     let reports = reports.to_str().unwrap();
-    let args = ["sim", "coldstart", "--quick", "--silos", "8", "--seeds", "1", "--reports", reports];
+    let args =
+        ["sim", "coldstart", "--quick", "--silos", "8", "--seeds", "1", "--reports", reports];
     let json =
-        [&args[..], &["--profile", "default,fast", "--profile", "default", "--format", "json"]].concat();
+        [&args[..], &["--profile", "default,fast", "--profile", "default", "--format", "json"]]
+            .concat();
     let output = run(&json);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let rows: Vec<Value> =
@@ -24,12 +26,18 @@ fn an_experiment_compares_profiles_in_one_table_and_writes_reports() {
     assert!(profiles.starts_with(&["default"]) && profiles.ends_with(&["fast"]), "{profiles:?}");
     let csv = std::fs::read_to_string(dir.path().join("reports/coldstart.csv")).unwrap();
     assert_eq!(csv.lines().count(), rows.len() + 1, "{csv}");
-    assert!(std::fs::read_to_string(dir.path().join("reports/coldstart.svg")).unwrap().starts_with("<svg"));
+    assert!(
+        std::fs::read_to_string(dir.path().join("reports/coldstart.svg"))
+            .unwrap()
+            .starts_with("<svg")
+    );
     // The same table for people.
     let output = run(&[&args[..], &["--profile", "default,fast"]].concat());
     let shown = text(&output.stdout);
     assert!(
-        shown.contains("emmer sim coldstart") && shown.contains("\ndefault") && shown.contains("\nfast"),
+        shown.contains("emmer sim coldstart")
+            && shown.contains("\ndefault")
+            && shown.contains("\nfast"),
         "{shown}"
     );
 }
@@ -45,7 +53,8 @@ fn a_seed_replays_exactly() {
     let traced = text(&run(&["sim", "run", "--seed", "17", "--trace"]).stdout);
     assert!(traced.ends_with(&shown) && traced.lines().count() > shown.lines().count() + 100);
     // Other bounds are another scenario.
-    let other = text(&run(&["sim", "run", "--seed", "17", "--silos-max", "5", "--profile", "fast"]).stdout);
+    let other =
+        text(&run(&["sim", "run", "--seed", "17", "--silos-max", "5", "--profile", "fast"]).stdout);
     assert_ne!(other, shown);
 }
 

@@ -46,7 +46,8 @@ impl Bench {
         bench.view(2, &[(1, Active), (2, Active)]);
         assert!(bench.effects().is_empty(), "nothing was gained");
         let handed = bench.from(2, Message::Take { view: 2 });
-        let [Effect::Send { message: Message::Handed { series, last: true, .. }, .. }] = handed[..] else {
+        let [Effect::Send { message: Message::Handed { series, last: true, .. }, .. }] = handed[..]
+        else {
             panic!("{handed:?}")
         };
         bench.from(2, Message::Credit { series, batches: 1 });
@@ -80,10 +81,18 @@ impl Bench {
     }
 
     /// The answer to a request of silo `n`.
-    pub(crate) fn ask(&mut self, n: u16, view: u64, operation: Operation, grain: &GrainId) -> Answer {
+    pub(crate) fn ask(
+        &mut self,
+        n: u16,
+        view: u64,
+        operation: Operation,
+        grain: &GrainId,
+    ) -> Answer {
         let request = Message::Request { id: 77, view, operation, grain: grain.clone() };
         match self.from(n, request).as_slice() {
-            [Effect::Send { to, message: Message::Response { id: 77, answer, .. } }] if *to == silo(n) => {
+            [Effect::Send { to, message: Message::Response { id: 77, answer, .. } }]
+                if *to == silo(n) =>
+            {
                 *answer
             }
             other => panic!("no answer but {other:?}"),
@@ -102,7 +111,12 @@ impl Bench {
         others
     }
 
-    pub(crate) fn report(&mut self, report: ReportId, ranges: &[RingRange], entries: &[(GrainId, u64)]) {
+    pub(crate) fn report(
+        &mut self,
+        report: ReportId,
+        ranges: &[RingRange],
+        entries: &[(GrainId, u64)],
+    ) {
         let inside = |grain: &GrainId| ranges.iter().any(|r| r.contains(grain.stable_hash()));
         let entries = entries.iter().filter(|(grain, _)| inside(grain)).cloned().collect();
         self.dir.handle_local_report(self.now, report, entries);
@@ -143,7 +157,12 @@ impl Bench {
         self.effects()
     }
 
-    pub(crate) fn register(&mut self, token: u64, grain: &GrainId, activation: u64) -> Option<Outcome> {
+    pub(crate) fn register(
+        &mut self,
+        token: u64,
+        grain: &GrainId,
+        activation: u64,
+    ) -> Option<Outcome> {
         self.dir.register(self.now, Token(token), grain, activation)
     }
 

@@ -1,4 +1,5 @@
-//! What goes wrong: crashes, deaths by mistake, leaves, joins. Each is a change of the table, sooner or later.
+//! What goes wrong: crashes, deaths by mistake, leaves, joins. Each is a change of the table,
+//! sooner or later.
 
 use std::time::Duration;
 
@@ -16,7 +17,8 @@ impl World {
             .collect();
         let slow = if self.options.burst { 40_000 } else { 400_000 };
         let later = Duration::from_micros(self.rng.below(slow));
-        let doomed = |event: &Event| matches!(event, Event::SetStatus { status: SiloStatus::Dead, .. });
+        let doomed =
+            |event: &Event| matches!(event, Event::SetStatus { status: SiloStatus::Dead, .. });
         let spare = active.len() > 2 + self.queue.values().filter(|e| doomed(e)).count();
         let kind = self.rng.below(6);
         if !spare || kind == 0 {
@@ -29,26 +31,39 @@ impl World {
         match kind {
             1 | 2 => {
                 self.crash(silo);
-                self.schedule(self.now + later, Event::SetStatus { silo, status: SiloStatus::Dead });
+                self.schedule(
+                    self.now + later,
+                    Event::SetStatus { silo, status: SiloStatus::Dead },
+                );
             }
             // Declared dead by mistake: it runs on until it hears of it.
             3 => self.set_status(silo, SiloStatus::Dead),
             // Nobody hears it, nor does it hear anybody, long before it is declared dead.
             4 => {
                 self.cut.insert(silo);
-                // Often somebody else is lost meanwhile: that is told without the silo that is cut off.
+                // Often somebody else is lost meanwhile: that is told without the silo that is cut
+                // off.
                 let other = active[self.rng.index(active.len())];
                 if active.len() > 3 && other != silo && self.rng.chance(0.7) {
                     self.crash(other);
                     let at = self.now + later / 2;
                     self.schedule(at, Event::SetStatus { silo: other, status: SiloStatus::Dead });
                 }
-                self.schedule(self.now + later, Event::SetStatus { silo, status: SiloStatus::Dead });
+                self.schedule(
+                    self.now + later,
+                    Event::SetStatus { silo, status: SiloStatus::Dead },
+                );
             }
             _ => {
                 self.set_status(silo, SiloStatus::ShuttingDown);
-                self.schedule(self.now + later, Event::SetStatus { silo, status: SiloStatus::Stopping });
-                self.schedule(self.now + later * 2, Event::SetStatus { silo, status: SiloStatus::Dead });
+                self.schedule(
+                    self.now + later,
+                    Event::SetStatus { silo, status: SiloStatus::Stopping },
+                );
+                self.schedule(
+                    self.now + later * 2,
+                    Event::SetStatus { silo, status: SiloStatus::Dead },
+                );
             }
         }
     }
@@ -134,8 +149,12 @@ impl World {
             return Ok(());
         }
         if self.views[version - 1].get(&silo) == Some(&SiloStatus::ShuttingDown) {
-            let grains: Vec<_> =
-                node.local.iter().filter(|(_, l)| l.confirmed).map(|(grain, _)| grain.clone()).collect();
+            let grains: Vec<_> = node
+                .local
+                .iter()
+                .filter(|(_, l)| l.confirmed)
+                .map(|(grain, _)| grain.clone())
+                .collect();
             for grain in grains {
                 self.unregister(silo, &grain)?;
             }

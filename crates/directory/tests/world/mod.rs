@@ -1,5 +1,5 @@
-//! A small virtual world for directories: silos, views that arrive late, messages in order per pair only,
-//! crashes, silos declared dead that do not know it, joins, leaves. Everything from one seed.
+//! A small virtual world for directories: silos, views that arrive late, messages in order per pair
+//! only, crashes, silos declared dead that do not know it, joins, leaves. Everything from one seed.
 
 mod checks;
 mod faults;
@@ -48,8 +48,8 @@ pub(crate) enum Tamper {
     NoFadingRecoveries,
 }
 
-/// How long a silo that is Dead by mistake may run turns at most, counted from the commit of its death. Others
-/// count from when they hear of it.
+/// How long a silo that is Dead by mistake may run turns at most, counted from the commit of its
+/// death. Others count from when they hear of it.
 pub(crate) const FADE: Duration = Duration::from_millis(250);
 
 /// What happened, so that a test can see that something happened.
@@ -65,8 +65,8 @@ pub(crate) struct Stats {
     pub(crate) delivered: usize,
     /// Views written.
     pub(crate) views: usize,
-    /// Batches that arrived: told unasked, reported when asked, passed on; credit for them; questions to a
-    /// collector, and its answers that it knows nothing.
+    /// Batches that arrived: told unasked, reported when asked, passed on; credit for them;
+    /// questions to a collector, and its answers that it knows nothing.
     pub(crate) told: usize,
     pub(crate) reported: usize,
     pub(crate) collected: usize,
@@ -155,7 +155,8 @@ pub(crate) struct World {
     pub(crate) grains: Vec<GrainId>,
     pair_last: BTreeMap<(SiloAddress, SiloAddress), Instant>,
     view_last: BTreeMap<SiloAddress, Instant>,
-    /// The confirmed registration of each grain on a silo that is not Dead, and the step since when.
+    /// The confirmed registration of each grain on a silo that is not Dead, and the step since
+    /// when.
     pub(crate) truth: BTreeMap<GrainId, (Registration, u64)>,
     pub(crate) tokens: BTreeMap<u64, shell::Call>,
     pub(crate) next: u64,
@@ -222,7 +223,10 @@ impl World {
             }
             self.step(event)?;
             let work_left = self.queue.values().any(|e| {
-                matches!(e, Event::Command | Event::Fault | Event::SetStatus { .. } | Event::View { .. })
+                matches!(
+                    e,
+                    Event::Command | Event::Fault | Event::SetStatus { .. } | Event::View { .. }
+                )
             });
             if !work_left && !self.ending {
                 self.ending = true;
@@ -241,14 +245,20 @@ impl World {
     fn step(&mut self, event: Event) -> Result<(), String> {
         let now = self.now;
         match event {
-            Event::Deliver { from, to, .. } if self.cut.contains(&from) || self.cut.contains(&to) => Ok(()),
+            Event::Deliver { from, to, .. }
+                if self.cut.contains(&from) || self.cut.contains(&to) =>
+            {
+                Ok(())
+            }
             Event::Deliver { from, to, message } => {
                 self.stats.count(&message);
                 self.on(to, |dir| dir.handle_message(now, from, message))
             }
             Event::View { to, version } => {
-                let view: Vec<_> =
-                    self.views[version as usize - 1].iter().map(|(silo, status)| (*silo, *status)).collect();
+                let view: Vec<_> = self.views[version as usize - 1]
+                    .iter()
+                    .map(|(silo, status)| (*silo, *status))
+                    .collect();
                 let fading = self.fading_for(to, &view);
                 self.on(to, |dir| dir.handle_view(now, version, &view, &fading))?;
                 self.leave_if_told(to)
@@ -270,8 +280,14 @@ impl World {
     }
 
     /// Feeds one directory and executes what it wants.
-    pub(crate) fn on(&mut self, silo: SiloAddress, feed: impl FnOnce(&mut Directory)) -> Result<(), String> {
-        let Some(node) = self.nodes.get_mut(&silo).filter(|node| node.running) else { return Ok(()) };
+    pub(crate) fn on(
+        &mut self,
+        silo: SiloAddress,
+        feed: impl FnOnce(&mut Directory),
+    ) -> Result<(), String> {
+        let Some(node) = self.nodes.get_mut(&silo).filter(|node| node.running) else {
+            return Ok(());
+        };
         feed(&mut node.dir);
         self.drain(silo)
     }
@@ -289,7 +305,9 @@ impl World {
                     self.schedule(at, Event::Report { silo, report, entries });
                 }
                 Effect::Evict { grain, activation } => {
-                    return Err(format!("{silo} evicts {grain}#{activation}: there was a duplicate"));
+                    return Err(format!(
+                        "{silo} evicts {grain}#{activation}: there was a duplicate"
+                    ));
                 }
             }
         }
@@ -356,6 +374,10 @@ impl World {
     /// Silos that are Dead in the table.
     pub(crate) fn dead(&self) -> BTreeSet<SiloAddress> {
         let last = self.views.last();
-        last.into_iter().flatten().filter(|(_, s)| **s == SiloStatus::Dead).map(|(silo, _)| *silo).collect()
+        last.into_iter()
+            .flatten()
+            .filter(|(_, s)| **s == SiloStatus::Dead)
+            .map(|(silo, _)| *silo)
+            .collect()
     }
 }

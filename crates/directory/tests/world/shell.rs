@@ -43,7 +43,11 @@ pub(crate) enum Kind {
 }
 
 impl Node {
-    pub(crate) fn confirmed_in(&self, ranges: &[RingRange], before: Instant) -> Vec<(GrainId, u64)> {
+    pub(crate) fn confirmed_in(
+        &self,
+        ranges: &[RingRange],
+        before: Instant,
+    ) -> Vec<(GrainId, u64)> {
         self.local
             .iter()
             .filter(|(grain, local)| {
@@ -61,15 +65,20 @@ impl World {
         let n = self.nodes.len();
         let silo: SiloAddress = format!("10.0.0.{}:11111:{}", n % 5, 1000 + n).parse().unwrap();
         let dir = Directory::new(silo, config(), self.now);
-        let node = Node { dir, running: true, timer: None, next_activation: 0, local: BTreeMap::new() };
+        let node =
+            Node { dir, running: true, timer: None, next_activation: 0, local: BTreeMap::new() };
         self.nodes.insert(silo, node);
         silo
     }
 
     /// A random silo that takes itself for Active does something with a random grain.
     pub(crate) fn random_command(&mut self) -> Result<(), String> {
-        let ready: Vec<_> =
-            self.nodes.iter().filter(|(s, n)| n.running && self.thinks_active(s)).map(|(s, _)| *s).collect();
+        let ready: Vec<_> = self
+            .nodes
+            .iter()
+            .filter(|(s, n)| n.running && self.thinks_active(s))
+            .map(|(s, _)| *s)
+            .collect();
         if ready.is_empty() {
             return Ok(());
         }
@@ -96,7 +105,9 @@ impl World {
     fn thinks_active(&self, silo: &SiloAddress) -> bool {
         let dir = &self.nodes[silo].dir;
         let version = dir.view_version() as usize;
-        !dir.is_closed() && version > 0 && self.views[version - 1].get(silo) == Some(&SiloStatus::Active)
+        !dir.is_closed()
+            && version > 0
+            && self.views[version - 1].get(silo) == Some(&SiloStatus::Active)
     }
 
     fn call(&mut self, silo: SiloAddress, grain: &GrainId, kind: Kind) -> u64 {
@@ -137,7 +148,12 @@ impl World {
         self.finish(silo, token, done)
     }
 
-    fn finish(&mut self, silo: SiloAddress, token: u64, done: Option<Outcome>) -> Result<(), String> {
+    fn finish(
+        &mut self,
+        silo: SiloAddress,
+        token: u64,
+        done: Option<Outcome>,
+    ) -> Result<(), String> {
         if let Some(outcome) = done {
             self.completed(token, outcome)?;
         }
@@ -156,7 +172,9 @@ impl World {
                     self.check_known(&call, found)?;
                 }
             }
-            (Kind::Register(activation), Outcome::Registered) => self.confirmed(&call, activation, dead)?,
+            (Kind::Register(activation), Outcome::Registered) => {
+                self.confirmed(&call, activation, dead)?;
+            }
             (Kind::Register(_), Outcome::Taken(held)) => {
                 self.stats.taken += 1;
                 self.nodes.get_mut(&call.silo).unwrap().local.remove(&call.grain);
@@ -170,7 +188,10 @@ impl World {
             (Kind::Unregister, Outcome::Unregistered) => {}
             (kind, Outcome::Failed(reason)) => {
                 if reason != FailReason::Closed {
-                    return Err(format!("{kind:?} of {} on {} failed: {reason}", call.grain, call.silo));
+                    return Err(format!(
+                        "{kind:?} of {} on {} failed: {reason}",
+                        call.grain, call.silo
+                    ));
                 }
                 self.nodes.get_mut(&call.silo).unwrap().local.remove(&call.grain);
             }

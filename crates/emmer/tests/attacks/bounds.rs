@@ -98,8 +98,8 @@ fn large_and_deep_values() {
                 let beside = tokio::spawn(g.nap(100).into_future());
                 tokio::time::sleep(millis(5)).await;
                 for n in [
-                    65_000u64, 65_400, 65_480, 65_490, 65_500, 65_510, 65_520, 65_530, 65_536, 65_600,
-                    200_000, 20_000_000,
+                    65_000u64, 65_400, 65_480, 65_490, 65_500, 65_510, 65_520, 65_530, 65_536,
+                    65_600, 200_000, 20_000_000,
                 ] {
                     let before = g.ran().await.unwrap();
                     let end = g.take(vec![1; n as usize]).timeout(secs(5)).await;
@@ -134,7 +134,8 @@ fn large_and_deep_values() {
     });
 }
 
-/// Limits of calls in flight: who is refused is Overloaded, did not run, and nothing is counted for ever.
+/// Limits of calls in flight: who is refused is Overloaded, did not run, and nothing is counted for
+/// ever.
 #[test]
 fn calls_in_flight_have_a_limit() {
     run(2, 100, async {
@@ -148,7 +149,9 @@ fn calls_in_flight_have_a_limit() {
             for _ in 0..5 {
                 let mut calls = tokio::task::JoinSet::new();
                 for n in 0..200 {
-                    calls.spawn(client.grain::<dyn Big>(n % 40).nap(20).timeout(secs(10)).into_future());
+                    calls.spawn(
+                        client.grain::<dyn Big>(n % 40).nap(20).timeout(secs(10)).into_future(),
+                    );
                 }
                 let (mut ok, mut over, mut other) = (0, 0, Vec::new());
                 while let Some(end) = calls.join_next().await {
@@ -175,9 +178,12 @@ fn calls_in_flight_have_a_limit() {
 #[test]
 fn strangers_on_the_ports() {
     run(2, 100, async {
-        let (a, b) = (big("b3", |o| o.limits.gateway_connections_max = 50).await, big("b3", |_| ()).await);
-        let ports =
-            [a.gateway().unwrap(), std::net::SocketAddr::from((a.address().ip(), a.address().port()))];
+        let (a, b) =
+            (big("b3", |o| o.limits.gateway_connections_max = 50).await, big("b3", |_| ()).await);
+        let ports = [
+            a.gateway().unwrap(),
+            std::net::SocketAddr::from((a.address().ip(), a.address().port())),
+        ];
         let outside = Client::builder().store("memory://b3").connect().await.unwrap();
         let mut dice = Dice(7);
         let mut open = Vec::new();
@@ -239,7 +245,8 @@ fn strangers_on_the_ports() {
                 b.client().grain::<dyn Big>(round).take(vec![1]).timeout(secs(5)).await.unwrap();
             }
         }
-        let second = tokio::time::timeout(secs(20), Client::builder().store("memory://b3").connect()).await;
+        let second =
+            tokio::time::timeout(secs(20), Client::builder().store("memory://b3").connect()).await;
         assert!(second.is_ok_and(|c| c.is_ok()), "no room for an honest client");
         b.client().grain::<dyn Big>(1).take(vec![1]).await.unwrap();
         a.stop().await.unwrap();

@@ -28,7 +28,8 @@ fn futures_that_are_kept_and_never_polled_again() {
                     let mut kept = Vec::new();
                     for what in 0..7 {
                         let id = id();
-                        let mut f: std::pin::Pin<Box<dyn Future<Output = bool> + Send>> = match what {
+                        let mut f: std::pin::Pin<Box<dyn Future<Output = bool> + Send>> = match what
+                        {
                             0 => {
                                 let f = g.quick(id).into_future();
                                 Box::pin(async move { f.await.is_ok() })
@@ -126,10 +127,15 @@ fn odd_deadlines_and_tokens() {
         let outside = client("c3").await;
         for client in [a.client(), b.client(), outside.grains()] {
             let g = client.grain::<dyn Imp>("c3");
-            for time in
-                [Duration::MAX, secs(u64::MAX), Duration::from_millis(u64::from(u32::MAX) + 7), secs(1 << 40)]
-            {
-                let end = tokio::time::timeout(secs(5), g.slow(id(), 100).timeout(time).into_future()).await;
+            for time in [
+                Duration::MAX,
+                secs(u64::MAX),
+                Duration::from_millis(u64::from(u32::MAX) + 7),
+                secs(1 << 40),
+            ] {
+                let end =
+                    tokio::time::timeout(secs(5), g.slow(id(), 100).timeout(time).into_future())
+                        .await;
                 end.expect("hangs").expect("fails");
             }
             for time in [Duration::ZERO, Duration::from_nanos(1), Duration::from_micros(999)] {
@@ -255,11 +261,13 @@ fn unawaited_calls_keep_their_order() {
     });
 }
 
-/// A turn that was begun by a caller of a short-lived runtime runs to its end, and other silos stay reachable.
+/// A turn that was begun by a caller of a short-lived runtime runs to its end, and other silos stay
+/// reachable.
 #[test]
 fn a_turn_outlives_the_runtime_of_its_caller() {
     quiet();
-    let rt = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let rt =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let (a, b) = rt.block_on(async { (silo("c7").await, silo("c7").await) });
     let outside = rt.block_on(client("c7"));
     let mut ends = std::collections::HashMap::<String, u32>::new();
@@ -267,8 +275,11 @@ fn a_turn_outlives_the_runtime_of_its_caller() {
         for (name, client) in [("a", a.client()), ("b", b.client()), ("client", outside.grains())] {
             let g = client.grain::<dyn Imp>(format!("c7-{round}-{name}"));
             rt.block_on(async { g.save(id()).await.unwrap() });
-            let short =
-                tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+            let short = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(1)
+                .enable_all()
+                .build()
+                .unwrap();
             let call = id();
             let f = g.slow(call, 100_000).into_future();
             short.spawn(f);
@@ -277,8 +288,9 @@ fn a_turn_outlives_the_runtime_of_its_caller() {
             }
             short.shutdown_timeout(secs(1));
             // The turn holds the grain for its 100 ms; then the same activation answers.
-            let end =
-                rt.block_on(async { tokio::time::timeout(secs(5), g.peek(id(), 0).into_future()).await });
+            let end = rt.block_on(async {
+                tokio::time::timeout(secs(5), g.peek(id(), 0).into_future()).await
+            });
             let hooks = LEDGER.hooks.lock().unwrap()[&format!("c7-{round}-{name}")];
             *ends
                 .entry(format!("{name}: reached {}, hooks {hooks:?}", matches!(end, Ok(Ok(_)))))
@@ -289,5 +301,8 @@ fn a_turn_outlives_the_runtime_of_its_caller() {
         b.stop().await.unwrap();
         a.stop().await.unwrap();
     });
-    assert!(ends.keys().all(|k| k.ends_with("hooks (1, 0)")), "a turn did not run to its end: {ends:?}");
+    assert!(
+        ends.keys().all(|k| k.ends_with("hooks (1, 0)")),
+        "a turn did not run to its end: {ends:?}"
+    );
 }

@@ -5,7 +5,8 @@ use emmer::prelude::*;
 use crate::imp::*;
 use crate::rings::*;
 
-/// Random call trees over few grains: every circle ends with Deadlock, quickly, and what is no circle succeeds.
+/// Random call trees over few grains: every circle ends with Deadlock, quickly, and what is no
+/// circle succeeds.
 #[test]
 fn random_circles_end() {
     for (threads, silos) in [(0, 1), (2, 1), (2, 3)] {
@@ -21,10 +22,12 @@ fn random_circles_end() {
                 for n in 0..6 {
                     let client = all[n % all.len()].client();
                     let long = 1 + dice.roll(4);
-                    let path: Vec<String> =
-                        (0..long).map(|_| format!("{store}-{}-{}", round % 4, dice.roll(4))).collect();
+                    let path: Vec<String> = (0..long)
+                        .map(|_| format!("{store}-{}-{}", round % 4, dice.roll(4)))
+                        .collect();
                     let kind: Vec<u8> = (0..long).map(|_| dice.roll(4) as u8).collect();
-                    let first = client.grain::<dyn Ring>(format!("{store}-{}-{}", round % 4, dice.roll(4)));
+                    let first =
+                        client.grain::<dyn Ring>(format!("{store}-{}-{}", round % 4, dice.roll(4)));
                     let what = format!("{path:?} {kind:?}");
                     calls.spawn(async move {
                         let end = first.alone(path, kind).timeout(secs(12)).await;

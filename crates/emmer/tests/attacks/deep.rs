@@ -43,14 +43,17 @@ impl Step for StepGrain {
         told(next.walk(path).await).map(|n| n + 1)
     }
     async fn wide(&mut self, many: u64) -> Result<u64, String> {
-        let emmer::GrainKey::Text(key) = self.ctx.key().clone() else { return Err("no text".to_owned()) };
+        let emmer::GrainKey::Text(key) = self.ctx.key().clone() else {
+            return Err("no text".to_owned());
+        };
         let client = self.ctx.client();
         let mut waits: Vec<Pin<Box<dyn Future<Output = Answer> + Send>>> = Vec::new();
         for n in 0..many {
             let call = client.grain::<dyn Step>(format!("{key}-{n}")).sleep(20_000).into_future();
             waits.push(Box::pin(async move { call.await.map_err(|error| error.to_string()) }));
         }
-        let call = client.grain::<dyn Step>(format!("{key}-back")).back(key.to_string()).into_future();
+        let call =
+            client.grain::<dyn Step>(format!("{key}-back")).back(key.to_string()).into_future();
         waits.insert(many as usize / 2, Box::pin(async move { told(call.await) }));
         // The first that ends ends it all.
         std::future::poll_fn(|cx| {
@@ -75,7 +78,9 @@ async fn silos(n: u64, store: &str) -> Vec<Silo> {
     let mut silos = Vec::new();
     for _ in 0..n {
         let silo = Silo::builder().store(format!("memory://{store}")).host::<dyn Step, StepGrain>();
-        silos.push(silo.configure(|options| options.shutdown_timeout = secs(6)).start().await.unwrap());
+        silos.push(
+            silo.configure(|options| options.shutdown_timeout = secs(6)).start().await.unwrap(),
+        );
     }
     silos
 }
@@ -100,7 +105,10 @@ fn a_circle_among_many_waits_is_found() {
             for many in [2, 40, 400] {
                 let first = silos[0].client().grain::<dyn Step>(format!("{store}-{many}"));
                 let end = told(first.wide(many).timeout(secs(15)).await);
-                assert!(end.as_ref().is_err_and(|text| text.starts_with("deadlock")), "{many}: {end:?}");
+                assert!(
+                    end.as_ref().is_err_and(|text| text.starts_with("deadlock")),
+                    "{many}: {end:?}"
+                );
             }
             for silo in silos {
                 silo.abort();

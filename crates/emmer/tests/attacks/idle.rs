@@ -24,7 +24,8 @@ struct BriefGrain {
     news: tokio::sync::watch::Sender<u64>,
 }
 
-/// Begun and ended activations of the grains whose key is a number: other tests kill silos, and their grains run no hook.
+/// Begun and ended activations of the grains whose key is a number: other tests kill silos, and
+/// their grains run no hook.
 static HOOKS: std::sync::Mutex<(u64, u64)> = std::sync::Mutex::new((0, 0));
 
 impl BriefGrain {
@@ -87,7 +88,8 @@ impl Brief for BriefGrain {
 async fn calls_that_meet_an_idle_grain(world: World) {
     let cluster = world
         .cluster(3, |silo| {
-            silo.configure(|o| o.collection_quantum = Some(millis(20))).host::<dyn Brief, BriefGrain>()
+            silo.configure(|o| o.collection_quantum = Some(millis(20)))
+                .host::<dyn Brief, BriefGrain>()
         })
         .await;
     let client = cluster.client().await;
@@ -115,7 +117,9 @@ async fn calls_that_meet_an_idle_grain(world: World) {
     for t in tasks {
         t.await.unwrap();
     }
-    let end = tokio::spawn(client.grain::<dyn Brief>("news").wait_for_end().timeout(secs(20)).into_future());
+    let end = tokio::spawn(
+        client.grain::<dyn Brief>("news").wait_for_end().timeout(secs(20)).into_future(),
+    );
     world.advance(secs(5)).await;
     // A method that waits through `Interleaved` holds nothing; it hears the end.
     let end = tokio::time::timeout(secs(30), end).await;

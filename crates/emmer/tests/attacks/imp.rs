@@ -86,7 +86,8 @@ impl Inside {
             slot.1 += 1;
         }
         if slot.0 > 1 || (slot.0 == 1 && slot.1 > 0) {
-            LEDGER.wrong(format!("{key}: {} exclusive and {} shared turns at once", slot.0, slot.1));
+            LEDGER
+                .wrong(format!("{key}: {} exclusive and {} shared turns at once", slot.0, slot.1));
         }
         Self { key: key.to_owned(), alone }
     }
@@ -246,9 +247,13 @@ impl Imp for ImpGrain {
     }
     async fn piece(this: Interleaved<Self>, id: u64, us: u64) -> Result<u64, String> {
         LEDGER.begin(id);
-        this.write(|imp| drop(Inside::new(&imp.key(), true))).await.map_err(|left| left.to_string())?;
+        this.write(|imp| drop(Inside::new(&imp.key(), true)))
+            .await
+            .map_err(|left| left.to_string())?;
         nap(us).await;
-        this.read(|imp| drop(Inside::new(&imp.key(), false))).await.map_err(|left| left.to_string())?;
+        this.read(|imp| drop(Inside::new(&imp.key(), false)))
+            .await
+            .map_err(|left| left.to_string())?;
         Ok(id)
     }
     async fn boom(&mut self, id: u64, us: u64) -> u64 {
@@ -274,7 +279,12 @@ impl Imp for ImpGrain {
     async fn saved(&self) -> u64 {
         *self.n
     }
-    async fn chain(&mut self, id: u64, mut path: Vec<String>, ms: u64) -> Result<u64, (bool, String)> {
+    async fn chain(
+        &mut self,
+        id: u64,
+        mut path: Vec<String>,
+        ms: u64,
+    ) -> Result<u64, (bool, String)> {
         let _inside = Inside::new(&self.key(), true);
         LEDGER.begin(id);
         if path.is_empty() {
@@ -359,7 +369,11 @@ pub(crate) async fn client(store: &str) -> Client {
 pub(crate) fn run<F: Future<Output = ()>>(threads: usize, limit: u64, test: F) {
     let runtime = match threads {
         0 => tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap(),
-        n => tokio::runtime::Builder::new_multi_thread().worker_threads(n).enable_all().build().unwrap(),
+        n => tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(n)
+            .enable_all()
+            .build()
+            .unwrap(),
     };
     quiet();
     let ended = runtime.block_on(async { tokio::time::timeout(secs(limit), test).await });
@@ -369,7 +383,8 @@ pub(crate) fn run<F: Future<Output = ()>>(threads: usize, limit: u64, test: F) {
 
 pub(crate) type Log = Arc<Mutex<Vec<(u64, &'static str, Outcome)>>>;
 
-/// Compares what callers heard with what ran, on the grains whose keys begin with `prefix`: the ledger is that of all tests.
+/// Compares what callers heard with what ran, on the grains whose keys begin with `prefix`: the
+/// ledger is that of all tests.
 pub(crate) fn judge(log: &Log, prefix: &str, cut: bool) {
     let mut bad = Vec::new();
     for (id, what, outcome) in log.lock().unwrap().iter() {
@@ -388,7 +403,12 @@ pub(crate) fn judge(log: &Log, prefix: &str, cut: bool) {
     faults.retain(|f| f.trim_start_matches("STALE ").starts_with(prefix));
     // A silo that is cut off still holds activations and turns, which it runs no more.
     faults.retain(|f| !cut || f.starts_with("STALE"));
-    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults[..faults.len().min(20)].join("\n"));
+    assert!(
+        faults.is_empty(),
+        "{} faults:\n{}",
+        faults.len(),
+        faults[..faults.len().min(20)].join("\n")
+    );
 }
 
 /// Hides the panics that are made on purpose.

@@ -1,4 +1,5 @@
-//! Code inside a turn that tries to enter its own grain a second time, and turns that end their own silo.
+//! Code inside a turn that tries to enter its own grain a second time, and turns that end their own
+//! silo.
 use std::collections::HashMap;
 use std::future::{Future, IntoFuture};
 use std::pin::pin;
@@ -145,7 +146,8 @@ impl Inner for InnerGrain {
     }
 }
 
-/// Wherever the code of a grain calls its own grain, the grain is not entered a second time, and goes on afterwards.
+/// Wherever the code of a grain calls its own grain, the grain is not entered a second time, and
+/// goes on afterwards.
 #[test]
 fn nobody_enters_a_grain_from_inside() {
     for threads in [0, 2] {
@@ -169,7 +171,11 @@ fn nobody_enters_a_grain_from_inside() {
             b.stop().await.unwrap();
         });
     }
-    assert_eq!(TWICE.load(Ordering::SeqCst), 0, "a grain was entered while its own code was inside");
+    assert_eq!(
+        TWICE.load(Ordering::SeqCst),
+        0,
+        "a grain was entered while its own code was inside"
+    );
 }
 
 static SILOS: LazyLock<Mutex<HashMap<String, Silo>>> = LazyLock::new(Mutex::default);
@@ -205,7 +211,8 @@ impl Ender for EnderGrain {
     }
 }
 
-/// A turn that ends its own silo, in any way: its caller hears the truth, and a later call learns that the silo is gone.
+/// A turn that ends its own silo, in any way: its caller hears the truth, and a later call learns
+/// that the silo is gone.
 #[test]
 fn a_turn_ends_its_own_silo() {
     for (threads, how) in [0, 2].into_iter().flat_map(|t| (0..5).map(move |how| (t, how))) {
@@ -219,7 +226,10 @@ fn a_turn_ends_its_own_silo() {
             let ender = silo.client().grain::<dyn Ender>(key.clone());
             SILOS.lock().unwrap().insert(ender.grain_id().key().to_string(), silo);
             let end = ender.end(how).timeout(secs(30)).await;
-            assert!(end.as_ref().map_or_else(CallError::maybe_executed, |n| *n == 1), "{key}: {end:?}");
+            assert!(
+                end.as_ref().map_or_else(CallError::maybe_executed, |n| *n == 1),
+                "{key}: {end:?}"
+            );
             if matches!(how, 1 | 2) {
                 let later = ender.end(how).timeout(secs(30)).await;
                 assert!(later.is_err_and(|error| !error.maybe_executed()), "{key}");

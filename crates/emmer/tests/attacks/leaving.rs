@@ -21,9 +21,13 @@ fn begun_again(prefix: &str, round: u64) -> (usize, Vec<String>) {
             }
             shuts += 1;
             let number = event.split(' ').next().unwrap();
-            let begun = events.iter().find(|(_, e)| e.starts_with(&format!("{number} activate on"))).unwrap();
+            let begun = events
+                .iter()
+                .find(|(_, e)| e.starts_with(&format!("{number} activate on")))
+                .unwrap();
             let silo = begun.1.split(" on ").nth(1).unwrap();
-            let again = events[at..].iter().find(|(_, e)| e.contains("activate on") && e.contains(silo));
+            let again =
+                events[at..].iter().find(|(_, e)| e.contains("activate on") && e.contains(silo));
             if let Some((_, again)) = again {
                 let second = again.split(' ').next().unwrap();
                 let story: Vec<_> = events[at..]
@@ -146,7 +150,8 @@ impl Lifecycle for StopperGrain {
 #[grain]
 impl Stopper for StopperGrain {
     async fn stop_me(&mut self) -> u64 {
-        let silo = SILOS.lock().unwrap()[self.ctx.key().to_string().split('-').next().unwrap()].clone();
+        let silo =
+            SILOS.lock().unwrap()[self.ctx.key().to_string().split('-').next().unwrap()].clone();
         let _ = tokio::time::timeout(secs(40), silo.stop()).await;
         1
     }
@@ -194,7 +199,11 @@ fn hooks_that_hold_a_stop_up() {
             let silo = stopper(&name).await;
             SILOS.lock().unwrap().insert(name.clone(), Arc::clone(&silo));
             for n in 0..5 {
-                silo.client().grain::<dyn Stopper>(format!("{name}-{what}-{n}")).touch().await.unwrap();
+                silo.client()
+                    .grain::<dyn Stopper>(format!("{name}-{what}-{n}"))
+                    .touch()
+                    .await
+                    .unwrap();
             }
             silo.client().grain::<dyn Stopper>(format!("{name}-other-0")).touch().await.unwrap();
             let end = tokio::time::timeout(secs(20), silo.stop()).await;
@@ -230,7 +239,14 @@ fn stops_from_odd_places() {
             tokio::time::sleep(millis(20)).await;
             let _ = poll_some(Box::pin(silo.stop()), 1).await;
             tokio::time::sleep(millis(20)).await;
-            assert!(silo.client().grain::<dyn Stopper>("n2").touch().timeout(millis(300)).await.is_err());
+            assert!(
+                silo.client()
+                    .grain::<dyn Stopper>("n2")
+                    .touch()
+                    .timeout(millis(300))
+                    .await
+                    .is_err()
+            );
             let (a, b) = tokio::join!(silo.stop(), silo.stop());
             a.unwrap();
             b.unwrap();
@@ -245,10 +261,20 @@ fn stops_from_odd_places() {
             });
             tokio::time::sleep(millis(20)).await;
             silo.abort();
-            tokio::time::timeout(secs(20), stop).await.expect("a stop hangs after abort").unwrap().unwrap();
-            let end = tokio::time::timeout(secs(5), nap).await.expect("a call hangs after abort").unwrap();
+            tokio::time::timeout(secs(20), stop)
+                .await
+                .expect("a stop hangs after abort")
+                .unwrap()
+                .unwrap();
+            let end = tokio::time::timeout(secs(5), nap)
+                .await
+                .expect("a call hangs after abort")
+                .unwrap();
             assert!(end.is_err_and(|e| e.maybe_executed()));
-            tokio::time::timeout(secs(10), silo.stop()).await.expect("stop after abort hangs").unwrap();
+            tokio::time::timeout(secs(10), silo.stop())
+                .await
+                .expect("stop after abort hangs")
+                .unwrap();
             assert!(matches!(
                 silo.client().grain::<dyn Stopper>("n").touch().await,
                 Err(CallError::ShuttingDown)

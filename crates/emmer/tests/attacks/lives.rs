@@ -131,7 +131,10 @@ impl Lifecycle for FrailGrain {
         Ok(())
     }
     async fn deactivate(&mut self, _ctx: &Ctx, _reason: DeactivationReason) {
-        assert!(!(at(Where::Deactivate) || at(Where::DropAndDeactivate)), "boom on purpose: deactivate");
+        assert!(
+            !(at(Where::Deactivate) || at(Where::DropAndDeactivate)),
+            "boom on purpose: deactivate"
+        );
         tokio::task::yield_now().await;
         assert!(!at(Where::DeactivateLater), "boom on purpose: deactivate later");
     }
@@ -207,9 +210,11 @@ fn panics_in_every_place_of_a_life() {
     for threads in [0, 2] {
         run(threads, 60, async move {
             let silo = start(&format!("l1-{threads}")).await;
-            let outside = Client::builder().store(format!("memory://l1-{threads}")).connect().await.unwrap();
+            let outside =
+                Client::builder().store(format!("memory://l1-{threads}")).connect().await.unwrap();
             for (place, client) in [silo.client(), outside.grains()].into_iter().enumerate() {
-                for what in [Where::Make, Where::Activate, Where::ActivateLater, Where::ActivateErr] {
+                for what in [Where::Make, Where::Activate, Where::ActivateLater, Where::ActivateErr]
+                {
                     let g = client.grain::<dyn Frail>(format!("{place}{what:?}"));
                     arm(what);
                     for _ in 0..3 {
@@ -219,8 +224,12 @@ fn panics_in_every_place_of_a_life() {
                     arm(Where::Nowhere);
                     assert_eq!(g.quick().await.unwrap(), 1, "{what:?}");
                 }
-                for what in [Where::Deactivate, Where::DeactivateLater, Where::Drop, Where::DropAndDeactivate]
-                {
+                for what in [
+                    Where::Deactivate,
+                    Where::DeactivateLater,
+                    Where::Drop,
+                    Where::DropAndDeactivate,
+                ] {
                     let g = client.grain::<dyn Frail>(format!("{place}{what:?}"));
                     arm(what);
                     for _ in 0..3 {
@@ -254,7 +263,8 @@ fn panics_in_every_place_of_a_life() {
                     }
                 }
                 if client.silo().is_none() {
-                    let unreadable = client.grain::<dyn Frail>("unreadable").make_bomb(2).await.unwrap_err();
+                    let unreadable =
+                        client.grain::<dyn Frail>("unreadable").make_bomb(2).await.unwrap_err();
                     assert!(
                         matches!(unreadable, CallError::Codec { maybe_executed: true, .. }),
                         "{unreadable}"
@@ -265,7 +275,10 @@ fn panics_in_every_place_of_a_life() {
                     // A value of the caller's own may panic in the caller's own task.
                     let heard = tokio::spawn(g.bomb(Bomb(n)).into_future()).await;
                     if let Ok(Err(err)) = heard {
-                        assert!(err.maybe_executed() || g.glance().await.unwrap() == 0, "{err:?} ran");
+                        assert!(
+                            err.maybe_executed() || g.glance().await.unwrap() == 0,
+                            "{err:?} ran"
+                        );
                     }
                     if n != 5 {
                         let _ = tokio::spawn(g.make_bomb(n).into_future()).await;
@@ -293,7 +306,12 @@ fn a_stop_with_panicking_hooks() {
             arm(what);
             let calls: Vec<_> = (0..20)
                 .map(|n| {
-                    tokio::spawn(silo.client().grain::<dyn Frail>(n.to_string()).panic_later(0).into_future())
+                    tokio::spawn(
+                        silo.client()
+                            .grain::<dyn Frail>(n.to_string())
+                            .panic_later(0)
+                            .into_future(),
+                    )
                 })
                 .collect();
             tokio::task::yield_now().await;

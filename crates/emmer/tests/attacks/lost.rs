@@ -1,4 +1,5 @@
-//! A silo is lost while the network is in trouble. When all is well again, the others find its death.
+//! A silo is lost while the network is in trouble. When all is well again, the others find its
+//! death.
 use emmer::SiloStatus;
 use emmer::membership::Config;
 use emmer::prelude::*;
@@ -40,7 +41,8 @@ async fn plan(world: &World, cluster: &Cluster, dice: &mut Dice, lost: usize, sl
     cluster.heal();
 }
 
-/// Whether the death is known everywhere in time. None where fewer than half of the silos are left, which need longer.
+/// Whether the death is known everywhere in time. None where fewer than half of the silos are left,
+/// which need longer.
 async fn death_is_found(world: &World) -> Option<bool> {
     let mut dice = Dice(world.seed().wrapping_mul(32_452_843));
     let size = 3 + dice.roll(3) as usize;
@@ -51,14 +53,16 @@ async fn death_is_found(world: &World) -> Option<bool> {
             options.membership = Config::fast();
         }
     };
-    let cluster = world.cluster(size, move |silo| silo.configure(change).host::<dyn Big, BigGrain>()).await;
+    let cluster =
+        world.cluster(size, move |silo| silo.configure(change).host::<dyn Big, BigGrain>()).await;
     world.store().be_slow(millis(slow));
     world.advance(millis(dice.roll(5_000))).await;
     let lost = dice.roll(size as u64) as usize;
     plan(world, &cluster, &mut dice, lost, slow).await;
     world.advance(secs(PATIENCE)).await;
     let gone = cluster.node(lost).address();
-    let left: Vec<_> = cluster.nodes().iter().filter(|n| n.address() != gone && !n.has_ended()).collect();
+    let left: Vec<_> =
+        cluster.nodes().iter().filter(|n| n.address() != gone && !n.has_ended()).collect();
     let knows = |node: &&emmer::test::Node| {
         node.view().iter().all(|(silo, status)| *silo != gone || *status == SiloStatus::Dead)
     };
@@ -83,8 +87,9 @@ fn whoever_is_lost_in_trouble_is_found() {
     found(1..=30);
 }
 
-/// These took up to 70 s, for two reasons. Answers that the cut had held up taught long timeouts (760). And votes that were not enough
-/// when they were written, while more silos had been Active lately, were not looked at again when they had become enough (576).
+/// These took up to 70 s, for two reasons. Answers that the cut had held up taught long timeouts
+/// (760). And votes that were not enough when they were written, while more silos had been Active
+/// lately, were not looked at again when they had become enough (576).
 #[test]
 fn whoever_is_lost_in_trouble_is_found_before_the_table_is_refreshed() {
     found([576, 760, 1128, 1318, 1430, 1541, 2446, 2495]);
@@ -98,7 +103,8 @@ enum Way {
     OneOfEach,
 }
 
-/// The third of three silos cannot vote for two. It needs until their rows are stale, and reads them twice a minute.
+/// The third of three silos cannot vote for two. It needs until their rows are stale, and reads
+/// them twice a minute.
 const ALONE_WITHIN: u64 = 130;
 
 async fn the_third_goes_on(world: World, way: Way, gap: u64, within: u64) {
@@ -112,7 +118,8 @@ async fn the_third_goes_on(world: World, way: Way, gap: u64, within: u64) {
         world.advance(secs(gap)).await;
     }
     world.advance(secs(within)).await;
-    let active = cluster.node(0).view().iter().filter(|(_, status)| *status == SiloStatus::Active).count();
+    let active =
+        cluster.node(0).view().iter().filter(|(_, status)| *status == SiloStatus::Active).count();
     assert_eq!(active, 1, "{way:?}, {gap} s between them");
     assert!(!cluster.node(0).has_ended());
 }
@@ -120,7 +127,8 @@ async fn the_third_goes_on(world: World, way: Way, gap: u64, within: u64) {
 #[test]
 fn the_third_of_three_silos_goes_on_alone() {
     for way in [Way::HostsAreLost, Way::ProcessesAreKilled, Way::OneOfEach] {
-        // Where some time lies between them, the two that are left vote for the first, and then one is enough.
+        // Where some time lies between them, the two that are left vote for the first, and then one
+        // is enough.
         for (gap, within) in [(0, ALONE_WITHIN), (2, ALONE_WITHIN), (5, PATIENCE), (15, PATIENCE)] {
             emmer::test::run_seed(7, async move |world: World| {
                 the_third_goes_on(world, way, gap, within).await;

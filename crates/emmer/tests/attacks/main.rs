@@ -1,5 +1,5 @@
-//! Attacks on what the book promises, through the public interface only: callers that give up at any moment, panics in every
-//! place, circles, limits, strangers, silos that leave.
+//! Attacks on what the book promises, through the public interface only: callers that give up at
+//! any moment, panics in every place, circles, limits, strangers, silos that leave.
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic, reason = "a test")]
 #![allow(clippy::type_complexity, reason = "a test")]
 

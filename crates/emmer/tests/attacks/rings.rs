@@ -43,7 +43,11 @@ pub trait Ring {
     /// An exclusive turn that calls the next of the path exclusively.
     async fn alone(&mut self, path: Vec<String>, kind: Vec<u8>) -> Result<u64, (bool, String)>;
     async fn shared(&self, path: Vec<String>, kind: Vec<u8>) -> Result<u64, (bool, String)>;
-    async fn piece(this: Interleaved<Self>, path: Vec<String>, kind: Vec<u8>) -> Result<u64, (bool, String)>;
+    async fn piece(
+        this: Interleaved<Self>,
+        path: Vec<String>,
+        kind: Vec<u8>,
+    ) -> Result<u64, (bool, String)>;
     async fn both(&mut self, path: Vec<String>, kind: Vec<u8>) -> Result<u64, (bool, String)>;
     async fn spawned(&mut self, path: Vec<String>, kind: Vec<u8>) -> Result<u64, (bool, String)>;
 }
@@ -66,14 +70,15 @@ pub(crate) fn go(
         });
     }
     let g = ctx.client().grain::<dyn Ring>(path.remove(0));
-    let call: std::pin::Pin<Box<dyn Future<Output = Result<u64, CallError<(bool, String)>>> + Send>> =
-        match kind.remove(0) {
-            0 => Box::pin(g.alone(path, kind).into_future()),
-            1 => Box::pin(g.shared(path, kind).into_future()),
-            2 => Box::pin(g.piece(path, kind).into_future()),
-            3 => Box::pin(g.both(path, kind).into_future()),
-            _ => Box::pin(g.spawned(path, kind).into_future()),
-        };
+    let call: std::pin::Pin<
+        Box<dyn Future<Output = Result<u64, CallError<(bool, String)>>> + Send>,
+    > = match kind.remove(0) {
+        0 => Box::pin(g.alone(path, kind).into_future()),
+        1 => Box::pin(g.shared(path, kind).into_future()),
+        2 => Box::pin(g.piece(path, kind).into_future()),
+        3 => Box::pin(g.both(path, kind).into_future()),
+        _ => Box::pin(g.spawned(path, kind).into_future()),
+    };
     Box::pin(async move {
         nap(1000).await;
         match call.await {
@@ -92,14 +97,19 @@ impl Ring for RingGrain {
     async fn shared(&self, path: Vec<String>, kind: Vec<u8>) -> Result<u64, (bool, String)> {
         go(&self.ctx, path, kind).await
     }
-    async fn piece(this: Interleaved<Self>, path: Vec<String>, kind: Vec<u8>) -> Result<u64, (bool, String)> {
+    async fn piece(
+        this: Interleaved<Self>,
+        path: Vec<String>,
+        kind: Vec<u8>,
+    ) -> Result<u64, (bool, String)> {
         let ctx = this.read(|g| g.ctx.clone()).await.map_err(|l| (false, format!("left {l}")))?;
         let end = go(&ctx, path, kind).await;
         this.write(|_| ()).await.map_err(|l| (false, format!("left {l}")))?;
         end
     }
     async fn both(&mut self, path: Vec<String>, kind: Vec<u8>) -> Result<u64, (bool, String)> {
-        let (a, b) = tokio::join!(go(&self.ctx, path.clone(), kind.clone()), go(&self.ctx, path, kind));
+        let (a, b) =
+            tokio::join!(go(&self.ctx, path.clone(), kind.clone()), go(&self.ctx, path, kind));
         match (a, b) {
             (Ok(a), Ok(b)) => Ok(a.min(b)),
             (Err(e), _) | (_, Err(e)) => Err(e),

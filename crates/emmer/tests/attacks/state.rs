@@ -88,7 +88,10 @@ async fn writes_that_do_not_succeed(world: World) {
             };
             let total = g.total().await.unwrap();
             let again = g.life().await.unwrap();
-            assert!(life != again, "{how:?} {kind}: the activation went on after a write that failed: {end}");
+            assert!(
+                life != again,
+                "{how:?} {kind}: the activation went on after a write that failed: {end}"
+            );
             let third = g.add().await.unwrap();
             assert_eq!(third, total + 1);
         }

@@ -1,4 +1,5 @@
-//! Thousands of calls that are dropped, cancelled and late at any moment, on grains that end at any moment.
+//! Thousands of calls that are dropped, cancelled and late at any moment, on grains that end at any
+//! moment.
 
 use std::future::IntoFuture;
 use std::sync::Arc;
@@ -106,14 +107,19 @@ pub(crate) async fn all_well(clients: &[ClusterClient], silos: &[&Silo], keys: u
     for key in 0..keys {
         for client in clients {
             let id = id();
-            let end = client.grain::<dyn Imp>(format!("{prefix}{key}")).slow(id, 0).timeout(secs(10)).await;
+            let end = client
+                .grain::<dyn Imp>(format!("{prefix}{key}"))
+                .slow(id, 0)
+                .timeout(secs(10))
+                .await;
             assert!(end.is_ok(), "{prefix}{key} cannot be reached: {end:?}");
         }
     }
     let mut last = String::new();
     for _ in 0..300 {
         let s: Vec<_> = silos.iter().map(|silo| silo.statistics()).collect();
-        if s.iter().all(|s| s.turns_waiting == 0 && s.calls_in_flight == 0 && s.calls_serving == 0) {
+        if s.iter().all(|s| s.turns_waiting == 0 && s.calls_in_flight == 0 && s.calls_serving == 0)
+        {
             return;
         }
         last = format!("{s:?}");

@@ -1,4 +1,5 @@
-//! Clocks that drift and jump, cuts of one direction, a store in trouble: no turn is stale, and nobody dies who is well.
+//! Clocks that drift and jump, cuts of one direction, a store in trouble: no turn is stale, and
+//! nobody dies who is well.
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -89,7 +90,8 @@ async fn cluster(world: &World, size: usize, fast: bool) -> Cluster {
         options.collection_age = secs(3);
         options.collection_quantum = Some(millis(500));
     };
-    let describe = move |silo: emmer::SiloBuilder| silo.configure(change).host::<dyn Watched, WatchedGrain>();
+    let describe =
+        move |silo: emmer::SiloBuilder| silo.configure(change).host::<dyn Watched, WatchedGrain>();
     world.cluster(size, describe).await
 }
 
@@ -105,7 +107,8 @@ fn bend_clocks(cluster: &Cluster, dice: &mut Dice) {
 fn load(client: &Client, seed: u64, prefix: &str) -> tokio::task::JoinSet<()> {
     let mut tasks = tokio::task::JoinSet::new();
     for task in 0..6 {
-        let (client, prefix, mut dice) = (client.grains(), prefix.to_owned(), Dice(seed * 1_000 + task));
+        let (client, prefix, mut dice) =
+            (client.grains(), prefix.to_owned(), Dice(seed * 1_000 + task));
         tasks.spawn(async move {
             loop {
                 let grain = client.grain::<dyn Watched>(format!("{prefix}{}", dice.roll(8)));
@@ -155,7 +158,8 @@ async fn trouble(world: &World, cluster: &Cluster, dice: &mut Dice) {
     }
 }
 
-/// All is well again: everybody who has not ended is Active for everybody, and every grain can be called.
+/// All is well again: everybody who has not ended is Active for everybody, and every grain can be
+/// called.
 async fn all_is_well(world: &World, cluster: &Cluster, client: &Client, prefix: &str) {
     cluster.heal();
     world.store().recover();
@@ -178,7 +182,8 @@ async fn all_is_well(world: &World, cluster: &Cluster, client: &Client, prefix: 
 }
 
 fn nothing_was_stale(prefix: &str) {
-    let stale: Vec<_> = STALE.lock().unwrap().iter().filter(|s| s.contains(prefix)).cloned().collect();
+    let stale: Vec<_> =
+        STALE.lock().unwrap().iter().filter(|s| s.contains(prefix)).cloned().collect();
     assert!(stale.is_empty(), "{} times: {}", stale.len(), stale[0]);
     assert!(POLLS.load(Ordering::Relaxed) > 100, "hardly anything ran");
 }
@@ -200,7 +205,8 @@ async fn no_turn_is_stale_whatever_the_clocks_show(world: World) {
     nothing_was_stale(&prefix);
 }
 
-/// A store that is away, slow, silent or unsure; one silo without it; one pair that does not hear each other.
+/// A store that is away, slow, silent or unsure; one silo without it; one pair that does not hear
+/// each other.
 #[emmer::test(seeds = 5)]
 async fn nobody_dies_of_the_store(world: World) {
     let mut dice = Dice(world.seed() * 104_729);

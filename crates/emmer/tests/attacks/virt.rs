@@ -75,7 +75,8 @@ async fn a_storm_of_kills_and_cuts(world: World) {
     cluster.heal();
     world.advance(secs(30)).await;
     for key in 0..6 {
-        let end = client.grain::<dyn Imp>(format!("{prefix}{key}")).slow(id(), 0).timeout(secs(20)).await;
+        let end =
+            client.grain::<dyn Imp>(format!("{prefix}{key}")).slow(id(), 0).timeout(secs(20)).await;
         assert!(end.is_ok(), "{prefix}{key} cannot be reached any more: {end:?}");
     }
     judge(&log, &prefix, true);

@@ -27,7 +27,12 @@ impl HeldStore {
     }
 
     fn new(inner: &Arc<dyn SystemStore>, patience: Option<Duration>) -> Self {
-        Self { inner: inner.clone(), held: watch::Sender::new(false), patience, refused: Mutex::default() }
+        Self {
+            inner: inner.clone(),
+            held: watch::Sender::new(false),
+            patience,
+            refused: Mutex::default(),
+        }
     }
 
     /// A store that says that its requests may take so long.
@@ -49,7 +54,10 @@ impl HeldStore {
         self.refused.lock().unwrap().as_ref().is_some_and(|refused| table.name.starts_with(refused))
     }
 
-    fn then<'a, T: Send + 'a>(&'a self, ask: impl FnOnce() -> Answer<'a, T> + Send + 'a) -> Answer<'a, T> {
+    fn then<'a, T: Send + 'a>(
+        &'a self,
+        ask: impl FnOnce() -> Answer<'a, T> + Send + 'a,
+    ) -> Answer<'a, T> {
         let mut held = self.held.subscribe();
         Box::pin(async move {
             let _ = held.wait_for(|held| !*held).await;
@@ -71,7 +79,11 @@ impl SystemStore for HeldStore {
         self.then(move || self.inner.ensure_tables(tables))
     }
 
-    fn read_partition<'a>(&'a self, table: &'static TableDecl, part: &'a str) -> Answer<'a, Vec<StoredRow>> {
+    fn read_partition<'a>(
+        &'a self,
+        table: &'static TableDecl,
+        part: &'a str,
+    ) -> Answer<'a, Vec<StoredRow>> {
         self.then(move || self.inner.read_partition(table, part))
     }
 
@@ -117,7 +129,12 @@ impl SystemStore for HeldStore {
         if self.refuses(table) {
             let (store, operation) = (self.describe(), "commit".to_owned());
             let (kind, detail) = (StoreErrorKind::Unavailable, "refused for a test".to_owned());
-            return Box::pin(std::future::ready(Err(StoreError { kind, store, operation, detail })));
+            return Box::pin(std::future::ready(Err(StoreError {
+                kind,
+                store,
+                operation,
+                detail,
+            })));
         }
         self.then(move || self.inner.commit(table, partition, mutations))
     }
@@ -133,7 +150,12 @@ impl SystemStore for HeldStore {
         self.then(move || self.inner.touch(table, partition, row_key, column, value))
     }
 
-    fn append<'a>(&'a self, table: &'static TableDecl, partition: &'a str, rows: Vec<Row>) -> Answer<'a, ()> {
+    fn append<'a>(
+        &'a self,
+        table: &'static TableDecl,
+        partition: &'a str,
+        rows: Vec<Row>,
+    ) -> Answer<'a, ()> {
         self.then(move || self.inner.append(table, partition, rows))
     }
 

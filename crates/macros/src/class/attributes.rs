@@ -73,8 +73,8 @@ fn not_one(span: Span) -> syn::Error {
 }
 
 fn custom(input: ParseStream<'_>) -> syn::Result<Placement> {
-    const HOW: &str =
-        "a director of your own is named, and told a text if you like: `#[placement(\"name\", \"text\")]`";
+    const HOW: &str = "a director of your own is named, and told a text if you like: \
+        `#[placement(\"name\", \"text\")]`";
     let name: LitStr = input.parse()?;
     if name.value().is_empty() {
         return Err(syn::Error::new(name.span(), HOW));
@@ -87,7 +87,11 @@ fn custom(input: ParseStream<'_>) -> syn::Result<Placement> {
             Some(input.parse().map_err(say)?)
         }
     };
-    if input.is_empty() { Ok(Placement::Custom(name, data)) } else { Err(syn::Error::new(input.span(), HOW)) }
+    if input.is_empty() {
+        Ok(Placement::Custom(name, data))
+    } else {
+        Err(syn::Error::new(input.span(), HOW))
+    }
 }
 
 /// What the attributes say.
@@ -144,8 +148,10 @@ fn parse_grain(meta: &ParseNestedMeta<'_>, found: &mut ClassAttributes) -> syn::
         return Ok(());
     }
     if meta.path.is_ident("idle") {
-        let literal: LitStr =
-            meta.value().and_then(|value| value.parse()).map_err(|_| meta.error(idle::HOW_TO_WRITE))?;
+        let literal: LitStr = meta
+            .value()
+            .and_then(|value| value.parse())
+            .map_err(|_| meta.error(idle::HOW_TO_WRITE))?;
         if found.idle.replace(idle::parse(&literal)?).is_some() {
             return Err(meta.error("the idle time is said twice"));
         }

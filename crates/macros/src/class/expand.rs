@@ -27,7 +27,8 @@ pub(super) fn class(class: &Class) -> TokenStream {
     );
     let reads: Vec<TokenStream> = class.fields.iter().filter_map(read).collect();
     let has_state = !reads.is_empty();
-    let (reentrant, comes_back) = (class.attributes.reentrant, class.attributes.call_chain_reentrancy);
+    let (reentrant, comes_back) =
+        (class.attributes.reentrant, class.attributes.call_chain_reentrancy);
     let fields = class.fields.iter().map(make);
     let lifecycle = (!class.attributes.lifecycle).then(|| {
         quote! {
@@ -73,7 +74,8 @@ fn make(field: &ClassField) -> TokenStream {
     let span = ty.span().resolved_at(Span::call_site());
     let value = match make {
         Make::State(name) => quote_spanned!(span=> ::emmer::__rt::Persistent::bound(ctx, #name)),
-        // Also into an `Option<Ctx>`, which a class can have that derives `Default` for its own tests.
+        // Also into an `Option<Ctx>`, which a class can have that derives `Default` for its own
+        // tests.
         Make::Context => {
             quote_spanned!(span=> ::core::convert::From::from(<::emmer::__rt::Ctx as ::core::clone::Clone>::clone(ctx)))
         }

@@ -32,7 +32,8 @@ fn duration(text: &str) -> Result<Duration, String> {
     };
     if number == 0 {
         return Err(
-            "an activation that may never be idle could never answer: write at least \"1ms\"".to_owned()
+            "an activation that may never be idle could never answer: write at least \"1ms\""
+                .to_owned(),
         );
     }
     let max = Duration::from_secs(IDLE_HOURS_MAX * 3_600);
@@ -48,8 +49,13 @@ mod tests {
 
     #[test]
     fn good_texts_mean_what_they_say() {
-        let pairs =
-            [("250ms", 250), ("1s", 1_000), ("10m", 600_000), ("2h", 7_200_000), ("8760h", 31_536_000_000)];
+        let pairs = [
+            ("250ms", 250),
+            ("1s", 1_000),
+            ("10m", 600_000),
+            ("2h", 7_200_000),
+            ("8760h", 31_536_000_000),
+        ];
         for (text, millis) in pairs {
             assert_eq!(duration(text), Ok(Duration::from_millis(millis)));
         }

@@ -8,7 +8,8 @@ mod idle;
 use proc_macro2::TokenStream;
 use syn::spanned::Spanned;
 use syn::{
-    Data, DataStruct, DeriveInput, Fields, GenericParam, Generics, TypeParam, TypeParamBound, WherePredicate,
+    Data, DataStruct, DeriveInput, Fields, GenericParam, Generics, TypeParam, TypeParamBound,
+    WherePredicate,
 };
 
 use self::attributes::ClassAttributes;
@@ -40,14 +41,19 @@ fn parse(item: TokenStream) -> syn::Result<Class> {
 fn fields(input: &DeriveInput, errors: &mut Errors) -> Vec<ClassField> {
     const NAMED: &str = "a grain class is a struct with named fields";
     match &input.data {
-        Data::Struct(DataStruct { fields: Fields::Named(named), .. }) => field::parse(named, errors),
+        Data::Struct(DataStruct { fields: Fields::Named(named), .. }) => {
+            field::parse(named, errors)
+        }
         Data::Struct(DataStruct { fields: Fields::Unit, .. }) => Vec::new(),
         Data::Struct(DataStruct { fields: Fields::Unnamed(unnamed), .. }) => {
             errors.at(unnamed, format!("{NAMED}: give these names"));
             Vec::new()
         }
         Data::Enum(data) => {
-            errors.at_span(data.enum_token.span(), format!("{NAMED}: put the enum into a field of it"));
+            errors.at_span(
+                data.enum_token.span(),
+                format!("{NAMED}: put the enum into a field of it"),
+            );
             Vec::new()
         }
         Data::Union(data) => {
@@ -66,8 +72,10 @@ fn check_generics(generics: &Generics, errors: &mut Errors) {
             }
             GenericParam::Type(param) if !is_static(param, generics) => {
                 let name = &param.ident;
-                errors
-                    .at(param, format!("a grain owns what it holds: write `{name}: Send + Sync + 'static`"));
+                errors.at(
+                    param,
+                    format!("a grain owns what it holds: write `{name}: Send + Sync + 'static`"),
+                );
             }
             _ => {}
         }
@@ -83,11 +91,9 @@ fn is_static(param: &TypeParam, generics: &Generics) -> bool {
     let in_where = in_where
         .filter(|predicate| matches!(&predicate.bounded_ty, syn::Type::Path(path) if path.path.is_ident(&param.ident)))
         .flat_map(|predicate| &predicate.bounds);
-    param
-        .bounds
-        .iter()
-        .chain(in_where)
-        .any(|bound| matches!(bound, TypeParamBound::Lifetime(lifetime) if lifetime.ident == "static"))
+    param.bounds.iter().chain(in_where).any(
+        |bound| matches!(bound, TypeParamBound::Lifetime(lifetime) if lifetime.ident == "static"),
+    )
 }
 
 #[cfg(test)]

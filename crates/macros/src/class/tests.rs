@@ -50,7 +50,10 @@ fn attributes_of_the_class_become_constants() {
         ),
         "{plain}"
     );
-    assert!(plain.contains("Option<::core::time::Duration>=::core::option::Option::None;"), "{plain}");
+    assert!(
+        plain.contains("Option<::core::time::Duration>=::core::option::Option::None;"),
+        "{plain}"
+    );
     assert!(plain.contains("constHAS_STATE:bool=false;"), "{plain}");
     assert!(plain.contains("impl::emmer::__rt::LifecycleforCounterGrain{}"), "{plain}");
 
@@ -168,12 +171,15 @@ fn class_attributes_are_checked() {
     assert!(of(quote!(#[placement])).contains("name one placement strategy"));
     assert!(of(quote!(#[placement(random, random)])).contains("name one placement strategy"));
     assert!(of(quote!(#[placement(random)] #[placement(random)])).contains("one placement"));
-    for wrong in [quote!(""), quote!("a" "b"), quote!("a",), quote!("a", 7), quote!("a", "b", "c")] {
+    for wrong in [quote!(""), quote!("a" "b"), quote!("a",), quote!("a", 7), quote!("a", "b", "c")]
+    {
         assert!(of(quote!(#[placement(#wrong)])).contains("is named, and told a text"), "{wrong}");
     }
     assert!(of(quote!(#[grain(idle = "10 minutes")])).contains("`idle = \"10m\"`"));
     assert!(of(quote!(#[grain(idle = 10)])).contains("`idle = \"10m\"`"));
     assert!(of(quote!(#[grain(idle = "1s", idle = "2s")])).contains("twice"));
-    assert!(of(quote!(#[grain(sticky)])).contains("knows `idle = \"10m\"`, `lifecycle`, `reentrant`"));
+    assert!(
+        of(quote!(#[grain(sticky)])).contains("knows `idle = \"10m\"`, `lifecycle`, `reentrant`")
+    );
     assert!(of(quote!(#[state("x")])).contains("on a field"));
 }

@@ -40,10 +40,9 @@ fn argument(
         return set(key, value.parse()?, meta);
     }
     if meta.path.is_ident("grain") {
-        let literal: LitStr = meta
-            .value()
-            .and_then(|value| value.parse())
-            .map_err(|_| meta.error("write the grain type's name as a text: `grain = \"counter\"`"))?;
+        let literal: LitStr = meta.value().and_then(|value| value.parse()).map_err(|_| {
+            meta.error("write the grain type's name as a text: `grain = \"counter\"`")
+        })?;
         return set(grain, names::stored_name(&literal, "a grain type's")?, meta);
     }
     Err(meta.error("#[grain_interface] knows `key = Type` and `grain = \"name\"`"))

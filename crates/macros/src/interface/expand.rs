@@ -25,13 +25,14 @@ pub(super) fn interface(interface: &Interface) -> TokenStream {
     }
 }
 
-/// The trait, each method rewritten to what `async fn` means plus `Send`; `where Self: Sized` keeps `dyn Trait` a
-/// legal name although no method can be called through it.
+/// The trait, each method rewritten to what `async fn` means plus `Send`; `where Self: Sized` keeps
+/// `dyn Trait` a legal name although no method can be called through it.
 fn trait_(interface: &Interface) -> TokenStream {
     let item = &interface.item;
     let (attrs, vis, token, ident) = (&item.attrs, &item.vis, &item.trait_token, &item.ident);
     let (colon, supertraits) = (&item.colon_token, &item.supertraits);
-    let advice = if attrs.iter().any(is_own_advice) { TokenStream::new() } else { advice(interface) };
+    let advice =
+        if attrs.iter().any(is_own_advice) { TokenStream::new() } else { advice(interface) };
     let methods = interface.methods.iter().map(|method| {
         let InterfaceMethod { attrs, ident, receiver, output, .. } = method;
         let names = method.arguments.iter().map(|a| &a.ident);
@@ -73,7 +74,8 @@ fn advice(interface: &Interface) -> TokenStream {
     let message = format!("`{{Self}}` does not implement the grain interface `{name}`");
     let note = format!("write `#[grain] impl {name} for {{Self}}` with every method of `{name}`");
     quote! {
-        #[diagnostic::on_unimplemented(message = #message, label = "not a class of this interface", note = #note)]
+        #[diagnostic::on_unimplemented(message = #message, label = "not a class of this \
+            interface", note = #note)]
     }
 }
 
@@ -81,7 +83,8 @@ fn advice(interface: &Interface) -> TokenStream {
 fn args_struct(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
     let (vis, args_type) = (&interface.item.vis, &method.args_type);
     let conditions = method.conditions();
-    let doc = format!("The arguments of [`{0}::{1}`], as they travel.", interface.name(), method.name());
+    let doc =
+        format!("The arguments of [`{0}::{1}`], as they travel.", interface.name(), method.name());
     let fields = method.arguments.iter().map(|Argument { ident, ty, attrs }| {
         let doc = format!("The argument `{ident}`.");
         // Spanned at the name, so that an argument that cannot travel is reported there.
@@ -154,7 +157,8 @@ fn reference(interface: &Interface) -> TokenStream {
     let vis = &interface.item.vis;
     let reference = interface.reference();
     let doc = format!(
-        "A reference to a [`{}`] grain, with one method per call. Cheap to clone; making one contacts nobody.",
+        "A reference to a [`{}`] grain, with one method per call. Cheap to clone; making one \
+         contacts nobody.",
         interface.name()
     );
     let calls = interface.methods.iter().map(|method| call(vis, method));
@@ -208,7 +212,8 @@ fn call(vis: &syn::Visibility, method: &InterfaceMethod) -> TokenStream {
 }
 
 fn interface_impl(interface: &Interface) -> TokenStream {
-    let (trait_ident, key, reference) = (&interface.item.ident, &interface.args.key, interface.reference());
+    let (trait_ident, key, reference) =
+        (&interface.item.ident, &interface.args.key, interface.reference());
     let (name, grain_type) = (interface.name(), interface.grain_type());
     quote! {
         #[automatically_derived]

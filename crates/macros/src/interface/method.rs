@@ -3,7 +3,9 @@
 use quote::format_ident;
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{Attribute, FnArg, Ident, Pat, PatType, ReceiverKind, Safety, Signature, TraitItemFn, Type};
+use syn::{
+    Attribute, FnArg, Ident, Pat, PatType, ReceiverKind, Safety, Signature, TraitItemFn, Type,
+};
 
 use crate::errors::Errors;
 use crate::names;
@@ -66,7 +68,9 @@ impl InterfaceMethod {
 
     /// The attributes that a caller's method takes over.
     pub(crate) fn caller_attrs(&self) -> impl Iterator<Item = &Attribute> {
-        self.attrs.iter().filter(|a| ["doc", "cfg", "deprecated"].iter().any(|name| a.path().is_ident(name)))
+        self.attrs
+            .iter()
+            .filter(|a| ["doc", "cfg", "deprecated"].iter().any(|name| a.path().is_ident(name)))
     }
 }
 
@@ -87,12 +91,16 @@ pub(crate) fn parse(
         types::check(&output.whole, Place::Return, errors);
     }
     let (receiver, mut turn) = receiver?;
-    let (interleave, attrs): (Vec<_>, Vec<_>) =
-        function.attrs.iter().cloned().partition(|attribute| attribute.path().is_ident(ALWAYS_INTERLEAVE));
+    let (interleave, attrs): (Vec<_>, Vec<_>) = function
+        .attrs
+        .iter()
+        .cloned()
+        .partition(|attribute| attribute.path().is_ident(ALWAYS_INTERLEAVE));
     if let Some(attribute) = interleave.first() {
         if turn != Turn::Shared {
-            let message = "a method that interleaves takes `&self`; one that waits for long and gives its grain back \
-                           meanwhile takes `this: Interleaved<Self>`, without this attribute";
+            let message = "a method that interleaves takes `&self`; one that waits for long and \
+                           gives its grain back meanwhile takes `this: Interleaved<Self>`, without \
+                           this attribute";
             errors.at(attribute, message);
         }
         turn = Turn::Past;
@@ -108,8 +116,8 @@ pub(crate) fn parse(
     })
 }
 
-/// `CounterAddArgs`: beside the trait and not in a module of its own, so that the types of the arguments mean the
-/// same there as in the trait, whatever their names, also inside a function.
+/// `CounterAddArgs`: beside the trait and not in a module of its own, so that the types of the
+/// arguments mean the same there as in the trait, whatever their names, also inside a function.
 fn args_type(interface: &Ident, method: &Ident) -> Ident {
     let method_name = names::camel(&method.unraw().to_string());
     format_ident!("{}{}Args", interface, method_name, span = method.span())
@@ -133,8 +141,8 @@ fn check_kind(function: &TraitItemFn, errors: &mut Errors) {
         errors.at(variadic, "a grain's method has a fixed number of arguments");
     }
     if let Some(body) = &function.default {
-        let message = "an interface only declares its methods: end the line with `;` and write the body in \
-                       `#[grain] impl`";
+        let message = "an interface only declares its methods: end the line with `;` and write the \
+                       body in `#[grain] impl`";
         errors.at(body, message);
     }
 }
@@ -143,7 +151,8 @@ fn check_name(ident: &Ident, errors: &mut Errors) {
     let name = ident.unraw().to_string();
     if let Some((_, use_of_it)) = RESERVED.iter().find(|(reserved, _)| *reserved == name) {
         let message = format!(
-            "`{name}` is a method of every grain reference ({use_of_it}): choose another name, such as `get_{name}`"
+            "`{name}` is a method of every grain reference ({use_of_it}): choose another name, \
+             such as `get_{name}`"
         );
         errors.at(ident, message);
     }
@@ -152,8 +161,8 @@ fn check_name(ident: &Ident, errors: &mut Errors) {
 /// Refuses generics on a method of an interface or of its implementation.
 pub(crate) fn check_not_generic(signature: &Signature, errors: &mut Errors) {
     if !signature.generics.params.is_empty() {
-        let message = "a grain's method cannot be generic: the other side must know every type. Write the types out, \
-                       or one method for each";
+        let message = "a grain's method cannot be generic: the other side must know every type. \
+                       Write the types out, or one method for each";
         errors.at(&signature.generics, message);
     }
     if let Some(clause) = &signature.generics.where_clause {
@@ -187,7 +196,10 @@ pub(crate) fn check_receiver(
             None
         }
         _ => {
-            errors.at(receiver, format!("a grain stays where it is and cannot be taken by value: {CHOICE}"));
+            errors.at(
+                receiver,
+                format!("a grain stays where it is and cannot be taken by value: {CHOICE}"),
+            );
             None
         }
     }
@@ -216,8 +228,14 @@ fn argument(typed: &PatType, errors: &mut Errors) -> Option<Argument> {
         }
     }
     match &*typed.pat {
-        Pat::Ident(name) if name.by_ref.is_none() && name.mutability.is_none() && name.subpat.is_none() => {
-            Some(Argument { ident: name.ident.clone(), ty: (*typed.ty).clone(), attrs: typed.attrs.clone() })
+        Pat::Ident(name)
+            if name.by_ref.is_none() && name.mutability.is_none() && name.subpat.is_none() =>
+        {
+            Some(Argument {
+                ident: name.ident.clone(),
+                ty: (*typed.ty).clone(),
+                attrs: typed.attrs.clone(),
+            })
         }
         Pat::Ident(name) if name.mutability.is_some() => {
             let message = format!(
@@ -228,7 +246,8 @@ fn argument(typed: &PatType, errors: &mut Errors) -> Option<Argument> {
             None
         }
         pattern => {
-            let message = "arguments travel by name: write a name here, and take it apart in the impl";
+            let message =
+                "arguments travel by name: write a name here, and take it apart in the impl";
             errors.at_span(pattern.span(), message);
             None
         }

@@ -52,7 +52,10 @@ fn parse(args: TokenStream, item: TokenStream) -> syn::Result<Interface> {
     let mut methods: Vec<InterfaceMethod> = Vec::new();
     for trait_item in &item.items {
         let TraitItem::Fn(function) = trait_item else {
-            errors.at(trait_item, "a grain interface has only async methods: move this out of the trait");
+            errors.at(
+                trait_item,
+                "a grain interface has only async methods: move this out of the trait",
+            );
             continue;
         };
         if let Some(method) = method::parse(function, &item.ident, &mut errors) {
@@ -62,26 +65,30 @@ fn parse(args: TokenStream, item: TokenStream) -> syn::Result<Interface> {
     }
     errors.finish()?;
     // Without a complaint there are arguments.
-    let args =
-        args.ok_or_else(|| syn::Error::new_spanned(&item.ident, "the attribute's arguments are missing"))?;
+    let args = args.ok_or_else(|| {
+        syn::Error::new_spanned(&item.ident, "the attribute's arguments are missing")
+    })?;
     Ok(Interface { args, item, methods })
 }
 
 fn check_trait(item: &ItemTrait, errors: &mut Errors) {
     if !item.generics.params.is_empty() {
-        let message = "a grain interface cannot be generic: its methods and their types are fixed on the wire. \
-                       Write one interface per type";
+        let message = "a grain interface cannot be generic: its methods and their types are fixed \
+                       on the wire. Write one interface per type";
         errors.at(&item.generics, message);
     }
     if let Some(clause) = &item.generics.where_clause {
-        errors.at(clause, "a grain interface has no where clause: every class that implements it hosts it");
+        errors.at(
+            clause,
+            "a grain interface has no where clause: every class that implements it hosts it",
+        );
     }
     if let Some(unsafety) = &item.unsafety {
         errors.at(unsafety, "a grain interface is a safe trait: remove `unsafe`");
     }
     for supertrait in item.supertraits.iter().filter(|bound| !is_harmless(bound)) {
-        let message = "a grain interface has no supertraits besides `Send`, `Sync` and `'static`: declare the other \
-                       methods here, or in an interface of their own";
+        let message = "a grain interface has no supertraits besides `Send`, `Sync` and `'static`: \
+                       declare the other methods here, or in an interface of their own";
         errors.at(supertrait, message);
     }
 }
@@ -92,7 +99,11 @@ fn is_harmless(bound: &TypeParamBound) -> bool {
         TypeParamBound::Lifetime(Lifetime { ident, .. }) => ident == "static",
         TypeParamBound::Trait(bound) => {
             bound.maybe.is_none()
-                && bound.path.segments.last().is_some_and(|last| last.ident == "Send" || last.ident == "Sync")
+                && bound
+                    .path
+                    .segments
+                    .last()
+                    .is_some_and(|last| last.ident == "Send" || last.ident == "Sync")
         }
         _ => false,
     }
@@ -101,7 +112,8 @@ fn is_harmless(bound: &TypeParamBound) -> bool {
 fn check_distinct(earlier: &[InterfaceMethod], method: &InterfaceMethod, errors: &mut Errors) {
     if let Some(other) = earlier.iter().find(|other| other.args_type == method.args_type) {
         let message = format!(
-            "the methods `{}` and `{}` differ too little: both would be called `{}` where their arguments travel",
+            "the methods `{}` and `{}` differ too little: both would be called `{}` where their \
+             arguments travel",
             other.ident, method.ident, method.args_type
         );
         errors.at(&method.ident, message);

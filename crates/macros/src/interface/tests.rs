@@ -78,7 +78,10 @@ fn a_result_is_split_and_anything_else_is_not() {
 fn numbers_and_names_come_from_the_source() {
     let out = expansion(counter());
     assert!(out.contains("name32(\"Counter.add\")"), "{out}");
-    assert!(out.contains("constNAME:&'staticstr=\"move\";"), "raw identifiers travel without r#: {out}");
+    assert!(
+        out.contains("constNAME:&'staticstr=\"move\";"),
+        "raw identifiers travel without r#: {out}"
+    );
     assert!(out.contains("constGRAIN_TYPE:&'staticstr=\"counter\";"), "{out}");
     let named = expand(quote!(key = u64, grain = "tally"), counter()).unwrap().to_string();
     assert!(named.contains("GRAIN_TYPE : & 'static str = \"tally\""), "{named}");
@@ -158,7 +161,9 @@ fn attribute_arguments_are_checked() {
     assert!(of(quote!(key = u64, key = u64)).contains("said twice"));
     assert!(of(quote!(key = u64, grain = tally)).contains("as a text"));
     assert!(of(quote!(key = u64, grain = "a b")).contains("cannot hold ' '"));
-    assert!(of(quote!(key = u64, name = "tally")).contains("knows `key = Type` and `grain = \"name\"`"));
+    assert!(
+        of(quote!(key = u64, name = "tally")).contains("knows `key = Type` and `grain = \"name\"`")
+    );
     let on_struct = complaints(
         key(),
         quote!(
@@ -209,7 +214,10 @@ fn the_trait_is_checked() {
         )
         .is_ok()
     );
-    assert_refused(&[("type Item;", "only async methods"), ("const N: u64;", "only async methods")]);
+    assert_refused(&[
+        ("type Item;", "only async methods"),
+        ("const N: u64;", "only async methods"),
+    ]);
 }
 
 #[test]

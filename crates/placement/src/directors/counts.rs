@@ -12,11 +12,13 @@ use super::{Director, PlacementContext, PlacementTarget};
 /// How long a silo that has just become Active is passed over now and then.
 const WARM_UP: Duration = Duration::from_secs(30);
 
-/// Placement by the number of recently busy activations (placement description; the power of two choices of Mitzenmacher):
-/// the one of some silos, drawn at random, that is predicted to have the fewest. The prediction is what the silo last
-/// reported and what this director has placed there since. A silo that has not reported yet is taken for an average one.
+/// Placement by the number of recently busy activations (placement description; the power of two
+/// choices of Mitzenmacher): the one of some silos, drawn at random, that is predicted to have the
+/// fewest. The prediction is what the silo last reported and what this director has placed there
+/// since. A silo that has not reported yet is taken for an average one.
 ///
-/// A silo that has just joined has few, and would get most of what is new. For its first thirty seconds it is passed over now and then.
+/// A silo that has just joined has few, and would get most of what is new. For its first thirty
+/// seconds it is passed over now and then.
 #[derive(Debug)]
 pub struct ActivationCountDirector {
     choices: usize,
@@ -41,7 +43,8 @@ impl ActivationCountDirector {
     /// How many silos are drawn where nothing else is said.
     pub const CHOICES: usize = 2;
 
-    /// The director that draws `choices` silos (at least one); what it draws grows from `seed`. Silos need different seeds.
+    /// The director that draws `choices` silos (at least one); what it draws grows from `seed`.
+    /// Silos need different seeds.
     pub fn new(seed: u64, choices: usize) -> Self {
         let state = State { rng: SeededRng::new(seed), placed: BTreeMap::new() };
         Self { choices: choices.max(1), state: Mutex::new(state) }
@@ -52,7 +55,8 @@ impl State {
     /// How many busy activations `silo` is believed to have.
     fn predicted(&self, silo: &SiloAddress, context: &PlacementContext<'_>) -> u32 {
         let report = context.loads.of(silo).and_then(|known| known.report);
-        let placed = self.placed.get(silo).filter(|placed| placed.since == report.map(|(_, at)| at));
+        let placed =
+            self.placed.get(silo).filter(|placed| placed.since == report.map(|(_, at)| at));
         let reported = report.map_or_else(|| context.loads.mean_busy(), |(report, _)| report.busy);
         reported.saturating_add(placed.map_or(0, |placed| placed.count))
     }
@@ -66,8 +70,9 @@ impl State {
         placed.count = placed.count.saturating_add(1);
         // Those that left are of no use. Some that can be had another time may not be candidates.
         if self.placed.len() > 2 * context.loads.iter().len().max(context.silos.len()) {
-            let is_there =
-                |silo: &SiloAddress| context.loads.of(silo).is_some() || context.silos.contains(silo);
+            let is_there = |silo: &SiloAddress| {
+                context.loads.of(silo).is_some() || context.silos.contains(silo)
+            };
             self.placed.retain(|silo, _| is_there(silo));
         }
     }
@@ -76,19 +81,29 @@ impl State {
     fn draw(&mut self, drawn: &[usize], len: usize) -> Option<usize> {
         let left = len.checked_sub(drawn.len()).filter(|left| *left > 0)?;
         let place = self.rng.index(left);
-        Some(drawn.iter().fold(place, |place, before| if *before <= place { place + 1 } else { place }))
+        Some(
+            drawn
+                .iter()
+                .fold(place, |place, before| if *before <= place { place + 1 } else { place }),
+        )
     }
 
     /// Whether a silo that was drawn is left out this once, since it has just joined.
     fn is_spared(&mut self, silo: &SiloAddress, context: &PlacementContext<'_>) -> bool {
-        let Some(since) = context.loads.of(silo).and_then(|known| known.since) else { return false };
+        let Some(since) = context.loads.of(silo).and_then(|known| known.since) else {
+            return false;
+        };
         let warm = context.now.saturating_since(since).as_secs_f64() / WARM_UP.as_secs_f64();
         warm < 1.0 && !self.rng.chance(warm)
     }
 }
 
 impl Director for ActivationCountDirector {
-    fn choose(&self, _: &PlacementTarget<'_>, context: &PlacementContext<'_>) -> Option<SiloAddress> {
+    fn choose(
+        &self,
+        _: &PlacementTarget<'_>,
+        context: &PlacementContext<'_>,
+    ) -> Option<SiloAddress> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut drawn, mut best) = (Vec::with_capacity(self.choices), None);
         while drawn.len() < self.choices
@@ -133,17 +148,21 @@ mod tests {
         key: u64,
     ) -> SiloAddress {
         let grain = GrainId::new(GrainTypeId::of("g"), key);
-        let target =
-            PlacementTarget { grain: &grain, strategy: &Strategy::ActivationCount, requesting: silos[0] };
+        let target = PlacementTarget {
+            grain: &grain,
+            strategy: &Strategy::ActivationCount,
+            requesting: silos[0],
+        };
         let context = PlacementContext { now, loads, ..PlacementContext::new(silos[0], silos) };
         director.choose(&target, &context).unwrap()
     }
 
-    /// The most loaded of 100 silos over the mean, after 100,000 placements at an even pace by 100 directors, who see counts that
-    /// are up to a second old, within `secs` seconds.
+    /// The most loaded of 100 silos over the mean, after 100,000 placements at an even pace by 100
+    /// directors, who see counts that are up to a second old, within `secs` seconds.
     fn worst_over_mean(choices: usize, secs: u64) -> f64 {
         let silos = silos(100);
-        let directors: Vec<_> = (0..100).map(|n| ActivationCountDirector::new(n, choices)).collect();
+        let directors: Vec<_> =
+            (0..100).map(|n| ActivationCountDirector::new(n, choices)).collect();
         let mut counts = vec![0_u32; 100];
         let mut seen = loads(&silos, &counts, Instant::ZERO);
         for n in 0..100_000_u64 {
@@ -171,7 +190,8 @@ mod tests {
         let mut known: Vec<_> = loads(&silos, &[50, 0], Instant::ZERO).iter().copied().collect();
         known[1].report = None;
         let unknown = Loads::new(known);
-        let chosen = |loads: &Loads, n| choose(&director, &silos, loads, Instant::ZERO, n) == silos[0];
+        let chosen =
+            |loads: &Loads, n| choose(&director, &silos, loads, Instant::ZERO, n) == silos[0];
         // As the average is that of the only one known, both get some.
         let first = (0..100).filter(|n| chosen(&unknown, *n)).count();
         assert!((20..=80).contains(&first), "{first}");
@@ -229,7 +249,8 @@ mod tests {
     fn one_that_has_just_joined_is_not_flooded() {
         let silos = silos(10);
         let director = ActivationCountDirector::new(7, 2);
-        let mut known: Vec<_> = loads(&silos, &[1_000; 10], Instant::ZERO).iter().copied().collect();
+        let mut known: Vec<_> =
+            loads(&silos, &[1_000; 10], Instant::ZERO).iter().copied().collect();
         known[9].since = Some(Instant::ZERO);
         known[9].report = Some((LoadReport::default(), Instant::ZERO));
         let loads = Loads::new(known);

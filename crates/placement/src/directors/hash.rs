@@ -4,14 +4,18 @@ use emmer_core::SiloAddress;
 
 use super::{Director, PlacementContext, PlacementTarget};
 
-/// Hash-based placement: the hash of the grain's id, modulo the number of compatible silos in the order of their
-/// addresses. Silos that see the same view choose alike. Another view may mean another silo for a grain; one that is
-/// active stays where it is.
+/// Hash-based placement: the hash of the grain's id, modulo the number of compatible silos in the
+/// order of their addresses. Silos that see the same view choose alike. Another view may mean
+/// another silo for a grain; one that is active stays where it is.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HashDirector;
 
 impl Director for HashDirector {
-    fn choose(&self, target: &PlacementTarget<'_>, context: &PlacementContext<'_>) -> Option<SiloAddress> {
+    fn choose(
+        &self,
+        target: &PlacementTarget<'_>,
+        context: &PlacementContext<'_>,
+    ) -> Option<SiloAddress> {
         let count = u64::try_from(context.silos.len()).ok().filter(|count| *count > 0)?;
         let place = usize::try_from(target.grain.stable_hash() % count).ok()?;
         context.silos.get(place).copied()

@@ -4,8 +4,8 @@ use emmer_core::SiloAddress;
 
 use super::{Director, PlacementContext, PlacementTarget, RandomDirector};
 
-/// Local placement: the local silo if it is compatible, otherwise a random one. A silo that is leaving is not Active,
-/// so it is not chosen.
+/// Local placement: the local silo if it is compatible, otherwise a random one. A silo that is
+/// leaving is not Active, so it is not chosen.
 #[derive(Debug)]
 pub struct PreferLocalDirector {
     otherwise: RandomDirector,
@@ -19,7 +19,11 @@ impl PreferLocalDirector {
 }
 
 impl Director for PreferLocalDirector {
-    fn choose(&self, target: &PlacementTarget<'_>, context: &PlacementContext<'_>) -> Option<SiloAddress> {
+    fn choose(
+        &self,
+        target: &PlacementTarget<'_>,
+        context: &PlacementContext<'_>,
+    ) -> Option<SiloAddress> {
         if context.silos.contains(&context.local) {
             return Some(context.local);
         }

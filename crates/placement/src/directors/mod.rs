@@ -20,9 +20,11 @@ use crate::strategy::Strategy;
 pub struct PlacementTarget<'a> {
     /// The grain to be activated.
     pub grain: &'a GrainId,
-    /// The strategy of its class, or the silo's default: a custom one may carry data for its director.
+    /// The strategy of its class, or the silo's default: a custom one may carry data for its
+    /// director.
     pub strategy: &'a Strategy,
-    /// The silo the call came from: the local one for calls of its own grains and of its gateway's clients.
+    /// The silo the call came from: the local one for calls of its own grains and of its gateway's
+    /// clients.
     pub requesting: SiloAddress,
 }
 
@@ -32,8 +34,8 @@ pub struct PlacementTarget<'a> {
 pub struct PlacementContext<'a> {
     /// The silo that places: where the director runs.
     pub local: SiloAddress,
-    /// The compatible silos that are Active in the placing silo's view, in the order of their addresses, each once. At
-    /// least one.
+    /// The compatible silos that are Active in the placing silo's view, in the order of their
+    /// addresses, each once. At least one.
     pub silos: &'a [SiloAddress],
     /// What time it is, on the clock of `loads`.
     pub now: Instant,
@@ -42,8 +44,8 @@ pub struct PlacementContext<'a> {
 }
 
 impl<'a> PlacementContext<'a> {
-    /// The context of a director on `local`, where nothing is known of anybody's load. `silos`: in the order of their
-    /// addresses, each once.
+    /// The context of a director on `local`, where nothing is known of anybody's load. `silos`: in
+    /// the order of their addresses, each once.
     pub const fn new(local: SiloAddress, silos: &'a [SiloAddress]) -> Self {
         static NOTHING: Loads = Loads::EMPTY;
         Self { local, silos, now: Instant::ZERO, loads: &NOTHING }
@@ -58,19 +60,27 @@ impl<'a> PlacementContext<'a> {
     }
 }
 
-/// Chooses the silo of a new activation. It is called in the middle of a call, by many threads at once: it must neither
-/// wait nor take long.
+/// Chooses the silo of a new activation. It is called in the middle of a call, by many threads at
+/// once: it must neither wait nor take long.
 pub trait Director: Send + Sync {
-    /// Chooses one of `context.silos`; none when none of them will do. Then the call is rejected at once, as
-    /// after a panic.
-    fn choose(&self, target: &PlacementTarget<'_>, context: &PlacementContext<'_>) -> Option<SiloAddress>;
+    /// Chooses one of `context.silos`; none when none of them will do. Then the call is rejected at
+    /// once, as after a panic.
+    fn choose(
+        &self,
+        target: &PlacementTarget<'_>,
+        context: &PlacementContext<'_>,
+    ) -> Option<SiloAddress>;
 }
 
 impl<F> Director for F
 where
     F: Fn(&PlacementTarget<'_>, &PlacementContext<'_>) -> Option<SiloAddress> + Send + Sync,
 {
-    fn choose(&self, target: &PlacementTarget<'_>, context: &PlacementContext<'_>) -> Option<SiloAddress> {
+    fn choose(
+        &self,
+        target: &PlacementTarget<'_>,
+        context: &PlacementContext<'_>,
+    ) -> Option<SiloAddress> {
         self(target, context)
     }
 }
@@ -106,7 +116,8 @@ mod testing {
     ) -> Vec<u64> {
         let mut counts = vec![0; of.len()];
         for n in 0..draws {
-            let chosen = choose(director, &GrainId::new(GrainTypeId::of("g"), n), local, of).unwrap();
+            let chosen =
+                choose(director, &GrainId::new(GrainTypeId::of("g"), n), local, of).unwrap();
             counts[of.iter().position(|silo| *silo == chosen).unwrap()] += 1;
         }
         counts

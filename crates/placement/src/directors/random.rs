@@ -21,7 +21,11 @@ impl RandomDirector {
 }
 
 impl Director for RandomDirector {
-    fn choose(&self, _: &PlacementTarget<'_>, context: &PlacementContext<'_>) -> Option<SiloAddress> {
+    fn choose(
+        &self,
+        _: &PlacementTarget<'_>,
+        context: &PlacementContext<'_>,
+    ) -> Option<SiloAddress> {
         // One number is drawn at a time: nothing is half done after a panic.
         let mut rng = self.rng.lock().unwrap_or_else(PoisonError::into_inner);
         context.silos.get(rng.index(context.silos.len())).copied()

@@ -1,14 +1,18 @@
-//! Bringing every silo's report to every silo, in waves (after Bruck and others, `docs/sources.md`).
+//! Bringing every silo's report to every silo, in waves (after Bruck and others,
+//! `docs/sources.md`).
 //!
-//! The Active silos of a view stand in a circle. Waves take turns with four circles. A wave has as many rounds as doublings lead
-//! from one to their number. In round `r` each silo sends to the one `2^r` places further on what it has gathered: its own
-//! report and those of the silos behind it, `2^r` together. Then the receiver has twice as many, and after the last round
-//! all. So each report reaches each silo once, and a silo sends one message for each round, however many silos there are.
+//! The Active silos of a view stand in a circle. Waves take turns with four circles. A wave has as
+//! many rounds as doublings lead from one to their number. In round `r` each silo sends to the one
+//! `2^r` places further on what it has gathered: its own report and those of the silos behind it,
+//! `2^r` together. Then the receiver has twice as many, and after the last round all. So each
+//! report reaches each silo once, and a silo sends one message for each round, however many silos
+//! there are.
 //!
-//! Nobody leads. Whoever finds a wave overdue begins one, and whoever hears of a later wave joins it at once. A silo that is
-//! silent holds the next ones up for a moment (`patience`) in one round, and what came through it is missing in this wave. The
-//! next wave has another circle, so other pairs are concerned. There are four and no more, for a silo has a connection to
-//! each of those that it sends to: to some forty among a thousand.
+//! Nobody leads. Whoever finds a wave overdue begins one, and whoever hears of a later wave joins
+//! it at once. A silo that is silent holds the next ones up for a moment (`patience`) in one round,
+//! and what came through it is missing in this wave. The next wave has another circle, so other
+//! pairs are concerned. There are four and no more, for a silo has a connection to each of those
+//! that it sends to: to some forty among a thousand.
 //!
 //! Messages of another view are not taken: its silos stand elsewhere.
 
@@ -29,8 +33,8 @@ const CIRCLES: u64 = 4;
 pub struct GatherConfig {
     /// The least time between two waves.
     pub period: Duration,
-    /// How many bytes of reports a silo may send in a second, taken over some waves: with more than some 200 silos waves come
-    /// less often.
+    /// How many bytes of reports a silo may send in a second, taken over some waves: with more than
+    /// some 200 silos waves come less often.
     pub bytes_per_second: u32,
     /// How long a round waits for the one before.
     pub patience: Duration,
@@ -38,7 +42,11 @@ pub struct GatherConfig {
 
 impl Default for GatherConfig {
     fn default() -> Self {
-        Self { period: Duration::from_secs(1), bytes_per_second: 1_800, patience: Duration::from_millis(150) }
+        Self {
+            period: Duration::from_secs(1),
+            bytes_per_second: 1_800,
+            patience: Duration::from_millis(150),
+        }
     }
 }
 
@@ -79,7 +87,8 @@ pub struct Gather {
     me: SiloAddress,
     config: GatherConfig,
     view: u64,
-    /// The Active silos of the view, in the order of their addresses; this one has its place among them, or takes no part.
+    /// The Active silos of the view, in the order of their addresses; this one has its place among
+    /// them, or takes no part.
     silos: Vec<SiloAddress>,
     /// Whether this silo is among them.
     takes_part: bool,
@@ -258,7 +267,8 @@ impl Gather {
         self.go_on(now);
     }
 
-    /// When to call [`handle_timeout`](Self::handle_timeout); none: not before something else happens.
+    /// When to call [`handle_timeout`](Self::handle_timeout); none: not before something else
+    /// happens.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let waits = self.wave.as_ref().filter(|wave| !wave.over).map(|wave| wave.due);
         let next = self.takes_part.then_some(self.next);

@@ -11,7 +11,8 @@ use super::LoadReport;
 pub struct Known {
     /// Which silo.
     pub silo: SiloAddress,
-    /// Since when it is Active, as this silo saw it; none for those that were there before this silo looked.
+    /// Since when it is Active, as this silo saw it; none for those that were there before this
+    /// silo looked.
     pub since: Option<Instant>,
     /// Its last report, and when that came; none before the first one.
     pub report: Option<(LoadReport, Instant)>,
@@ -32,7 +33,8 @@ impl Loads {
     /// What is known of each of `silos`, each once.
     pub fn new(mut silos: Vec<Known>) -> Self {
         silos.sort_unstable_by_key(|known| known.silo);
-        let busy = silos.iter().filter_map(|known| known.report).map(|(report, _)| u64::from(report.busy));
+        let busy =
+            silos.iter().filter_map(|known| known.report).map(|(report, _)| u64::from(report.busy));
         let (count, sum) = busy.fold((0, 0), |(count, sum), busy| (count + 1, sum + busy));
         let mean_busy = u32::try_from(sum / count.max(1)).unwrap_or(u32::MAX);
         Self { silos, mean_busy }
@@ -50,7 +52,10 @@ impl Loads {
 
     /// What is known of one silo; none when it is not Active.
     pub fn of(&self, silo: &SiloAddress) -> Option<&Known> {
-        self.silos.binary_search_by_key(silo, |known| known.silo).ok().map(|place| &self.silos[place])
+        self.silos
+            .binary_search_by_key(silo, |known| known.silo)
+            .ok()
+            .map(|place| &self.silos[place])
     }
 
     /// All of them, in the order of their addresses.
@@ -58,7 +63,8 @@ impl Loads {
         self.silos.iter()
     }
 
-    /// The age of the last report of `silo`, some milliseconds more than that of what it says; none without one.
+    /// The age of the last report of `silo`, some milliseconds more than that of what it says; none
+    /// without one.
     pub fn age(&self, silo: &SiloAddress, now: Instant) -> Option<Duration> {
         self.of(silo)?.report.map(|(_, at)| now.saturating_since(at))
     }
@@ -75,11 +81,18 @@ mod tests {
             let report = report.map(|report| (report, Instant::from_millis(5)));
             Known { silo: silo(n), since: None, report }
         };
-        let report = |busy, overloaded| Some(LoadReport { busy, overloaded, ..LoadReport::default() });
-        let loads = Loads::new(vec![known(3, None), known(2, report(10, true)), known(1, report(31, false))]);
+        let report =
+            |busy, overloaded| Some(LoadReport { busy, overloaded, ..LoadReport::default() });
+        let loads = Loads::new(vec![
+            known(3, None),
+            known(2, report(10, true)),
+            known(1, report(31, false)),
+        ]);
         assert_eq!(loads.mean_busy(), 20);
         assert!(
-            loads.is_overloaded(&silo(2)) && !loads.is_overloaded(&silo(3)) && !loads.is_overloaded(&silo(9))
+            loads.is_overloaded(&silo(2))
+                && !loads.is_overloaded(&silo(3))
+                && !loads.is_overloaded(&silo(9))
         );
         assert!(loads.iter().map(|known| known.silo).eq([silo(1), silo(2), silo(3)]));
         assert_eq!(loads.age(&silo(1), Instant::from_millis(7)), Some(Duration::from_millis(2)));

@@ -11,7 +11,8 @@ pub struct LoadReport {
     pub calls: u32,
     /// How much of its processors is in use, in percent; none where that is not measured.
     pub cpu: Option<u8>,
-    /// How much of the memory that it may use is in use, in percent; none where that is not measured.
+    /// How much of the memory that it may use is in use, in percent; none where that is not
+    /// measured.
     pub memory: Option<u8>,
     /// It takes no new activations for now.
     pub overloaded: bool,
@@ -27,7 +28,8 @@ pub(super) const MISSING: [u8; PACKED] = [0xff; PACKED];
 const NO_PERCENT: u8 = 0xff;
 
 impl LoadReport {
-    /// Eight bytes, which keep eleven binary digits of the counts of activations and four of the calls.
+    /// Eight bytes, which keep eleven binary digits of the counts of activations and four of the
+    /// calls.
     pub(super) fn packed(&self) -> [u8; PACKED] {
         let [a, b] = short::<11>(self.activations).to_be_bytes();
         let [c, d] = short::<11>(self.busy).to_be_bytes();
@@ -112,7 +114,9 @@ mod tests {
         assert_eq!(LoadReport::unpacked(MISSING), None);
         for first in 0..=u8::MAX {
             let found = LoadReport::unpacked([first; PACKED]);
-            assert!(found.is_none_or(|report| LoadReport::unpacked(report.packed()) == Some(report)));
+            assert!(
+                found.is_none_or(|report| LoadReport::unpacked(report.packed()) == Some(report))
+            );
         }
     }
 }

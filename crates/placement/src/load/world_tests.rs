@@ -39,7 +39,10 @@ impl World {
         let silos: Vec<_> = (0..silos).map(silo).collect();
         let mut world = Self {
             now: Instant::ZERO,
-            machines: silos.iter().map(|s| (*s, Gather::new(*s, GatherConfig::default()))).collect(),
+            machines: silos
+                .iter()
+                .map(|s| (*s, Gather::new(*s, GatherConfig::default())))
+                .collect(),
             silos: silos.clone(),
             loads: BTreeMap::new(),
             silent: BTreeSet::new(),
@@ -99,7 +102,9 @@ impl World {
             match number.map(|number| usize::try_from(number).unwrap()) {
                 Some(number) => {
                     let (from, _, message) = self.messages[number].clone();
-                    self.step(silo, |machine, now| machine.handle_message(now, from, &message, || own));
+                    self.step(silo, |machine, now| {
+                        machine.handle_message(now, from, &message, || own);
+                    });
                 }
                 // A timeout that was put off, or is over.
                 None if self.machines[&silo].poll_timeout().is_none_or(|due| due > self.now) => {}
@@ -146,7 +151,11 @@ fn after_a_wave_everybody_knows_everybody() {
         // One wave at once, and one after a second.
         let rounds = u64::from(u64::from(silos).next_power_of_two().trailing_zeros());
         assert_eq!(world.sent.len(), if silos == 1 { 0 } else { usize::from(silos) });
-        assert!(world.sent.values().all(|(messages, _)| *messages == 2 * rounds), "{:?}", world.sent);
+        assert!(
+            world.sent.values().all(|(messages, _)| *messages == 2 * rounds),
+            "{:?}",
+            world.sent
+        );
     }
 }
 
@@ -168,8 +177,11 @@ fn a_thousand_silos_send_less_than_two_kilobytes_a_second_and_know_what_is_no_ol
 fn a_silo_sends_to_few_others_however_many_waves_there_are() {
     let mut world = World::new(100, 11);
     world.run(Instant::from_millis(30_000));
-    let most =
-        world.silos.iter().map(|silo| world.pairs.iter().filter(|(from, _)| from == silo).count()).max();
+    let most = world
+        .silos
+        .iter()
+        .map(|silo| world.pairs.iter().filter(|(from, _)| from == silo).count())
+        .max();
     // Four circles of seven rounds.
     assert!(most.is_some_and(|most| (14..=28).contains(&most)), "{most:?}");
 }

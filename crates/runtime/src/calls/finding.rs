@@ -16,7 +16,8 @@ use crate::hosting::{RunActivation, contain};
 pub(crate) enum Place {
     /// To an activation on this silo (which may still have to be activated).
     Here(Arc<dyn RunActivation>),
-    /// To another silo. `placed`: the directory does not know the grain, this silo was chosen for it.
+    /// To another silo. `placed`: the directory does not know the grain, this silo was chosen for
+    /// it.
     There { peer: SiloAddress, placed: bool },
 }
 
@@ -32,8 +33,13 @@ impl Hint {
 }
 
 impl Calls {
-    /// Finds a grain: on this silo, where it was last seen, where the directory says, or where placement puts it.
-    pub(crate) async fn locate(&self, id: &GrainId, avoid: &[SiloAddress]) -> Result<Place, Failure> {
+    /// Finds a grain: on this silo, where it was last seen, where the directory says, or where
+    /// placement puts it.
+    pub(crate) async fn locate(
+        &self,
+        id: &GrainId,
+        avoid: &[SiloAddress],
+    ) -> Result<Place, Failure> {
         if self.stopped.is_cancelled() {
             return Err(CallError::ShuttingDown);
         }
@@ -43,20 +49,25 @@ impl Calls {
             return if shut { Err(CallError::ShuttingDown) } else { Ok(Place::Here(activation)) };
         }
         let usable = |peer: &SiloAddress| {
-            *peer != self.address && !avoid.contains(peer) && !self.cluster.peers.pool.is_dead(*peer)
+            *peer != self.address
+                && !avoid.contains(peer)
+                && !self.cluster.peers.pool.is_dead(*peer)
         };
         if let Some(peer) = self.cluster.locations.get(id).filter(usable) {
             return Ok(Place::There { peer, placed: false });
         }
         let found = self.cluster.directory.lookup(id).await.map_err(|why| self.unavailable(why))?;
         match found {
-            Some(at) if at.silo != self.address => Ok(Place::There { peer: at.silo, placed: false }),
+            Some(at) if at.silo != self.address => {
+                Ok(Place::There { peer: at.silo, placed: false })
+            }
             _ => self.place(id, avoid),
         }
     }
 
-    /// As [`locate`](Self::locate) for a grain that is not in the catalog, without a wait: the new activation, when nothing
-    /// but this silo is needed to know that the grain is nowhere and to choose this silo for it.
+    /// As [`locate`](Self::locate) for a grain that is not in the catalog, without a wait: the new
+    /// activation, when nothing but this silo is needed to know that the grain is nowhere and to
+    /// choose this silo for it.
     pub(crate) fn create_now(&self, id: &GrainId) -> Option<Arc<dyn RunActivation>> {
         if self.host.is_fenced() || self.cluster.locations.get(id).is_some() {
             return None;
@@ -77,7 +88,9 @@ impl Calls {
         }
         if why == FailReason::TooManyPending {
             self.host.metrics.refused();
-            return CallError::Overloaded(format!("{why} on this silo (the directory's pending_max)"));
+            return CallError::Overloaded(format!(
+                "{why} on this silo (the directory's pending_max)"
+            ));
         }
         CallError::Unreachable { silo: None, maybe_executed: false, detail: why.to_string() }
     }
@@ -92,13 +105,17 @@ impl Calls {
             Ok(Ok(silo)) if silo == self.address => self.host.create_here(id).map(Place::Here),
             Ok(Ok(peer)) => Ok(Place::There { peer, placed: true }),
             // The next view may have one.
-            Ok(Err(why @ PlaceError::NoCandidate)) => {
-                Err(CallError::Unreachable { silo: None, maybe_executed: false, detail: why.to_string() })
-            }
+            Ok(Err(why @ PlaceError::NoCandidate)) => Err(CallError::Unreachable {
+                silo: None,
+                maybe_executed: false,
+                detail: why.to_string(),
+            }),
             Ok(Err(why)) => Err(CallError::Rejected(why.to_string())),
             Err(words) => {
                 let name = strategy.name();
-                Err(CallError::Rejected(format!("the placement director {name:?} panicked: {words}")))
+                Err(CallError::Rejected(format!(
+                    "the placement director {name:?} panicked: {words}"
+                )))
             }
         }
     }

@@ -108,14 +108,16 @@ fn polled_after_its_end<T>() -> Poll<T> {
     Poll::Pending
 }
 
-/// One call in so many counts on the task's budget: looking at it takes a tenth of a call. A power of two.
+/// One call in so many counts on the task's budget: looking at it takes a tenth of a call. A power
+/// of two.
 const COUNTED_EVERY: u8 = 16;
 
 thread_local! {
     static CALLS: Cell<u8> = const { Cell::new(0) };
 }
 
-/// Whether this call counts: a task that makes call after call and never has to wait lets others run now and then.
+/// Whether this call counts: a task that makes call after call and never has to wait lets others
+/// run now and then.
 #[inline]
 fn is_counted() -> bool {
     let calls = CALLS.get().wrapping_add(1);
@@ -135,8 +137,9 @@ impl<M: Method> Next<M> {
     }
 }
 
-/// The hot paths: the grain is on this silo and idle, so its turn runs here and now, on the caller's task; or it is behind
-/// a connection that is there, so the call is written into its buffer.
+/// The hot paths: the grain is on this silo and idle, so its turn runs here and now, on the
+/// caller's task; or it is behind a connection that is there, so the call is written into its
+/// buffer.
 fn first_poll<M: Method>(call: Call<M>, cx: &mut Context<'_>) -> Next<M> {
     let checked = TurnContext::caller()
         .map_err(|too_long| CallError::Rejected(too_long.to_string()))
@@ -237,23 +240,34 @@ fn after_wait<M: Method>(mut local: LocalTurn<M>, begun: Begun) -> Next<M> {
     }
 }
 
-/// Writes the call into the connection's buffer. A connection that has ended is no failure: the grain is looked for anew.
-fn send<M: Method>(call: Call<M>, caller: Caller, lane: Arc<Lane>, cx: &mut Context<'_>) -> Next<M> {
+/// Writes the call into the connection's buffer. A connection that has ended is no failure: the
+/// grain is looked for anew.
+fn send<M: Method>(
+    call: Call<M>,
+    caller: Caller,
+    lane: Arc<Lane>,
+    cx: &mut Context<'_>,
+) -> Next<M> {
     let target = &*call.target.0;
     let (now, view) = (target.node.clock().now(), target.node.view_version());
     let deadline = caller.due.settle(now);
     let head = caller.head::<M>(target, now, view);
-    match lane.connection.begin(cx.waker(), head, deadline, |out| codec::encode_into(out, &call.args)) {
+    match lane
+        .connection
+        .begin(cx.waker(), head, deadline, |out| codec::encode_into(out, &call.args))
+    {
         Ok(correlation) => {
             let (call, correlation) = (Some((call, caller)), Some(correlation));
             Next::State(State::Sent(Sent { call, lane, correlation }))
         }
         Err(SendError::Lost(why)) => {
-            let met = Met::Unsent { peer: lane.connection.silo(), placed: false, why: why.to_string() };
+            let met =
+                Met::Unsent { peer: lane.connection.silo(), placed: false, why: why.to_string() };
             Next::slow(travel(call, caller, Some(met)))
         }
         Err(error) => {
-            if let (Node::Silo(silo), SendError::Full(_) | SendError::Overloaded(_)) = (&target.node, &error)
+            if let (Node::Silo(silo), SendError::Full(_) | SendError::Overloaded(_)) =
+                (&target.node, &error)
             {
                 silo.host.metrics.refused();
             }
@@ -271,7 +285,8 @@ struct Sent<M: Method> {
 }
 
 thread_local! {
-    /// Where answers are decoded from: its room goes to the slot the answer came from, and that slot's comes here.
+    /// Where answers are decoded from: its room goes to the slot the answer came from, and that
+    /// slot's comes here.
     static BODY: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
@@ -279,7 +294,9 @@ impl<M: Method> Sent<M> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<M::Output, Met>> {
         let Some(correlation) = self.correlation else { return polled_after_its_end() };
         let mut body = BODY.take();
-        let Poll::Ready(answer) = self.lane.connection.poll_answer(correlation, cx.waker(), &mut body) else {
+        let Poll::Ready(answer) =
+            self.lane.connection.poll_answer(correlation, cx.waker(), &mut body)
+        else {
             BODY.set(body);
             return Poll::Pending;
         };
@@ -295,7 +312,9 @@ impl<M: Method> Sent<M> {
             BODY.set(body);
         }
         Poll::Ready(read.map(|(output, location)| {
-            if let (Some(at), Some((call, _))) = (location.filter(|at| Some(*at) != peer), &self.call) {
+            if let (Some(at), Some((call, _))) =
+                (location.filter(|at| Some(*at) != peer), &self.call)
+            {
                 call.target.0.learn(at);
             }
             output

@@ -21,16 +21,16 @@ use crate::clock::{Clock, CoarseInstant, Due};
 use crate::cluster::Shut;
 use crate::grain::{Call, CallError, Failure, Method, Node, RawRef, Target};
 use crate::hosting::{
-    Begun, BoxTurn, Input, LocalSlot, RunActivation, Sink, TurnEnd, poll_begun, run_to_end, standing,
-    until_begun,
+    Begun, BoxTurn, Input, LocalSlot, RunActivation, Sink, TurnEnd, poll_begun, run_to_end,
+    standing, until_begun,
 };
 use crate::net::SendError;
 
 /// What a call comes to before the method's own error is told apart.
 pub(crate) type Finished<M> = Result<<M as Method>::Output, Failure>;
 
-/// How deep turns may run on one task's stack, one calling the next. A deeper one begins when the stack has unwound: by then
-/// each turn further out has a task of its own.
+/// How deep turns may run on one task's stack, one calling the next. A deeper one begins when the
+/// stack has unwound: by then each turn further out has a task of its own.
 const INLINE_DEPTH_MAX: u32 = 8;
 
 thread_local! {
@@ -56,12 +56,12 @@ impl Drop for InlineDepth {
     }
 }
 
-/// How often a turn waits for the stack to unwind. A turn further out may never let it: its code waits for the call on the spot,
-/// in a `block_on` of its own.
+/// How often a turn waits for the stack to unwind. A turn further out may never let it: its code
+/// waits for the call on the spot, in a `block_on` of its own.
 const UNWINDS_MAX: u32 = 64;
 
-/// Polls `work` where the stack has room for one more turn. Where it has none, it tries again once the stack has unwound, and
-/// after [`UNWINDS_MAX`] tries on the stack as it is.
+/// Polls `work` where the stack has room for one more turn. Where it has none, it tries again once
+/// the stack has unwound, and after [`UNWINDS_MAX`] tries on the stack as it is.
 async fn with_room<F: Future>(work: F) -> F::Output {
     let mut work = pin!(work);
     let mut tries = 0;
@@ -85,7 +85,8 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// Checks what can be checked before anything moves: the key's length, a turn that calls its own grain.
+    /// Checks what can be checked before anything moves: the key's length, a turn that calls its
+    /// own grain.
     #[inline]
     pub(crate) fn check<M: Method>(
         call: &Call<M>,
@@ -113,7 +114,8 @@ impl Caller {
         Ok(Self { chain, due })
     }
 
-    /// Runs the call's turn in place, if it is one that cannot suspend and nothing stands in its way.
+    /// Runs the call's turn in place, if it is one that cannot suspend and nothing stands in its
+    /// way.
     #[inline]
     pub(crate) fn run_instant<M: Method>(
         &self,
@@ -210,7 +212,8 @@ impl<M: Method> LocalTurn<M> {
         self.unless_ended(begun)
     }
 
-    /// A turn that waits on a silo that has ended waits for nobody: whoever was inside was dropped, and no closer comes.
+    /// A turn that waits on a silo that has ended waits for nobody: whoever was inside was dropped,
+    /// and no closer comes.
     fn unless_ended(&self, begun: Poll<Begun>) -> Poll<Begun> {
         match &self.target.0.node {
             Node::Silo(silo) if begun.is_pending() && silo.stopped.is_cancelled() => {
@@ -277,8 +280,9 @@ pub(crate) fn dropped() -> Failure {
     unreachable_silo(None, true, "the silo ended while the turn was running".to_owned())
 }
 
-/// Waits in the caller's task while the turn waits for admission; once it has begun, it gets a task of its own,
-/// so that a caller who gives up does not leave the grain half way, and `handed` is let go.
+/// Waits in the caller's task while the turn waits for admission; once it has begun, it gets a task
+/// of its own, so that a caller who gives up does not leave the grain half way, and `handed` is let
+/// go.
 pub(crate) async fn run_local<M: Method>(
     silo: &Arc<Calls>,
     mut turn: BoxTurn,
@@ -335,13 +339,15 @@ async fn run_apart<M: Method>(
 fn local_end<M: Method>(end: TurnEnd, slot: LocalSlot<M>) -> LocalEnd<M> {
     match (end, slot) {
         (TurnEnd::Done, LocalSlot { output: Some(output), .. }) => LocalEnd::Output(output),
-        (TurnEnd::Closed(elsewhere), LocalSlot { args: Some(args), .. }) => LocalEnd::Closed(args, elsewhere),
+        (TurnEnd::Closed(elsewhere), LocalSlot { args: Some(args), .. }) => {
+            LocalEnd::Closed(args, elsewhere)
+        }
         (end, _) => LocalEnd::Failed(failure_of(end)),
     }
 }
 
-/// Goes on with a local turn: one that waits and may be cancelled, or one that has begun and suspends. When the
-/// activation closes under it, the call is resolved anew.
+/// Goes on with a local turn: one that waits and may be cancelled, or one that has begun and
+/// suspends. When the activation closes under it, the call is resolved anew.
 pub(crate) async fn finish_local<M: Method>(local: LocalTurn<M>, begun: bool) -> Finished<M> {
     let LocalTurn { target, mut turn, slot, timeout, cancel, mut caller } = local;
     let Node::Silo(silo) = &target.0.node else { return Err(CallError::ShuttingDown) };
@@ -357,7 +363,8 @@ pub(crate) async fn finish_local<M: Method>(local: LocalTurn<M>, begun: bool) ->
         LocalEnd::Output(output) => Ok(output),
         LocalEnd::Failed(failure) => Err(failure),
         LocalEnd::Closed(args, elsewhere) => {
-            travel(Call { target, args, timeout, cancel }, caller, Some(Met::Closed(elsewhere))).await
+            travel(Call { target, args, timeout, cancel }, caller, Some(Met::Closed(elsewhere)))
+                .await
         }
     }
 }

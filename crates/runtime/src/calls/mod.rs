@@ -1,4 +1,5 @@
-//! Calls on their way: made in this process, or come over a connection; where to, what becomes of them, who waits.
+//! Calls on their way: made in this process, or come over a connection; where to, what becomes of
+//! them, who waits.
 
 pub(crate) mod arriving;
 mod finding;

@@ -9,7 +9,9 @@ use emmer_store::BoxFuture;
 use emmer_wire::{CallChain, codec};
 
 use crate::calls::Calls;
-use crate::calls::invoke::{Caller, InlineDepth, LocalTurn, failure_of, finish_local, send_failure};
+use crate::calls::invoke::{
+    Caller, InlineDepth, LocalTurn, failure_of, finish_local, send_failure,
+};
 use crate::calls::lanes::Handed;
 use crate::calls::path::Met;
 use crate::calls::travel::travel_in_line;
@@ -20,8 +22,8 @@ use crate::net::{Connection, SendError};
 /// One-way calls of this process under way at once; one more is `Overloaded`.
 const ONE_WAY_MAX: usize = 100_000;
 
-/// Hands a one-way call over. A turn on an idle grain of this silo runs here and now; only one that waits or suspends gets
-/// a task.
+/// Hands a one-way call over. A turn on an idle grain of this silo runs here and now; only one that
+/// waits or suspends gets a task.
 pub(crate) fn send<M: Method>(call: Call<M>) -> Result<(), CallError<NoError>> {
     #[cfg(feature = "virtual")]
     if let Some(fate) = crate::world::calls::fate::<M>(&call.target.0.node) {
@@ -42,10 +44,12 @@ pub(crate) fn set_off<M: Method>(call: Call<M>) -> Result<(), CallError<NoError>
                 return in_lane(silo, call, caller, None);
             }
             let found = match target.route(0) {
-                Found::Nothing => silo.host.catalog.get(&target.id).map_or(Found::Nothing, |activation| {
-                    target.set_route(Route::Here(Arc::downgrade(&activation)));
-                    Found::Here(activation)
-                }),
+                Found::Nothing => {
+                    silo.host.catalog.get(&target.id).map_or(Found::Nothing, |activation| {
+                        target.set_route(Route::Here(Arc::downgrade(&activation)));
+                        Found::Here(activation)
+                    })
+                }
                 found => found,
             };
             match found {
@@ -63,7 +67,8 @@ pub(crate) fn set_off<M: Method>(call: Call<M>) -> Result<(), CallError<NoError>
         }
         Node::Client(client) => {
             let connection = client.gateway_now(&target.id)?;
-            Ok(send_over(&connection, &call, &caller).map_err(|e| send_failure(connection.silo(), e))?)
+            Ok(send_over(&connection, &call, &caller)
+                .map_err(|e| send_failure(connection.silo(), e))?)
         }
     }
 }
@@ -75,7 +80,8 @@ fn send_over<M: Method>(
 ) -> Result<(), SendError> {
     let target = &*call.target.0;
     let (now, view) = (target.node.clock().now(), target.node.view_version());
-    connection.one_way(caller.head::<M>(target, now, view), |out| codec::encode_into(out, &call.args))
+    connection
+        .one_way(caller.head::<M>(target, now, view), |out| codec::encode_into(out, &call.args))
 }
 
 fn run_here<M: Method>(
@@ -136,7 +142,8 @@ fn go_on<M: Method>(silo: &Arc<Calls>, local: LocalTurn<M>) -> Result<(), CallEr
     Ok(())
 }
 
-/// Looks for the call's grain, behind earlier calls whose grain is looked for, if there is room for one more.
+/// Looks for the call's grain, behind earlier calls whose grain is looked for, if there is room for
+/// one more.
 fn in_lane<M: Method>(
     silo: &Arc<Calls>,
     call: Call<M>,

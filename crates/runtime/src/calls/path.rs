@@ -1,9 +1,10 @@
 //! The path of one call: where it is tried next when it did not run where it was tried.
 //!
-//! One machine without IO for every way in which a call comes: from this process ([`crate::calls::travel`]), from a client
-//! through a gateway, from another silo ([`crate::calls::arriving`]). The shells look for the grain, run the turn or send the
-//! call, and tell the machine what they met. It decides whether the call is tried again, when, and what is remembered of
-//! the grain's location. It tries again only what certainly did not run.
+//! One machine without IO for every way in which a call comes: from this process
+//! ([`crate::calls::travel`]), from a client through a gateway, from another silo
+//! ([`crate::calls::arriving`]). The shells look for the grain, run the turn or send the call, and
+//! tell the machine what they met. It decides whether the call is tried again, when, and what is
+//! remembered of the grain's location. It tries again only what certainly did not run.
 
 use std::time::Duration;
 
@@ -36,10 +37,11 @@ pub(crate) enum Asker {
 /// What a try came to that brought no output.
 #[derive(Debug)]
 pub(crate) enum Met {
-    /// The activation here was closed before the turn began; some silo, when the directory names it.
+    /// The activation here was closed before the turn began; some silo, when the directory names
+    /// it.
     Closed(Option<SiloAddress>),
-    /// Nothing was sent to `peer`, a gateway when none: there is no connection. `placed`: placement chose it, nobody says
-    /// that the grain is there.
+    /// Nothing was sent to `peer`, a gateway when none: there is no connection. `placed`: placement
+    /// chose it, nobody says that the grain is there.
     Unsent { peer: Option<SiloAddress>, placed: bool, why: String },
     /// The connection to `peer`, a gateway when none, ended after the call was sent.
     Lost { peer: Option<SiloAddress>, why: Lost },
@@ -132,8 +134,12 @@ impl Path {
         match met {
             Met::Closed(elsewhere) => {
                 self.elsewhere = elsewhere;
-                let why = "the grain moved, or could not be registered, at every attempt".to_owned();
-                (elsewhere.map_or(Hint::Keep, Hint::At), self.again(unreachable_silo(None, false, why), left))
+                let why =
+                    "the grain moved, or could not be registered, at every attempt".to_owned();
+                (
+                    elsewhere.map_or(Hint::Keep, Hint::At),
+                    self.again(unreachable_silo(None, false, why), left),
+                )
             }
             Met::Unsent { peer, placed, why } => {
                 let failure = unreachable_silo(peer, false, why);
@@ -145,9 +151,10 @@ impl Path {
                 };
                 (forget(peer), next)
             }
-            Met::Lost { peer, why: Lost::Drained } => {
-                (forget(peer), self.again(unreachable_silo(peer, false, Lost::Drained.to_string()), left))
-            }
+            Met::Lost { peer, why: Lost::Drained } => (
+                forget(peer),
+                self.again(unreachable_silo(peer, false, Lost::Drained.to_string()), left),
+            ),
             Met::Lost { peer, why } => {
                 (forget(peer), Next::Fail(unreachable_silo(peer, true, why.to_string())))
             }

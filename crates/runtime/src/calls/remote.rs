@@ -7,8 +7,8 @@ use crate::grain::{CallError, Failure, Method};
 use crate::hosting::contain;
 use crate::net::Answer;
 
-/// The output of a call that `peer` (a gateway, when it is none) answered, and where the grain really is if the peer had to
-/// pass it on.
+/// The output of a call that `peer` (a gateway, when it is none) answered, and where the grain
+/// really is if the peer had to pass it on.
 #[inline]
 pub(crate) fn read_answer<M: Method>(
     peer: Option<SiloAddress>,
@@ -17,7 +17,8 @@ pub(crate) fn read_answer<M: Method>(
 ) -> Result<(M::Output, Option<SiloAddress>), Failure> {
     match answer {
         Answer::Response { status: ResponseStatus::Ok, location } => {
-            let output = contain(|| codec::decode(body)).and_then(|output| output.map_err(|e| e.to_string()));
+            let output = contain(|| codec::decode(body))
+                .and_then(|output| output.map_err(|e| e.to_string()));
             match output {
                 Ok(output) => Ok((output, location.map(|at| *at))),
                 Err(detail) => Err(CallError::Codec { maybe_executed: true, detail }),
@@ -31,7 +32,11 @@ pub(crate) fn read_answer<M: Method>(
 }
 
 /// The failure in an answer with this status.
-pub(crate) fn read_failed(silo: Option<SiloAddress>, status: ResponseStatus, body: &[u8]) -> Failure {
+pub(crate) fn read_failed(
+    silo: Option<SiloAddress>,
+    status: ResponseStatus,
+    body: &[u8],
+) -> Failure {
     match status {
         ResponseStatus::Failed(code) => read_failure(silo, code, body),
         ResponseStatus::Ok => {
@@ -44,7 +49,8 @@ pub(crate) fn read_failed(silo: Option<SiloAddress>, status: ResponseStatus, bod
 /// No answer came in time.
 #[cold]
 pub(crate) fn timed_out(peer: Option<SiloAddress>) -> Failure {
-    let detail = peer.map_or_else(|| "waiting for the gateway".to_owned(), |p| format!("waiting for {p}"));
+    let detail =
+        peer.map_or_else(|| "waiting for the gateway".to_owned(), |p| format!("waiting for {p}"));
     CallError::Timeout { maybe_executed: true, detail }
 }
 
@@ -104,7 +110,9 @@ pub(crate) fn failure_parts(failure: &Failure) -> (FailureCode, bool, String) {
         CallError::Timeout { detail, .. }
         | CallError::Unreachable { detail, .. }
         | CallError::Codec { detail, .. } => detail.clone(),
-        CallError::App(_) | CallError::Cancelled { .. } | CallError::ShuttingDown => failure.to_string(),
+        CallError::App(_) | CallError::Cancelled { .. } | CallError::ShuttingDown => {
+            failure.to_string()
+        }
     };
     (code, failure.maybe_executed(), detail)
 }

@@ -1,4 +1,5 @@
-//! Calls made in this process that need more than a turn on an idle grain: the shell of their [`Path`].
+//! Calls made in this process that need more than a turn on an idle grain: the shell of their
+//! [`Path`].
 
 use std::future::Future;
 use std::sync::Arc;
@@ -7,7 +8,9 @@ use std::time::Duration;
 use emmer_wire::codec;
 use tokio_util::sync::CancellationToken;
 
-use crate::calls::invoke::{Caller, Finished, LocalEnd, bounded, interrupted, run_local, send_failure};
+use crate::calls::invoke::{
+    Caller, Finished, LocalEnd, bounded, interrupted, run_local, send_failure,
+};
 use crate::calls::lanes::Handed;
 use crate::calls::path::{Asker, Met, Next, Path, Tried, unreachable_silo};
 use crate::calls::remote;
@@ -18,16 +21,21 @@ use crate::grain::{Call, Failure, Lane, Method, Node, Route, Target};
 use crate::hosting::LocalSlot;
 use crate::net::{Connection, SendError};
 
-/// Makes a call: finds the grain, here or elsewhere, placing it if it is nowhere, and tries again as long as the call
-/// certainly did not run. `met`: what its first try came to.
-pub(crate) async fn travel<M: Method>(call: Call<M>, caller: Caller, met: Option<Met>) -> Finished<M> {
+/// Makes a call: finds the grain, here or elsewhere, placing it if it is nowhere, and tries again
+/// as long as the call certainly did not run. `met`: what its first try came to.
+pub(crate) async fn travel<M: Method>(
+    call: Call<M>,
+    caller: Caller,
+    met: Option<Met>,
+) -> Finished<M> {
     let reference = call.target.share();
     let trip = travel_in_line(call, caller, met, None);
     let spawner = reference.0.node.spawner();
     if spawner.is_here() {
         return trip.await;
     }
-    // Turns, connections and timers belong to the runtime of the silo or client, wherever the caller is.
+    // Turns, connections and timers belong to the runtime of the silo or client, wherever the
+    // caller is.
     spawner.run(trip).await.unwrap_or_else(|| {
         Err(unreachable_silo(
             None,
@@ -49,7 +57,8 @@ pub(crate) async fn travel_in_line<M: Method>(
     let deadline = caller.due.settle(target.node.clock().now());
     caller.due = Due::at(deadline);
     let bounds = Bounds { clock: target.node.clock(), deadline, cancel: cancel.as_ref() };
-    let mut trip = Trip { target, args: Some(args), caller, bounds, path: Path::new(Asker::Own), handed };
+    let mut trip =
+        Trip { target, args: Some(args), caller, bounds, path: Path::new(Asker::Own), handed };
     loop {
         if let Some(met) = met.take() {
             trip.turn(met).await?;
@@ -108,7 +117,9 @@ impl<M: Method> Trip<'_, M> {
         match next {
             Next::Fail(failure) => Err(failure),
             Next::Again(Duration::ZERO) => Ok(()),
-            Next::Again(pause) => self.bounds.keep("waiting to try again", tokio::time::sleep(pause)).await,
+            Next::Again(pause) => {
+                self.bounds.keep("waiting to try again", tokio::time::sleep(pause)).await
+            }
         }
     }
 
@@ -125,7 +136,8 @@ impl<M: Method> Trip<'_, M> {
             Place::Here(activation) => {
                 self.target.set_route(Route::Here(Arc::downgrade(&activation)));
                 let mut slot = LocalSlot { args: self.args.take(), output: None };
-                // Its registration may fail, and the call then runs elsewhere: nobody goes before it.
+                // Its registration may fail, and the call then runs elsewhere: nobody goes before
+                // it.
                 let mut first = if activation.is_registered() { self.handed.take() } else { None };
                 let turn = self.caller.start::<M>(activation, &mut slot)?;
                 let cancel = self.bounds.cancel;
@@ -140,7 +152,8 @@ impl<M: Method> Trip<'_, M> {
                 }
             }
             Place::There { peer, placed } => {
-                let connected = self.bounds.keep("connecting", silo.cluster.peers.connect(peer)).await?;
+                let connected =
+                    self.bounds.keep("connecting", silo.cluster.peers.connect(peer)).await?;
                 let unsent = |e| Met::Unsent { peer: Some(peer), placed, why: format!("{e}") };
                 // Where placement puts it another silo may be faster.
                 self.send(&connected.map_err(unsent)?, 0, placed).await
@@ -159,10 +172,13 @@ impl<M: Method> Trip<'_, M> {
     async fn send(&mut self, connection: &Arc<Connection>, listed: u64, placed: bool) -> Try<M> {
         let (target, peer) = (self.target, connection.silo());
         let Some(args) = &self.args else { return Err(remote::no_output::<M>().into()) };
-        let head = self.caller.head::<M>(target, target.node.clock().now(), target.node.view_version());
+        let head =
+            self.caller.head::<M>(target, target.node.clock().now(), target.node.view_version());
         let sent = connection.call(head, self.bounds.deadline, |out| codec::encode_into(out, args));
         let ticket = sent.map_err(|error| match error {
-            SendError::Lost(why) => Tried::Met(Met::Unsent { peer, placed: false, why: why.to_string() }),
+            SendError::Lost(why) => {
+                Tried::Met(Met::Unsent { peer, placed: false, why: why.to_string() })
+            }
             error => Tried::Failed(send_failure(peer, error)),
         })?;
         if !placed {

@@ -10,7 +10,9 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use emmer_core::{GrainId, SiloAddress, SiloStatus};
 use emmer_store::silos::SiloTable;
-use emmer_wire::{FailureCode, GoodbyeCode, PeerKind, RequestHeader, channel, codec, encode_failure};
+use emmer_wire::{
+    FailureCode, GoodbyeCode, PeerKind, RequestHeader, channel, codec, encode_failure,
+};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -28,7 +30,8 @@ use emmer_core::rng::SeededRng;
 /// The shortest pause between two readings of the list of gateways.
 const REFRESH_PAUSE: Duration = Duration::from_millis(100);
 
-/// The word that a gateway is dead may overtake the last answers of one that stopped in good order: they have so long to arrive.
+/// The word that a gateway is dead may overtake the last answers of one that stopped in good order:
+/// they have so long to arrive.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
 struct Gateway {
@@ -53,7 +56,8 @@ pub(crate) struct ClientCore {
     pub(crate) spawner: Spawner,
     table: SiloTable,
     greeting: Greeting,
-    /// Sorted by silo, so that a grain's calls keep to one gateway while the list stays the same: per-grain order.
+    /// Sorted by silo, so that a grain's calls keep to one gateway while the list stays the same:
+    /// per-grain order.
     gateways: RwLock<Vec<Gateway>>,
     /// Counts changes of `gateways`.
     changed: Watched<u64>,
@@ -96,7 +100,8 @@ impl ClientCore {
         }
     }
 
-    /// Counts the changes of the list of gateways: what was chosen under another number is chosen again.
+    /// Counts the changes of the list of gateways: what was chosen under another number is chosen
+    /// again.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
@@ -122,7 +127,10 @@ impl ClientCore {
             // One that leaves still answers what is under way.
             let listed = listed.iter().any(|row| row.address == g.silo);
             g.stopping |= !listed;
-            listed || !g.connection.goodbye_if_idle(GoodbyeCode::Idle, "this gateway is not listed any more")
+            listed
+                || !g
+                    .connection
+                    .goodbye_if_idle(GoodbyeCode::Idle, "this gateway is not listed any more")
         });
         self.gateways.write().retain(|g| !g.connection.is_lost());
         self.look_for_the_dead().await;
@@ -150,8 +158,8 @@ impl ClientCore {
         }
     }
 
-    /// Asks the table about gateways that are not listed any more and still owe answers: who is to say that one is dead may
-    /// never have had this client.
+    /// Asks the table about gateways that are not listed any more and still owe answers: who is to
+    /// say that one is dead may never have had this client.
     async fn look_for_the_dead(&self) {
         let unlisted = |g: &Gateway| (g.stopping && !g.dead).then_some(g.silo);
         let unlisted: Vec<_> = self.gateways.read().iter().filter_map(unlisted).collect();
@@ -164,7 +172,8 @@ impl ClientCore {
         }
     }
 
-    /// A silo is dead: nobody waits for it any more. One that may have left in good order has sent its last answers.
+    /// A silo is dead: nobody waits for it any more. One that may have left in good order has sent
+    /// its last answers.
     fn is_dead(&self, silo: SiloAddress) {
         let mut gone = Vec::new();
         for gateway in self.gateways.write().iter_mut().filter(|g| g.silo == silo && !g.dead) {
@@ -186,7 +195,10 @@ impl ClientCore {
     fn take_in(self: &Arc<Self>, silo: SiloAddress, connection: Arc<Connection>, input: BytesMut) {
         let mut gateways = self.gateways.write();
         let at = gateways.partition_point(|g| g.silo < silo);
-        gateways.insert(at, Gateway { silo, connection: connection.clone(), stopping: false, dead: false });
+        gateways.insert(
+            at,
+            Gateway { silo, connection: connection.clone(), stopping: false, dead: false },
+        );
         drop(gateways);
         world::spawn(drive(connection, self.clone(), input));
     }
@@ -224,13 +236,15 @@ impl ClientCore {
         }
     }
 
-    /// Takes up where an answer said that `grain` is; true when calls to it can now go straight there.
+    /// Takes up where an answer said that `grain` is; true when calls to it can now go straight
+    /// there.
     pub(crate) fn learn(&self, grain: &GrainId, silo: SiloAddress) -> bool {
         self.locations.set(grain, silo);
         self.gateways.read().iter().any(|g| g.silo == silo && g.is_usable())
     }
 
-    /// Where a grain was last seen, if that silo is one of the gateways; else one by the grain's hash.
+    /// Where a grain was last seen, if that silo is one of the gateways; else one by the grain's
+    /// hash.
     fn choose(&self, grain: &GrainId) -> Option<Arc<Connection>> {
         let at = self.locations.get(grain);
         let gateways = self.gateways.read();
@@ -271,7 +285,10 @@ impl ClientCore {
         })
     }
 
-    pub(super) async fn statistics(&self, patience: Duration) -> Vec<(SiloAddress, SiloStatistics)> {
+    pub(super) async fn statistics(
+        &self,
+        patience: Duration,
+    ) -> Vec<(SiloAddress, SiloStatistics)> {
         self.statistics.lock().clear();
         let asked: Vec<_> = self.gateways.read().iter().map(|g| g.connection.clone()).collect();
         for connection in &asked {

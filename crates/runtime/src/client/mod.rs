@@ -1,5 +1,5 @@
-//! A client outside the cluster: finds gateways through the system store, keeps connections to some of them, and
-//! calls grains through them.
+//! A client outside the cluster: finds gateways through the system store, keeps connections to some
+//! of them, and calls grains through them.
 
 mod gateways;
 mod message;
@@ -111,7 +111,8 @@ impl<S: StoreOpener> Client<S> {
         ClientBuilder { options: ClientOptions::default(), store: None, stores: PhantomData }
     }
 
-    /// A reference to the grain `key` behind interface `I`, as in `client.grain::<dyn Counter>("home")`.
+    /// A reference to the grain `key` behind interface `I`, as in
+    /// `client.grain::<dyn Counter>("home")`.
     pub fn grain<I: Interface + ?Sized>(&self, key: impl IntoKey<I::Key>) -> I::Ref {
         self.grains().grain::<I>(key)
     }

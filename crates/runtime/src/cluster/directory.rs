@@ -1,4 +1,5 @@
-//! The shell of the grain directory: executes the machine's effects, turns its outcomes into futures.
+//! The shell of the grain directory: executes the machine's effects, turns its outcomes into
+//! futures.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,7 +8,9 @@ use std::time::Duration;
 
 use emmer_core::ring::RingRange;
 use emmer_core::{GrainId, Instant, SiloAddress, SiloStatus};
-use emmer_directory::{Config, Directory, Effect, FailReason, Message, Outcome, Registration, Token};
+use emmer_directory::{
+    Config, Directory, Effect, FailReason, Message, Outcome, Registration, Token,
+};
 use emmer_membership::View;
 use emmer_wire::channel;
 use parking_lot::Mutex;
@@ -50,7 +53,8 @@ pub(crate) trait Activations: Send + Sync {
     /// Notes that activation `number` of `grain` is registered, if it is still there.
     fn note_registered(&self, grain: &GrainId, number: u64);
 
-    /// Another activation of `grain` exists: `number` is not registered any more and goes, if it is still there.
+    /// Another activation of `grain` exists: `number` is not registered any more and goes, if it is
+    /// still there.
     fn evict(&self, grain: &GrainId, number: u64);
 }
 
@@ -103,7 +107,8 @@ impl DirectoryService {
 
     /// Where `grain` is registered, if it is.
     pub(crate) async fn lookup(&self, grain: &GrainId) -> Result<Option<Registration>, FailReason> {
-        let outcome = self.run(None, |directory, now, token| directory.lookup(now, token, grain)).await;
+        let outcome =
+            self.run(None, |directory, now, token| directory.lookup(now, token, grain)).await;
         match outcome {
             Outcome::Found(found) => Ok(found),
             Outcome::Failed(reason) => Err(reason),
@@ -140,20 +145,24 @@ impl DirectoryService {
                 Outcome::Taken(other) => return Registered::Elsewhere(other.silo),
                 Outcome::Failed(reason) => return Registered::Failed(reason.to_string()),
                 other => {
-                    return Registered::Failed(format!("the directory answered {other:?} to a registration"));
+                    return Registered::Failed(format!(
+                        "the directory answered {other:?} to a registration"
+                    ));
                 }
             }
         }
         Registered::Failed("an earlier activation on this silo keeps the registration".to_owned())
     }
 
-    /// Registers, waiting while as many operations are under way as may be: nothing was sent then, and room comes as answers
-    /// come. The activation's own timeout bounds the wait.
+    /// Registers, waiting while as many operations are under way as may be: nothing was sent then,
+    /// and room comes as answers come. The activation's own timeout bounds the wait.
     async fn register_number(&self, activation: Registrant<'_>) -> Outcome {
         let Registrant { grain, number, .. } = activation;
         loop {
             let outcome = self
-                .run(Some(activation), |directory, now, token| directory.register(now, token, grain, number))
+                .run(Some(activation), |directory, now, token| {
+                    directory.register(now, token, grain, number)
+                })
                 .await;
             if outcome != Outcome::Failed(FailReason::TooManyPending) {
                 return outcome;
@@ -175,7 +184,10 @@ impl DirectoryService {
     }
 
     async fn unregister_number(&self, grain: &GrainId, number: u64) {
-        self.run(None, |directory, now, token| directory.unregister(now, Some(token), grain, number)).await;
+        self.run(None, |directory, now, token| {
+            directory.unregister(now, Some(token), grain, number)
+        })
+        .await;
     }
 
     async fn run(
@@ -186,7 +198,8 @@ impl DirectoryService {
         let (token, done) = {
             let mut machine = self.machine.lock();
             let token = machine.token();
-            if let Some(outcome) = command(&mut machine.directory, self.around.clock.mono(), token) {
+            if let Some(outcome) = command(&mut machine.directory, self.around.clock.mono(), token)
+            {
                 if let (Outcome::Registered, Some(activation)) = (&outcome, registers) {
                     activation.registered.store(true, Ordering::Release);
                 }
@@ -246,8 +259,8 @@ impl Machine {
         token
     }
 
-    /// Executes every effect, in order, under the machine's lock: a completed registration is noted before a
-    /// later report reads the notes.
+    /// Executes every effect, in order, under the machine's lock: a completed registration is noted
+    /// before a later report reads the notes.
     fn execute(&mut self, around: &Around) {
         while let Some(effect) = self.directory.poll_effect() {
             match effect {

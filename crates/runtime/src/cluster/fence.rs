@@ -1,7 +1,7 @@
 //! When turns may run: the fence as the membership machine sets it, and the end of it all.
 //!
-//! The hot path compares one number with the clock. Everything that opens or closes the fence works that number out under
-//! one lock, so that nothing opens a fence that was shut for good.
+//! The hot path compares one number with the clock. Everything that opens or closes the fence works
+//! that number out under one lock, so that nothing opens a fence that was shut for good.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,10 +15,12 @@ use crate::clock::{COARSE_LAG, Clock, CoarseInstant};
 use crate::metrics::threads;
 use crate::world::Watched;
 
-/// Turns that wait for the silo's end are spread over so many lists, so that threads seldom meet at one.
+/// Turns that wait for the silo's end are spread over so many lists, so that threads seldom meet at
+/// one.
 const LISTS: usize = 16;
 
-/// The silo has ended, or lets no turn run any more: whatever waited for the fence is to be dropped.
+/// The silo has ended, or lets no turn run any more: whatever waited for the fence is to be
+/// dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shut;
 
@@ -58,9 +60,9 @@ impl Default for Fence {
 }
 
 impl Fence {
-    /// Whether no turn may begin or go on: the machine says so, or its last confirmation is too old by the clock, which
-    /// was read just now. A process that was stopped, or whose machine slept, learns it from the clock before its
-    /// membership task has run.
+    /// Whether no turn may begin or go on: the machine says so, or its last confirmation is too old
+    /// by the clock, which was read just now. A process that was stopped, or whose machine slept,
+    /// learns it from the clock before its membership task has run.
     #[inline]
     pub(crate) fn is_closed_at(&self, now: CoarseInstant) -> bool {
         now.as_millis() >= self.open_until.load(Ordering::Acquire)
@@ -82,8 +84,8 @@ impl Fence {
         self.change(|state| state.closes_at = millis);
     }
 
-    /// Closes the fence for good. Turns that are suspended are dropped; one that is being polled right now runs to its
-    /// next wait.
+    /// Closes the fence for good. Turns that are suspended are dropped; one that is being polled
+    /// right now runs to its next wait.
     pub(crate) fn shut(&self) {
         self.change(|state| state.shut = true);
         self.shut.iter().for_each(CancellationToken::cancel);
@@ -134,8 +136,13 @@ impl Fence {
         }
     }
 
-    /// Drives `work` to its end, polling it only while the fence is open. For what is a grain's own code and no turn.
-    pub(crate) async fn guard<T>(&self, clock: &Clock, work: impl Future<Output = T>) -> Result<T, Shut> {
+    /// Drives `work` to its end, polling it only while the fence is open. For what is a grain's own
+    /// code and no turn.
+    pub(crate) async fn guard<T>(
+        &self,
+        clock: &Clock,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Shut> {
         let mut work = pin!(work);
         let guarded = async {
             loop {
@@ -155,9 +162,9 @@ impl Fence {
 /// Is pending once: whatever has just been polled wakes the task.
 async fn once_woken() {
     let mut before = true;
-    std::future::poll_fn(
-        |_| if std::mem::replace(&mut before, false) { Poll::Pending } else { Poll::Ready(()) },
-    )
+    std::future::poll_fn(|_| {
+        if std::mem::replace(&mut before, false) { Poll::Pending } else { Poll::Ready(()) }
+    })
     .await;
 }
 

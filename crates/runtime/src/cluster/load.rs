@@ -1,4 +1,5 @@
-//! The shell of the load statistics: tells every silo how loaded this one is, and keeps what the others say.
+//! The shell of the load statistics: tells every silo how loaded this one is, and keeps what the
+//! others say.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +34,8 @@ pub(crate) struct LoadService {
 /// What placement chooses from.
 #[derive(Default)]
 pub(super) struct Choice {
-    /// The Active silos, in the order of their addresses: those that are not full, or all where all are.
+    /// The Active silos, in the order of their addresses: those that are not full, or all where all
+    /// are.
     pub(super) silos: Vec<SiloAddress>,
     /// What is known of all of them.
     pub(super) loads: Loads,
@@ -83,7 +85,9 @@ impl LoadService {
 
     /// A message from another silo.
     pub(crate) fn receive(&self, from: SiloAddress, message: &Message) {
-        self.step(|machine, now| machine.handle_message(now, from, message, || self.measured.load()));
+        self.step(|machine, now| {
+            machine.handle_message(now, from, message, || self.measured.load())
+        });
     }
 
     fn step(&self, step: impl FnOnce(&mut Gather, Instant)) {

@@ -1,4 +1,5 @@
-//! The shell of the membership machine: one task that owns it, executes its effects and tells it what happened.
+//! The shell of the membership machine: one task that owns it, executes its effects and tells it
+//! what happened.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,8 +7,8 @@ use std::time::Duration;
 
 use emmer_core::{Instant, SiloAddress, SiloStatus};
 use emmer_membership::{
-    ConnectionEvent, Counters, DialId, DialOutcome, Effect, Event, HealthSample, Membership, Message, OpId,
-    TableOutcome, TableRequest, TableSnapshot, TerminateReason, View,
+    ConnectionEvent, Counters, DialId, DialOutcome, Effect, Event, HealthSample, Membership,
+    Message, OpId, TableOutcome, TableRequest, TableSnapshot, TerminateReason, View,
 };
 use emmer_store::StoreErrorKind;
 use emmer_store::silos::{SiloCommit, SiloTable, SiloTouch};
@@ -152,8 +153,8 @@ pub(crate) async fn run(
             seat.set_fence_deadline(fence_deadline);
         }
         let due = machine.poll_timeout();
-        // Messages first: an answer that is already here must not be judged late. But a flood of them must not keep
-        // the machine from its timers.
+        // Messages first: an answer that is already here must not be judged late. But a flood of
+        // them must not keep the machine from its timers.
         if inputs_in_a_row >= INPUTS_IN_A_ROW_MAX {
             inputs_in_a_row = 0;
             machine.handle_timeout(cluster.clock.exact());
@@ -246,23 +247,27 @@ async fn ask_table(table: &SiloTable, request: TableRequest) -> TableOutcome {
             Ok((version, rows)) => TableOutcome::Snapshot(TableSnapshot { version, rows }),
             Err(e) => failed(e),
         },
-        TableRequest::ReadSome { near, rows } => match table.read_some(&near, rows as usize).await {
-            Ok(rows) => TableOutcome::Sample(rows),
-            Err(e) => failed(e),
-        },
+        TableRequest::ReadSome { near, rows } => {
+            match table.read_some(&near, rows as usize).await {
+                Ok(rows) => TableOutcome::Sample(rows),
+                Err(e) => failed(e),
+            }
+        }
         TableRequest::ReadVersion => match table.read_version().await {
             Ok(version) => TableOutcome::Version(version),
             Err(e) => failed(e),
         },
-        TableRequest::Commit { base, rows, deletes } => match table.commit(&base, rows, deletes).await {
-            Ok(SiloCommit::Committed(version)) => TableOutcome::Committed(version),
-            Ok(SiloCommit::Conflict) => TableOutcome::Conflict,
-            Ok(SiloCommit::Unknown(e)) => {
-                tracing::warn!(error = %e, "a membership commit has an unknown outcome");
-                TableOutcome::Unknown
+        TableRequest::Commit { base, rows, deletes } => {
+            match table.commit(&base, rows, deletes).await {
+                Ok(SiloCommit::Committed(version)) => TableOutcome::Committed(version),
+                Ok(SiloCommit::Conflict) => TableOutcome::Conflict,
+                Ok(SiloCommit::Unknown(e)) => {
+                    tracing::warn!(error = %e, "a membership commit has an unknown outcome");
+                    TableOutcome::Unknown
+                }
+                Err(e) => failed(e),
             }
-            Err(e) => failed(e),
-        },
+        }
         TableRequest::Touch { silo, at } => match table.touch(&silo, at).await {
             Ok(SiloTouch::Touched) => TableOutcome::Touched,
             Ok(SiloTouch::RowMissing) => TableOutcome::RowMissing,
@@ -282,7 +287,8 @@ fn log(cluster: &Cluster, event: &Event) {
         Event::DeclaredDead { peer } => tracing::warn!(%me, %peer, "declared a silo dead"),
         Event::NotReached { from } => {
             let advertised = me.endpoint();
-            tracing::warn!(%me, %from, %advertised, "cannot join yet: a member dialled the advertised address in vain");
+            tracing::warn!(%me, %from, %advertised, "cannot join yet: a member dialled the \
+                advertised address in vain");
         }
         Event::JoinWaitsFor { peer } => {
             // While many start together this is how it goes; when it lasts, somebody has to look.

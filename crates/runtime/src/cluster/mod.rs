@@ -1,4 +1,5 @@
-//! The silo's part in the cluster: the shells of its machines, when turns may run, the way to its peers, where grains are.
+//! The silo's part in the cluster: the shells of its machines, when turns may run, the way to its
+//! peers, where grains are.
 
 pub(crate) mod directory;
 mod fence;
@@ -98,10 +99,17 @@ impl Cluster {
         Greeting { me: PeerKind::Probe(self.me), options: 0, ..self.peers.pool.greeting().clone() }
     }
 
-    /// Takes up a new view, in the order in which the parts depend on it. The connections to the dead are cut already.
-    pub(crate) fn install(&self, view: Arc<View>, status: SiloStatus, fading: &[(SiloAddress, Instant)]) {
+    /// Takes up a new view, in the order in which the parts depend on it. The connections to the
+    /// dead are cut already.
+    pub(crate) fn install(
+        &self,
+        view: Arc<View>,
+        status: SiloStatus,
+        fading: &[(SiloAddress, Instant)],
+    ) {
         let status_of = |silo| view.status_of(&silo);
-        self.locations.forget_silos(|silo| matches!(status_of(silo), None | Some(SiloStatus::Dead)));
+        self.locations
+            .forget_silos(|silo| matches!(status_of(silo), None | Some(SiloStatus::Dead)));
         self.membership.retain(&view);
         self.directory.install(&view, fading);
         // Whoever waits for the status acts on the view: it must be there first.

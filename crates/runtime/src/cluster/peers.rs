@@ -1,5 +1,5 @@
-//! The way to other silos: connections to them, and messages between runtimes that wait for one: in order, bounded, one dial
-//! per peer.
+//! The way to other silos: connections to them, and messages between runtimes that wait for one: in
+//! order, bounded, one dial per peer.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::net::{Connection, DialError, Pool, SendError};
 
-/// The most bytes that wait for one peer's connection; what comes then is dropped (the protocols bear it).
+/// The most bytes that wait for one peer's connection; what comes then is dropped (the protocols
+/// bear it).
 const OUTBOX_BYTES_MAX: usize = 4 << 20;
 
 /// The way from one silo to all others.
@@ -37,10 +38,11 @@ impl Peers {
         self.pool.connect(peer).await
     }
 
-    /// Sends a message to another silo's runtime, in order, connecting if need be: now if there is a connection and nothing
-    /// waits, else behind what waits. Best effort.
+    /// Sends a message to another silo's runtime, in order, connecting if need be: now if there is
+    /// a connection and nothing waits, else behind what waits. Best effort.
     pub(crate) fn post<T: Serialize>(self: &Arc<Self>, to: SiloAddress, channel: u8, message: &T) {
-        // What membership says to a silo that is dead in the view tells it so. Nobody else has anything to say to it.
+        // What membership says to a silo that is dead in the view tells it so. Nobody else has
+        // anything to say to it.
         if self.stopped.is_cancelled() || (channel != MEMBERSHIP && self.pool.is_dead(to)) {
             return;
         }
@@ -86,7 +88,8 @@ impl Peers {
 fn not_sent(to: SiloAddress, error: &SendError) {
     match error {
         SendError::TooLarge(bytes) => tracing::warn!(
-            %to, bytes, "a message between runtimes is larger than the largest frame of its receiver: raise its limits.frame_bytes_max"
+            %to, bytes, "a message between runtimes is larger than the largest frame of its \
+                receiver: raise its limits.frame_bytes_max"
         ),
         error => tracing::debug!(%to, ?error, "a message between runtimes was not sent"),
     }

@@ -1,4 +1,5 @@
-//! Where new activations go: the silos there are, what is known of them, and the directors that choose.
+//! Where new activations go: the silos there are, what is known of them, and the directors that
+//! choose.
 
 use std::sync::Arc;
 
@@ -19,7 +20,12 @@ pub(crate) struct Placing {
 
 impl Placing {
     /// No silo is known yet.
-    pub(crate) fn new(me: SiloAddress, clock: Clock, table: PlacementTable, load: Arc<LoadService>) -> Self {
+    pub(crate) fn new(
+        me: SiloAddress,
+        clock: Clock,
+        table: PlacementTable,
+        load: Arc<LoadService>,
+    ) -> Self {
         Self { me, clock, table, load }
     }
 
@@ -28,8 +34,8 @@ impl Placing {
         own.unwrap_or_else(|| self.table.default_strategy())
     }
 
-    /// The silo where a new activation of `grain` goes: one of the Active silos, none of `avoid`, and this one only if it does
-    /// not leave.
+    /// The silo where a new activation of `grain` goes: one of the Active silos, none of `avoid`,
+    /// and this one only if it does not leave.
     ///
     /// # Errors
     /// Why there is none.

@@ -29,23 +29,23 @@ impl<M: Method> Call<M> {
         Self { target, args, timeout: None, cancel: None }
     }
 
-    /// Fails the call with [`CallError::Timeout`] after `timeout`. Without it the call inherits what is left of
-    /// the deadline of the turn that makes it, or takes the silo's or client's `response_timeout`.
-    /// Exact to about 10 ms.
+    /// Fails the call with [`CallError::Timeout`] after `timeout`. Without it the call inherits
+    /// what is left of the deadline of the turn that makes it, or takes the silo's or client's
+    /// `response_timeout`. Exact to about 10 ms.
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Fails the call with [`CallError::Cancelled`] when `token` fires. A turn that has begun runs to its end all
-    /// the same: a grain is never left half way.
+    /// Fails the call with [`CallError::Cancelled`] when `token` fires. A turn that has begun runs
+    /// to its end all the same: a grain is never left half way.
     pub fn cancel_on(mut self, token: CancellationToken) -> Self {
         self.cancel = Some(token);
         self
     }
 
-    /// Makes the call one-way: nobody waits for its end, nobody learns of its failure. Returns as soon as it is
-    /// handed over.
+    /// Makes the call one-way: nobody waits for its end, nobody learns of its failure. Returns as
+    /// soon as it is handed over.
     ///
     /// # Errors
     /// What can be known at once: `Overloaded`, `ShuttingDown`, a key that is too long.

@@ -16,7 +16,8 @@ use crate::grain::{ClusterClient, DeactivationReason};
 use crate::hosting::{AnyActivation, Asks, RunActivation, Who};
 use crate::metrics::{Ended, Outer};
 
-/// A grain's view of itself and of the cluster. Cheap to clone; may be kept in a field marked `#[context]`.
+/// A grain's view of itself and of the cluster. Cheap to clone; may be kept in a field marked
+/// `#[context]`.
 #[derive(Clone)]
 pub struct Ctx {
     activation: Weak<dyn AnyActivation>,
@@ -110,7 +111,8 @@ const DOOMED: u8 = 1 << 2;
 const ASKED: u8 = 1 << 3;
 /// The turn holds nothing of its grain while it waits.
 const FREE: u8 = 1 << 4;
-/// A task of the runtime polls the turn, nobody's code keeps it: when it is called it comes, as soon as a thread is free.
+/// A task of the runtime polls the turn, nobody's code keeps it: when it is called it comes, as
+/// soon as a thread is free.
 const DRIVEN: u8 = 1 << 5;
 
 thread_local! {
@@ -121,13 +123,14 @@ thread_local! {
 }
 
 thread_local! {
-    // Without drop code, which would make every access look whether it still may. Nothing is left behind: whoever puts a
-    // context here takes it out again before it returns.
+    // Without drop code, which would make every access look whether it still may. Nothing is left
+    // behind: whoever puts a context here takes it out again before it returns.
     static CURRENT: RefCell<ManuallyDrop<Option<TurnContext>>> = const { RefCell::new(ManuallyDrop::new(None)) };
 }
 
 scoped_tls::scoped_thread_local! {
-    // Whose turn runs in place on this thread: lent by whoever called, so that the turn counts no hold of its own.
+    // Whose turn runs in place on this thread: lent by whoever called, so that the turn counts no
+    // hold of its own.
     static INSTANT: Arc<dyn RunActivation>
 }
 
@@ -148,7 +151,17 @@ impl TurnContext {
         timed: Option<NonZeroU64>,
     ) -> Self {
         let activation = Some(activation);
-        Self { activation, chain, due, timed, method, exclusive, begun: false, linked: false, marks: 0 }
+        Self {
+            activation,
+            chain,
+            due,
+            timed,
+            method,
+            exclusive,
+            begun: false,
+            linked: false,
+            marks: 0,
+        }
     }
 
     /// The context of a hook that holds its grain alone.
@@ -159,9 +172,23 @@ impl TurnContext {
     }
 
     /// The context of a turn that runs in place until `deadline`; its end is not told through it.
-    pub(crate) const fn instant(exclusive: bool, deadline: CoarseInstant, chain: CallChain) -> Self {
+    pub(crate) const fn instant(
+        exclusive: bool,
+        deadline: CoarseInstant,
+        chain: CallChain,
+    ) -> Self {
         let (due, timed, method) = (Due::at(deadline), None, 0);
-        Self { activation: None, chain, due, timed, method, exclusive, begun: true, linked: false, marks: 0 }
+        Self {
+            activation: None,
+            chain,
+            due,
+            timed,
+            method,
+            exclusive,
+            begun: true,
+            linked: false,
+            marks: 0,
+        }
     }
 
     /// Runs a turn of `activation` in place, with `context`.
@@ -247,7 +274,8 @@ impl TurnContext {
         })
     }
 
-    /// Nobody waits for this turn any more: the calls that it makes from now on have its link alone.
+    /// Nobody waits for this turn any more: the calls that it makes from now on have its link
+    /// alone.
     #[cold]
     fn cut_loose(&mut self) {
         let own = self.chain.last().cloned();
@@ -280,7 +308,9 @@ impl TurnContext {
 
     /// Whether a turn of the grain `id` waits for the current one, and holds its grain.
     pub(crate) fn comes_back(id: &GrainId) -> bool {
-        Self::with(|turn| turn.is_some_and(|turn| turn.chain.iter().any(|l| l.grain == *id && !l.free)))
+        Self::with(|turn| {
+            turn.is_some_and(|turn| turn.chain.iter().any(|l| l.grain == *id && !l.free))
+        })
     }
 
     /// As [`take_doom`](Self::take_doom), of the turn that is being polled.
@@ -331,7 +361,11 @@ impl TurnContext {
     }
 
     /// As [`scope`](Self::scope), of a turn that `asker` waits for.
-    pub(crate) fn scope_asked<R>(slot: &mut Option<Self>, asker: &Arc<Asker>, poll: impl FnOnce() -> R) -> R {
+    pub(crate) fn scope_asked<R>(
+        slot: &mut Option<Self>,
+        asker: &Arc<Asker>,
+        poll: impl FnOnce() -> R,
+    ) -> R {
         if let Some(turn) = slot {
             turn.marks |= if asker.waits() { ASKED } else { ASKED | ORPHAN };
         }
@@ -366,7 +400,8 @@ impl TurnContext {
         }
     }
 
-    /// Tells the silo that this thread polls the turn; none when it `goes_on` and the fence is closed.
+    /// Tells the silo that this thread polls the turn; none when it `goes_on` and the fence is
+    /// closed.
     pub(crate) fn poll_begins(&self, goes_on: bool) -> Option<Outer> {
         match &self.activation {
             Some(activation) => activation.poll_begins(self.method, goes_on),

@@ -5,8 +5,8 @@ use std::fmt;
 use emmer_core::SiloAddress;
 use serde::{Deserialize, Serialize};
 
-/// Why a call failed. Each kind says what is known about the effect; [`maybe_executed`](Self::maybe_executed)
-/// answers it for a program.
+/// Why a call failed. Each kind says what is known about the effect;
+/// [`maybe_executed`](Self::maybe_executed) answers it for a program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError<E> {
@@ -21,14 +21,16 @@ pub enum CallError<E> {
         /// Where it was waiting.
         detail: String,
     },
-    /// The callee's silo refuses this call: no such grain type, no such method, a failed activation. Not executed.
+    /// The callee's silo refuses this call: no such grain type, no such method, a failed
+    /// activation. Not executed.
     #[error("the call was rejected: {0}")]
     Rejected(String),
     /// A limit was reached on the way; try again later. Not executed.
     #[error("overloaded: {0}")]
     Overloaded(String),
     /// The silo that hosts the grain died or cannot be reached.
-    #[error("unreachable{}: {detail}; the call {}", silo.map(|s| format!(" {s}")).unwrap_or_default(), executed(*maybe_executed))]
+    #[error("unreachable{}: {detail}; the call \
+        {}", silo.map(|s| format!(" {s}")).unwrap_or_default(), executed(*maybe_executed))]
     Unreachable {
         /// The silo, if known.
         silo: Option<SiloAddress>,
@@ -37,7 +39,8 @@ pub enum CallError<E> {
         /// What happened.
         detail: String,
     },
-    /// The call would wait for a turn that waits for this call: the chain, caller first. Not executed.
+    /// The call would wait for a turn that waits for this call: the chain, caller first. Not
+    /// executed.
     #[error("deadlock: {0}")]
     Deadlock(String),
     /// Arguments or answer cannot be encoded or decoded.
@@ -54,7 +57,8 @@ pub enum CallError<E> {
         /// False when the call certainly did not start.
         maybe_executed: bool,
     },
-    /// The method panicked. Its grain is deactivated; the state in the store is what the last write left.
+    /// The method panicked. Its grain is deactivated; the state in the store is what the last write
+    /// left.
     #[error("the grain panicked: {0}")]
     Panicked(String),
     /// This silo or client is stopping. Not executed.
@@ -78,7 +82,9 @@ impl<E> CallError<E> {
             | Self::Unreachable { maybe_executed, .. }
             | Self::Codec { maybe_executed, .. }
             | Self::Cancelled { maybe_executed } => *maybe_executed,
-            Self::Rejected(_) | Self::Overloaded(_) | Self::Deadlock(_) | Self::ShuttingDown => false,
+            Self::Rejected(_) | Self::Overloaded(_) | Self::Deadlock(_) | Self::ShuttingDown => {
+                false
+            }
         }
     }
 
@@ -86,7 +92,10 @@ impl<E> CallError<E> {
     pub const fn is_transient(&self) -> bool {
         matches!(
             self,
-            Self::Timeout { .. } | Self::Overloaded(_) | Self::Unreachable { .. } | Self::ShuttingDown
+            Self::Timeout { .. }
+                | Self::Overloaded(_)
+                | Self::Unreachable { .. }
+                | Self::ShuttingDown
         )
     }
 
@@ -111,7 +120,9 @@ impl<E> CallError<E> {
     pub fn map_app<F>(self, map: impl FnOnce(E) -> F) -> CallError<F> {
         match self {
             Self::App(e) => CallError::App(map(e)),
-            Self::Timeout { maybe_executed, detail } => CallError::Timeout { maybe_executed, detail },
+            Self::Timeout { maybe_executed, detail } => {
+                CallError::Timeout { maybe_executed, detail }
+            }
             Self::Rejected(detail) => CallError::Rejected(detail),
             Self::Overloaded(detail) => CallError::Overloaded(detail),
             Self::Unreachable { silo, maybe_executed, detail } => {
@@ -141,15 +152,17 @@ impl Failure {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum StateError {
-    /// Somebody else wrote the state since it was read: nothing was written. The activation is stale and is
-    /// deactivated after this turn; the next call finds the newer state.
+    /// Somebody else wrote the state since it was read: nothing was written. The activation is
+    /// stale and is deactivated after this turn; the next call finds the newer state.
     #[error("the state {name:?} was changed by somebody else since it was read")]
     EtagMismatch {
         /// The state's name.
         name: String,
     },
-    /// The store does not answer or refuses. `maybe_written` tells whether the write may have happened.
-    #[error("the state {name:?} could not be stored: {detail}{}", if *maybe_written { " (it may have been written)" } else { "" })]
+    /// The store does not answer or refuses. `maybe_written` tells whether the write may have
+    /// happened.
+    #[error("the state {name:?} could not be stored: {detail}{}", if *maybe_written { " (it may \
+        have been written)" } else { "" })]
     Store {
         /// The state's name.
         name: String,

@@ -1,4 +1,5 @@
-//! What a grain interface and its methods are to the runtime. Implemented by `#[grain_interface]` only.
+//! What a grain interface and its methods are to the runtime. Implemented by `#[grain_interface]`
+//! only.
 
 use std::convert::Infallible;
 
@@ -14,7 +15,8 @@ use crate::hosting::MethodEntry;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a grain interface",
     label = "not the `dyn Trait` of a #[grain_interface]",
-    note = "name the interface as `dyn Trait`, and write `#[grain_interface(key = ..)]` on the trait"
+    note = "name the interface as `dyn Trait`, and write `#[grain_interface(key = ..)]` on the \
+        trait"
 )]
 pub trait Interface: 'static {
     /// The type of the key of its grains.
@@ -69,8 +71,8 @@ impl IntoKey<String> for &String {
     }
 }
 
-/// One method of an interface. The implementing type holds the arguments as named fields, so that arguments
-/// travel as a map and may grow by trailing ones with a default.
+/// One method of an interface. The implementing type holds the arguments as named fields, so that
+/// arguments travel as a map and may grow by trailing ones with a default.
 pub trait Method: Serialize + DeserializeOwned + Send + 'static {
     /// The interface it belongs to.
     type Interface: Interface + ?Sized;
@@ -97,9 +99,9 @@ pub trait Method: Serialize + DeserializeOwned + Send + 'static {
     fn split(output: Self::Output) -> Result<Self::Ok, Self::Err>;
 }
 
-/// Says that class `G` hosts an interface. Implemented by `#[grain_interface]` on `dyn Trait` for every class
-/// that implements the trait (on the interface and not on the class, because only the interface belongs to the
-/// crate that declares it).
+/// Says that class `G` hosts an interface. Implemented by `#[grain_interface]` on `dyn Trait` for
+/// every class that implements the trait (on the interface and not on the class, because only the
+/// interface belongs to the crate that declares it).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a grain interface that `{G}` can host",
     label = "not the `dyn Trait` of a #[grain_interface]",

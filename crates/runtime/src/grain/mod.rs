@@ -1,4 +1,5 @@
-//! What a user's grain is made of: the class, its interfaces, its context, its state, the calls to it.
+//! What a user's grain is made of: the class, its interfaces, its context, its state, the calls to
+//! it.
 
 mod call;
 mod context;
@@ -24,11 +25,12 @@ pub(crate) use self::reference::{Found, Lane, Node, OwnClient, Route, Target};
 pub use crate::calls::CallFuture;
 pub use crate::hosting::{Interleaved, Left};
 
-/// What may happen in a grain's life besides calls. `#[derive(Grain)]` implements it empty; a class marked
-/// `#[grain(lifecycle)]` implements it itself.
+/// What may happen in a grain's life besides calls. `#[derive(Grain)]` implements it empty; a class
+/// marked `#[grain(lifecycle)]` implements it itself.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not implement `Lifecycle`",
-    note = "`#[derive(Grain)]` implements it, unless `#[grain(lifecycle)]` below it says that the class does"
+    note = "`#[derive(Grain)]` implements it, unless `#[grain(lifecycle)]` below it says that the \
+        class does"
 )]
 pub trait Lifecycle: Sized + Send + Sync + 'static {
     /// Runs once, after the state was read and before the first call.
@@ -40,9 +42,13 @@ pub trait Lifecycle: Sized + Send + Sync + 'static {
         std::future::ready(Ok(()))
     }
 
-    /// Runs once, after the last call. The grain can be activated elsewhere only when it has returned (or after
-    /// `deactivation_timeout`).
-    fn deactivate(&mut self, ctx: &Ctx, reason: DeactivationReason) -> impl Future<Output = ()> + Send {
+    /// Runs once, after the last call. The grain can be activated elsewhere only when it has
+    /// returned (or after `deactivation_timeout`).
+    fn deactivate(
+        &mut self,
+        ctx: &Ctx,
+        reason: DeactivationReason,
+    ) -> impl Future<Output = ()> + Send {
         let _ = (ctx, reason);
         std::future::ready(())
     }
@@ -67,8 +73,8 @@ pub trait Grain: Lifecycle {
     /// Whether its `&self` methods do so in a call that comes back to the grain.
     const CALL_CHAIN_REENTRANCY: bool = false;
 
-    /// Makes the instance: state fields bound to the system store, the context where asked for, the rest
-    /// default.
+    /// Makes the instance: state fields bound to the system store, the context where asked for, the
+    /// rest default.
     fn create(ctx: &Ctx) -> Self;
 
     /// Reads every state field from the system store.

@@ -17,13 +17,16 @@ use crate::grain::{Ctx, StateError};
 /// How states are encoded, as the store's `Format` column says it.
 pub const FORMAT: &str = "msgpack";
 
-/// A value that is read from the system store when its grain is activated, and written when the grain says so.
+/// A value that is read from the system store when its grain is activated, and written when the
+/// grain says so.
 ///
-/// Every write is conditional on the etag of the last read or write: when somebody else wrote in between, nothing
-/// is written and the call gets [`StateError::EtagMismatch`]. After a write that did not succeed, for whatever reason, the
-/// value in memory is not the one in the store: the activation ends with the turn, nobody else sees it, and the next call
-/// finds a fresh activation with what is stored. A write that is dropped before its end (by a `timeout` around it, by a
-/// `select!`) has not succeeded; one that is leaked (by `mem::forget`) goes unnoticed. Fields may be added to `T` with `#[serde(default)]`.
+/// Every write is conditional on the etag of the last read or write: when somebody else wrote in
+/// between, nothing is written and the call gets [`StateError::EtagMismatch`]. After a write that
+/// did not succeed, for whatever reason, the value in memory is not the one in the store: the
+/// activation ends with the turn, nobody else sees it, and the next call finds a fresh activation
+/// with what is stored. A write that is dropped before its end (by a `timeout` around it, by a
+/// `select!`) has not succeeded; one that is leaked (by `mem::forget`) goes unnoticed. Fields may
+/// be added to `T` with `#[serde(default)]`.
 pub struct Persistent<T> {
     value: T,
     binding: Option<Box<Binding>>,
@@ -49,8 +52,9 @@ where
 {
     /// The state `name` of the grain of `ctx`, not read yet. Called by `#[derive(Grain)]`.
     pub fn bound(ctx: &Ctx, name: &'static str) -> Self {
-        let binding =
-            ctx.state_slot(name).map(|slot| Box::new(Binding { slot, name, ctx: ctx.clone(), etag: None }));
+        let binding = ctx
+            .state_slot(name)
+            .map(|slot| Box::new(Binding { slot, name, ctx: ctx.clone(), etag: None }));
         Self { value: T::default(), binding }
     }
 
@@ -69,7 +73,8 @@ where
         self.binding.as_ref().is_some_and(|b| b.etag.is_some())
     }
 
-    /// Reads the value from the store, replacing what is in memory; the default when the store has none.
+    /// Reads the value from the store, replacing what is in memory; the default when the store has
+    /// none.
     ///
     /// # Errors
     /// [`StateError`]; then the value in memory is unchanged.
@@ -100,7 +105,8 @@ where
             .map_err(|e| binding.unwritten(binding.codec_error(&e)))?;
         let payload: Arc<[u8]> = Arc::from(&payload[..]);
         let unanswered = Unanswered(binding);
-        let outcome = binding.slot.write(binding.etag.as_ref(), FORMAT, payload, clock::wall()).await;
+        let outcome =
+            binding.slot.write(binding.etag.as_ref(), FORMAT, payload, clock::wall()).await;
         unanswered.answered();
         match outcome.map_err(|e| binding.unwritten(binding.store_error(&e, false)))? {
             WriteOutcome::Written(etag) => {
@@ -153,7 +159,8 @@ impl Binding {
         self.unwritten(StateError::EtagMismatch { name: self.name.to_owned() })
     }
 
-    /// The etag of what may have been written is not known, so the next write could not be conditional on it.
+    /// The etag of what may have been written is not known, so the next write could not be
+    /// conditional on it.
     fn unknown(&self, error: &emmer_store::StoreError) -> StateError {
         self.unwritten(self.store_error(error, true))
     }
@@ -172,7 +179,11 @@ impl Unanswered<'_> {
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
         let detail = "the write was given up before the store answered".to_owned();
-        self.0.unwritten(StateError::Store { name: self.0.name.to_owned(), detail, maybe_written: true });
+        self.0.unwritten(StateError::Store {
+            name: self.0.name.to_owned(),
+            detail,
+            maybe_written: true,
+        });
     }
 }
 

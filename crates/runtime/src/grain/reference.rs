@@ -79,7 +79,8 @@ impl ClusterClient {
         Self(Node::Client(client))
     }
 
-    /// A reference to the grain `key` behind interface `I`, as in `client.grain::<dyn Counter>("home")`.
+    /// A reference to the grain `key` behind interface `I`, as in
+    /// `client.grain::<dyn Counter>("home")`.
     ///
     /// A text key of more than [`GRAIN_KEY_BYTES_MAX`] bytes makes every call `Rejected`.
     pub fn grain<I: Interface + ?Sized>(&self, key: impl IntoKey<I::Key>) -> I::Ref {
@@ -119,7 +120,8 @@ impl OwnClient {
     }
 }
 
-/// Where a reference's last call found its grain: a hint, as all locations are, that spares the next call the search.
+/// Where a reference's last call found its grain: a hint, as all locations are, that spares the
+/// next call the search.
 pub(crate) enum Route {
     Unknown,
     /// On this silo.
@@ -128,7 +130,8 @@ pub(crate) enum Route {
     There(Arc<Lane>),
 }
 
-/// A connection as one reference knows it: calls count their holds on this, and not on what all references share.
+/// A connection as one reference knows it: calls count their holds on this, and not on what all
+/// references share.
 pub(crate) struct Lane {
     pub(crate) connection: Arc<Connection>,
     /// The number of the client's list of gateways then; always 0 in a silo.
@@ -141,9 +144,9 @@ impl Lane {
     }
 }
 
-/// A reference without its interface: what the generated reference types wrap. A clone starts with what the original
-/// knows of the way and then learns for itself: whoever calls by a reference of their own shares no memory with others
-/// that call the same grain, until they meet at the grain.
+/// A reference without its interface: what the generated reference types wrap. A clone starts with
+/// what the original knows of the way and then learns for itself: whoever calls by a reference of
+/// their own shares no memory with others that call the same grain, until they meet at the grain.
 pub struct RawRef(pub(crate) Arc<Target>);
 
 /// Who is called.

@@ -21,11 +21,12 @@ const SHARD_BITS: u32 = 6;
 /// How long an activation counts as busy after a call (placement by the number of activations).
 pub(super) const BUSY_FOR: Duration = Duration::from_secs(600);
 
-/// Activations by the stable hash of their grain. They know their grain themselves: a map with keys of its own would take
-/// 80 bytes more for each.
+/// Activations by the stable hash of their grain. They know their grain themselves: a map with keys
+/// of its own would take 80 bytes more for each.
 type Shard = Mutex<HashTable<Arc<dyn RunActivation>>>;
 
-/// Which shard has the grains of this place on the ring: those of one range of the ring lie in few shards.
+/// Which shard has the grains of this place on the ring: those of one range of the ring lie in few
+/// shards.
 fn shard_of(place: u64) -> usize {
     usize::try_from(place >> (u64::BITS - SHARD_BITS)).unwrap_or(0)
 }
@@ -37,7 +38,8 @@ fn touches(range: &RingRange, shard: usize) -> bool {
     range.contains(first) || range.contains(last) || (first..=last).contains(&range.through)
 }
 
-/// The hash within a shard. The map uses the low and the top bits; the topmost are the same for the whole shard.
+/// The hash within a shard. The map uses the low and the top bits; the topmost are the same for the
+/// whole shard.
 const fn hash_of_grain(id: &GrainId) -> u64 {
     id.stable_hash().rotate_left(SHARD_BITS)
 }
@@ -53,8 +55,8 @@ pub(crate) struct Catalog {
     count: AtomicUsize,
     /// How many of them were not called for [`BUSY_FOR`], when they were last looked at.
     rested: AtomicUsize,
-    /// Nothing is made any more. Read under the lock of a shard: whoever walks the shards after the change sees all that
-    /// was made before it, and nothing is made behind them.
+    /// Nothing is made any more. Read under the lock of a shard: whoever walks the shards after the
+    /// change sees all that was made before it, and nothing is made behind them.
     closed: AtomicBool,
 }
 
@@ -87,7 +89,8 @@ impl Catalog {
         self.shard(id).lock().find(hash_of_grain(id), |found| found.id() == id).cloned()
     }
 
-    /// The activation of `id`; when there is none, and fewer than `max` in all, the one that `make` makes of a number.
+    /// The activation of `id`; when there is none, and fewer than `max` in all, the one that `make`
+    /// makes of a number.
     pub(super) fn get_or_create(
         &self,
         id: &GrainId,
@@ -158,7 +161,8 @@ impl Catalog {
         self.rested.store(rested, Ordering::Relaxed);
     }
 
-    /// Every activation of one shard; walk `0..shard_count()` to see all without stopping all calls at once.
+    /// Every activation of one shard; walk `0..shard_count()` to see all without stopping all calls
+    /// at once.
     pub(crate) fn shard_activations(&self, at: usize) -> Vec<Arc<dyn RunActivation>> {
         self.shards[at].lock().iter().cloned().collect()
     }
@@ -175,7 +179,8 @@ impl Catalog {
 }
 
 impl Activations for Catalog {
-    /// Looks only at the shards that a range touches: in a large cluster that is a small part of them.
+    /// Looks only at the shards that a range touches: in a large cluster that is a small part of
+    /// them.
     fn registered_in(&self, ranges: &[RingRange]) -> Vec<(GrainId, u64)> {
         let touched = (0..SHARDS).filter(|shard| ranges.iter().any(|range| touches(range, *shard)));
         let mut found: Vec<_> = touched
@@ -224,7 +229,8 @@ mod tests {
         assert_eq!(touched(shard(3) + 5, shard(5)), [3, 4, 5]);
         assert_eq!(touched(shard(63) + 5, 7), [0, 63]);
         assert_eq!(touched(0, 0).len(), SHARDS);
-        for (after, through) in [(shard(9) - 1, shard(9)), (u64::MAX, 0), (shard(62), shard(1) + 1)] {
+        for (after, through) in [(shard(9) - 1, shard(9)), (u64::MAX, 0), (shard(62), shard(1) + 1)]
+        {
             let range = RingRange { after, through };
             let around = [after, after.wrapping_add(1), through.wrapping_sub(1), through];
             for place in around.into_iter().filter(|place| range.contains(*place)) {

@@ -19,11 +19,15 @@ pub(crate) trait AnyClass: Send + Sync {
     /// Where its activations go; by the silo's default strategy when none.
     fn placement(&self) -> Option<Strategy>;
 
-    /// The methods' numbers and names, and the class as itself: for putting two interfaces of one class together.
+    /// The methods' numbers and names, and the class as itself: for putting two interfaces of one
+    /// class together.
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 
     /// This class with the methods of `other`, which is the same class under another interface.
-    fn merged(self: Arc<Self>, other: Arc<dyn AnyClass>) -> Result<Arc<dyn AnyClass>, MethodCollision>;
+    fn merged(
+        self: Arc<Self>,
+        other: Arc<dyn AnyClass>,
+    ) -> Result<Arc<dyn AnyClass>, MethodCollision>;
 
     /// The name of the method of this number, if it has it.
     fn method_name(&self, number: u32) -> Option<&'static str>;
@@ -32,7 +36,8 @@ pub(crate) trait AnyClass: Send + Sync {
     fn statistics(&self) -> Vec<MethodStatistics>;
 
     /// A new activation of `id`, not yet activated.
-    fn create(self: Arc<Self>, host: Arc<Host>, id: GrainId, number: u64) -> Arc<dyn RunActivation>;
+    fn create(self: Arc<Self>, host: Arc<Host>, id: GrainId, number: u64)
+    -> Arc<dyn RunActivation>;
 }
 
 /// The class `G` under the name of its grain type.
@@ -56,7 +61,8 @@ pub(crate) struct MethodCollision {
 }
 
 impl<G: Grain> Class<G> {
-    /// The class with `methods`; `idle` is the silo's idle time, used when the class has none of its own.
+    /// The class with `methods`; `idle` is the silo's idle time, used when the class has none of
+    /// its own.
     pub(crate) fn new(
         name: &'static str,
         methods: Vec<MethodEntry<G>>,
@@ -135,13 +141,21 @@ impl<G: Grain> AnyClass for Class<G> {
         self
     }
 
-    fn merged(self: Arc<Self>, other: Arc<dyn AnyClass>) -> Result<Arc<dyn AnyClass>, MethodCollision> {
+    fn merged(
+        self: Arc<Self>,
+        other: Arc<dyn AnyClass>,
+    ) -> Result<Arc<dyn AnyClass>, MethodCollision> {
         let Ok(other) = other.into_any().downcast::<Self>() else { return Ok(self) };
         let methods = self.methods.iter().chain(&other.methods).map(MethodEntry::same).collect();
         Ok(Arc::new(Self::new(self.name, methods, self.idle)?))
     }
 
-    fn create(self: Arc<Self>, host: Arc<Host>, id: GrainId, number: u64) -> Arc<dyn RunActivation> {
+    fn create(
+        self: Arc<Self>,
+        host: Arc<Host>,
+        id: GrainId,
+        number: u64,
+    ) -> Arc<dyn RunActivation> {
         Arc::new(Activation::new(host, self, id, number))
     }
 
@@ -151,6 +165,8 @@ impl<G: Grain> AnyClass for Class<G> {
 
     fn statistics(&self) -> Vec<MethodStatistics> {
         let methods = self.methods.iter().enumerate();
-        methods.map(|(place, method)| self.metrics.snapshot(place, self.name, method.name)).collect()
+        methods
+            .map(|(place, method)| self.metrics.snapshot(place, self.name, method.name))
+            .collect()
     }
 }

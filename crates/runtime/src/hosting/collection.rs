@@ -1,4 +1,5 @@
-//! Idle activations are looked for, one shard at a time: a million of them are never looked at in one go.
+//! Idle activations are looked for, one shard at a time: a million of them are never looked at in
+//! one go.
 
 use std::time::Duration;
 

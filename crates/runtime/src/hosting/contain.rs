@@ -97,7 +97,10 @@ mod tests {
     #[test]
     fn a_panic_becomes_its_words_wherever_it_is() {
         assert_eq!(contain(|| 7), Ok(7));
-        assert_eq!(contain(|| std::panic::panic_any(Bomb)), Err::<(), _>("a panic without words".to_owned()));
+        assert_eq!(
+            contain(|| std::panic::panic_any(Bomb)),
+            Err::<(), _>("a panic without words".to_owned())
+        );
         let inside = contained(async { panic!("inside") });
         assert_eq!(poll(std::pin::pin!(inside)), Poll::Ready(Err::<(), _>("inside".to_owned())));
         let at_its_end = contained(async {

@@ -24,7 +24,8 @@ use crate::world::Spawner;
 /// The classes that a silo hosts, by the number of their grain type.
 pub(crate) type Classes = NumberMap<GrainTypeId, Arc<dyn AnyClass>>;
 
-/// What hosts the grains of one silo. Its activations hold it, and it holds them until the silo ends.
+/// What hosts the grains of one silo. Its activations hold it, and it holds them until the silo
+/// ends.
 pub(crate) struct Host {
     pub(crate) address: SiloAddress,
     pub(crate) clock: Clock,
@@ -62,8 +63,8 @@ impl Host {
         self.fence.is_closed_at(self.clock.now())
     }
 
-    /// Waits until turns may run, for one that has not begun: at its deadline whoever drives it is woken, looks at the
-    /// clock and drops it.
+    /// Waits until turns may run, for one that has not begun: at its deadline whoever drives it is
+    /// woken, looks at the clock and drops it.
     ///
     /// # Errors
     /// [`Shut`] when they never will.
@@ -102,11 +103,16 @@ impl Host {
     ///
     /// # Errors
     /// Why none can be made.
-    pub(crate) fn create_here(self: &Arc<Self>, id: &GrainId) -> Result<Arc<dyn RunActivation>, Failure> {
+    pub(crate) fn create_here(
+        self: &Arc<Self>,
+        id: &GrainId,
+    ) -> Result<Arc<dyn RunActivation>, Failure> {
         let class = self.class_of(id)?;
         let make = |number| class.clone().create(self.clone(), id.clone(), number);
         self.catalog.get_or_create(id, self.limits.activations_max, make).map_err(|why| match why {
-            NotMade::Full => CallError::Overloaded("the silo holds as many activations as it may".to_owned()),
+            NotMade::Full => {
+                CallError::Overloaded("the silo holds as many activations as it may".to_owned())
+            }
             NotMade::Closed => CallError::ShuttingDown,
         })
     }

@@ -1,8 +1,9 @@
 //! Turns that are over in one poll.
 //!
-//! A method whose body waits for nothing needs no task, no box and no place to come back to: when its grain is there and
-//! nobody is inside, it is run in place, between taking the lock and giving it back. `#[grain]` finds such methods; what
-//! stands in the way of a turn (somebody inside, the fence, a grain that is not there yet) sends it down the usual path.
+//! A method whose body waits for nothing needs no task, no box and no place to come back to: when
+//! its grain is there and nobody is inside, it is run in place, between taking the lock and giving
+//! it back. `#[grain]` finds such methods; what stands in the way of a turn (somebody inside, the
+//! fence, a grain that is not there yet) sends it down the usual path.
 
 use std::future::Future;
 use std::num::NonZeroU64;
@@ -38,7 +39,8 @@ impl<G: Grain> Clone for Instant<G> {
 
 impl<G: Grain> Copy for Instant<G> {}
 
-/// A turn that is run in place: whose, who calls, where its arguments come from and where its output goes.
+/// A turn that is run in place: whose, who calls, where its arguments come from and where its
+/// output goes.
 pub struct InstantTurn<'a, 'sink> {
     activation: &'a Arc<dyn RunActivation>,
     context: TurnContext,
@@ -90,7 +92,8 @@ impl InstantTurn<'_, '_> {
             }
         };
         let polled = TurnContext::scope_instant(activation, context, || {
-            // As for a turn of its own: a panic unwinds through the method's values and the lock, and breaks the activation.
+            // As for a turn of its own: a panic unwinds through the method's values and the lock,
+            // and breaks the activation.
             contain(move || {
                 let output = method(&mut admitted, args);
                 if output.is_ready() {
@@ -116,7 +119,8 @@ impl InstantTurn<'_, '_> {
 #[cold]
 fn hidden_wait<M: Method>() -> String {
     format!(
-        "{} waited inside a macro that looks like one of the standard library; write the `.await` outside of it",
+        "{} waited inside a macro that looks like one of the standard library; write the `.await` \
+         outside of it",
         M::NAME
     )
 }
@@ -138,7 +142,8 @@ impl<G: Grain> Activation<G> {
         let (timed, ended) = match entry.instant {
             Instant::No => return None,
             Instant::Exclusive(run) => {
-                let lock = self.gate.try_exclusive().or_else(|| self.gate.spin(Gate::try_exclusive))?;
+                let lock =
+                    self.gate.try_exclusive().or_else(|| self.gate.spin(Gate::try_exclusive))?;
                 let now = self.open_now()?;
                 let admitted = lock.grain().ok()?;
                 let timed = self.count(place);

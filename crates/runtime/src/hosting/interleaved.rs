@@ -11,10 +11,12 @@ use emmer_store::BoxFuture;
 use super::{Activation, Exclusive, Shared};
 use crate::grain::{Grain, TurnContext};
 
-/// What a method gets that takes `Interleaved<Self>` in place of `&self` or `&mut self`: its grain, piece by piece. Other
-/// turns run between the pieces, `&mut self` ones included, so such a method may wait for as long as it likes.
+/// What a method gets that takes `Interleaved<Self>` in place of `&self` or `&mut self`: its grain,
+/// piece by piece. Other turns run between the pieces, `&mut self` ones included, so such a method
+/// may wait for as long as it likes.
 ///
-/// Each piece is a turn of its own and waits for its place like any other. Between two of them everything may have changed.
+/// Each piece is a turn of its own and waits for its place like any other. Between two of them
+/// everything may have changed.
 pub struct Interleaved<G> {
     door: Arc<dyn Door<G>>,
 }

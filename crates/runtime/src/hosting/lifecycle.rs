@@ -15,7 +15,9 @@ use tokio::task::JoinHandle;
 use super::contain::{contain, contained};
 use super::gate::{Alone, Asks, Life};
 use super::turn::suspend;
-use super::{Activation, AnyActivation, BoxTurn, Closed, Input, RunActivation, Sink, StartError, TurnEnd};
+use super::{
+    Activation, AnyActivation, BoxTurn, Closed, Input, RunActivation, Sink, StartError, TurnEnd,
+};
 use crate::calls::waits::{Asker, Listing, Wait};
 use crate::clock::{CoarseInstant, Due};
 use crate::cluster::Shut;
@@ -25,16 +27,25 @@ use crate::metrics::{Ended, Outer};
 
 impl<G: Grain> Activation<G> {
     /// Registers, loads and activates the grain under the lock of its first turn.
-    pub(super) async fn activate(self: &Arc<Self>, lock: &mut Alone<'_, Life<G>>) -> Result<(), Closed> {
+    pub(super) async fn activate(
+        self: &Arc<Self>,
+        lock: &mut Alone<'_, Life<G>>,
+    ) -> Result<(), Closed> {
         // In a box, so that the turns of grains that are there already carry no room for it.
         let mut awaking = Box::pin(self.awake());
-        // Without state, and where this silo answers for the grain, it is over in one poll and needs no timer.
-        let outcome = match std::future::poll_fn(|cx| Poll::Ready(awaking.as_mut().poll(cx))).await {
+        // Without state, and where this silo answers for the grain, it is over in one poll and
+        // needs no timer.
+        let outcome = match std::future::poll_fn(|cx| Poll::Ready(awaking.as_mut().poll(cx))).await
+        {
             Poll::Ready(outcome) => outcome,
             Poll::Pending => {
                 let limit = self.host.activation_timeout;
-                let late =
-                    |_| Err(Closed::Failed(format!("{} was not activated within {limit:?}", self.title())));
+                let late = |_| {
+                    Err(Closed::Failed(format!(
+                        "{} was not activated within {limit:?}",
+                        self.title()
+                    )))
+                };
                 tokio::time::timeout(limit, awaking).await.unwrap_or_else(late)
             }
         };
@@ -55,7 +66,11 @@ impl<G: Grain> Activation<G> {
     }
 
     /// Ends what could not be activated.
-    async fn fail(self: &Arc<Self>, lock: &mut Alone<'_, Life<G>>, closed: Closed) -> Result<(), Closed> {
+    async fn fail(
+        self: &Arc<Self>,
+        lock: &mut Alone<'_, Life<G>>,
+        closed: Closed,
+    ) -> Result<(), Closed> {
         if !matches!(closed, Closed::Elsewhere(_)) {
             // A registration that did not complete in time is withdrawn by the directory itself.
             self.host.directory.unregister(self.registrant()).await;
@@ -85,8 +100,8 @@ impl<G: Grain> Activation<G> {
         held.grain.take().ok_or(Closed::Gone)
     }
 
-    /// Reads the state and runs the hook, both contained apart from the grain: it must not be dropped while a panic of
-    /// theirs unwinds.
+    /// Reads the state and runs the hook, both contained apart from the grain: it must not be
+    /// dropped while a panic of theirs unwinds.
     async fn rouse(&self, grain: &mut G, ctx: &Ctx) -> Result<(), Closed> {
         if G::HAS_STATE {
             let loaded = contained(grain.load()).await.map_err(|words| self.panicked(&words))?;
@@ -114,8 +129,8 @@ impl<G: Grain> Activation<G> {
         format!("{}/{}", self.class.name, self.id.key())
     }
 
-    /// Waits for the turns that go before, then runs the hook, gives the registration back and goes. Whatever the grain's
-    /// own code does, the way to its end is the same.
+    /// Waits for the turns that go before, then runs the hook, gives the registration back and
+    /// goes. Whatever the grain's own code does, the way to its end is the same.
     async fn close_down(self: Arc<Self>) {
         let (mut lock, reason) = self.gate.closing().await;
         match std::mem::replace(&mut *lock, Life::Closing) {
@@ -137,7 +152,8 @@ impl<G: Grain> Activation<G> {
         self.host.catalog.remove(&self.id, self.number);
     }
 
-    /// Runs the deactivate hook, within its time. It is the grain's own code: the fence holds for it as for a turn.
+    /// Runs the deactivate hook, within its time. It is the grain's own code: the fence holds for
+    /// it as for a turn.
     async fn say_goodbye(self: &Arc<Self>, grain: &mut G, reason: DeactivationReason) {
         // The fence of a silo that is gone is shut: the hook would not be polled.
         let Some(ctx) = self.ctx() else { return };
@@ -152,10 +168,12 @@ impl<G: Grain> Activation<G> {
                 tracing::warn!(grain = %self.title(), panic, "the deactivate hook panicked");
             }
             Ok(Err(Shut)) => {
-                tracing::debug!(grain = %self.title(), "the deactivate hook was dropped: the silo has ended");
+                tracing::debug!(grain = %self.title(), "the deactivate hook was dropped: the silo \
+                    has ended");
             }
             Err(_) => {
-                tracing::warn!(grain = %self.title(), ?limit, "the deactivate hook did not end in time");
+                tracing::warn!(grain = %self.title(), ?limit, "the deactivate hook did not end in \
+                    time");
             }
         }
     }
@@ -245,7 +263,9 @@ impl<G: Grain> RunActivation for Activation<G> {
         due: Due,
         chain: CallChain,
     ) -> Result<BoxTurn, StartError> {
-        let Some((place, entry)) = self.class.method(method) else { return Err(StartError::NoSuchMethod) };
+        let Some((place, entry)) = self.class.method(method) else {
+            return Err(StartError::NoSuchMethod);
+        };
         let max = self.host.limits.activation_queue_max;
         if self.gate.line().waiting() >= max {
             self.host.metrics.refused();
@@ -307,7 +327,13 @@ impl<G: Grain> RunActivation for Activation<G> {
         self.gate.line().doom(ticket, circle)
     }
 
-    fn list_turn(self: Arc<Self>, turn: u64, caller: u64, asker: Option<Arc<Asker>>, holds: bool) -> Listing {
+    fn list_turn(
+        self: Arc<Self>,
+        turn: u64,
+        caller: u64,
+        asker: Option<Arc<Asker>>,
+        holds: bool,
+    ) -> Listing {
         self.host.waits.clone().list(self, turn, caller, asker, holds)
     }
 
@@ -332,14 +358,18 @@ impl<G: Grain> RunActivation for Activation<G> {
     }
 
     fn collect_if_idle(self: Arc<Self>, now: CoarseInstant) {
-        // A turn that runs right now holds the lock: whoever is idle by the clock but busy is not idle.
+        // A turn that runs right now holds the lock: whoever is idle by the clock but busy is not
+        // idle.
         let idle = self.idle_for(now) >= self.class.idle && self.gate.try_exclusive().is_some();
         if idle {
             self.deactivate(DeactivationReason::Idle);
         }
     }
 
-    fn close_and_wait(self: Arc<Self>, reason: DeactivationReason) -> emmer_store::BoxFuture<'static, ()> {
+    fn close_and_wait(
+        self: Arc<Self>,
+        reason: DeactivationReason,
+    ) -> emmer_store::BoxFuture<'static, ()> {
         Box::pin(async move {
             if let Some(task) = self.begin_closing(reason) {
                 let _ = task.await;

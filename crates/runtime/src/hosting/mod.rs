@@ -1,11 +1,13 @@
 //! What a silo hosts. An activation is one grain in the memory of one silo.
 //!
-//! No task and no channel belongs to it. A lock around the grain is its queue: turns are admitted in the order
-//! they came, `&mut self` alone, `&self` together. The first turn admitted activates the grain (registers it in
-//! the directory, reads its state, runs its hook); whoever finds it closed resolves the call again.
+//! No task and no channel belongs to it. A lock around the grain is its queue: turns are admitted
+//! in the order they came, `&mut self` alone, `&self` together. The first turn admitted activates
+//! the grain (registers it in the directory, reads its state, runs its hook); whoever finds it
+//! closed resolves the call again.
 //!
-//! Its life is one value under that lock, [`Life`]. A turn that panics, or finds that the state in memory is not the one
-//! in the store, breaks it: from then on nobody but the closer goes in, and whoever waits comes to a fresh activation.
+//! Its life is one value under that lock, [`Life`]. A turn that panics, or finds that the state in
+//! memory is not the one in the store, breaks it: from then on nobody but the closer goes in, and
+//! whoever waits comes to a fresh activation.
 
 pub(crate) mod catalog;
 mod class;
@@ -41,7 +43,9 @@ pub(crate) use self::host::{Classes, Host};
 
 pub(crate) use self::class::{AnyClass, Class, MethodCollision};
 pub(crate) use self::turn::{Begun, poll_begun, run_to_end, standing, until_begun};
-pub use self::turn::{BoxTurn, Input, LocalSlot, Progress, Sink, Turn, TurnEnd, TurnOutcome, boxed};
+pub use self::turn::{
+    BoxTurn, Input, LocalSlot, Progress, Sink, Turn, TurnEnd, TurnOutcome, boxed,
+};
 use crate::calls::waits::{Asker, Listing, Wait};
 use crate::clock::{CoarseInstant, Due};
 use crate::cluster::Shut;
@@ -104,11 +108,13 @@ impl StartError {
     /// The failure its caller sees; `method` names the method for people.
     pub(crate) fn into_failure(self, method: impl std::fmt::Display) -> Failure {
         match self {
-            Self::NoSuchMethod => CallError::Rejected(format!("the grain's class has no method {method}")),
-            Self::BadArguments(detail) => CallError::Codec { maybe_executed: false, detail },
-            Self::Overloaded(max) => {
-                CallError::Overloaded(format!("{max} calls wait for this grain (activation_queue_max)"))
+            Self::NoSuchMethod => {
+                CallError::Rejected(format!("the grain's class has no method {method}"))
             }
+            Self::BadArguments(detail) => CallError::Codec { maybe_executed: false, detail },
+            Self::Overloaded(max) => CallError::Overloaded(format!(
+                "{max} calls wait for this grain (activation_queue_max)"
+            )),
         }
     }
 }
@@ -158,15 +164,17 @@ impl<G: Grain> Activation<G> {
         Ok(now)
     }
 
-    /// Asks the fence once more, after an activation: the process may have been stopped meanwhile, within one poll. The
-    /// turn has begun, so that no deadline ends it here.
+    /// Asks the fence once more, after an activation: the process may have been stopped meanwhile,
+    /// within one poll. The turn has begun, so that no deadline ends it here.
     async fn pass_fence_again(&self) -> Result<CoarseInstant, Closed> {
         loop {
             let now = self.host.clock.now();
             if !self.host.fence.is_closed_at(now) {
                 return Ok(now);
             }
-            Box::pin(self.host.fence.opened(&self.host.clock)).await.map_err(|Shut| Closed::Gone)?;
+            Box::pin(self.host.fence.opened(&self.host.clock))
+                .await
+                .map_err(|Shut| Closed::Gone)?;
         }
     }
 
@@ -192,7 +200,8 @@ impl<G: Grain> Activation<G> {
         if let Some(lock) = self.gate.try_shared().or_else(|| self.gate.spin(Gate::try_shared)) {
             return lock;
         }
-        let past = past || G::REENTRANT || (G::CALL_CHAIN_REENTRANCY && TurnContext::comes_back(&self.id));
+        let past =
+            past || G::REENTRANT || (G::CALL_CHAIN_REENTRANCY && TurnContext::comes_back(&self.id));
         if past && let Some(lock) = self.gate.try_past() {
             return lock;
         }
@@ -201,8 +210,9 @@ impl<G: Grain> Activation<G> {
         self.gate.shared(asks, || self.host.watch_queue(self.clone())).await
     }
 
-    /// Waits until the turn may run alone, activating the grain first if nobody has. The fence is asked last, after
-    /// whatever the turn had to wait for, and once more after an activation: this is the only door to a grain.
+    /// Waits until the turn may run alone, activating the grain first if nobody has. The fence is
+    /// asked last, after whatever the turn had to wait for, and once more after an activation: this
+    /// is the only door to a grain.
     ///
     /// # Errors
     /// [`Closed`] when the grain is not here any more.
@@ -218,7 +228,8 @@ impl<G: Grain> Activation<G> {
         Ok(admitted)
     }
 
-    /// Waits until the turn may run beside other shared ones, activating the grain first if nobody has.
+    /// Waits until the turn may run beside other shared ones, activating the grain first if nobody
+    /// has.
     ///
     /// # Errors
     /// [`Closed`] when the grain is not here any more.
@@ -234,7 +245,8 @@ impl<G: Grain> Activation<G> {
         self.admit_beside(true).await
     }
 
-    /// As [`admit_past`](Self::admit_past), for a turn that holds nothing of the grain while it waits.
+    /// As [`admit_past`](Self::admit_past), for a turn that holds nothing of the grain while it
+    /// waits.
     ///
     /// # Errors
     /// [`Closed`] when the grain is not here any more.
@@ -264,7 +276,8 @@ impl<G: Grain> Activation<G> {
 
 impl<G: Grain> Drop for Activation<G> {
     fn drop(&mut self) {
-        // The silo ended, or let the activation go before its closer came: a grain's `Drop` may panic.
+        // The silo ended, or let the activation go before its closer came: a grain's `Drop` may
+        // panic.
         if let Life::Active(grain) = std::mem::replace(self.gate.get_mut(), Life::Closing) {
             self.let_go(grain);
         }
@@ -285,15 +298,16 @@ pub trait AnyActivation: Send + Sync {
     /// The place of its state `name`; none when the class is not known (never, for a hosted one).
     fn state_slot(&self, name: &str) -> Option<emmer_store::state::StateSlot>;
 
-    /// Begins its deactivation, once. Turns that were admitted run first, and those that wait, unless the grain is broken or a
-    /// duplicate: those are then resolved again.
+    /// Begins its deactivation, once. Turns that were admitted run first, and those that wait,
+    /// unless the grain is broken or a duplicate: those are then resolved again.
     fn deactivate(self: Arc<Self>, reason: DeactivationReason);
 }
 
 /// The part of [`AnyActivation`] that only this crate calls.
 pub(crate) trait RunActivation: AnyActivation {
-    /// Runs a turn in place, from its start to its end, if its method cannot suspend and nothing stands in its way. Else
-    /// none, and nothing happened: [`start`](Self::start) it. `me` is this activation.
+    /// Runs a turn in place, from its start to its end, if its method cannot suspend and nothing
+    /// stands in its way. Else none, and nothing happened: [`start`](Self::start) it. `me` is this
+    /// activation.
     fn run_instant(
         &self,
         me: &Arc<dyn RunActivation>,
@@ -313,8 +327,9 @@ pub(crate) trait RunActivation: AnyActivation {
         chain: CallChain,
     ) -> Result<BoxTurn, StartError>;
 
-    /// A poll of a turn of the method at `method` begins; what it returns goes to [`poll_ends`](Self::poll_ends). None
-    /// when the turn `goes_on` after it had begun and suspended, and the fence is closed: it must not be polled.
+    /// A poll of a turn of the method at `method` begins; what it returns goes to
+    /// [`poll_ends`](Self::poll_ends). None when the turn `goes_on` after it had begun and
+    /// suspended, and the fence is closed: it must not be polled.
     fn poll_begins(&self, method: u16, goes_on: bool) -> Option<Outer>;
 
     /// Waits until the fence may be open; for ever when it has been shut for good.
@@ -326,7 +341,8 @@ pub(crate) trait RunActivation: AnyActivation {
     /// The turn inside suspends, or goes on.
     fn note_suspended(&self, suspended: bool);
 
-    /// A turn of the method at `method` ended; `timed` says when it was started, if it is to be timed.
+    /// A turn of the method at `method` ended; `timed` says when it was started, if it is to be
+    /// timed.
     fn note_end(&self, method: u16, ended: Ended, timed: Option<NonZeroU64>);
 
     /// How many turns wait for it.
@@ -342,7 +358,13 @@ pub(crate) trait RunActivation: AnyActivation {
     fn doom(&self, ticket: u64, circle: String) -> bool;
 
     /// Lists a turn of this activation that has made a call and waits.
-    fn list_turn(self: Arc<Self>, turn: u64, caller: u64, asker: Option<Arc<Asker>>, holds: bool) -> Listing;
+    fn list_turn(
+        self: Arc<Self>,
+        turn: u64,
+        caller: u64,
+        asker: Option<Arc<Asker>>,
+        holds: bool,
+    ) -> Listing;
 
     /// The grain's type and key, for people.
     fn name(&self) -> String;
@@ -353,7 +375,8 @@ pub(crate) trait RunActivation: AnyActivation {
     /// Whether the directory holds a registration for it.
     fn is_registered(&self) -> bool;
 
-    /// Notes whether the directory holds a registration for it; called under the directory's lock only.
+    /// Notes whether the directory holds a registration for it; called under the directory's lock
+    /// only.
     fn set_registered(&self, registered: bool);
 
     /// Begins its deactivation if it has been idle for its idle time.
@@ -363,5 +386,8 @@ pub(crate) trait RunActivation: AnyActivation {
     fn idle_for(&self, now: CoarseInstant) -> Duration;
 
     /// Waits until it is closed, deactivating it first.
-    fn close_and_wait(self: Arc<Self>, reason: DeactivationReason) -> emmer_store::BoxFuture<'static, ()>;
+    fn close_and_wait(
+        self: Arc<Self>,
+        reason: DeactivationReason,
+    ) -> emmer_store::BoxFuture<'static, ()>;
 }

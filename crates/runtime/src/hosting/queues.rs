@@ -26,8 +26,8 @@ impl Host {
         self.queues.lock().is_empty()
     }
 
-    /// What comes after the last tick of a silo that has ended: whoever waits for its turn is woken, and sees it. Nothing is
-    /// kept: activations hold the silo.
+    /// What comes after the last tick of a silo that has ended: whoever waits for its turn is
+    /// woken, and sees it. Nothing is kept: activations hold the silo.
     pub(crate) fn wake_queues(&self) {
         let waiting = std::mem::take(&mut *self.queues.lock());
         for activation in waiting {
@@ -50,7 +50,8 @@ impl Host {
     }
 
     fn tell_blocking(&self, method: u32, held: Duration) {
-        let method = self.classes.values().find_map(|class| class.method_name(method)).unwrap_or("?");
+        let method =
+            self.classes.values().find_map(|class| class.method_name(method)).unwrap_or("?");
         tracing::warn!(
             method,
             ?held,
@@ -58,12 +59,15 @@ impl Host {
         );
     }
 
-    /// The `n` grains of this silo for which most calls wait, most first. Looks at every activation.
+    /// The `n` grains of this silo for which most calls wait, most first. Looks at every
+    /// activation.
     pub(crate) fn longest_queues(&self, n: usize) -> Vec<GrainQueue> {
         let mut found = Vec::new();
         for shard in 0..Catalog::shard_count() {
             let waiting = self.catalog.shard_activations(shard).into_iter();
-            found.extend(waiting.map(|a| (a.waiting(), a.id().clone())).filter(|(waiting, _)| *waiting > 0));
+            found.extend(
+                waiting.map(|a| (a.waiting(), a.id().clone())).filter(|(waiting, _)| *waiting > 0),
+            );
             found.sort_unstable_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
             found.truncate(n);
         }

@@ -1,12 +1,13 @@
 //! One call being executed: a turn.
 //!
-//! A turn is a future over the activation that first waits for admission (the activation's lock: `&mut self`
-//! alone, `&self` beside other `&self`) and then runs the method. It is polled by whoever brought the call (the
-//! caller's own task, or the connection's read loop) and moved to a task of its own only when it has begun and
-//! suspends: an idle grain costs no task and no channel, and a call to it no hand-over.
+//! A turn is a future over the activation that first waits for admission (the activation's lock:
+//! `&mut self` alone, `&self` beside other `&self`) and then runs the method. It is polled by
+//! whoever brought the call (the caller's own task, or the connection's read loop) and moved to a
+//! task of its own only when it has begun and suspends: an idle grain costs no task and no channel,
+//! and a call to it no hand-over.
 //!
-//! A turn that has begun and suspends is polled again only while the silo's fence is open. One whose fence was shut for
-//! good is dropped where it stands.
+//! A turn that has begun and suspends is polled again only while the silo's fence is open. One
+//! whose fence was shut for good is dropped where it stands.
 
 use std::any::Any;
 use std::future::Future;
@@ -65,8 +66,8 @@ pub enum Sink<'a> {
     Discard,
 }
 
-/// A local call's two ends: arguments on the way in (and back, when the activation was closed first), the
-/// output on the way out.
+/// A local call's two ends: arguments on the way in (and back, when the activation was closed
+/// first), the output on the way out.
 #[derive(Debug)]
 pub struct LocalSlot<M: Method> {
     /// The arguments; none while the turn has them.
@@ -80,8 +81,8 @@ pub struct LocalSlot<M: Method> {
 pub enum TurnEnd {
     /// The method ran; its output is in the sink.
     Done,
-    /// The activation closed before the method began, or is registered elsewhere. The arguments are back in a
-    /// local slot; the call must be resolved again. Not executed.
+    /// The activation closed before the method began, or is registered elsewhere. The arguments are
+    /// back in a local slot; the call must be resolved again. Not executed.
     Closed(Option<SiloAddress>),
     /// The activation could not be activated: the text says why. Not executed.
     ActivationFailed(String),
@@ -118,8 +119,8 @@ pub trait Turn: Send {
     /// Where the turn stands.
     fn progress(&self) -> Progress;
 
-    /// The turn's deadline in milliseconds of the silo's clock; one that was given as a span counts from `now`, once
-    /// and for all.
+    /// The turn's deadline in milliseconds of the silo's clock; one that was given as a span counts
+    /// from `now`, once and for all.
     #[doc(hidden)]
     fn settle(self: Pin<&mut Self>, now: u64) -> u64;
 
@@ -142,7 +143,8 @@ pub type BoxTurn = Pin<Box<dyn Turn>>;
 pin_project! {
     /// The turn around the generated code's future.
     struct TypedTurn<M, F> {
-        // In the thread's hands during every poll, so that calls made by the method know who makes them.
+        // In the thread's hands during every poll, so that calls made by the method know who makes
+        // them.
         context: Option<TurnContext>,
         // It holds the grain and waits for something else.
         suspended: bool,
@@ -204,8 +206,8 @@ where
             *this.held = None;
             this.context.as_ref().inspect(|context| context.note_suspended(false));
         }
-        // A panic unwinds through the method's own values, and through the lock, which breaks the activation before it is
-        // given back: nobody observes a broken one.
+        // A panic unwinds through the method's own values, and through the lock, which breaks the
+        // activation before it is given back: nobody observes a broken one.
         let run = || contain(|| this.future.poll(cx));
         let polled = match this.asker {
             None => TurnContext::scope(this.context, run),
@@ -227,7 +229,9 @@ where
                     end => (end, own),
                 }
             }
-            Ok(Poll::Ready(TurnOutcome::Closed(args, closed))) => closed_end::<M>(args, closed, sink),
+            Ok(Poll::Ready(TurnOutcome::Closed(args, closed))) => {
+                closed_end::<M>(args, closed, sink)
+            }
             Err(text) => {
                 if let Some(context) = this.context {
                     context.break_activation(&text);
@@ -268,11 +272,16 @@ where
 
     fn settle(self: Pin<&mut Self>, now: u64) -> u64 {
         let now = CoarseInstant::from_millis(now);
-        self.project().context.as_mut().map_or(CoarseInstant::LAST, |context| context.settle(now)).as_millis()
+        self.project()
+            .context
+            .as_mut()
+            .map_or(CoarseInstant::LAST, |context| context.settle(now))
+            .as_millis()
     }
 }
 
-/// A turn suspends, unless it was found to wait for itself. One that has made a call is listed with those that wait.
+/// A turn suspends, unless it was found to wait for itself. One that has made a call is listed with
+/// those that wait.
 pub(super) fn suspend(
     context: &mut Option<TurnContext>,
     asker: Option<&Arc<Asker>>,
@@ -333,12 +342,13 @@ pub(crate) enum Begun {
     Running,
     /// The deadline passed first. Dropping the turn gives it up without effect.
     Overdue,
-    /// The silo ended first: nobody calls those who wait any more. Dropping the turn gives it up without effect.
+    /// The silo ended first: nobody calls those who wait any more. Dropping the turn gives it up
+    /// without effect.
     Ended,
 }
 
-/// Polls a turn that may still be waiting for admission. Whoever makes it wait (the activation's queue, the fence) wakes it
-/// when its deadline has passed.
+/// Polls a turn that may still be waiting for admission. Whoever makes it wait (the activation's
+/// queue, the fence) wakes it when its deadline has passed.
 pub(crate) fn poll_begun(
     turn: &mut BoxTurn,
     clock: &Clock,

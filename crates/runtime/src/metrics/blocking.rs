@@ -1,8 +1,9 @@
-//! Turns that hold their thread: a method that computes or waits for long without an `.await` keeps every other task of its
-//! thread from running, and nobody would see why.
+//! Turns that hold their thread: a method that computes or waits for long without an `.await` keeps
+//! every other task of its thread from running, and nobody would see why.
 //!
-//! Whoever polls a turn leaves its method and the time where the silo's clock looks at every tick: two stores of its own
-//! thread, no look at a clock when the turn ends. A turn on the runtime's only thread is seen by nobody.
+//! Whoever polls a turn leaves its method and the time where the silo's clock looks at every tick:
+//! two stores of its own thread, no look at a clock when the turn ends. A turn on the runtime's
+//! only thread is seen by nobody.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,7 +18,8 @@ pub(crate) const BLOCKING_MIN: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Slot {
-    /// When the turn's poll began, in coarse milliseconds and one more; 0 when none is being polled.
+    /// When the turn's poll began, in coarse milliseconds and one more; 0 when none is being
+    /// polled.
     since: AtomicU64,
     method: AtomicU32,
     /// The `since` of the last turn that was told of.
@@ -28,8 +30,10 @@ impl Slot {
     /// Only its owner writes a thread's slot.
     #[inline]
     fn exchange(&self, with: Outer) -> Outer {
-        let before =
-            Outer { since: self.since.load(Ordering::Relaxed), method: self.method.load(Ordering::Relaxed) };
+        let before = Outer {
+            since: self.since.load(Ordering::Relaxed),
+            method: self.method.load(Ordering::Relaxed),
+        };
         self.method.store(with.method, Ordering::Relaxed);
         self.since.store(with.since, Ordering::Relaxed);
         before
@@ -74,7 +78,8 @@ pub(crate) struct Outer {
 }
 
 impl Watch {
-    /// A poll of a turn of `method` begins on this thread. What it returns goes to [`end`](Self::end).
+    /// A poll of a turn of `method` begins on this thread. What it returns goes to
+    /// [`end`](Self::end).
     #[inline]
     pub(crate) fn begin(&self, method: u32, now: CoarseInstant) -> Outer {
         self.exchange(Outer { since: now.as_millis().saturating_add(1), method })
@@ -100,7 +105,8 @@ impl Watch {
         self.slots.get(threads::current()).map_or_else(Outer::default, |slot| slot.exchange(with))
     }
 
-    /// Tells of every turn that has held its thread for [`BLOCKING_MIN`], once: its method and for how long so far.
+    /// Tells of every turn that has held its thread for [`BLOCKING_MIN`], once: its method and for
+    /// how long so far.
     pub(crate) fn look(&self, now: CoarseInstant, mut tell: impl FnMut(u32, Duration)) {
         for slot in &self.slots {
             let since = slot.since.load(Ordering::Relaxed);

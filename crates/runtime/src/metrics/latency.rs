@@ -54,7 +54,8 @@ impl Histogram {
 
     pub(super) fn snapshot(&self) -> Latency {
         let counts = self.0.iter().map(|cell| cell.load(Ordering::Relaxed));
-        let buckets = counts.enumerate().filter(|(_, n)| *n > 0).map(|(at, n)| (end_of(at), n)).collect();
+        let buckets =
+            counts.enumerate().filter(|(_, n)| *n > 0).map(|(at, n)| (end_of(at), n)).collect();
         Latency { buckets }
     }
 }
@@ -63,8 +64,8 @@ impl Histogram {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Latency {
-    /// For each bucket that is not empty, in rising order: its upper end in nanoseconds, and how many samples lie
-    /// below it and not below an earlier one.
+    /// For each bucket that is not empty, in rising order: its upper end in nanoseconds, and how
+    /// many samples lie below it and not below an earlier one.
     pub buckets: Vec<(u64, u64)>,
 }
 
@@ -74,7 +75,8 @@ impl Latency {
         self.buckets.iter().map(|(_, n)| n).sum()
     }
 
-    /// The duration that the share `quantile` (0 to 1) of the samples does not exceed; none without samples.
+    /// The duration that the share `quantile` (0 to 1) of the samples does not exceed; none without
+    /// samples.
     pub fn quantile(&self, quantile: f64) -> Option<Duration> {
         let all = self.samples();
         #[expect(
@@ -105,7 +107,10 @@ mod tests {
             last = at;
             if (1 << FIRST_POWER..1 << LAST_POWER).contains(&nanos) {
                 let end = end_of(at);
-                assert!(nanos < end && end - nanos <= nanos / 4 + 1, "{nanos} in a bucket up to {end}");
+                assert!(
+                    nanos < end && end - nanos <= nanos / 4 + 1,
+                    "{nanos} in a bucket up to {end}"
+                );
             }
         }
         assert_eq!(bucket(u64::MAX), BUCKETS - 1);

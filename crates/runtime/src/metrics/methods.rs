@@ -1,7 +1,8 @@
 //! What is counted for each method of a grain class.
 //!
-//! A call costs a load and a store in memory of the thread that makes it. One call in [`SAMPLE_EVERY`] of each thread and
-//! method is timed, by the exact clock, from its start (waiting for its turn included) to its end.
+//! A call costs a load and a store in memory of the thread that makes it. One call in
+//! [`SAMPLE_EVERY`] of each thread and method is timed, by the exact clock, from its start (waiting
+//! for its turn included) to its end.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -58,10 +59,9 @@ impl MethodMetrics {
     }
 
     fn cells(&self, thread: usize, method: usize) -> Option<&Cells> {
-        let cells = self
-            .threads
-            .get(thread)?
-            .get_or_init(|| OfThread((0..self.latencies.len()).map(|_| Cells::default()).collect()));
+        let cells = self.threads.get(thread)?.get_or_init(|| {
+            OfThread((0..self.latencies.len()).map(|_| Cells::default()).collect())
+        });
         cells.0.get(method)
     }
 
@@ -73,7 +73,8 @@ impl MethodMetrics {
         threads::add(&cells.calls, thread, 1).is_multiple_of(SAMPLE_EVERY)
     }
 
-    /// Counts how a call ended, and how long it took if it was timed. Successes that were not timed need not be told.
+    /// Counts how a call ended, and how long it took if it was timed. Successes that were not timed
+    /// need not be told.
     #[cold]
     pub(crate) fn end(&self, method: usize, ended: Ended, took: Option<Duration>) {
         let thread = threads::current();
@@ -133,7 +134,8 @@ pub struct MethodStatistics {
     pub calls: u64,
     /// Calls that the method answered with its own `Err`.
     pub own_errors: u64,
-    /// Calls that failed otherwise: a panic, a result that cannot be encoded, an activation that failed.
+    /// Calls that failed otherwise: a panic, a result that cannot be encoded, an activation that
+    /// failed.
     pub failures: u64,
     /// How long one call in 64 took on this silo, from its arrival at the activation to its end.
     pub latency: Latency,
@@ -153,7 +155,10 @@ mod tests {
         metrics.end(1, Ended::Failed, None);
         let (first, second) = (metrics.snapshot(0, "T", "I.a"), metrics.snapshot(1, "T", "I.b"));
         assert_eq!((first.calls, first.own_errors, first.failures), (0, 0, 0));
-        assert_eq!((second.calls, second.own_errors, second.failures), (2 * SAMPLE_EVERY - 1, 1, 1));
+        assert_eq!(
+            (second.calls, second.own_errors, second.failures),
+            (2 * SAMPLE_EVERY - 1, 1, 1)
+        );
         assert_eq!(second.latency.samples(), 1);
     }
 }

@@ -102,7 +102,8 @@ pub struct SiloStatistics {
     pub calls_refused: u64,
     /// Turns waiting for their grain now; each grain's part is in [`GrainQueue`].
     pub turns_waiting: u64,
-    /// Turns since the start that held their thread for 100 ms without a suspension; the log names their methods.
+    /// Turns since the start that held their thread for 100 ms without a suspension; the log names
+    /// their methods.
     pub turns_blocking: u64,
     /// Calls this silo has sent over connections and waits for now.
     pub calls_in_flight: u64,

@@ -12,8 +12,8 @@ pub(super) const SHARED: usize = OWNERS;
 
 static TAKEN: Mutex<[bool; OWNERS]> = Mutex::new([false; OWNERS]);
 
-/// A thread's number, given back when the thread ends. The lock around `TAKEN` orders the writes of a number's former
-/// owner before those of the next.
+/// A thread's number, given back when the thread ends. The lock around `TAKEN` orders the writes of
+/// a number's former owner before those of the next.
 struct Number(usize);
 
 impl Number {
@@ -62,8 +62,8 @@ fn learn() -> usize {
     number
 }
 
-/// Adds `n` to a cell of the thread `thread` and returns what it held. Only its owner writes a cell that is owned: a
-/// load and a store, no locked instruction.
+/// Adds `n` to a cell of the thread `thread` and returns what it held. Only its owner writes a cell
+/// that is owned: a load and a store, no locked instruction.
 #[inline]
 pub(super) fn add(cell: &AtomicU64, thread: usize, n: u64) -> u64 {
     if thread < OWNERS {

@@ -17,8 +17,9 @@ impl Connection {
         self.serving.load(Ordering::Relaxed)
     }
 
-    /// Counts a call of the peer that could not be answered at once; [`reply`](Self::reply) ends it, and
-    /// [`forget`](Self::forget) comes last. Whoever made it waits as long as the asker says so.
+    /// Counts a call of the peer that could not be answered at once; [`reply`](Self::reply) ends
+    /// it, and [`forget`](Self::forget) comes last. Whoever made it waits as long as the asker says
+    /// so.
     pub(crate) fn begin_serving(&self, correlation: u64) -> Arc<Asker> {
         self.serving.fetch_add(1, Ordering::Relaxed);
         let asker = Arc::<Asker>::default();
@@ -43,14 +44,20 @@ impl Connection {
         }
     }
 
-    /// Ends a call counted by [`begin_serving`](Self::begin_serving): queues the response frame that `write` appends
-    /// (nothing for a one-way call, whose correlation is 0). `processed` is the size of the call's frame.
-    pub(crate) fn reply(&self, correlation: u64, processed: u64, write: impl FnOnce(&mut BytesMut) -> usize) {
+    /// Ends a call counted by [`begin_serving`](Self::begin_serving): queues the response frame
+    /// that `write` appends (nothing for a one-way call, whose correlation is 0). `processed` is
+    /// the size of the call's frame.
+    pub(crate) fn reply(
+        &self,
+        correlation: u64,
+        processed: u64,
+        write: impl FnOnce(&mut BytesMut) -> usize,
+    ) {
         self.put_reply(self.shared.lock(), correlation, processed, write);
     }
 
-    /// As [`reply`](Self::reply), if the peer reads its answers; else false, and nothing has changed:
-    /// [`until_room`](Self::until_room).
+    /// As [`reply`](Self::reply), if the peer reads its answers; else false, and nothing has
+    /// changed: [`until_room`](Self::until_room).
     pub(crate) fn try_reply(
         &self,
         correlation: u64,

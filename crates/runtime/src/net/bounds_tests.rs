@@ -101,7 +101,8 @@ async fn frames_that_have_begun_and_not_ended_hold_no_more_than_their_room() {
     let (half, rest) = frame.split_at(FRAME - 10);
     let (mut senders, mut receivers, mut told) = (Vec::new(), Vec::new(), Vec::new());
     for port in 1..=8 {
-        let mut greetings = [port, 100 + port].map(|port| greeting(silo(&format!("127.0.0.1:{port}:1"))));
+        let mut greetings =
+            [port, 100 + port].map(|port| greeting(silo(&format!("127.0.0.1:{port}:1"))));
         greetings[1].frame_rooms = rooms.clone();
         let (dialed, accepted) = connected_with(greetings).await;
         let (accepted, tells) = driven(accepted);
@@ -111,7 +112,8 @@ async fn frames_that_have_begun_and_not_ended_hold_no_more_than_their_room() {
         receivers.push(accepted);
         told.push(tells);
     }
-    let received = || receivers.iter().map(|c| c.bytes_received.load(std::sync::atomic::Ordering::Relaxed));
+    let received =
+        || receivers.iter().map(|c| c.bytes_received.load(std::sync::atomic::Ordering::Relaxed));
     while received().filter(|n| *n >= half.len() as u64).count() < 3 {
         tokio::task::yield_now().await;
     }

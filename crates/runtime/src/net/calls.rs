@@ -1,4 +1,5 @@
-//! Calls of this side: encoded by their caller, queued, and waited for; dropped, they are cancelled on the other side.
+//! Calls of this side: encoded by their caller, queued, and waited for; dropped, they are cancelled
+//! on the other side.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -8,7 +9,9 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
 use bytes::BytesMut;
-use emmer_wire::{CodecError, RequestFlags, RequestHead, encode_request_head, frame_fits, set_correlation};
+use emmer_wire::{
+    CodecError, RequestFlags, RequestHead, encode_request_head, frame_fits, set_correlation,
+};
 
 use super::connection::{Connection, Shared};
 use super::lost::{Lost, SendError};
@@ -52,8 +55,8 @@ impl Connection {
         self.shared.lock().pending.callers(wanted)
     }
 
-    /// Sends a call whose answer [`poll_answer`](Self::poll_answer) gives; `waker` is woken when it is there.
-    /// `head.correlation` is filled in.
+    /// Sends a call whose answer [`poll_answer`](Self::poll_answer) gives; `waker` is woken when it
+    /// is there. `head.correlation` is filled in.
     pub(crate) fn begin(
         &self,
         waker: &Waker,
@@ -72,13 +75,15 @@ impl Connection {
         self.look_at_ticks(&mut shared);
         set_correlation(&mut frame.0, correlation.as_u64());
         shared.queue_request(&frame.0);
-        // Nobody else has anything on the way: a system call here is cheaper than waking the driver.
+        // Nobody else has anything on the way: a system call here is cheaper than waking the
+        // driver.
         let lone = shared.pending.live() == 1;
         self.flush(shared, lone);
         Ok(correlation)
     }
 
-    /// The answer to a call, its body in `body`; else `waker` is remembered. After `Ready` the call is over.
+    /// The answer to a call, its body in `body`; else `waker` is remembered. After `Ready` the call
+    /// is over.
     pub(crate) fn poll_answer(
         &self,
         call: Correlation,
@@ -158,16 +163,16 @@ impl Connection {
         Ok(())
     }
 
-    /// The call as a frame. Made before the connection is locked: callers on other threads wait for a copy, not for
-    /// somebody's `Serialize`.
+    /// The call as a frame. Made before the connection is locked: callers on other threads wait for
+    /// a copy, not for somebody's `Serialize`.
     fn encode(
         &self,
         head: &RequestHead<'_>,
         body: impl FnOnce(&mut BytesMut) -> Result<(), CodecError>,
     ) -> Result<Frame, SendError> {
         let mut frame = Frame::take();
-        let bytes =
-            encode_request_head(&mut frame.0, head, body).map_err(|e| SendError::Codec(e.to_string()))?;
+        let bytes = encode_request_head(&mut frame.0, head, body)
+            .map_err(|e| SendError::Codec(e.to_string()))?;
         if frame_fits(bytes, self.peer_limits.frame_bytes_max) {
             Ok(frame)
         } else {

@@ -1,5 +1,5 @@
-//! One connection: callers encode their frames, copy them behind what is to be sent, and wait in its slab of pending calls;
-//! no message is handed from task to task.
+//! One connection: callers encode their frames, copy them behind what is to be sent, and wait in
+//! its slab of pending calls; no message is handed from task to task.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -7,7 +7,9 @@ use std::task::Waker;
 
 use bytes::{Buf, BytesMut};
 use emmer_core::SiloAddress;
-use emmer_wire::{ConnectionLimits, PeerKind, encode_credit, encode_system, extend_cancel, frame_fits};
+use emmer_wire::{
+    ConnectionLimits, PeerKind, encode_credit, encode_system, extend_cancel, frame_fits,
+};
 use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 use tokio::sync::Notify;
@@ -26,12 +28,14 @@ use crate::world::{ReadHalf, TcpStream, WriteHalf};
 const HEARD_EVERY_MS: u64 = 50;
 
 pub(super) struct Shared {
-    /// Gone when the connection is lost, so that whoever still knows the connection holds no socket.
+    /// Gone when the connection is lost, so that whoever still knows the connection holds no
+    /// socket.
     pub(super) stream: Option<WriteHalf>,
     pub(super) pending: Pending,
     /// Frames waiting for the driver.
     pub(super) out: BytesMut,
-    /// The last Cancel frame among them: its length, and where it ends. Both 0 when it may have been sent.
+    /// The last Cancel frame among them: its length, and where it ends. Both 0 when it may have
+    /// been sent.
     pub(super) last_cancel: (usize, usize),
     /// The driver, when it waits for something to write.
     pub(super) driver: Option<Waker>,
@@ -39,8 +43,8 @@ pub(super) struct Shared {
     pub(super) lost: Option<Lost>,
     /// This side asked for an end: write what is queued, then close.
     pub(super) closing: bool,
-    /// The peer is dead in the view, or serves no more: no call goes out or is waited for, what the runtimes still have to
-    /// say does.
+    /// The peer is dead in the view, or serves no more: no call goes out or is waited for, what the
+    /// runtimes still have to say does.
     pub(super) parting: Option<Lost>,
     /// Whether it is in the list of those that are looked at when the clock ticks.
     is_ticking: bool,
@@ -66,7 +70,8 @@ pub(super) enum Draining {
 }
 
 impl Shared {
-    /// Tells the peer that a call was given up. Calls that are given up one after the other share a frame.
+    /// Tells the peer that a call was given up. Calls that are given up one after the other share a
+    /// frame.
     pub(super) fn cancel(&mut self, call: Correlation) {
         if self.lost.is_none() && self.parting.is_none() && !self.closing {
             let (bytes, end) = self.last_cancel;
@@ -100,7 +105,8 @@ pub(crate) struct Connection {
     pub(super) roomy: AtomicBool,
     /// The driver shall let them go; set at a tick between which and the one before no bytes came.
     pub(super) rest: AtomicBool,
-    /// How many calls have their answer, which their caller has not taken yet; changed under the lock.
+    /// How many calls have their answer, which their caller has not taken yet; changed under the
+    /// lock.
     pub(super) answered: AtomicU32,
     /// What the peer accepts.
     pub(super) peer_limits: ConnectionLimits,
@@ -191,14 +197,16 @@ impl Connection {
 
     /// Notes that bytes came; true when that is news again.
     pub(crate) fn note_heard(&self, now: CoarseInstant) -> bool {
-        let news = now.as_millis().saturating_sub(self.heard.load(Ordering::Relaxed)) >= HEARD_EVERY_MS;
+        let news =
+            now.as_millis().saturating_sub(self.heard.load(Ordering::Relaxed)) >= HEARD_EVERY_MS;
         if news {
             self.heard.store(now.as_millis(), Ordering::Relaxed);
         }
         news
     }
 
-    /// Queues whole frames, but those that are larger than the peer takes: they would end the connection.
+    /// Queues whole frames, but those that are larger than the peer takes: they would end the
+    /// connection.
     ///
     /// # Errors
     /// [`SendError::TooLarge`] when there is such a one. The others are on their way.
@@ -249,8 +257,8 @@ impl Connection {
                 "too many bytes wait to be sent to this peer (outgoing_bytes_max)",
             ));
         }
-        let appended =
-            encode_system(&mut shared.out, channel, message).map_err(|e| SendError::Codec(e.to_string()))?;
+        let appended = encode_system(&mut shared.out, channel, message)
+            .map_err(|e| SendError::Codec(e.to_string()))?;
         if !frame_fits(appended, self.peer_limits.frame_bytes_max) {
             let kept = shared.out.len() - appended;
             shared.out.truncate(kept);
@@ -281,14 +289,15 @@ impl Connection {
         }
     }
 
-    /// A tick of the clock: ends the calls whose deadline has passed, and lets a connection that has fallen silent give its
-    /// memory back. False when there is nothing more to look at.
+    /// A tick of the clock: ends the calls whose deadline has passed, and lets a connection that
+    /// has fallen silent give its memory back. False when there is nothing more to look at.
     pub(super) fn expire(&self, now: CoarseInstant) -> bool {
         let (mut wake, mut over) = (Vec::new(), Vec::new());
         let mut shared = self.shared.lock();
         shared.pending.expire(now, &mut wake, &mut over);
         over.iter().for_each(|call| shared.cancel(*call));
-        if !self.active.swap(false, Ordering::Relaxed) && self.roomy.swap(false, Ordering::Relaxed) {
+        if !self.active.swap(false, Ordering::Relaxed) && self.roomy.swap(false, Ordering::Relaxed)
+        {
             self.rest.store(true, Ordering::Relaxed);
             wake.extend(shared.driver.clone());
         }
@@ -304,8 +313,8 @@ impl Connection {
         goes_on
     }
 
-    /// Gets what is queued on its way: writes it here when `direct` and the driver is asleep, else wakes the
-    /// driver.
+    /// Gets what is queued on its way: writes it here when `direct` and the driver is asleep, else
+    /// wakes the driver.
     pub(super) fn flush(&self, mut shared: MutexGuard<'_, Shared>, direct: bool) {
         let direct = direct && shared.driver_idle && !shared.closing;
         let Shared { stream, out, last_cancel, .. } = &mut *shared;

@@ -1,4 +1,5 @@
-//! The one task of a connection: reads frames, runs the turns that do not suspend, writes what was queued.
+//! The one task of a connection: reads frames, runs the turns that do not suspend, writes what was
+//! queued.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -8,8 +9,9 @@ use std::task::{Context, Poll, Waker};
 use bytes::{Buf, Bytes, BytesMut};
 use emmer_core::SiloAddress;
 use emmer_wire::{
-    FrameKind, FrameRef, Goodbye, GoodbyeCode, HeaderError, RequestHeader, channel, codec, decode_cancel,
-    decode_credit, decode_system_channel, encode_goodbye, peek_frame, read_request, read_response,
+    FrameKind, FrameRef, Goodbye, GoodbyeCode, HeaderError, RequestHeader, channel, codec,
+    decode_cancel, decode_credit, decode_system_channel, encode_goodbye, peek_frame, read_request,
+    read_response,
 };
 use tokio::io::AsyncReadExt;
 
@@ -19,20 +21,22 @@ use super::lost::Lost;
 use super::room::{self, Room};
 use crate::world::ReadHalf;
 
-/// How much is read at once: grows while reads fill their room, shrinks when they leave most of it empty. What usually
-/// comes together is so read together.
+/// How much is read at once: grows while reads fill their room, shrinks when they leave most of it
+/// empty. What usually comes together is so read together.
 const READ_BYTES_MIN: usize = 4 << 10;
 /// The most that is read at once.
 const READ_BYTES_MAX: usize = 64 << 10;
 
-/// A buffer that grew beyond this is let go when the connection falls silent: a silo has thousands of connections,
-/// and few of them are busy.
+/// A buffer that grew beyond this is let go when the connection falls silent: a silo has thousands
+/// of connections, and few of them are busy.
 const KEPT_BYTES_MAX: usize = 2 * READ_BYTES_MIN;
 
-/// The body of an answer of this size is copied before the connection is locked, not under its lock.
+/// The body of an answer of this size is copied before the connection is locked, not under its
+/// lock.
 const LARGE_BODY_BYTES: usize = 32 << 10;
 
-/// After so many answers the connection is unlocked for a moment: callers on other threads want it, too.
+/// After so many answers the connection is unlocked for a moment: callers on other threads want it,
+/// too.
 const ANSWERS_IN_ONE_GO_MAX: u32 = 16;
 
 /// The most reads in one go before other tasks get their turn.
@@ -40,9 +44,9 @@ const READS_PER_TURN: usize = 16;
 
 /// What a silo or a client does with what arrives.
 pub(crate) trait Handler: Send + Sync + 'static {
-    /// A call. The answer goes to `replies` at once (whole frames) when the turn does not suspend; else later
-    /// through [`Connection::reply`]. `cost` is the size of the whole frame; returns the bytes whose processing
-    /// is over (`cost` or 0).
+    /// A call. The answer goes to `replies` at once (whole frames) when the turn does not suspend;
+    /// else later through [`Connection::reply`]. `cost` is the size of the whole frame; returns the
+    /// bytes whose processing is over (`cost` or 0).
     fn request(
         self: &Arc<Self>,
         connection: &Arc<Connection>,
@@ -70,7 +74,11 @@ pub(crate) trait Handler: Send + Sync + 'static {
 }
 
 /// Drives `connection` until it ends. `input` is what came behind the handshake.
-pub(crate) async fn drive<H: Handler>(connection: Arc<Connection>, handler: Arc<H>, input: BytesMut) {
+pub(crate) async fn drive<H: Handler>(
+    connection: Arc<Connection>,
+    handler: Arc<H>,
+    input: BytesMut,
+) {
     let Some(reading) = connection.reading.lock().take() else { return };
     let _ = connection.me.set(Arc::downgrade(&connection));
     {
@@ -102,8 +110,8 @@ pub(crate) async fn drive<H: Handler>(connection: Arc<Connection>, handler: Arc<
         let mut last = BytesMut::new();
         encode_goodbye(&mut last, GoodbyeCode::ProtocolError, text);
         // Behind half a frame nobody could read it; and the peer may not be reading at all.
-        let told =
-            driver.writing.is_empty() && driver.reading.try_write(&last).is_ok_and(|n| n == last.len());
+        let told = driver.writing.is_empty()
+            && driver.reading.try_write(&last).is_ok_and(|n| n == last.len());
         if !told {
             connection.reset(why.clone());
         }
@@ -170,7 +178,10 @@ impl<H: Handler> Driver<H> {
         let reading = self.poll_read(cx);
         self.queue_replies();
         self.deaf = self.connection.tell_drained();
-        if self.busy && matches!(reading, Ok(Progress::Read | Progress::Idle)) && self.callers_come() {
+        if self.busy
+            && matches!(reading, Ok(Progress::Read | Progress::Idle))
+            && self.callers_come()
+        {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -181,8 +192,9 @@ impl<H: Handler> Driver<H> {
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
-            // Once more, behind the tasks that are ready now: what they have to send then goes out in one write, and
-            // none of them needs to wake the driver. Few callers are served better by the next wake.
+            // Once more, behind the tasks that are ready now: what they have to send then goes out
+            // in one write, and none of them needs to wake the driver. Few callers are served
+            // better by the next wake.
             (Ok(reading), Ok(wrote)) => {
                 if self.busy && (wrote || reading == Progress::Read) {
                     cx.waker().wake_by_ref();
@@ -192,8 +204,9 @@ impl<H: Handler> Driver<H> {
         }
     }
 
-    /// Whether callers are about to take their answers: most of them call again at once, perhaps on another thread, and
-    /// what they send then goes out in one write with the rest. False when they do not move: they have other work.
+    /// Whether callers are about to take their answers: most of them call again at once, perhaps on
+    /// another thread, and what they send then goes out in one write with the rest. False when they
+    /// do not move: they have other work.
     fn callers_come(&mut self) -> bool {
         let waiting = self.connection.answered.load(Ordering::Relaxed);
         let Behind { callers, in_vain, looks } = self.behind;
@@ -218,12 +231,14 @@ impl<H: Handler> Driver<H> {
             }
             self.input.reserve(self.read_bytes);
             let room = self.input.capacity() - self.input.len();
-            // Nothing is lost with this future: it reads or it does not. A read that does not fill its room is not
-            // followed by one that finds nothing.
+            // Nothing is lost with this future: it reads or it does not. A read that does not fill
+            // its room is not followed by one that finds nothing.
             let read = std::pin::pin!(self.reading.read_buf(&mut self.input)).poll(cx);
             match read {
                 Poll::Pending => {
-                    if progress == Progress::Idle && self.connection.rest.swap(false, Ordering::Relaxed) {
+                    if progress == Progress::Idle
+                        && self.connection.rest.swap(false, Ordering::Relaxed)
+                    {
                         self.rest();
                     }
                     return Ok(progress);
@@ -250,14 +265,17 @@ impl<H: Handler> Driver<H> {
         Ok(Progress::More)
     }
 
-    /// Whether more may be read: a large frame that has begun needs room until it is there, and has a limit of time.
+    /// Whether more may be read: a large frame that has begun needs room until it is there, and has
+    /// a limit of time.
     fn has_frame_room(&mut self, cx: &mut Context<'_>) -> Result<bool, Lost> {
         let Some(bytes) = room::wanted(&self.input) else {
             self.room = None;
             return Ok(true);
         };
         if self.room.is_none() {
-            let Some(room) = self.connection.frame_room.take(bytes, cx.waker()) else { return Ok(false) };
+            let Some(room) = self.connection.frame_room.take(bytes, cx.waker()) else {
+                return Ok(false);
+            };
             self.input.reserve(bytes - self.input.len());
             self.room = Some(room);
         }
@@ -267,8 +285,8 @@ impl<H: Handler> Driver<H> {
         Ok(true)
     }
 
-    /// Why a connection that the peer ended without a word has ended. A peer that has said nothing since the handshake
-    /// may have given up its dial: that tells nothing about its process.
+    /// Why a connection that the peer ended without a word has ended. A peer that has said nothing
+    /// since the handshake may have given up its dial: that tells nothing about its process.
     fn ended(&self) -> Lost {
         if self.connection.bytes_received.load(Ordering::Relaxed) > 0 {
             Lost::Ended
@@ -288,16 +306,16 @@ impl<H: Handler> Driver<H> {
         }
     }
 
-    /// Notes a buffer of so many bytes: it is to be let go when nothing comes any more. (Once its bytes are taken off, its
-    /// capacity does not tell.)
+    /// Notes a buffer of so many bytes: it is to be let go when nothing comes any more. (Once its
+    /// bytes are taken off, its capacity does not tell.)
     fn note_room(&self, bytes: usize) {
         if bytes > KEPT_BYTES_MAX && !self.connection.roomy.swap(true, Ordering::Relaxed) {
             self.connection.look_at_ticks(&mut self.connection.shared.lock());
         }
     }
 
-    /// Handles every whole frame that is there. The connection is locked once for a run of answers, and once for the
-    /// credit of all calls.
+    /// Handles every whole frame that is there. The connection is locked once for a run of answers,
+    /// and once for the credit of all calls.
     fn handle_frames(&mut self, cx: &mut Context<'_>) -> Result<(), Lost> {
         let Self { connection, handler, input, replies, wake, deaf, .. } = self;
         let max = connection.limits.frame_bytes_max;
@@ -343,7 +361,8 @@ impl<H: Handler> Driver<H> {
             }
         };
         if processed > 0 {
-            connection.note_processed(answers.get_or_insert_with(|| connection.shared.lock()), processed);
+            connection
+                .note_processed(answers.get_or_insert_with(|| connection.shared.lock()), processed);
         }
         drop(answers);
         input.advance(at);
@@ -380,11 +399,13 @@ impl<H: Handler> Driver<H> {
                     self.writing.advance(n);
                     self.connection.bytes_sent.fetch_add(n as u64, Ordering::Relaxed);
                 }
-                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => match stream.poll_write_ready(cx) {
-                    Poll::Pending => return self.check_lost().map(|()| false),
-                    Poll::Ready(Ok(())) => {}
-                    Poll::Ready(Err(e)) => return Err(Lost::Broken(e.to_string())),
-                },
+                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
+                    match stream.poll_write_ready(cx) {
+                        Poll::Pending => return self.check_lost().map(|()| false),
+                        Poll::Ready(Ok(())) => {}
+                        Poll::Ready(Err(e)) => return Err(Lost::Broken(e.to_string())),
+                    }
+                }
                 Err(e) => return Err(Lost::Broken(e.to_string())),
             }
         }
@@ -401,7 +422,9 @@ impl<H: Handler> Driver<H> {
             std::mem::swap(&mut shared.out, &mut self.writing);
             shared.last_cancel = (0, 0);
             self.connection.note_room();
-            if self.writing.len() > KEPT_BYTES_MAX && !self.connection.roomy.swap(true, Ordering::Relaxed) {
+            if self.writing.len() > KEPT_BYTES_MAX
+                && !self.connection.roomy.swap(true, Ordering::Relaxed)
+            {
                 self.connection.look_at_ticks(&mut shared);
             }
             // While the driver holds bytes, others must not write around it.
@@ -451,7 +474,8 @@ fn handle_frame<H: Handler>(
                 match codec::decode(&payload) {
                     Ok(CallsMessage::Drained) => connection.drained(),
                     Err(e) => {
-                        tracing::debug!(peer = ?connection.peer, error = %e, "an unknown word about calls");
+                        tracing::debug!(peer = ?connection.peer, error = %e, "an unknown word \
+                            about calls");
                     }
                 }
             }

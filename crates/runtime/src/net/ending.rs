@@ -53,8 +53,9 @@ impl Connection {
         }
     }
 
-    /// The peer is dead in the view: every call that waits for it fails now, and no more are taken. What the runtimes
-    /// have to say to it still goes out, and its last words come in, until somebody ends the connection.
+    /// The peer is dead in the view: every call that waits for it fails now, and no more are taken.
+    /// What the runtimes have to say to it still goes out, and its last words come in, until
+    /// somebody ends the connection.
     pub(crate) fn part(&self) {
         self.is_parting.store(true, Ordering::Relaxed);
         self.take_no_calls(Lost::PeerDead);
@@ -77,8 +78,8 @@ impl Connection {
         wake.into_iter().for_each(Waker::wake);
     }
 
-    /// This side serves no more calls of the peer: it answers those that it has begun, then the driver tells the peer that no
-    /// other one has run or will.
+    /// This side serves no more calls of the peer: it answers those that it has begun, then the
+    /// driver tells the peer that no other one has run or will.
     pub(crate) fn stop_serving(&self) {
         let mut shared = self.shared.lock();
         if shared.draining == Draining::No {
@@ -94,8 +95,8 @@ impl Connection {
         shared.draining == Draining::Told || shared.lost.is_some()
     }
 
-    /// Tells the peer so, when all is answered. Only the driver calls it: between its look at what is under way and the word
-    /// nobody begins a call. Whether the peer was told, now or before.
+    /// Tells the peer so, when all is answered. Only the driver calls it: between its look at what
+    /// is under way and the word nobody begins a call. Whether the peer was told, now or before.
     pub(super) fn tell_drained(&self) -> bool {
         if !self.is_draining.load(Ordering::Relaxed) {
             return false;
@@ -119,8 +120,8 @@ impl Connection {
         self.cut(why, false);
     }
 
-    /// As [`lose`](Self::lose), when the peer could not be told why. Its host gets a reset, not the orderly end which
-    /// only a process that has said goodbye or is gone may leave behind.
+    /// As [`lose`](Self::lose), when the peer could not be told why. Its host gets a reset, not the
+    /// orderly end which only a process that has said goodbye or is gone may leave behind.
     pub(crate) fn reset(&self, why: Lost) {
         self.cut(why, true);
     }

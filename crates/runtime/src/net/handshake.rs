@@ -72,24 +72,31 @@ pub(crate) async fn dial(
     greeting: &Greeting,
 ) -> Result<(Connection, SiloAddress, BytesMut), DialError> {
     let attempt = async {
-        let mut stream =
-            TcpStream::connect(endpoint).await.map_err(|e| DialError::Connect(endpoint, Arc::new(e)))?;
+        let mut stream = TcpStream::connect(endpoint)
+            .await
+            .map_err(|e| DialError::Connect(endpoint, Arc::new(e)))?;
         // Small frames must not wait for more to come.
         stream.set_nodelay().map_err(|e| DialError::Broken(endpoint, e.to_string()))?;
-        let hello = Hello::new(greeting.cluster.clone(), greeting.me, expects, greeting.connection_limits());
+        let hello = Hello::new(
+            greeting.cluster.clone(),
+            greeting.me,
+            expects,
+            greeting.connection_limits(),
+        );
         let hello = Hello { options: greeting.options, ..hello };
         let mut out = BytesMut::new();
         encode_hello(&mut out, &hello);
         stream.write_all(&out).await.map_err(|e| DialError::Broken(endpoint, e.to_string()))?;
         let mut input = BytesMut::new();
-        let (kind, payload) = first_frame(&mut stream, &mut input).await.map_err(|bad| match bad {
-            Unread::Broken(why) => DialError::Broken(endpoint, why),
-            Unread::Garbage(why) => DialError::Protocol(endpoint, why),
-        })?;
+        let (kind, payload) =
+            first_frame(&mut stream, &mut input).await.map_err(|bad| match bad {
+                Unread::Broken(why) => DialError::Broken(endpoint, why),
+                Unread::Garbage(why) => DialError::Protocol(endpoint, why),
+            })?;
         match kind {
             FrameKind::Welcome => {
-                let welcome =
-                    Welcome::decode(&payload).map_err(|e| DialError::Protocol(endpoint, e.to_string()))?;
+                let welcome = Welcome::decode(&payload)
+                    .map_err(|e| DialError::Protocol(endpoint, e.to_string()))?;
                 let connection = Connection::new(
                     PeerKind::Silo(welcome.silo),
                     welcome.options,
@@ -100,8 +107,8 @@ pub(crate) async fn dial(
                 Ok((connection, welcome.silo, input))
             }
             FrameKind::Refuse => {
-                let refuse =
-                    Refuse::decode(&payload).map_err(|e| DialError::Protocol(endpoint, e.to_string()))?;
+                let refuse = Refuse::decode(&payload)
+                    .map_err(|e| DialError::Protocol(endpoint, e.to_string()))?;
                 Err(DialError::Refused(endpoint, refuse))
             }
             other => Err(DialError::Protocol(endpoint, format!("its first frame is {other:?}"))),
@@ -114,10 +121,14 @@ pub(crate) async fn dial(
 
 /// Asks who lives at the endpoint of `silo`, on a fresh connection, and hangs up.
 ///
-/// A process that is being killed loses its connections before its listening socket: the dial that its broken
-/// connection leads to is still accepted by the operating system, and then breaks. Such a dial is made again, at
-/// growing intervals, until it is answered or refused.
-pub(crate) async fn dial_probe(silo: SiloAddress, greeting: &Greeting, timeout: Duration) -> DialOutcome {
+/// A process that is being killed loses its connections before its listening socket: the dial that
+/// its broken connection leads to is still accepted by the operating system, and then breaks. Such
+/// a dial is made again, at growing intervals, until it is answered or refused.
+pub(crate) async fn dial_probe(
+    silo: SiloAddress,
+    greeting: &Greeting,
+    timeout: Duration,
+) -> DialOutcome {
     let greeting = Greeting { timeout, ..greeting.clone() };
     let attempts = async {
         let mut pause = REDIAL_PAUSE_MIN;
@@ -129,7 +140,9 @@ pub(crate) async fn dial_probe(silo: SiloAddress, greeting: &Greeting, timeout: 
             pause *= 2;
         }
     };
-    let Ok(dialed) = tokio::time::timeout(timeout, attempts).await else { return DialOutcome::NoAnswer };
+    let Ok(dialed) = tokio::time::timeout(timeout, attempts).await else {
+        return DialOutcome::NoAnswer;
+    };
     match dialed {
         Ok((_, found, _)) if found == silo => DialOutcome::Answered,
         Ok((_, found, _)) => DialOutcome::OtherEpoch(found),
@@ -152,8 +165,8 @@ pub(crate) enum Verdict {
     Refuse(RefuseCode, String),
 }
 
-/// Answers the Hello on an accepted stream. `judge` decides; a refused or garbled stream is told why and
-/// closed.
+/// Answers the Hello on an accepted stream. `judge` decides; a refused or garbled stream is told
+/// why and closed.
 pub(crate) async fn accept(
     mut stream: TcpStream,
     me: SiloAddress,
@@ -179,15 +192,19 @@ pub(crate) async fn accept(
             (Ok(hello), Verdict::Accept) => {
                 let limits = greeting.connection_limits();
                 let version = hello.negotiated().unwrap_or(emmer_wire::PROTOCOL_VERSION);
-                encode_welcome(&mut out, &Welcome { version, silo: me, limits, options: greeting.options });
+                encode_welcome(
+                    &mut out,
+                    &Welcome { version, silo: me, limits, options: greeting.options },
+                );
                 stream.write_all(&out).await.map_err(|e| e.to_string())?;
-                let connection = Connection::new(hello.peer, hello.options, stream, hello.limits, greeting);
+                let connection =
+                    Connection::new(hello.peer, hello.options, stream, hello.limits, greeting);
                 Ok((connection, input))
             }
             (_, Verdict::Refuse(code, reason)) => {
                 // Another cluster's dialer is not told who is here.
-                let silo =
-                    (code != RefuseCode::ClusterMismatch && code != RefuseCode::BadHello).then_some(me);
+                let silo = (code != RefuseCode::ClusterMismatch && code != RefuseCode::BadHello)
+                    .then_some(me);
                 encode_refuse(&mut out, &Refuse { code, silo, reason: reason.clone() });
                 let _ = stream.write_all(&out).await;
                 let _ = stream.shutdown().await;
@@ -220,7 +237,9 @@ async fn first_frame(
             Err(e) => return Err(Unread::Garbage(e.to_string())),
         }
         match stream.read_buf(input).await {
-            Ok(0) => return Err(Unread::Broken("the stream ended during the handshake".to_owned())),
+            Ok(0) => {
+                return Err(Unread::Broken("the stream ended during the handshake".to_owned()));
+            }
             Ok(_) => {}
             Err(e) => return Err(Unread::Broken(e.to_string())),
         }

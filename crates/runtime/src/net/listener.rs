@@ -27,11 +27,12 @@ pub(crate) enum Port {
 /// How long to rest after the operating system refused to accept (out of file descriptors, mostly).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Handshakes under way at once on one port. For one more the oldest is given up: an honest one takes milliseconds, and a
-/// silent one must not keep others waiting.
+/// Handshakes under way at once on one port. For one more the oldest is given up: an honest one
+/// takes milliseconds, and a silent one must not keep others waiting.
 const HANDSHAKES_MAX: usize = 1024;
 
-/// Connections at once of silos that the view does not name. A silo that starts is one of them for a moment.
+/// Connections at once of silos that the view does not name. A silo that starts is one of them for
+/// a moment.
 const STRANGERS_MAX: usize = 1024;
 
 /// Connections at once of one silo: it has one that carries its calls, sometimes another while both
@@ -86,8 +87,8 @@ impl Drop for Caller<'_> {
     }
 }
 
-/// The handshakes under way, oldest first. Each ends when its sender is dropped, and tells that it is over by dropping the
-/// receiver.
+/// The handshakes under way, oldest first. Each ends when its sender is dropped, and tells that it
+/// is over by dropping the receiver.
 #[derive(Default)]
 struct Handshakes(VecDeque<oneshot::Sender<()>>);
 
@@ -152,7 +153,9 @@ impl<H: Handler> Listener<H> {
         };
         match accepted {
             Ok((connection, input)) => self.drive(Arc::new(connection), input).await,
-            Err(reason) => tracing::debug!(port = ?self.port, %from, reason, "refused a connection"),
+            Err(reason) => {
+                tracing::debug!(port = ?self.port, %from, reason, "refused a connection");
+            }
         }
     }
 
@@ -188,7 +191,10 @@ impl<H: Handler> Listener<H> {
         if let Some(wanted) = hello.expects
             && wanted != self.me
         {
-            return Verdict::Refuse(RefuseCode::WrongSilo, format!("this is {}, not {wanted}", self.me));
+            return Verdict::Refuse(
+                RefuseCode::WrongSilo,
+                format!("this is {}, not {wanted}", self.me),
+            );
         }
         if self.stop.is_cancelled() {
             return Verdict::Refuse(RefuseCode::Stopping, "this silo is stopping".to_owned());
@@ -198,14 +204,18 @@ impl<H: Handler> Listener<H> {
                 RefuseCode::NotAGateway,
                 "this is a silo's port; clients connect to its gateway".to_owned(),
             ),
-            (Port::Gateway, PeerKind::Silo(_)) => {
-                Verdict::Refuse(RefuseCode::NotAGateway, "this is a gateway's port, not a silo's".to_owned())
-            }
-            (Port::Gateway, _) if full => {
-                Verdict::Refuse(RefuseCode::Overloaded, "this gateway has too many connections".to_owned())
-            }
+            (Port::Gateway, PeerKind::Silo(_)) => Verdict::Refuse(
+                RefuseCode::NotAGateway,
+                "this is a gateway's port, not a silo's".to_owned(),
+            ),
+            (Port::Gateway, _) if full => Verdict::Refuse(
+                RefuseCode::Overloaded,
+                "this gateway has too many connections".to_owned(),
+            ),
             (Port::Silo, PeerKind::Silo(silo))
-                if !Callers::has_room(&self.callers.0.lock(), silo, |silo| self.handler.knows(silo)) =>
+                if !Callers::has_room(&self.callers.0.lock(), silo, |silo| {
+                    self.handler.knows(silo)
+                }) =>
             {
                 let reason = "too many connections of this silo, or of silos in no view".to_owned();
                 Verdict::Refuse(RefuseCode::Overloaded, reason)
@@ -256,7 +266,10 @@ mod tests {
         let strangers: Vec<_> = (0..count).map(|port| callers.enter(silo(port), knows)).collect();
         assert!(strangers.iter().all(Option::is_some));
         assert!(callers.enter(silo(count), knows).is_none(), "one stranger too many");
-        assert!(callers.enter(silo(10_001), knows).is_some(), "strangers take no room from members");
+        assert!(
+            callers.enter(silo(10_001), knows).is_some(),
+            "strangers take no room from members"
+        );
         // Half of them have joined: there is room for others.
         assert!(callers.enter(silo(count), |silo| silo.endpoint().port() >= count / 2).is_some());
         drop((many, strangers));

@@ -1,8 +1,9 @@
 //! The calls that wait for an answer on one connection.
 //!
-//! A slab: the correlation number is the slot and the slot's generation, so that finding a call is an index
-//! and a late answer to a slot's earlier call is recognised. A slot holds the caller's waker and, later, the answer's
-//! bytes in a buffer that is used again: no call allocates here (`docs/benchmarks.md` says what that saves).
+//! A slab: the correlation number is the slot and the slot's generation, so that finding a call is
+//! an index and a late answer to a slot's earlier call is recognised. A slot holds the caller's
+//! waker and, later, the answer's bytes in a buffer that is used again: no call allocates here
+//! (`docs/benchmarks.md` says what that saves).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,7 +33,8 @@ pub(crate) struct Budget {
     max: usize,
 }
 
-/// Connections take room for so many calls at once, so that a call seldom touches what all of them share.
+/// Connections take room for so many calls at once, so that a call seldom touches what all of them
+/// share.
 const ROOM_STEP: u32 = 64;
 
 impl Budget {
@@ -43,7 +45,8 @@ impl Budget {
     fn take(&self) -> bool {
         let step = ROOM_STEP as usize;
         let taken = self.taken.fetch_add(step, Ordering::Relaxed);
-        // One step is always there, whatever the limit: the last calls of a limit that is no multiple of the step.
+        // One step is always there, whatever the limit: the last calls of a limit that is no
+        // multiple of the step.
         let fits = taken < self.max;
         if !fits {
             self.taken.fetch_sub(step, Ordering::Relaxed);
@@ -71,7 +74,8 @@ impl std::fmt::Display for Full {
             Self::Connection(max) => {
                 write!(
                     f,
-                    "{max} calls wait on this connection (calls_in_flight_max, the peer's or this side's)"
+                    "{max} calls wait on this connection (calls_in_flight_max, the peer's or this \
+                     side's)"
                 )
             }
             Self::Silo(max) => {
@@ -200,9 +204,14 @@ impl Pending {
         self.entries.get_mut(at.index as usize).filter(|e| e.generation == at.generation)
     }
 
-    /// The answer, if it is there (its body is then in `body`, whose room the slot takes, and the slot is free again);
-    /// else remembers who to wake.
-    pub(super) fn poll(&mut self, at: Correlation, waker: &Waker, body: &mut Vec<u8>) -> Option<Answer> {
+    /// The answer, if it is there (its body is then in `body`, whose room the slot takes, and the
+    /// slot is free again); else remembers who to wake.
+    pub(super) fn poll(
+        &mut self,
+        at: Correlation,
+        waker: &Waker,
+        body: &mut Vec<u8>,
+    ) -> Option<Answer> {
         let entry = self.entry(at)?;
         if let State::Waiting = entry.state {
             if !entry.waker.as_ref().is_some_and(|old| old.will_wake(waker)) {
@@ -243,8 +252,8 @@ impl Pending {
         state
     }
 
-    /// Puts an answer into its slot; returns who to wake. An answer nobody waits for is dropped. `large` holds a copy of
-    /// the body when it is a large one.
+    /// Puts an answer into its slot; returns who to wake. An answer nobody waits for is dropped.
+    /// `large` holds a copy of the body when it is a large one.
     pub(super) fn answer(
         &mut self,
         header: &ResponseHeader,
@@ -266,9 +275,14 @@ impl Pending {
         waker
     }
 
-    /// Ends every call whose deadline has passed: the callers are pushed to `wake`, the calls to `over`. Called at every tick
-    /// of the clock.
-    pub(super) fn expire(&mut self, now: CoarseInstant, wake: &mut Vec<Waker>, over: &mut Vec<Correlation>) {
+    /// Ends every call whose deadline has passed: the callers are pushed to `wake`, the calls to
+    /// `over`. Called at every tick of the clock.
+    pub(super) fn expire(
+        &mut self,
+        now: CoarseInstant,
+        wake: &mut Vec<Waker>,
+        over: &mut Vec<Correlation>,
+    ) {
         if self.live == 0 && self.room > 0 {
             // Between bursts the others may have all of it.
             self.budget.give_back(std::mem::take(&mut self.room));
@@ -330,7 +344,8 @@ mod tests {
         pending.begin(Waker::noop().clone(), CoarseInstant::LAST, 0)
     }
 
-    const OK: Option<Answer> = Some(Answer::Response { status: ResponseStatus::Ok, location: None });
+    const OK: Option<Answer> =
+        Some(Answer::Response { status: ResponseStatus::Ok, location: None });
 
     #[test]
     fn answers_find_their_call_and_late_ones_nobody() {
@@ -396,7 +411,10 @@ mod tests {
 
     #[test]
     fn correlations_are_never_zero_and_round_trip() {
-        for at in [Correlation { index: 0, generation: 0 }, Correlation { index: 7, generation: u32::MAX }] {
+        for at in [
+            Correlation { index: 0, generation: 0 },
+            Correlation { index: 7, generation: u32::MAX },
+        ] {
             assert_ne!(at.as_u64(), 0);
             assert_eq!(Correlation::from_u64(at.as_u64()), at);
         }

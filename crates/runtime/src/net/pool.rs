@@ -18,7 +18,8 @@ use crate::world::{self, Watched};
 /// Dials under way at once; one more is refused.
 const DIALS_MAX: usize = 1024;
 
-/// How long a silo that is dead in the view is still talked to: it is told so by whoever it asks, and by the view itself.
+/// How long a silo that is dead in the view is still talked to: it is told so by whoever it asks,
+/// and by the view itself.
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// How long the goodbye that follows may take to be written.
@@ -92,8 +93,8 @@ impl Pool {
         }
     }
 
-    /// Says who handles what comes over the connections that are dialled, once; nothing is dialled before. It must live as
-    /// long as the pool is used.
+    /// Says who handles what comes over the connections that are dialled, once; nothing is dialled
+    /// before. It must live as long as the pool is used.
     pub(crate) fn handled_by<H: Handler>(&self, handler: &Arc<H>) {
         let handler: Weak<H> = Arc::downgrade(handler);
         let first = self.handler.set(handler).is_ok();
@@ -125,7 +126,10 @@ impl Pool {
     }
 
     /// The connection to `silo`, made if there is none; concurrent callers share one dial.
-    pub(crate) async fn connect(self: &Arc<Self>, silo: SiloAddress) -> Result<Arc<Connection>, DialError> {
+    pub(crate) async fn connect(
+        self: &Arc<Self>,
+        silo: SiloAddress,
+    ) -> Result<Arc<Connection>, DialError> {
         if let Some(connection) = self.get(silo) {
             return Ok(connection);
         }
@@ -188,7 +192,8 @@ impl Pool {
         Ok(connection)
     }
 
-    /// Takes in a connection that was made or accepted. The first one to a silo carries the calls to it.
+    /// Takes in a connection that was made or accepted. The first one to a silo carries the calls
+    /// to it.
     pub(crate) fn adopt(self: &Arc<Self>, connection: &Arc<Connection>) {
         {
             let mut all = self.all.lock();
@@ -221,8 +226,9 @@ impl Pool {
         if strangers.len() < STRANGERS_MAX && strangers.insert(silo) {
             tracing::warn!(
                 peer = %silo,
-                "another silo of the cluster has other options than this one; while they differ, a grain may run twice and a \
-                 silo that lives be declared dead (fence, votes, probes, time limits of the table, points_per_silo)"
+                "another silo of the cluster has other options than this one; while they differ, a \
+                 grain may run twice and a silo that lives be declared dead (fence, votes, probes, \
+                 time limits of the table, points_per_silo)"
             );
         }
     }
@@ -248,8 +254,8 @@ impl Pool {
         }
     }
 
-    /// Takes the connection to a silo that is dead in the view from the calls, and ends it when the silo has had the time
-    /// to be told.
+    /// Takes the connection to a silo that is dead in the view from the calls, and ends it when the
+    /// silo has had the time to be told.
     fn part(self: &Arc<Self>, silo: SiloAddress, connection: &Arc<Connection>) {
         connection.part();
         self.forget(connection);
@@ -285,8 +291,8 @@ impl Pool {
         self.all.lock().iter().filter_map(Weak::upgrade).filter(|c| !c.is_lost()).collect()
     }
 
-    /// Calls of others are served no more: those that were begun are answered, then the peers are told that no other one has
-    /// run.
+    /// Calls of others are served no more: those that were begun are answered, then the peers are
+    /// told that no other one has run.
     pub(crate) fn stop_serving(&self) {
         self.draining.store(true, Ordering::SeqCst);
         self.open().iter().for_each(|c| c.stop_serving());

@@ -1,5 +1,5 @@
-//! Room for large frames that have begun and not ended: a peer that sends most of a frame and stops holds memory, and many
-//! such peers would hold all of it.
+//! Room for large frames that have begun and not ended: a peer that sends most of a frame and stops
+//! holds memory, and many such peers would hold all of it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,14 +14,15 @@ use tokio::time::Sleep;
 /// A frame of at most so many bytes needs no room: each connection may hold them.
 const FREE_BYTES: usize = 64 << 10;
 
-/// So many bytes of larger frames, announced and not yet there, are received at once: from silos, and from clients. What
-/// comes then waits, unread.
+/// So many bytes of larger frames, announced and not yet there, are received at once: from silos,
+/// and from clients. What comes then waits, unread.
 const FRAME_ROOM_BYTES: usize = 48 << 20;
 
 /// A large frame that takes longer ends its connection.
 const FRAME_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// How long a frame is that has begun, and has to wait for room. `input` begins with a frame, whose length was checked.
+/// How long a frame is that has begun, and has to wait for room. `input` begins with a frame, whose
+/// length was checked.
 pub(super) fn wanted(input: &[u8]) -> Option<usize> {
     let prefix = input.first_chunk::<4>()?;
     let whole = prefix.len() + u32::from_le_bytes(*prefix) as usize;
@@ -76,7 +77,8 @@ struct State {
 }
 
 impl FrameRoom {
-    /// Takes room for a frame, if there is some; else `waker` is woken when room was given back. One frame always fits.
+    /// Takes room for a frame, if there is some; else `waker` is woken when room was given back.
+    /// One frame always fits.
     pub(super) fn take(self: &Arc<Self>, bytes: usize, waker: &Waker) -> Option<Room> {
         let mut state = self.state.lock();
         if state.taken > 0 && state.taken + bytes > self.max {
@@ -86,7 +88,11 @@ impl FrameRoom {
             return None;
         }
         state.taken += bytes;
-        Some(Room { of: self.clone(), bytes, deadline: Box::pin(tokio::time::sleep(FRAME_TIME_MAX)) })
+        Some(Room {
+            of: self.clone(),
+            bytes,
+            deadline: Box::pin(tokio::time::sleep(FRAME_TIME_MAX)),
+        })
     }
 
     /// How many bytes are taken.

@@ -8,12 +8,16 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use emmer_core::limits::Limits;
 use emmer_core::{ClusterId, GrainId, GrainKey, GrainTypeId, SiloAddress};
-use emmer_wire::{CallChain, GoodbyeCode, PeerKind, RequestFlags, RequestHead, RequestHeader, channel};
+use emmer_wire::{
+    CallChain, GoodbyeCode, PeerKind, RequestFlags, RequestHead, RequestHeader, channel,
+};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
 use super::handshake::{Verdict, accept};
-use super::{Budget, Connection, Correlation, Greeting, Handler, Lost, Pool, SendError, dial, drive};
+use super::{
+    Budget, Connection, Correlation, Greeting, Handler, Lost, Pool, SendError, dial, drive,
+};
 use crate::clock::CoarseInstant;
 
 /// What a side is told.
@@ -203,7 +207,8 @@ async fn calls_on_their_way_to_who_serves_no_more_are_known_not_to_have_run() {
 /// Otherwise it would look at the clock at its deadline.
 #[tokio::test]
 async fn who_waits_for_an_answer_is_woken_when_none_will_come() {
-    let ends: [fn(&Connection); 3] = [Connection::part, Connection::drained, |c| c.lose(Lost::Closed)];
+    let ends: [fn(&Connection); 3] =
+        [Connection::part, Connection::drained, |c| c.lose(Lost::Closed)];
     for end in ends {
         let (dialed, _accepted) = connected().await;
         let waiting = call(&dialed).unwrap();
@@ -240,7 +245,8 @@ async fn who_has_begun_a_call_does_not_say_that_it_serves_no_more() {
     assert!(accepted.has_stopped_serving() && !dialed.takes_calls());
 }
 
-/// Not even a peer that reads nothing any more sees the orderly end of a process when it is given up.
+/// Not even a peer that reads nothing any more sees the orderly end of a process when it is given
+/// up.
 #[tokio::test]
 async fn a_goodbye_that_nobody_reads_ends_in_a_reset() {
     let (dialed, accepted) = connected().await;

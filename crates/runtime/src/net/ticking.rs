@@ -1,5 +1,6 @@
-//! The connections that the clock matters to: those with calls whose deadlines pass, or with memory to give back. A silo has
-//! thousands of connections, and most of them are idle: nobody looks at those.
+//! The connections that the clock matters to: those with calls whose deadlines pass, or with memory
+//! to give back. A silo has thousands of connections, and most of them are idle: nobody looks at
+//! those.
 
 use std::sync::Arc;
 
@@ -10,7 +11,8 @@ use super::Connection;
 use crate::clock::CoarseInstant;
 use crate::world;
 
-/// The connections of one silo or client that are looked at when its clock ticks: at most one entry for each.
+/// The connections of one silo or client that are looked at when its clock ticks: at most one entry
+/// for each.
 #[derive(Default)]
 pub(crate) struct Ticking {
     list: Mutex<Vec<Arc<Connection>>>,

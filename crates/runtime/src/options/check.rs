@@ -1,4 +1,5 @@
-//! What is looked at before anything begins: text that rows can hold, and numbers that something can work with.
+//! What is looked at before anything begins: text that rows can hold, and numbers that something
+//! can work with.
 
 use std::time::Duration;
 
@@ -32,8 +33,9 @@ fn refuse(option: &str, reason: String) -> Checked {
 }
 
 impl SiloOptions {
-    /// Checks everything that can be checked without the store; [`SiloBuilder::start`](crate::SiloBuilder::start) does so
-    /// first. The membership options have [a check of their own](emmer_membership::Config::validate).
+    /// Checks everything that can be checked without the store;
+    /// [`SiloBuilder::start`](crate::SiloBuilder::start) does so first. The membership options have
+    /// [a check of their own](emmer_membership::Config::validate).
     ///
     /// # Errors
     /// The first option that cannot be worked with.
@@ -58,8 +60,8 @@ impl SiloOptions {
 }
 
 impl ClientOptions {
-    /// Checks everything that can be checked without the store; [`ClientBuilder::connect`](crate::ClientBuilder::connect)
-    /// does so first.
+    /// Checks everything that can be checked without the store;
+    /// [`ClientBuilder::connect`](crate::ClientBuilder::connect) does so first.
     ///
     /// # Errors
     /// The first option that cannot be worked with.
@@ -86,7 +88,10 @@ fn name(name: &str) -> Checked {
     } else {
         return Ok(());
     };
-    refuse("name", format!("{fault}: expected 1 to {NAME_BYTES_MAX} bytes without control characters"))
+    refuse(
+        "name",
+        format!("{fault}: expected 1 to {NAME_BYTES_MAX} bytes without control characters"),
+    )
 }
 
 fn time(option: &str, time: Duration) -> Checked {

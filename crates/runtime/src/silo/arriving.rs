@@ -33,7 +33,9 @@ impl Handler for SiloCore {
                 }
                 // The machine takes from it what a join needs.
                 Ok(message) => {
-                    self.cluster.membership.send_of_stranger(MembershipInput::Message(from, message));
+                    self.cluster
+                        .membership
+                        .send_of_stranger(MembershipInput::Message(from, message));
                 }
                 Err(e) => tracing::warn!(%from, error = %e, "an unreadable membership message"),
             },
@@ -46,18 +48,27 @@ impl Handler for SiloCore {
                 Ok(message) => self.cluster.directory.receive(from, message),
                 Err(e) => tracing::warn!(%from, error = %e, "an unreadable directory message"),
             },
-            (channel::WAITS, PeerKind::Silo(from)) if self.knows(from) => match codec::decode(&payload) {
-                Ok(message) => self.calls.waits.receive(message),
-                Err(e) => tracing::warn!(%from, error = %e, "an unreadable message about waiting calls"),
-            },
-            (channel::LOAD, PeerKind::Silo(from)) if self.knows(from) => match codec::decode(&payload) {
-                Ok(message) => self.cluster.placing.load.receive(from, &message),
-                Err(e) => tracing::warn!(%from, error = %e, "an unreadable message about load"),
-            },
+            (channel::WAITS, PeerKind::Silo(from)) if self.knows(from) => {
+                match codec::decode(&payload) {
+                    Ok(message) => self.calls.waits.receive(message),
+                    Err(e) => {
+                        tracing::warn!(%from, error = %e, "an unreadable message about waiting \
+                            calls");
+                    }
+                }
+            }
+            (channel::LOAD, PeerKind::Silo(from)) if self.knows(from) => {
+                match codec::decode(&payload) {
+                    Ok(message) => self.cluster.placing.load.receive(from, &message),
+                    Err(e) => tracing::warn!(%from, error = %e, "an unreadable message about load"),
+                }
+            }
             // The connection has taken it up.
             (channel::CALLS, _) => {}
             (channel::GATEWAY, PeerKind::Client(_)) => self.gateway_message(connection, &payload),
-            (channel, peer) => tracing::debug!(channel, ?peer, "a message on a channel nobody reads here"),
+            (channel, peer) => {
+                tracing::debug!(channel, ?peer, "a message on a channel nobody reads here");
+            }
         }
     }
 

@@ -26,7 +26,8 @@ use crate::options::{OptionError, SiloOptions};
 use crate::stores::{StoreOpener, StoreSource};
 use crate::world::{self, TcpListener};
 
-/// Why a silo did not start. Nothing is left behind but, at most, a Joining row that others will clear.
+/// Why a silo did not start. Nothing is left behind but, at most, a Joining row that others will
+/// clear.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
@@ -38,8 +39,8 @@ pub enum StartError {
     NoStore,
     /// The store may go on with a request for longer than membership waits for it.
     #[error(
-        "{store} gives a request up after {request:?} (timeout_ms), later than membership does after {table_timeout:?} \
-         (table_timeout): shorten the first or lengthen the second"
+        "{store} gives a request up after {request:?} (timeout_ms), later than membership does \
+         after {table_timeout:?} (table_timeout): shorten the first or lengthen the second"
     )]
     StorePatience {
         /// The store.
@@ -79,8 +80,8 @@ pub enum StartError {
     HostedTwice(&'static str),
     /// A class is placed by a strategy that this silo has no director for.
     #[error(
-        "the grain type {grain_type:?} is placed by {strategy:?}, which is no strategy of this silo: add its director with \
-         .director({strategy:?}, ...)"
+        "the grain type {grain_type:?} is placed by {strategy:?}, which is no strategy of this \
+         silo: add its director with .director({strategy:?}, ...)"
     )]
     NoDirector {
         /// The grain type.
@@ -171,8 +172,9 @@ impl<S: StoreOpener> SiloBuilder<S> {
         self
     }
 
-    /// Hosts the grains of interface `I` with class `G`, as in `.host::<dyn Counter, CounterGrain>()`. A class may
-    /// host several interfaces that name the same grain type.
+    /// Hosts the grains of interface `I` with class `G`, as in
+    /// `.host::<dyn Counter, CounterGrain>()`. A class may host several interfaces that name the
+    /// same grain type.
     #[must_use]
     pub fn host<I, G>(mut self) -> Self
     where
@@ -188,8 +190,8 @@ impl<S: StoreOpener> SiloBuilder<S> {
         self
     }
 
-    /// Lets `director` place the grains of classes that say `#[placement("name")]`. The last one of a name counts. All silos
-    /// of a cluster need it: a call is placed where it comes from.
+    /// Lets `director` place the grains of classes that say `#[placement("name")]`. The last one of
+    /// a name counts. All silos of a cluster need it: a call is placed where it comes from.
     #[must_use]
     pub fn director(mut self, name: impl Into<String>, director: impl Director + 'static) -> Self {
         self.directors.named.push((name.into(), Box::new(director)));
@@ -203,10 +205,11 @@ impl<S: StoreOpener> SiloBuilder<S> {
         self
     }
 
-    /// What to do when the cluster has declared this silo dead (or its row is gone, or a later incarnation took its
-    /// place, or the table lost a commit). The silo runs no turn any more when the hook runs. Without one the silo just ends:
-    /// [`Silo::terminated`] says so, calls of this process fail with `ShuttingDown`. A process that is nothing but a silo
-    /// ends best, for instance with [`EXIT_CODE_TERMINATED`](crate::EXIT_CODE_TERMINATED), and is started anew.
+    /// What to do when the cluster has declared this silo dead (or its row is gone, or a later
+    /// incarnation took its place, or the table lost a commit). The silo runs no turn any more when
+    /// the hook runs. Without one the silo just ends: [`Silo::terminated`] says so, calls of this
+    /// process fail with `ShuttingDown`. A process that is nothing but a silo ends best, for
+    /// instance with [`EXIT_CODE_TERMINATED`](crate::EXIT_CODE_TERMINATED), and is started anew.
     #[must_use]
     pub fn on_terminate(mut self, hook: impl FnOnce(TerminateReason) + Send + 'static) -> Self {
         self.on_terminate = Some(Box::new(hook));
@@ -225,8 +228,8 @@ impl<S: StoreOpener> SiloBuilder<S> {
         directors.check(&classes)?;
         let store = store.ok_or(StartError::NoStore)?.open::<S>().await?;
         check_patience(&*store, options.membership.table_timeout)?;
-        // The port first: whoever holds it is the only process that can use this address, and only then is it time
-        // to choose an epoch.
+        // The port first: whoever holds it is the only process that can use this address, and only
+        // then is it time to choose an epoch.
         let silo_socket = listen(options.listen, "silos").await?;
         let endpoint = advertised(&options, &silo_socket)?;
         let gateway_socket = match options.gateway {
@@ -262,17 +265,22 @@ impl<S: StoreOpener> SiloBuilder<S> {
             }
         });
         let running = core.clone();
-        world::spawn(async move { run_membership(running, machine, table, inputs, on_terminate).await });
+        world::spawn(
+            async move { run_membership(running, machine, table, inputs, on_terminate).await },
+        );
         join(&core).await?;
         Ok(Silo { core, gateway, stores: PhantomData })
     }
 }
 
-/// The machine counts a commit as over after `table_timeout`: the store must not go on with one for longer.
+/// The machine counts a commit as over after `table_timeout`: the store must not go on with one for
+/// longer.
 fn check_patience(store: &dyn SystemStore, table_timeout: Duration) -> Result<(), StartError> {
     match store.request_timeout().filter(|request| *request > table_timeout) {
         None => Ok(()),
-        Some(request) => Err(StartError::StorePatience { store: store.describe(), request, table_timeout }),
+        Some(request) => {
+            Err(StartError::StorePatience { store: store.describe(), request, table_timeout })
+        }
     }
 }
 
@@ -286,8 +294,10 @@ fn make_classes(hosted: Vec<HostedType>, idle: Duration) -> Result<Classes, Star
             }
             Some((first, _)) if *first != class => return Err(StartError::HostedTwice(name)),
             Some((_, other)) => {
-                let both =
-                    other.clone().merged(made).map_err(|c| StartError::MethodCollision(c.first, c.second))?;
+                let both = other
+                    .clone()
+                    .merged(made)
+                    .map_err(|c| StartError::MethodCollision(c.first, c.second))?;
                 classes.insert(GrainTypeId::of(name), (class, both));
             }
             None => {
@@ -299,7 +309,11 @@ fn make_classes(hosted: Vec<HostedType>, idle: Duration) -> Result<Classes, Star
 }
 
 async fn listen(address: SocketAddr, purpose: &'static str) -> Result<TcpListener, StartError> {
-    TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, purpose, source })
+    TcpListener::bind(address).await.map_err(|source| StartError::Listen {
+        address,
+        purpose,
+        source,
+    })
 }
 
 /// The address other silos are told: the advertised one, or the one listened on.

@@ -53,15 +53,16 @@ impl SiloCore {
         self.end(TerminateReason::Left);
     }
 
-    /// Ends the silo now: no turn begins or goes on any more, every connection breaks, every task ends.
+    /// Ends the silo now: no turn begins or goes on any more, every connection breaks, every task
+    /// ends.
     pub(super) fn end(&self, reason: TerminateReason) {
         self.host.fence.shut();
         self.stopped.cancel();
         self.ended.change(|ended| {
             ended.get_or_insert(reason);
         });
-        // Never without a word: peers take a silent end for the end of the process, and this one may poll a turn for a
-        // moment more.
+        // Never without a word: peers take a silent end for the end of the process, and this one
+        // may poll a turn for a moment more.
         self.pool.goodbye(GoodbyeCode::Stopping, &reason.to_string());
         // Activations hold their host, and it them: let go of both.
         self.host.catalog.clear();
@@ -98,7 +99,8 @@ impl Seat for SiloCore {
         tracing::debug!(me = %self.address, version = view.version(), active = view.active_count(), %status, "new view");
         let dead = |silo: &SiloAddress| view.status_of(silo) == Some(SiloStatus::Dead);
         let before = self.cluster.view();
-        let lived = |silo: &SiloAddress| before.status_of(silo).is_some_and(|s| s != SiloStatus::Dead);
+        let lived =
+            |silo: &SiloAddress| before.status_of(silo).is_some_and(|s| s != SiloStatus::Dead);
         let named = view.members().iter().map(|m| m.address);
         let newly_dead: Vec<_> = named.clone().filter(|s| dead(s) && lived(s)).collect();
         self.pool.set_dead(named.filter(|s| dead(s)));
@@ -108,7 +110,8 @@ impl Seat for SiloCore {
 
     fn set_fence(&self, closed: bool) {
         if closed && !self.host.fence.is_shut() {
-            tracing::warn!(me = %self.address, "nobody confirms that this silo is alive: running no turns");
+            tracing::warn!(me = %self.address, "nobody confirms that this silo is alive: running \
+                no turns");
         }
         self.host.fence.set_closed(closed);
     }

@@ -5,7 +5,8 @@ use emmer_placement::{Director, PlacementTable, Strategy};
 use super::StartError;
 use crate::hosting::Classes;
 
-/// The application's own directors, by the names of their strategies, and the strategy of classes that name none.
+/// The application's own directors, by the names of their strategies, and the strategy of classes
+/// that name none.
 #[derive(Default)]
 pub(super) struct Directors {
     pub(super) named: Vec<(String, Box<dyn Director>)>,
@@ -19,7 +20,9 @@ impl Directors {
     /// [`StartError::NoDirector`], with the first grain type that lacks one.
     pub(super) fn check(&self, classes: &Classes) -> Result<(), StartError> {
         let lacking = classes.values().filter_map(|class| {
-            let Strategy::Custom(custom) = class.placement().unwrap_or(self.default) else { return None };
+            let Strategy::Custom(custom) = class.placement().unwrap_or(self.default) else {
+                return None;
+            };
             let is_known = self.named.iter().any(|(name, _)| name == custom.name());
             (!is_known).then(|| (class.name(), custom.name().to_owned()))
         });

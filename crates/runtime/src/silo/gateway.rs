@@ -53,8 +53,9 @@ impl SiloCore {
         }
     }
 
-    /// Serves no more calls of clients and other silos: waits until those under way are answered and everybody knows that no
-    /// other one has run. Each ends by its deadline; the silo's own is its caller's affair.
+    /// Serves no more calls of clients and other silos: waits until those under way are answered
+    /// and everybody knows that no other one has run. Each ends by its deadline; the silo's own is
+    /// its caller's affair.
     pub(super) async fn drain_calls(&self) {
         self.pool.stop_serving();
         while !self.pool.has_stopped_serving() {

@@ -8,9 +8,9 @@ use emmer_core::{SiloAddress, SiloEntry, SiloStatus};
 use crate::clock;
 use crate::options::SiloOptions;
 
-/// The identity of a silo that starts at `endpoint` when the clock says `now`, in a table of these rows. Its epoch is later
-/// than every one that the table knows of this endpoint: a wall clock that was set back must not make a silo find its own
-/// successor.
+/// The identity of a silo that starts at `endpoint` when the clock says `now`, in a table of these
+/// rows. Its epoch is later than every one that the table knows of this endpoint: a wall clock that
+/// was set back must not make a silo find its own successor.
 pub(super) fn next(endpoint: SocketAddr, now: u64, rows: &[SiloEntry]) -> SiloAddress {
     let here = SiloAddress::new(endpoint, now);
     let known = rows.iter().map(|row| row.address).filter(|other| other.same_endpoint(&here));
@@ -19,7 +19,11 @@ pub(super) fn next(endpoint: SocketAddr, now: u64, rows: &[SiloEntry]) -> SiloAd
 }
 
 /// The row of a silo that starts now.
-pub(super) fn row(address: SiloAddress, options: &SiloOptions, gateway: Option<SocketAddr>) -> SiloEntry {
+pub(super) fn row(
+    address: SiloAddress,
+    options: &SiloOptions,
+    gateway: Option<SocketAddr>,
+) -> SiloEntry {
     let host = host_name();
     let name = options.name.clone().unwrap_or_else(|| format!("{host}:{}", address.port()));
     let role = std::env::current_exe()
@@ -34,14 +38,16 @@ pub(super) fn row(address: SiloAddress, options: &SiloOptions, gateway: Option<S
     entry
 }
 
-/// A name as a row can hold it. Hosts and programs may be called anything, and nobody asks whether a silo can start there.
+/// A name as a row can hold it. Hosts and programs may be called anything, and nobody asks whether
+/// a silo can start there.
 fn fit(name: &str) -> String {
     let end = name.floor_char_boundary(NAME_BYTES_MAX);
     name.get(..end).unwrap_or_default().replace(char::is_control, "?")
 }
 
-/// The name that the kernel has for this host (for this container, where it has one of its own). Never the environment's:
-/// two rows with one name and one `ip:port` are taken for two processes of one host.
+/// The name that the kernel has for this host (for this container, where it has one of its own).
+/// Never the environment's: two rows with one name and one `ip:port` are taken for two processes of
+/// one host.
 #[cfg(target_os = "linux")]
 fn host_name() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().trim().to_owned();
@@ -64,8 +70,9 @@ mod tests {
 
     #[test]
     fn epochs_never_repeat_or_go_back_on_one_endpoint() {
-        let row =
-            |text: &str, status| SiloEntry::new(text.parse().unwrap(), status, Timestamp::from_millis(0));
+        let row = |text: &str, status| {
+            SiloEntry::new(text.parse().unwrap(), status, Timestamp::from_millis(0))
+        };
         let rows = [
             row("10.0.0.1:1:500", SiloStatus::Dead),
             row("10.0.0.1:1:400", SiloStatus::Active),
@@ -92,6 +99,9 @@ mod tests {
         let entry = row(address, &SiloOptions::default(), None);
         assert!(!entry.host_name.is_empty());
         #[cfg(target_os = "linux")]
-        assert_eq!(&*entry.host_name, std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap().trim());
+        assert_eq!(
+            &*entry.host_name,
+            std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap().trim()
+        );
     }
 }

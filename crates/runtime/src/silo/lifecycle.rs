@@ -26,12 +26,14 @@ const LAST_POLLS_CHECK: Duration = Duration::from_millis(1);
 pub(super) async fn stop(silo: &Arc<SiloCore>) {
     if !silo.stopped.is_cancelled() {
         tracing::info!(me = %silo.address, "stopping in good order");
-        // The row is to say Dead in the end, however long turns take: the rest of the time is for that.
+        // The row is to say Dead in the end, however long turns take: the rest of the time is for
+        // that.
         let limit = silo.options.shutdown_timeout;
         let grace = silo.options.membership.shutdown_grace_period;
         let drain = limit.saturating_sub(grace).max(limit / 2);
         if tokio::time::timeout(drain, drain_all(silo)).await.is_err() {
-            tracing::warn!(me = %silo.address, ?limit, "the silo did not stop in time: what is left is dropped");
+            tracing::warn!(me = %silo.address, ?limit, "the silo did not stop in time: what is \
+                left is dropped");
         }
         let _ = tokio::time::timeout(limit - drain, finish(silo)).await;
     }
@@ -59,15 +61,16 @@ async fn drain_all(silo: &Arc<SiloCore>) {
     let grace = silo.options.membership.shutdown_grace_period.max(Duration::from_secs(1));
     let leaves = silo.cluster.status.until(|s| (*s >= SiloStatus::ShuttingDown).then_some(()));
     let _ = tokio::time::timeout(grace, leaves).await;
-    // Whatever the view says by now, and whatever it says later: what is sent away does not come back.
+    // Whatever the view says by now, and whatever it says later: what is sent away does not come
+    // back.
     silo.host.catalog.close();
     silo.announce_stop();
     deactivate_all(silo).await;
     silo.drain_calls().await;
 }
 
-/// Ends every turn, then asks for the silo's own death. In this order: whoever reads of a silo that died by its own wish
-/// takes over its grains without waiting (invariant I8).
+/// Ends every turn, then asks for the silo's own death. In this order: whoever reads of a silo that
+/// died by its own wish takes over its grains without waiting (invariant I8).
 async fn finish(silo: &Arc<SiloCore>) {
     silo.host.fence.shut();
     let last_polls = async {

@@ -24,7 +24,8 @@ use crate::grain::ClusterClient;
 use crate::metrics::{GrainQueue, MethodStatistics, SiloStatistics};
 use crate::stores::{NoStores, StoreOpener};
 
-/// A running silo. Dropping it does not stop it, and the log says so; [`stop`](Self::stop) does, in good order.
+/// A running silo. Dropping it does not stop it, and the log says so; [`stop`](Self::stop) does, in
+/// good order.
 pub struct Silo<S: StoreOpener = NoStores> {
     core: Arc<SiloCore>,
     gateway: Option<SocketAddr>,
@@ -57,7 +58,8 @@ impl<S: StoreOpener> Silo<S> {
         self.core.cluster.view()
     }
 
-    /// Waits for the next view after `version`, or returns the one in force when it is newer already.
+    /// Waits for the next view after `version`, or returns the one in force when it is newer
+    /// already.
     pub async fn view_after(&self, version: u64) -> Arc<View> {
         self.core.cluster.views.until(|view| (view.version() > version).then(|| view.clone())).await
     }
@@ -67,14 +69,14 @@ impl<S: StoreOpener> Silo<S> {
         self.core.statistics()
     }
 
-    /// What is counted for each method of each grain type that this silo hosts, by type and method: calls, errors, and
-    /// how long a sample of them took.
+    /// What is counted for each method of each grain type that this silo hosts, by type and method:
+    /// calls, errors, and how long a sample of them took.
     pub fn method_statistics(&self) -> Vec<MethodStatistics> {
         self.core.host.method_statistics()
     }
 
-    /// The grains for which most calls wait on this silo, most first, at most `n`. Looks at every activation: not for
-    /// every second.
+    /// The grains for which most calls wait on this silo, most first, at most `n`. Looks at every
+    /// activation: not for every second.
     pub fn longest_queues(&self, n: usize) -> Vec<GrainQueue> {
         self.core.host.longest_queues(n)
     }
@@ -89,14 +91,16 @@ impl<S: StoreOpener> Silo<S> {
         self.core.ended.borrow().is_some()
     }
 
-    /// Waits until the silo has ended, by [`stop`](Self::stop) or because the cluster declared it dead.
+    /// Waits until the silo has ended, by [`stop`](Self::stop) or because the cluster declared it
+    /// dead.
     pub async fn terminated(&self) -> TerminateReason {
         self.core.terminated().await
     }
 
-    /// Leaves the cluster in good order: no new activations, running turns end, grains are deactivated, the table
-    /// says Dead. Bounded by `shutdown_timeout`; what is not done by then is dropped. It runs on the runtime that the silo was
-    /// started on, and once begun it goes on, also when its future is dropped.
+    /// Leaves the cluster in good order: no new activations, running turns end, grains are
+    /// deactivated, the table says Dead. Bounded by `shutdown_timeout`; what is not done by then is
+    /// dropped. It runs on the runtime that the silo was started on, and once begun it goes on,
+    /// also when its future is dropped.
     ///
     /// # Errors
     /// Never in this version; a `Result` so that a caller can end `main` with it.
@@ -106,21 +110,23 @@ impl<S: StoreOpener> Silo<S> {
         Ok(())
     }
 
-    /// Leaves the cluster in haste: the table says Stopping, then Dead; running turns and hooks are not waited for.
+    /// Leaves the cluster in haste: the table says Stopping, then Dead; running turns and hooks are
+    /// not waited for.
     pub async fn stop_now(&self) {
         let core = self.core.clone();
         self.apart(async move { lifecycle::stop_now(&core).await }).await;
     }
 
-    /// Ends the silo in a task of its own: half an end would leave it neither serving nor gone. Without its runtime it has
-    /// ended already.
+    /// Ends the silo in a task of its own: half an end would leave it neither serving nor gone.
+    /// Without its runtime it has ended already.
     async fn apart(&self, end: impl Future<Output = ()> + Send + 'static) {
         if self.core.calls.spawner.spawn(end).await.is_err() {
             self.core.end(TerminateReason::Left);
         }
     }
 
-    /// Ends the silo at once, as a crash would: nothing is written, nobody is told. For tests of failure.
+    /// Ends the silo at once, as a crash would: nothing is written, nobody is told. For tests of
+    /// failure.
     pub fn abort(&self) {
         self.core.crash();
     }
@@ -129,7 +135,8 @@ impl<S: StoreOpener> Silo<S> {
 impl<S: StoreOpener> Drop for Silo<S> {
     fn drop(&mut self) {
         if !self.core.stopped.is_cancelled() {
-            tracing::warn!(me = %self.core.address, "dropped without `stop`: the silo runs on as long as its runtime");
+            tracing::warn!(me = %self.core.address, "dropped without `stop`: the silo runs on as \
+                long as its runtime");
         }
     }
 }

@@ -58,11 +58,24 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         pool: pool.clone(),
         activations_max: options.limits.activations_max,
     };
-    let load = LoadService::new(address, options.load_period, clock.clone(), peers.clone(), Arc::new(meter));
+    let load = LoadService::new(
+        address,
+        options.load_period,
+        clock.clone(),
+        peers.clone(),
+        Arc::new(meter),
+    );
     let placing = Placing::new(address, clock.clone(), placement, load);
     let locations = Locations::new(options.limits.location_cache_max);
-    let cluster =
-        Cluster::new(address, clock.clone(), membership, directory.clone(), locations, placing, peers);
+    let cluster = Cluster::new(
+        address,
+        clock.clone(),
+        membership,
+        directory.clone(),
+        locations,
+        placing,
+        peers,
+    );
     let cluster = Arc::new(cluster);
     let calls = Arc::new_cyclic(|calls: &Weak<Calls>| {
         let waits = Waits::new();

@@ -1,4 +1,5 @@
-//! What a test does to a call before it sets off. Without the feature `virtual` this is nothing at all.
+//! What a test does to a call before it sets off. Without the feature `virtual` this is nothing at
+//! all.
 
 use emmer_virtual::{CallFate, CallFault};
 
@@ -17,7 +18,11 @@ pub(crate) fn fate<M: Method>(node: &Node) -> Option<CallFate> {
 }
 
 /// Makes a call that does not go its way unhindered.
-pub(crate) async fn fated<M: Method>(call: Call<M>, mut caller: Caller, fate: CallFate) -> Finished<M> {
+pub(crate) async fn fated<M: Method>(
+    call: Call<M>,
+    mut caller: Caller,
+    fate: CallFate,
+) -> Finished<M> {
     let clock = call.target.0.node.clock();
     let deadline = caller.due.settle(clock.now());
     caller.due = Due::at(deadline);
@@ -37,7 +42,10 @@ pub(crate) async fn fated<M: Method>(call: Call<M>, mut caller: Caller, fate: Ca
 }
 
 /// As [`fated`], for a call that nobody waits for: its caller hears only that a limit was reached.
-pub(crate) fn send_fated<M: Method>(call: Call<M>, fate: CallFate) -> Result<(), CallError<NoError>> {
+pub(crate) fn send_fated<M: Method>(
+    call: Call<M>,
+    fate: CallFate,
+) -> Result<(), CallError<NoError>> {
     match fate.fault {
         Some(CallFault::Overloaded) => return Err(failure(CallFault::Overloaded)),
         Some(CallFault::Unreachable | CallFault::Rejected) => return Ok(()),

@@ -1,8 +1,9 @@
-//! What a silo or a client takes from the world around it: tasks, sockets, clocks and chance. Everything else in this
-//! crate asks here, never the operating system or tokio itself.
+//! What a silo or a client takes from the world around it: tasks, sockets, clocks and chance.
+//! Everything else in this crate asks here, never the operating system or tokio itself.
 //!
-//! With the feature `virtual` the world may be one of `emmer-virtual`: then whatever the code of a virtual host starts,
-//! connects to, reads from a clock or draws belongs to that host. Without the feature each of these is the plain call.
+//! With the feature `virtual` the world may be one of `emmer-virtual`: then whatever the code of a
+//! virtual host starts, connects to, reads from a clock or draws belongs to that host. Without the
+//! feature each of these is the plain call.
 
 #[cfg(feature = "virtual")]
 pub(crate) mod calls;
@@ -39,7 +40,10 @@ impl Spawner {
     }
 
     /// Starts a task.
-    pub(crate) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+    pub(crate) fn spawn(
+        &self,
+        future: impl Future<Output = ()> + Send + 'static,
+    ) -> JoinHandle<()> {
         #[cfg(feature = "virtual")]
         if let Some(host) = &self.host {
             return host.spawn(&self.handle, future);
@@ -47,13 +51,15 @@ impl Spawner {
         self.handle.spawn(future)
     }
 
-    /// Whether the code that runs now is on the runtime of these tasks. A turn that waits may not begin elsewhere: its timers
-    /// and sockets would belong to a runtime that may have none, or end before the turn.
+    /// Whether the code that runs now is on the runtime of these tasks. A turn that waits may not
+    /// begin elsewhere: its timers and sockets would belong to a runtime that may have none, or end
+    /// before the turn.
     pub(crate) fn is_here(&self) -> bool {
         tokio::runtime::Handle::try_current().is_ok_and(|here| here.id() == self.handle.id())
     }
 
-    /// Runs `future` as one of these tasks and waits for it. Dropped, it drops the future. None when the runtime is gone.
+    /// Runs `future` as one of these tasks and waits for it. Dropped, it drops the future. None
+    /// when the runtime is gone.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         future: impl Future<Output = T> + Send + 'static,
@@ -87,8 +93,8 @@ pub(crate) fn spawn(future: impl Future<Output = ()> + Send + 'static) -> JoinHa
     tokio::spawn(future)
 }
 
-/// How long until the clock is looked at again. Where nothing waits for it, a virtual world spares itself most looks: a
-/// day of it would be seventeen million.
+/// How long until the clock is looked at again. Where nothing waits for it, a virtual world spares
+/// itself most looks: a day of it would be seventeen million.
 pub(crate) fn tick(calm: bool) -> Duration {
     #[cfg(feature = "virtual")]
     if calm && emmer_virtual::Host::current().is_some() {
@@ -98,7 +104,8 @@ pub(crate) fn tick(calm: bool) -> Duration {
     COARSE_TICK
 }
 
-/// How often a silo looks at itself. In a virtual world nothing is ever late, but where a host was paused.
+/// How often a silo looks at itself. In a virtual world nothing is ever late, but where a host was
+/// paused.
 pub(crate) fn seldom(period: Duration) -> Duration {
     #[cfg(feature = "virtual")]
     if emmer_virtual::Host::current().is_some() {
@@ -107,8 +114,8 @@ pub(crate) fn seldom(period: Duration) -> Duration {
     period
 }
 
-/// The next number of the virtual host whose code runs now, for what is counted by the process elsewhere: several hosts
-/// share one process, and one process runs several worlds.
+/// The next number of the virtual host whose code runs now, for what is counted by the process
+/// elsewhere: several hosts share one process, and one process runs several worlds.
 #[inline]
 pub(crate) fn number_of_host() -> Option<u64> {
     #[cfg(feature = "virtual")]

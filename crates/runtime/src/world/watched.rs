@@ -3,8 +3,9 @@
 use parking_lot::{RwLock, RwLockReadGuard};
 use tokio::sync::Notify;
 
-/// A value, and whoever waits for it to change. As tokio's `watch`; but that one wakes its receivers in an order that it
-/// draws at random, and here those who waited first go first, so that a virtual world does the same things each time.
+/// A value, and whoever waits for it to change. As tokio's `watch`; but that one wakes its
+/// receivers in an order that it draws at random, and here those who waited first go first, so that
+/// a virtual world does the same things each time.
 #[derive(Debug, Default)]
 pub(crate) struct Watched<T> {
     value: RwLock<T>,
@@ -53,7 +54,8 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_waits_first_is_woken_first() {
-        let (watched, order) = (Arc::new(Watched::new(0)), Arc::new(parking_lot::Mutex::new(Vec::new())));
+        let (watched, order) =
+            (Arc::new(Watched::new(0)), Arc::new(parking_lot::Mutex::new(Vec::new())));
         let waiting: Vec<_> = (0..50)
             .map(|n| {
                 let (watched, order) = (watched.clone(), order.clone());

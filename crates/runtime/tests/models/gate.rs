@@ -1,7 +1,8 @@
 //! The door to a grain: a lock that is only tried, a count of those who wait, and a queue.
 //!
-//! A turn that has to wait leaves its thread, as a task does that is pending; whoever wakes it polls it on its own thread. When
-//! all threads are done, whoever is still in the queue sleeps for ever.
+//! A turn that has to wait leaves its thread, as a task does that is pending; whoever wakes it
+//! polls it on its own thread. When all threads are done, whoever is still in the queue sleeps for
+//! ever.
 
 use std::collections::VecDeque;
 
@@ -91,8 +92,10 @@ impl Gate {
 
     /// Gives the lock back; the waiter to be polled next.
     fn leave(&self) -> Option<u32> {
-        let seen = (self.bug == Bug::LeaverLooksFirst).then(|| self.waiting.fetch_add(0, Ordering::AcqRel));
-        let unlock = if self.bug == Bug::RelaxedUnlock { Ordering::Relaxed } else { Ordering::Release };
+        let seen = (self.bug == Bug::LeaverLooksFirst)
+            .then(|| self.waiting.fetch_add(0, Ordering::AcqRel));
+        let unlock =
+            if self.bug == Bug::RelaxedUnlock { Ordering::Relaxed } else { Ordering::Release };
         self.locked.store(false, unlock);
         let waiting = match (self.bug, seen) {
             (Bug::NobodyIsWoken, _) => 0,

@@ -1,5 +1,5 @@
-//! Short scenarios around one rare situation each, so that a minute of CPU time meets it thousands of times. Everything in
-//! them follows from the seed.
+//! Short scenarios around one rare situation each, so that a minute of CPU time meets it thousands
+//! of times. Everything in them follows from the seed.
 
 use std::time::Duration;
 
@@ -223,13 +223,18 @@ fn stale(seed: u64) -> Scenario {
     }
     if rng.chance(0.4) {
         let from = between(&mut rng, 6_000, 30_000);
-        scenario = scenario.during(at(from), at(from + between(&mut rng, 2_000, 40_000)), Fault::StoreOutage);
+        scenario = scenario.during(
+            at(from),
+            at(from + between(&mut rng, 2_000, 40_000)),
+            Fault::StoreOutage,
+        );
     }
     if rng.chance(0.4) {
         // So many are gone that half cannot vote any more.
         let when = between(&mut rng, 10_000, 50_000);
         for lost in 0..hosts / 2 + 1 {
-            scenario = scenario.during(at(when + rng.below(500)), at(85_000), Fault::LoseHost(lost));
+            scenario =
+                scenario.during(at(when + rng.below(500)), at(85_000), Fault::LoseHost(lost));
         }
     }
     ending(scenario, 85_000)
@@ -350,7 +355,8 @@ fn lossy(seed: u64) -> Scenario {
     for n in 0..3 {
         let from = 8_000 + n * 14_000;
         let host = host(&mut rng, scenario.hosts);
-        let (loss_in, loss_out) = (one_of(&mut rng, &[0.0, 0.3, 0.6]), one_of(&mut rng, &[0.4, 0.6, 0.8]));
+        let (loss_in, loss_out) =
+            (one_of(&mut rng, &[0.0, 0.3, 0.6]), one_of(&mut rng, &[0.4, 0.6, 0.8]));
         let until = from + between(&mut rng, 5_000, 13_000);
         scenario = scenario.during(at(from), at(until), Fault::Lossy { host, loss_in, loss_out });
         if rng.chance(0.5) {

@@ -1,5 +1,5 @@
-//! Short scenarios in which little goes wrong, so that every bound on time, load and availability can be tight; and some in which only the
-//! store is away.
+//! Short scenarios in which little goes wrong, so that every bound on time, load and availability
+//! can be tight; and some in which only the store is away.
 
 use emmer_core::rng::SeededRng;
 use emmer_sim::net::{Direction, HostSet, Latency};
@@ -59,8 +59,8 @@ fn calm(seed: u64) -> Scenario {
     ending(scenario, now + 30_000)
 }
 
-/// The store is away for a while, and nothing else happens; long before that some votes were written that did not suffice, or somebody
-/// missed some probes.
+/// The store is away for a while, and nothing else happens; long before that some votes were
+/// written that did not suffice, or somebody missed some probes.
 fn outage(seed: u64) -> Scenario {
     let (mut rng, mut scenario) = kind(seed, 32, 8);
     scenario.config.vote_hold = ms(one_of(&mut rng, &[0, 300]));
@@ -100,14 +100,18 @@ fn healed(seed: u64) -> Scenario {
         let from = 12_000 + n * 42_000;
         let victim = host(&mut rng, scenario.hosts);
         // Long enough for its connections to be given up, or not.
-        let lasts =
-            if rng.chance(0.5) { between(&mut rng, 4_000, 9_000) } else { between(&mut rng, 14_000, 18_000) };
+        let lasts = if rng.chance(0.5) {
+            between(&mut rng, 4_000, 9_000)
+        } else {
+            between(&mut rng, 14_000, 18_000)
+        };
         let until = from + lasts;
         let direction = one_of(&mut rng, &[Direction::Both, Direction::In, Direction::Out]);
         let cut = Fault::Cut { inside: only(victim), direction, flip: None };
         scenario = scenario.during(at(from), at(until), cut);
         let store = between(&mut rng, 8_000, 14_000);
-        scenario = scenario.during(at(from - 100), at(until + store), Fault::StoreCut(only(victim)));
+        scenario =
+            scenario.during(at(from - 100), at(until + store), Fault::StoreCut(only(victim)));
         scenario = scenario.at(at(until + 16_000), Fault::Start(victim));
     }
     ending(scenario, 96_000)
@@ -123,7 +127,11 @@ fn refused(seed: u64) -> Scenario {
         if rng.chance(0.5) {
             scenario = scenario.at(at(from - 1_000), Fault::Kill(who));
         }
-        scenario = scenario.during(at(from), at(from + between(&mut rng, 1_000, 9_000)), Fault::Refuse(who));
+        scenario = scenario.during(
+            at(from),
+            at(from + between(&mut rng, 1_000, 9_000)),
+            Fault::Refuse(who),
+        );
         scenario = scenario.at(at(from + rng.below(600)), Fault::Start(who));
         for _ in 0..rng.below(3) {
             let other = host(&mut rng, scenario.hosts);

@@ -1,5 +1,5 @@
-//! Short scenarios around the fence: silos that are heard for a moment between two silences, votes that stand, rows that were stale
-//! until a moment ago, silos that think that they are alone.
+//! Short scenarios around the fence: silos that are heard for a moment between two silences, votes
+//! that stand, rows that were stale until a moment ago, silos that think that they are alone.
 
 use emmer_core::rng::SeededRng;
 use emmer_sim::net::{Direction, Latency, Transport};
@@ -22,7 +22,8 @@ fn cut(host: u32) -> Fault {
     Fault::Cut { inside: only(host), direction: Direction::Both, flip: None }
 }
 
-/// Cuts `host` off from `from` on, lets it be heard for a moment before its monitors have lost patience, and cuts it off again.
+/// Cuts `host` off from `from` on, lets it be heard for a moment before its monitors have lost
+/// patience, and cuts it off again.
 fn heard_once(rng: &mut SeededRng, scenario: Scenario, host: u32, from: u64) -> Scenario {
     let patience = u64::try_from(scenario.config.patience().as_millis()).unwrap_or(4_000);
     let first = from + between(rng, patience / 3, patience);
@@ -31,7 +32,8 @@ fn heard_once(rng: &mut SeededRng, scenario: Scenario, host: u32, from: u64) -> 
     scenario.during(at(second), at(second + between(rng, 1_000, 6_000)), cut(host))
 }
 
-/// A silo that is cut off from its peers loses the store just when it is declared dead: it looks at its fence for the last time.
+/// A silo that is cut off from its peers loses the store just when it is declared dead: it looks at
+/// its fence for the last time.
 fn verge(seed: u64) -> Scenario {
     let (mut rng, mut scenario) = base(seed, 17, 5);
     scenario.network.latency = Latency::even(ms(1), ms(one_of(&mut rng, &[1, 10])));
@@ -65,7 +67,8 @@ fn stutter(seed: u64) -> Scenario {
     ending(scenario, 58_000)
 }
 
-/// The same for a silo that joins: monitors have missed it before it became Active. Some others miss the views of that time.
+/// The same for a silo that joins: monitors have missed it before it became Active. Some others
+/// miss the views of that time.
 fn unripe(seed: u64) -> Scenario {
     let (mut rng, mut scenario) = base(seed, 12, 5);
     if scenario.grains.is_none() {
@@ -95,7 +98,8 @@ fn unripe(seed: u64) -> Scenario {
     ending(scenario, 58_000)
 }
 
-/// A vote that stands in the table while its voter ceases to be a monitor, and then as many more as a death takes beside it.
+/// A vote that stands in the table while its voter ceases to be a monitor, and then as many more as
+/// a death takes beside it.
 fn standing(seed: u64) -> Scenario {
     let (mut rng, mut scenario) = base(seed, 13, 5);
     scenario.start_hosts = between(&mut rng, 4, 7).try_into().unwrap_or(5);
@@ -138,7 +142,8 @@ fn standing(seed: u64) -> Scenario {
     ending(scenario, 36_000)
 }
 
-/// A silo that cannot touch its row for about as long as makes it stale, and one that does not hear it meanwhile.
+/// A silo that cannot touch its row for about as long as makes it stale, and one that does not hear
+/// it meanwhile.
 fn restale(seed: u64) -> Scenario {
     let (mut rng, mut scenario) = base(seed, 14, 6);
     scenario.hosts = one_of(&mut rng, &[3, 3, 5]);
@@ -159,7 +164,8 @@ fn restale(seed: u64) -> Scenario {
             inside.insert(host(&mut rng, scenario.hosts));
         }
         scenario = scenario.during(at(from), at(until), Fault::StoreCut(inside));
-        // As many do not hear it as a death takes when its row is stale, and one less than it takes else.
+        // As many do not hear it as a death takes when its row is stale, and one less than it takes
+        // else.
         let deaf = scenario.hosts.div_ceil(2) - 1;
         let hosts = scenario.hosts;
         let first = host(&mut rng, hosts);
@@ -167,7 +173,8 @@ fn restale(seed: u64) -> Scenario {
         for other in others.take(deaf as usize) {
             let link = Fault::BreakLink { from: victim, to: other };
             let begin = from - between(&mut rng, 4_000, 11_000);
-            scenario = scenario.during(at(begin), at(until + between(&mut rng, 2_000, 9_000)), link);
+            scenario =
+                scenario.during(at(begin), at(until + between(&mut rng, 2_000, 9_000)), link);
         }
     }
     ending(scenario, 108_000)
@@ -192,7 +199,8 @@ fn heir(seed: u64) -> Scenario {
     ending(scenario, 60_000)
 }
 
-/// A silo that was alone until a moment ago: a newcomer has just been inserted, or has just been answered.
+/// A silo that was alone until a moment ago: a newcomer has just been inserted, or has just been
+/// answered.
 fn company(seed: u64) -> Scenario {
     let (mut rng, mut scenario) = base(seed, 16, 3);
     scenario.start_hosts = 1;
@@ -220,7 +228,8 @@ fn company(seed: u64) -> Scenario {
             scenario = scenario.during(at(from), at(until), cut(0));
             if rng.chance(0.7) {
                 let store = Fault::StoreCut(only(0));
-                scenario = scenario.during(at(from + rng.below(300)), at(until + rng.below(4_000)), store);
+                scenario =
+                    scenario.during(at(from + rng.below(300)), at(until + rng.below(4_000)), store);
             }
         }
         when = until + between(&mut rng, 3_000, 12_000);

@@ -1,5 +1,5 @@
-//! Short scenarios around the directory: ranges that move while grains are called every few milliseconds. Everything in them
-//! follows from the seed.
+//! Short scenarios around the directory: ranges that move while grains are called every few
+//! milliseconds. Everything in them follows from the seed.
 
 use std::time::Duration;
 
@@ -73,7 +73,8 @@ fn base(seed: u64, salt: u64, hosts_max: u64) -> (SeededRng, Scenario) {
     (rng, scenario)
 }
 
-/// The faults are over at `end` milliseconds; then the cluster has to become whole, and the directory to come to rest.
+/// The faults are over at `end` milliseconds; then the cluster has to become whole, and the
+/// directory to come to rest.
 fn ending(scenario: Scenario, end: u64) -> Scenario {
     let bound = emmer_sim::swarm::liveness_bound(&scenario);
     scenario.calm_at(at(end), bound)
@@ -161,8 +162,8 @@ fn moves(seed: u64) -> Scenario {
     ending(scenario, 20_000)
 }
 
-/// Two silos that die at about the same time and may go on for a while, on one side of a cut or each alone; others join, leave
-/// and die meanwhile.
+/// Two silos that die at about the same time and may go on for a while, on one side of a cut or
+/// each alone; others join, leave and die meanwhile.
 fn deaths(seed: u64) -> Scenario {
     let (mut rng, mut scenario) = base(seed, 12, 7);
     let hosts = scenario.hosts;
@@ -183,7 +184,8 @@ fn deaths(seed: u64) -> Scenario {
         } else {
             for who in [first, second] {
                 let start = from + one_of(&mut rng, &[0, 50, 400, 1_500]);
-                let fault = if rng.chance(0.2) { Fault::Kill(who) } else { unheard(&mut rng, &[who]) };
+                let fault =
+                    if rng.chance(0.2) { Fault::Kill(who) } else { unheard(&mut rng, &[who]) };
                 let until = if fault.lasts() { start + length } else { start };
                 scenario = scenario.during(at(start), at(until), fault);
             }
@@ -204,7 +206,8 @@ fn deaths(seed: u64) -> Scenario {
     ending(scenario, from + 1_000)
 }
 
-/// Many grains that stay where they are: what is known about them is looked at all the time, calls are not needed.
+/// Many grains that stay where they are: what is known about them is looked at all the time, calls
+/// are not needed.
 fn settled(rng: &mut SeededRng, scenario: &mut Scenario) {
     if let Some(load) = &mut scenario.grains {
         load.grains = one_of(rng, &[8, 20]);
@@ -213,7 +216,8 @@ fn settled(rng: &mut SeededRng, scenario: &mut Scenario) {
     }
 }
 
-/// A silo that is unheard by all but one or two, who are told late of its death: they go on asking it.
+/// A silo that is unheard by all but one or two, who are told late of its death: they go on asking
+/// it.
 fn friends(seed: u64) -> Scenario {
     let (mut rng, mut scenario) = base(seed, 15, 6);
     let hosts = scenario.hosts;
@@ -242,7 +246,8 @@ fn friends(seed: u64) -> Scenario {
             let ends = begins + between(&mut rng, 300, 3_000);
             let extra = Fault::Delay { host: friend, extra: ms(one_of(&mut rng, &[60, 200, 400])) };
             let other = (friend + 1 + host(&mut rng, hosts - 1)) % hosts;
-            let fault = if rng.chance(0.5) { extra } else { Fault::BreakLink { from: other, to: friend } };
+            let fault =
+                if rng.chance(0.5) { extra } else { Fault::BreakLink { from: other, to: friend } };
             scenario = scenario.during(at(begins), at(ends), fault);
         }
         for _ in 0..rng.below(3) {
@@ -261,7 +266,8 @@ fn friends(seed: u64) -> Scenario {
     ending(scenario, from + 1_000)
 }
 
-/// A second process takes the address of one that stands still, and others join while the first fades.
+/// A second process takes the address of one that stands still, and others join while the first
+/// fades.
 fn successions(seed: u64) -> Scenario {
     let (mut rng, mut scenario) = base(seed, 16, 6);
     let hosts = scenario.hosts;
@@ -271,7 +277,8 @@ fn successions(seed: u64) -> Scenario {
     for _ in 0..3 {
         let victim = host(&mut rng, scenario.start_hosts);
         let length = between(&mut rng, 800, 5_000);
-        let fault = if rng.chance(0.7) { Fault::Pause(victim) } else { unheard(&mut rng, &[victim]) };
+        let fault =
+            if rng.chance(0.7) { Fault::Pause(victim) } else { unheard(&mut rng, &[victim]) };
         scenario = scenario.during(at(from), at(from + length), fault);
         scenario = scenario.at(at(from + rng.below(800)), Fault::Start(victim));
         for _ in 0..1 + rng.below(3) {
@@ -314,7 +321,8 @@ fn lists(seed: u64) -> Scenario {
         scenario = scenario.at(at(now), fault);
         for _ in 0..rng.below(4) {
             // A silo that starts is Active a while later.
-            let after = if starts { between(&mut rng, 300, 3_000) } else { between(&mut rng, 1, 1_200) };
+            let after =
+                if starts { between(&mut rng, 300, 3_000) } else { between(&mut rng, 1, 1_200) };
             scenario = scenario.at(at(now + after), Fault::Reset(host(&mut rng, hosts)));
         }
         now += between(&mut rng, 200, 4_000);

@@ -1,5 +1,6 @@
-//! Short scenarios around joining and dying in company: joiners that do not hear each other, groups that do not hear each other, joins while a
-//! group is cut off, joiners that stand still, a silo that alone reaches the store.
+//! Short scenarios around joining and dying in company: joiners that do not hear each other, groups
+//! that do not hear each other, joins while a group is cut off, joiners that stand still, a silo
+//! that alone reaches the store.
 
 use emmer_sim::net::{Direction, HostSet, Latency};
 use emmer_sim::{Fault, Scenario};
@@ -135,7 +136,8 @@ fn thaw(seed: u64) -> Scenario {
     ending(scenario, when + 18_000)
 }
 
-/// A silo, or one that joins, stands still or is cut off from everything until its row was cleaned up; perhaps it gets a successor meanwhile.
+/// A silo, or one that joins, stands still or is cut off from everything until its row was cleaned
+/// up; perhaps it gets a successor meanwhile.
 fn ice(seed: u64) -> Scenario {
     let (mut rng, mut scenario) = base(seed, 47, 4);
     let config = &mut scenario.config;

@@ -1,5 +1,6 @@
-//! Short scenarios after which the cluster is whole soon: many silos crash and come back on their addresses; a silo is lost while
-//! links are broken. The bounds are a user's, far below the minute and a half after which rows are stale.
+//! Short scenarios after which the cluster is whole soon: many silos crash and come back on their
+//! addresses; a silo is lost while links are broken. The bounds are a user's, far below the minute
+//! and a half after which rows are stale.
 
 use emmer_core::rng::SeededRng;
 use emmer_sim::net::Latency;
@@ -47,7 +48,8 @@ fn back(seed: u64) -> Scenario {
     scenario.calm_at(at(when), ms(12_000))
 }
 
-/// Some links between pairs of silos are broken, for less than anybody's patience. Meanwhile a silo dies, or its host does.
+/// Some links between pairs of silos are broken, for less than anybody's patience. Meanwhile a silo
+/// dies, or its host does.
 fn amid(seed: u64) -> Scenario {
     let (mut rng, mut scenario) = quick(seed, 62, (5, 8));
     let mut when = between(&mut rng, 8_000, 12_000);
@@ -63,7 +65,8 @@ fn amid(seed: u64) -> Scenario {
         if from != to {
             scenario = scenario.during(at(when), at(until), Fault::BreakLink { from, to });
             if rng.chance(0.5) {
-                scenario = scenario.during(at(when), at(until), Fault::BreakLink { from: to, to: from });
+                scenario =
+                    scenario.during(at(when), at(until), Fault::BreakLink { from: to, to: from });
             }
         }
         when = between(&mut rng, when, until + 1);

@@ -1,12 +1,14 @@
-//! Runs seeds until something is violated or the CPU time is spent: what `cargo xtask mutants` asks of each mutant.
+//! Runs seeds until something is violated or the CPU time is spent: what `cargo xtask mutants` asks
+//! of each mutant.
 //!
-//! `hunt cpu=60` runs all classes of scenarios in turn: the swarm's, and those of `focus.rs`. `hunt class=cut seed=17` runs one
-//! seed, with `trace=yes` line by line; `class=cut,votes` takes these classes in turn. `all=yes` goes on after a violation, `skip=small:17,large:3` leaves seeds out, and
-//! `grains=yes` those without grains. A panic counts as a violation, and so does a seed that does not end. What was found is
-//! told as one JSON object per line.
+//! `hunt cpu=60` runs all classes of scenarios in turn: the swarm's, and those of `focus.rs`.
+//! `hunt class=cut seed=17` runs one seed, with `trace=yes` line by line; `class=cut,votes` takes
+//! these classes in turn. `all=yes` goes on after a violation, `skip=small:17,large:3` leaves seeds
+//! out, and `grains=yes` those without grains. A panic counts as a violation, and so does a seed
+//! that does not end. What was found is told as one JSON object per line.
 //!
-//! `known=J:70/6600` says that the unmutated sources violate J in 70 of 6,600 seeds: then one violation of J says nothing, and only
-//! so many that chance does not explain them count.
+//! `known=J:70/6600` says that the unmutated sources violate J in 70 of 6,600 seeds: then one
+//! violation of J says nothing, and only so many that chance does not explain them count.
 
 mod focus;
 mod focus_calm;
@@ -34,7 +36,8 @@ struct Class {
     directory: bool,
 }
 
-/// Where only scenarios with grains are asked for, those that are not about the directory run once in so many times.
+/// Where only scenarios with grains are asked for, those that are not about the directory run once
+/// in so many times.
 const OTHERS_EVERY: u64 = 4;
 
 fn classes() -> Vec<Class> {
@@ -45,7 +48,12 @@ fn classes() -> Vec<Class> {
             every: 3,
             directory: false,
         },
-        Class { name: "tiny", scenario: |seed| swarm(1, 4, 120).scenario(seed), every: 3, directory: false },
+        Class {
+            name: "tiny",
+            scenario: |seed| swarm(1, 4, 120).scenario(seed),
+            every: 3,
+            directory: false,
+        },
         // Clusters in which a silo does not probe everybody.
         Class {
             name: "large",
@@ -55,8 +63,11 @@ fn classes() -> Vec<Class> {
         },
     ];
     let of = |directory| move |(name, scenario)| Class { name, scenario, every: 1, directory };
-    let focused =
-        focus::ALL.into_iter().chain(focus_fence::ALL).chain(focus_join::ALL).chain(focus_calm::ALL);
+    let focused = focus::ALL
+        .into_iter()
+        .chain(focus_fence::ALL)
+        .chain(focus_join::ALL)
+        .chain(focus_calm::ALL);
     let focused = focused.chain(focus_return::ALL);
     classes.extend(focused.map(of(false)));
     classes.extend(focus_grains::ALL.map(of(true)));
@@ -190,10 +201,13 @@ fn wanted() -> Wanted {
             Some(("all", yes)) => wanted.all = yes == "yes",
             Some(("skip", seeds)) => {
                 let pairs = seeds.split(',').filter_map(|pair| pair.split_once(':'));
-                wanted.skip =
-                    pairs.filter_map(|(class, n)| Some((class.to_owned(), n.parse().ok()?))).collect();
+                wanted.skip = pairs
+                    .filter_map(|(class, n)| Some((class.to_owned(), n.parse().ok()?)))
+                    .collect();
             }
-            Some(("known", rates)) => wanted.noise.rates = rates.split(',').filter_map(rate).collect(),
+            Some(("known", rates)) => {
+                wanted.noise.rates = rates.split(',').filter_map(rate).collect();
+            }
             _ => eprintln!("not understood: {arg}"),
         }
     }
@@ -211,10 +225,15 @@ fn main() {
     let first = wanted.seed.unwrap_or(0);
     'seeds: for n in first.. {
         for (at, class) in classes.iter().enumerate() {
-            let asked =
-                wanted.class.as_deref().is_none_or(|names| names.split(',').any(|name| name == class.name));
-            let every =
-                if wanted.grains && !class.directory { class.every * OTHERS_EVERY } else { class.every };
+            let asked = wanted
+                .class
+                .as_deref()
+                .is_none_or(|names| names.split(',').any(|name| name == class.name));
+            let every = if wanted.grains && !class.directory {
+                class.every * OTHERS_EVERY
+            } else {
+                class.every
+            };
             if !asked || (wanted.seed.is_none() && n % every != 0) {
                 continue;
             }

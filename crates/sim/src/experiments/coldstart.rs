@@ -1,5 +1,5 @@
-//! Everybody starts within one second on a store with a round trip of 20 ms: when is everybody Active, and when
-//! has everybody the same view? What did it cost the store?
+//! Everybody starts within one second on a store with a round trip of 20 ms: when is everybody
+//! Active, and when has everybody the same view? What did it cost the store?
 
 use std::time::{Duration, Instant};
 
@@ -31,15 +31,16 @@ pub(super) fn run(options: &Options) -> Report {
         "wall s",
         "events/s",
     ];
-    let title = "Cold start: all silos start within 1 s, store round trip 20 ms; seconds after the last start \
-                 (emmer sim coldstart)";
+    let title = "Cold start: all silos start within 1 s, store round trip 20 ms; seconds after the \
+                 last start (emmer sim coldstart)";
     let mut report = Report::new("coldstart", title, &columns);
     let mut lines = Vec::new();
-    for profile in options.profiles_or(&[Profile::Default, Profile::Classic, Profile::Orleans2026]) {
+    for profile in options.profiles_or(&[Profile::Default, Profile::Classic, Profile::Orleans2026])
+    {
         let mut series = Series { name: profile.name().to_owned(), points: Vec::new() };
         for &silos in &sizes {
-            // Silos that each write for themselves and tell everybody everything: what takes them minutes of
-            // virtual time takes the simulator hours.
+            // Silos that each write for themselves and tell everybody everything: what takes them
+            // minutes of virtual time takes the simulator hours.
             let one_by_one = matches!(profile, Profile::Classic | Profile::Orleans2026);
             if one_by_one && silos > 200 && options.silos == 0 {
                 continue;
@@ -73,7 +74,8 @@ fn one(report: &mut Report, profile: Profile, silos: u32, options: &Options) -> 
             let (now, active) = (w.now().as_secs_f64(), w.measures().activations.len());
             let (version, events) = (w.store().table.version().number, w.trace().events());
             eprintln!(
-                "coldstart, {silos} silos: {now:.2} s, {active} became Active, version {version}, {events} events"
+                "coldstart, {silos} silos: {now:.2} s, {active} became Active, version {version}, \
+                 {events} events"
             );
         }
         w.processes().len() == silos as usize && w.is_whole()
@@ -82,8 +84,9 @@ fn one(report: &mut Report, profile: Profile, silos: u32, options: &Options) -> 
     let last_start = world.processes().iter().map(|p| p.started).max()?;
     let after = |at: VirtualTime| at.since(last_start).as_secs_f64();
     let activations = &world.measures().activations;
-    let active =
-        (activations.len() >= silos as usize).then(|| activations.last().map(|(at, _)| after(*at))).flatten();
+    let active = (activations.len() >= silos as usize)
+        .then(|| activations.last().map(|(at, _)| after(*at)))
+        .flatten();
     let whole = whole.map(after);
     let stats = world.store().stats;
     let joins = u64::from(silos);
@@ -98,8 +101,16 @@ fn one(report: &mut Report, profile: Profile, silos: u32, options: &Options) -> 
             whole,
             bound,
         ));
-        report.goals.push(Goal::at_most(format!("{profile}, {silos} silos: commits per join"), commits, 0.1));
-        report.goals.push(Goal::at_most(format!("{profile}, {silos} silos: rows read per join"), rows, 12.0));
+        report.goals.push(Goal::at_most(
+            format!("{profile}, {silos} silos: commits per join"),
+            commits,
+            0.1,
+        ));
+        report.goals.push(Goal::at_most(
+            format!("{profile}, {silos} silos: rows read per join"),
+            rows,
+            12.0,
+        ));
     }
     report.push(vec![
         profile.name().into(),

@@ -1,4 +1,5 @@
-//! Crash to Dead: one silo at a time fails in one of four ways; how long until its death is committed?
+//! Crash to Dead: one silo at a time fails in one of four ways; how long until its death is
+//! committed?
 
 use std::time::Duration;
 
@@ -21,7 +22,11 @@ fn fault(way: &str, host: u32) -> Fault {
         "killed, host up" => Fault::Kill(host),
         "host lost" => Fault::LoseHost(host),
         "frozen" => Fault::Pause(host),
-        _ => Fault::Cut { inside: HostSet::from_iter([host]), direction: Direction::Both, flip: None },
+        _ => Fault::Cut {
+            inside: HostSet::from_iter([host]),
+            direction: Direction::Both,
+            flip: None,
+        },
     }
 }
 
@@ -47,7 +52,9 @@ fn fail_some(world: &mut World, way: &str, trials: u32, gap: Duration, seen: &mu
         let at = world.now() + Duration::from_micros(u64::from(host) * 7_919 % 1_000_000);
         world.inject(Step { at, until: VirtualTime::MAX, fault: fault(way, host) });
         tried += 1;
-        world.run_while(at + LIMIT, Duration::from_millis(50), |w| w.measures().death_of(&silo).is_some());
+        world.run_while(at + LIMIT, Duration::from_millis(50), |w| {
+            w.measures().death_of(&silo).is_some()
+        });
         match world.measures().death_of(&silo) {
             Some(died) => seen.times.push(died.since(at)),
             None => seen.undetected += 1,
@@ -69,7 +76,10 @@ fn quiet(profile: Profile, silos: u32) -> (f64, f64) {
     let now = world.now();
     world.run_until(now + Duration::from_secs(60));
     let silo_seconds = u64::from(silos) * 60;
-    (per(world.measures().probes_sent, silo_seconds), per(world.measures().bytes_delivered, silo_seconds))
+    (
+        per(world.measures().probes_sent, silo_seconds),
+        per(world.measures().bytes_delivered, silo_seconds),
+    )
 }
 
 pub(super) fn run(options: &Options) -> Report {
@@ -77,7 +87,8 @@ pub(super) fn run(options: &Options) -> Report {
     let seeds = options.seeds_or(2, 1);
     let trials = if options.quick { 6 } else { 25 };
     let title = format!(
-        "Crash to Dead, {silos} silos, {seeds} seeds of {trials} crashes each, store round trip 5 ms (emmer sim detect)"
+        "Crash to Dead, {silos} silos, {seeds} seeds of {trials} crashes each, store round trip 5 \
+         ms (emmer sim detect)"
     );
     let columns = [
         "profile",
@@ -97,17 +108,23 @@ pub(super) fn run(options: &Options) -> Report {
     let mut report = Report::new("detect", title, &columns);
     let mut bars = Vec::new();
     for profile in options.profiles_or(&Profile::ALL) {
-        // The load per silo does not depend on how many there are, as soon as there are more than it probes.
+        // The load per silo does not depend on how many there are, as soon as there are more than
+        // it probes.
         let (probes, bytes) = quiet(profile, silos.min(200));
         report.goals.push(Goal::at_most(format!("{profile}: probes/s per silo"), probes, 10.0));
-        report.goals.push(Goal::at_most(format!("{profile}: probing bytes/s per silo"), bytes, 2_048.0));
+        report.goals.push(Goal::at_most(
+            format!("{profile}: probing bytes/s per silo"),
+            bytes,
+            2_048.0,
+        ));
         for (way, silent) in WAYS {
             let mut seen = Seen::default();
             let mut lag: Option<f64> = None;
             for seed in 0..u64::from(seeds) {
                 let mut scenario = Scenario::calm(profile, silos, seed);
                 // What the original's connection liveness check goes by.
-                scenario.traffic_period = (profile == Profile::Orleans2026).then_some(Duration::from_secs(5));
+                scenario.traffic_period =
+                    (profile == Profile::Orleans2026).then_some(Duration::from_secs(5));
                 let mut world = world(scenario);
                 world.keep_view_lags();
                 if !settle(&mut world, Duration::from_secs(30), Duration::from_secs(900)) {
@@ -142,7 +159,14 @@ pub(super) fn run(options: &Options) -> Report {
     report
 }
 
-fn goals(report: &mut Report, profile: Profile, silent: bool, way: &str, seen: &Seen, lag: Option<f64>) {
+fn goals(
+    report: &mut Report,
+    profile: Profile,
+    silent: bool,
+    way: &str,
+    seen: &Seen,
+    lag: Option<f64>,
+) {
     let (p50, p99) = match (profile, silent) {
         (Profile::Default | Profile::Fast, false) => (0.050, 0.150),
         (Profile::Default, true) => (4.5, 5.0),
@@ -152,6 +176,14 @@ fn goals(report: &mut Report, profile: Profile, silent: bool, way: &str, seen: &
     report.goals.push(Goal::at_most(format!("{profile}, {way}: p50 s"), seen.times.at(0.5), p50));
     report.goals.push(Goal::at_most(format!("{profile}, {way}: p99 s"), seen.times.at(0.99), p99));
     let per_death = per(seen.commits, seen.times.len() as u64);
-    report.goals.push(Goal::at_most(format!("{profile}, {way}: commits per death"), per_death, 2.0));
-    report.goals.push(Goal::at_most(format!("{profile}, {way}: view everywhere, p99 ms"), lag, 100.0));
+    report.goals.push(Goal::at_most(
+        format!("{profile}, {way}: commits per death"),
+        per_death,
+        2.0,
+    ));
+    report.goals.push(Goal::at_most(
+        format!("{profile}, {way}: view everywhere, p99 ms"),
+        lag,
+        100.0,
+    ));
 }

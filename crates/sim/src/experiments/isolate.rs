@@ -1,5 +1,6 @@
-//! One silo cannot be reached by the others. From when on may its grains be granted to others, and for how long after that
-//! could it still start or resume a turn (invariant I8)? The answer must be: not at all.
+//! One silo cannot be reached by the others. From when on may its grains be granted to others, and
+//! for how long after that could it still start or resume a turn (invariant I8)? The answer must
+//! be: not at all.
 
 use std::time::Duration;
 
@@ -37,7 +38,8 @@ enum Way {
 }
 
 impl Way {
-    const ALL: [Self; 5] = [Self::Peers, Self::Everything, Self::Frozen, Self::Suspended, Self::Slow];
+    const ALL: [Self; 5] =
+        [Self::Peers, Self::Everything, Self::Frozen, Self::Suspended, Self::Slow];
 
     const fn name(self) -> &'static str {
         match self {
@@ -77,7 +79,8 @@ struct Seen {
     everywhere: Times,
 }
 
-/// Whether any silo besides `victim`, and whether every one, has installed the death and takes it for fading no more.
+/// Whether any silo besides `victim`, and whether every one, has installed the death and takes it
+/// for fading no more.
 fn granters(world: &World, victim: u32) -> (bool, bool) {
     let silo = &world.processes()[victim as usize];
     let Some(version) = silo.death_version else { return (false, false) };
@@ -85,7 +88,8 @@ fn granters(world: &World, victim: u32) -> (bool, bool) {
     for (number, process) in (0u32..).zip(world.processes()) {
         let Some(machine) = process.machine.as_ref().filter(|_| number != victim) else { continue };
         let now = process.now(world.now()).mono;
-        let fades = machine.fading().iter().any(|(dead, until)| *dead == silo.address && now < *until);
+        let fades =
+            machine.fading().iter().any(|(dead, until)| *dead == silo.address && now < *until);
         let grants = process.installed >= version && !fades;
         any |= grants;
         all &= grants;
@@ -149,8 +153,8 @@ pub(super) fn run(options: &Options) -> Report {
         (silos, _) => vec![silos],
     };
     let title = format!(
-        "One silo that the others cannot reach for {} s, {runs} runs each: how long could it run turns after one of its grains \
-         could be granted to another? (emmer sim isolate)",
+        "One silo that the others cannot reach for {} s, {runs} runs each: how long could it run \
+         turns after one of its grains could be granted to another? (emmer sim isolate)",
         LASTS.as_secs()
     );
     let columns = [
@@ -204,7 +208,11 @@ fn goals(report: &mut Report, profile: Profile, silos: u32, way: Way, seen: &See
     };
     if way != Way::Slow {
         let p99 = seen.everywhere.at(0.99);
-        report.goals.push(Goal::at_most(format!("{name}: fault to grant by all, p99 s"), p99, bound));
+        report.goals.push(Goal::at_most(
+            format!("{name}: fault to grant by all, p99 s"),
+            p99,
+            bound,
+        ));
     }
 }
 

@@ -1,5 +1,6 @@
-//! Lifeguard's grid (DSN 2018, arXiv 1707.00788): in a cluster of 128, C members block in IO for D, run for I, and
-//! so on. Nobody who is not blocked should be declared dead, and nobody whose blocks are short.
+//! Lifeguard's grid (DSN 2018, arXiv 1707.00788): in a cluster of 128, C members block in IO for D,
+//! run for I, and so on. Nobody who is not blocked should be declared dead, and nobody whose blocks
+//! are short.
 
 use std::time::Duration;
 
@@ -21,8 +22,11 @@ const HARMLESS_MS: u64 = 2_500;
 pub(super) fn run(options: &Options) -> Report {
     let silos = options.silos_or(128, 64);
     let seeds = options.seeds_or(1, 1);
-    let (slow, blocks, runs): (&[u32], &[u64], &[u64]) =
-        if options.quick { (&[1, 16], &[512, 2_048, 8_192], &[64]) } else { (&SLOW, &BLOCKS_MS, &RUNS_MS) };
+    let (slow, blocks, runs): (&[u32], &[u64], &[u64]) = if options.quick {
+        (&[1, 16], &[512, 2_048, 8_192], &[64])
+    } else {
+        (&SLOW, &BLOCKS_MS, &RUNS_MS)
+    };
     let columns = [
         "profile",
         "block ms",
@@ -35,15 +39,18 @@ pub(super) fn run(options: &Options) -> Report {
         "slow killed per run",
     ];
     let title = format!(
-        "Lifeguard's grid: {silos} silos, {slow:?} of them slow, blocked for D and running for {runs:?} ms, {} s each, \
-         {seeds} seeds (emmer sim lifeguard)",
+        "Lifeguard's grid: {silos} silos, {slow:?} of them slow, blocked for D and running for \
+         {runs:?} ms, {} s each, {seeds} seeds (emmer sim lifeguard)",
         LENGTH.as_secs()
     );
     let mut report = Report::new("lifeguard", title, &columns);
     let mut lines = Vec::new();
-    for profile in
-        options.profiles_or(&[Profile::Default, Profile::Fast, Profile::Classic, Profile::Orleans2026])
-    {
+    for profile in options.profiles_or(&[
+        Profile::Default,
+        Profile::Fast,
+        Profile::Classic,
+        Profile::Orleans2026,
+    ]) {
         let (mut all, mut harmless_killed) = (Tally::default(), 0);
         let mut series = Series { name: profile.name().to_owned(), points: Vec::new() };
         for &block in blocks {
@@ -125,10 +132,18 @@ impl Tally {
     }
 }
 
-fn one(profile: Profile, silos: u32, slow: u32, (block, run): (u64, u64), seed: u64, tally: &mut Tally) {
+fn one(
+    profile: Profile,
+    silos: u32,
+    slow: u32,
+    (block, run): (u64, u64),
+    seed: u64,
+    tally: &mut Tally,
+) {
     let mut scenario = Scenario::calm(profile, silos, seed);
     scenario.thorough = false;
-    // Only sends and receives block: the anomaly does not show in what the process measures of itself.
+    // Only sends and receives block: the anomaly does not show in what the process measures of
+    // itself.
     scenario.health_period = None;
     let mut world = world(scenario);
     if !settle(&mut world, Duration::from_secs(15), Duration::from_secs(900)) {

@@ -1,4 +1,5 @@
-//! Message loss everywhere: wrong deaths in a long quiet run, and how much later a silent crash is noticed.
+//! Message loss everywhere: wrong deaths in a long quiet run, and how much later a silent crash is
+//! noticed.
 
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use crate::time::VirtualTime;
 pub(super) fn run(options: &Options) -> Report {
     let silos = options.silos_or(100, 30);
     let seeds = options.seeds_or(3, 1);
-    let losses: &[f64] = if options.quick { &[0.0, 0.01] } else { &[0.0, 0.001, 0.01, 0.05, 0.1, 0.2] };
+    let losses: &[f64] =
+        if options.quick { &[0.0, 0.01] } else { &[0.0, 0.001, 0.01, 0.05, 0.1, 0.2] };
     let quiet = Duration::from_secs(if options.quick { 120 } else { 1_800 });
     let columns = [
         "profile",
@@ -24,7 +26,8 @@ pub(super) fn run(options: &Options) -> Report {
         "silent p50 s",
         "silent p99 s",
     ];
-    let title = format!("Message loss on every link, {silos} silos, {seeds} seeds (emmer sim loss)");
+    let title =
+        format!("Message loss on every link, {silos} silos, {seeds} seeds (emmer sim loss)");
     let mut report = Report::new("loss", title, &columns);
     let mut lines = Vec::new();
     for profile in options.profiles_or(&[Profile::Default, Profile::Fast, Profile::Classic]) {
@@ -39,15 +42,19 @@ pub(super) fn run(options: &Options) -> Report {
                 let p99 = seen.times.at(0.99);
                 if loss == 0.0 {
                     base = p99;
-                } else if (loss - 0.01).abs() < 1e-9 && matches!(profile, Profile::Default | Profile::Fast) {
+                } else if (loss - 0.01).abs() < 1e-9
+                    && matches!(profile, Profile::Default | Profile::Fast)
+                {
                     let ratio = base.and_then(|base| p99.map(|p99| p99 / base));
                     report.goals.push(Goal::at_most(
                         format!("{profile}, {name}, 1 %: p99 beside no loss"),
                         ratio,
                         1.25,
                     ));
-                    let what =
-                        format!("{profile}, {name}, 1 %: wrong deaths in {:.0} silo-hours", seen.silo_hours);
+                    let what = format!(
+                        "{profile}, {name}, 1 %: wrong deaths in {:.0} silo-hours",
+                        seen.silo_hours
+                    );
                     report.goals.push(Goal::at_most(what, seen.wrong, 0.0));
                 }
                 report.push(vec![
@@ -65,7 +72,12 @@ pub(super) fn run(options: &Options) -> Report {
             lines.push(series);
         }
     }
-    report.charts.push(Chart::lines("Wrong deaths by loss", "per 1000 silo-hours", "loss %", lines));
+    report.charts.push(Chart::lines(
+        "Wrong deaths by loss",
+        "per 1000 silo-hours",
+        "loss %",
+        lines,
+    ));
     report
 }
 
@@ -75,7 +87,14 @@ struct Seen {
     times: Times,
 }
 
-fn one(profile: Profile, transport: Transport, loss: f64, silos: u32, seeds: u32, quiet: Duration) -> Seen {
+fn one(
+    profile: Profile,
+    transport: Transport,
+    loss: f64,
+    silos: u32,
+    seeds: u32,
+    quiet: Duration,
+) -> Seen {
     let mut seen = Seen { wrong: 0.0, silo_hours: 0.0, times: Times::default() };
     for seed in 0..u64::from(seeds) {
         let mut scenario = Scenario::calm(profile, silos, seed);
@@ -98,7 +117,9 @@ fn one(profile: Profile, transport: Transport, loss: f64, silos: u32, seeds: u32
             let at = world.now() + Duration::from_micros(u64::from(host) * 7_919);
             world.inject(Step { at, until: VirtualTime::MAX, fault: Fault::LoseHost(host) });
             let limit = at + Duration::from_secs(200);
-            world.run_while(limit, Duration::from_millis(100), |w| w.measures().death_of(&silo).is_some());
+            world.run_while(limit, Duration::from_millis(100), |w| {
+                w.measures().death_of(&silo).is_some()
+            });
             if let Some(died) = world.measures().death_of(&silo) {
                 seen.times.push(died.since(at));
             }

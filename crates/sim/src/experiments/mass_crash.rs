@@ -27,7 +27,8 @@ pub(super) fn run(options: &Options) -> Report {
         "KB per silo and version",
         "wall s",
     ];
-    let title = "A tenth of the silos crashes at once, store round trip 5 ms (emmer sim mass-crash)";
+    let title =
+        "A tenth of the silos crashes at once, store round trip 5 ms (emmer sim mass-crash)";
     let mut report = Report::new("mass-crash", title, &columns);
     for profile in options.profiles_or(&[Profile::Default, Profile::Fast, Profile::Classic]) {
         for &silos in &sizes {
@@ -64,17 +65,26 @@ fn one(report: &mut Report, profile: Profile, silos: u32, silent: bool) {
     let everybody = |w: &crate::World| w.measures().deaths.len() >= victims.len() && w.is_whole();
     world.run_while(at + Duration::from_secs(300), Duration::from_millis(50), everybody);
     let mut times = Times::default();
-    victims.iter().filter_map(|v| world.measures().death_of(v)).for_each(|died| times.push(died.since(at)));
+    victims
+        .iter()
+        .filter_map(|v| world.measures().death_of(v))
+        .for_each(|died| times.push(died.since(at)));
     let all = (times.len() == victims.len()).then(|| times.at(1.0)).flatten();
     let stats = world.store().stats;
     let versions = world.store().table.version().number - version;
-    let kilobytes = super::per(world.measures().bytes_of_views, u64::from(silos) * versions.max(1)) / 1_024.0;
+    let kilobytes =
+        super::per(world.measures().bytes_of_views, u64::from(silos) * versions.max(1)) / 1_024.0;
     let lag = view_lag_ms(&world, 0.99);
     if matches!(profile, Profile::Default | Profile::Fast) && silos >= 1_000 {
-        let name = format!("{profile}, {silos} silos, {}", if silent { "silent" } else { "killed" });
+        let name =
+            format!("{profile}, {silos} silos, {}", if silent { "silent" } else { "killed" });
         let lag_goal = if silos <= 1_000 { 100.0 } else { 250.0 };
         report.goals.push(Goal::at_most(format!("{name}: view everywhere, p99 ms"), lag, lag_goal));
-        report.goals.push(Goal::at_most(format!("{name}: KB per silo and version"), kilobytes, 20.0));
+        report.goals.push(Goal::at_most(
+            format!("{name}: KB per silo and version"),
+            kilobytes,
+            20.0,
+        ));
         let commits_goal = if silos <= 1_000 { 12.0 } else { 20.0 };
         #[expect(clippy::cast_precision_loss, reason = "a few commits")]
         report.goals.push(Goal::at_most(

@@ -1,4 +1,5 @@
-//! Experiments: each a function that runs worlds and returns a table with the numbers beside their goals.
+//! Experiments: each a function that runs worlds and returns a table with the numbers beside their
+//! goals.
 //!
 //! | name | what is measured | file |
 //! |---|---|---|
@@ -148,7 +149,8 @@ fn world(mut scenario: Scenario) -> World {
     World::new(scenario, false)
 }
 
-/// Runs until the cluster is whole and has been for `settle`; false when it is not whole by `limit`.
+/// Runs until the cluster is whole and has been for `settle`; false when it is not whole by
+/// `limit`.
 fn settle(world: &mut World, settle: Duration, limit: Duration) -> bool {
     let until = world.now() + limit;
     let whole = world.run_while(until, Duration::from_millis(100), World::is_whole).is_some();

@@ -23,11 +23,12 @@ pub(super) fn run(options: &Options) -> Report {
         "commits after",
     ];
     let title = format!(
-        "The store is away for 10 min, {silos} silos; a twentieth dies and as many want to join meanwhile \
-         (emmer sim outage)"
+        "The store is away for 10 min, {silos} silos; a twentieth dies and as many want to join \
+         meanwhile (emmer sim outage)"
     );
     let mut report = Report::new("outage", title, &columns);
-    for profile in options.profiles_or(&[Profile::Default, Profile::Classic, Profile::Orleans2026]) {
+    for profile in options.profiles_or(&[Profile::Default, Profile::Classic, Profile::Orleans2026])
+    {
         one(&mut report, profile, silos);
     }
     report
@@ -51,7 +52,9 @@ fn one(report: &mut Report, profile: Profile, silos: u32) {
     for n in 0..few {
         let host = n * 7 % silos;
         let at = from + Duration::from_secs(60) + Duration::from_secs(10) * n;
-        victims.extend(world.running_on(host).map(|number| world.processes()[number as usize].address));
+        victims.extend(
+            world.running_on(host).map(|number| world.processes()[number as usize].address),
+        );
         world.inject(Step { at, until: at, fault: Fault::Kill(host) });
         // Late enough that max_join_attempt_time (5 min) has not passed when the store is back.
         let at = until - Duration::from_secs(120);
@@ -66,10 +69,13 @@ fn one(report: &mut Report, profile: Profile, silos: u32) {
     };
     let whole = world.run_while(until + Duration::from_secs(600), Duration::from_millis(50), all);
     let after = |at: VirtualTime| at.since(until).as_secs_f64();
-    let died: Vec<VirtualTime> = victims.iter().filter_map(|v| world.measures().death_of(v)).collect();
-    let dead = (died.len() == victims.len()).then(|| died.iter().max().map(|at| after(*at))).flatten();
+    let died: Vec<VirtualTime> =
+        victims.iter().filter_map(|v| world.measures().death_of(v)).collect();
+    let dead =
+        (died.len() == victims.len()).then(|| died.iter().max().map(|at| after(*at))).flatten();
     let joins: Vec<VirtualTime> = world.measures().activations.iter().map(|(at, _)| *at).collect();
-    let joined = (joins.len() >= few as usize).then(|| joins.iter().max().map(|at| after(*at))).flatten();
+    let joined =
+        (joins.len() >= few as usize).then(|| joins.iter().max().map(|at| after(*at))).flatten();
     let wrong = world.measures().wrong_deaths();
     if profile == Profile::Default {
         #[expect(clippy::cast_precision_loss, reason = "a few deaths")]

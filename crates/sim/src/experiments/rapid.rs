@@ -1,5 +1,6 @@
-//! Rapid's three faults (USENIX ATC 2018, section 7): ten of a thousand crash; ten lose everything that comes in,
-//! 20 s on and 20 s off; ten lose 80 % of what goes in and out. Exactly the ten should be removed.
+//! Rapid's three faults (USENIX ATC 2018, section 7): ten of a thousand crash; ten lose everything
+//! that comes in, 20 s on and 20 s off; ten lose 80 % of what goes in and out. Exactly the ten
+//! should be removed.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,7 +15,8 @@ use crate::time::VirtualTime;
 const WATCH: Duration = Duration::from_secs(300);
 
 /// The faults, and how soon the ten should be gone.
-const FAULTS: [(&str, f64); 3] = [("crash", 2.0), ("one-way flip-flop 20/20 s", 10.0), ("80 % loss", 10.0)];
+const FAULTS: [(&str, f64); 3] =
+    [("crash", 2.0), ("one-way flip-flop 20/20 s", 10.0), ("80 % loss", 10.0)];
 
 pub(super) fn run(options: &Options) -> Report {
     let silos = options.silos_or(1_000, 60);
@@ -31,13 +33,21 @@ pub(super) fn run(options: &Options) -> Report {
         "others removed",
         "versions",
     ];
-    let title =
-        format!("Rapid's three faults: {faulty} of {silos} silos, watched for 300 s (emmer sim rapid)");
+    let title = format!(
+        "Rapid's three faults: {faulty} of {silos} silos, watched for 300 s (emmer sim rapid)"
+    );
     let mut report = Report::new("rapid", title, &columns);
     for profile in options.profiles_or(&[Profile::Default, Profile::Fast, Profile::Classic]) {
         for (fault, goal) in FAULTS {
             for seed in 1..=options.seeds_or(1, 1) {
-                one(&mut report, Scenario::calm(profile, silos, seed.into()), profile, faulty, fault, goal);
+                one(
+                    &mut report,
+                    Scenario::calm(profile, silos, seed.into()),
+                    profile,
+                    faulty,
+                    fault,
+                    goal,
+                );
             }
         }
     }
@@ -62,7 +72,8 @@ fn one(
     let (at, until) = (world.now(), VirtualTime::MAX);
     let hosts: HostSet = (0..faulty).map(|n| n * (silos / faulty)).collect();
     let numbers = hosts.iter().filter_map(|host| world.running_on(host));
-    let victims: BTreeSet<_> = numbers.map(|number| world.processes()[number as usize].address).collect();
+    let victims: BTreeSet<_> =
+        numbers.map(|number| world.processes()[number as usize].address).collect();
     for host in hosts.iter() {
         let fault = match name {
             "crash" => Fault::Kill(host),
@@ -93,9 +104,17 @@ fn one(
     if profile == Profile::Default {
         report.goals.push(Goal::at_most(format!("default, {name}: all removed, s"), last, goal));
         #[expect(clippy::cast_precision_loss, reason = "a few")]
-        report.goals.push(Goal::at_most(format!("default, {name}: others removed"), others as f64, 0.0));
+        report.goals.push(Goal::at_most(
+            format!("default, {name}: others removed"),
+            others as f64,
+            0.0,
+        ));
         #[expect(clippy::cast_precision_loss, reason = "a few")]
-        report.goals.push(Goal::at_most(format!("default, {name}: versions"), versions as f64, 2.0));
+        report.goals.push(Goal::at_most(
+            format!("default, {name}: versions"),
+            versions as f64,
+            2.0,
+        ));
     }
     report.push(vec![
         profile.name().into(),

@@ -1,5 +1,5 @@
-//! I10: once faults stop, within a bound, every crashed silo is Dead, every living silo is Active, and all have
-//! the same view.
+//! I10: once faults stop, within a bound, every crashed silo is Dead, every living silo is Active,
+//! and all have the same view.
 
 use std::sync::Arc;
 
@@ -34,8 +34,9 @@ pub fn why_not_whole(facts: &Facts<'_>) -> Option<String> {
         return None;
     }
     let content = facts.table.content_at(version).unwrap_or_default();
-    let same =
-        |view: &View| view.members().iter().fold(0u64, |sum, row| sum.wrapping_add(row_hash(row))) == content;
+    let same = |view: &View| {
+        view.members().iter().fold(0u64, |sum, row| sum.wrapping_add(row_hash(row))) == content
+    };
     // Most machines share one view: it is compared once.
     let mut compared = None;
     let mut differs = |view: &Arc<View>| {

@@ -1,6 +1,7 @@
-//! I10 of the directory: it ends. No command of it waits for longer than its rules explain; and once the cluster is whole,
-//! within a bound, nobody is recovering, no command waits, no range is locked, every registration has an activation and every
-//! activation its registration, and then a call of every grain succeeds.
+//! I10 of the directory: it ends. No command of it waits for longer than its rules explain; and
+//! once the cluster is whole, within a bound, nobody is recovering, no command waits, no range is
+//! locked, every registration has an activation and every activation its registration, and then a
+//! call of every grain succeeds.
 
 use std::time::Duration;
 
@@ -11,30 +12,33 @@ use crate::grains::{Activation, Asked, GrainTruth, Phase};
 use crate::invariants::{Facts, Violation};
 use crate::process::{LATE, Process, Stream};
 
-/// How long after the last fault that may have lost messages a command may still wait: a lost question is asked again after a
-/// second; who waits for one that tells in the name of all gives that one up after two; a lost request is sent again after one.
+/// How long after the last fault that may have lost messages a command may still wait: a lost
+/// question is asked again after a second; who waits for one that tells in the name of all gives
+/// that one up after two; a lost request is sent again after one.
 const AFTER_LOSS: Duration = Duration::from_millis(4_500);
 
-/// The same where no message was lost for long: the collector of a loss asks after 200 ms, a new owner whose collector knows
-/// nothing after a second, and a requester that was told "Busy" comes again after 100 ms at most.
+/// The same where no message was lost for long: the collector of a loss asks after 200 ms, a new
+/// owner whose collector knows nothing after a second, and a requester that was told "Busy" comes
+/// again after 100 ms at most.
 const WITHOUT_LOSS: Duration = Duration::from_millis(1_600);
 
 /// A loss that is so long ago is over: nothing that was on its way then is still on its way.
 const LOSS_IS_OVER: Duration = Duration::from_secs(20);
 
-/// So many times a message travels one way at most, one after the other, until a command is answered.
+/// So many times a message travels one way at most, one after the other, until a command is
+/// answered.
 const TRIPS: u32 = 12;
 
-/// How long after the last of the silos has faded and the cluster is whole the directory may take to come to rest, besides
-/// what grains take that are being deactivated.
+/// How long after the last of the silos has faded and the cluster is whole the directory may take
+/// to come to rest, besides what grains take that are being deactivated.
 pub(crate) const REST_WITHIN: Duration = Duration::from_secs(30);
 
 /// How long the calls of every grain may take then.
 pub(crate) const CALLS_WITHIN: Duration = Duration::from_secs(5);
 
-/// A command that was given to the directory of `number` has ended now, or is still waiting: was it longer than explained?
-/// Counted from the last moment at which a view, a fault, a silo that faded, or a list of registrations that went on gave it a
-/// reason to wait.
+/// A command that was given to the directory of `number` has ended now, or is still waiting: was it
+/// longer than explained? Counted from the last moment at which a view, a fault, a silo that faded,
+/// or a list of registrations that went on gave it a reason to wait.
 pub(crate) fn check_prompt(
     facts: &Facts<'_>,
     truth: &GrainTruth,
@@ -58,14 +62,16 @@ pub(crate) fn check_prompt(
     let streams = facts.processes.iter().flat_map(|p| p.streams.values());
     let held = streams.map(|stream| stream.held_until.max(stream.late_until)).max();
     if held.is_some_and(|held| held + AFTER_LOSS >= facts.now) {
-        // What a lost segment holds back is sent again later and later. What a slow link held up comes late.
+        // What a lost segment holds back is sent again later and later. What a slow link held up
+        // comes late.
         return Ok(());
     }
     let bound = if asked.at.since(lost_at) > LOSS_IS_OVER { WITHOUT_LOSS } else { AFTER_LOSS };
     if facts.now.since(since) <= bound + travel { Ok(()) } else { too_long(facts, number, since) }
 }
 
-/// Whether somebody is gone whom the table does not call Dead yet, or has not heard of the newest version.
+/// Whether somebody is gone whom the table does not call Dead yet, or has not heard of the newest
+/// version.
 fn views_are_on_their_way(facts: &Facts<'_>) -> bool {
     let version = facts.table.version().number;
     let gone = |silo| facts.process(silo).is_none_or(|process| !process.is_running());
@@ -73,7 +79,11 @@ fn views_are_on_their_way(facts: &Facts<'_>) -> bool {
         || facts.processes.iter().any(|process| process.is_running() && process.installed < version)
 }
 
-fn too_long(facts: &Facts<'_>, number: u32, since: crate::time::VirtualTime) -> Result<(), Violation> {
+fn too_long(
+    facts: &Facts<'_>,
+    number: u32,
+    since: crate::time::VirtualTime,
+) -> Result<(), Violation> {
     let me = facts.processes[number as usize].address;
     let what = format!("a command of the directory at {me} waits since {since} s without a reason");
     Err(facts.violated("I10", what))
@@ -95,11 +105,14 @@ pub(crate) fn why_not_at_rest(facts: &Facts<'_>, truth: &GrainTruth) -> Option<S
         if process.io_at(facts.now) > facts.now {
             return Some(format!("{} is still blocked", process.address));
         }
-        let late = |stream: &&Stream| stream.held_until > facts.now || stream.last_arrival > facts.now + LATE;
+        let late = |stream: &&Stream| {
+            stream.held_until > facts.now || stream.last_arrival > facts.now + LATE
+        };
         if process.streams.values().any(|stream| late(&stream)) {
             return Some(format!("what {} sent is sent again later", process.address));
         }
-        let busy = |held: &Activation| held.phase != Phase::Idle || held.closing || !held.queue.is_empty();
+        let busy =
+            |held: &Activation| held.phase != Phase::Idle || held.closing || !held.queue.is_empty();
         if let Some((grain, held)) = shell.catalog.iter().find(|(_, held)| busy(held)) {
             return Some(format!("grain {grain} is {:?} at {}", held.phase, process.address));
         }
@@ -124,7 +137,9 @@ pub(crate) fn why_not_at_rest(facts: &Facts<'_>, truth: &GrainTruth) -> Option<S
             (_, Some(one), Some(two)) => Some(format!("grain {grain} is {one} and {two}")),
             (entry, there, _) if entry == there => None,
             (Some(entry), None, _) if truth.may_be_left(grain, entry, facts.now) => None,
-            (entry, there, _) => Some(format!("{owner} has {entry:?} for grain {grain}, which is {there:?}")),
+            (entry, there, _) => {
+                Some(format!("{owner} has {entry:?} for grain {grain}, which is {there:?}"))
+            }
         }
     })
 }

@@ -1,10 +1,12 @@
 //! I11: the fence of a silo that is connected is open.
 //!
-//! Connected is a silo that is Active and runs well: nothing was wrong with its process, its host or its links lately, and
+//! Connected is a silo that is Active and runs well: nothing was wrong with its process, its host
+//! or its links lately, and
 //!
-//! * it reaches a store that answers quickly and truly, whatever happens to the others: the table confirms it; or
-//! * nothing at all happened to anybody lately but to the store, which has been away for less than makes rows stale: its
-//!   monitors confirm it.
+//! * it reaches a store that answers quickly and truly, whatever happens to the others: the table
+//!   confirms it; or
+//! * nothing at all happened to anybody lately but to the store, which has been away for less than
+//!   makes rows stale: its monitors confirm it.
 
 use std::time::Duration;
 
@@ -15,10 +17,12 @@ use crate::invariants::{Facts, Violation};
 /// For how long nothing may have been wrong.
 const LATELY: Duration = Duration::from_secs(15);
 
-/// How long before the store went away the last thing happened: what silos doubt of each other is settled by the store.
+/// How long before the store went away the last thing happened: what silos doubt of each other is
+/// settled by the store.
 const SETTLED: Duration = Duration::from_secs(22);
 
-/// How long a request to the store may take, there and back, for the table to confirm a silo all the time.
+/// How long a request to the store may take, there and back, for the table to confirm a silo all
+/// the time.
 const STORE_MAX: Duration = Duration::from_millis(40);
 
 /// How many silos have to be Active.
@@ -42,7 +46,8 @@ pub(super) fn check(facts: &Facts<'_>, number: u32) -> Result<(), Violation> {
         && facts.now.since(facts.calm.store_at) >= LATELY;
     let still = facts.table.alive_at(&process.address).map(|at| facts.now.since(at));
     let fresh = facts.scenario.config.stale_after() / 2;
-    // After an earlier outage others may have found it stale: it wants to be confirmed by all for a while.
+    // After an earlier outage others may have found it stale: it wants to be confirmed by all for a
+    // while.
     let before = facts.calm.store_since.since(facts.calm.disturbed_at);
     let by_monitors = facts.calm.store_times <= 1
         && before >= SETTLED
@@ -51,19 +56,23 @@ pub(super) fn check(facts: &Facts<'_>, number: u32) -> Result<(), Violation> {
         && all_run(facts);
     if by_table || by_monitors {
         let by = if by_table { "reaches the store" } else { "and all others run well" };
-        return Err(facts.violated("I11", format!("the fence of {} closes, which {by}", process.address)));
+        return Err(
+            facts.violated("I11", format!("the fence of {} closes, which {by}", process.address))
+        );
     }
     Ok(())
 }
 
-/// Whether there are some silos, every row that is not Dead is Active for long, its process runs, and nobody died lately.
+/// Whether there are some silos, every row that is not Dead is Active for long, its process runs,
+/// and nobody died lately.
 fn all_run(facts: &Facts<'_>) -> bool {
     let changed = facts.table.history().last().map(|record| record.at);
     let settled = changed.is_some_and(|at| facts.now.since(at) >= LATELY);
     settled
         && facts.table.rows().filter(|row| row.status != SiloStatus::Dead).all(|row| {
             facts.process(&row.address).is_some_and(|process| {
-                process.is_running() && process.active_at.is_some_and(|at| facts.now.since(at) >= LATELY)
+                process.is_running()
+                    && process.active_at.is_some_and(|at| facts.now.since(at) >= LATELY)
             })
         })
 }

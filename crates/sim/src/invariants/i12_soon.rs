@@ -1,9 +1,10 @@
 //! I12: what happens alone is over soon.
 //!
-//! In a world with a quick network and a true store, after ten seconds in which nothing else happened and at whose end the cluster
-//! was whole: a silo that starts, leaves, stops, is killed or lost leaves a cluster that is whole again within a bound
-//! (`Expects::whole_after`). A view is at every silo within the time that its tree takes. A silo that is Dead and connected
-//! has ended soon.
+//! In a world with a quick network and a true store, after ten seconds in which nothing else
+//! happened and at whose end the cluster was whole: a silo that starts, leaves, stops, is killed or
+//! lost leaves a cluster that is whole again within a bound (`Expects::whole_after`). A view is at
+//! every silo within the time that its tree takes. A silo that is Dead and connected has ended
+//! soon.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,8 +17,8 @@ use crate::invariants::{Facts, Violation, i10_convergence};
 use crate::process::Process;
 use crate::time::VirtualTime;
 
-/// How long a silo that is Dead and reaches its peers may go on: a probe is on its way after a second at the latest, and may
-/// have to be sent again after three.
+/// How long a silo that is Dead and reaches its peers may go on: a probe is on its way after a
+/// second at the latest, and may have to be sent again after three.
 const END_MAX: Duration = Duration::from_secs(6);
 
 /// The cluster has to be whole again after `what`, which happened at `since`.
@@ -53,7 +54,8 @@ pub(super) fn spread(facts: &Facts<'_>, version: u64, since: VirtualTime) -> Res
         None => Ok(()),
         Some(process) => {
             let (address, took) = (process.address, facts.now.since(since).as_millis());
-            let what = format!("{address} does not have version {version} {took} ms after its commit");
+            let what =
+                format!("{address} does not have version {version} {took} ms after its commit");
             Err(facts.violated("I12", what))
         }
     }
@@ -69,7 +71,8 @@ fn all_run(facts: &Facts<'_>) -> bool {
         })
 }
 
-/// Process `number`, which was Dead at `since`, has to have ended, unless something stood between it and the others.
+/// Process `number`, which was Dead at `since`, has to have ended, unless something stood between
+/// it and the others.
 pub(super) fn ended(facts: &Facts<'_>, number: u32) -> Result<Option<VirtualTime>, Violation> {
     let process = &facts.processes[number as usize];
     let Some(died) = process.dead_at.filter(|_| process.is_running() && process.seen_itself) else {
@@ -79,13 +82,14 @@ pub(super) fn ended(facts: &Facts<'_>, number: u32) -> Result<Option<VirtualTime
     if facts.calm.open > 0 || facts.now.since(since) < END_MAX {
         return Ok(Some((since + END_MAX).max(facts.now + END_MAX / 6)));
     }
-    // One that thinks that it is alone probes nobody, and who came after its own view does not know it. Nor can they tell it who
-    // have not heard of its death themselves.
+    // One that thinks that it is alone probes nobody, and who came after its own view does not know
+    // it. Nor can they tell it who have not heard of its death themselves.
     let Some(machine) = &process.machine else { return Ok(None) };
     let others = facts.processes.iter().any(|other| {
         let active = other.active_at.is_some() && other.dead_at.is_none() && other.is_running();
         let known = machine.view().status_of(&other.address) == Some(SiloStatus::Active);
-        let told = other.machine.as_ref().and_then(|machine| machine.view().status_of(&process.address));
+        let told =
+            other.machine.as_ref().and_then(|machine| machine.view().status_of(&process.address));
         other.address != process.address
             && active
             && known
@@ -98,15 +102,19 @@ pub(super) fn ended(facts: &Facts<'_>, number: u32) -> Result<Option<VirtualTime
     Err(facts.violated("I12", what))
 }
 
-/// How long after the last trouble every vote is taken back: until nobody can say any more that it is on its way, and some time to write.
+/// How long after the last trouble every vote is taken back: until nobody can say any more that it
+/// is on its way, and some time to write.
 const VOTES_GONE_AFTER: Duration = Duration::from_secs(30);
 
 /// In a cluster that is whole no vote stands whose voter hears the suspect.
 pub(super) fn votes_gone(facts: &Facts<'_>) -> Result<(), Violation> {
     let config = &facts.scenario.config;
     let quiet = facts.expects.tight && facts.calm.was_quiet(facts.now, VOTES_GONE_AFTER);
-    let suspects: Vec<&SiloEntry> =
-        facts.table.rows().filter(|row| row.status == SiloStatus::Active && !row.votes.is_empty()).collect();
+    let suspects: Vec<&SiloEntry> = facts
+        .table
+        .rows()
+        .filter(|row| row.status == SiloStatus::Active && !row.votes.is_empty())
+        .collect();
     if !quiet
         || !config.retract_votes
         || suspects.is_empty()
@@ -114,14 +122,22 @@ pub(super) fn votes_gone(facts: &Facts<'_>) -> Result<(), Violation> {
     {
         return Ok(());
     }
-    let view =
-        View::new(TableVersion::default(), facts.table.rows().map(|row| Arc::new(row.clone())).collect());
+    let view = View::new(
+        TableVersion::default(),
+        facts.table.rows().map(|row| Arc::new(row.clone())).collect(),
+    );
     for row in suspects {
         for vote in &row.votes {
-            let is_active = view.get(&vote.voter).is_some_and(|voter| voter.status == SiloStatus::Active);
+            let is_active =
+                view.get(&vote.voter).is_some_and(|voter| voter.status == SiloStatus::Active);
             let probes = is_active
-                && ring_targets(&view, &vote.voter, config.num_probe_rings, config.num_probed_silos)
-                    .contains(&row.address);
+                && ring_targets(
+                    &view,
+                    &vote.voter,
+                    config.num_probe_rings,
+                    config.num_probed_silos,
+                )
+                .contains(&row.address);
             if probes {
                 let what = format!("{} hears {}, and its vote stands", vote.voter, row.address);
                 return Err(facts.violated("I12", what));

@@ -1,7 +1,7 @@
 //! I13: a cluster that nothing happens to leaves the store in peace.
 //!
-//! In quiet times a silo touches its row once in each publish period and reads the version once in each refresh period; now and then
-//! somebody deletes old rows.
+//! In quiet times a silo touches its row once in each publish period and reads the version once in
+//! each refresh period; now and then somebody deletes old rows.
 
 use std::time::Duration;
 
@@ -38,18 +38,26 @@ impl Load {
         let version = std::mem::replace(&mut self.version, facts.table.version().number);
         let active = facts.table.rows().filter(|row| row.status == SiloStatus::Active).count();
         let quiet = facts.expects.tight && facts.calm.was_quiet(facts.now, SPAN + BEFORE);
-        // Votes that stand keep the monitors that cast them from confirming; the table does it for them, often.
-        let votes = facts.table.rows().any(|row| row.status != SiloStatus::Dead && !row.votes.is_empty());
+        // Votes that stand keep the monitors that cast them from confirming; the table does it for
+        // them, often.
+        let votes =
+            facts.table.rows().any(|row| row.status != SiloStatus::Dead && !row.votes.is_empty());
         let changed = version != self.version;
-        if !quiet || changed || votes || active < SILOS_MIN || i10_convergence::why_not_whole(facts).is_some()
+        if !quiet
+            || changed
+            || votes
+            || active < SILOS_MIN
+            || i10_convergence::why_not_whole(facts).is_some()
         {
             return Ok(());
         }
         let config = &facts.scenario.config;
 
-        let times =
-            |period: Duration| (SPAN.as_millis() / period.as_millis().max(1)).try_into().unwrap_or(u32::MAX);
-        let limit = times(config.publish_period(active)) + times(config.table_refresh_timeout) + MORE;
+        let times = |period: Duration| {
+            (SPAN.as_millis() / period.as_millis().max(1)).try_into().unwrap_or(u32::MAX)
+        };
+        let limit =
+            times(config.publish_period(active)) + times(config.table_refresh_timeout) + MORE;
         for (process, before) in facts.processes.iter().zip(before) {
             let asked = process.asked - before;
             if asked > limit {

@@ -1,7 +1,8 @@
-//! I14: a silo that is itself cut off accuses nobody, save one or two whose last probe was on its way just then.
+//! I14: a silo that is itself cut off accuses nobody, save one or two whose last probe was on its
+//! way just then.
 //!
-//! Looked at for silos that alone are cut off, both ways, in clusters in which the table is not a witness. Whom it had missed
-//! just before is not counted.
+//! Looked at for silos that alone are cut off, both ways, in clusters in which the table is not a
+//! witness. Whom it had missed just before is not counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,18 +38,25 @@ impl Accused {
             let old: Vec<SiloAddress> =
                 change.before.iter().flat_map(|row| &row.votes).map(|vote| vote.voter).collect();
             for vote in change.after.iter().flat_map(|row| &row.votes) {
-                if old.contains(&vote.voter) || vote.gone || change.address.same_endpoint(&vote.voter) {
+                if old.contains(&vote.voter)
+                    || vote.gone
+                    || change.address.same_endpoint(&vote.voter)
+                {
                     continue;
                 }
                 let host = facts.process(&vote.voter).map(|process| process.host);
                 let cut = host.and_then(|host| facts.host_troubles.get(host as usize)?.exiled_at);
-                let Some(since) = cut.filter(|since| facts.now.since(*since) >= config.patience()) else {
+                let Some(since) = cut.filter(|since| facts.now.since(*since) >= config.patience())
+                else {
                     continue;
                 };
                 // Whoever was missed just before the cut is accused with or without it.
-                let missed =
-                    facts.process(&vote.voter).and_then(|process| process.missed.get(&change.address));
-                if missed.is_some_and(|missed| *missed < since && since.since(*missed) <= config.patience()) {
+                let missed = facts
+                    .process(&vote.voter)
+                    .and_then(|process| process.missed.get(&change.address));
+                if missed.is_some_and(|missed| {
+                    *missed < since && since.since(*missed) <= config.patience()
+                }) {
                     continue;
                 }
                 let accused = self.0.entry(vote.voter).or_default();
@@ -57,8 +65,10 @@ impl Accused {
                 }
                 accused.1.insert(change.address);
                 if accused.1.len() > ACCUSED_MAX {
-                    let what =
-                        format!("{} is cut off since {since} s and accuses {:?}", vote.voter, accused.1);
+                    let what = format!(
+                        "{} is cut off since {since} s and accuses {:?}",
+                        vote.voter, accused.1
+                    );
                     return Err(facts.violated("I14", what));
                 }
             }

@@ -1,9 +1,10 @@
 //! I1: the version grows by exactly one per committed write, and rows and version change together.
 //!
-//! The table model itself numbers its versions without gaps and refuses a commit on any other base; what a silo
-//! could still do wrong is to commit nothing (a version without a change, as when a commit of unknown outcome is
-//! applied twice). One such commit is allowed: a silo that does not know what became of its last commit writes its
-//! own row as it is, so that the lost commit, should it still be under way, finds another version than its base.
+//! The table model itself numbers its versions without gaps and refuses a commit on any other base;
+//! what a silo could still do wrong is to commit nothing (a version without a change, as when a
+//! commit of unknown outcome is applied twice). One such commit is allowed: a silo that does not
+//! know what became of its last commit writes its own row as it is, so that the lost commit, should
+//! it still be under way, finds another version than its base.
 
 use crate::invariants::{Facts, Violation};
 use crate::table::{Record, row_hash};
@@ -23,6 +24,8 @@ pub(super) fn check(facts: &Facts<'_>, record: &Record, version: u64) -> Result<
         return Ok(());
     }
     let rows: Vec<_> = record.changes.iter().map(|change| change.address).collect();
-    Err(facts
-        .violated("I1", format!("{writer} made version {version} without changing anything in {rows:?}")))
+    Err(facts.violated(
+        "I1",
+        format!("{writer} made version {version} without changing anything in {rows:?}"),
+    ))
 }

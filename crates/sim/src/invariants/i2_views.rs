@@ -1,5 +1,5 @@
-//! I2: the views a silo puts in force have strictly growing versions, and each equals the table's history at that
-//! version.
+//! I2: the views a silo puts in force have strictly growing versions, and each equals the table's
+//! history at that version.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,8 @@ use emmer_membership::View;
 use crate::invariants::{Facts, Violation};
 use crate::table::row_hash;
 
-/// In large clusters one view in so many is compared row by row; the others by the digest they carry.
+/// In large clusters one view in so many is compared row by row; the others by the digest they
+/// carry.
 const FULL_EVERY: u64 = 64;
 
 /// The digest of each version, as the first view that was compared row by row carried it.
@@ -49,7 +50,9 @@ impl Views {
         if full {
             let seen = view.members().iter().fold(0u64, |sum, row| sum.wrapping_add(row_hash(row)));
             if seen != content {
-                let what = format!("{who} installed a version {version} that the table never was: {view:?}");
+                let what = format!(
+                    "{who} installed a version {version} that the table never was: {view:?}"
+                );
                 return Err(facts.violated("I2", what));
             }
         }

@@ -1,4 +1,5 @@
-//! I3: Dead is final for `ip:port:epoch`, also after its row is cleaned up; and no status ever moves back.
+//! I3: Dead is final for `ip:port:epoch`, also after its row is cleaned up; and no status ever
+//! moves back.
 
 use std::collections::BTreeSet;
 
@@ -19,15 +20,16 @@ impl EverDead {
             let (who, before) = (change.address, change.before.as_ref().map(|row| row.status));
             let Some(after) = change.after.as_ref().map(|row| row.status) else {
                 if before.is_some_and(|status| status != SiloStatus::Dead) {
-                    return Err(
-                        facts.violated("I3", format!("the row of {who} was deleted while {before:?}"))
-                    );
+                    return Err(facts
+                        .violated("I3", format!("the row of {who} was deleted while {before:?}")));
                 }
                 check_deleted(facts, record, who)?;
                 continue;
             };
             if before.is_some_and(|before| before > after) {
-                return Err(facts.violated("I3", format!("{who} went from {before:?} back to {after}")));
+                return Err(
+                    facts.violated("I3", format!("{who} went from {before:?} back to {after}"))
+                );
             }
             if after == SiloStatus::Dead {
                 self.0.insert(who);
@@ -42,8 +44,8 @@ impl EverDead {
 /// Share of a time that must be over when it is said to be: clocks drift.
 const NEARLY: f64 = 0.9;
 
-/// A Dead row is kept until a silo that was frozen while it joined has given up, and for as long as the options say, unless there are
-/// too many.
+/// A Dead row is kept until a silo that was frozen while it joined has given up, and for as long as
+/// the options say, unless there are too many.
 fn check_deleted(facts: &Facts<'_>, record: &Record, who: SiloAddress) -> Result<(), Violation> {
     let config = &facts.scenario.config;
     let Some(died) = facts.process(&who).and_then(|process| process.dead_at) else { return Ok(()) };
@@ -51,7 +53,8 @@ fn check_deleted(facts: &Facts<'_>, record: &Record, who: SiloAddress) -> Result
     let deleted = record.changes.iter().filter(|change| change.after.is_none()).count();
     let dead = facts.table.rows().filter(|row| row.status == SiloStatus::Dead).count() + deleted;
     let max = config.max_defunct_silo_entries as usize;
-    let stepped = facts.scenario.steps.iter().any(|step| matches!(step.fault, Fault::StepClock { .. }));
+    let stepped =
+        facts.scenario.steps.iter().any(|step| matches!(step.fault, Fault::StepClock { .. }));
     let sure = !stepped && facts.scenario.clocks.offset_ms_max == 0;
     let mut keep = config.death_vote_expiration_timeout.max(config.max_join_attempt_time * 2);
     if sure && (max == 0 || dead <= max) {

@@ -11,8 +11,10 @@ pub(super) fn check(facts: &Facts<'_>, record: &Record) -> Result<(), Violation>
         if change.after.is_none() {
             continue;
         }
-        let living =
-            facts.table.incarnations_of(&change.address).filter(|row| row.status != SiloStatus::Dead);
+        let living = facts
+            .table
+            .incarnations_of(&change.address)
+            .filter(|row| row.status != SiloStatus::Dead);
         let living: Vec<_> = living.map(|row| row.address).collect();
         if living.len() > 1 {
             return Err(facts.violated("I4", format!("{living:?} are alive at once")));

@@ -1,9 +1,10 @@
-//! I5: no death is written from evidence gathered while the store was unreachable for longer than the vote
-//! window; a store outage alone kills nobody.
+//! I5: no death is written from evidence gathered while the store was unreachable for longer than
+//! the vote window; a store outage alone kills nobody.
 //!
-//! Stated so that it can be seen from outside: a silo that runs, does not leave and was not succeeded is declared
-//! dead only when something other than the store (the network, a pause, a slow machine) was wrong within the last
-//! vote window, on its own host or links or on those of a voter. Store trouble of any kind, wrong clocks and other silos' deaths are no reasons.
+//! Stated so that it can be seen from outside: a silo that runs, does not leave and was not
+//! succeeded is declared dead only when something other than the store (the network, a pause, a
+//! slow machine) was wrong within the last vote window, on its own host or links or on those of a
+//! voter. Store trouble of any kind, wrong clocks and other silos' deaths are no reasons.
 
 use std::time::Duration;
 
@@ -30,12 +31,16 @@ pub(super) fn check(facts: &Facts<'_>, record: &Record) -> Result<(), Violation>
         if overdue && change.before.as_ref().is_some_and(|row| row.status == SiloStatus::Joining) {
             continue;
         }
-        // Evidence is gathered for as long as misses take to add up, is written soon, and counts for the vote window.
+        // Evidence is gathered for as long as misses take to add up, is written soon, and counts
+        // for the vote window.
         let gathering = (config.patience() + config.probe_period) * 3 + config.max_probe_timeout;
-        let window =
-            config.death_vote_expiration_timeout + gathering + config.table_timeout + Duration::from_secs(15);
+        let window = config.death_vote_expiration_timeout
+            + gathering
+            + config.table_timeout
+            + Duration::from_secs(15);
         let host_of = |silo: &SiloAddress| facts.process(silo).map(|process| process.host);
-        let voters = change.after.iter().flat_map(|row| &row.votes).filter_map(|vote| host_of(&vote.voter));
+        let voters =
+            change.after.iter().flat_map(|row| &row.votes).filter_map(|vote| host_of(&vote.voter));
         let near = facts.noisy
             || facts.was_troubled(victim.host, window)
             || voters.into_iter().any(|host| facts.was_troubled(host, window));

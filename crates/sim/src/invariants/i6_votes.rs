@@ -1,8 +1,9 @@
-//! I6: a Dead row carries enough distinct, unexpired votes of silos Active at that version (or the silo's own, or
-//! its successor's).
+//! I6: a Dead row carries enough distinct, unexpired votes of silos Active at that version (or the
+//! silo's own, or its successor's).
 //!
-//! Two further ways to die come from the seeds: a joiner evicts a row whose IAmAliveTime has not moved for too
-//! long (membership description, step 14), and a silo that stays Joining for too long is evicted.
+//! Two further ways to die come from the seeds: a joiner evicts a row whose IAmAliveTime has not
+//! moved for too long (membership description, step 14), and a silo that stays Joining for too long
+//! is evicted.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,12 +16,13 @@ use crate::invariants::{Facts, Violation};
 use crate::scenario::Fault;
 use crate::table::{Change, Record};
 
-/// Clocks drift and stores are slow: how much of a bound must have passed for it to count as passed.
+/// Clocks drift and stores are slow: how much of a bound must have passed for it to count as
+/// passed.
 const NEARLY: f64 = 0.9;
 
-/// Looks at the deaths in the newest commit. A voter may die by the very commit that its vote is in, but only after its vote was
-/// counted: there must be an order of the deaths in which each has its votes from silos that are not dead before it. Looked for from
-/// the last one back.
+/// Looks at the deaths in the newest commit. A voter may die by the very commit that its vote is
+/// in, but only after its vote was counted: there must be an order of the deaths in which each has
+/// its votes from silos that are not dead before it. Looked for from the last one back.
 pub(super) fn check(facts: &Facts<'_>, record: &Record) -> Result<(), Violation> {
     check_dates(facts, record)?;
     let mut dying = Vec::new();
@@ -76,7 +78,10 @@ fn of_its_own(facts: &Facts<'_>, record: &Record, change: &Change) -> bool {
 
 /// A later incarnation of its endpoint is in the table, or writes itself in with this very commit.
 fn succeeded(facts: &Facts<'_>, change: &Change) -> bool {
-    facts.table.incarnations_of(&change.address).any(|row| change.address.is_succeeded_by(&row.address))
+    facts
+        .table
+        .incarnations_of(&change.address)
+        .any(|row| change.address.is_succeeded_by(&row.address))
         || facts.has_successor(&change.address)
 }
 
@@ -84,8 +89,10 @@ fn succeeded(facts: &Facts<'_>, change: &Change) -> bool {
 fn stale(facts: &Facts<'_>, record: &Record, change: &Change) -> bool {
     let bound = facts.scenario.config.stale_after().mul_f64(NEARLY);
     let joiner = facts.processes[record.writer as usize].address;
-    let by_joiner = status_before(facts, record, &joiner).is_none_or(|status| status < SiloStatus::Active);
-    let silent = facts.table.alive_at(&change.address).is_some_and(|at| facts.now.since(at) >= bound);
+    let by_joiner =
+        status_before(facts, record, &joiner).is_none_or(|status| status < SiloStatus::Active);
+    let silent =
+        facts.table.alive_at(&change.address).is_some_and(|at| facts.now.since(at) >= bound);
     (by_joiner || facts.scenario.config.batch_writes) && silent
 }
 
@@ -93,12 +100,14 @@ fn stale(facts: &Facts<'_>, record: &Record, change: &Change) -> bool {
 fn stuck(facts: &Facts<'_>, before: &SiloEntry) -> bool {
     let bound = facts.scenario.config.max_join_attempt_time.mul_f64(NEARLY);
     let process = facts.process(&before.address);
-    before.status == SiloStatus::Joining && process.is_some_and(|p| facts.now.since(p.started) >= bound)
+    before.status == SiloStatus::Joining
+        && process.is_some_and(|p| facts.now.since(p.started) >= bound)
 }
 
-/// The distinct voters whose votes count: Active before this commit, and voted within the window that ends with
-/// the row's newest vote or with what the writer's clock showed when it asked. The clock may step, and the votes grow old, while
-/// the request is on its way: a writer is judged by what it could know.
+/// The distinct voters whose votes count: Active before this commit, and voted within the window
+/// that ends with the row's newest vote or with what the writer's clock showed when it asked. The
+/// clock may step, and the votes grow old, while the request is on its way: a writer is judged by
+/// what it could know.
 fn valid_votes(facts: &Facts<'_>, record: &Record, after: &SiloEntry) -> BTreeSet<SiloAddress> {
     let wall = record.asked;
     let slack = Duration::from_secs(15);
@@ -107,15 +116,17 @@ fn valid_votes(facts: &Facts<'_>, record: &Record, after: &SiloEntry) -> BTreeSe
         .votes
         .iter()
         .filter(|vote| {
-            end.saturating_since(vote.at) < facts.scenario.config.death_vote_expiration_timeout + slack
+            end.saturating_since(vote.at)
+                < facts.scenario.config.death_vote_expiration_timeout + slack
         })
         .filter(|vote| status_before(facts, record, &vote.voter) == Some(SiloStatus::Active))
         .map(|vote| vote.voter)
         .collect()
 }
 
-/// As many as configured, fewer in small clusters: a majority of the Active silos that are not stale. Counted here
-/// is the least that any silo could have thought: a row that may have looked stale to somebody is left out.
+/// As many as configured, fewer in small clusters: a majority of the Active silos that are not
+/// stale. Counted here is the least that any silo could have thought: a row that may have looked
+/// stale to somebody is left out.
 fn votes_needed(facts: &Facts<'_>, record: &Record) -> usize {
     let config = &facts.scenario.config;
     let writer = &facts.processes[record.writer as usize];
@@ -128,8 +139,8 @@ fn votes_needed(facts: &Facts<'_>, record: &Record) -> usize {
     (config.num_votes_for_death_declaration as usize).min(active.div_ceil(2)).max(1)
 }
 
-/// How many Active silos probed `silo` in the version before `record`: where there are fewer than a death takes votes, all of them are
-/// enough.
+/// How many Active silos probed `silo` in the version before `record`: where there are fewer than a
+/// death takes votes, all of them are enough.
 fn monitors(facts: &Facts<'_>, record: &Record, silo: &SiloAddress) -> usize {
     let config = &facts.scenario.config;
     let before = facts.table.rows().filter_map(|row| {
@@ -152,13 +163,14 @@ fn status_before(facts: &Facts<'_>, record: &Record, silo: &SiloAddress) -> Opti
     }
 }
 
-/// How far the time of a vote may lie after its voter's end, beside a quarter of the window, when a writer takes its own clock's time for
-/// it.
+/// How far the time of a vote may lie after its voter's end, beside a quarter of the window, when a
+/// writer takes its own clock's time for it.
 const DATE_SLACK: Duration = Duration::from_millis(800);
 
 /// No vote bears a time after its voter has ended, by clocks that are right.
 fn check_dates(facts: &Facts<'_>, record: &Record) -> Result<(), Violation> {
-    let stepped = facts.scenario.steps.iter().any(|step| matches!(step.fault, Fault::StepClock { .. }));
+    let stepped =
+        facts.scenario.steps.iter().any(|step| matches!(step.fault, Fault::StepClock { .. }));
     if stepped || facts.scenario.clocks.offset_ms_max > 0 {
         return Ok(());
     }
@@ -166,12 +178,17 @@ fn check_dates(facts: &Facts<'_>, record: &Record) -> Result<(), Violation> {
     for change in &record.changes {
         for vote in change.after.iter().flat_map(|row| &row.votes) {
             let Some(voter) = facts.process(&vote.voter) else { continue };
-            let Some(ended) = voter.ended_at.filter(|_| change.address != vote.voter) else { continue };
+            let Some(ended) = voter.ended_at.filter(|_| change.address != vote.voter) else {
+                continue;
+            };
             let last = voter.now(ended).wall;
             let succeeds = change.address.is_succeeded_by(&vote.voter);
             if !succeeds && vote.at.saturating_since(last) > slack {
                 let late = vote.at.saturating_since(last).as_millis();
-                let what = format!("{} voted against {} {late} ms after its end", vote.voter, change.address);
+                let what = format!(
+                    "{} voted against {} {late} ms after its end",
+                    vote.voter, change.address
+                );
                 return Err(facts.violated("I6", what));
             }
         }

@@ -1,7 +1,8 @@
-//! I7: a silo that installs its own death stops within one step, and one that ends itself has a reason.
+//! I7: a silo that installs its own death stops within one step, and one that ends itself has a
+//! reason.
 //!
-//! Its own death is a view that shows it Dead, a view without its row after one with it (it was declared dead and
-//! cleaned up), or a view with a later incarnation on its `ip:port`.
+//! Its own death is a view that shows it Dead, a view without its row after one with it (it was
+//! declared dead and cleaned up), or a view with a later incarnation on its `ip:port`.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +33,10 @@ impl OwnDeath {
         let Some(version) = self.0.remove(&number) else { return Ok(()) };
         let process = &facts.processes[number as usize];
         if process.is_running() {
-            let what = format!("{} installed its own death (version {version}) and goes on", process.address);
+            let what = format!(
+                "{} installed its own death (version {version}) and goes on",
+                process.address
+            );
             return Err(facts.violated("I7", what));
         }
         Ok(())
@@ -43,7 +47,11 @@ impl OwnDeath {
 const NEARLY: f64 = 0.9;
 
 /// Whether what `number` says as it ends is true.
-pub(super) fn check_reason(facts: &Facts<'_>, number: u32, reason: TerminateReason) -> Result<(), Violation> {
+pub(super) fn check_reason(
+    facts: &Facts<'_>,
+    number: u32,
+    reason: TerminateReason,
+) -> Result<(), Violation> {
     let process = &facts.processes[number as usize];
     let config = &facts.scenario.config;
     let is_true = match reason {
@@ -59,24 +67,33 @@ pub(super) fn check_reason(facts: &Facts<'_>, number: u32, reason: TerminateReas
     if is_true {
         return Ok(());
     }
-    Err(facts.violated("I7", format!("{} ends itself, and this is not true: {reason}", process.address)))
+    Err(facts
+        .violated("I7", format!("{} ends itself, and this is not true: {reason}", process.address)))
 }
 
-/// Process `number` answers a probe of `to`, which must not be Dead in its view: nobody goes on communicating with the dead.
-pub(super) fn check_answer(facts: &Facts<'_>, number: u32, to: &SiloAddress) -> Result<(), Violation> {
+/// Process `number` answers a probe of `to`, which must not be Dead in its view: nobody goes on
+/// communicating with the dead.
+pub(super) fn check_answer(
+    facts: &Facts<'_>,
+    number: u32,
+    to: &SiloAddress,
+) -> Result<(), Violation> {
     let process = &facts.processes[number as usize];
     let view = process.machine.as_ref().map(|machine| machine.view());
     if view.is_none_or(|view| view.status_of(to) != Some(SiloStatus::Dead)) {
         return Ok(());
     }
-    Err(facts.violated("I7", format!("{} answers {to}, which is Dead in its view", process.address)))
+    Err(facts
+        .violated("I7", format!("{} answers {to}, which is Dead in its view", process.address)))
 }
 
 /// Whether process `number` should have given its join up; it has not, if it is still joining.
 pub(super) fn check_joined(facts: &Facts<'_>, number: u32) -> Result<(), Violation> {
     let process = &facts.processes[number as usize];
-    let joins = process.machine.as_ref().is_some_and(|machine| machine.status() < SiloStatus::Active);
-    if process.active_at.is_some() || !joins || process.leaving || process.paused_until > facts.now {
+    let joins =
+        process.machine.as_ref().is_some_and(|machine| machine.status() < SiloStatus::Active);
+    if process.active_at.is_some() || !joins || process.leaving || process.paused_until > facts.now
+    {
         return Ok(());
     }
     let took = facts.now.since(process.started).as_secs();

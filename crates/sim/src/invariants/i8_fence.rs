@@ -1,12 +1,14 @@
-//! I8: no turn starts, and no suspended turn goes on, on a silo once anybody else may be granted one of its grains.
+//! I8: no turn starts, and no suspended turn goes on, on a silo once anybody else may be granted
+//! one of its grains.
 //!
-//! In a world without grains that moment is the first one at which another silo, which runs and is Active by its own view, has
-//! installed the death and no longer takes the dead silo for fading (`Membership::fading`, by its own clock). From then on
-//! the dead silo is looked at after every input that it takes; between inputs its fence can only close. One that stands still is
-//! judged by what its code would do at the moment at which it goes on, before anything reaches its machine.
+//! In a world without grains that moment is the first one at which another silo, which runs and is
+//! Active by its own view, has installed the death and no longer takes the dead silo for fading
+//! (`Membership::fading`, by its own clock). From then on the dead silo is looked at after every
+//! input that it takes; between inputs its fence can only close. One that stands still is judged by
+//! what its code would do at the moment at which it goes on, before anything reaches its machine.
 //!
-//! A poll that began just before the fence closed may run on for `POLL_GRACE`, so the fence must have closed earlier than that moment
-//! by as much.
+//! A poll that began just before the fence closed may run on for `POLL_GRACE`, so the fence must
+//! have closed earlier than that moment by as much.
 //!
 //! There is no exemption. Parameter sets without a fence promise nothing.
 
@@ -16,7 +18,8 @@ use crate::invariants::{Facts, Violation};
 use crate::process::Process;
 use crate::time::VirtualTime;
 
-/// How long a poll may run that looked at the fence just before it closed: a little less than `POLL_GRACE`.
+/// How long a poll may run that looked at the fence just before it closed: a little less than
+/// `POLL_GRACE`.
 const POLL_MAX: Duration = Duration::from_millis(49);
 
 /// Looks at a silo whose grains may be granted to others.
@@ -27,10 +30,14 @@ pub(super) fn check(facts: &Facts<'_>, number: u32) -> Result<(), Violation> {
         return check_poll(facts, process);
     }
     let millis = |at: Option<VirtualTime>| {
-        at.map_or_else(|| "?".to_owned(), |at| format!("{} ms ago", facts.now.since(at).as_millis()))
+        at.map_or_else(
+            || "?".to_owned(),
+            |at| format!("{} ms ago", facts.now.since(at).as_millis()),
+        )
     };
     let what = format!(
-        "{} may run turns until {}{}; its death was committed {}, its grains may be granted since {}",
+        "{} may run turns until {}{}; its death was committed {}, its grains may be granted since \
+         {}",
         process.address,
         process.turns_until().map_or_else(|| "for ever".to_owned(), |until| format!("{until} s")),
         if process.leaving { " (it was told to leave)" } else { "" },
@@ -42,13 +49,16 @@ pub(super) fn check(facts: &Facts<'_>, number: u32) -> Result<(), Violation> {
 
 /// Looks at a poll that may have begun at the very end of the time for which the fence was open.
 fn check_poll(facts: &Facts<'_>, process: &Process) -> Result<(), Violation> {
-    let (Some(until), Some(granted)) = (process.turns_until(), process.granted_at) else { return Ok(()) };
+    let (Some(until), Some(granted)) = (process.turns_until(), process.granted_at) else {
+        return Ok(());
+    };
     let ran = process.is_running() && process.hosted && process.paused_until < until;
     if !ran || until + POLL_MAX <= granted || until > facts.now {
         return Ok(());
     }
     let what = format!(
-        "{} may have begun a poll just before {until} s, which may run on for {} ms; its grains may be granted since {granted} s",
+        "{} may have begun a poll just before {until} s, which may run on for {} ms; its grains \
+         may be granted since {granted} s",
         process.address,
         POLL_MAX.as_millis(),
     );

@@ -1,16 +1,18 @@
-//! I8 among grains: at any moment at most one silo runs, or could start or resume, a turn of a grain.
+//! I8 among grains: at any moment at most one silo runs, or could start or resume, a turn of a
+//! grain.
 //!
-//! Looked at whenever code of a grain begins to run and whenever a registration is acknowledged: no other silo may be running the
-//! grain's code, and none that holds an activation of the grain may have its fence open. A process that stands still is judged
-//! by what it would do when it wakes up.
+//! Looked at whenever code of a grain begins to run and whenever a registration is acknowledged: no
+//! other silo may be running the grain's code, and none that holds an activation of the grain may
+//! have its fence open. A process that stands still is judged by what it would do when it wakes up.
 //!
 //! Parameter sets without a fence promise it only among silos that are not Dead in the table.
 
 use crate::grains::Segment;
 use crate::invariants::{Facts, Violation};
 
-/// Looks for another silo than `number` that runs `grain` or could. `runs`: code of the grain begins to run on `number` now;
-/// else it was acknowledged to be there. `last`: the grain's last segment.
+/// Looks for another silo than `number` that runs `grain` or could. `runs`: code of the grain
+/// begins to run on `number` now; else it was acknowledged to be there. `last`: the grain's last
+/// segment.
 pub(crate) fn check(
     facts: &Facts<'_>,
     number: u32,
@@ -52,11 +54,14 @@ pub(crate) fn check(
         let there = shell.catalog.get(&grain).is_some_and(|activation| activation.runs_code());
         if there && other.would_run_turns(facts.now.max(other.paused_until)) {
             let what = format!(
-                "grain {grain} is granted to {} while {} (dead in the table: {}) holds it and may run turns until {}",
+                "grain {grain} is granted to {} while {} (dead in the table: {}) holds it and may \
+                 run turns until {}",
                 me.address,
                 other.address,
                 other.dead_at.is_some(),
-                other.turns_until().map_or_else(|| "for ever".to_owned(), |until| format!("{until} s")),
+                other
+                    .turns_until()
+                    .map_or_else(|| "for ever".to_owned(), |until| format!("{until} s")),
             );
             return Err(facts.violated("I8", what));
         }

@@ -1,9 +1,11 @@
-//! I9: a registration that was acknowledged is found until it is removed or its silo is Dead; nothing else is found; and in
-//! every view the ranges of the silos are disjoint and cover the ring.
+//! I9: a registration that was acknowledged is found until it is removed or its silo is Dead;
+//! nothing else is found; and in every view the ranges of the silos are disjoint and cover the
+//! ring.
 //!
-//! Judged as a history: a command is an interval from the moment it was given to the moment its outcome came. What was true
-//! all through the interval must be its outcome; what was over before it began must not be. Commands that failed or were lost have
-//! unknown outcomes and bind nobody, but a registration that failed must never be found acknowledged.
+//! Judged as a history: a command is an interval from the moment it was given to the moment its
+//! outcome came. What was true all through the interval must be its outcome; what was over before
+//! it began must not be. Commands that failed or were lost have unknown outcomes and bind nobody,
+//! but a registration that failed must never be found acknowledged.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +18,8 @@ use crate::invariants::{Facts, Violation};
 /// Views whose ranges are remembered.
 const VIEWS_MAX: usize = 8;
 
-/// The outcome of a lookup, or of a registration that was refused, on `number`: `found` is where the grain is said to be.
+/// The outcome of a lookup, or of a registration that was refused, on `number`: `found` is where
+/// the grain is said to be.
 pub(crate) fn check_found(
     facts: &Facts<'_>,
     truth: &GrainTruth,
@@ -31,25 +34,35 @@ pub(crate) fn check_found(
         return Ok(());
     }
     let known = truth.held.get(&grain).copied();
-    if let Some((held, _)) = known.filter(|known| asked.known == Some(*known) && found != Some(known.0)) {
+    if let Some((held, _)) =
+        known.filter(|known| asked.known == Some(*known) && found != Some(known.0))
+    {
         let found = found.map_or_else(|| "nothing".to_owned(), |found| found.to_string());
-        let what =
-            format!("{} looked for grain {grain} and found {found}, while {held} is registered", me.address);
+        let what = format!(
+            "{} looked for grain {grain} and found {found}, while {held} is registered",
+            me.address
+        );
         return Err(facts.violated("I9", what));
     }
     let Some(found) = found else { return Ok(()) };
     if !truth.requested.contains(&(grain, found)) {
-        let what = format!("{} found grain {grain} at {found}, which nobody ever asked for", me.address);
+        let what =
+            format!("{} found grain {grain} at {found}, which nobody ever asked for", me.address);
         return Err(facts.violated("I9", what));
     }
     let died = facts.process(&found.silo).and_then(|silo| silo.death_version);
     if died.is_some_and(|died| died <= asked.view) {
-        let what =
-            format!("{} found grain {grain} at {found}, which was Dead in the view it asked by", me.address);
+        let what = format!(
+            "{} found grain {grain} at {found}, which was Dead in the view it asked by",
+            me.address
+        );
         return Err(facts.violated("I9", what));
     }
     if truth.removed.get(&(grain, found)).is_some_and(|place| *place <= asked.removals) {
-        let what = format!("{} found grain {grain} at {found}, which was over before it asked", me.address);
+        let what = format!(
+            "{} found grain {grain} at {found}, which was over before it asked",
+            me.address
+        );
         return Err(facts.violated("I9", what));
     }
     Ok(())
@@ -95,13 +108,16 @@ impl Partition {
             return Ok(());
         }
         let ranges = self.0.entry(version).or_default();
-        if let Some((other, _)) = ranges.iter().find(|(_, ranges)| !ranges.intersect(owned).is_empty()) {
+        if let Some((other, _)) =
+            ranges.iter().find(|(_, ranges)| !ranges.intersect(owned).is_empty())
+        {
             let what = format!("{} and {other} own the same ranges in view {version}", me.address);
             return Err(facts.violated("I9", what));
         }
         ranges.push((me.address, owned.clone()));
         if ranges.len() == active {
-            let whole = ranges.iter().fold(RangeSet::default(), |all, (_, ranges)| all.union(ranges));
+            let whole =
+                ranges.iter().fold(RangeSet::default(), |all, (_, ranges)| all.union(ranges));
             if whole.intervals() != [(0, u64::MAX)] {
                 let what = format!("nobody owns some ranges in view {version}");
                 return Err(facts.violated("I9", what));

@@ -1,9 +1,11 @@
-//! I9 within the directories: what `docs/directory.md` proves of those who serve, looked at after every step that can change it.
+//! I9 within the directories: what `docs/directory.md` proves of those who serve, looked at after
+//! every step that can change it.
 //!
 //! * Lemma 1: no two silos that are not Dead in the table have one grain's range unlocked.
-//! * Lemma 2: whoever has it unlocked knows the registration that was acknowledged and is not being given back.
-//! * Lemma 4: whoever has it unlocked knows the activation of a Dead silo that can still run turns (invariant I8: else it
-//!   would grant the grain to somebody else).
+//! * Lemma 2: whoever has it unlocked knows the registration that was acknowledged and is not being
+//!   given back.
+//! * Lemma 4: whoever has it unlocked knows the activation of a Dead silo that can still run turns
+//!   (invariant I8: else it would grant the grain to somebody else).
 
 use emmer_directory::{Directory, Registration};
 
@@ -18,7 +20,11 @@ pub(crate) fn check(facts: &Facts<'_>, truth: &GrainTruth, number: u32) -> Resul
 }
 
 /// Looks at what everybody has unlocked of one grain.
-pub(crate) fn check_everywhere(facts: &Facts<'_>, truth: &GrainTruth, grain: u32) -> Result<(), Violation> {
+pub(crate) fn check_everywhere(
+    facts: &Facts<'_>,
+    truth: &GrainTruth,
+    grain: u32,
+) -> Result<(), Violation> {
     let numbers = 0..u32::try_from(facts.processes.len()).unwrap_or(u32::MAX);
     numbers.into_iter().try_for_each(|number| check_grain(facts, truth, number, grain))
 }
@@ -30,7 +36,12 @@ fn unlocked<'a>(process: &'a Process, truth: &GrainTruth, grain: u32) -> Option<
     (directory.owned_ranges().covers(id) && !directory.is_locked(id)).then_some(directory)
 }
 
-fn check_grain(facts: &Facts<'_>, truth: &GrainTruth, number: u32, grain: u32) -> Result<(), Violation> {
+fn check_grain(
+    facts: &Facts<'_>,
+    truth: &GrainTruth,
+    number: u32,
+    grain: u32,
+) -> Result<(), Violation> {
     let me = &facts.processes[number as usize];
     let Some(directory) = unlocked(me, truth, grain) else { return Ok(()) };
     let entry = directory.entry(&truth.ids[grain as usize]);
@@ -38,7 +49,11 @@ fn check_grain(facts: &Facts<'_>, truth: &GrainTruth, number: u32, grain: u32) -
     if let Some((held, _)) = truth.held.get(&grain)
         && entry != Some(*held)
     {
-        let what = format!("{} serves grain {grain} and has {}, while {held} holds it", me.address, knows());
+        let what = format!(
+            "{} serves grain {grain} and has {}, while {held} holds it",
+            me.address,
+            knows()
+        );
         return Err(facts.violated("I9", what));
     }
     let fenced = !facts.scenario.config.fence_timeout.is_zero();
@@ -57,7 +72,8 @@ fn check_grain(facts: &Facts<'_>, truth: &GrainTruth, number: u32, grain: u32) -
             && other.would_run_turns(facts.now.max(other.paused_until))
         {
             let what = format!(
-                "{} serves grain {grain} and has {}, while {runs} (Dead in the table) may run its turns",
+                "{} serves grain {grain} and has {}, while {runs} (Dead in the table) may run its \
+                 turns",
                 me.address,
                 knows()
             );
@@ -69,6 +85,7 @@ fn check_grain(facts: &Facts<'_>, truth: &GrainTruth, number: u32, grain: u32) -
 
 /// The activation of `grain` there whose code would run.
 fn runs(process: &Process, grain: u32) -> Option<Registration> {
-    let activation = process.shell.as_deref()?.catalog.get(&grain).filter(|held| held.runs_code())?;
+    let activation =
+        process.shell.as_deref()?.catalog.get(&grain).filter(|held| held.runs_code())?;
     Some(Registration { silo: process.address, activation: activation.number })
 }

@@ -1,12 +1,15 @@
-//! J: a silo becomes Active only after it proved its connectivity to the Active silos (membership description, step 8).
+//! J: a silo becomes Active only after it proved its connectivity to the Active silos (membership
+//! description, step 8).
 //!
-//! Any two silos that are Active in one version have made a round trip: one of them answered a probe or a dial of the other. Whoever
-//! was Active before a joiner started has answered that joiner. In clusters above 64 silos only the second half is looked at.
+//! Any two silos that are Active in one version have made a round trip: one of them answered a
+//! probe or a dial of the other. Whoever was Active before a joiner started has answered that
+//! joiner. In clusters above 64 silos only the second half is looked at.
 //!
-//! Stated so that it holds for every order of joins: whoever was Active before the joiner started, still is, and
-//! is not stale, has been heard by the joiner (a message or an answered dial) before the joiner is Active. A silo
-//! whose row has stood still for longer than a living silo's would (`Config::overlooked_after`) need not be heard; of one that
-//! is gone, and whose host says so, it must have stood still for a little more than one publish period.
+//! Stated so that it holds for every order of joins: whoever was Active before the joiner started,
+//! still is, and is not stale, has been heard by the joiner (a message or an answered dial) before
+//! the joiner is Active. A silo whose row has stood still for longer than a living silo's would
+//! (`Config::overlooked_after`) need not be heard; of one that is gone, and whose host says so, it
+//! must have stood still for a little more than one publish period.
 
 use emmer_core::SiloStatus;
 
@@ -14,11 +17,12 @@ use crate::invariants::{Facts, READ_AGE, Violation};
 use crate::process::Process;
 use crate::table::Record;
 
-/// Clocks drift, and a joiner may count fewer Active silos than the table has: how much of a bound must have passed for it to
-/// count as passed.
+/// Clocks drift, and a joiner may count fewer Active silos than the table has: how much of a bound
+/// must have passed for it to count as passed.
 const NEARLY: f64 = 0.8;
 
-/// Above so many Active silos only small commits are looked at: the check costs joiners times members.
+/// Above so many Active silos only small commits are looked at: the check costs joiners times
+/// members.
 const THOROUGH_MEMBERS_MAX: usize = 256;
 
 /// Looks at the silos that the newest commit made Active.
@@ -32,10 +36,14 @@ pub(super) fn check(facts: &Facts<'_>, record: &Record) -> Result<(), Violation>
     let refused_after = config.overlooked_when_refused_after(active).mul_f64(NEARLY);
     for change in &record.changes {
         let is_active = |row: &emmer_core::SiloEntry| row.status == SiloStatus::Active;
-        if !change.after.as_ref().is_some_and(is_active) || change.before.as_ref().is_some_and(is_active) {
+        if !change.after.as_ref().is_some_and(is_active)
+            || change.before.as_ref().is_some_and(is_active)
+        {
             continue;
         }
-        let Some(joiner_number) = facts.hosts.process_of(facts.processes, &change.address) else { continue };
+        let Some(joiner_number) = facts.hosts.process_of(facts.processes, &change.address) else {
+            continue;
+        };
         let joiner = &facts.processes[joiner_number as usize];
         check_reached(facts, joiner, record)?;
         for (number, member) in (0u32..).zip(facts.processes) {
@@ -47,12 +55,16 @@ pub(super) fn check(facts: &Facts<'_>, record: &Record) -> Result<(), Violation>
             let alive = !facts.may_look_stale(&member.address, joiner, 0.5);
             // Another process answers dials to its address, and says that it is not this one.
             let successors = facts.hosts.incarnations(member.host).iter();
-            let replaced =
-                successors.filter(|n| **n > number).any(|n| facts.processes[*n as usize].is_running());
-            let after = if member.is_running() && !replaced { overlooked_after } else { refused_after };
-            let overlooked =
-                facts.table.alive_at(&member.address).is_some_and(|at| facts.now.since(at) >= after)
-                    || facts.table.stood_still(&member.address, facts.now, READ_AGE) >= after;
+            let replaced = successors
+                .filter(|n| **n > number)
+                .any(|n| facts.processes[*n as usize].is_running());
+            let after =
+                if member.is_running() && !replaced { overlooked_after } else { refused_after };
+            let overlooked = facts
+                .table
+                .alive_at(&member.address)
+                .is_some_and(|at| facts.now.since(at) >= after)
+                || facts.table.stood_still(&member.address, facts.now, READ_AGE) >= after;
             let met = joiner.has_heard(number) || (!before && member.has_heard(joiner_number));
             if is_active(row) && alive && !overlooked && !met {
                 let what = format!(
@@ -66,8 +78,8 @@ pub(super) fn check(facts: &Facts<'_>, record: &Record) -> Result<(), Violation>
     Ok(())
 }
 
-/// Whether somebody has reached the joiner at its address, if there was anybody who could try. Whoever answers while the commit
-/// is on its way comes too late for that.
+/// Whether somebody has reached the joiner at its address, if there was anybody who could try.
+/// Whoever answers while the commit is on its way comes too late for that.
 fn check_reached(facts: &Facts<'_>, joiner: &Process, record: &Record) -> Result<(), Violation> {
     let config = &facts.scenario.config;
     let in_time = joiner.answered_at.is_some_and(|at| at < record.sent);

@@ -53,8 +53,8 @@ use crate::scenario::Scenario;
 use crate::table::{Record, Table};
 use crate::time::VirtualTime;
 
-/// How old the read behind a commit may be when it arrives: a silo reads again before it counts votes when its read is older than
-/// 2.5 s, and the commit is on its way for a while.
+/// How old the read behind a commit may be when it arrives: a silo reads again before it counts
+/// votes when its read is older than 2.5 s, and the commit is on its way for a while.
 const READ_AGE: Duration = Duration::from_secs(5);
 
 /// What the invariants may see.
@@ -70,7 +70,8 @@ pub struct Facts<'a> {
     pub hosts: &'a Hosts,
     /// The scenario.
     pub scenario: &'a Scenario,
-    /// When anything but the store last gave a living silo a reason to look dead; now, if it still does.
+    /// When anything but the store last gave a living silo a reason to look dead; now, if it still
+    /// does.
     pub trouble_at: Option<VirtualTime>,
     /// The same for each host.
     pub host_troubles: &'a [HostTroubles],
@@ -99,9 +100,9 @@ impl<'a> Facts<'a> {
         self.hosts.process_of(self.processes, silo).map(|number| &self.processes[number as usize])
     }
 
-    /// Whether the row of `silo` may look stale to `observer`: not touched for more than `share` of the time that
-    /// makes a row stale, or (where clocks are compared) touched by a clock that is that far behind. What the observer knows is a
-    /// read that may be older than the last touch.
+    /// Whether the row of `silo` may look stale to `observer`: not touched for more than `share` of
+    /// the time that makes a row stale, or (where clocks are compared) touched by a clock that is
+    /// that far behind. What the observer knows is a read that may be older than the last touch.
     pub fn may_look_stale(&self, silo: &SiloAddress, observer: &Process, share: f64) -> bool {
         let config = &self.scenario.config;
         let bound = config.stale_after().mul_f64(share);
@@ -110,7 +111,8 @@ impl<'a> Facts<'a> {
         };
         let wall = observer.now(self.now).wall;
         let looks_stale = |at: VirtualTime, value: Timestamp| {
-            self.now.since(at) >= bound || (!config.moving_staleness && wall.saturating_since(value) >= bound)
+            self.now.since(at) >= bound
+                || (!config.moving_staleness && wall.saturating_since(value) >= bound)
         };
         let before = self.table.alive_before(silo).filter(|_| self.now.since(alive_at) < READ_AGE);
         // Several touches may have come since that read.
@@ -130,7 +132,8 @@ impl<'a> Facts<'a> {
     /// Whether a later process ever ran on the endpoint of `silo`.
     pub fn has_successor(&self, silo: &SiloAddress) -> bool {
         self.hosts.host_of(silo).is_some_and(|host| {
-            let later = |number: &u32| silo.is_succeeded_by(&self.processes[*number as usize].address);
+            let later =
+                |number: &u32| silo.is_succeeded_by(&self.processes[*number as usize].address);
             self.hosts.incarnations(host).iter().any(later)
         })
     }
@@ -226,7 +229,8 @@ impl Checks {
         self.own_death.check(facts, number)
     }
 
-    /// The directory of `number` has installed the view `version`, in which `active` silos are Active.
+    /// The directory of `number` has installed the view `version`, in which `active` silos are
+    /// Active.
     ///
     /// # Errors
     /// A violation, when two silos own the same range, or nobody does.
@@ -240,7 +244,8 @@ impl Checks {
         self.partition.check(facts, number, version, active)
     }
 
-    /// A grain of process `number`, which is Dead and runs, may be granted to somebody else, or the process made a step since.
+    /// A grain of process `number`, which is Dead and runs, may be granted to somebody else, or the
+    /// process made a step since.
     ///
     /// # Errors
     /// A violation, when it may still run turns.
@@ -260,7 +265,12 @@ impl Checks {
     ///
     /// # Errors
     /// A violation, when that is not true.
-    pub fn on_end(&self, facts: &Facts<'_>, number: u32, reason: TerminateReason) -> Result<(), Violation> {
+    pub fn on_end(
+        &self,
+        facts: &Facts<'_>,
+        number: u32,
+        reason: TerminateReason,
+    ) -> Result<(), Violation> {
         i7_own_death::check_reason(facts, number, reason)
     }
 
@@ -268,7 +278,12 @@ impl Checks {
     ///
     /// # Errors
     /// A violation, when it is not.
-    pub fn on_whole_due(&self, facts: &Facts<'_>, what: Alone, since: VirtualTime) -> Result<(), Violation> {
+    pub fn on_whole_due(
+        &self,
+        facts: &Facts<'_>,
+        what: Alone,
+        since: VirtualTime,
+    ) -> Result<(), Violation> {
         i12_soon::whole(facts, what, since)
     }
 
@@ -285,11 +300,16 @@ impl Checks {
         i12_soon::spread(facts, version, since)
     }
 
-    /// Looks whether process `number`, which is Dead, should have ended; when to look again, if it is too early to say.
+    /// Looks whether process `number`, which is Dead, should have ended; when to look again, if it
+    /// is too early to say.
     ///
     /// # Errors
     /// A violation, when it should have.
-    pub fn on_end_due(&self, facts: &Facts<'_>, number: u32) -> Result<Option<VirtualTime>, Violation> {
+    pub fn on_end_due(
+        &self,
+        facts: &Facts<'_>,
+        number: u32,
+    ) -> Result<Option<VirtualTime>, Violation> {
         i12_soon::ended(facts, number)
     }
 
@@ -306,7 +326,12 @@ impl Checks {
     ///
     /// # Errors
     /// A violation, when `to` is Dead in its view.
-    pub fn on_answer(&self, facts: &Facts<'_>, number: u32, to: &SiloAddress) -> Result<(), Violation> {
+    pub fn on_answer(
+        &self,
+        facts: &Facts<'_>,
+        number: u32,
+        to: &SiloAddress,
+    ) -> Result<(), Violation> {
         i7_own_death::check_answer(facts, number, to)
     }
 
@@ -336,13 +361,20 @@ impl Checks {
         Err(facts.violated("I3", format!("{who} took itself for {was} and takes itself for {is}")))
     }
 
-    /// A commit of process `number` that was sent so long ago took effect, although its end was looked up since.
+    /// A commit of process `number` that was sent so long ago took effect, although its end was
+    /// looked up since.
     ///
     /// # Errors
     /// Always.
-    pub fn on_late_commit(&self, facts: &Facts<'_>, number: u32, age: Duration) -> Result<(), Violation> {
+    pub fn on_late_commit(
+        &self,
+        facts: &Facts<'_>,
+        number: u32,
+        age: Duration,
+    ) -> Result<(), Violation> {
         let who = facts.processes[number as usize].address;
-        let what = format!("a commit of {who} took effect {} ms after it was sent", age.as_millis());
+        let what =
+            format!("a commit of {who} took effect {} ms after it was sent", age.as_millis());
         Err(facts.violated("I5", what))
     }
 }

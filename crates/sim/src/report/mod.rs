@@ -118,7 +118,12 @@ pub struct Report {
 impl Report {
     /// An empty table.
     pub fn new(name: &str, title: impl Into<String>, columns: &[&'static str]) -> Self {
-        Self { name: name.to_owned(), title: title.into(), columns: columns.to_vec(), ..Self::default() }
+        Self {
+            name: name.to_owned(),
+            title: title.into(),
+            columns: columns.to_vec(),
+            ..Self::default()
+        }
     }
 
     /// Adds a row.
@@ -131,9 +136,14 @@ impl Report {
     pub fn goals_text(&self) -> String {
         let mut text = String::new();
         for goal in &self.goals {
-            let reached = goal.reached.map_or_else(|| "nothing measured".to_owned(), |r| format!("{r:.3}"));
+            let reached =
+                goal.reached.map_or_else(|| "nothing measured".to_owned(), |r| format!("{r:.3}"));
             let verdict = if goal.is_met() { "reached" } else { "MISSED" };
-            let _ = writeln!(text, "{verdict:>8}  {}: {reached} (goal: at most {})", goal.what, goal.at_most);
+            let _ = writeln!(
+                text,
+                "{verdict:>8}  {}: {reached} (goal: at most {})",
+                goal.what, goal.at_most
+            );
         }
         text
     }

@@ -36,7 +36,11 @@ enum Kind {
 
 impl Chart {
     /// One bar for each name.
-    pub fn bars(title: impl Into<String>, unit: impl Into<String>, bars: Vec<(String, f64)>) -> Self {
+    pub fn bars(
+        title: impl Into<String>,
+        unit: impl Into<String>,
+        bars: Vec<(String, f64)>,
+    ) -> Self {
         Self { title: title.into(), unit: unit.into(), kind: Kind::Bars(bars), log_y: false }
     }
 
@@ -61,13 +65,16 @@ impl Chart {
     /// The chart as an SVG document.
     pub fn to_svg(&self) -> String {
         let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" \
-             font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
+             font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" \
+             fill=\"white\"/>\n"
         );
         label(&mut svg, (WIDTH / 2.0, 24.0), "middle", &self.title);
         let values: Vec<f64> = match &self.kind {
             Kind::Bars(bars) => bars.iter().map(|bar| bar.1).collect(),
-            Kind::Lines { series, .. } => series.iter().flat_map(|s| s.points.iter().map(|p| p.1)).collect(),
+            Kind::Lines { series, .. } => {
+                series.iter().flat_map(|s| s.points.iter().map(|p| p.1)).collect()
+            }
         };
         let axis = Axis::over(&values, self.log_y);
         axis.draw(&mut svg, &self.unit);
@@ -172,8 +179,11 @@ fn draw_lines(svg: &mut String, x_unit: &str, series: &[Series], axis: &Axis) {
     let mut legend = LEFT;
     for (number, one) in series.iter().enumerate() {
         let colour = COLOURS[number % COLOURS.len()];
-        let points: Vec<String> =
-            one.points.iter().map(|(x, y)| format!("{:.1},{:.1}", place(*x), axis.height(*y))).collect();
+        let points: Vec<String> = one
+            .points
+            .iter()
+            .map(|(x, y)| format!("{:.1},{:.1}", place(*x), axis.height(*y)))
+            .collect();
         let _ = writeln!(
             svg,
             "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>",
@@ -228,7 +238,8 @@ mod tests {
 
     #[test]
     fn names_are_escaped() {
-        let chart = Chart::bars("a < b & c", "s", vec![("x".to_owned(), 1.0), ("y".to_owned(), 0.0)]);
+        let chart =
+            Chart::bars("a < b & c", "s", vec![("x".to_owned(), 1.0), ("y".to_owned(), 0.0)]);
         let svg = chart.to_svg();
         assert!(svg.contains("a &lt; b &amp; c") && svg.matches("<rect").count() == 3);
     }

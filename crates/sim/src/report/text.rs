@@ -12,8 +12,11 @@ impl Report {
         let cells: Vec<Vec<String>> =
             self.rows.iter().map(|row| row.iter().map(Cell::text).collect()).collect();
         let width = |column: usize| {
-            let longest =
-                cells.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+            let longest = cells
+                .iter()
+                .filter_map(|row| row.get(column))
+                .map(|cell| cell.chars().count())
+                .max();
             longest.unwrap_or(0).max(self.columns[column].chars().count())
         };
         let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
@@ -24,11 +27,14 @@ impl Report {
             let mut line = String::new();
             for (number, (cell, width)) in row.iter().zip(&widths).enumerate() {
                 // Names to the left, numbers to the right.
-                let left =
-                    number == 0 || self.rows.iter().all(|row| matches!(row.get(number), Some(Cell::Text(_))));
+                let left = number == 0
+                    || self.rows.iter().all(|row| matches!(row.get(number), Some(Cell::Text(_))));
                 let padding = " ".repeat(width.saturating_sub(cell.chars().count()));
-                let _ =
-                    if left { write!(line, "{cell}{padding}  ") } else { write!(line, "{padding}{cell}  ") };
+                let _ = if left {
+                    write!(line, "{cell}{padding}  ")
+                } else {
+                    write!(line, "{padding}{cell}  ")
+                };
             }
             text.push_str(line.trim_end());
             text.push('\n');
@@ -43,12 +49,15 @@ impl Report {
 
     /// The table as CSV with a header line (RFC 4180).
     pub fn to_csv(&self) -> String {
-        let line = |cells: Vec<String>| cells.iter().map(|cell| quoted(cell)).collect::<Vec<_>>().join(",");
+        let line = |cells: Vec<String>| {
+            cells.iter().map(|cell| quoted(cell)).collect::<Vec<_>>().join(",")
+        };
         let mut text = line(self.columns.iter().map(|&name| name.to_owned()).collect());
         text.push_str("\r\n");
         for row in &self.rows {
-            let cells =
-                row.iter().map(|cell| if *cell == Cell::Nothing { String::new() } else { cell.text() });
+            let cells = row
+                .iter()
+                .map(|cell| if *cell == Cell::Nothing { String::new() } else { cell.text() });
             text.push_str(&line(cells.collect()));
             text.push_str("\r\n");
         }
@@ -59,8 +68,12 @@ impl Report {
     pub fn to_json_lines(&self) -> String {
         let mut text = String::new();
         for row in &self.rows {
-            let object: Map<String, Value> =
-                self.columns.iter().zip(row).map(|(&name, cell)| (name.to_owned(), value(cell))).collect();
+            let object: Map<String, Value> = self
+                .columns
+                .iter()
+                .zip(row)
+                .map(|(&name, cell)| (name.to_owned(), value(cell)))
+                .collect();
             text.push_str(&Value::Object(object).to_string());
             text.push('\n');
         }
@@ -107,7 +120,8 @@ mod tests {
     #[test]
     fn json_lines_keep_types() {
         let text = report().to_json_lines();
-        let rows: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let rows: Vec<Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!((rows[0]["n"].as_u64(), rows[0]["p50 s"].as_f64()), (Some(7), Some(0.123)));
         assert!(rows[1]["p50 s"].is_null());
     }

@@ -1,8 +1,9 @@
 //! Reads the memory that the next events will touch, many at a time.
 //!
-//! In a large cluster each event touches another machine, and the processor waits for its memory: one event after the other, several
-//! times each. Here it is read for a handful of events at once, so that the processor waits for all of it together. Nothing is
-//! changed by that; a world runs the same without.
+//! In a large cluster each event touches another machine, and the processor waits for its memory:
+//! one event after the other, several times each. Here it is read for a handful of events at once,
+//! so that the processor waits for all of it together. Nothing is changed by that; a world runs the
+//! same without.
 
 use std::hint::black_box;
 
@@ -28,7 +29,8 @@ impl World {
         }
     }
 
-    /// Three rounds, each of which needs what the one before has read: the events, their processes, the machines of these.
+    /// Three rounds, each of which needs what the one before has read: the events, their processes,
+    /// the machines of these.
     fn read_events(&self) -> u64 {
         let mut pairs = [(0, 0); EVENTS_AHEAD];
         for (pair, event) in pairs.iter_mut().zip(self.queue.ahead()) {

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use emmer_core::{SiloAddress, SiloEntry, SiloStatus};
 use emmer_membership::{
-    ConnectionEvent, DialId, DialOutcome, Effect, Message, OpId, TableRequest, TerminateReason, View,
+    ConnectionEvent, DialId, DialOutcome, Effect, Message, OpId, TableRequest, TerminateReason,
+    View,
 };
 
 use super::World;
@@ -38,7 +39,8 @@ pub(super) enum Farewell {
 }
 
 impl World {
-    /// Carries out one effect of the process `number`. True when the invariants want to look after this step.
+    /// Carries out one effect of the process `number`. True when the invariants want to look after
+    /// this step.
     pub(super) fn carry_out(&mut self, number: u32, effect: Effect) -> bool {
         match effect {
             Effect::Send { to, message } => self.send(number, &to, message),
@@ -77,8 +79,8 @@ impl World {
         self.send_packet(from, to, Packet::Membership(message));
     }
 
-    /// Sends over the silos' own connection. What the runtime itself has to say goes out to the Dead as well: their connection
-    /// ends a while after the view that calls them so.
+    /// Sends over the silos' own connection. What the runtime itself has to say goes out to the
+    /// Dead as well: their connection ends a while after the view that calls them so.
     pub(super) fn send_packet(&mut self, from: u32, to: &SiloAddress, packet: Packet) {
         let Some(to) = self.process_of(to) else { return };
         if self.processes[to as usize].is_running() {
@@ -90,7 +92,8 @@ impl World {
         let packet = if self.scenario.through_bytes { self.through_bytes(packet) } else { packet };
         let mut number = 0;
         if self.scenario.grains.is_some() {
-            // The directory counts on the order of one connection, and on nothing that comes out of an older one after that.
+            // The directory counts on the order of one connection, and on nothing that comes out of
+            // an older one after that.
             let stream = self.processes[from as usize].streams.entry(to).or_default();
             stream.sent += 1;
             number = stream.sent;
@@ -102,7 +105,9 @@ impl World {
     fn through_bytes(&mut self, packet: Packet) -> Packet {
         let passed = match &packet {
             Packet::Membership(message) => bytes::through(message).map(Packet::Membership),
-            Packet::Directory(message) => bytes::through(&**message).map(|m| Packet::Directory(Box::new(m))),
+            Packet::Directory(message) => {
+                bytes::through(&**message).map(|m| Packet::Directory(Box::new(m)))
+            }
             Packet::Call(_) | Packet::Found { .. } => return packet,
         };
         match passed {
@@ -133,7 +138,8 @@ impl World {
     fn dial(&mut self, number: u32, dial: DialId, to: SiloAddress, timeout: Duration) {
         self.measures.dials += 1;
         let process = &self.processes[number as usize];
-        let (from_host, ready, deadline) = (process.host, process.io_at(self.now), self.now + timeout);
+        let (from_host, ready, deadline) =
+            (process.host, process.io_at(self.now), self.now + timeout);
         let host = self.hosts.host_of(&to).filter(|host| self.hosts.is_up(*host));
         let verdict = match host {
             Some(host) => self.network.judge(from_host, host, self.now),
@@ -162,7 +168,8 @@ impl World {
         let process = &mut self.processes[number as usize];
         process.installed = view.version();
         process.seen_itself |= view.get(&process.address).is_some();
-        process.hosted |= process.machine.as_ref().is_some_and(|m| m.status() == SiloStatus::Active);
+        process.hosted |=
+            process.machine.as_ref().is_some_and(|m| m.status() == SiloStatus::Active);
         // How fast views reach the living: not those that are dead in it, or disturbed themselves.
         if process.faulty_at.is_none() {
             self.measures.installed(self.now, view.version());
@@ -204,13 +211,17 @@ impl World {
         self.measures.committed_at.push(self.now);
         let (hosts, processes) = (&self.hosts, &self.processes);
         let runs = |row: &SiloEntry| {
-            hosts.process_of(processes, &row.address).is_some_and(|n| processes[n as usize].is_running())
+            hosts
+                .process_of(processes, &row.address)
+                .is_some_and(|n| processes[n as usize].is_running())
         };
         self.sometimes.committed(record, processes[record.writer as usize].address, runs);
         let dead: Vec<u32> = record
             .changes
             .iter()
-            .filter(|change| change.after.as_ref().is_some_and(|row| row.status == SiloStatus::Dead))
+            .filter(|change| {
+                change.after.as_ref().is_some_and(|row| row.status == SiloStatus::Dead)
+            })
             .filter_map(|change| self.process_of(&change.address))
             .collect();
         self.note_overlooked();
@@ -232,21 +243,25 @@ impl World {
 
     /// Notes it when the newest commit makes a silo Active that has not heard an Active one.
     fn note_overlooked(&mut self) {
-        let Some(record) = self.store.table.history().last().filter(|_| self.scenario.thorough) else {
+        let Some(record) = self.store.table.history().last().filter(|_| self.scenario.thorough)
+        else {
             return;
         };
         let (hosts, processes) = (&self.hosts, &self.processes);
         let is_active = |row: &SiloEntry| row.status == SiloStatus::Active;
         let joined = |change: &&Change| {
-            change.after.as_ref().is_some_and(is_active) && !change.before.as_ref().is_some_and(is_active)
+            change.after.as_ref().is_some_and(is_active)
+                && !change.before.as_ref().is_some_and(is_active)
         };
         let joiner = record.changes.iter().find(joined);
-        let Some(joiner) = joiner.and_then(|joiner| hosts.process_of(processes, &joiner.address)) else {
+        let Some(joiner) = joiner.and_then(|joiner| hosts.process_of(processes, &joiner.address))
+        else {
             return;
         };
         let joiner = (joiner, &processes[joiner as usize]);
         let overlooked = |row: &SiloEntry| {
-            let number = hosts.process_of(processes, &row.address).filter(|number| *number != joiner.0);
+            let number =
+                hosts.process_of(processes, &row.address).filter(|number| *number != joiner.0);
             is_active(row) && number.is_some_and(|number| !joiner.1.has_heard(number))
         };
         if self.store.table.rows().any(overlooked) {
@@ -254,15 +269,17 @@ impl World {
         }
     }
 
-    /// Process `number` has installed `view`, and had `previous` before: it knows of the deaths in between, and grants the
-    /// grains of those silos to others as soon as it no longer takes them for fading.
+    /// Process `number` has installed `view`, and had `previous` before: it knows of the deaths in
+    /// between, and grants the grains of those silos to others as soon as it no longer takes them
+    /// for fading.
     fn learns_of_deaths(&mut self, number: u32, view: &View, previous: u64) {
         if self.doomed.is_empty() {
             return;
         }
         for victim in self.doomed.clone() {
             let died = self.processes[victim as usize].death_version;
-            let learns = died.is_some_and(|at| previous < at && at <= view.version()) && victim != number;
+            let learns =
+                died.is_some_and(|at| previous < at && at <= view.version()) && victim != number;
             if learns && self.processes[number as usize].parted.insert(victim) {
                 self.part_later(number, victim);
             }
@@ -279,10 +296,17 @@ impl World {
         let mut due = Vec::new();
         for victim in &self.doomed {
             let process = &self.processes[*victim as usize];
-            let learns = process.death_version.is_some_and(|at| previous < at && at <= view.version());
+            let learns =
+                process.death_version.is_some_and(|at| previous < at && at <= view.version());
             if learns && *victim != number {
-                let until = fading.iter().find(|(silo, _)| *silo == process.address).map(|(_, until)| *until);
-                due.push((*victim, until.map_or(self.now, |until| learner.clock.when(until).max(self.now))));
+                let until = fading
+                    .iter()
+                    .find(|(silo, _)| *silo == process.address)
+                    .map(|(_, until)| *until);
+                due.push((
+                    *victim,
+                    until.map_or(self.now, |until| learner.clock.when(until).max(self.now)),
+                ));
             }
         }
         for (victim, at) in due {
@@ -306,7 +330,8 @@ impl World {
             return;
         }
         process.granted_at = Some(self.now);
-        self.sometimes.reach("a silo that ran on when its grains could be granted, its fence closed");
+        self.sometimes
+            .reach("a silo that ran on when its grains could be granted, its fence closed");
         self.trace.event(self.now, 11, u64::from(number), u64::from(by));
         self.trace.line(self.now, format_args!("{by:>4} may grant the grains of {number}"));
         self.look_at_fence(number);
@@ -321,8 +346,10 @@ impl World {
             return;
         }
         let at = self.now.max(process.paused_until);
-        let open = process.would_run_turns(at).then(|| process.turns_until().unwrap_or(VirtualTime::MAX));
-        let overrun = self.measures.overruns.entry(number).or_insert_with(|| Overrun::new(granted_at));
+        let open =
+            process.would_run_turns(at).then(|| process.turns_until().unwrap_or(VirtualTime::MAX));
+        let overrun =
+            self.measures.overruns.entry(number).or_insert_with(|| Overrun::new(granted_at));
         overrun.look(self.now, open);
     }
 
@@ -337,7 +364,8 @@ impl World {
         self.measures.terminated(reason);
     }
 
-    /// The process is over; its host's kernel closes its connections: in good order, or with a reset where bytes lay unread.
+    /// The process is over; its host's kernel closes its connections: in good order, or with a
+    /// reset where bytes lay unread.
     pub(super) fn gone(&mut self, number: u32, life: Life, farewell: Farewell) {
         let process = &mut self.processes[number as usize];
         process.life = life;

@@ -22,7 +22,8 @@ use crate::time::VirtualTime;
 /// How often a machine may ask to be woken again at the same moment before that counts as spinning.
 const TIMER_SPINS_MAX: u32 = 1_000;
 
-/// The membership machine is told of received bytes this often per peer, not for every read, as by the runtime.
+/// The membership machine is told of received bytes this often per peer, not for every read, as by
+/// the runtime.
 const HEARD_EVERY: Duration = Duration::from_millis(100);
 
 /// An event in the queue. Processes and hosts are meant by number.
@@ -68,7 +69,8 @@ pub(super) enum Event {
     Traffic { process: u32 },
     /// The host of a leaving silo has finished its turns.
     FinishLeave { process: u32 },
-    /// `by` may grant a grain of `process`, a silo that is Dead and still runs, to somebody else from now on.
+    /// `by` may grant a grain of `process`, a silo that is Dead and still runs, to somebody else
+    /// from now on.
     Granted { process: u32, by: u32 },
     /// The time has come to look at something.
     Look(Look),
@@ -91,12 +93,16 @@ impl World {
             Event::Deliver { from, to, number, packet } => self.deliver(from, to, number, packet),
             Event::Grain { process, event } => self.grain_event(process, event),
             Event::Part { process, peer } => self.part(process, peer),
-            Event::Request { author, op, request, late } => self.request(author, op, &request, late),
+            Event::Request { author, op, request, late } => {
+                self.request(author, op, &request, late);
+            }
             Event::Reply { process, op, outcome } => self.reply(process, op, outcome),
             Event::Dialled { process, dial, to, host, deadline } => {
                 self.dialled(process, dial, to, host, deadline);
             }
-            Event::DialEnds { process, dial, to, outcome } => self.dial_ends(process, dial, to, outcome),
+            Event::DialEnds { process, dial, to, outcome } => {
+                self.dial_ends(process, dial, to, outcome);
+            }
             Event::Noticed { process, peer, event } => self.noticed(process, peer, event),
             Event::Health { process } => self.health(process),
             Event::Traffic { process } => self.traffic(process),
@@ -106,8 +112,8 @@ impl World {
         }
     }
 
-    /// The shell shuts the fence, waits for the code of grains that runs, and then asks for the silo's own death, as the
-    /// runtime does.
+    /// The shell shuts the fence, waits for the code of grains that runs, and then asks for the
+    /// silo's own death, as the runtime does.
     fn finish_leave(&mut self, process: u32) {
         if let Some(until) = self.shut_turns(process) {
             self.queue.push(until, Event::FinishLeave { process });
@@ -150,7 +156,8 @@ impl World {
         }
         process.timer_spins += 1;
         if process.timer_spins > TIMER_SPINS_MAX && self.violation.is_none() {
-            let what = format!("{} asks to be woken over and over at the same moment", process.address);
+            let what =
+                format!("{} asks to be woken over and over at the same moment", process.address);
             self.violation = Some(Violation { invariant: "progress", at: self.now, what });
         }
     }
@@ -169,7 +176,8 @@ impl World {
         let (from_host, to_host) = (sender.host, receiver.host);
         let stream = self.network.transport() == Transport::Stream;
         if stream && tries == 0 {
-            let held = sender.streams.get(&to).map_or(VirtualTime::ZERO, |stream| stream.held_until);
+            let held =
+                sender.streams.get(&to).map_or(VirtualTime::ZERO, |stream| stream.held_until);
             if held > now {
                 self.queue.push(held, Event::Transmit { from, to, tries, number, packet });
                 return;
@@ -189,7 +197,10 @@ impl World {
                 if matches!(packet, Packet::Call(_)) {
                     self.truth.calls_until = self.truth.calls_until.max(at);
                 }
-                if tries == 0 && matches!(packet, Packet::Membership(_)) && self.network.duplicates() {
+                if tries == 0
+                    && matches!(packet, Packet::Membership(_))
+                    && self.network.duplicates()
+                {
                     self.sometimes.reach("a membership message that comes twice");
                     let (again, packet) = (at + delay, packet.clone());
                     self.queue.push(again, Event::Deliver { from, to, number, packet });
@@ -201,9 +212,9 @@ impl World {
         }
     }
 
-    /// When a message sent over a stream arrives: not before the one sent before it. In large clusters, where
-    /// remembering this for every pair would cost more than the rest of the run, only a connection that lost
-    /// something keeps its order.
+    /// When a message sent over a stream arrives: not before the one sent before it. In large
+    /// clusters, where remembering this for every pair would cost more than the rest of the run,
+    /// only a connection that lost something keeps its order.
     fn in_order(&mut self, from: u32, to: u32, at: VirtualTime) -> VirtualTime {
         let streams = &mut self.processes[from as usize].streams;
         let stream = if self.scenario.thorough || self.scenario.grains.is_some() {
@@ -277,8 +288,8 @@ impl World {
         }
     }
 
-    /// Bytes came in over the connection with `from`: the machine is told, but not for every read. In worlds without grains only
-    /// `traffic` tells it.
+    /// Bytes came in over the connection with `from`: the machine is told, but not for every read.
+    /// In worlds without grains only `traffic` tells it.
     fn bytes_from(&mut self, to: u32, from: u32, address: SiloAddress) {
         if self.scenario.grains.is_none() {
             return;
@@ -286,7 +297,9 @@ impl World {
         let heard = self.processes[to as usize].heard_at.entry(from).or_default();
         if *heard == VirtualTime::ZERO || self.now.since(*heard) >= HEARD_EVERY {
             *heard = self.now;
-            self.drive(to, |machine, now| machine.handle_connection(now, address, ConnectionEvent::Heard));
+            self.drive(to, |machine, now| {
+                machine.handle_connection(now, address, ConnectionEvent::Heard);
+            });
         }
     }
 
@@ -313,7 +326,8 @@ impl World {
 
     /// Lets `process` notice `event` about its connection with `peer`, if a packet gets through.
     pub(super) fn notify(&mut self, process: u32, peer: u32, event: ConnectionEvent) {
-        let (to, from) = (self.processes[process as usize].host, self.processes[peer as usize].host);
+        let (to, from) =
+            (self.processes[process as usize].host, self.processes[peer as usize].host);
         let delay = match self.network.judge(from, to, self.now) {
             Verdict::Arrives(delay) => delay,
             // A lost FIN is sent again; across a cut it stays lost.
@@ -350,12 +364,16 @@ impl World {
                 let unknowns = self.processes[number as usize].unknowns;
                 self.late.insert((number, op), (self.now, unknowns));
                 let (report, arrive) = (self.now + report_after, self.now + arrive_after);
-                self.queue.push(report, Event::Reply { process: number, op, outcome: TableOutcome::Unknown });
+                self.queue.push(
+                    report,
+                    Event::Reply { process: number, op, outcome: TableOutcome::Unknown },
+                );
                 self.queue.push(arrive, Event::Request { author, op, request, late: true });
             }
             Answer::Malformed => {
                 let writer = self.processes[number as usize].address;
-                let what = format!("{writer} sent a commit without rows or with more than a store takes");
+                let what =
+                    format!("{writer} sent a commit without rows or with more than a store takes");
                 self.violation.get_or_insert(Violation { invariant: "I1", at: self.now, what });
             }
         }
@@ -375,7 +393,14 @@ impl World {
         self.drive(number, |machine, now| machine.handle_table(now, op, outcome));
     }
 
-    fn dialled(&mut self, number: u32, dial: DialId, to: SiloAddress, host: u32, deadline: VirtualTime) {
+    fn dialled(
+        &mut self,
+        number: u32,
+        dial: DialId,
+        to: SiloAddress,
+        host: u32,
+        deadline: VirtualTime,
+    ) {
         let found = self.running_on(host);
         let dialler = self.processes[number as usize].host;
         let answer = match found {

@@ -18,15 +18,17 @@ use crate::time::{Clock, VirtualTime};
 use crate::trace::mix;
 
 impl World {
-    /// The identity of a process that starts on `host`. The shell takes the microseconds of the wall clock, and never less than the
-    /// table has for its endpoint. So a clock that was set back can give an epoch below that of a process which was never written, or
-    /// whose row is gone; but no two processes have the same.
+    /// The identity of a process that starts on `host`. The shell takes the microseconds of the
+    /// wall clock, and never less than the table has for its endpoint. So a clock that was set back
+    /// can give an epoch below that of a process which was never written, or whose row is gone; but
+    /// no two processes have the same.
     fn new_address(&self, host: u32, clock: &Clock) -> SiloAddress {
         let endpoint = Hosts::endpoint(host);
         let mut address = SiloAddress::new(endpoint, clock.epoch());
         let rows = self.store.table.rows().filter(|row| row.address.same_endpoint(&address));
         let known = rows.map(|row| row.address.epoch()).max();
-        address = SiloAddress::new(endpoint, address.epoch().max(known.map_or(0, |epoch| epoch + 1)));
+        address =
+            SiloAddress::new(endpoint, address.epoch().max(known.map_or(0, |epoch| epoch + 1)));
         let others = self.hosts.incarnations(host);
         while others.iter().any(|n| self.processes[*n as usize].address == address) {
             address = SiloAddress::new(endpoint, address.epoch() + 1);
@@ -39,7 +41,8 @@ impl World {
         if !self.hosts.is_up(host) {
             return;
         }
-        let single = self.running_on(host).is_none().then_some(Alone::Start).filter(|_| self.is_calm());
+        let single =
+            self.running_on(host).is_none().then_some(Alone::Start).filter(|_| self.is_calm());
         self.calm.disturb(self.now);
         self.expect(single);
         let number = u32::try_from(self.processes.len()).unwrap_or(u32::MAX);
@@ -51,8 +54,10 @@ impl World {
         self.trace.line(self.now, format_args!("{number:>4} starts as {address}"));
         let now = clock.now(self.now);
         let mut entry = SiloEntry::new(address, SiloStatus::Created, now.wall);
-        // Equal host names say that the two processes run under one kernel, which gives an `ip:port` to one of them at a time.
-        let shared = self.hosts.incarnations(host).iter().any(|n| self.processes[*n as usize].is_running());
+        // Equal host names say that the two processes run under one kernel, which gives an
+        // `ip:port` to one of them at a time.
+        let shared =
+            self.hosts.incarnations(host).iter().any(|n| self.processes[*n as usize].is_running());
         entry.host_name =
             if shared { format!("host-{host}-{number}") } else { format!("host-{host}") }.into();
         let machine = match Membership::new(self.scenario.config.clone(), entry, seed, now) {
@@ -98,7 +103,8 @@ impl World {
             (bits % span).cast_signed() - i64::from(max)
         };
         let drift = within(own >> 7, model.drift_ppm_max);
-        let offset = within(mix(own, 1) >> 7, model.offset_ms_max) + self.clock_steps[host as usize];
+        let offset =
+            within(mix(own, 1) >> 7, model.offset_ms_max) + self.clock_steps[host as usize];
         // Up to some months of uptime: instants of different processes never look alike.
         Clock::new(self.now, mix(seed, 2) >> 10, drift, offset)
     }
@@ -109,7 +115,8 @@ impl World {
         }
     }
 
-    /// The safety phase is over: what is random stops; windows that are still open were planned to close now.
+    /// The safety phase is over: what is random stops; windows that are still open were planned to
+    /// close now.
     pub(super) fn calm(&mut self) {
         self.trace.line(self.now, format_args!("---- calm ----"));
         self.store.calm();
@@ -136,13 +143,17 @@ impl World {
             Fault::LoseHost(host) => self.lose_host(host),
             Fault::Pause(host) => self.pause(host, until),
             Fault::Suspend { host, clock_stops } => self.suspend(step, host, until, clock_stops),
-            Fault::Slow { host, block, run } => self.slow(host, Slow { since: self.now, block, run }),
+            Fault::Slow { host, block, run } => {
+                self.slow(host, Slow { since: self.now, block, run });
+            }
             Fault::StepClock { host, ms } => self.step_clock(host, ms),
             Fault::Cut { inside, direction, flip } => {
                 self.network.cut(step, inside, direction, flip, self.now);
             }
             Fault::BreakLink { from, to } => self.network.break_link(step, from, to),
-            Fault::Lossy { host, loss_in, loss_out } => self.network.set_loss(host, loss_in, loss_out),
+            Fault::Lossy { host, loss_in, loss_out } => {
+                self.network.set_loss(host, loss_in, loss_out);
+            }
             Fault::Delay { host, extra } => self.network.set_extra_delay(host, extra),
             Fault::Refuse(host) => {
                 self.network.refuse(step, host);
@@ -170,7 +181,10 @@ impl World {
                     self.resume(number);
                 }
             }
-            Fault::Cut { .. } | Fault::BreakLink { .. } | Fault::Suspend { .. } | Fault::Refuse(_) => {
+            Fault::Cut { .. }
+            | Fault::BreakLink { .. }
+            | Fault::Suspend { .. }
+            | Fault::Refuse(_) => {
                 self.network.heal(step);
             }
             Fault::Lossy { host, .. } => self.network.set_loss(host, 0.0, 0.0),
@@ -214,7 +228,8 @@ impl World {
         self.trouble_at = Some(self.now);
         for host in hosts.iter() {
             let Some(troubles) = self.host_troubles.get_mut(host as usize) else { continue };
-            troubles.open = if begins { troubles.open + 1 } else { troubles.open.saturating_sub(1) };
+            troubles.open =
+                if begins { troubles.open + 1 } else { troubles.open.saturating_sub(1) };
             troubles.at = Some(self.now);
             let disturbed = !matches!(fault, Fault::Cut { inside, .. } if !inside.contains(host));
             if let Some(number) = self.running_on(host).filter(|_| disturbed) {

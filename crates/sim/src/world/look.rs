@@ -1,4 +1,5 @@
-//! Looks at the world when their time has come: whether what was to be over is over, and what nobody's input shows.
+//! Looks at the world when their time has come: whether what was to be over is over, and what
+//! nobody's input shows.
 
 use std::time::Duration;
 
@@ -16,8 +17,8 @@ use crate::time::VirtualTime;
 /// How long after a look that found a cluster not whole it is looked at again.
 const AGAIN_AFTER: Duration = Duration::from_millis(150);
 
-/// When a commit of unknown outcome is settled at the latest: its writer hears after three seconds that the outcome is unknown, reads, and
-/// writes.
+/// When a commit of unknown outcome is settled at the latest: its writer hears after three seconds
+/// that the outcome is unknown, reads, and writes.
 const SETTLED_AFTER: Duration = Duration::from_millis(5_300);
 
 /// What is looked at when its time has come.
@@ -57,7 +58,9 @@ impl World {
                     self.queue.push(at, Event::Look(look));
                 }
             }
-            Look::Joined { process } => self.check(|checks, facts| checks.on_join_due(facts, process)),
+            Look::Joined { process } => {
+                self.check(|checks, facts| checks.on_join_due(facts, process));
+            }
             Look::Load => {
                 self.check(|checks, facts| checks.on_load_due(facts));
                 self.queue.push(self.now + i13_store_load::SPAN, Event::Look(look));
@@ -82,7 +85,8 @@ impl World {
             _ => return None,
         };
         // Of two silos that are left the other one cannot tell which of them is cut off.
-        let enough = self.store.table.rows().filter(|row| row.status == SiloStatus::Active).count() > 3;
+        let enough =
+            self.store.table.rows().filter(|row| row.status == SiloStatus::Active).count() > 3;
         (enough && self.running_on(*host).is_some() && self.is_calm()).then_some(what)
     }
 
@@ -98,7 +102,8 @@ impl World {
     pub(super) fn expect_spread(&mut self, version: u64) {
         if self.expects.tight {
             let look = Look::Spread { version, since: self.now };
-            self.queue.push(self.now + self.expects.spread_after(&self.scenario), Event::Look(look));
+            self.queue
+                .push(self.now + self.expects.spread_after(&self.scenario), Event::Look(look));
         }
     }
 
@@ -119,8 +124,8 @@ impl World {
         }
     }
 
-    /// A commit of which its writer was told that its end is unknown took effect. The writer has looked since then, and written
-    /// something else, if all went well.
+    /// A commit of which its writer was told that its end is unknown took effect. The writer has
+    /// looked since then, and written something else, if all went well.
     pub(super) fn look_at_late(&mut self, number: u32, op: OpId) {
         let Some((sent, unknowns)) = self.late.remove(&(number, op)) else { return };
         let writer = &self.processes[number as usize];

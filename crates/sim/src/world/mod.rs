@@ -1,4 +1,5 @@
-//! The world: hosts, processes, network, store and clocks, moved from event to event in virtual time.
+//! The world: hosts, processes, network, store and clocks, moved from event to event in virtual
+//! time.
 //!
 //! | file | subject |
 //! |---|---|
@@ -64,7 +65,8 @@ impl fmt::Debug for Prepare {
     }
 }
 
-/// What the invariants may see. A macro, because the checks themselves are borrowed at the same time.
+/// What the invariants may see. A macro, because the checks themselves are borrowed at the same
+/// time.
 macro_rules! facts {
     ($world:ident) => {
         Facts {
@@ -103,12 +105,14 @@ pub struct World {
     grain_rng: SeededRng,
     /// What is true about grains.
     truth: GrainTruth,
-    /// Equal steps are computed once; none where messages pass through their bytes: there every silo computes its own.
+    /// Equal steps are computed once; none where messages pass through their bytes: there every
+    /// silo computes its own.
     memo: Option<Arc<Memo>>,
     /// Which rare situations came up.
     sometimes: Sometimes,
     violation: Option<Violation>,
-    /// The store lost commits that it had acknowledged: nothing is promised any more but to end, and to be whole again.
+    /// The store lost commits that it had acknowledged: nothing is promised any more but to end,
+    /// and to be whole again.
     went_back: bool,
     /// Processes that are Dead in the table and still run.
     doomed: Vec<u32>,
@@ -125,12 +129,14 @@ pub struct World {
     expects: Expects,
     /// For how many further events memory was read ahead.
     read_for: usize,
-    /// Commits that are on their way although `Unknown` was told: when each was sent, and how many of its writer's had ended so before.
+    /// Commits that are on their way although `Unknown` was told: when each was sent, and how many
+    /// of its writer's had ended so before.
     late: BTreeMap<(u32, OpId), (VirtualTime, u32)>,
 }
 
 impl World {
-    /// The world of `scenario`, before anything happened. Keeps a line for each event when `keep_lines`.
+    /// The world of `scenario`, before anything happened. Keeps a line for each event when
+    /// `keep_lines`.
     pub fn new(scenario: Scenario, keep_lines: bool) -> Self {
         Self::prepared(scenario, keep_lines, None)
     }
@@ -225,7 +231,8 @@ impl World {
         self.measures.keep_view_lags = true;
     }
 
-    /// Takes the next event, if it is due by `until`. False when there is none, or an invariant was violated.
+    /// Takes the next event, if it is due by `until`. False when there is none, or an invariant was
+    /// violated.
     pub fn step(&mut self, until: VirtualTime) -> bool {
         if self.violation.is_some() || self.queue.next_at().is_none_or(|at| at > until) {
             return false;
@@ -245,8 +252,8 @@ impl World {
         }
     }
 
-    /// Runs in slices of `slice` until `done` says so; the time then, or none when `until` came first or an
-    /// invariant was violated.
+    /// Runs in slices of `slice` until `done` says so; the time then, or none when `until` came
+    /// first or an invariant was violated.
     pub fn run_while(
         &mut self,
         until: VirtualTime,
@@ -329,8 +336,8 @@ impl World {
         self.hosts.process_of(&self.processes, silo)
     }
 
-    /// Whether the cluster is whole (invariant I10): every process that runs is Active in the newest version and
-    /// has it installed, and everybody else is Dead.
+    /// Whether the cluster is whole (invariant I10): every process that runs is Active in the
+    /// newest version and has it installed, and everybody else is Dead.
     pub fn is_whole(&self) -> bool {
         self.why_not_whole().is_none()
     }
@@ -372,8 +379,10 @@ impl World {
         let Some(machine) = process.machine.as_mut() else { return };
         input(machine, now);
         let mut notable = false;
-        while let Some(effect) =
-            self.processes[number as usize].machine.as_mut().and_then(|machine| machine.poll_effect())
+        while let Some(effect) = self.processes[number as usize]
+            .machine
+            .as_mut()
+            .and_then(|machine| machine.poll_effect())
         {
             notable |= self.carry_out(number, effect);
         }
@@ -391,11 +400,12 @@ impl World {
         self.arm(number);
     }
 
-    /// Sees to it that the process's next deadline has an event: one in the queue for each process, moved up when
-    /// the deadline does, looked at again when it fires too early.
+    /// Sees to it that the process's next deadline has an event: one in the queue for each process,
+    /// moved up when the deadline does, looked at again when it fires too early.
     fn arm(&mut self, number: u32) {
         let process = &mut self.processes[number as usize];
-        let Some(deadline) = process.machine.as_ref().and_then(|machine| machine.poll_timeout()) else {
+        let Some(deadline) = process.machine.as_ref().and_then(|machine| machine.poll_timeout())
+        else {
             return;
         };
         let at = process.clock.when(deadline).max(self.now);

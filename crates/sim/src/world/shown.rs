@@ -24,7 +24,9 @@ pub(super) struct Brief<'a>(pub(super) &'a TableOutcome);
 impl std::fmt::Display for Brief<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {
-            TableOutcome::Snapshot(s) => write!(f, "snapshot {} of {} rows", s.version.number, s.rows.len()),
+            TableOutcome::Snapshot(s) => {
+                write!(f, "snapshot {} of {} rows", s.version.number, s.rows.len())
+            }
             TableOutcome::Sample(rows) => write!(f, "sample of {} rows", rows.len()),
             TableOutcome::Version(v) => write!(f, "version {}", v.number),
             TableOutcome::Committed(v) => write!(f, "committed {}", v.number),

@@ -1,7 +1,7 @@
 //! IO that stands still: what waits for it, in order, until it runs again.
 //!
-//! A stall ends with its fault. What waits then goes on at once: else a silo would stand still, and be declared dead, when the
-//! checks count on a world without faults.
+//! A stall ends with its fault. What waits then goes on at once: else a silo would stand still, and
+//! be declared dead, when the checks count on a world without faults.
 
 use emmer_membership::{OpId, TableRequest};
 
@@ -17,8 +17,8 @@ impl World {
         process.is_running().then(|| process.io_at(self.now))
     }
 
-    /// Keeps `event` until the IO of the process `number` runs, at `ready` or when the stall ends before that. What waits keeps its
-    /// order.
+    /// Keeps `event` until the IO of the process `number` runs, at `ready` or when the stall ends
+    /// before that. What waits keeps its order.
     pub(super) fn wait_for_io(&mut self, number: u32, ready: VirtualTime, event: Event) {
         let waiting = self.waiting.entry(number).or_default();
         if waiting.is_empty() {

@@ -1,5 +1,5 @@
-//! Runs a scenario under a stricter judge than the invariants: every pair of a silo that is Dead and a silo that may grant its
-//! grains is looked at before every event, newcomers included.
+//! Runs a scenario under a stricter judge than the invariants: every pair of a silo that is Dead
+//! and a silo that may grant its grains is looked at before every event, newcomers included.
 
 use emmer_core::SiloStatus;
 use emmer_sim::process::Process;
@@ -29,13 +29,17 @@ pub(crate) struct Judged {
 
 /// Since when, looked at from now on, `granter` may grant what `victim` had; none when it may not.
 fn may_grant_from(now: VirtualTime, granter: &Process, victim: &Process) -> Option<VirtualTime> {
-    let machine = granter.machine.as_ref().filter(|machine| machine.status() == SiloStatus::Active)?;
+    let machine =
+        granter.machine.as_ref().filter(|machine| machine.status() == SiloStatus::Active)?;
     let view = machine.view();
     if view.version() < victim.death_version? {
         return None;
     }
-    let until =
-        machine.fading().into_iter().find(|(silo, _)| *silo == victim.address).map(|(_, until)| until);
+    let until = machine
+        .fading()
+        .into_iter()
+        .find(|(silo, _)| *silo == victim.address)
+        .map(|(_, until)| until);
     let from = until.map_or(now, |until| granter.clock.when(until));
     Some(from.max(now).max(granter.paused_until))
 }
@@ -52,13 +56,16 @@ fn overlap(world: &World) -> Option<(VirtualTime, String)> {
     let mut first: Option<(VirtualTime, String)> = None;
     for victim in world.processes().iter().filter(|p| p.dead_at.is_some() && p.is_running()) {
         let Some(until) = runs_until(now, victim) else { continue };
-        for granter in world.processes().iter().filter(|p| p.is_running() && p.address != victim.address) {
+        for granter in
+            world.processes().iter().filter(|p| p.is_running() && p.address != victim.address)
+        {
             let Some(from) = may_grant_from(now, granter, victim) else { continue };
             if from < until && first.as_ref().is_none_or(|(at, _)| from < *at) {
                 let zombie = if granter.dead_at.is_some() { " (itself Dead)" } else { "" };
                 let fenced = granter.machine.as_ref().is_some_and(|m| m.is_fenced());
                 let what = format!(
-                    "{} may run turns until {until} s, dead since {} s; {}{zombie}{} may grant its grains from {from} s",
+                    "{} may run turns until {until} s, dead since {} s; {}{zombie}{} may grant its \
+                     grains from {from} s",
                     victim.address,
                     victim.dead_at.unwrap_or_default(),
                     granter.address,
@@ -76,7 +83,8 @@ fn somebody_dead_feels_alone(world: &World) -> bool {
     let runs = |p: &&Process| p.dead_at.is_some() && runs_until(world.now(), p).is_some();
     world.processes().iter().filter(runs).any(|p| {
         p.machine.as_ref().is_some_and(|machine| {
-            machine.view().members().iter().filter(|row| row.status != SiloStatus::Dead).count() <= 1
+            machine.view().members().iter().filter(|row| row.status != SiloStatus::Dead).count()
+                <= 1
         })
     })
 }
@@ -116,9 +124,11 @@ pub(crate) fn judge(scenario: &Scenario, trace: bool) -> Judged {
     let found = run(&mut world, scenario);
     let alone = if somebody_dead_feels_alone(&world) { " alone" } else { "" };
     let (trace, _, _, violation) = world.into_parts();
-    let mut found =
-        violation.map(|v| Breach { kind: v.invariant.to_owned(), at: v.at, what: v.what }).or(found);
-    if let Some(found) = found.as_mut().filter(|found| found.kind == "I8" || found.kind == "STRICT") {
+    let mut found = violation
+        .map(|v| Breach { kind: v.invariant.to_owned(), at: v.at, what: v.what })
+        .or(found);
+    if let Some(found) = found.as_mut().filter(|found| found.kind == "I8" || found.kind == "STRICT")
+    {
         found.kind.push_str(alone);
     }
     Judged { breach: found, lines: trace.into_lines() }
@@ -154,7 +164,9 @@ fn run(world: &mut World, scenario: &Scenario) -> Option<Breach> {
                     && !ill.contains(&p.host)
                     && p.active_at.is_some()
                     && (p.dead_at == Some(now)
-                        || table.row(&p.address).is_some_and(|row| row.status == SiloStatus::Active))
+                        || table
+                            .row(&p.address)
+                            .is_some_and(|row| row.status == SiloStatus::Active))
             });
             let fit = fit.count();
             let wronged = world.processes().iter().find(|p| {
@@ -169,7 +181,8 @@ fn run(world: &mut World, scenario: &Scenario) -> Option<Breach> {
                         .is_some_and(|n| world.processes()[n as usize].address == p.address)
             });
             if let Some(wronged) = wronged {
-                let what = format!("{} is healthy and was declared dead; ill: {ill:?}", wronged.address);
+                let what =
+                    format!("{} is healthy and was declared dead; ill: {ill:?}", wronged.address);
                 return breach("HEALTHY", world.now(), what);
             }
         }

@@ -1,7 +1,9 @@
-//! Every order of events of three silos and one store, up to a bound, with the same machine as in production.
+//! Every order of events of three silos and one store, up to a bound, with the same machine as in
+//! production.
 //!
-//! The usual run explores everything to a depth that takes seconds. `EMMER_EXHAUSTIVE_SECS=600 cargo test --profile
-//! sim -p emmer-sim --test exhaustive -- --test-threads 1 --nocapture` goes eight steps deeper, for ten minutes at most.
+//! The usual run explores everything to a depth that takes seconds.
+//! `EMMER_EXHAUSTIVE_SECS=600 cargo test --profile sim -p emmer-sim --test exhaustive -- --test-threads 1 --nocapture`
+//! goes eight steps deeper, for ten minutes at most.
 
 mod model;
 
@@ -16,7 +18,8 @@ const MOST_STATES: usize = 1_000_000;
 
 const NOTHING: Budget = Budget { crashes: 0, unknown: 0, lost: 0, ticks: 0 };
 
-/// How many steps deeper than usual to explore, and for how long at most; beyond the usual when asked.
+/// How many steps deeper than usual to explore, and for how long at most; beyond the usual when
+/// asked.
 fn deeper() -> (usize, Duration) {
     let asked = std::env::var("EMMER_EXHAUSTIVE_SECS").ok().and_then(|text| text.parse().ok());
     // Shared evenly by the four explorations of this file when they run one after the other.
@@ -33,7 +36,8 @@ fn small() -> Config {
     }
 }
 
-/// Explores breadth first from `start`; fails on any violation. How many different states there were.
+/// Explores breadth first from `start`; fails on any violation. How many different states there
+/// were.
 fn explore(name: &str, start: World, depth: usize) -> usize {
     let (more, time) = deeper();
     let depth = depth + more;

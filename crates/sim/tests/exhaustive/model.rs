@@ -1,8 +1,10 @@
-//! Three silos and one store as a model for stateright: the state holds the very machines that run in production.
+//! Three silos and one store as a model for stateright: the state holds the very machines that run
+//! in production.
 //!
-//! Everything that can happen is an action: a message arrives or is lost, a request reaches the store (and its
-//! answer may be lost, or the request itself), an answer arrives, a dial ends, time moves on to the next deadline, a
-//! silo crashes. What is in flight may stay there while time passes. Budgets bound what can go wrong on one path.
+//! Everything that can happen is an action: a message arrives or is lost, a request reaches the
+//! store (and its answer may be lost, or the request itself), an answer arrives, a dial ends, time
+//! moves on to the next deadline, a silo crashes. What is in flight may stay there while time
+//! passes. Budgets bound what can go wrong on one path.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -45,7 +47,8 @@ pub(crate) enum Flight {
 pub(crate) struct Rows {
     rows: BTreeMap<SiloAddress, SiloEntry>,
     version: u64,
-    /// It commits whatever the base is: no store does, and the model has to find out what would follow.
+    /// It commits whatever the base is: no store does, and the model has to find out what would
+    /// follow.
     careless: bool,
     digests: Vec<u64>,
     ever_dead: Vec<SiloAddress>,
@@ -97,7 +100,8 @@ fn etag(version: u64) -> TableVersion {
 
 /// A hash of a list of rows, IAmAliveTime aside.
 fn content(rows: &BTreeMap<SiloAddress, SiloEntry>) -> u64 {
-    View::from_snapshot(&TableSnapshot { version: etag(1), rows: rows.values().cloned().collect() }).digest()
+    View::from_snapshot(&TableSnapshot { version: etag(1), rows: rows.values().cloned().collect() })
+        .digest()
 }
 
 impl Rows {
@@ -146,8 +150,8 @@ impl Rows {
             if back || (self.ever_dead.contains(&row.address) && row.status != SiloStatus::Dead) {
                 violated = Some("I3");
             }
-            let died =
-                row.status == SiloStatus::Dead && was.is_some_and(|was| was.status != SiloStatus::Dead);
+            let died = row.status == SiloStatus::Dead
+                && was.is_some_and(|was| was.status != SiloStatus::Dead);
             if died && !deserved(&before, rows, row) {
                 violated = Some("I6");
             }
@@ -171,7 +175,11 @@ impl Rows {
 }
 
 /// I6: enough votes of silos Active before, or a successor.
-fn deserved(before: &BTreeMap<SiloAddress, SiloEntry>, rows: &[SiloEntry], dead: &SiloEntry) -> bool {
+fn deserved(
+    before: &BTreeMap<SiloAddress, SiloEntry>,
+    rows: &[SiloEntry],
+    dead: &SiloEntry,
+) -> bool {
     let active = before.values().filter(|row| row.status == SiloStatus::Active).count();
     let needed = active.div_ceil(2).clamp(1, 3);
     let voters = dead
@@ -183,7 +191,8 @@ fn deserved(before: &BTreeMap<SiloAddress, SiloEntry>, rows: &[SiloEntry], dead:
 }
 
 impl World {
-    /// Silos at `endpoints` (a silo for each; equal numbers are incarnations of one endpoint), all joining.
+    /// Silos at `endpoints` (a silo for each; equal numbers are incarnations of one endpoint), all
+    /// joining.
     pub(crate) fn joining(endpoints: &[u16], config: &Config, budget: Budget) -> Self {
         let mut world = Self {
             now_ms: 0,
@@ -209,7 +218,8 @@ impl World {
     }
 
     fn now(&self) -> Now {
-        let wall = Timestamp::from_millis(i64::try_from(START_MS + self.now_ms).unwrap_or(i64::MAX));
+        let wall =
+            Timestamp::from_millis(i64::try_from(START_MS + self.now_ms).unwrap_or(i64::MAX));
         Now { mono: Instant::from_millis(self.now_ms), wall }
     }
 
@@ -231,7 +241,9 @@ impl World {
                         self.flights.push(Flight::Message { from: silo, to, message });
                     }
                 }
-                Effect::Table { op, request } => self.flights.push(Flight::Request { silo, op, request }),
+                Effect::Table { op, request } => {
+                    self.flights.push(Flight::Request { silo, op, request });
+                }
                 Effect::Dial { dial, to, .. } => self.flights.push(Flight::Dial { silo, dial, to }),
                 Effect::Install(view) => own_death |= self.install(number, &view),
                 Effect::Terminate(_) => {
@@ -250,7 +262,8 @@ impl World {
     /// Puts a view in force; whether it shows the silo's own death.
     fn install(&mut self, number: usize, view: &View) -> bool {
         let version = view.version();
-        let history = usize::try_from(version).ok().and_then(|v| self.table.digests.get(v.checked_sub(1)?));
+        let history =
+            usize::try_from(version).ok().and_then(|v| self.table.digests.get(v.checked_sub(1)?));
         if version <= self.installed[number] || history != Some(&view.digest()) {
             self.violated = Some("I2");
         }
@@ -286,8 +299,10 @@ impl World {
         self.now_ms = self.now_ms.max(at.as_nanos().div_ceil(1_000_000));
         let now = self.now().mono;
         for number in 0..self.silos.len() {
-            let due =
-                self.silos[number].as_ref().and_then(Membership::poll_timeout).is_some_and(|at| at <= now);
+            let due = self.silos[number]
+                .as_ref()
+                .and_then(Membership::poll_timeout)
+                .is_some_and(|at| at <= now);
             if due {
                 self.drive(number, |silo, now| silo.handle_timeout(now));
             }
@@ -299,7 +314,9 @@ impl World {
             Flight::Message { from, to, message } => {
                 let from = self.silos[usize::from(from)].as_ref().map(Membership::me);
                 if let Some(from) = from {
-                    self.drive(usize::from(to), |silo, now| silo.handle_message(now, from, message));
+                    self.drive(usize::from(to), |silo, now| {
+                        silo.handle_message(now, from, message);
+                    });
                 }
             }
             Flight::Request { silo, op, request } => {
@@ -311,8 +328,13 @@ impl World {
                 self.drive(usize::from(silo), |silo, now| silo.handle_table(now, op, outcome));
             }
             Flight::Dial { silo, dial, to } => {
-                let living =
-                    self.silos.iter().flatten().map(Membership::me).filter(|me| me.same_endpoint(&to)).max();
+                let living = self
+                    .silos
+                    .iter()
+                    .flatten()
+                    .map(Membership::me)
+                    .filter(|me| me.same_endpoint(&to))
+                    .max();
                 let outcome = match living {
                     Some(me) if me == to => DialOutcome::Answered,
                     Some(me) => DialOutcome::OtherEpoch(me),
@@ -338,7 +360,8 @@ impl World {
         self.canonicalise();
     }
 
-    /// Lets everything happen in order, without faults, until `done` or for at most `steps`; whether it was done.
+    /// Lets everything happen in order, without faults, until `done` or for at most `steps`;
+    /// whether it was done.
     pub(crate) fn run_until(&mut self, steps: u32, done: impl Fn(&Self) -> bool) -> bool {
         for _ in 0..steps {
             if done(self) {
@@ -356,8 +379,10 @@ impl World {
 
     /// Whether every silo is Active and knows it.
     pub(crate) fn all_active(&self) -> bool {
-        let active = self.table.rows.values().filter(|row| row.status == SiloStatus::Active).count();
-        active == self.silos.len() && self.installed.iter().all(|version| *version == self.table.version)
+        let active =
+            self.table.rows.values().filter(|row| row.status == SiloStatus::Active).count();
+        active == self.silos.len()
+            && self.installed.iter().all(|version| *version == self.table.version)
     }
 
     /// Whether a commit that declares somebody dead is on its way.
@@ -412,7 +437,8 @@ impl Model for Silos {
             if world.budget.lost > 0 && matches!(flight, Flight::Message { .. }) {
                 actions.push(Action::Lose(at));
             }
-            let commit = matches!(flight, Flight::Request { request: TableRequest::Commit { .. }, .. });
+            let commit =
+                matches!(flight, Flight::Request { request: TableRequest::Commit { .. }, .. });
             if world.budget.unknown > 0 && commit {
                 actions.extend([Action::AppliedUnknown(at), Action::LostUnknown(at)]);
             }
@@ -461,11 +487,15 @@ impl Model for Silos {
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![
-            Property::always("I2: views equal the table's history", |_, w: &World| w.violated != Some("I2")),
+            Property::always("I2: views equal the table's history", |_, w: &World| {
+                w.violated != Some("I2")
+            }),
             Property::always("I3: Dead is final", |_, w: &World| w.violated != Some("I3")),
             Property::always("I4: one living incarnation", |_, w: &World| w.violated != Some("I4")),
             Property::always("I6: enough votes", |_, w: &World| w.violated != Some("I6")),
-            Property::always("I7: its own death ends a silo", |_, w: &World| w.violated != Some("I7")),
+            Property::always("I7: its own death ends a silo", |_, w: &World| {
+                w.violated != Some("I7")
+            }),
         ]
     }
 }

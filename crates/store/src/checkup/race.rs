@@ -1,4 +1,5 @@
-//! A short race of two connections for one row: a server that keeps every promise to one of them alone may lose commits of two.
+//! A short race of two connections for one row: a server that keeps every promise to one of them
+//! alone may lose commits of two.
 
 use std::sync::Arc;
 
@@ -9,11 +10,12 @@ use crate::table::Value;
 
 /// How many commits each of the two makes.
 const COMMITS: i64 = 25;
-/// How often each tries at most: a loser is told later and later, so that many more attempts than commits mean something is wrong.
+/// How often each tries at most: a loser is told later and later, so that many more attempts than
+/// commits mean something is wrong.
 const ATTEMPTS_MAX: u32 = 2_000;
 
-/// Both count `version` up, together with a row that both write too, by what they read before; in the end it must have been
-/// counted once for each commit that was acknowledged.
+/// Both count `version` up, together with a row that both write too, by what they read before; in
+/// the end it must have been counted once for each commit that was acknowledged.
 pub(super) async fn run(
     stores: [&Arc<dyn SystemStore>; 2],
     version: &str,
@@ -22,14 +24,15 @@ pub(super) async fn run(
     let [one, other] = stores;
     let (before, _) = read(one, version).await?;
     let (first, second) =
-        futures_util::future::join(count_up(one, version, silo), count_up(other, version, silo)).await;
+        futures_util::future::join(count_up(one, version, silo), count_up(other, version, silo))
+            .await;
     let acknowledged = first? + second?;
     for key in [version, silo] {
         let (found, _) = read(one, key).await?;
         if found != before + acknowledged {
             return wrong(format!(
-                "row {key} was counted from {before} to {found} by {acknowledged} acknowledged commits of two connections: \
-                 commits are lost"
+                "row {key} was counted from {before} to {found} by {acknowledged} acknowledged \
+                 commits of two connections: commits are lost"
             ));
         }
     }
@@ -64,6 +67,7 @@ async fn count_up(store: &Arc<dyn SystemStore>, version: &str, silo: &str) -> Re
         }
     }
     wrong(format!(
-        "{acknowledged} of {COMMITS} commits in {ATTEMPTS_MAX} attempts: nearly all lose a race of two"
+        "{acknowledged} of {COMMITS} commits in {ATTEMPTS_MAX} attempts: nearly all lose a race of \
+         two"
     ))
 }

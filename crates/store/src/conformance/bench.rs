@@ -1,4 +1,5 @@
-//! What the cases stand on: connections, a scratch table, and checks that fail a case without a panic.
+//! What the cases stand on: connections, a scratch table, and checks that fail a case without a
+//! panic.
 
 use std::fmt;
 use std::future::Future;
@@ -7,7 +8,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::{CONNECTIONS, Factory};
-use crate::contract::{CommitOutcome, Etag, Mutation, StoreError, StoreErrorKind, StoredRow, SystemStore};
+use crate::contract::{
+    CommitOutcome, Etag, Mutation, StoreError, StoreErrorKind, StoredRow, SystemStore,
+};
 use crate::silos::SILO_INSTANCES;
 use crate::state::GRAIN_STATE;
 use crate::table::{Column, ColumnType, Row, TableDecl, Value};
@@ -31,7 +34,8 @@ pub(super) static SCRATCH: TableDecl = TableDecl {
 };
 
 /// The same, for rows that no reader needs as of one moment.
-pub(super) static LOOSE: TableDecl = TableDecl { name: "conformance_loose", one_moment: false, ..SCRATCH };
+pub(super) static LOOSE: TableDecl =
+    TableDecl { name: "conformance_loose", one_moment: false, ..SCRATCH };
 
 /// What a case found instead of what must hold.
 #[derive(Debug)]
@@ -149,7 +153,8 @@ pub(super) fn number(row: &StoredRow) -> Result<i64, Failure> {
     }
 }
 
-/// Fails unless the operation was refused with an error of `kind` that names the store and what was asked.
+/// Fails unless the operation was refused with an error of `kind` that names the store and what was
+/// asked.
 pub(super) fn refused<T: fmt::Debug>(
     store: &Arc<dyn SystemStore>,
     kind: StoreErrorKind,
@@ -161,7 +166,10 @@ pub(super) fn refused<T: fmt::Debug>(
     };
     same!(error.kind, kind, "the kind of the error");
     same!(error.store, store.describe(), "the store the error names");
-    check!(!error.operation.is_empty() && !error.detail.is_empty(), "an error without words: {error:?}");
+    check!(
+        !error.operation.is_empty() && !error.detail.is_empty(),
+        "an error without words: {error:?}"
+    );
     Ok(())
 }
 

@@ -22,7 +22,11 @@ pub(super) async fn insert_refuses_an_existing_row(bench: &Bench) -> Case {
     let etags = bench.must_commit(part, vec![insert("r", 1)]).await?;
     let read = bench.row(part, "r").await?;
     same!(etags, vec![Some(read.etag.clone())], "the etag of an insert");
-    same!(bench.commit(part, vec![insert("r", 2)]).await?, CommitOutcome::Conflict(0), "a second insert");
+    same!(
+        bench.commit(part, vec![insert("r", 2)]).await?,
+        CommitOutcome::Conflict(0),
+        "a second insert"
+    );
     same!(bench.rows(part).await?, vec![read], "the rows after a second insert");
     Ok(())
 }
@@ -90,7 +94,10 @@ pub(super) async fn delete_and_check_keep_their_conditions(bench: &Bench) -> Cas
         same!(bench.commit(part, vec![mutation]).await?, CommitOutcome::Conflict(0), what);
     }
     let etags = bench
-        .must_commit(part, vec![guard("a", a.etag.clone()), delete("b", Some(b.etag)), delete("c", None)])
+        .must_commit(
+            part,
+            vec![guard("a", a.etag.clone()), delete("b", Some(b.etag)), delete("c", None)],
+        )
         .await?;
     same!(etags, vec![None, None, None], "the etags of checks and deletes");
     same!(bench.rows(part).await?, vec![a], "what is left; a check must not change an etag");
@@ -122,7 +129,11 @@ pub(super) async fn a_failed_commit_changes_nothing(bench: &Bench) -> Case {
             let mut mutations = good();
             mutations.insert(at, mutation.clone());
             let outcome = bench.commit(part, mutations).await?;
-            same!(outcome, CommitOutcome::Conflict(at), format!("a commit that fails at {mutation:?}"));
+            same!(
+                outcome,
+                CommitOutcome::Conflict(at),
+                format!("a commit that fails at {mutation:?}")
+            );
             same!(bench.rows(part).await?, before, "the rows and etags after a failed commit");
         }
     }
@@ -146,8 +157,16 @@ pub(super) async fn an_etag_of_another_row_is_a_conflict(bench: &Bench) -> Case 
             Mutation::Check { row_key: "a".into(), etag: etag.clone() },
         ] {
             let outcome = bench.commit(part, vec![insert("c", 9), mutation.clone()]).await?;
-            same!(outcome, CommitOutcome::Conflict(1), format!("the etag of another row in {mutation:?}"));
-            same!(bench.rows(part).await?, before, "the rows after a commit with the etag of another row");
+            same!(
+                outcome,
+                CommitOutcome::Conflict(1),
+                format!("the etag of another row in {mutation:?}")
+            );
+            same!(
+                bench.rows(part).await?,
+                before,
+                "the rows after a commit with the etag of another row"
+            );
         }
     }
     Ok(())
@@ -201,7 +220,11 @@ pub(super) async fn volatile_columns_are_left_alone(bench: &Bench) -> Case {
     for (n, new) in [(4, row(4, 5)), (5, numbered("r", 5))] {
         let etag = bench.row(part, "r").await?.etag;
         bench.must_commit(part, vec![Mutation::Replace { row: new, etag }]).await?;
-        same!(bench.row(part, "r").await?.row, wanted(n), "a replace, with and without volatile columns");
+        same!(
+            bench.row(part, "r").await?.row,
+            wanted(n),
+            "a replace, with and without volatile columns"
+        );
     }
     bench.store(2).touch(&SCRATCH, part, "u", "Beats", Value::Int(1)).await?;
     let touched = numbered("u", 1).with("Beat", time(10)).with("Beats", Value::Int(1));
@@ -211,7 +234,8 @@ pub(super) async fn volatile_columns_are_left_alone(bench: &Bench) -> Case {
 
 pub(super) async fn a_hundred_mutations_and_no_more(bench: &Bench) -> Case {
     let part = "hundred";
-    let all = |count: usize, n| (0..count).map(|i| upsert(&format!("r{i:03}"), n)).collect::<Vec<_>>();
+    let all =
+        |count: usize, n| (0..count).map(|i| upsert(&format!("r{i:03}"), n)).collect::<Vec<_>>();
     refused(
         bench.store(0),
         StoreErrorKind::Invalid,
@@ -240,7 +264,8 @@ pub(super) async fn a_hundred_mutations_and_no_more(bench: &Bench) -> Case {
 
 /// The limits above this are not tried out: it would take long, and the contract's own come first.
 const TRIED_BYTES_MAX: usize = 2 << 20;
-/// Half of this is written: a server may be set up to take less than its store can know (MariaDB's `max_allowed_packet`).
+/// Half of this is written: a server may be set up to take less than its store can know (MariaDB's
+/// `max_allowed_packet`).
 const WRITTEN_BYTES_MAX: usize = 512 << 10;
 
 pub(super) async fn a_commit_keeps_the_limits_that_the_store_names(bench: &Bench) -> Case {
@@ -248,11 +273,15 @@ pub(super) async fn a_commit_keeps_the_limits_that_the_store_names(bench: &Bench
     let limits = store.limits();
     check!(limits.row_bytes <= limits.commit_bytes, "a row may be larger than a commit: {limits}");
     check!(
-        limits.lack(&StoreLimits { commit_bytes: 0, row_bytes: 0, ..StoreLimits::default() }).is_none(),
+        limits
+            .lack(&StoreLimits { commit_bytes: 0, row_bytes: 0, ..StoreLimits::default() })
+            .is_none(),
         "{limits}"
     );
     let large = |bytes| {
-        vec![Mutation::Upsert { row: numbered("r", 1).with("Name", Value::Text("x".repeat(bytes).into())) }]
+        vec![Mutation::Upsert {
+            row: numbered("r", 1).with("Name", Value::Text("x".repeat(bytes).into())),
+        }]
     };
     bench.must_commit(part, large(limits.row_bytes.min(WRITTEN_BYTES_MAX) / 2)).await?;
     if limits.commit_bytes <= TRIED_BYTES_MAX {
@@ -283,13 +312,18 @@ pub(super) async fn requests_against_the_rules_are_invalid(bench: &Bench) -> Cas
     }
     let too_long = "p".repeat(PARTITION_KEY_BYTES_MAX + 1);
     for bad in ["", too_long.as_str()] {
-        refused(store, StoreErrorKind::Invalid, store.commit(&SCRATCH, bad, vec![insert("a", 1)]).await)?;
+        refused(
+            store,
+            StoreErrorKind::Invalid,
+            store.commit(&SCRATCH, bad, vec![insert("a", 1)]).await,
+        )?;
         refused(store, StoreErrorKind::Invalid, store.read_partition(&SCRATCH, bad).await)?;
     }
     let touched = store.touch(&SCRATCH, part, "a", "Number", Value::Int(1)).await;
     refused(store, StoreErrorKind::Invalid, touched)?;
     refused(store, StoreErrorKind::Invalid, store.scan(&SCRATCH, "Beats", 0..=1, 10).await)?;
-    let cleaned = store.delete_older_than(&SCRATCH, part, "Number", Timestamp::from_millis(1)).await;
+    let cleaned =
+        store.delete_older_than(&SCRATCH, part, "Number", Timestamp::from_millis(1)).await;
     refused(store, StoreErrorKind::Invalid, cleaned)?;
     check!(bench.rows(part).await?.is_empty(), "an invalid request left something behind");
     Ok(())

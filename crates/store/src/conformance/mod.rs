@@ -1,9 +1,10 @@
 //! The suite every store passes, run against the real server from several connections at once.
 //!
-//! It holds the rules of [`crate::contract`] and the cases the original's membership table tests have (gateways,
-//! stale tokens, 20 writers of which one wins, heartbeats beside votes, clean-up). It needs an empty scratch database, no
-//! particular async runtime (whatever the store itself needs must be running) and no luck: races are driven by many
-//! futures on several connections and judged by their outcome, never by time.
+//! It holds the rules of [`crate::contract`] and the cases the original's membership table tests
+//! have (gateways, stale tokens, 20 writers of which one wins, heartbeats beside votes, clean-up).
+//! It needs an empty scratch database, no particular async runtime (whatever the store itself needs
+//! must be running) and no luck: races are driven by many futures on several connections and judged
+//! by their outcome, never by time.
 //!
 //! ```
 //! # use std::sync::Arc;
@@ -129,9 +130,12 @@ pub fn case_names() -> impl Iterator<Item = &'static str> {
     CASES.iter().map(|(name, _)| *name)
 }
 
-/// Runs every case, one after the other, on [`CONNECTIONS`] connections from `factory`. `report` is given one line per
-/// case as it ends.
-pub async fn run(factory: &Factory<'_>, report: &mut (dyn FnMut(&str) + Send)) -> ConformanceReport {
+/// Runs every case, one after the other, on [`CONNECTIONS`] connections from `factory`. `report` is
+/// given one line per case as it ends.
+pub async fn run(
+    factory: &Factory<'_>,
+    report: &mut (dyn FnMut(&str) + Send),
+) -> ConformanceReport {
     let mut found = ConformanceReport::default();
     let bench = match Bench::open(factory).await {
         Ok(bench) => bench,

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use emmer_core::Timestamp;
 use futures_util::future::{join, join_all};
 
-use super::bench::{Bench, Case, Failure, LOOSE, SCRATCH, check, number, numbered, same, yield_now};
+use super::bench::{
+    Bench, Case, Failure, LOOSE, SCRATCH, check, number, numbered, same, yield_now,
+};
 use crate::contract::{CommitOutcome, Mutation};
 use crate::table::Value;
 
@@ -17,7 +19,8 @@ pub(super) async fn one_of_many_inserts_wins(bench: &Bench) -> Case {
     for round in 0..10 {
         let key = format!("r{round}");
         let insert = |i| vec![Mutation::Insert { row: numbered(key.as_str(), i) }];
-        let racers = (0..20i64).zip(0..20).map(|(n, i)| bench.store(i).commit(&SCRATCH, "one", insert(n)));
+        let racers =
+            (0..20i64).zip(0..20).map(|(n, i)| bench.store(i).commit(&SCRATCH, "one", insert(n)));
         let mut winners = Vec::new();
         for (n, outcome) in (0i64..).zip(join_all(racers).await) {
             match outcome? {
@@ -72,11 +75,14 @@ pub(super) async fn no_read_is_torn(bench: &Bench) -> Case {
     const WRITES: i64 = 60;
     const READS_AFTER: usize = 10;
     let all = |n| {
-        let row = move |i| numbered(format!("r{i:03}"), n).with("Name", Value::Text("x".repeat(200).into()));
+        let row = move |i| {
+            numbered(format!("r{i:03}"), n).with("Name", Value::Text("x".repeat(200).into()))
+        };
         (0..ROWS).map(move |i| Mutation::Upsert { row: row(i) }).collect::<Vec<_>>()
     };
     bench.must_commit("torn", all(0)).await?;
-    // Readers go on for as long as the writer does, however slow the server is, and a little longer.
+    // Readers go on for as long as the writer does, however slow the server is, and a little
+    // longer.
     let finished = &AtomicBool::new(false);
     let writer = async {
         let mut written = Ok(());
@@ -117,15 +123,17 @@ pub(super) async fn no_read_is_torn(bench: &Bench) -> Case {
             }
             yield_now().await;
         }
-        Err(Failure(format!("reader {reader} saw {newest} of {WRITES} writes, all of them acknowledged")))
+        Err(Failure(format!(
+            "reader {reader} saw {newest} of {WRITES} writes, all of them acknowledged"
+        )))
     }));
     let (written, read) = join(writer, readers).await;
     written?;
     read.into_iter().collect()
 }
 
-/// Of a table that needs no moment: beside writers that never rest every read is answered, with every row, each of them whole
-/// and none older than it was seen before.
+/// Of a table that needs no moment: beside writers that never rest every read is answered, with
+/// every row, each of them whole and none older than it was seen before.
 pub(super) async fn a_read_that_needs_no_moment_is_never_put_off(bench: &Bench) -> Case {
     const ROWS: usize = 300;
     const WRITES: i64 = 40;
@@ -184,7 +192,9 @@ pub(super) async fn a_read_that_needs_no_moment_is_never_put_off(bench: &Bench) 
 pub(super) async fn heartbeats_never_cost_a_vote(bench: &Bench) -> Case {
     const BEATS: i64 = 100;
     let beat = |ms| Value::Time(Timestamp::from_millis(ms));
-    bench.must_commit("beat", vec![Mutation::Insert { row: numbered("r", 0).with("Beat", beat(0)) }]).await?;
+    bench
+        .must_commit("beat", vec![Mutation::Insert { row: numbered("r", 0).with("Beat", beat(0)) }])
+        .await?;
     let heart = async {
         for ms in 1..=BEATS {
             bench.store(0).touch(&SCRATCH, "beat", "r", "Beat", beat(ms)).await?;

@@ -12,18 +12,28 @@ use crate::table::{Column, ColumnType, Row, TableDecl, Value};
 use crate::validate::{PARTITION_KEY_BYTES_MAX, ROW_KEY_BYTES_MAX, SAMPLE_ROWS_MAX};
 
 const fn decl(name: &'static str, columns: &'static [Column], schema_version: u32) -> TableDecl {
-    TableDecl { name, partition_key: "Part", row_key: "Id", columns, schema_version, one_moment: true }
+    TableDecl {
+        name,
+        partition_key: "Part",
+        row_key: "Id",
+        columns,
+        schema_version,
+        one_moment: true,
+    }
 }
 
-static FRESH: TableDecl = decl("conformance_fresh", &[Column::new("Number", ColumnType::Int).indexed()], 1);
+static FRESH: TableDecl =
+    decl("conformance_fresh", &[Column::new("Number", ColumnType::Int).indexed()], 1);
 static WIDER: TableDecl = decl(
     "conformance_fresh",
     &[Column::new("Number", ColumnType::Int).indexed(), Column::new("Name", ColumnType::Text)],
     1,
 );
-static OLDER: TableDecl = decl("conformance_fresh", &[Column::new("Number", ColumnType::Int).indexed()], 0);
+static OLDER: TableDecl =
+    decl("conformance_fresh", &[Column::new("Number", ColumnType::Int).indexed()], 0);
 static ILLEGAL: TableDecl = decl("conformance illegal", &[], 1);
-static ABSENT: TableDecl = decl("conformance_absent", &[Column::new("At", ColumnType::Time).volatile()], 1);
+static ABSENT: TableDecl =
+    decl("conformance_absent", &[Column::new("At", ColumnType::Time).volatile()], 1);
 static SCANNED: TableDecl = decl(
     "conformance_scan",
     &[Column::new("Number", ColumnType::Int).indexed(), Column::new("Name", ColumnType::Text)],
@@ -47,7 +57,11 @@ pub(super) async fn tables_are_made_by_many_at_once(bench: &Bench) -> Case {
     let insert = vec![Mutation::Insert { row: numbered("r", 1) }];
     bench.store(0).commit(&FRESH, "p", insert).await?;
     bench.store(1).ensure_tables(tables).await?;
-    same!(bench.store(2).read_partition(&FRESH, "p").await?.len(), 1, "rows after making the table again");
+    same!(
+        bench.store(2).read_partition(&FRESH, "p").await?.len(),
+        1,
+        "rows after making the table again"
+    );
     Ok(())
 }
 
@@ -84,7 +98,8 @@ pub(super) async fn every_value_comes_back(bench: &Bench) -> Case {
         Row::new("texts")
             .with("Name", text("it's \"quoted\" \\ % _ ; -- /* */ $1 ?1 {x} \t\r\n 🛫 ä \u{feff}")),
         Row::new("bytes").with("Blob", Value::Bytes((0..=255).collect())),
-        Row::new("lists").with("Items", list(&["", "a,b", "\"", "[]", "🛫", "'", "\\", "null", "a\nb"])),
+        Row::new("lists")
+            .with("Items", list(&["", "a,b", "\"", "[]", "🛫", "'", "\\", "null", "a\nb"])),
         Row::new("one").with("Items", list(&[""])),
     ];
     let upserts = rows.iter().map(|row| Mutation::Upsert { row: row.clone() }).collect();
@@ -139,8 +154,10 @@ pub(super) async fn odd_keys_come_back_in_order(bench: &Bench) -> Case {
     keys.push("🛫".repeat(ROW_KEY_BYTES_MAX / 4));
     let longest = "p".repeat(PARTITION_KEY_BYTES_MAX);
     for partition in ["odd", "o'd/d?#%\\ \"🛫", longest.as_str()] {
-        let inserts =
-            keys.iter().map(|k| Mutation::Insert { row: Row::new(k).with("Name", text(k)) }).collect();
+        let inserts = keys
+            .iter()
+            .map(|k| Mutation::Insert { row: Row::new(k).with("Name", text(k)) })
+            .collect();
         bench.must_commit(partition, inserts).await?;
         let mut wanted = keys.clone();
         wanted.sort_unstable();
@@ -159,11 +176,14 @@ pub(super) async fn odd_keys_come_back_in_order(bench: &Bench) -> Case {
 }
 
 pub(super) async fn large_values_come_back(bench: &Bench) -> Case {
-    let blob: Vec<u8> = (0..64 * 1024u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let blob: Vec<u8> =
+        (0..64 * 1024u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let row = |key: &str, n: u8| {
         let mut blob = blob.clone();
         blob.push(n);
-        Row::new(key).with("Blob", Value::Bytes(blob.into())).with("Name", text(&"ä".repeat(16 * 1024)))
+        Row::new(key)
+            .with("Blob", Value::Bytes(blob.into()))
+            .with("Name", text(&"ä".repeat(16 * 1024)))
     };
     bench
         .must_commit(
@@ -182,12 +202,16 @@ pub(super) async fn scan_takes_ranges_and_wraps_around(bench: &Bench) -> Case {
     let store = bench.store(0);
     store.ensure_tables(&[&SCANNED]).await?;
     for (partition, numbers) in [("s1", [i64::MIN, -5, 0]), ("s2", [3, 7, i64::MAX])] {
-        let inserts = numbers.iter().map(|n| Mutation::Insert { row: numbered(format!("n{n}"), *n) });
+        let inserts =
+            numbers.iter().map(|n| Mutation::Insert { row: numbered(format!("n{n}"), *n) });
         let nothing = Mutation::Insert { row: Row::new("null") };
         store.commit(&SCANNED, partition, inserts.chain([nothing]).collect()).await?;
     }
     let (min, max) = (i64::MIN, i64::MAX);
-    #[allow(clippy::reversed_empty_ranges, reason = "a reversed range is the contract's way to wrap around")]
+    #[allow(
+        clippy::reversed_empty_ranges,
+        reason = "a reversed range is the contract's way to wrap around"
+    )]
     let cases = [
         (0..=3, 10, vec![0, 3]),
         (-4..=-1, 10, vec![]),
@@ -212,11 +236,16 @@ pub(super) async fn a_sample_is_a_few_of_the_rows(bench: &Bench) -> Case {
     let store = bench.store(0);
     store.ensure_tables(&[&SCRATCH]).await?;
     let key = |n: usize| format!("a-{n:03}/é");
-    same!(store.read_some(&SCRATCH, "sample", "x", 5).await?.len(), 0, "rows of an empty partition");
+    same!(
+        store.read_some(&SCRATCH, "sample", "x", 5).await?.len(),
+        0,
+        "rows of an empty partition"
+    );
     // A neighbour whose rows must not be among them.
     store.commit(&SCRATCH, "sample2", vec![Mutation::Insert { row: numbered("a-000", 1) }]).await?;
     for numbers in (0..ROWS).collect::<Vec<_>>().chunks(60) {
-        let row = |n: &usize| numbered(key(*n), i64::try_from(*n).unwrap_or(0)).with("Beat", time(7));
+        let row =
+            |n: &usize| numbered(key(*n), i64::try_from(*n).unwrap_or(0)).with("Beat", time(7));
         let inserts = numbers.iter().map(|n| Mutation::Insert { row: row(n) }).collect();
         store.commit(&SCRATCH, "sample", inserts).await?;
     }
@@ -226,8 +255,14 @@ pub(super) async fn a_sample_is_a_few_of_the_rows(bench: &Bench) -> Case {
         for limit in [1, 5, SAMPLE_ROWS_MAX] {
             let some = bench.store(1).read_some(&SCRATCH, "sample", from, limit).await?;
             same!(some.len(), limit, "rows of a sample from {from:?}");
-            check!(some.iter().all(|row| all.contains(row)), "a sample from {from:?} has other rows");
-            check!(some.windows(2).all(|pair| pair[0].row.key() < pair[1].row.key()), "out of order");
+            check!(
+                some.iter().all(|row| all.contains(row)),
+                "a sample from {from:?} has other rows"
+            );
+            check!(
+                some.windows(2).all(|pair| pair[0].row.key() < pair[1].row.key()),
+                "out of order"
+            );
             seen.extend(some.into_iter().map(|row| row.row.key().to_owned()));
         }
     }
@@ -235,7 +270,11 @@ pub(super) async fn a_sample_is_a_few_of_the_rows(bench: &Bench) -> Case {
         let next = store.read_some(&SCRATCH, "sample", &key(40), 5).await?;
         same!(next, all.iter().skip(40).take(5).cloned().collect::<Vec<_>>(), "the next rows");
     }
-    check!(seen.len() > SAMPLE_ROWS_MAX, "{} rows in all samples: always the same ones", seen.len());
+    check!(
+        seen.len() > SAMPLE_ROWS_MAX,
+        "{} rows in all samples: always the same ones",
+        seen.len()
+    );
     let few = bench.store(2).read_some(&SCRATCH, "sample2", "z", 5).await?;
     same!(few, store.read_partition(&SCRATCH, "sample2").await?, "a sample of a small partition");
     let too_many = store.read_some(&SCRATCH, "sample", "a", SAMPLE_ROWS_MAX + 1).await;
@@ -243,8 +282,9 @@ pub(super) async fn a_sample_is_a_few_of_the_rows(bench: &Bench) -> Case {
 }
 
 pub(super) async fn append_keeps_what_is_there(bench: &Bench) -> Case {
-    let rows =
-        |n: i64, keys: std::ops::Range<i64>| keys.map(|k| numbered(format!("{k:03}"), n)).collect::<Vec<_>>();
+    let rows = |n: i64, keys: std::ops::Range<i64>| {
+        keys.map(|k| numbered(format!("{k:03}"), n)).collect::<Vec<_>>()
+    };
     bench.store(0).append(&SCRATCH, "append", rows(1, 0..150)).await?;
     let before = bench.rows("append").await?;
     same!(before.len(), 150, "appended rows");
@@ -252,21 +292,34 @@ pub(super) async fn append_keeps_what_is_there(bench: &Bench) -> Case {
     same!(bench.rows("append").await?, before, "rows and etags after the same append again");
     bench.store(2).append(&SCRATCH, "append", rows(2, 100..200)).await?;
     let after = bench.rows("append").await?;
-    check!(after.len() == 200 && after.starts_with(&before), "an overlapping append: {} rows", after.len());
+    check!(
+        after.len() == 200 && after.starts_with(&before),
+        "an overlapping append: {} rows",
+        after.len()
+    );
     bench.store(0).append(&SCRATCH, "append", vec![]).await?;
     Ok(())
 }
 
 pub(super) async fn clean_up_deletes_what_is_older(bench: &Bench) -> Case {
-    let rows =
-        [("a", 999), ("b", 1_000), ("c", 1_001), ("d", -7)].map(|(k, ms)| Row::new(k).with("At", time(ms)));
+    let rows = [("a", 999), ("b", 1_000), ("c", 1_001), ("d", -7)]
+        .map(|(k, ms)| Row::new(k).with("At", time(ms)));
     let all = [rows.to_vec(), vec![Row::new("null")]].concat();
     bench.store(0).append(&SCRATCH, "old", all.clone()).await?;
     bench.store(0).append(&SCRATCH, "old-other", all).await?;
     let cutoff = Timestamp::from_millis(1_000);
-    same!(bench.store(0).delete_older_than(&SCRATCH, "old", "At", cutoff).await?, 2, "deleted rows");
-    same!(bench.store(0).delete_older_than(&SCRATCH, "old", "At", cutoff).await?, 0, "deleted rows, again");
-    let left: Vec<String> = bench.rows("old").await?.iter().map(|r| r.row.key().to_owned()).collect();
+    same!(
+        bench.store(0).delete_older_than(&SCRATCH, "old", "At", cutoff).await?,
+        2,
+        "deleted rows"
+    );
+    same!(
+        bench.store(0).delete_older_than(&SCRATCH, "old", "At", cutoff).await?,
+        0,
+        "deleted rows, again"
+    );
+    let left: Vec<String> =
+        bench.rows("old").await?.iter().map(|r| r.row.key().to_owned()).collect();
     same!(left, ["b", "c", "null"], "what is left");
     same!(bench.rows("old-other").await?.len(), 5, "rows of the other partition");
     Ok(())
@@ -276,7 +329,10 @@ pub(super) async fn touch_changes_one_column_only(bench: &Bench) -> Case {
     let full = numbered("r", 1).with("Name", text("n")).with("At", time(1)).with("Beat", time(1));
     let other = numbered("other", 1).with("Beat", time(1));
     bench
-        .must_commit("touch", vec![Mutation::Insert { row: full.clone() }, Mutation::Insert { row: other }])
+        .must_commit(
+            "touch",
+            vec![Mutation::Insert { row: full.clone() }, Mutation::Insert { row: other }],
+        )
         .await?;
     let before = bench.rows("touch").await?;
     for ms in [2, 1, 1_795_265_085_123] {

@@ -18,8 +18,15 @@ fn table(bench: &Bench, connection: usize, cluster: &str) -> Result<SiloTable, F
 }
 
 fn silo(n: u16) -> SiloAddress {
-    let ip = if n.is_multiple_of(2) { [10, 0, 0, 1].into() } else { std::net::Ipv6Addr::LOCALHOST.into() };
-    SiloAddress::new(std::net::SocketAddr::new(ip, 11_111 + n), 1_795_265_085_000_000 + u64::from(n))
+    let ip = if n.is_multiple_of(2) {
+        [10, 0, 0, 1].into()
+    } else {
+        std::net::Ipv6Addr::LOCALHOST.into()
+    };
+    SiloAddress::new(
+        std::net::SocketAddr::new(ip, 11_111 + n),
+        1_795_265_085_000_000 + u64::from(n),
+    )
 }
 
 fn entry(n: u16, status: SiloStatus) -> SiloEntry {
@@ -64,11 +71,13 @@ pub(super) async fn gateways_are_the_active_silos_with_a_port(bench: &Bench) -> 
     let table = table(bench, 0, "gateways")?;
     let mut version = TableVersion::default();
     for n in 0..10 {
-        let mut row = entry(n, if [3, 5, 9].contains(&n) { SiloStatus::Active } else { SiloStatus::Joining });
+        let mut row =
+            entry(n, if [3, 5, 9].contains(&n) { SiloStatus::Active } else { SiloStatus::Joining });
         row.proxy_port = if n == 3 { 0 } else { row.proxy_port };
         version = write(&table, &version, vec![row], vec![]).await?;
     }
-    let gateways: Vec<SiloAddress> = sorted(table.gateways().await?).iter().map(|s| s.address).collect();
+    let gateways: Vec<SiloAddress> =
+        sorted(table.gateways().await?).iter().map(|s| s.address).collect();
     let mut wanted = vec![silo(5), silo(9)];
     wanted.sort();
     same!(gateways, wanted, "the gateways");
@@ -101,7 +110,11 @@ pub(super) async fn stale_tokens_update_nothing(bench: &Bench) -> Case {
     for n in 1..10u16 {
         let mut row = entry(n, SiloStatus::Active);
         row.votes = [1, 2]
-            .map(|v| Vote { voter: silo(v), at: START + Duration::from_millis(v.into()), gone: false })
+            .map(|v| Vote {
+                voter: silo(v),
+                at: START + Duration::from_millis(v.into()),
+                gone: false,
+            })
             .to_vec();
         let used = version.clone();
         version = write(&table, &version, vec![row.clone()], vec![]).await?;
@@ -115,10 +128,19 @@ pub(super) async fn stale_tokens_update_nothing(bench: &Bench) -> Case {
         version = write(&table, &version, vec![row.clone()], vec![]).await?;
         wanted.push(row.clone());
         row.status = SiloStatus::Active;
-        same!(table.commit(&used, vec![row.clone()], vec![]).await?, SiloCommit::Conflict, "a stale version");
-        // The right number with a wrong token, and the right token with a wrong number, decided by the token alone.
+        same!(
+            table.commit(&used, vec![row.clone()], vec![]).await?,
+            SiloCommit::Conflict,
+            "a stale version"
+        );
+        // The right number with a wrong token, and the right token with a wrong number, decided by
+        // the token alone.
         let forged = TableVersion { number: version.number, etag: used.etag };
-        same!(table.commit(&forged, vec![row], vec![]).await?, SiloCommit::Conflict, "a forged token");
+        same!(
+            table.commit(&forged, vec![row], vec![]).await?,
+            SiloCommit::Conflict,
+            "a forged token"
+        );
         let (found, rows) = table.read_all().await?;
         same!(
             (found, sorted(rows)),
@@ -148,7 +170,9 @@ pub(super) async fn twenty_writers_make_version_twenty(bench: &Bench) -> Case {
         for _ in 0..1_000 {
             let (version, mut rows) = table.read_all().await?;
             yield_now().await;
-            let Some(row) = rows.first_mut() else { return Err(Failure("the row vanished".into())) };
+            let Some(row) = rows.first_mut() else {
+                return Err(Failure("the row vanished".into()));
+            };
             row.update_zone += 1;
             match table.commit(&version, rows, vec![]).await? {
                 SiloCommit::Committed(_) => return Ok(()),
@@ -178,12 +202,21 @@ pub(super) async fn a_heartbeat_leaves_everything_else_alone(bench: &Bench) -> C
     wanted.iter_mut().filter(|s| s.address == silo(1)).for_each(|s| s.i_am_alive_time = at);
     let (found, silos) = table.read_all().await?;
     same!((found, sorted(silos)), (version.clone(), wanted.clone()), "the table after a heartbeat");
-    same!(table.touch(&silo(3), at).await?, SiloTouch::RowMissing, "a heartbeat of a silo without row");
+    same!(
+        table.touch(&silo(3), at).await?,
+        SiloTouch::RowMissing,
+        "a heartbeat of a silo without row"
+    );
     same!(table.read_silo(&silo(3)).await?, None, "the row of that silo");
-    // A whole row from before the heartbeat, written with the token from before it, wins and turns nothing back.
+    // A whole row from before the heartbeat, written with the token from before it, wins and turns
+    // nothing back.
     let version = write(&table, &version, rows, vec![]).await?;
     let (found, silos) = table.read_all().await?;
-    same!((found, sorted(silos)), (version, wanted), "the table after an update beside a heartbeat");
+    same!(
+        (found, sorted(silos)),
+        (version, wanted),
+        "the table after an update beside a heartbeat"
+    );
     Ok(())
 }
 
@@ -221,9 +254,11 @@ pub(super) async fn clean_up_deletes_dead_rows_only(bench: &Bench) -> Case {
 
 pub(super) async fn deleting_a_row_that_is_gone_is_a_conflict(bench: &Bench) -> Case {
     let table = table(bench, 0, "gone")?;
-    let version = write(&table, &TableVersion::default(), vec![entry(1, SiloStatus::Dead)], vec![]).await?;
+    let version =
+        write(&table, &TableVersion::default(), vec![entry(1, SiloStatus::Dead)], vec![]).await?;
     let version = write(&table, &version, vec![], vec![silo(1)]).await?;
-    let outcome = table.commit(&version, vec![entry(2, SiloStatus::Joining)], vec![silo(1)]).await?;
+    let outcome =
+        table.commit(&version, vec![entry(2, SiloStatus::Joining)], vec![silo(1)]).await?;
     same!(outcome, SiloCommit::Conflict, "deleting a row that is gone");
     same!(table.read_all().await?, (version, vec![]), "the table after it");
     Ok(())
@@ -231,9 +266,14 @@ pub(super) async fn deleting_a_row_that_is_gone_is_a_conflict(bench: &Bench) -> 
 
 pub(super) async fn clusters_a_and_ab_are_apart(bench: &Bench) -> Case {
     let (a, ab) = (table(bench, 0, "a")?, table(bench, 1, "ab")?);
-    let version = write(&a, &TableVersion::default(), vec![entry(1, SiloStatus::Active)], vec![]).await?;
+    let version =
+        write(&a, &TableVersion::default(), vec![entry(1, SiloStatus::Active)], vec![]).await?;
     same!(ab.read_all().await?, (TableVersion::default(), vec![]), "the other cluster");
-    same!(ab.touch(&silo(1), START).await?, SiloTouch::RowMissing, "a heartbeat in the other cluster");
+    same!(
+        ab.touch(&silo(1), START).await?,
+        SiloTouch::RowMissing,
+        "a heartbeat in the other cluster"
+    );
     write(&ab, &TableVersion::default(), vec![entry(2, SiloStatus::Active)], vec![]).await?;
     let (_, read) = ab.read_all().await?;
     same!(read, vec![entry(2, SiloStatus::Active)], "the rows of the other cluster");
@@ -244,7 +284,8 @@ pub(super) async fn clusters_a_and_ab_are_apart(bench: &Bench) -> Case {
 pub(super) async fn versions_and_rows_change_together(bench: &Bench) -> Case {
     const WRITES: u64 = 40;
     const ROWS: u16 = 30;
-    // Every row says in its UpdateZone at which version it was written: in a whole read all agree with the version.
+    // Every row says in its UpdateZone at which version it was written: in a whole read all agree
+    // with the version.
     let rows = |n: u64| {
         let row = move |i| SiloEntry { update_zone: n as i32, ..entry(i, SiloStatus::Active) };
         (0..ROWS).map(row).collect::<Vec<_>>()
@@ -267,7 +308,11 @@ pub(super) async fn versions_and_rows_change_together(bench: &Bench) -> Case {
             same!(silos.len(), usize::from(ROWS), "rows of a read");
             let torn = silos.iter().find(|s| s.update_zone as u64 != version.number);
             check!(torn.is_none(), "a read of version {} with {torn:?}", version.number);
-            check!(version.number >= newest, "a read went back from {newest} to {}", version.number);
+            check!(
+                version.number >= newest,
+                "a read went back from {newest} to {}",
+                version.number
+            );
             newest = version.number;
             if newest == WRITES {
                 return Ok(());
@@ -287,7 +332,11 @@ pub(super) async fn ninety_nine_rows_and_no_more(bench: &Bench) -> Case {
     let rows = |n| (0..n).map(|i| entry(i, SiloStatus::Joining)).collect::<Vec<_>>();
     let refusal = table.commit(&TableVersion::default(), rows(most + 1), vec![]).await;
     refused(bench.store(0), StoreErrorKind::Invalid, refusal)?;
-    same!(table.read_all().await?, (TableVersion::default(), vec![]), "the table after a commit of 100 rows");
+    same!(
+        table.read_all().await?,
+        (TableVersion::default(), vec![]),
+        "the table after a commit of 100 rows"
+    );
     let version = write(&table, &TableVersion::default(), rows(most), vec![]).await?;
     let (_, read) = table.read_all().await?;
     same!(sorted(read), sorted(rows(most)), "99 rows");

@@ -18,11 +18,19 @@ fn states(bench: &Bench, connection: usize) -> Result<StateTable, Failure> {
     Ok(StateTable::new(bench.store(connection).clone(), service))
 }
 
-async fn write(slot: &StateSlot, expected: Option<&Etag>, payload: &[u8]) -> Result<WriteOutcome, Failure> {
+async fn write(
+    slot: &StateSlot,
+    expected: Option<&Etag>,
+    payload: &[u8],
+) -> Result<WriteOutcome, Failure> {
     Ok(slot.write(expected, "raw", payload.into(), NOW).await?)
 }
 
-async fn must_write(slot: &StateSlot, expected: Option<&Etag>, payload: &[u8]) -> Result<Etag, Failure> {
+async fn must_write(
+    slot: &StateSlot,
+    expected: Option<&Etag>,
+    payload: &[u8],
+) -> Result<Etag, Failure> {
     match write(slot, expected, payload).await? {
         WriteOutcome::Written(etag) => Ok(etag),
         other => Err(Failure(format!("a write that must happen: {other:?}"))),
@@ -37,7 +45,11 @@ pub(super) async fn a_state_is_written_read_and_cleared(bench: &Bench) -> Case {
     let first = must_write(&slot, None, &big).await?;
     let found = other.read().await?.ok_or_else(|| Failure("the state is not there".into()))?;
     check!(found.payload == big, "the payload came back changed");
-    same!((&*found.format, found.modified, &found.etag), ("raw", NOW, &first), "format, time and etag");
+    same!(
+        (&*found.format, found.modified, &found.etag),
+        ("raw", NOW, &first),
+        "format, time and etag"
+    );
     let second = must_write(&other, Some(&found.etag), b"").await?;
     check!(first != second, "a write kept the etag");
     same!(slot.read().await?.map(|s| s.payload), Some(Arc::from(*b"")), "an empty payload");
@@ -58,11 +70,19 @@ pub(super) async fn a_stale_etag_writes_nothing(bench: &Bench) -> Case {
         "a first write of a state that is there"
     );
     let second = must_write(&slot, Some(&first), b"2").await?;
-    same!(write(&slot, Some(&first), b"x").await?, WriteOutcome::EtagMismatch, "a write with a stale etag");
+    same!(
+        write(&slot, Some(&first), b"x").await?,
+        WriteOutcome::EtagMismatch,
+        "a write with a stale etag"
+    );
     let found = slot.read().await?.map(|s| (s.payload, s.etag));
     same!(found, Some((Arc::from(*b"2"), second.clone())), "the state after refused writes");
     same!(slot.clear(&second).await?, ClearOutcome::Cleared, "a clear");
-    same!(write(&slot, Some(&second), b"x").await?, WriteOutcome::EtagMismatch, "a write after a clear");
+    same!(
+        write(&slot, Some(&second), b"x").await?,
+        WriteOutcome::EtagMismatch,
+        "a write after a clear"
+    );
     same!(slot.read().await?, None, "the state after it");
     Ok(())
 }
@@ -125,7 +145,8 @@ pub(super) async fn racing_writers_lose_nothing(bench: &Bench) -> Case {
     Ok(())
 }
 
-/// Grains are spread: the states of many are written and read at once, and each grain's lie in a partition of its own.
+/// Grains are spread: the states of many are written and read at once, and each grain's lie in a
+/// partition of its own.
 pub(super) async fn many_grains_at_once_have_a_partition_each(bench: &Bench) -> Case {
     const GRAINS: u64 = 48;
     // A state may be called as the row is where others keep their version.

@@ -1,10 +1,10 @@
 //! What the store costs over the REST API by hand, on this machine, in one run:
-//! `cargo run --release -p emmer-store-azure --example cost`. It starts an emulator of its own: of the service's own times it
-//! says nothing.
+//! `cargo run --release -p emmer-store-azure --example cost`. It starts an emulator of its own: of
+//! the service's own times it says nothing.
 //!
-//! By hand is what a careful user would do with `reqwest`: a membership commit as one entity group transaction, which replaces
-//! the version row by its etag and writes the silo's, a read as one query whose values are parsed. Both are let in by a shared
-//! access signature.
+//! By hand is what a careful user would do with `reqwest`: a membership commit as one entity group
+//! transaction, which replaces the version row by its etag and writes the silo's, a read as one
+//! query whose values are parsed. Both are let in by a shared access signature.
 
 #[path = "../tests/common/mod.rs"]
 #[allow(clippy::unwrap_used, reason = "shared with the tests")]
@@ -68,16 +68,24 @@ impl Raw {
 
     async fn post(&self, resource: &str, body: &Json) -> Outcome<String> {
         let url = format!("{}/{resource}?{}", self.base, self.sas);
-        let sent =
-            self.client.post(url).header("accept", JSON).json(body).send().await?.error_for_status()?;
+        let sent = self
+            .client
+            .post(url)
+            .header("accept", JSON)
+            .json(body)
+            .send()
+            .await?
+            .error_for_status()?;
         let etag = sent.headers().get("etag").and_then(|etag| etag.to_str().ok());
         Ok(etag.unwrap_or_default().to_owned())
     }
 
     fn put(&self, row: &str, if_match: &str, body: &Json) -> String {
         format!(
-            "--changeset_1\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n\
-             PUT {}/byhand(PartitionKey='cost',RowKey='{row}') HTTP/1.1\r\nAccept: {JSON}\r\n{if_match}\
+            "--changeset_1\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: \
+             binary\r\n\r\n\
+             PUT {}/byhand(PartitionKey='cost',RowKey='{row}') HTTP/1.1\r\nAccept: \
+             {JSON}\r\n{if_match}\
              Content-Type: application/json\r\n\r\n{body}\r\n",
             self.base
         )
@@ -88,13 +96,15 @@ impl ByHand for Raw {
     async fn commit(&self, number: i64, n: u64) -> Outcome<()> {
         let etag = self.etag.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
         let body = format!(
-            "--batch_1\r\nContent-Type: multipart/mixed; boundary=changeset_1\r\n\r\n{}{}--changeset_1--\r\n--batch_1--\r\n",
+            "--batch_1\r\nContent-Type: multipart/mixed; \
+             boundary=changeset_1\r\n\r\n{}{}--changeset_1--\r\n--batch_1--\r\n",
             self.put("VersionRow", &format!("If-Match: {etag}\r\n"), &version(number)),
             self.put(&format!("10.0.0.1-11111-{n}"), "", &entity(n)),
         );
         let request = self.client.post(format!("{}/$batch?{}", self.base, self.sas));
-        let request =
-            request.header("content-type", "multipart/mixed; boundary=batch_1").header("accept", JSON);
+        let request = request
+            .header("content-type", "multipart/mixed; boundary=batch_1")
+            .header("accept", JSON);
         let answer = request.body(body).send().await?.error_for_status()?.text().await?;
         let mut etags = answer.lines().filter_map(|line| line.strip_prefix("ETag: "));
         match (answer.matches("HTTP/1.1 204").count(), etags.next()) {
@@ -105,9 +115,17 @@ impl ByHand for Raw {
     }
 
     async fn read(&self) -> Outcome<usize> {
-        let url = format!("{}/byhand()?$filter=PartitionKey%20eq%20%27cost%27&{}", self.base, self.sas);
-        let answer: Json =
-            self.client.get(url).header("accept", JSON).send().await?.error_for_status()?.json().await?;
+        let url =
+            format!("{}/byhand()?$filter=PartitionKey%20eq%20%27cost%27&{}", self.base, self.sas);
+        let answer: Json = self
+            .client
+            .get(url)
+            .header("accept", JSON)
+            .send()
+            .await?
+            .error_for_status()?
+            .json()
+            .await?;
         Ok(answer["value"].as_array().ok_or("no entities")?.len())
     }
 }

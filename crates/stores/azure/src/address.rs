@@ -1,4 +1,5 @@
-//! Addresses: `azure-table://account:key@account.table.core.windows.net`, and who we are to the service there.
+//! Addresses: `azure-table://account:key@account.table.core.windows.net`, and who we are to the
+//! service there.
 
 use std::sync::Mutex;
 
@@ -60,13 +61,15 @@ impl Address {
             || !place.layout.prefix().starts_with(|c: char| c.is_ascii_alphabetic())
             || place.layout.prefix().len() < 3
         {
-            return Err(
-                place.invalid("tables have names of letters and digits: prefix must have three at least")
-            );
+            return Err(place.invalid(
+                "tables have names of letters and digits: prefix must have three at least",
+            ));
         }
-        let page_rows = place.parameter("page_rows").map_or(Some(PAGE_ROWS_MAX), |text| text.parse().ok());
+        let page_rows =
+            place.parameter("page_rows").map_or(Some(PAGE_ROWS_MAX), |text| text.parse().ok());
         let page_rows = page_rows.filter(|rows| (1..=PAGE_ROWS_MAX).contains(rows));
-        let page_rows = page_rows.ok_or_else(|| place.invalid("page_rows is not a number from 1 to 1000"))?;
+        let page_rows =
+            page_rows.ok_or_else(|| place.invalid("page_rows is not a number from 1 to 1000"))?;
         let credentials = credentials(&place, &account, environment)?;
         let root = if place.path.is_empty() { String::new() } else { format!("/{}", place.path) };
         if !root.chars().all(|c| c.is_ascii_alphanumeric() || "/-".contains(c)) {
@@ -100,7 +103,9 @@ fn credentials(
     ];
     let mut named = named.into_iter().flatten();
     match (named.next(), named.next()) {
-        (Some(_), Some(_)) => Err(invalid("more than one of account key, sas_token, token and token_file")),
+        (Some(_), Some(_)) => {
+            Err(invalid("more than one of account key, sas_token, token and token_file"))
+        }
         (Some(one), None) => one.map_err(invalid),
         (None, _) => {
             let of = |variable| environment(variable).filter(|text| !text.is_empty());
@@ -131,7 +136,11 @@ mod tests {
                 "https acct.table.core.windows.net",
                 "account key",
             ),
-            ("azure-table://acct?account_key=a2V5", "https acct.table.core.windows.net", "account key"),
+            (
+                "azure-table://acct?account_key=a2V5",
+                "https acct.table.core.windows.net",
+                "account key",
+            ),
             (
                 "azure-table://acct.table.core.chinacloudapi.cn?token=t",
                 "https acct.table.core.chinacloudapi.cn",
@@ -156,7 +165,9 @@ mod tests {
         let address = parse("azure-table://acct?page_rows=2&timeout_ms=1000").unwrap();
         assert_eq!((address.page_rows, address.place.timeout.as_millis()), (2, 1_000));
         let from = |wanted: &'static str, value: &'static str| {
-            Address::parse("azure-table://acct", move |name| (name == wanted).then(|| value.to_owned()))
+            Address::parse("azure-table://acct", move |name| {
+                (name == wanted).then(|| value.to_owned())
+            })
         };
         assert_eq!(from("AZURE_STORAGE_KEY", "a2V5").unwrap().credentials.what(), "account key");
         let sas = from("AZURE_STORAGE_SAS_TOKEN", "?sv=1&sig=s").unwrap();

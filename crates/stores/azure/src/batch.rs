@@ -1,7 +1,8 @@
 //! Entity group transactions: what `$batch` is sent, and what its answer means.
 //!
-//! The status of the answer is 202 whether the transaction happened or not: only the answers inside tell. One that failed
-//! has a single answer inside, whose message begins with the position of the operation that failed, `3:...`.
+//! The status of the answer is 202 whether the transaction happened or not: only the answers inside
+//! tell. One that failed has a single answer inside, whose message begins with the position of the
+//! operation that failed, `3:...`.
 
 use emmer_store::StoreErrorKind;
 use emmer_store_keyvalue::{Failure, Fault};
@@ -38,9 +39,15 @@ pub(crate) struct Operation {
 }
 
 impl Operation {
-    /// An operation on the entity with these stored keys. `if_match` is the service's etag that the entity must have, `*` for
-    /// any; without one an entity that is not there is made.
-    pub(crate) fn new(verb: Verb, partition: &str, row: &str, if_match: Option<&str>, body: String) -> Self {
+    /// An operation on the entity with these stored keys. `if_match` is the service's etag that the
+    /// entity must have, `*` for any; without one an entity that is not there is made.
+    pub(crate) fn new(
+        verb: Verb,
+        partition: &str,
+        row: &str,
+        if_match: Option<&str>,
+        body: String,
+    ) -> Self {
         let if_match = if_match.map(str::to_owned);
         Self { verb, partition: partition.to_owned(), row: row.to_owned(), if_match, body }
     }
@@ -63,7 +70,9 @@ impl Operation {
                 quoted(&self.row)
             ));
         }
-        out.push_str(" HTTP/1.1\r\nAccept: application/json;odata=nometadata\r\nDataServiceVersion: 3.0\r\n");
+        out.push_str(
+            " HTTP/1.1\r\nAccept: application/json;odata=nometadata\r\nDataServiceVersion: 3.0\r\n",
+        );
         if self.verb == Verb::Insert {
             out.push_str("Prefer: return-no-content\r\n");
         }
@@ -86,7 +95,8 @@ fn quoted(key: &str) -> String {
     in_url(&key.replace('\'', "''"))
 }
 
-/// The body of a transaction on `table`, the URL of a table, and its content type. `mark` is a text that no entity holds.
+/// The body of a transaction on `table`, the URL of a table, and its content type. `mark` is a text
+/// that no entity holds.
 pub(crate) fn encode(table: &str, operations: &[Operation], mark: &str) -> (String, String) {
     let bytes: usize = operations.iter().map(|operation| operation.body.len() + 512).sum();
     let mut out = String::with_capacity(bytes + 512);
@@ -157,8 +167,10 @@ pub(crate) fn error(body: &[u8]) -> (String, String) {
     let json: Json = serde_json::from_slice(body).unwrap_or_default();
     let error = json.get("odata.error");
     let code = error.and_then(|e| e.get("code")).and_then(Json::as_str).unwrap_or_default();
-    let message =
-        error.and_then(|e| e.get("message")?.get("value")).and_then(Json::as_str).unwrap_or_default();
+    let message = error
+        .and_then(|e| e.get("message")?.get("value"))
+        .and_then(Json::as_str)
+        .unwrap_or_default();
     // What follows are the request's id and its time.
     let message = message.lines().next().unwrap_or_default();
     (code.to_owned(), message.chars().take(300).collect())
@@ -167,8 +179,11 @@ pub(crate) fn error(body: &[u8]) -> (String, String) {
 /// What a status that is no success means, and whether something may have happened.
 pub(crate) fn failure(status: u16, code: &str, message: &str) -> Failure {
     use StoreErrorKind::{Invalid, NotFound, Refused, Unavailable};
-    let words =
-        if code.is_empty() { format!("HTTP {status}") } else { format!("HTTP {status} {code}: {message}") };
+    let words = if code.is_empty() {
+        format!("HTTP {status}")
+    } else {
+        format!("HTTP {status} {code}: {message}")
+    };
     let kind = match (status, code) {
         (404, "TableNotFound") => NotFound,
         (
@@ -180,7 +195,9 @@ pub(crate) fn failure(status: u16, code: &str, message: &str) -> Failure {
             | "KeyValueTooLarge",
         )
         | (413, _) => Invalid,
-        (409, "TableBeingDeleted" | "TableBeingCreated") | (429, _) | (503, "ServerBusy") => Unavailable,
+        (409, "TableBeingDeleted" | "TableBeingCreated") | (429, _) | (503, "ServerBusy") => {
+            Unavailable
+        }
         (400..=499, _) => Refused,
         // It ran out of time, or does not know itself.
         _ => return Failure::Broken(Fault::unavailable(words)),
@@ -192,7 +209,9 @@ fn parts(answer: &str) -> Vec<Part> {
     let mut parts = Vec::new();
     let mut lines = answer.lines();
     while let Some(line) = lines.next() {
-        let Some(status) = line.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok()) else {
+        let Some(status) =
+            line.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok())
+        else {
             continue;
         };
         let mut etag = None;
@@ -213,16 +232,22 @@ fn parts(answer: &str) -> Vec<Part> {
 mod tests {
     use super::*;
 
-    const DONE: &str = "--batchresponse_1\r\nContent-Type: multipart/mixed; boundary=changesetresponse_2\r\n\r\n\
-        --changesetresponse_2\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n\
+    const DONE: &str = "--batchresponse_1\r\nContent-Type: multipart/mixed; \
+        boundary=changesetresponse_2\r\n\r\n\
+        --changesetresponse_2\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: \
+        binary\r\n\r\n\
         HTTP/1.1 204 No Content\r\nContent-ID: 1\r\nETag: W/\"datetime'1'\"\r\n\r\n\r\n\
-        --changesetresponse_2\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n\
-        HTTP/1.1 204 No Content\r\nContent-ID: 2\r\n\r\n\r\n--changesetresponse_2--\r\n--batchresponse_1--\r\n";
+        --changesetresponse_2\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: \
+        binary\r\n\r\n\
+        HTTP/1.1 204 No Content\r\nContent-ID: \
+        2\r\n\r\n\r\n--changesetresponse_2--\r\n--batchresponse_1--\r\n";
 
     fn refusal(status: &str, code: &str, message: &str) -> String {
         format!(
-            "--batchresponse_1\r\nContent-Type: multipart/mixed; boundary=changesetresponse_2\r\n\r\n\
-             --changesetresponse_2\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n\
+            "--batchresponse_1\r\nContent-Type: multipart/mixed; \
+             boundary=changesetresponse_2\r\n\r\n\
+             --changesetresponse_2\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: \
+             binary\r\n\r\n\
              HTTP/1.1 {status}\r\nContent-ID: 2\r\nContent-Type: application/json\r\n\r\n\
              {{\"odata.error\":{{\"code\":\"{code}\",\"message\":{{\"lang\":\"en-us\",\"value\":\"{message}\\nRequestId:1\"}}}}}}\r\n\
              --changesetresponse_2--\r\n--batchresponse_1--\r\n"
@@ -241,7 +266,11 @@ mod tests {
             ("409 Conflict", "EntityAlreadyExists"),
             ("404 Not Found", "ResourceNotFound"),
         ] {
-            assert_eq!(decode(&refusal(status, code, "1:It is so."), 2), Ok(Done::Not(1)), "{code}");
+            assert_eq!(
+                decode(&refusal(status, code, "1:It is so."), 2),
+                Ok(Done::Not(1)),
+                "{code}"
+            );
         }
         // A single operation needs no number.
         let alone = refusal("412 Precondition Failed", "UpdateConditionNotSatisfied", "It is so.");
@@ -284,9 +313,11 @@ mod tests {
         let (body, content_type) = encode("http://127.0.0.1/t", &operations, "m");
         assert_eq!(content_type, "multipart/mixed; boundary=batch_m");
         for wanted in [
-            "--batch_m\r\nContent-Type: multipart/mixed; boundary=changeset_m\r\n\r\n--changeset_m\r\n",
+            "--batch_m\r\nContent-Type: multipart/mixed; \
+             boundary=changeset_m\r\n\r\n--changeset_m\r\n",
             "PUT http://127.0.0.1/t(PartitionKey='it%27%27s',RowKey='a%252F') HTTP/1.1\r\n",
-            "If-Match: W/\"1\"\r\nContent-Type: application/json\r\n\r\n{\"N\":1}\r\n--changeset_m\r\n",
+            "If-Match: W/\"1\"\r\nContent-Type: \
+             application/json\r\n\r\n{\"N\":1}\r\n--changeset_m\r\n",
             "DELETE http://127.0.0.1/t(PartitionKey='p',RowKey='r') HTTP/1.1\r\n",
             "If-Match: *\r\n\r\n\r\n--changeset_m--\r\n--batch_m--\r\n",
         ] {

@@ -1,4 +1,5 @@
-//! The service's REST API: queries, transactions, tables; each with who asks, in time, and again while the service throttles.
+//! The service's REST API: queries, transactions, tables; each with who asks, in time, and again
+//! while the service throttles.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -54,8 +55,14 @@ impl Client {
         Instant::now() + self.address.place.timeout
     }
 
-    /// A request for `resource` of the account, beginning with a slash, with these query parameters.
-    fn request(&self, method: Method, resource: &str, query: &str) -> std::result::Result<Request, Fault> {
+    /// A request for `resource` of the account, beginning with a slash, with these query
+    /// parameters.
+    fn request(
+        &self,
+        method: Method,
+        resource: &str,
+        query: &str,
+    ) -> std::result::Result<Request, Fault> {
         let path = format!("{}{resource}", self.address.root);
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let now = Timestamp::from_millis(i64::try_from(now.as_millis()).unwrap_or(i64::MAX));
@@ -63,8 +70,11 @@ impl Client {
         let headers = credentials.headers(&path, now)?;
         // What was given up ends at the service as well.
         let seconds = self.address.place.timeout.as_secs().max(1);
-        let mut request =
-            Request::new(method, format!("{path}?timeout={seconds}{query}{}", credentials.query()), "");
+        let mut request = Request::new(
+            method,
+            format!("{path}?timeout={seconds}{query}{}", credentials.query()),
+            "",
+        );
         request.headers = headers.into_iter().map(|(name, value)| (name.into(), value)).collect();
         for (name, value) in [
             ("x-ms-version", VERSION),
@@ -100,8 +110,8 @@ impl Client {
         }
     }
 
-    /// One page of the entities of `table` that `filter` asks for (all without one), at most `top`; the first, or the one
-    /// that `from` says.
+    /// One page of the entities of `table` that `filter` asks for (all without one), at most `top`;
+    /// the first, or the one that `from` says.
     pub(crate) async fn query(
         &self,
         table: &str,
@@ -110,7 +120,8 @@ impl Client {
         from: Option<&str>,
         deadline: Instant,
     ) -> std::result::Result<Page, Fault> {
-        let filter = if filter.is_empty() { String::new() } else { format!("&$filter={}", in_url(filter)) };
+        let filter =
+            if filter.is_empty() { String::new() } else { format!("&$filter={}", in_url(filter)) };
         let query = format!("{filter}&$top={top}{}", from.unwrap_or_default());
         let resource = format!("/{table}()");
         let request = || self.request(Method::GET, &resource, &query);
@@ -129,7 +140,10 @@ impl Client {
         })?;
         match json.get_mut("value").map(Json::take) {
             Some(Json::Array(entities)) => Ok(Page { entities, next }),
-            _ => Err(Fault::corrupt(format!("the server's answer has no entities: {}", words(&answer)))),
+            _ => Err(Fault::corrupt(format!(
+                "the server's answer has no entities: {}",
+                words(&answer)
+            ))),
         }
     }
 
@@ -142,7 +156,8 @@ impl Client {
         repeatable: bool,
     ) -> std::result::Result<Done, Failure> {
         let mark = format!("{:016x}{:016x}", random(), random());
-        let (body, content_type) = batch::encode(&format!("{}/{table}", self.base), operations, &mark);
+        let (body, content_type) =
+            batch::encode(&format!("{}/{table}", self.base), operations, &mark);
         if body.len() > BATCH_BYTES_MAX {
             let detail = format!(
                 "a commit of {} bytes as it is sent: Azure Table takes {BATCH_BYTES_MAX}",
@@ -165,7 +180,11 @@ impl Client {
     }
 
     /// Makes a table, unless there is one of its name.
-    pub(crate) async fn make_table(&self, name: &str, deadline: Instant) -> std::result::Result<(), Fault> {
+    pub(crate) async fn make_table(
+        &self,
+        name: &str,
+        deadline: Instant,
+    ) -> std::result::Result<(), Fault> {
         let body = serde_json::json!({ "TableName": name }).to_string();
         let request = || {
             let mut request = self.request(Method::POST, "/Tables", "")?;

@@ -19,17 +19,21 @@ const ATTEMPTS_MAX: u32 = 64;
 #[derive(Debug, Default)]
 struct Known {
     rows: BTreeMap<String, Seen>,
-    /// Whether all rows of the commit were read since it was last sent: those that are not here are not there.
+    /// Whether all rows of the commit were read since it was last sent: those that are not here are
+    /// not there.
     fresh: bool,
 }
 
 impl Known {
-    /// Whether a mutation may be sent as it is: what it must know is believed, and what is believed is as it wants it.
+    /// Whether a mutation may be sent as it is: what it must know is believed, and what is believed
+    /// is as it wants it.
     fn is_enough(&self, table: &TableDecl, mutation: &Mutation) -> bool {
         let seen = self.rows.get(mutation.row_key());
         match mutation {
             Mutation::Insert { .. } | Mutation::Delete { etag: None, .. } => true,
-            Mutation::Upsert { .. } => seen.is_some() || !table.columns.iter().any(|column| column.volatile),
+            Mutation::Upsert { .. } => {
+                seen.is_some() || !table.columns.iter().any(|column| column.volatile)
+            }
             Mutation::Delete { etag: Some(etag), .. }
             | Mutation::Replace { etag, .. }
             | Mutation::Check { etag, .. } => seen.is_some_and(|seen| seen.etag == *etag),
@@ -60,7 +64,13 @@ struct Commit<'a> {
 }
 
 impl Commit<'_> {
-    fn operation(&self, verb: Verb, row_key: &str, if_match: Option<&str>, body: String) -> Operation {
+    fn operation(
+        &self,
+        verb: Verb,
+        row_key: &str,
+        if_match: Option<&str>,
+        body: String,
+    ) -> Operation {
         let (partition, row) = (keys::encode(self.partition).stored, keys::encode(row_key).stored);
         Operation::new(verb, &partition, &row, if_match, body)
     }
@@ -72,7 +82,10 @@ impl Commit<'_> {
 
     /// One operation for each mutation.
     fn operations(&self, known: &Known) -> Result<Vec<Operation>, Fault> {
-        self.mutations.iter().map(|mutation| self.one(mutation, known.rows.get(mutation.row_key()))).collect()
+        self.mutations
+            .iter()
+            .map(|mutation| self.one(mutation, known.rows.get(mutation.row_key())))
+            .collect()
     }
 
     fn one(&self, mutation: &Mutation, seen: Option<&Seen>) -> Result<Operation, Fault> {
@@ -83,7 +96,9 @@ impl Commit<'_> {
             (Mutation::Replace { row, .. } | Mutation::Upsert { row }, Some(seen)) => {
                 self.write(Verb::Put, &with_volatile(self.table, row, seen), Some(service_etag))?
             }
-            (Mutation::Replace { row, .. }, None) => self.write(Verb::Put, row, Some(service_etag))?,
+            (Mutation::Replace { row, .. }, None) => {
+                self.write(Verb::Put, row, Some(service_etag))?
+            }
             (Mutation::Upsert { row }, None) => {
                 let has_volatile = self.table.columns.iter().any(|column| column.volatile);
                 self.write(if has_volatile { Verb::Insert } else { Verb::Put }, row, None)?
@@ -128,7 +143,8 @@ impl AzureTable {
                 }
             }
             let operations = commit.operations(&known)?;
-            match self.client().transact(&self.name_of(table), &operations, deadline, false).await? {
+            match self.client().transact(&self.name_of(table), &operations, deadline, false).await?
+            {
                 Done::All(etags) => {
                     self.learn_commit(&commit, &known, &etags);
                     return Ok(outcome::committed(mutations, |_| commit.mark.clone()));
@@ -165,21 +181,24 @@ impl AzureTable {
                 None => volatile(commit.table, row.columns()).collect(),
             };
             let etag = etag.clone();
-            let seen =
-                match mutation {
-                    Mutation::Insert { row } => etag.map(|service_etag| Seen {
+            let seen = match mutation {
+                Mutation::Insert { row } => etag.map(|service_etag| Seen {
+                    etag: commit.mark.clone(),
+                    service_etag,
+                    volatile: self::volatile(commit.table, row.columns()).collect(),
+                }),
+                Mutation::Replace { row, .. } | Mutation::Upsert { row } => {
+                    etag.map(|service_etag| Seen {
                         etag: commit.mark.clone(),
                         service_etag,
-                        volatile: self::volatile(commit.table, row.columns()).collect(),
-                    }),
-                    Mutation::Replace { row, .. } | Mutation::Upsert { row } => etag.map(|service_etag| {
-                        Seen { etag: commit.mark.clone(), service_etag, volatile: volatile(row) }
-                    }),
-                    Mutation::Check { .. } => {
-                        etag.zip(before).map(|(service_etag, seen)| Seen { service_etag, ..seen.clone() })
-                    }
-                    Mutation::Delete { .. } => None,
-                };
+                        volatile: volatile(row),
+                    })
+                }
+                Mutation::Check { .. } => etag
+                    .zip(before)
+                    .map(|(service_etag, seen)| Seen { service_etag, ..seen.clone() }),
+                Mutation::Delete { .. } => None,
+            };
             self.guesses().learn(commit.table, commit.partition, mutation.row_key(), seen);
         }
     }

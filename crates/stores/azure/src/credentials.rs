@@ -55,7 +55,10 @@ impl Credentials {
     /// In words, without the key: it is not.
     pub(crate) fn key(account: &str, key: &str) -> Result<Self, &'static str> {
         let bytes = BASE64.decode(key).map_err(|_| "the account key is not base64")?;
-        Ok(Self::Key { account: account.to_owned(), key: hmac::Key::new(hmac::HMAC_SHA256, &bytes) })
+        Ok(Self::Key {
+            account: account.to_owned(),
+            key: hmac::Key::new(hmac::HMAC_SHA256, &bytes),
+        })
     }
 
     /// A shared access signature, with or without its `?`.
@@ -90,11 +93,16 @@ impl Credentials {
         }
     }
 
-    /// The headers of a request for `path`, without its query, sent at `now`: its date, and who asks.
+    /// The headers of a request for `path`, without its query, sent at `now`: its date, and who
+    /// asks.
     ///
     /// # Errors
     /// The file of the token cannot be read.
-    pub(crate) fn headers(&self, path: &str, now: Timestamp) -> Result<Vec<(&'static str, String)>, Fault> {
+    pub(crate) fn headers(
+        &self,
+        path: &str,
+        now: Timestamp,
+    ) -> Result<Vec<(&'static str, String)>, Fault> {
         let date = http_date(now);
         let authorization = match self {
             Self::Key { account, key } => {
@@ -120,8 +128,9 @@ fn of_file(path: &PathBuf, last: &Mutex<Option<(Instant, String)>>) -> Result<St
     {
         return Ok(token.clone());
     }
-    let refused =
-        |why: String| Fault::new(StoreErrorKind::Refused, format!("token_file {}: {why}", path.display()));
+    let refused = |why: String| {
+        Fault::new(StoreErrorKind::Refused, format!("token_file {}: {why}", path.display()))
+    };
     let bytes = std::fs::metadata(path).map_err(|e| refused(e.to_string()))?.len();
     if bytes > TOKEN_FILE_BYTES_MAX {
         return Err(refused(format!("{bytes} bytes are no token")));
@@ -164,7 +173,8 @@ mod tests {
     fn a_key_signs_date_and_path() {
         let who = Credentials::key("devstoreaccount1", "a2V5").unwrap();
         let headers = who.headers("/devstoreaccount1/t()", Timestamp::from_millis(0)).unwrap();
-        // printf 'Thu, 01 Jan 1970 00:00:00 GMT\n/devstoreaccount1/devstoreaccount1/t()' | openssl dgst -sha256 -hmac key -binary | base64
+        // printf 'Thu, 01 Jan 1970 00:00:00 GMT\n/devstoreaccount1/devstoreaccount1/t()' | openssl
+        // dgst -sha256 -hmac key -binary | base64
         assert_eq!(headers[1].0, "authorization");
         assert_eq!(
             headers[1].1,
@@ -190,7 +200,8 @@ mod tests {
     fn a_file_is_read_for_its_token() {
         let file = std::env::temp_dir().join(format!("emmer-azure-token-{}", std::process::id()));
         let who = Credentials::TokenFile { path: file.clone(), last: Mutex::new(None) };
-        let ask = || who.headers("/t", Timestamp::from_millis(0)).map(|headers| headers[1].1.clone());
+        let ask =
+            || who.headers("/t", Timestamp::from_millis(0)).map(|headers| headers[1].1.clone());
         assert_eq!(ask().unwrap_err().kind, StoreErrorKind::Refused);
         std::fs::write(&file, "abc\n").unwrap();
         assert_eq!(ask().unwrap(), "Bearer abc");

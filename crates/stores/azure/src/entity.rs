@@ -1,8 +1,10 @@
-//! Rows as entities: one entity for a row, its columns as properties of the declared names, volatile ones among them.
+//! Rows as entities: one entity for a row, its columns as properties of the declared names,
+//! volatile ones among them.
 //!
-//! Integers are `Edm.Int64`, times `Edm.DateTime` (those beyond its years are text), bytes `Edm.Binary`, lists the text of a
-//! JSON array. A property takes 64 KiB: the rest of a longer value is in `_Name_1`, `_Name_2` and so on, up to the first that
-//! is missing or empty. Properties that begin with `_` are the store's own: `_Etag` is the row's etag, `_PartitionKey` and
+//! Integers are `Edm.Int64`, times `Edm.DateTime` (those beyond its years are text), bytes
+//! `Edm.Binary`, lists the text of a JSON array. A property takes 64 KiB: the rest of a longer
+//! value is in `_Name_1`, `_Name_2` and so on, up to the first that is missing or empty. Properties
+//! that begin with `_` are the store's own: `_Etag` is the row's etag, `_PartitionKey` and
 //! `_RowKey` are keys that had to be cut.
 
 use base64::Engine as _;
@@ -30,7 +32,8 @@ const PROPERTIES_MAX: usize = 252;
 /// The years that `Edm.DateTime` has: 1601 to 9999.
 const TIMES: std::ops::RangeInclusive<i64> = -11_644_473_600_000..=253_402_300_799_999;
 
-/// The properties of an entity while they are put together, with its size as the service reckons it.
+/// The properties of an entity while they are put together, with its size as the service reckons
+/// it.
 #[derive(Debug)]
 pub(crate) struct Entity {
     properties: Map<String, Json>,
@@ -41,7 +44,9 @@ impl Entity {
     /// An entity with its keys and nothing else.
     pub(crate) fn new(partition: &str, row_key: &str) -> Self {
         let mut entity = Self { properties: Map::new(), bytes: 4 };
-        for (name, cut, key) in [("PartitionKey", CUT_PARTITION, partition), ("RowKey", CUT_ROW, row_key)] {
+        for (name, cut, key) in
+            [("PartitionKey", CUT_PARTITION, partition), ("RowKey", CUT_ROW, row_key)]
+        {
             let encoded = keys::encode(key);
             entity.bytes += units(&encoded.stored) * 2;
             entity.properties.insert(name.to_owned(), encoded.stored.into());
@@ -115,7 +120,8 @@ impl Entity {
         }
     }
 
-    /// Says that no part follows the parts of a column that were set: whoever merges cannot remove properties.
+    /// Says that no part follows the parts of a column that were set: whoever merges cannot remove
+    /// properties.
     pub(crate) fn end_parts(&mut self, name: &str) {
         let next = (1..).find(|n| !self.properties.contains_key(&part_name(name, *n))).unwrap_or(1);
         self.text(&part_name(name, next), "");
@@ -126,11 +132,12 @@ impl Entity {
     /// # Errors
     /// `Invalid`: it is larger than the service takes.
     pub(crate) fn json(self) -> Result<String, Fault> {
-        let properties = self.properties.keys().filter(|name| !name.ends_with("@odata.type")).count();
+        let properties =
+            self.properties.keys().filter(|name| !name.ends_with("@odata.type")).count();
         if self.bytes > ENTITY_BYTES_MAX || properties > PROPERTIES_MAX {
             let detail = format!(
-                "a row of {} bytes in {properties} properties: an entity of Azure Table takes {ENTITY_BYTES_MAX} bytes (text as \
-                 UTF-16) in {PROPERTIES_MAX}",
+                "a row of {} bytes in {properties} properties: an entity of Azure Table takes \
+                 {ENTITY_BYTES_MAX} bytes (text as UTF-16) in {PROPERTIES_MAX}",
                 self.bytes
             );
             return Err(Fault::new(StoreErrorKind::Invalid, detail));
@@ -167,17 +174,18 @@ pub(crate) fn decode(decl: &TableDecl, entity: &Json) -> Result<Found, Fault> {
     };
     let (partition, row_key) = (key("PartitionKey", CUT_PARTITION)?, key("RowKey", CUT_ROW)?);
     let here = |what: String| corrupt(format!("row {row_key:?}: {what}"));
-    let etag =
-        text(ETAG).ok_or_else(|| here(format!("there is no {ETAG}: it was written by somebody else")))?;
-    let service_etag =
-        text(SERVICE_ETAG).ok_or_else(|| here(format!("the server's answer has no {SERVICE_ETAG}")))?;
+    let etag = text(ETAG)
+        .ok_or_else(|| here(format!("there is no {ETAG}: it was written by somebody else")))?;
+    let service_etag = text(SERVICE_ETAG)
+        .ok_or_else(|| here(format!("the server's answer has no {SERVICE_ETAG}")))?;
     let mut columns = Vec::with_capacity(decl.columns.len());
     for column in decl.columns {
         let Some(json) = entity.get(column.name) else { continue };
         let value = value(column.column_type, column.name, json, entity);
         let shown = || json.to_string().chars().take(80).collect::<String>();
-        let value = value
-            .ok_or_else(|| here(format!("{} is {:?}, not {}", column.name, column.column_type, shown())))?;
+        let value = value.ok_or_else(|| {
+            here(format!("{} is {:?}, not {}", column.name, column.column_type, shown()))
+        })?;
         columns.push((column.name, value));
     }
     let etag: Etag = etag.into();
@@ -187,8 +195,9 @@ pub(crate) fn decode(decl: &TableDecl, entity: &Json) -> Result<Found, Fault> {
 
 fn value(column_type: ColumnType, name: &str, json: &Json, entity: &Json) -> Option<Value> {
     let parts = || {
-        let more =
-            (1..).map_while(|n| entity.get(part_name(name, n))?.as_str().filter(|part| !part.is_empty()));
+        let more = (1..).map_while(|n| {
+            entity.get(part_name(name, n))?.as_str().filter(|part| !part.is_empty())
+        });
         json.as_str().map(|first| std::iter::once(first).chain(more))
     };
     Some(match column_type {
@@ -272,7 +281,8 @@ mod tests {
     #[test]
     fn a_merge_of_a_shorter_value_hides_the_parts_of_a_longer_one() {
         let long = Row::new("r").with("Name", Value::Text("x".repeat(100_000).into()));
-        let mut json: Json = serde_json::from_str(&Entity::of("p", &long, "e").json().unwrap()).unwrap();
+        let mut json: Json =
+            serde_json::from_str(&Entity::of("p", &long, "e").json().unwrap()).unwrap();
         let mut merged = Entity::new("p", "r");
         merged.value("Name", &Value::Text("y".into()));
         merged.end_parts("Name");
@@ -280,17 +290,22 @@ mod tests {
             json[name] = value;
         }
         json["odata.etag"] = "W/1".into();
-        assert_eq!(decode(&DECL, &json).unwrap().stored.row.get("Name"), Some(&Value::Text("y".into())));
+        assert_eq!(
+            decode(&DECL, &json).unwrap().stored.row.get("Name"),
+            Some(&Value::Text("y".into()))
+        );
     }
 
     #[test]
     fn what_is_too_large_or_foreign_is_named() {
         let large = Row::new("r").with("Name", Value::Text("x".repeat(600 << 10).into()));
         let error = Entity::of("p", &large, "e").json().unwrap_err();
-        assert!(error.kind == StoreErrorKind::Invalid && error.detail.contains("1048576"), "{error:?}");
+        assert!(
+            error.kind == StoreErrorKind::Invalid && error.detail.contains("1048576"),
+            "{error:?}"
+        );
         let entity = |more: Json| {
-            let mut json =
-                serde_json::json!({"PartitionKey": "p", "RowKey": "r", "_Etag": "e", "odata.etag": "W/1"});
+            let mut json = serde_json::json!({"PartitionKey": "p", "RowKey": "r", "_Etag": "e", "odata.etag": "W/1"});
             for (name, value) in more.as_object().unwrap() {
                 json[name] = value.clone();
             }
@@ -306,7 +321,10 @@ mod tests {
             (serde_json::json!({"RowKey": "%2"}), "RowKey"),
         ] {
             let error = entity(more).unwrap_err();
-            assert!(error.kind == StoreErrorKind::Corrupt && error.detail.contains(word), "{error:?}");
+            assert!(
+                error.kind == StoreErrorKind::Corrupt && error.detail.contains(word),
+                "{error:?}"
+            );
         }
     }
 }

@@ -17,19 +17,22 @@ pub(crate) async fn examine(azure: &AzureTable) -> Result<Examination, Fault> {
         Some(version) => {
             let mut found = Examination::of("Azurite", version);
             found.may_lose_writes(
-                "this is Azurite, the emulator: it writes its data to disk every few seconds, and a kill loses what came \
-                 since; use it for tests only",
+                "this is Azurite, the emulator: it writes its data to disk every few seconds, and \
+                 a kill loses what came since; use it for tests only",
             );
             found
         }
         None => {
-            let mut found =
-                Examination::of("Azure Table Storage", server.split(' ').next().unwrap_or_default());
+            let mut found = Examination::of(
+                "Azure Table Storage",
+                server.split(' ').next().unwrap_or_default(),
+            );
             found.add(
                 FindingLevel::Note,
                 FindingSubject::Durability,
-                "an account with geo-redundancy that fails over to the other region loses what was not copied yet, usually \
-                 minutes: stop the cluster before a failover, silos notice a table that went back",
+                "an account with geo-redundancy that fails over to the other region loses what was \
+                 not copied yet, usually minutes: stop the cluster before a failover, silos notice \
+                 a table that went back",
             );
             found
         }

@@ -1,7 +1,8 @@
-//! What a store believes about rows: the service's etag that goes with a row's etag, and the row's volatile columns.
+//! What a store believes about rows: the service's etag that goes with a row's etag, and the row's
+//! volatile columns.
 //!
-//! Only guesses, each seen at one moment: the service itself compares its etag before anything is written. Right ones save a
-//! commit the read before it.
+//! Only guesses, each seen at one moment: the service itself compares its etag before anything is
+//! written. Right ones save a commit the read before it.
 
 use emmer_store::{Etag, StoredRow, TableDecl, Value};
 

@@ -1,11 +1,13 @@
 //! Partition and row keys as Azure takes them, and the names of tables.
 //!
-//! A key there has no `/`, `\`, `#`, `?` or control character and at most 512 UTF-16 units. What is not allowed is written as
-//! the house writes it, `%XX`; a key that gets too long by it is cut and ends in `~` and 128 bits of hash, and the entity
-//! keeps the whole of it in a property. No other key holds a `~`.
+//! A key there has no `/`, `\`, `#`, `?` or control character and at most 512 UTF-16 units. What is
+//! not allowed is written as the house writes it, `%XX`; a key that gets too long by it is cut and
+//! ends in `~` and 128 bits of hash, and the entity keeps the whole of it in a property. No other
+//! key holds a `~`.
 //!
-//! A `%` in the path of a URL is decoded twice by the service, which then looks for another key. So no key of ours is ever in
-//! the path of a request: reads are queries, and writes are entity group transactions, whose inner URLs are in the body.
+//! A `%` in the path of a URL is decoded twice by the service, which then looks for another key. So
+//! no key of ours is ever in the path of a request: reads are queries, and writes are entity group
+//! transactions, whose inner URLs are in the body.
 
 use std::fmt::Write as _;
 
@@ -77,9 +79,9 @@ pub(crate) fn units(text: &str) -> usize {
     text.chars().map(char::len_utf16).sum()
 }
 
-/// The name of a table: `emmersiloinstances`. Names have letters and digits only, and mean the same in any case; lower case is
-/// what the emulator understands everywhere. Two declarations whose names differ in nothing but underscores are told apart
-/// by their shapes.
+/// The name of a table: `emmersiloinstances`. Names have letters and digits only, and mean the same
+/// in any case; lower case is what the emulator understands everywhere. Two declarations whose
+/// names differ in nothing but underscores are told apart by their shapes.
 pub(crate) fn table_name(prefix: &str, decl: &TableDecl) -> String {
     format!("{prefix}{}", decl.name.replace('_', "")).to_ascii_lowercase()
 }

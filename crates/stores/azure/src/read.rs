@@ -14,7 +14,8 @@ use crate::guesses::Seen;
 use crate::keys::{self, literal};
 use crate::store::AzureTable;
 
-/// Up to so many rows of a partition are read one by one at the same time; of more the whole range is read.
+/// Up to so many rows of a partition are read one by one at the same time; of more the whole range
+/// is read.
 const ALONE_MAX: usize = 8;
 
 /// The rows of a partition.
@@ -56,13 +57,16 @@ impl Pages for Partition<'_> {
 
     async fn page(&self, from: Option<String>) -> Result<Page<String>, Fault> {
         let filter = of_partition(self.partition);
-        let (found, next) =
-            self.azure.page(self.table, &filter, usize::MAX, from.as_deref(), self.deadline).await?;
+        let (found, next) = self
+            .azure
+            .page(self.table, &filter, usize::MAX, from.as_deref(), self.deadline)
+            .await?;
         Ok(Page { rows: self.azure.seen(self.table, self.partition, found)?, next })
     }
 
     async fn version(&self) -> Result<Option<Etag>, Fault> {
-        let row = self.azure.read_one(self.table, self.partition, VERSION_ROW, self.deadline).await?;
+        let row =
+            self.azure.read_one(self.table, self.partition, VERSION_ROW, self.deadline).await?;
         Ok(row.map(|row| row.etag))
     }
 }
@@ -85,7 +89,8 @@ impl AzureTable {
         Ok((found?, page.next))
     }
 
-    /// The first `limit` rows that a query finds, page by page. A page may be empty and not the last.
+    /// The first `limit` rows that a query finds, page by page. A page may be empty and not the
+    /// last.
     pub(crate) async fn find_all(
         &self,
         table: &'static TableDecl,
@@ -115,7 +120,10 @@ impl AzureTable {
     ) -> Result<Vec<StoredRow>, Fault> {
         let row = |found: Found| {
             if found.partition != partition {
-                return Err(Fault::corrupt(format!("rows of {:?} are in its place", found.partition)));
+                return Err(Fault::corrupt(format!(
+                    "rows of {:?} are in its place",
+                    found.partition
+                )));
             }
             let seen = Seen::of(table, &found.stored, &found.service_etag);
             self.guesses().learn(table, partition, found.stored.row.key(), Some(seen));
@@ -152,14 +160,16 @@ impl AzureTable {
         let found = self.find_all(table, &filter, 1, deadline).await?;
         let rows = self.seen(table, partition, found)?;
         match rows.into_iter().next() {
-            Some(row) if row.row.key() != row_key => {
-                Err(Fault::corrupt(format!("row {:?} is in the place of {row_key:?}", row.row.key())))
-            }
+            Some(row) if row.row.key() != row_key => Err(Fault::corrupt(format!(
+                "row {:?} is in the place of {row_key:?}",
+                row.row.key()
+            ))),
             row => Ok(row),
         }
     }
 
-    /// What there is of some rows; those that are missing are not in it. Each as it was at some moment.
+    /// What there is of some rows; those that are missing are not in it. Each as it was at some
+    /// moment.
     pub(crate) async fn look_at(
         &self,
         table: &'static TableDecl,
@@ -200,7 +210,8 @@ impl AzureTable {
         if found.len() < limit {
             found.extend(self.find_all(table, &filter("lt"), limit - found.len(), deadline).await?);
         }
-        // A row that was made meanwhile may be in both; it is not, for one is below the key and one is not.
+        // A row that was made meanwhile may be in both; it is not, for one is below the key and one
+        // is not.
         self.seen(table, partition, found)
     }
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use emmer_store::examine::Examination;
 use emmer_store::{
-    CommitOutcome, Etag, Mutation, Result, Row, StoreErrorKind, StoreLimits, StoredRow, TableDecl, Value,
+    CommitOutcome, Etag, Mutation, Result, Row, StoreErrorKind, StoreLimits, StoredRow, TableDecl,
+    Value,
 };
 use emmer_store_keyvalue::{Backend, Failure, Fault, KeyValue, Marks, Old, Scan};
 use tokio::time::Instant;
@@ -17,17 +18,21 @@ use crate::examine;
 use crate::guesses::Guesses;
 
 /// A system store in Azure Table Storage:
-/// `AzureTableStore::open("azure-table://account:key@account.table.core.windows.net")`, or `azure-table://account?...`.
+/// `AzureTableStore::open("azure-table://account:key@account.table.core.windows.net")`, or
+/// `azure-table://account?...`.
 ///
-/// Who we are is one of the account's key (before the `@`, or `?account_key=`), a shared access signature (`?sas_token=`, its
-/// `&` and `%` written as `%XX`) and a bearer token (`?token=`, or `?token_file=`, read again every minute: somebody else keeps
-/// it fresh). Where the URL names none, the environment's `AZURE_STORAGE_KEY` or `AZURE_STORAGE_SAS_TOKEN` is used. Tokens that
+/// Who we are is one of the account's key (before the `@`, or `?account_key=`), a shared access
+/// signature (`?sas_token=`, its `&` and `%` written as `%XX`) and a bearer token (`?token=`, or
+/// `?token_file=`, read again every minute: somebody else keeps it fresh). Where the URL names
+/// none, the environment's `AZURE_STORAGE_KEY` or `AZURE_STORAGE_SAS_TOKEN` is used. Tokens that
 /// must be asked for (a managed identity) are not.
 ///
-/// Connections are encrypted, trusting what the system trusts or the authorities in `?ca_file=`; `?tls=false` is for the
-/// emulator, whose URLs have the account in the path: `azure-table://account:key@127.0.0.1:10002/account?tls=false`.
-/// `?prefix=emmer` is what the names of all tables begin with, letters and digits; `?page_rows=1000` is how many rows a page has
-/// at most; `?timeout_ms=4800` is how long an operation takes at most, connecting included (1000 to 60000).
+/// Connections are encrypted, trusting what the system trusts or the authorities in `?ca_file=`;
+/// `?tls=false` is for the emulator, whose URLs have the account in the path:
+/// `azure-table://account:key@127.0.0.1:10002/account?tls=false`. `?prefix=emmer` is what the names
+/// of all tables begin with, letters and digits; `?page_rows=1000` is how many rows a page has at
+/// most; `?timeout_ms=4800` is how long an operation takes at most, connecting included (1000 to
+/// 60000).
 pub type AzureTableStore = KeyValue<AzureTable>;
 
 /// A client of one account's tables.
@@ -90,7 +95,8 @@ impl Backend for AzureTable {
     }
 
     fn limits(&self) -> StoreLimits {
-        // A letter takes two bytes of an entity. As it is sent, every three bytes are four, names and headers not counted.
+        // A letter takes two bytes of an entity. As it is sent, every three bytes are four, names
+        // and headers not counted.
         StoreLimits {
             mutations: OPERATIONS_MAX,
             row_bytes: ENTITY_BYTES_MAX / 2 - (16 << 10),
@@ -99,7 +105,11 @@ impl Backend for AzureTable {
         }
     }
 
-    async fn make(&self, table: &'static TableDecl, deadline: Instant) -> std::result::Result<(), Fault> {
+    async fn make(
+        &self,
+        table: &'static TableDecl,
+        deadline: Instant,
+    ) -> std::result::Result<(), Fault> {
         self.make_tables(table, deadline).await
     }
 

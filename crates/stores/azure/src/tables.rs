@@ -1,4 +1,5 @@
-//! Tables: one of the service for each declaration, and one, named by the prefix alone, that keeps the declarations.
+//! Tables: one of the service for each declaration, and one, named by the prefix alone, that keeps
+//! the declarations.
 
 use emmer_store::document::declaration;
 use emmer_store::{StoreErrorKind, TableDecl, Value};
@@ -38,8 +39,9 @@ impl AzureTable {
     ) -> Result<(), Fault> {
         let name = self.name_of(table);
         if name.len() > TABLE_NAME_BYTES_MAX {
-            let detail =
-                format!("{name} is longer than the {TABLE_NAME_BYTES_MAX} letters of a table's name");
+            let detail = format!(
+                "{name} is longer than the {TABLE_NAME_BYTES_MAX} letters of a table's name"
+            );
             return Err(Fault::new(StoreErrorKind::Invalid, detail));
         }
         let client = self.client();
@@ -71,11 +73,13 @@ impl AzureTable {
         deadline: Instant,
     ) -> Result<Option<Vec<u8>>, Fault> {
         let filter = format!("PartitionKey eq '{PARTITION}' and RowKey eq {}", literal(table.name));
-        let page = match self.client().query(&self.declarations(), &filter, 1, None, deadline).await {
+        let page = match self.client().query(&self.declarations(), &filter, 1, None, deadline).await
+        {
             Err(fault) if fault.kind == StoreErrorKind::NotFound => return Ok(None),
             other => other?,
         };
-        let found = page.entities.first().and_then(|entity| entity.get(DECLARATION)).and_then(Json::as_str);
+        let found =
+            page.entities.first().and_then(|entity| entity.get(DECLARATION)).and_then(Json::as_str);
         Ok(found.map(|text| text.as_bytes().to_vec()))
     }
 }

@@ -13,7 +13,8 @@ use crate::store::AzureTable;
 const APPEND_LOOKS_MAX: u32 = 8;
 
 impl AzureTable {
-    /// Merges a volatile column into its row, whoever wrote that: the row's own etag stays. Whether the row is there.
+    /// Merges a volatile column into its row, whoever wrote that: the row's own etag stays. Whether
+    /// the row is there.
     pub(crate) async fn touch_one(
         &self,
         table: &'static TableDecl,
@@ -39,7 +40,8 @@ impl AzureTable {
         }
     }
 
-    /// Adds those of the rows that are not there: all at once, and without those that were found to be there.
+    /// Adds those of the rows that are not there: all at once, and without those that were found to
+    /// be there.
     pub(crate) async fn add(
         &self,
         table: &'static TableDecl,
@@ -54,12 +56,14 @@ impl AzureTable {
                 return Ok(());
             }
             let insert = |row: &&Row| {
-                let (stored, key) = (keys::encode(partition).stored, keys::encode(row.key()).stored);
+                let (stored, key) =
+                    (keys::encode(partition).stored, keys::encode(row.key()).stored);
                 let body = Entity::of(partition, row, &mark).json()?;
                 Ok(Operation::new(Verb::Insert, &stored, &key, None, body))
             };
             let operations: Result<Vec<Operation>, Fault> = rows.iter().map(insert).collect();
-            let done = self.client().transact(&self.name_of(table), &operations?, deadline, true).await;
+            let done =
+                self.client().transact(&self.name_of(table), &operations?, deadline, true).await;
             match done.map_err(Failure::fault)? {
                 Done::All(_) => return Ok(()),
                 Done::Not(_) => {
@@ -72,7 +76,8 @@ impl AzureTable {
         Err(Fault::unavailable("others add the same rows all the time"))
     }
 
-    /// Deletes the old rows of a partition, each as it was read: one that is written or touched meanwhile stays.
+    /// Deletes the old rows of a partition, each as it was read: one that is written or touched
+    /// meanwhile stays.
     pub(crate) async fn delete_old(
         &self,
         table: &'static TableDecl,
@@ -81,7 +86,8 @@ impl AzureTable {
     ) -> Result<u64, Fault> {
         let filter = format!("PartitionKey eq {}", keys::literal(&keys::encode(partition).stored));
         let found = self.find_all(table, &filter, usize::MAX, self.client().deadline()).await?;
-        let found: Vec<Found> = found.into_iter().filter(|found| old.wants(&found.stored.row)).collect();
+        let found: Vec<Found> =
+            found.into_iter().filter(|found| old.wants(&found.stored.row)).collect();
         let mut deleted = 0;
         for part in found.chunks(OPERATIONS_MAX) {
             deleted += self.delete_some(table, partition, part).await?;
@@ -106,7 +112,8 @@ impl AzureTable {
         // Each refusal leaves one less.
         while !operations.is_empty() {
             let deadline = self.client().deadline();
-            let done = self.client().transact(&self.name_of(table), &operations, deadline, false).await;
+            let done =
+                self.client().transact(&self.name_of(table), &operations, deadline, false).await;
             match done.map_err(Failure::fault)? {
                 Done::All(_) => break,
                 Done::Not(at) => drop(operations.remove(at)),

@@ -1,6 +1,12 @@
-//! What is special about Azure Table: addresses, signatures, what an administrator sees, limits, pages.
+//! What is special about Azure Table: addresses, signatures, what an administrator sees, limits,
+//! pages.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 mod common;
 
@@ -45,20 +51,29 @@ async fn a_signature_lets_in_and_no_further_than_it_says() {
     assert_eq!(same_number(&store.read_partition(&NUMBERS, "p").await.unwrap(), 3), 1);
     let reader = STORE.patient(&url_with(&sas("r"), server.port())).await;
     assert_eq!(same_number(&reader.read_partition(&NUMBERS, "p").await.unwrap(), 3), 1);
-    // Inside a transaction the emulator does not look at what a signature permits; for a table it does.
+    // Inside a transaction the emulator does not look at what a signature permits; for a table it
+    // does.
     let error = reader.ensure_tables(&[&SILO_INSTANCES]).await.unwrap_err();
-    assert!(error.kind == StoreErrorKind::Refused && !error.to_string().contains("sig="), "{error}");
+    assert!(
+        error.kind == StoreErrorKind::Refused && !error.to_string().contains("sig="),
+        "{error}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_plain_request_lists_the_silos() {
     let Some(server) = AzuriteServer::start_or_skip("a_plain_request") else { return };
     let tables = format!("http://127.0.0.1:{}/{ACCOUNT}", server.port());
-    lists_the_silos(STORE, &server.url(), include_str!("../../../../docs/stores/azure.md"), |command| {
-        let mut shell = std::process::Command::new("sh");
-        shell.args(["-c", command]).env("TABLES", tables).env("SAS", sas("r"));
-        suite::book::output_of(&mut shell)
-    })
+    lists_the_silos(
+        STORE,
+        &server.url(),
+        include_str!("../../../../docs/stores/azure.md"),
+        |command| {
+            let mut shell = std::process::Command::new("sh");
+            shell.args(["-c", command]).env("TABLES", tables).env("SAS", sas("r"));
+            suite::book::output_of(&mut shell)
+        },
+    )
     .await;
 }
 
@@ -68,12 +83,20 @@ async fn an_administrator_sees_a_silo_as_one_entity_of_the_seed() {
     let table = SiloTable::new(STORE.patient(&server.url()).await, cluster("prod"));
     table.ensure().await.unwrap();
     let mut one = silo(1);
-    one.votes = vec![emmer_core::Vote { voter: silo(2).address, at: Timestamp::from_millis(5), gone: false }];
+    one.votes = vec![emmer_core::Vote {
+        voter: silo(2).address,
+        at: Timestamp::from_millis(5),
+        gone: false,
+    }];
     table.commit(&table.read_version().await.unwrap(), vec![one], vec![]).await.unwrap();
     table.touch(&silo(1).address, Timestamp::from_millis(1_795_265_085_000)).await.unwrap();
     let (_, shown) = request(server.port(), "GET", "emmersiloinstances()", "").await;
     for column in SILO_INSTANCES.columns {
-        assert!(shown.contains(&format!("\"{}\":", column.name)), "{} is not in {shown}", column.name);
+        assert!(
+            shown.contains(&format!("\"{}\":", column.name)),
+            "{} is not in {shown}",
+            column.name
+        );
     }
     for wanted in [
         r#""PartitionKey":"prod","RowKey":"127.0.0.1-11111-1""#,
@@ -89,10 +112,14 @@ async fn an_administrator_sees_a_silo_as_one_entity_of_the_seed() {
     let (status, said) = request(server.port(), "PUT", row, r#"{"MembershipVersion":"two"}"#).await;
     assert_eq!(status, 204, "{said}");
     let error = table.read_all().await.unwrap_err();
-    assert!(error.kind == StoreErrorKind::Corrupt && error.detail.contains("VersionRow"), "{error}");
+    assert!(
+        error.kind == StoreErrorKind::Corrupt && error.detail.contains("VersionRow"),
+        "{error}"
+    );
     // Tables that were deleted are no empty tables: they are missing, and made again.
     for name in ["emmersiloinstances", "emmer"] {
-        let (status, said) = request(server.port(), "DELETE", &format!("Tables('{name}')"), "").await;
+        let (status, said) =
+            request(server.port(), "DELETE", &format!("Tables('{name}')"), "").await;
         assert_eq!(status, 204, "{said}");
         assert_eq!(table.read_all().await.unwrap_err().kind, StoreErrorKind::NotFound);
         table.ensure().await.unwrap();
@@ -110,8 +137,9 @@ async fn the_server_is_examined_and_limits_are_named() {
     assert_eq!(found.server, "Azurite");
     assert!(found.version.starts_with("3.") && found.warns_of_lost_writes(), "{found:?}");
     store.ensure_tables(&[&NUMBERS]).await.unwrap();
-    let text =
-        |kib: usize| Row::new(format!("{kib}")).with("Text", Value::Text("x".repeat(kib << 10).into()));
+    let text = |kib: usize| {
+        Row::new(format!("{kib}")).with("Text", Value::Text("x".repeat(kib << 10).into()))
+    };
     let insert = |row| Mutation::Insert { row };
     let limits = store.limits();
     for (commit, word) in [
@@ -152,8 +180,12 @@ async fn small_pages_are_put_together() {
         let at = Value::Time(Timestamp::from_millis(i64::try_from(n).unwrap()));
         store.touch(&NUMBERS, "p", &format!("r{n:03}"), "At", at).await.unwrap();
     }
-    let deleted = store.delete_older_than(&NUMBERS, "p", "At", Timestamp::from_millis(20)).await.unwrap();
-    assert_eq!((deleted, store.read_partition(&NUMBERS, "p").await.unwrap().len()), (20, ROWS - 20));
+    let deleted =
+        store.delete_older_than(&NUMBERS, "p", "At", Timestamp::from_millis(20)).await.unwrap();
+    assert_eq!(
+        (deleted, store.read_partition(&NUMBERS, "p").await.unwrap().len()),
+        (20, ROWS - 20)
+    );
 }
 
 #[tokio::test]
@@ -165,8 +197,10 @@ async fn a_check_changes_nothing_that_anybody_sees() {
     let before = store.read_partition(&NUMBERS, "p").await.unwrap();
     for key in ["x", "y"] {
         let check = Mutation::Check { row_key: "r000".into(), etag: before[0].etag.clone() };
-        let outcome =
-            store.commit(&NUMBERS, "p", vec![check, Mutation::Insert { row: row(key, 1) }]).await.unwrap();
+        let outcome = store
+            .commit(&NUMBERS, "p", vec![check, Mutation::Insert { row: row(key, 1) }])
+            .await
+            .unwrap();
         assert!(matches!(outcome, CommitOutcome::Committed(_)), "{outcome:?}");
         assert_eq!(store.read_row(&NUMBERS, "p", "r000").await.unwrap().as_ref(), before.first());
     }

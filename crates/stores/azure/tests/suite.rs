@@ -1,6 +1,11 @@
 //! The store passes what every store passes, on the vendor's emulator.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use emmer_store_azure::AzureTableStore;
 use emmer_test_servers::store;

@@ -1,6 +1,12 @@
-//! A service that throttles, fails and loses answers: never a conflict, and never a commit that is told wrongly.
+//! A service that throttles, fails and loses answers: never a conflict, and never a commit that is
+//! told wrongly.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use emmer_store::{CommitOutcome, Mutation};
 use emmer_store_azure::AzureTableStore;
@@ -12,7 +18,9 @@ use emmer_test_servers::{AzuriteServer, store};
 const STORE: Store = store!(AzureTableStore);
 const SPEECH: Speech = Speech {
     reads: |request| request.starts_with(b"GET"),
-    error: |code| format!("{{\"odata.error\":{{\"code\":\"{code}\",\"message\":{{\"value\":\"So.\"}}}}}}"),
+    error: |code| {
+        format!("{{\"odata.error\":{{\"code\":\"{code}\",\"message\":{{\"value\":\"So.\"}}}}}}")
+    },
 };
 const BUSY: Do = Do::Answer(503, "ServerBusy", "");
 
@@ -20,9 +28,11 @@ const BUSY: Do = Do::Answer(503, "ServerBusy", "");
 async fn what_is_throttled_is_sent_again_and_is_no_conflict() {
     let Some(server) = AzuriteServer::start_or_skip("what_is_throttled") else { return };
     let (between, store) = Between::before(&server, SPEECH, STORE).await;
-    for (n, busy) in
-        (2..).zip([BUSY, Do::Answer(429, "", "Retry-After: 0\r\n"), Do::Answer(429, "TooManyRequests", "")])
-    {
+    for (n, busy) in (2..).zip([
+        BUSY,
+        Do::Answer(429, "", "Retry-After: 0\r\n"),
+        Do::Answer(429, "TooManyRequests", ""),
+    ]) {
         let commit = replace(&store, n).await;
         between.writes([busy.clone(), busy.clone(), busy.clone()]);
         between.seen();
@@ -46,7 +56,8 @@ async fn a_service_that_throttles_for_ever_is_unavailable_and_nothing_happened()
     let Some(server) = AzuriteServer::start_or_skip("a_service_that_throttles") else { return };
     let (between, store) = Between::before(&server, SPEECH, STORE).await;
     let commit = replace(&store, 2).await;
-    // It asks for more time than there is: told at once, and again while the house waits for a server that is away.
+    // It asks for more time than there is: told at once, and again while the house waits for a
+    // server that is away.
     for busy in [Do::Answer(503, "ServerBusy", "Retry-After: 3600\r\n"), BUSY] {
         between.throttles_for_ever(busy, &store, &commit).await;
     }
@@ -73,7 +84,8 @@ async fn what_may_have_happened_is_unknown_and_what_did_is_committed() {
         assert!(matches!(outcome, CommitOutcome::Unknown(_)), "{what:?}: {outcome:?}");
         assert_eq!(number_of(&store, "r").await, n, "{what:?}");
     }
-    // A refusal of what happened all the same: the next attempt finds its own mark, and not a conflict.
+    // A refusal of what happened all the same: the next attempt finds its own mark, and not a
+    // conflict.
     let commit = replace(&store, n + 1).await;
     between.writes([Do::PassAndAnswer(503, "ServerBusy")]);
     let outcome = store.commit(&NUMBERS, "p", commit).await.unwrap();
@@ -82,7 +94,8 @@ async fn what_may_have_happened_is_unknown_and_what_did_is_committed() {
     assert_eq!(number_of(&store, "r").await, n + 1);
     // The same of a new row, whose insert then finds it there.
     between.writes([Do::PassAndAnswer(503, "ServerBusy")]);
-    let outcome = store.commit(&NUMBERS, "p", vec![Mutation::Insert { row: row_of("new") }]).await.unwrap();
+    let outcome =
+        store.commit(&NUMBERS, "p", vec![Mutation::Insert { row: row_of("new") }]).await.unwrap();
     assert!(matches!(outcome, CommitOutcome::Committed(_)), "{outcome:?}");
 }
 

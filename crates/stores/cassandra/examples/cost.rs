@@ -22,15 +22,16 @@ use scylla::value::{CqlTimestamp, Row};
 const STORE: Store = store!(CassandraStore);
 
 const CREATE: &str = "CREATE TABLE emmer.by_hand (partitionkey text, rowkey text, deploymentid text, address text, port bigint, \
-                      generation bigint, hostname text, status text, proxyport bigint, \"primary\" text, rolename text, \
-                      instancename text, updatezone bigint, faultzone bigint, suspectingsilos frozen<list<text>>, \
-                      suspectingtimes frozen<list<text>>, starttime timestamp, iamalivetime timestamp, membershipversion bigint, \
+                      generation bigint, hostname text, status text, proxyport bigint, \"primary\" \
+                      text, rolename text, instancename text, updatezone bigint, faultzone bigint, \
+                      suspectingsilos frozen<list<text>>, suspectingtimes frozen<list<text>>, \
+                      starttime timestamp, iamalivetime timestamp, membershipversion bigint, \
                       PRIMARY KEY (partitionkey, rowkey))";
 const VERSION: &str = "UPDATE emmer.by_hand SET deploymentid = ?, membershipversion = ? WHERE partitionkey = 'cost' AND \
                        rowkey = 'VersionRow' IF membershipversion = ?";
 const SILO: &str = "UPDATE emmer.by_hand SET deploymentid = ?, address = ?, port = ?, generation = ?, hostname = ?, status = ?, \
-                    proxyport = ?, \"primary\" = ?, instancename = ?, updatezone = ?, faultzone = ?, starttime = ?, \
-                    iamalivetime = ? WHERE partitionkey = 'cost' AND rowkey = ?";
+                    proxyport = ?, \"primary\" = ?, instancename = ?, updatezone = ?, faultzone = \
+                    ?, starttime = ?, iamalivetime = ? WHERE partitionkey = 'cost' AND rowkey = ?";
 
 /// The driver, by hand.
 struct Raw {
@@ -45,13 +46,14 @@ impl Raw {
         let builder = SessionBuilder::new().known_node(format!("127.0.0.1:{port}"));
         let session = builder.pool_size(PoolSize::PerHost(connections)).build().await?;
         session.query_unpaged(CREATE, ()).await?;
-        let first = "INSERT INTO emmer.by_hand (partitionkey, rowkey, membershipversion) VALUES ('cost', 'VersionRow', 0) \
-                     IF NOT EXISTS";
+        let first = "INSERT INTO emmer.by_hand (partitionkey, rowkey, membershipversion) VALUES \
+                     ('cost', 'VersionRow', 0) IF NOT EXISTS";
         session.query_unpaged(first, ()).await?;
         let mut commit = Batch::new(BatchType::Unlogged);
         commit.append_statement(session.prepare(VERSION).await?);
         commit.append_statement(session.prepare(SILO).await?);
-        let mut read = session.prepare("SELECT * FROM emmer.by_hand WHERE partitionkey = 'cost'").await?;
+        let mut read =
+            session.prepare("SELECT * FROM emmer.by_hand WHERE partitionkey = 'cost'").await?;
         read.set_consistency(Consistency::Serial);
         Ok(Self { session, commit, read })
     }

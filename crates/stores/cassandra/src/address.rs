@@ -45,7 +45,8 @@ impl Address {
         let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
         let begins = keyspace.starts_with(|c: char| c.is_ascii_lowercase());
         if !begins || !keyspace.chars().all(legal) || keyspace.len() > KEYSPACE_BYTES_MAX {
-            let why = "a keyspace has up to 48 lower-case letters, digits and '_', the first a letter";
+            let why =
+                "a keyspace has up to 48 lower-case letters, digits and '_', the first a letter";
             return Err(place.invalid(why));
         }
         let replication = match number("replication") {
@@ -78,9 +79,13 @@ mod tests {
     #[test]
     fn addresses_are_read() {
         let address =
-            Address::parse("cassandra://bob:s%40@one,two:1/teams_1?replication=1&tls=true").unwrap();
+            Address::parse("cassandra://bob:s%40@one,two:1/teams_1?replication=1&tls=true")
+                .unwrap();
         let hosts = [("one".to_owned(), 9_042), ("two".to_owned(), 1)];
-        assert_eq!((address.place.hosts.as_slice(), address.keyspace.as_str()), (&hosts[..], "teams_1"));
+        assert_eq!(
+            (address.place.hosts.as_slice(), address.keyspace.as_str()),
+            (&hosts[..], "teams_1")
+        );
         assert_eq!((address.replication, address.tls, address.page_rows), (1, true, None));
         let address = Address::parse("cassandra://h?page_rows=7").unwrap();
         assert_eq!((address.keyspace.as_str(), address.replication), ("emmer", 3));

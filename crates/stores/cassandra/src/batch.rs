@@ -60,10 +60,12 @@ struct Answer {
 }
 
 fn answer(result: QueryResult) -> Result<Answer, Ended> {
-    let unclear =
-        |e: &dyn std::error::Error| Ended::Uncertain(Fault::corrupt(format!("an answer without rows: {e}")));
+    let unclear = |e: &dyn std::error::Error| {
+        Ended::Uncertain(Fault::corrupt(format!("an answer without rows: {e}")))
+    };
     let result = result.into_rows_result().map_err(|e| unclear(&e))?;
-    let names: Vec<String> = result.column_specs().iter().map(|column| column.name().to_owned()).collect();
+    let names: Vec<String> =
+        result.column_specs().iter().map(|column| column.name().to_owned()).collect();
     let mut rows = Vec::with_capacity(result.rows_num());
     for row in result.rows::<CqlRow>().map_err(|e| unclear(&e))? {
         let row = row.map_err(|e| unclear(&e))?;
@@ -119,7 +121,8 @@ impl Cassandra {
             let (writer, mark) = (self.writer(), self.mark());
             let begin = (cql.begin(), vec![text(&mark), text(partition), text(&mark)]);
             let remember = (cql.remember(), vec![text(&writer), text(&mark), text(partition)]);
-            let all: Vec<Statement> = [begin, remember].into_iter().chain(statements(&mark)?).collect();
+            let all: Vec<Statement> =
+                [begin, remember].into_iter().chain(statements(&mark)?).collect();
             let attempt = self.attempt();
             let ended = client.once(deadline, |connected| Client::batch(connected, &all)).await;
             let ended = match ended {
@@ -147,17 +150,21 @@ impl Cassandra {
     async fn settle(&self, lost: &Lost<'_>, deadline: Instant) -> Result<bool, Failure> {
         let client = self.client();
         let (mark, writer) = (text(&lost.mark), text(&lost.writer));
-        let values = [mark.clone(), text(&lost.why.detail), text(lost.partition), writer, mark].to_vec();
+        let values =
+            [mark.clone(), text(&lost.why.detail), text(lost.partition), writer, mark].to_vec();
         // It has been away for long when nobody has come by then.
         let limit = deadline.min(Instant::now() + SETTLE_LIMIT);
         let most = client.address.place.timeout / SETTLE_ATTEMPTS;
         while Instant::now() < limit {
             let refuse = (client.cql(lost.decl).refuse(), values.clone());
-            let asked = client.once_within(limit, most, |connected| Client::conditional(connected, refuse));
+            let asked =
+                client.once_within(limit, most, |connected| Client::conditional(connected, refuse));
             match asked.await {
                 Ok(is_refused) => return Ok(!is_refused),
                 Err(Ended::Refused(_)) => break,
-                Err(_) => sleep(AWAY_PAUSE.min(limit.saturating_duration_since(Instant::now()))).await,
+                Err(_) => {
+                    sleep(AWAY_PAUSE.min(limit.saturating_duration_since(Instant::now()))).await;
+                }
             }
         }
         Err(Failure::Broken(lost.why.clone()))

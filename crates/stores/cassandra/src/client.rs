@@ -88,8 +88,11 @@ impl Connected {
         if let Some(known) = lock(&self.statements).get(&(text.clone(), level)) {
             return Ok(known.clone());
         }
-        let mut prepared =
-            self.session.prepare(text.as_str()).await.map_err(|error| failure::not_prepared(&error))?;
+        let mut prepared = self
+            .session
+            .prepare(text.as_str())
+            .await
+            .map_err(|error| failure::not_prepared(&error))?;
         prepared.set_consistency(match level {
             Level::Serial => Consistency::Serial,
             Level::Majority => Consistency::Quorum,
@@ -108,7 +111,8 @@ impl Client {
     /// Reads a URL; nothing is sent yet.
     pub(crate) fn new(url: &str) -> Result<Self> {
         let address = Address::parse(url)?;
-        let config = if address.tls { Some(tls::config(address.place.parameter("ca_file"))) } else { None };
+        let config =
+            if address.tls { Some(tls::config(address.place.parameter("ca_file"))) } else { None };
         let tls = config.transpose().map_err(|fault| fault.at(&address.place.name, "open"))?;
         Ok(Self {
             address,
@@ -132,7 +136,8 @@ impl Client {
 
     /// The rows of a page of a table.
     pub(crate) fn page_rows(&self, decl: &TableDecl) -> i32 {
-        let has_bytes = decl.columns.iter().any(|c| c.column_type == emmer_store::ColumnType::Bytes);
+        let has_bytes =
+            decl.columns.iter().any(|c| c.column_type == emmer_store::ColumnType::Bytes);
         self.address.page_rows.unwrap_or(if has_bytes { PAGE_ROWS_OF_BYTES } else { PAGE_ROWS })
     }
 
@@ -178,8 +183,8 @@ impl Client {
         if let Some(user) = &place.user {
             builder = builder.user(user, place.password.as_deref().unwrap_or_default());
         }
-        // The driver's warnings of a node that is away would fill the log, many a second. What matters
-        // comes as errors.
+        // The driver's warnings of a node that is away would fill the log, many a second. What
+        // matters comes as errors.
         let opened = builder.build().with_subscriber(NoSubscriber::default()).await;
         opened.map_err(|error| failure::not_opened(&error))
     }

@@ -32,9 +32,10 @@ impl Commit<'_> {
                 (self.cql.delete(condition), values)
             }
             // What is there is written once more.
-            Mutation::Check { row_key, etag } => {
-                (self.cql.check(), vec![text(etag), text(self.partition), text(row_key), text(etag)])
-            }
+            Mutation::Check { row_key, etag } => (
+                self.cql.check(),
+                vec![text(etag), text(self.partition), text(row_key), text(etag)],
+            ),
         };
         self.mutations.iter().map(one).collect()
     }
@@ -42,7 +43,8 @@ impl Commit<'_> {
     /// The condition of an upsert: none where it is the same to both, a row that is there and one
     /// that is not.
     fn upsert(&self, row: &Row, is_there: impl Fn(&str) -> bool) -> If {
-        let brings_volatile = self.cql.decl.columns.iter().any(|c| c.volatile && row.get(c.name).is_some());
+        let brings_volatile =
+            self.cql.decl.columns.iter().any(|c| c.volatile && row.get(c.name).is_some());
         match (brings_volatile, is_there(row.key())) {
             (false, _) => If::Any,
             (true, true) => If::There,
@@ -86,7 +88,12 @@ impl Cassandra {
                 Applied::Yes => {
                     for mutation in mutations {
                         let is_there = !matches!(mutation, Mutation::Delete { .. });
-                        self.guesses().learn(decl, partition, mutation.row_key(), is_there.then_some(()));
+                        self.guesses().learn(
+                            decl,
+                            partition,
+                            mutation.row_key(),
+                            is_there.then_some(()),
+                        );
                     }
                     return Ok(outcome::committed(mutations, |_| mark.clone()));
                 }
@@ -94,7 +101,12 @@ impl Cassandra {
                     // Of an upsert that has a condition too, which was a guess.
                     for mutation in mutations {
                         let key = mutation.row_key();
-                        self.guesses().learn(decl, partition, key, found.contains_key(key).then_some(()));
+                        self.guesses().learn(
+                            decl,
+                            partition,
+                            key,
+                            found.contains_key(key).then_some(()),
+                        );
                     }
                     if let Some(at) = conflict(mutations, &found) {
                         return Ok(CommitOutcome::Conflict(at));

@@ -82,9 +82,10 @@ impl Cql<'_> {
         };
         let columns: String = self.decl.columns.iter().map(column).collect();
         format!(
-            "CREATE TABLE IF NOT EXISTS {} (\n  {partition} text,\n  {row} text,\n  {ETAG} text,\n{columns}  \
-             \"{LAST}\" text static,\n  \"{COMMITS}\" map<text, text> static,\n  \"{REFUSED}\" map<text, text> static,\n  \
-             PRIMARY KEY ({partition}, {row})\n)",
+            "CREATE TABLE IF NOT EXISTS {} (\n  {partition} text,\n  {row} text,\n  {ETAG} \
+             text,\n{columns}  \
+             \"{LAST}\" text static,\n  \"{COMMITS}\" map<text, text> static,\n  \"{REFUSED}\" \
+             map<text, text> static,\n  PRIMARY KEY ({partition}, {row})\n)",
             self.table()
         )
     }
@@ -109,7 +110,11 @@ impl Cql<'_> {
 
     /// Rows of a partition whose key compares so.
     pub(crate) fn select_range(&self, operator: &str) -> String {
-        self.select_where(&format!("{} AND {} {operator} ?", self.of_partition(), name(self.decl.row_key)))
+        self.select_where(&format!(
+            "{} AND {} {operator} ?",
+            self.of_partition(),
+            name(self.decl.row_key)
+        ))
     }
 
     /// Rows of all partitions whose column lies between two numbers. The server reads the whole
@@ -128,7 +133,8 @@ impl Cql<'_> {
     /// partition, mark. Where nobody asks for the last one, nothing is left of it after a while: a
     /// grain's partition whose states are cleared must not stay for ever.
     pub(crate) fn begin(&self) -> String {
-        let ttl = if self.decl.one_moment { String::new() } else { format!(" USING TTL {COMMITS_TTL}") };
+        let ttl =
+            if self.decl.one_moment { String::new() } else { format!(" USING TTL {COMMITS_TTL}") };
         format!(
             "UPDATE {}{ttl} SET \"{LAST}\" = ? {} IF \"{REFUSED}\"[?] = null",
             self.table(),
@@ -139,14 +145,18 @@ impl Cql<'_> {
     /// Notes a commit's mark as its writer's last one: writer, mark, partition.
     pub(crate) fn remember(&self) -> String {
         let table = self.table();
-        format!("UPDATE {table} USING TTL {COMMITS_TTL} SET \"{COMMITS}\"[?] = ? {}", self.of_partition())
+        format!(
+            "UPDATE {table} USING TTL {COMMITS_TTL} SET \"{COMMITS}\"[?] = ? {}",
+            self.of_partition()
+        )
     }
 
     /// Refuses a commit for a day, unless it happened: mark, reason, partition, writer, mark.
     pub(crate) fn refuse(&self) -> String {
         let table = self.table();
         format!(
-            "UPDATE {table} USING TTL {REFUSED_TTL} SET \"{REFUSED}\"[?] = ? {} IF \"{COMMITS}\"[?] != ?",
+            "UPDATE {table} USING TTL {REFUSED_TTL} SET \"{REFUSED}\"[?] = ? {} \
+             IF \"{COMMITS}\"[?] != ?",
             self.of_partition()
         )
     }
@@ -159,7 +169,13 @@ impl Cql<'_> {
             .chain(columns.map(|column| column.name))
             .map(|n| format!("{} = ?", name(n)))
             .collect();
-        format!("UPDATE {} SET {} {}{}", self.table(), set.join(", "), self.of_row(), condition.text())
+        format!(
+            "UPDATE {} SET {} {}{}",
+            self.table(),
+            set.join(", "),
+            self.of_row(),
+            condition.text()
+        )
     }
 
     /// Writes the etag of a row alone: etag, partition, key, and the etag of the condition.
@@ -179,6 +195,12 @@ impl Cql<'_> {
 
     /// Sets a column of a row that is there: value, partition, key.
     pub(crate) fn touch(&self, column: &str) -> String {
-        format!("UPDATE {} SET {} = ? {}{}", self.table(), name(column), self.of_row(), If::There.text())
+        format!(
+            "UPDATE {} SET {} = ? {}{}",
+            self.table(),
+            name(column),
+            self.of_row(),
+            If::There.text()
+        )
     }
 }

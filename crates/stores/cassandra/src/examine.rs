@@ -44,7 +44,11 @@ pub(crate) async fn examine(store: &Cassandra) -> Result<Examination, Fault> {
     if address.place.user.is_some()
         && setting(client, "authenticator", deadline).await.is_ok_and(lets_in_anybody)
     {
-        security::note_ignored(&mut found, "user and password", "its authenticator is AllowAllAuthenticator");
+        security::note_ignored(
+            &mut found,
+            "user and password",
+            "its authenticator is AllowAllAuthenticator",
+        );
     }
     let names_no = address.place.user.is_none().then_some("user");
     security::note(&mut found, names_no, (!address.tls).then_some("add ?tls=true"));
@@ -92,19 +96,22 @@ fn note_copies(found: &mut Examination, copies: &[usize], syncs_later: bool) {
     match copies.iter().sum() {
         0 => {}
         1 if syncs_later => found.may_lose_writes(
-            "the keyspace has one copy of each row, on a node that acknowledges before it writes to its disk \
-             (commitlog_sync): a node that is killed or loses its power forgets the last of what it acknowledged; let the \
-             keyspace have three copies, or set commitlog_sync: batch",
+            "the keyspace has one copy of each row, on a node that acknowledges before it writes \
+             to its disk (commitlog_sync): a node that is killed or loses its power forgets the \
+             last of what it acknowledged; let the keyspace have three copies, or set \
+             commitlog_sync: batch",
         ),
         1 => found.add(
             FindingLevel::Note,
             FindingSubject::Durability,
-            "the keyspace has one copy of each row: a disk is the only copy of the cluster's tables",
+            "the keyspace has one copy of each row: a disk is the only copy of the cluster's \
+             tables",
         ),
         2 => found.add(
             FindingLevel::Note,
             FindingSubject::Durability,
-            "the keyspace has two copies of each row: both must answer, so no node may be away; three are better",
+            "the keyspace has two copies of each row: both must answer, so no node may be away; \
+             three are better",
         ),
         _ => {}
     }
@@ -112,7 +119,8 @@ fn note_copies(found: &mut Examination, copies: &[usize], syncs_later: bool) {
         found.add(
             FindingLevel::Note,
             FindingSubject::Setup,
-            "the keyspace has copies in several data centres: each request waits for a majority of all copies",
+            "the keyspace has copies in several data centres: each request waits for a majority of \
+             all copies",
         );
     }
 }

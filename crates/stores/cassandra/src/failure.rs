@@ -26,8 +26,13 @@ impl Ended {
     /// What went wrong, in words.
     pub(crate) fn fault(self) -> Fault {
         match self {
-            Self::Busy(words) => Fault::unavailable(format!("the server has too much to do: {words}")),
-            Self::Gone(fault) | Self::Away(fault) | Self::Uncertain(fault) | Self::Refused(fault) => fault,
+            Self::Busy(words) => {
+                Fault::unavailable(format!("the server has too much to do: {words}"))
+            }
+            Self::Gone(fault)
+            | Self::Away(fault)
+            | Self::Uncertain(fault)
+            | Self::Refused(fault) => fault,
         }
     }
 
@@ -68,7 +73,9 @@ fn answer(error: &DbError, said: &str) -> Ended {
         // Not enough replicas are alive: it did not begin.
         DbError::Unavailable { .. } => Ended::Away(Fault::unavailable(said)),
         DbError::AuthenticationError | DbError::Unauthorized => refused(StoreErrorKind::Refused),
-        DbError::Invalid | DbError::ConfigError if is_missing(said) => refused(StoreErrorKind::NotFound),
+        DbError::Invalid | DbError::ConfigError if is_missing(said) => {
+            refused(StoreErrorKind::NotFound)
+        }
         DbError::SyntaxError
         | DbError::Invalid
         | DbError::ConfigError
@@ -89,7 +96,8 @@ fn attempt(error: &RequestAttemptError) -> Ended {
     match error {
         RequestAttemptError::DbError(error, said) => answer(error, said),
         RequestAttemptError::UnableToAllocStreamId => Ended::Busy(words(error)),
-        RequestAttemptError::SerializationError(_) | RequestAttemptError::CqlRequestSerialization(_) => {
+        RequestAttemptError::SerializationError(_)
+        | RequestAttemptError::CqlRequestSerialization(_) => {
             Ended::Refused(Fault::new(StoreErrorKind::Invalid, words(error)))
         }
         // The connection ended, or what came is not understood.
@@ -139,7 +147,9 @@ fn prepare(error: &PrepareError) -> Ended {
 /// What became of a request.
 pub(crate) fn understood(error: &ExecutionError) -> Ended {
     match error {
-        ExecutionError::BadQuery(_) => Ended::Refused(Fault::new(StoreErrorKind::Invalid, words(error))),
+        ExecutionError::BadQuery(_) => {
+            Ended::Refused(Fault::new(StoreErrorKind::Invalid, words(error)))
+        }
         ExecutionError::EmptyPlan => Ended::Gone(Fault::unavailable("no node is reached")),
         ExecutionError::PrepareError(error) => prepare(error),
         ExecutionError::ConnectionPoolError(error) => pool(error),
@@ -174,8 +184,10 @@ mod tests {
         assert!(matches!(missing, Ended::Refused(fault) if fault.kind == StoreErrorKind::NotFound));
         let wrong = answer(&DbError::Invalid, "Invalid INTEGER constant");
         assert!(matches!(wrong, Ended::Refused(fault) if fault.kind == StoreErrorKind::Invalid));
-        let nobody =
-            answer(&DbError::AuthenticationError, "Provided username x and/or password are incorrect");
+        let nobody = answer(
+            &DbError::AuthenticationError,
+            "Provided username x and/or password are incorrect",
+        );
         assert!(matches!(nobody, Ended::Refused(fault) if fault.kind == StoreErrorKind::Refused));
         assert!(matches!(answer(&DbError::Overloaded, ""), Ended::Busy(_)));
         assert!(matches!(answer(&DbError::ServerError, "?"), Ended::Uncertain(_)));

@@ -30,7 +30,8 @@ impl Pages for Partition<'_> {
     async fn page(&self, from: Option<PagingState>) -> Result<Page<PagingState>, Fault> {
         let cql = self.store.client().cql(self.decl).select();
         let ask = Ask { decl: self.decl, level: Level::Serial, deadline: self.deadline };
-        let (rows, next) = self.store.page(&ask, (cql, vec![text(self.partition)]), i32::MAX, from).await?;
+        let (rows, next) =
+            self.store.page(&ask, (cql, vec![text(self.partition)]), i32::MAX, from).await?;
         Ok(Page { rows: rows.into_iter().map(|(_, row)| row).collect(), next })
     }
 
@@ -66,8 +67,9 @@ async fn paged(
     statement.set_page_size(page_rows);
     let page = connected.session.execute_single_page(&statement, &values, from).await;
     let (result, next) = page.map_err(|error| understood(&error))?;
-    let unclear =
-        |e: &dyn std::error::Error| Ended::Refused(Fault::corrupt(format!("an answer without rows: {e}")));
+    let unclear = |e: &dyn std::error::Error| {
+        Ended::Refused(Fault::corrupt(format!("an answer without rows: {e}")))
+    };
     let result = result.into_rows_result().map_err(|e| unclear(&e))?;
     let rows = result.rows::<CqlRow>().map_err(|e| unclear(&e))?;
     let rows: Result<Vec<_>, _> = rows.map(|row| row.map(|row| row.columns)).collect();
@@ -93,7 +95,8 @@ impl Cassandra {
         let client = self.client();
         let page_rows = client.page_rows(ask.decl).min(limit);
         let from = from.unwrap_or_else(PagingState::start);
-        let request = |connected| paged(connected, statement.clone(), ask.level, page_rows, from.clone());
+        let request =
+            |connected| paged(connected, statement.clone(), ask.level, page_rows, from.clone());
         let (found, next) = client.send(ask.deadline, request).await?;
         let mut rows = Vec::with_capacity(found.len());
         for columns in found {
@@ -165,7 +168,8 @@ impl Cassandra {
         deadline: Instant,
     ) -> Result<Option<StoredRow>, Fault> {
         let _lane = self.client().lanes.enter(decl, partition, deadline).await?;
-        let statement = (self.client().cql(decl).select_row(), vec![text(partition), text(row_key)]);
+        let statement =
+            (self.client().cql(decl).select_row(), vec![text(partition), text(row_key)]);
         let rows = self.rows(&Self::serial(decl, deadline), statement, 1).await?;
         Ok(rows.into_iter().next().map(|(_, row)| row))
     }
@@ -181,8 +185,9 @@ impl Cassandra {
     ) -> Result<Vec<StoredRow>, Fault> {
         let _lane = self.client().lanes.enter(decl, partition, deadline).await?;
         let ask = Self::serial(decl, deadline);
-        let range =
-            |operator| (self.client().cql(decl).select_range(operator), vec![text(partition), text(from)]);
+        let range = |operator| {
+            (self.client().cql(decl).select_range(operator), vec![text(partition), text(from)])
+        };
         let mut rows = self.rows(&ask, range(">="), limit).await?;
         if rows.len() < limit {
             rows.extend(self.rows(&ask, range("<"), limit - rows.len()).await?);
@@ -200,11 +205,16 @@ impl Cassandra {
         // No question about several partitions is serial; what was acknowledged a majority has.
         let ask = Ask { decl, level: Level::Majority, deadline };
         let (start, end) = (*scan.range.start(), *scan.range.end());
-        let ranges = if start <= end { vec![(start, end)] } else { vec![(start, i64::MAX), (i64::MIN, end)] };
+        let ranges = if start <= end {
+            vec![(start, end)]
+        } else {
+            vec![(start, i64::MAX), (i64::MIN, end)]
+        };
         let mut found = Vec::new();
         for (start, end) in ranges {
             let number = |n| crate::values::bound(Some(&emmer_store::Value::Int(n)));
-            let statement = (self.client().cql(decl).scan(scan.column), vec![number(start), number(end)]);
+            let statement =
+                (self.client().cql(decl).scan(scan.column), vec![number(start), number(end)]);
             found.extend(self.rows(&ask, statement, usize::MAX).await?);
         }
         found.retain(|(_, row)| scan.wants(&row.row));

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use emmer_store::examine::Examination;
 use emmer_store::silos::SILO_INSTANCES;
-use emmer_store::{CommitOutcome, Etag, Mutation, Result, Row, StoreLimits, StoredRow, TableDecl, Value};
+use emmer_store::{
+    CommitOutcome, Etag, Mutation, Result, Row, StoreLimits, StoredRow, TableDecl, Value,
+};
 use emmer_store_keyvalue::{Backend, Failure, Fault, Guesses, KeyValue, Marks, Old, Scan};
 use tokio::time::Instant;
 
@@ -101,7 +103,8 @@ impl Backend for Cassandra {
         let marks = Marks::random();
         // Marks are `maker.number`.
         let writer = marks.next().split('.').next().unwrap_or_default().to_owned();
-        let (client, guesses, left_behind) = (Client::new(url)?, Guesses::default(), AtomicU64::new(0));
+        let (client, guesses, left_behind) =
+            (Client::new(url)?, Guesses::default(), AtomicU64::new(0));
         let store = Self { client, marks, guesses, writer, left_behind };
         // Whether the cluster answers, and lets us read.
         match store.shape_of(&SILO_INSTANCES, store.client.deadline()).await {
@@ -119,10 +122,18 @@ impl Backend for Cassandra {
     }
 
     fn limits(&self) -> StoreLimits {
-        StoreLimits { row_bytes: ROW_BYTES_MAX, commit_bytes: COMMIT_BYTES_MAX, ..StoreLimits::default() }
+        StoreLimits {
+            row_bytes: ROW_BYTES_MAX,
+            commit_bytes: COMMIT_BYTES_MAX,
+            ..StoreLimits::default()
+        }
     }
 
-    async fn make(&self, table: &'static TableDecl, deadline: Instant) -> std::result::Result<(), Fault> {
+    async fn make(
+        &self,
+        table: &'static TableDecl,
+        deadline: Instant,
+    ) -> std::result::Result<(), Fault> {
         self.make_tables(table, deadline).await
     }
 

@@ -32,7 +32,9 @@ pub(crate) fn keyspace(name: &str, replication: usize) -> String {
 
 /// Makes the table of declarations.
 pub(crate) fn meta(keyspace: &str) -> String {
-    format!("CREATE TABLE IF NOT EXISTS {keyspace}.{META} (name text PRIMARY KEY, declaration text)")
+    format!(
+        "CREATE TABLE IF NOT EXISTS {keyspace}.{META} (name text PRIMARY KEY, declaration text)"
+    )
 }
 
 /// Sends a definition to one node, the same for everybody who sees the same nodes: two that define
@@ -42,10 +44,15 @@ async fn define(connected: Arc<Connected>, cql: String) -> Result<(), Ended> {
     let nodes = state.get_nodes_info().iter().filter(|node| node.is_connected());
     let first: Option<&Arc<Node>> = nodes.min_by_key(|node| node.host_id);
     let mut statement = Statement::new(cql);
-    statement.set_load_balancing_policy(
-        first.map(|node| SingleTargetLoadBalancingPolicy::new(NodeIdentifier::Node(node.clone()), None)),
-    );
-    connected.session.query_unpaged(statement, ()).await.map(drop).map_err(|error| understood(&error))
+    statement.set_load_balancing_policy(first.map(|node| {
+        SingleTargetLoadBalancingPolicy::new(NodeIdentifier::Node(node.clone()), None)
+    }));
+    connected
+        .session
+        .query_unpaged(statement, ())
+        .await
+        .map(drop)
+        .map_err(|error| understood(&error))
 }
 
 impl Cassandra {
@@ -53,7 +60,8 @@ impl Cassandra {
         &self.client().address.keyspace
     }
 
-    /// Sends a definition; again where it is not known what became of it, for it does nothing twice.
+    /// Sends a definition; again where it is not known what became of it, for it does nothing
+    /// twice.
     async fn define(&self, cql: String) -> Result<(), Fault> {
         let (client, deadline) = (self.client(), Instant::now() + MAKE_LIMIT);
         let mut patience = Patience::default();
@@ -61,7 +69,8 @@ impl Cassandra {
             let request = |connected| define(connected, cql.clone());
             match client.once_within(deadline, MAKE_LIMIT, request).await {
                 Ok(()) => return Ok(()),
-                Err(Ended::Busy(_) | Ended::Uncertain(_)) if patience.wait(None, deadline).await => {}
+                Err(Ended::Busy(_) | Ended::Uncertain(_))
+                    if patience.wait(None, deadline).await => {}
                 Err(ended) => return Err(ended.fault()),
             }
         }
@@ -69,12 +78,19 @@ impl Cassandra {
 
     /// Whether a table is there, as the node that is asked knows.
     async fn has_table(&self, name: &str, deadline: Instant) -> Result<bool, Fault> {
-        let cql = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ? AND table_name = ?";
+        let cql = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ? AND \
+            table_name = ?";
         let values = vec![text(self.keyspace()), text(name)];
-        Ok(one_text(self.client(), (cql.to_owned(), values), Level::Majority, deadline).await?.is_some())
+        Ok(one_text(self.client(), (cql.to_owned(), values), Level::Majority, deadline)
+            .await?
+            .is_some())
     }
 
-    pub(crate) async fn make_tables(&self, decl: &'static TableDecl, deadline: Instant) -> Result<(), Fault> {
+    pub(crate) async fn make_tables(
+        &self,
+        decl: &'static TableDecl,
+        deadline: Instant,
+    ) -> Result<(), Fault> {
         let is_declared = self.shape_of(decl, deadline).await?.is_some();
         if !self.has_table(META, deadline).await? {
             self.make_keyspace(deadline).await?;
@@ -87,19 +103,24 @@ impl Cassandra {
             return Ok(());
         }
         // Whoever is second finds the first one's, which is then compared.
-        let cql =
-            format!("INSERT INTO {}.{META} (name, declaration) VALUES (?, ?) IF NOT EXISTS", self.keyspace());
+        let cql = format!(
+            "INSERT INTO {}.{META} (name, declaration) VALUES (?, ?) IF NOT EXISTS",
+            self.keyspace()
+        );
         let declare = (cql, vec![text(decl.name), text(&declaration(decl))]);
         let client = self.client();
-        let sent =
-            client.send(client.deadline(), |connected| Client::conditional(connected, declare.clone()));
+        let sent = client
+            .send(client.deadline(), |connected| Client::conditional(connected, declare.clone()));
         sent.await.map(drop)
     }
 
     async fn make_keyspace(&self, deadline: Instant) -> Result<(), Fault> {
         let cql = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?";
         let values = vec![text(self.keyspace())];
-        if one_text(self.client(), (cql.to_owned(), values), Level::Majority, deadline).await?.is_some() {
+        if one_text(self.client(), (cql.to_owned(), values), Level::Majority, deadline)
+            .await?
+            .is_some()
+        {
             return Ok(());
         }
         let copies = self.client().address.replication;
@@ -109,8 +130,8 @@ impl Cassandra {
         let nodes = self.client().send(deadline, count).await?;
         if nodes < copies {
             let detail = format!(
-                "the keyspace {} is missing and is to have {copies} copies of each row, but there are {nodes} nodes: \
-                 say how many by replication=, or make the keyspace",
+                "the keyspace {} is missing and is to have {copies} copies of each row, but there \
+                 are {nodes} nodes: say how many by replication=, or make the keyspace",
                 self.keyspace()
             );
             return Err(Fault::new(StoreErrorKind::Invalid, detail));
@@ -124,7 +145,8 @@ impl Cassandra {
         deadline: Instant,
     ) -> Result<Option<Vec<u8>>, Fault> {
         let cql = format!("SELECT declaration FROM {}.{META} WHERE name = ?", self.keyspace());
-        match one_text(self.client(), (cql, vec![text(decl.name)]), Level::Majority, deadline).await {
+        match one_text(self.client(), (cql, vec![text(decl.name)]), Level::Majority, deadline).await
+        {
             Ok(found) => Ok(found.map(String::into_bytes)),
             Err(fault) if fault.kind == StoreErrorKind::NotFound => Ok(None),
             Err(fault) => Err(fault),
@@ -146,7 +168,8 @@ pub fn script(url: &str, tables: &[&'static TableDecl]) -> emmer_store::Result<S
         let quoted = |text: &str| format!("'{}'", text.replace('\'', "''"));
         let (table, declaration) = (quoted(decl.name), quoted(&declaration(decl)));
         statements.push(format!(
-            "INSERT INTO {name}.{META} (name, declaration) VALUES ({table}, {declaration}) IF NOT EXISTS"
+            "INSERT INTO {name}.{META} (name, declaration) VALUES ({table}, {declaration}) IF NOT \
+             EXISTS"
         ));
     }
     Ok(statements.into_iter().map(|statement| format!("{statement};\n")).collect())

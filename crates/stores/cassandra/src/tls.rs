@@ -18,12 +18,16 @@ pub(crate) fn config(file: Option<&str>) -> Result<Arc<ClientConfig>, Fault> {
         Some(file) => {
             let pem = read_certificates(file)?;
             for certificate in CertificateDer::pem_slice_iter(&pem) {
-                let certificate = certificate.map_err(|e| invalid(format!("ca_file {file}: {e}")))?;
+                let certificate =
+                    certificate.map_err(|e| invalid(format!("ca_file {file}: {e}")))?;
                 roots.add(certificate).map_err(|e| invalid(format!("ca_file {file}: {e}")))?;
             }
         }
         // What cannot be read is not trusted.
-        None => drop(roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs)),
+        None => {
+            let found = rustls_native_certs::load_native_certs().certs;
+            let (_added, _unreadable) = roots.add_parsable_certificates(found);
+        }
     }
     if roots.is_empty() {
         return Err(invalid("there is no certificate to trust: name a file by ca_file".to_owned()));

@@ -66,7 +66,8 @@ pub(crate) fn decode(
         Some(CqlValue::Text(text)) => Some(text),
         _ => None,
     };
-    let (Some(partition), Some(row_key), Some(etag)) = (next_text(), next_text(), next_text()) else {
+    let (Some(partition), Some(row_key), Some(etag)) = (next_text(), next_text(), next_text())
+    else {
         return Ok(None);
     };
     let mut found = Vec::with_capacity(decl.columns.len());
@@ -122,8 +123,10 @@ mod tests {
         assert_eq!((partition.as_str(), stored.etag.as_ref()), ("p", "e"));
         assert_eq!(stored.row, Row::new("r").with("Items", items));
         // The columns of a partition, and what a touch left behind.
-        for row in [vec![some("p"), None, None], vec![some("p"), some("r"), None, Some(CqlValue::BigInt(1))]]
-        {
+        for row in [
+            vec![some("p"), None, None],
+            vec![some("p"), some("r"), None, Some(CqlValue::BigInt(1))],
+        ] {
             assert_eq!(decode(&DECL, row), Ok(None));
         }
         let error = decode(&DECL, vec![some("p"), some("r"), some("e"), some("one")]).unwrap_err();

@@ -28,7 +28,11 @@ impl Cassandra {
         let _lane = client.lanes.enter(decl, partition, deadline).await?;
         let cql = client.cql(decl).touch(column);
         let values = vec![bound(Some(value)), text(partition), text(row_key)];
-        client.send(deadline, |connected| Client::conditional(connected, (cql.clone(), values.clone()))).await
+        client
+            .send(deadline, |connected| {
+                Client::conditional(connected, (cql.clone(), values.clone()))
+            })
+            .await
     }
 
     /// Adds those of the rows that are not there.
@@ -80,7 +84,10 @@ impl Cassandra {
         let cql = client.cql(decl).delete_as_read(column);
         let delete = |row: &StoredRow| -> Statement {
             let key = row.row.key();
-            (cql.clone(), vec![text(partition), text(key), text(&row.etag), bound(row.row.get(column))])
+            (
+                cql.clone(),
+                vec![text(partition), text(key), text(&row.etag), bound(row.row.get(column))],
+            )
         };
         let statements = |_: &Etag| Ok(rows.iter().map(delete).collect());
         let applied = self.apply(decl, partition, statements, client.deadline()).await;

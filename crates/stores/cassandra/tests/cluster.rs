@@ -4,7 +4,12 @@
 //! Three servers take 25 seconds to start and 2.4 GiB, so this is run by hand:
 //! `cargo test -p emmer-store-cassandra --test cluster -- --ignored --nocapture`.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -27,7 +32,8 @@ const BETWEEN: i64 = 60;
 
 /// The version, and how many commits each writer has made; the sum is the version.
 fn whole(rows: &[StoredRow]) -> (Option<&StoredRow>, i64) {
-    let (version, others): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.row.key() == VERSION_ROW);
+    let (version, others): (Vec<_>, Vec<_>) =
+        rows.iter().partition(|row| row.row.key() == VERSION_ROW);
     let sum: i64 = others.iter().map(|row| number(row)).sum();
     let version = version.into_iter().next();
     assert_eq!(version.map_or(0, number), sum, "torn: {rows:?}");
@@ -131,7 +137,9 @@ async fn a_node_is_killed_and_one_stands_still_while_writers_commit() {
         let of = |of: &AtomicI64| of.load(Ordering::SeqCst);
         let (acknowledged, lost) = (of(&tally.acknowledged), of(&tally.lost));
         let (unknown, failed) = (of(&tally.unknown), of(&tally.failed));
-        println!("{what}: {acknowledged} acknowledged, {lost} lost, {unknown} unknown, {failed} failed");
+        println!(
+            "{what}: {acknowledged} acknowledged, {lost} lost, {unknown} unknown, {failed} failed"
+        );
     };
     some_more().await;
     say("three nodes");
@@ -160,7 +168,8 @@ async fn a_node_is_killed_and_one_stands_still_while_writers_commit() {
     let (acknowledged, unknown) =
         (tally.acknowledged.load(Ordering::SeqCst), tally.unknown.load(Ordering::SeqCst));
     println!(
-        "version {sum}: {acknowledged} acknowledged, {unknown} unknown, {happened} known to have happened"
+        "version {sum}: {acknowledged} acknowledged, {unknown} unknown, {happened} known to have \
+         happened"
     );
     assert!((acknowledged..=acknowledged + unknown).contains(&sum));
     must_commit(&store, "p", vec![Mutation::Upsert { row: row(VERSION_ROW, sum) }]).await;

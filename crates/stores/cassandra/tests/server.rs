@@ -1,7 +1,12 @@
 //! What is special about Cassandra: addresses, who is let in, what an administrator sees, limits,
 //! pages, lost answers.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 mod common;
 
@@ -91,7 +96,10 @@ async fn bad_addresses_are_refused_with_the_store_and_without_the_secret() {
     // Who is not asked for a password is told so.
     let store = STORE.patient(&format!("cassandra://silo:s3cret@127.0.0.1:{port}")).await;
     let found = store.examine().await.unwrap();
-    assert!(found.findings.iter().any(|finding| finding.text.contains("AllowAllAuthenticator")), "{found:?}");
+    assert!(
+        found.findings.iter().any(|finding| finding.text.contains("AllowAllAuthenticator")),
+        "{found:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -105,30 +113,42 @@ async fn a_server_that_asks_lets_in_who_it_knows_and_encrypts() {
     };
     let read = |file: &PathBuf| std::fs::read_to_string(file).unwrap();
     let both = folder.path().join("both.pem");
-    std::fs::write(&both, format!("{}{}", read(&certificates.key), read(&certificates.certificate))).unwrap();
+    std::fs::write(
+        &both,
+        format!("{}{}", read(&certificates.key), read(&certificates.certificate)),
+    )
+    .unwrap();
     let encrypts = format!(
-        "client_encryption_options:\n  enabled: true\n  optional: true\n  ssl_context_factory:\n    \
-         class_name: org.apache.cassandra.security.PEMBasedSslContextFactory\n  keystore: {}",
+        "client_encryption_options:\n  enabled: true\n  optional: true\n  \
+         ssl_context_factory:\n    class_name: \
+         org.apache.cassandra.security.PEMBasedSslContextFactory\n  keystore: {}",
         both.display()
     );
-    let Some(server) = CassandraServer::start_with_or_skip(test, &[ONLY_FOR_USERS, AUTHORIZER, &encrypts])
+    let Some(server) =
+        CassandraServer::start_with_or_skip(test, &[ONLY_FOR_USERS, AUTHORIZER, &encrypts])
     else {
         return;
     };
     let Some(shell) = Shell::at(test, server.port()) else { return };
     let (port, ca) = (server.port(), certificates.authority.display());
-    let at = |who: &str, more: &str| format!("cassandra://{who}127.0.0.1:{port}/emmer?replication=1{more}");
+    let at = |who: &str, more: &str| {
+        format!("cassandra://{who}127.0.0.1:{port}/emmer?replication=1{more}")
+    };
     let user = format!("{USER}:{USER}@");
     let cases = [
         (at(&format!("{USER}:s3cret@"), ""), Refused, "password"),
         (at("", ""), Refused, "auth"),
         (at(&user, "&tls=true"), Refused, "TLS"),
-        (at(&user, "&tls=true").replace("127.0.0.1", "no-such-host.invalid"), Unavailable, "no-such-host"),
+        (
+            at(&user, "&tls=true").replace("127.0.0.1", "no-such-host.invalid"),
+            Unavailable,
+            "no-such-host",
+        ),
     ];
     suite::refused::untrusted(STORE, &at(&user, &format!("&tls=true&ca_file={ca}")), &cases).await;
     // What the page says is enough for a user who may make no tables.
-    let rights = "CREATE ROLE silo WITH PASSWORD = 's3cret' AND LOGIN = true; GRANT SELECT ON KEYSPACE emmer TO silo; \
-                  GRANT MODIFY ON KEYSPACE emmer TO silo";
+    let rights = "CREATE ROLE silo WITH PASSWORD = 's3cret' AND LOGIN = true; GRANT SELECT ON \
+                  KEYSPACE emmer TO silo; GRANT MODIFY ON KEYSPACE emmer TO silo";
     let mut command = shell.command("cqlsh");
     command.args(["-u", USER, "-p", USER, "-e", rights]);
     tokio::task::block_in_place(|| output_of(&mut command));
@@ -147,12 +167,17 @@ async fn an_administrator_sees_the_columns_of_the_seed() {
     let table = SiloTable::new(STORE.patient(&server.url()).await, cluster("prod"));
     table.ensure().await.unwrap();
     let mut one = silo(1);
-    one.votes = vec![emmer_core::Vote { voter: silo(2).address, at: Timestamp::from_millis(5), gone: false }];
+    one.votes = vec![emmer_core::Vote {
+        voter: silo(2).address,
+        at: Timestamp::from_millis(5),
+        gone: false,
+    }];
     table.commit(&table.read_version().await.unwrap(), vec![one], vec![]).await.unwrap();
     table.touch(&silo(1).address, Timestamp::from_millis(1_795_265_085_000)).await.unwrap();
     let name = format!("{}.silo_instances", server.name());
     let shown = shell.ask(&format!(
-        "SELECT RowKey, Status, SuspectingSilos, IAmAliveTime, MembershipVersion, \"primary\" FROM {name}"
+        "SELECT RowKey, Status, SuspectingSilos, IAmAliveTime, MembershipVersion, \"primary\" FROM \
+         {name}"
     ));
     for wanted in [
         "127.0.0.1-11111-1",
@@ -171,11 +196,16 @@ async fn an_administrator_sees_the_columns_of_the_seed() {
     }
     // What somebody wrote by hand and no silo can understand is named.
     shell.ask(&format!(
-        "INSERT INTO {name} (partitionkey, rowkey, etag) VALUES ('prod', 'VersionRow', 'x') IF NOT EXISTS;\
-         DELETE membershipversion FROM {name} WHERE partitionkey = 'prod' AND rowkey = 'VersionRow' IF EXISTS"
+        "INSERT INTO {name} (partitionkey, rowkey, etag) VALUES ('prod', 'VersionRow', 'x') IF NOT \
+         EXISTS;\
+         DELETE membershipversion FROM {name} WHERE partitionkey = 'prod' AND rowkey = \
+         'VersionRow' IF EXISTS"
     ));
     let error = table.read_all().await.unwrap_err();
-    assert!(error.kind == StoreErrorKind::Corrupt && error.detail.contains("VersionRow"), "{error}");
+    assert!(
+        error.kind == StoreErrorKind::Corrupt && error.detail.contains("VersionRow"),
+        "{error}"
+    );
     // A table that was dropped is no empty table: it is missing, and made again.
     shell.ask(&format!("DROP TABLE {name}"));
     assert_eq!(table.read_all().await.unwrap_err().kind, StoreErrorKind::NotFound);
@@ -187,7 +217,8 @@ async fn an_administrator_sees_the_columns_of_the_seed() {
 async fn the_script_for_administrators_makes_what_a_silo_finds() {
     let Some(server) = server("the_script") else { return };
     let Some(shell) = Shell::at("the_script", server.port()) else { return };
-    let script = emmer_store_cassandra::script(&server.url(), &[&SILO_INSTANCES, &NUMBERS]).unwrap();
+    let script =
+        emmer_store_cassandra::script(&server.url(), &[&SILO_INSTANCES, &NUMBERS]).unwrap();
     let folder = tempfile::TempDir::new().unwrap();
     let file = folder.path().join("tables.cql");
     std::fs::write(&file, script).unwrap();
@@ -220,7 +251,10 @@ async fn the_server_is_examined_and_limits_are_named() {
         ((0..5).map(|n| insert(text(n, limits.row_bytes))).collect(), limits.commit_bytes),
     ] {
         let error = store.commit(&NUMBERS, "p", commit).await.unwrap_err();
-        assert!(error.kind == StoreErrorKind::Invalid && error.detail.contains(&word.to_string()), "{error}");
+        assert!(
+            error.kind == StoreErrorKind::Invalid && error.detail.contains(&word.to_string()),
+            "{error}"
+        );
     }
     assert!(store.read_partition(&NUMBERS, "p").await.unwrap().is_empty());
     // A commit as large as the store says, in few rows and in many: the server's limit of 50 KiB is
@@ -228,7 +262,8 @@ async fn the_server_is_examined_and_limits_are_named() {
     let rows = limits.commit_bytes / limits.row_bytes;
     must_commit(&store, "q", (0..rows).map(|n| insert(text(n, limits.row_bytes))).collect()).await;
     let most = limits.commit_bytes / 100;
-    must_commit(&store, "s", (0..100).map(|n| Mutation::Upsert { row: text(n, most) }).collect()).await;
+    must_commit(&store, "s", (0..100).map(|n| Mutation::Upsert { row: text(n, most) }).collect())
+        .await;
     assert_eq!(store.read_partition(&NUMBERS, "s").await.unwrap().len(), 100);
 }
 
@@ -279,8 +314,12 @@ async fn small_pages_are_put_together() {
         let at = Value::Time(Timestamp::from_millis(i64::try_from(n).unwrap()));
         store.touch(&NUMBERS, "p", &format!("r{n:03}"), "At", at).await.unwrap();
     }
-    let deleted = store.delete_older_than(&NUMBERS, "p", "At", Timestamp::from_millis(20)).await.unwrap();
-    assert_eq!((deleted, store.read_partition(&NUMBERS, "p").await.unwrap().len()), (20, ROWS - 20));
+    let deleted =
+        store.delete_older_than(&NUMBERS, "p", "At", Timestamp::from_millis(20)).await.unwrap();
+    assert_eq!(
+        (deleted, store.read_partition(&NUMBERS, "p").await.unwrap().len()),
+        (20, ROWS - 20)
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -298,10 +337,14 @@ async fn what_became_of_a_commit_whose_answer_is_lost_is_found_out() {
             n += 1;
             let etag = store.read_row(&NUMBERS, "p", "r").await.unwrap().unwrap().etag;
             let stale = Mutation::Replace { row: row("r", 0), etag: "1".into() };
-            assert_eq!(store.commit(&NUMBERS, "p", vec![stale]).await.unwrap(), CommitOutcome::Conflict(0));
+            assert_eq!(
+                store.commit(&NUMBERS, "p", vec![stale]).await.unwrap(),
+                CommitOutcome::Conflict(0)
+            );
             proxy.arm(side, 0);
-            let outcome =
-                store.commit(&NUMBERS, "p", vec![Mutation::Replace { row: row("r", n), etag }]).await;
+            let outcome = store
+                .commit(&NUMBERS, "p", vec![Mutation::Replace { row: row("r", n), etag }])
+                .await;
             assert!(proxy.disarm());
             assert!(matches!(outcome, Ok(CommitOutcome::Committed(_))), "{side:?}: {outcome:?}");
             assert_eq!(number_of(&direct, "r").await, n);
@@ -337,7 +380,8 @@ async fn a_commit_that_is_left_behind_is_not_taken_for_the_next_one() {
     store.ensure_tables(&[&NUMBERS]).await.unwrap();
     must_commit(&store, "p", all(1, 1)).await;
     let writers = || {
-        let cql = format!("SELECT \"_commits\" FROM {}.numbers WHERE part = 'p' LIMIT 1", server.name());
+        let cql =
+            format!("SELECT \"_commits\" FROM {}.numbers WHERE part = 'p' LIMIT 1", server.name());
         let shown = shell.ask(&cql);
         ["-0'", "-1'"].map(|end| shown.matches(end).count())
     };

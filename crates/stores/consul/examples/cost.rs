@@ -1,9 +1,9 @@
 //! What the store costs over Consul's HTTP API by hand, on this machine, in one run:
 //! `cargo run --release -p emmer-store-consul --example cost`. It starts a server of its own.
 //!
-//! By hand is what a careful user would do with `reqwest`: rows as JSON, a membership commit as one transaction that writes the
-//! version row if it has the index of last time and the silo's row if it is as it was, a read as one consistent recursive
-//! read whose values are parsed.
+//! By hand is what a careful user would do with `reqwest`: rows as JSON, a membership commit as one
+//! transaction that writes the version row if it has the index of last time and the silo's row if
+//! it is as it was, a read as one consistent recursive read whose values are parsed.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -27,8 +27,8 @@ struct Raw {
     indexes: Mutex<BTreeMap<String, u64>>,
 }
 
-/// The document of a silo, as one would write it. It says which commit wrote it: Consul keeps the index of what is
-/// written as it was.
+/// The document of a silo, as one would write it. It says which commit wrote it: Consul keeps the
+/// index of what is written as it was.
 fn document(number: i64, n: u64) -> String {
     let silo = silo(n);
     json!({
@@ -48,8 +48,13 @@ impl Raw {
     }
 
     fn cas(&self, key: &str, value: &str) -> Json {
-        let index =
-            self.indexes.lock().unwrap_or_else(PoisonError::into_inner).get(key).copied().unwrap_or(0);
+        let index = self
+            .indexes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(key)
+            .copied()
+            .unwrap_or(0);
         json!({"KV": {"Verb": "cas", "Key": key, "Value": BASE64.encode(value), "Index": index}})
     }
 }
@@ -62,11 +67,11 @@ impl ByHand for Raw {
             vec![self.cas("by_hand/VersionRow", &version), self.cas(&row, &document(number, n))];
         if operations[1]["KV"]["Index"] == 0 {
             let alive = silo(n).i_am_alive_time.to_string();
-            let alive =
-                json!({"Verb": "set", "Key": format!("{row}/IAmAliveTime"), "Value": BASE64.encode(alive)});
+            let alive = json!({"Verb": "set", "Key": format!("{row}/IAmAliveTime"), "Value": BASE64.encode(alive)});
             operations.push(json!({"KV": alive}));
         }
-        let sent = self.client.put(format!("{}/v1/txn", self.base)).json(&operations).send().await?;
+        let sent =
+            self.client.put(format!("{}/v1/txn", self.base)).json(&operations).send().await?;
         let answer: Json = sent.error_for_status()?.json().await?;
         let mut indexes = self.indexes.lock().unwrap_or_else(PoisonError::into_inner);
         for result in answer["Results"].as_array().ok_or("no results")? {
@@ -77,15 +82,22 @@ impl ByHand for Raw {
     }
 
     async fn read(&self) -> Outcome<usize> {
-        let sent = self.client.get(format!("{}/v1/kv/by_hand/?recurse&consistent", self.base)).send().await?;
+        let sent = self
+            .client
+            .get(format!("{}/v1/kv/by_hand/?recurse&consistent", self.base))
+            .send()
+            .await?;
         let answer: Json = sent.error_for_status()?.json().await?;
         let mut rows = 0;
         for kv in answer.as_array().ok_or("no keys")? {
             let value = BASE64.decode(kv["Value"].as_str().unwrap_or_default())?;
             let is_row = kv["Key"].as_str().unwrap_or_default().matches('/').count() == 1;
             // Heartbeats are texts.
-            let parsed: Json =
-                if is_row { serde_json::from_slice(&value)? } else { String::from_utf8(value)?.into() };
+            let parsed: Json = if is_row {
+                serde_json::from_slice(&value)?
+            } else {
+                String::from_utf8(value)?.into()
+            };
             rows += usize::from(is_row && !parsed.is_null());
         }
         Ok(rows)

@@ -12,8 +12,7 @@ use tokio::time::Instant;
 use crate::wire::{Error, KeyValue, Operation, TRANSACTION_BYTES_MAX, Txn};
 
 /// What a URL looks like.
-const EXPECTED: &str =
-    "consul://host:port,host:port with the parameters token, dc, tls, ca_file, prefix and timeout_ms";
+const EXPECTED: &str = "consul://host:port,host:port with the parameters token, dc, tls, ca_file, prefix and timeout_ms";
 /// The header of the token.
 const TOKEN: &str = "x-consul-token";
 
@@ -39,14 +38,16 @@ pub(crate) type Refused = Vec<Error>;
 impl Client {
     /// Reads a URL; nothing is sent yet. `token` stands in for one the URL leaves out.
     pub(crate) fn new(url: &str, token: Option<String>) -> Result<Self> {
-        let place = Place::parse(url, &["consul"], 8500, &["token", "dc", "tls", "ca_file"], EXPECTED)?;
+        let place =
+            Place::parse(url, &["consul"], 8500, &["token", "dc", "tls", "ca_file"], EXPECTED)?;
         if !place.path.is_empty() {
             return Err(place.invalid("a path behind the hosts: use ?prefix="));
         }
         if place.user.is_some() || place.password.is_some() {
             return Err(place.invalid("a user before the hosts: Consul knows tokens, use ?token="));
         }
-        let token = place.parameter("token").map(str::to_owned).or(token).filter(|token| !token.is_empty());
+        let token =
+            place.parameter("token").map(str::to_owned).or(token).filter(|token| !token.is_empty());
         if token.as_ref().is_some_and(|token| token.chars().any(|c| !c.is_ascii_graphic())) {
             return Err(place.invalid("the token has characters that no token has"));
         }
@@ -54,10 +55,12 @@ impl Client {
         if !datacenter.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)) {
             return Err(place.invalid("dc is not made of letters, digits, '-' and '_'"));
         }
-        let datacenter = if datacenter.is_empty() { String::new() } else { format!("&dc={datacenter}") };
+        let datacenter =
+            if datacenter.is_empty() { String::new() } else { format!("&dc={datacenter}") };
         let ca_file = place.parameter("ca_file");
         let tls = place.flag("tls")? || ca_file.is_some();
-        let http = Http::new(&place, tls, ca_file).map_err(|fault| fault.at(&place.name, "open"))?;
+        let http =
+            Http::new(&place, tls, ca_file).map_err(|fault| fault.at(&place.name, "open"))?;
         Ok(Self { place, tls, http, token, datacenter })
     }
 
@@ -91,11 +94,12 @@ impl Client {
         deadline: Instant,
         repeatable: bool,
     ) -> std::result::Result<std::result::Result<Txn, Refused>, Failure> {
-        let encode =
-            |e: serde_json::Error| Failure::Nothing(Fault::new(StoreErrorKind::Invalid, e.to_string()));
+        let encode = |e: serde_json::Error| {
+            Failure::Nothing(Fault::new(StoreErrorKind::Invalid, e.to_string()))
+        };
         let body = serde_json::to_vec(operations).map_err(encode)?;
-        // For those that only read: the leader asks the others whether it still is the leader. What writes goes through their
-        // agreement anyway, also when it fails.
+        // For those that only read: the leader asks the others whether it still is the leader. What
+        // writes goes through their agreement anyway, also when it fails.
         let query = if operations.iter().any(Operation::writes) {
             self.datacenter.trim_start_matches('&').to_owned()
         } else {
@@ -123,22 +127,27 @@ impl Client {
         prefixes: &[&str],
         deadline: Instant,
     ) -> std::result::Result<Vec<KeyValue>, Fault> {
-        let reads: Vec<Operation> = prefixes.iter().map(|prefix| Operation::get_tree(prefix)).collect();
+        let reads: Vec<Operation> =
+            prefixes.iter().map(|prefix| Operation::get_tree(prefix)).collect();
         match self.txn(&reads, deadline, true).await.map_err(Failure::fault)? {
             Ok(found) => Ok(found.into_keys()),
             Err(errors) => Err(Fault::corrupt(words(&errors))),
         }
     }
 
-    /// The names right below `prefix`, in their order; those that have others below them end in `/`.
+    /// The names right below `prefix`, in their order; those that have others below them end in
+    /// `/`.
     pub(crate) async fn names(
         &self,
         prefix: &str,
         deadline: Instant,
     ) -> std::result::Result<Vec<String>, Fault> {
-        let path = format!("/v1/kv/{}?keys&separator=/&consistent{}", in_path(prefix), self.datacenter);
-        let answer =
-            self.send(Method::GET, path, Vec::new(), deadline, true).await.map_err(Failure::fault)?;
+        let path =
+            format!("/v1/kv/{}?keys&separator=/&consistent{}", in_path(prefix), self.datacenter);
+        let answer = self
+            .send(Method::GET, path, Vec::new(), deadline, true)
+            .await
+            .map_err(Failure::fault)?;
         match answer.status {
             200 => understood(&answer).map_err(Failure::fault),
             404 => Ok(Vec::new()),
@@ -158,8 +167,10 @@ impl Client {
         deadline: Instant,
     ) -> std::result::Result<T, Fault> {
         let path = format!("{path}?{}", self.datacenter.trim_start_matches('&'));
-        let answer =
-            self.send(Method::GET, path, Vec::new(), deadline, true).await.map_err(Failure::fault)?;
+        let answer = self
+            .send(Method::GET, path, Vec::new(), deadline, true)
+            .await
+            .map_err(Failure::fault)?;
         if answer.status != 200 {
             return Err(refused(&answer).fault());
         }
@@ -206,10 +217,14 @@ fn refused(answer: &Answer) -> Failure {
     let words = answer.words();
     match answer.status {
         401 | 403 => refusing(Refused, &words),
-        404 | 405 => refusing(Refused, &format!("there is no /v1/txn: this is no Consul ({words})")),
+        404 | 405 => {
+            refusing(Refused, &format!("there is no /v1/txn: this is no Consul ({words})"))
+        }
         413 => refusing(
             Invalid,
-            &format!("{words}; one commit takes at most {TRANSACTION_BYTES_MAX} bytes as it is sent"),
+            &format!(
+                "{words}; one commit takes at most {TRANSACTION_BYTES_MAX} bytes as it is sent"
+            ),
         ),
         429 => refusing(Unavailable, &words),
         400..=499 => refusing(Refused, &words),

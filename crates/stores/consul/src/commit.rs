@@ -17,8 +17,8 @@ const ATTEMPTS_MAX: u32 = 100;
 
 fn too_large(bytes: usize) -> Failure {
     let detail = format!(
-        "a commit of {bytes} bytes as it is sent: Consul takes {TRANSACTION_BYTES_MAX} in one transaction (512 KiB, \
-         txn_max_req_len)"
+        "a commit of {bytes} bytes as it is sent: Consul takes {TRANSACTION_BYTES_MAX} in one \
+         transaction (512 KiB, txn_max_req_len)"
     );
     Failure::Nothing(Fault::new(StoreErrorKind::Invalid, detail))
 }
@@ -66,24 +66,31 @@ impl Consul {
         Err(Failure::Nothing(busy()))
     }
 
-    /// After a refusal that says nothing certain: reads the rows of a commit once the fence is idle, and corrects the
-    /// guesses. The first condition that does not hold.
+    /// After a refusal that says nothing certain: reads the rows of a commit once the fence is
+    /// idle, and corrects the guesses. The first condition that does not hold.
     async fn look_again(
         &self,
         prefix: &str,
         mutations: &[Mutation],
         deadline: Instant,
     ) -> Result<Option<usize>, Fault> {
-        let trees: Vec<String> = mutations.iter().map(|m| rows::column_key(m.row_key(), "")).collect();
+        let trees: Vec<String> =
+            mutations.iter().map(|m| rows::column_key(m.row_key(), "")).collect();
         let found = self.idle_snapshot(prefix, &trees, deadline).await?;
         let indexes = found.indexes(prefix);
-        let rows = mutations.iter().map(|m| (m.row_key(), indexes.get(m.row_key()).copied().unwrap_or(0)));
+        let rows =
+            mutations.iter().map(|m| (m.row_key(), indexes.get(m.row_key()).copied().unwrap_or(0)));
         self.guesses().learn(prefix, rows.collect::<Vec<_>>().into_iter());
         Ok(first_conflict(mutations, &indexes))
     }
 
     /// Remembers what a commit did to the rows it did not have an etag for.
-    fn learn_commit(&self, prefix: &str, mutations: &[Mutation], index_of: impl Fn(&str) -> Option<i64>) {
+    fn learn_commit(
+        &self,
+        prefix: &str,
+        mutations: &[Mutation],
+        index_of: impl Fn(&str) -> Option<i64>,
+    ) {
         let rows = mutations.iter().filter_map(|mutation| match mutation {
             Mutation::Upsert { row } => Some((row.key(), index_of(row.key()).unwrap_or(0))),
             Mutation::Delete { row_key, .. } => Some((row_key.as_str(), 0)),
@@ -92,7 +99,8 @@ impl Consul {
         self.guesses().learn(prefix, rows.collect::<Vec<_>>().into_iter());
     }
 
-    /// A commit that needs more operations than one transaction takes: see the crate's documentation.
+    /// A commit that needs more operations than one transaction takes: see the crate's
+    /// documentation.
     async fn run_large(
         &self,
         decl: &'static TableDecl,
@@ -146,7 +154,12 @@ impl Consul {
     }
 
     /// Turns the fence from idle to closing; when it was written, or none when others were faster.
-    async fn close_fence(&self, prefix: &str, mark: &str, deadline: Instant) -> Result<Option<i64>, Failure> {
+    async fn close_fence(
+        &self,
+        prefix: &str,
+        mark: &str,
+        deadline: Instant,
+    ) -> Result<Option<i64>, Failure> {
         let idle = self.idle_snapshot(prefix, &[FENCE.to_owned()], deadline).await?;
         let closing = Fence::Closing { by: mark.to_owned() }.encode(mark)?;
         let close = Operation::cas(&format!("{prefix}{FENCE}"), &closing, idle.fence.index);
@@ -195,7 +208,8 @@ impl Consul {
         rows: &[Row],
         deadline: Instant,
     ) -> Result<(), Fault> {
-        let mut left: Vec<Mutation> = rows.iter().map(|row| Mutation::Insert { row: row.clone() }).collect();
+        let mut left: Vec<Mutation> =
+            rows.iter().map(|row| Mutation::Insert { row: row.clone() }).collect();
         // Each round adds all that is left, or finds one that is there already.
         while !left.is_empty() {
             match self.run_commit(decl, partition, &left, deadline).await.map_err(Failure::fault)? {
@@ -227,7 +241,8 @@ impl Consul {
             let each = 3 + document::volatile_names(decl).count();
             let mut again = false;
             for part in old.chunks((OPERATIONS_MAX - 1) / each.min(OPERATIONS_MAX - 1)) {
-                let mut all = vec![Operation::check(&format!("{prefix}{FENCE}"), found.fence.index)];
+                let mut all =
+                    vec![Operation::check(&format!("{prefix}{FENCE}"), found.fence.index)];
                 for row in part {
                     let key = row.row.key();
                     if let Some(index) = column_index(key).filter(|_| asked.volatile) {
@@ -241,12 +256,18 @@ impl Consul {
                     // Not `delete-cas`: to delete what is not there is no failure to Consul.
                     all.extend([Operation::check(&own, index), Operation::delete(&own)]);
                     let names = document::volatile_names(decl);
-                    all.extend(
-                        names.map(|n| Operation::delete(&format!("{prefix}{}", rows::column_key(key, n)))),
-                    );
+                    all.extend(names.map(|n| {
+                        Operation::delete(&format!("{prefix}{}", rows::column_key(key, n)))
+                    }));
                 }
-                // Repeated, it finds a row gone: that is read again, and the count may be too small, which does no harm.
-                match self.client().txn(&all, self.client().deadline(), true).await.map_err(Failure::fault)? {
+                // Repeated, it finds a row gone: that is read again, and the count may be too
+                // small, which does no harm.
+                match self
+                    .client()
+                    .txn(&all, self.client().deadline(), true)
+                    .await
+                    .map_err(Failure::fault)?
+                {
                     Ok(_) => deleted += part.len() as u64,
                     Err(_) => again = true,
                 }
@@ -259,7 +280,11 @@ impl Consul {
     }
 
     /// Makes a table, or finds one made.
-    pub(crate) async fn make_table(&self, decl: &'static TableDecl, deadline: Instant) -> Result<(), Fault> {
+    pub(crate) async fn make_table(
+        &self,
+        decl: &'static TableDecl,
+        deadline: Instant,
+    ) -> Result<(), Fault> {
         let shape = emmer_store::document::declaration(decl);
         let make = Operation::cas(&self.client().place.layout.shape(decl), &shape, 0);
         match self.client().txn(&[make], deadline, true).await.map_err(Failure::fault)? {

@@ -42,8 +42,8 @@ pub(crate) async fn examine(client: &Client) -> Result<Examination, Fault> {
             }
             if agent.debug_config.dev_mode {
                 found.may_lose_writes(
-                    "the agent runs in -dev mode and keeps everything in memory: a restart loses all commits; run a server \
-                     with -data-dir",
+                    "the agent runs in -dev mode and keeps everything in memory: a restart loses \
+                     all commits; run a server with -data-dir",
                 );
             }
         }

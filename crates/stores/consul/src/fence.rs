@@ -1,4 +1,5 @@
-//! The fence of a partition: how commits that are too large for one transaction become visible all at once.
+//! The fence of a partition: how commits that are too large for one transaction become visible all
+//! at once.
 //!
 //! See the crate's documentation for the whole of it.
 
@@ -17,13 +18,14 @@ pub(crate) enum Fence {
     /// Small commits may happen.
     #[default]
     Idle,
-    /// A large commit reads the rows it depends on: small ones must wait, or make the fence idle again, upon which the
-    /// large one begins anew.
+    /// A large commit reads the rows it depends on: small ones must wait, or make the fence idle
+    /// again, upon which the large one begins anew.
     Closing {
         /// Whose it is.
         by: String,
     },
-    /// A large commit has happened: whoever sees this writes its rows before reading or writing any.
+    /// A large commit has happened: whoever sees this writes its rows before reading or writing
+    /// any.
     Committing(Record),
 }
 
@@ -61,15 +63,16 @@ pub(crate) struct Seen {
 
 impl Seen {
     pub(crate) fn of(kv: &KeyValue) -> Result<Self, Fault> {
-        let fence = serde_json::from_slice(&kv.value)
-            .map_err(|e| Fault::corrupt(format!("the fence {} cannot be understood: {e}", kv.key)))?;
+        let fence = serde_json::from_slice(&kv.value).map_err(|e| {
+            Fault::corrupt(format!("the fence {} cannot be understood: {e}", kv.key))
+        })?;
         Ok(Self { fence, index: kv.modify_index })
     }
 }
 
 impl Record {
-    /// The transactions that write it: each only while the fence is the one of `index`, the last one making it `idle`.
-    /// Written twice, they change nothing the second time.
+    /// The transactions that write it: each only while the fence is the one of `index`, the last
+    /// one making it `idle`. Written twice, they change nothing the second time.
     pub(crate) fn transactions(&self, prefix: &str, index: i64, idle: &str) -> Vec<Vec<Operation>> {
         let fence = format!("{prefix}{FENCE}");
         let key = |rest: &String| format!("{prefix}{rest}");
@@ -79,7 +82,9 @@ impl Record {
         let mut parts: Vec<Vec<Operation>> = all
             .chunks(OPERATIONS_MAX - 1)
             .map(|part| {
-                std::iter::once(Operation::check(&fence, index)).chain(part.iter().cloned()).collect()
+                std::iter::once(Operation::check(&fence, index))
+                    .chain(part.iter().cloned())
+                    .collect()
             })
             .collect();
         parts.push(vec![Operation::cas(&fence, idle, index)]);

@@ -1,7 +1,8 @@
-//! What a store believes about its server: when the fence and the rows of a partition were last written.
+//! What a store believes about its server: when the fence and the rows of a partition were last
+//! written.
 //!
-//! Only guesses: every commit has them checked. Right ones save a read before an upsert, which must know whether its row is
-//! new.
+//! Only guesses: every commit has them checked. Right ones save a read before an upsert, which must
+//! know whether its row is new.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -32,7 +33,9 @@ impl Guesses {
     pub(crate) fn about<'a>(&self, prefix: &str, keys: impl Iterator<Item = &'a str>) -> Guess {
         let all = self.lock();
         let Some(found) = all.get(prefix) else { return Guess::default() };
-        let rows = keys.filter_map(|key| found.rows.get(key).map(|index| (key.to_owned(), *index))).collect();
+        let rows = keys
+            .filter_map(|key| found.rows.get(key).map(|index| (key.to_owned(), *index)))
+            .collect();
         Guess { fence: found.fence, rows }
     }
 
@@ -43,7 +46,11 @@ impl Guesses {
     }
 
     /// Rows of a partition were seen, or (0) seen to be missing.
-    pub(crate) fn learn<'a>(&self, prefix: &str, rows: impl ExactSizeIterator<Item = (&'a str, i64)>) {
+    pub(crate) fn learn<'a>(
+        &self,
+        prefix: &str,
+        rows: impl ExactSizeIterator<Item = (&'a str, i64)>,
+    ) {
         self.make_room(rows.len());
         let mut all = self.lock();
         let known = all.entry(prefix.to_owned()).or_default();

@@ -35,7 +35,8 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The transaction of `mutations` in the partition whose keys begin with `prefix`, if it is as `guess` says.
+    /// The transaction of `mutations` in the partition whose keys begin with `prefix`, if it is as
+    /// `guess` says.
     pub(crate) fn new(
         decl: &TableDecl,
         partition: &str,
@@ -85,7 +86,9 @@ impl Plan {
             Mutation::Delete { etag, .. } => {
                 match etag {
                     // Not `delete-cas`: to delete what is not there is no failure to Consul.
-                    Some(etag) => self.push(Operation::check(&own, index(etag)), Asks::Condition(at)),
+                    Some(etag) => {
+                        self.push(Operation::check(&own, index(etag)), Asks::Condition(at));
+                    }
                     None => self.push(Operation::get(&own), Asks::Condition(at)),
                 }
                 self.push(Operation::delete(&own), Asks::Nothing);
@@ -118,8 +121,8 @@ impl Plan {
         self.operations.iter().map(Operation::bytes).sum()
     }
 
-    /// The first condition that did not hold, if the refusal is certain to be about that: all failures are listed, so
-    /// every guess before it was right, and the fence was idle.
+    /// The first condition that did not hold, if the refusal is certain to be about that: all
+    /// failures are listed, so every guess before it was right, and the fence was idle.
     pub(crate) fn conflict(&self, errors: &[Error]) -> Option<usize> {
         let mut failed: Vec<usize> = errors.iter().map(|error| error.op_index).collect();
         failed.sort_unstable();
@@ -131,7 +134,10 @@ impl Plan {
 }
 
 /// The first mutation whose condition does not hold for the rows' indexes.
-pub(crate) fn first_conflict(mutations: &[Mutation], rows: &BTreeMap<String, i64>) -> Option<usize> {
+pub(crate) fn first_conflict(
+    mutations: &[Mutation],
+    rows: &BTreeMap<String, i64>,
+) -> Option<usize> {
     mutations.iter().position(|mutation| !holds(mutation, rows.get(mutation.row_key()).copied()))
 }
 
@@ -151,14 +157,18 @@ pub(crate) fn record(
                 if !rows.contains_key(row_key) {
                     // Before their row, without which nobody can touch them.
                     let columns = document::volatile(decl, row);
-                    record.writes.extend(columns.map(|(name, value)| (column_key(row_key, name), value)));
+                    record
+                        .writes
+                        .extend(columns.map(|(name, value)| (column_key(row_key, name), value)));
                 }
                 let document = document::encode(decl, partition, row, Some((COMMIT, mark)));
                 record.writes.push((key(row_key), document));
             }
             Mutation::Delete { .. } => {
                 record.deletes.push(key(row_key));
-                record.deletes.extend(document::volatile_names(decl).map(|name| column_key(row_key, name)));
+                record
+                    .deletes
+                    .extend(document::volatile_names(decl).map(|name| column_key(row_key, name)));
             }
             Mutation::Check { .. } => {}
         }
@@ -167,9 +177,12 @@ pub(crate) fn record(
 }
 
 /// The answer to a commit whose writes have these indexes.
-pub(crate) fn done(mutations: &[Mutation], index_of: impl Fn(&str) -> Option<i64>) -> CommitOutcome {
-    // A row that was written over already gets an etag that no row has: the next conditional write is a conflict, as it
-    // must be.
+pub(crate) fn done(
+    mutations: &[Mutation],
+    index_of: impl Fn(&str) -> Option<i64>,
+) -> CommitOutcome {
+    // A row that was written over already gets an etag that no row has: the next conditional write
+    // is a conflict, as it must be.
     committed(mutations, |row_key| index_of(row_key).map_or_else(|| "0".into(), etag_of))
 }
 
@@ -233,7 +246,11 @@ mod tests {
             (delete("a", Some("6")), Some(0)),
             (delete("b", None), Some(0)),
         ] {
-            assert_eq!(first_conflict(std::slice::from_ref(&mutation), &rows), wanted, "{mutation:?}");
+            assert_eq!(
+                first_conflict(std::slice::from_ref(&mutation), &rows),
+                wanted,
+                "{mutation:?}"
+            );
         }
     }
 

@@ -1,4 +1,5 @@
-//! Reads, and what must be done before them: nobody reads or writes past a commit that has happened and is not written out.
+//! Reads, and what must be done before them: nobody reads or writes past a commit that has happened
+//! and is not written out.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -39,30 +40,38 @@ impl Snapshot {
 }
 
 impl Consul {
-    /// The keys under `trees` (which follow the partition's prefix; all when there are none), once no commit is
-    /// half written.
+    /// The keys under `trees` (which follow the partition's prefix; all when there are none), once
+    /// no commit is half written.
     pub(crate) async fn snapshot(
         &self,
         prefix: &str,
         trees: &[String],
         deadline: Instant,
     ) -> Result<Snapshot, Fault> {
-        let mut prefixes: Vec<String> = trees.iter().map(|tree| format!("{prefix}{tree}")).collect();
-        prefixes.push(if trees.is_empty() { prefix.to_owned() } else { format!("{prefix}{FENCE}") });
+        let mut prefixes: Vec<String> =
+            trees.iter().map(|tree| format!("{prefix}{tree}")).collect();
+        prefixes.push(if trees.is_empty() {
+            prefix.to_owned()
+        } else {
+            format!("{prefix}{FENCE}")
+        });
         let prefixes: Vec<&str> = prefixes.iter().map(String::as_str).collect();
         for _ in 0..SETTLE_MAX {
             let kvs = self.client().read(&prefixes, deadline).await?;
             let fence = rows::fence(prefix, &kvs).map_or_else(|| Ok(Seen::default()), Seen::of)?;
             self.guesses().learn_fence(prefix, fence.index);
             match &fence.fence {
-                Fence::Committing(record) => self.write_out(prefix, record, fence.index, deadline).await?,
+                Fence::Committing(record) => {
+                    self.write_out(prefix, record, fence.index, deadline).await?;
+                }
                 Fence::Idle | Fence::Closing { .. } => return Ok(Snapshot { fence, kvs }),
             }
         }
         Err(Fault::unavailable("others commit all the time"))
     }
 
-    /// Writes out a commit that has happened, and opens the fence. Somebody else may have done so: as good.
+    /// Writes out a commit that has happened, and opens the fence. Somebody else may have done so:
+    /// as good.
     pub(crate) async fn write_out(
         &self,
         prefix: &str,
@@ -109,10 +118,19 @@ impl Consul {
     }
 
     /// Turns the fence of `index` back to idle; when it is another by now, nothing.
-    pub(crate) async fn open_fence(&self, prefix: &str, index: i64, deadline: Instant) -> Result<(), Fault> {
+    pub(crate) async fn open_fence(
+        &self,
+        prefix: &str,
+        index: i64,
+        deadline: Instant,
+    ) -> Result<(), Fault> {
         let idle = Fence::Idle.encode(&self.mark())?;
         let open = Operation::cas(&format!("{prefix}{FENCE}"), &idle, index);
-        self.client().txn(&[open], deadline, true).await.map_err(Failure::fault)?.map_or(Ok(()), |_| Ok(()))
+        self.client()
+            .txn(&[open], deadline, true)
+            .await
+            .map_err(Failure::fault)?
+            .map_or(Ok(()), |_| Ok(()))
     }
 
     pub(crate) async fn read_all(
@@ -182,8 +200,11 @@ impl Consul {
         // By partition: each is read again by itself when a commit is half written in it.
         let mut partitions: BTreeMap<String, (String, Vec<KeyValue>)> = BTreeMap::new();
         for kv in all {
-            let escaped =
-                kv.key.strip_prefix(&table).and_then(|rest| rest.split_once('/')).map(|(p, _)| p.to_owned());
+            let escaped = kv
+                .key
+                .strip_prefix(&table)
+                .and_then(|rest| rest.split_once('/'))
+                .map(|(p, _)| p.to_owned());
             let Some(escaped) = escaped else { continue };
             let Some(partition) = unescape(&escaped) else { continue };
             let prefix = format!("{table}{escaped}/");

@@ -9,7 +9,8 @@ use emmer_store_keyvalue::rows::Rows;
 use crate::fence::FENCE;
 use crate::wire::KeyValue;
 
-/// The name of the row's own key, beside those of its volatile columns. No column's name begins with a dot.
+/// The name of the row's own key, beside those of its volatile columns. No column's name begins
+/// with a dot.
 pub(crate) const ROW: &str = ".row";
 /// The field of a row that no two commits share. No column's name begins with a dot.
 pub(crate) const COMMIT: &str = ".commit";
@@ -36,10 +37,17 @@ pub(crate) fn stored_row(
 }
 
 /// The keys of a partition, in their order, as its rows, ordered by row key.
-pub(crate) fn partition(decl: &TableDecl, prefix: &str, kvs: &[KeyValue]) -> Result<Vec<StoredRow>, String> {
+pub(crate) fn partition(
+    decl: &TableDecl,
+    prefix: &str,
+    kvs: &[KeyValue],
+) -> Result<Vec<StoredRow>, String> {
     let mut rows = Rows::new(decl, kvs.len());
     for kv in kvs {
-        let rest = kv.key.strip_prefix(prefix).ok_or_else(|| format!("{} is not under {prefix}", kv.key))?;
+        let rest = kv
+            .key
+            .strip_prefix(prefix)
+            .ok_or_else(|| format!("{} is not under {prefix}", kv.key))?;
         match parts(rest) {
             Parts { row, column: Some(ROW) } => rows.row(row, stored_row(decl, row, kv)?.1),
             Parts { column: Some(_), .. } => rows.column(rest, &kv.value),
@@ -66,7 +74,10 @@ mod tests {
         name: "t",
         partition_key: "P",
         row_key: "R",
-        columns: &[Column::new("N", ColumnType::Int), Column::new("At", ColumnType::Time).volatile()],
+        columns: &[
+            Column::new("N", ColumnType::Int),
+            Column::new("At", ColumnType::Time).volatile(),
+        ],
         schema_version: 1,
         one_moment: true,
     };
@@ -84,8 +95,10 @@ mod tests {
             kv("p/~fence", "{}", 8),
         ];
         let at = Value::Time(Timestamp::from_millis(7));
-        let wanted =
-            [StoredRow { row: Row::new("a").with("N", Value::Int(1)).with("At", at), etag: "3".into() }];
+        let wanted = [StoredRow {
+            row: Row::new("a").with("N", Value::Int(1)).with("At", at),
+            etag: "3".into(),
+        }];
         assert_eq!(partition(&DECL, "p/", &kvs).unwrap(), wanted);
         assert_eq!(fence("p/", &kvs).unwrap().modify_index, 8);
         assert!(partition(&DECL, "q/", &kvs).is_err());

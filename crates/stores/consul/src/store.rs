@@ -13,12 +13,14 @@ use crate::examine;
 use crate::guesses::Guesses;
 use crate::wire::{Operation, TRANSACTION_BYTES_MAX};
 
-/// A system store in Consul's key-value store: `ConsulStore::open("consul://host:port,host:port")`, any agents of one datacenter.
+/// A system store in Consul's key-value store: `ConsulStore::open("consul://host:port,host:port")`,
+/// any agents of one datacenter.
 ///
-/// `?token=` is who we are (where the URL gives none the environment's `CONSUL_HTTP_TOKEN` is used); it needs
-/// `key_prefix "emmer/" { policy = "write" }`. `?dc=` names another datacenter than the agent's; `?tls=true` encrypts, trusting
-/// what the system trusts; `?ca_file=` encrypts, trusting the authorities in that PEM file; `?prefix=emmer` is what all keys begin
-/// with; `?timeout_ms=4800` is how long an operation takes at most, connecting included (1000 to 60000).
+/// `?token=` is who we are (where the URL gives none the environment's `CONSUL_HTTP_TOKEN` is
+/// used); it needs `key_prefix "emmer/" { policy = "write" }`. `?dc=` names another datacenter than
+/// the agent's; `?tls=true` encrypts, trusting what the system trusts; `?ca_file=` encrypts,
+/// trusting the authorities in that PEM file; `?prefix=emmer` is what all keys begin with;
+/// `?timeout_ms=4800` is how long an operation takes at most, connecting included (1000 to 60000).
 pub type ConsulStore = KeyValue<Consul>;
 
 /// A client of one Consul datacenter.
@@ -35,8 +37,8 @@ impl fmt::Debug for Consul {
 }
 
 impl Consul {
-    /// Whether a leader answers, and lets us read: reads alone leave out silently what a token may not see, a check of an
-    /// index does not.
+    /// Whether a leader answers, and lets us read: reads alone leave out silently what a token may
+    /// not see, a check of an index does not.
     async fn probe(&self) -> std::result::Result<(), Fault> {
         let nothing = format!("{}/.tables/~nothing", self.client.place.layout.prefix());
         let check = [Operation::check(&nothing, 1)];
@@ -66,7 +68,8 @@ impl Consul {
 impl Backend for Consul {
     /// One transaction each, at least an operation for a row.
     const APPEND_ROWS: usize = 30;
-    /// Here those who lose cost the winner's reads time as well: a consistent read waits for the commits before it.
+    /// Here those who lose cost the winner's reads time as well: a consistent read waits for the
+    /// commits before it.
     const LOSER_WAITS: Duration = Duration::from_millis(800);
 
     async fn connect(url: &str) -> Result<Self> {
@@ -91,7 +94,11 @@ impl Backend for Consul {
         StoreLimits::of_commits(TRANSACTION_BYTES_MAX / 4 * 3)
     }
 
-    async fn make(&self, table: &'static TableDecl, deadline: Instant) -> std::result::Result<(), Fault> {
+    async fn make(
+        &self,
+        table: &'static TableDecl,
+        deadline: Instant,
+    ) -> std::result::Result<(), Fault> {
         self.make_table(table, deadline).await
     }
 

@@ -6,7 +6,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 /// The most operations of one transaction. Consul 1.13 and later take 128; older ones do not.
 pub(crate) const OPERATIONS_MAX: usize = 64;
-/// The most bytes of one transaction as it is sent, a little less than Consul's 512 KiB (`txn_max_req_len`).
+/// The most bytes of one transaction as it is sent, a little less than Consul's 512 KiB
+/// (`txn_max_req_len`).
 pub(crate) const TRANSACTION_BYTES_MAX: usize = 512 * 1024 - 4 * 1024;
 
 /// One operation.
@@ -119,7 +120,9 @@ impl Txn {
     }
 }
 
-fn or_none<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
+fn or_none<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Vec<T>, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
@@ -143,8 +146,14 @@ mod tests {
         assert!(Operation::cas("a", "x", 0).writes() && Operation::delete("a").writes());
         assert!(!Operation::get("a").writes() && !Operation::get_tree("a").writes());
         assert!(!Operation::check("a", 0).writes() && !Operation::check("a", 7).writes());
-        assert_eq!(text(Operation::check("a", 0)), r#"{"KV":{"Verb":"check-not-exists","Key":"a"}}"#);
-        assert_eq!(text(Operation::check("a", 7)), r#"{"KV":{"Verb":"check-index","Key":"a","Index":7}}"#);
+        assert_eq!(
+            text(Operation::check("a", 0)),
+            r#"{"KV":{"Verb":"check-not-exists","Key":"a"}}"#
+        );
+        assert_eq!(
+            text(Operation::check("a", 7)),
+            r#"{"KV":{"Verb":"check-index","Key":"a","Index":7}}"#
+        );
     }
 
     #[test]
@@ -153,8 +162,7 @@ mod tests {
                        "Errors":null,"Index":7}"#;
         let done: Txn = serde_json::from_str(done).unwrap();
         assert_eq!((done.results[0].kv.modify_index, done.errors.len()), (7, 0));
-        let not =
-            r#"{"Results":null,"Errors":[{"OpIndex":1,"What":"failed to set key \"a\", index is stale"}]}"#;
+        let not = r#"{"Results":null,"Errors":[{"OpIndex":1,"What":"failed to set key \"a\", index is stale"}]}"#;
         let not: Txn = serde_json::from_str(not).unwrap();
         assert_eq!((not.errors[0].op_index, not.results.len()), (1, 0));
     }

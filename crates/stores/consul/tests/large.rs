@@ -1,6 +1,11 @@
 //! Commits larger than Consul's transactions: all or nothing, whoever dies at whatever moment.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -46,7 +51,9 @@ async fn a_connection_cut_at_any_message_of_a_large_commit_leaves_all_or_nothing
                 Ok(CommitOutcome::Committed(etags)) => {
                     assert_eq!(found, n, "acknowledged and not there");
                     let rows = other.read_partition(&NUMBERS, "p").await.unwrap();
-                    assert!(rows.iter().zip(etags).all(|(row, etag)| etag.as_ref() == Some(&row.etag)));
+                    assert!(
+                        rows.iter().zip(etags).all(|(row, etag)| etag.as_ref() == Some(&row.etag))
+                    );
                 }
                 Ok(CommitOutcome::Unknown(_)) => {
                     assert!(found == n || found == before);
@@ -139,7 +146,11 @@ async fn large_and_small_commits_and_heartbeats_at_once_lose_nothing() {
     done.store(true, Ordering::Relaxed);
     heart.await.unwrap();
     let reads: u32 = reader.await.unwrap();
-    println!("{} large commits, {} heartbeats, {reads} reads", 2 * COMMITS, beaten.load(Ordering::SeqCst));
+    println!(
+        "{} large commits, {} heartbeats, {reads} reads",
+        2 * COMMITS,
+        beaten.load(Ordering::SeqCst)
+    );
     assert!(reads > 0);
 }
 

@@ -1,6 +1,11 @@
 //! What is special about Consul: addresses, tokens, what an administrator sees, limits.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use emmer_core::Timestamp;
 use emmer_store::silos::SILO_INSTANCES;
@@ -23,7 +28,11 @@ async fn bad_addresses_and_tokens_are_refused_without_the_token() {
     let cases = [
         (format!("consul://127.0.0.1:{port}?token=s3cret"), Refused, "ACL not found"),
         (format!("consul://127.0.0.1:{port}"), Refused, "ermission denied"),
-        (format!("consul://127.0.0.1:{port}?token={TOKEN}&dc=nowhere"), Refused, "No path to datacenter"),
+        (
+            format!("consul://127.0.0.1:{port}?token={TOKEN}&dc=nowhere"),
+            Refused,
+            "No path to datacenter",
+        ),
         (format!("consul://127.0.0.1:{closed}?token=s3cret"), Unavailable, "refused"),
         ("consul://no-such-host.invalid?token=s3cret".to_owned(), Unavailable, "lookup"),
         (format!("consul://127.0.0.1:{port}?token=s3cret&tls=true"), Refused, ""),
@@ -33,7 +42,8 @@ async fn bad_addresses_and_tokens_are_refused_without_the_token() {
     let rules = r#"key_prefix "emmer/" { policy = "read" }"#;
     server.cli(&["acl", "policy", "create", "-name=reader", &format!("-rules={rules}")]).unwrap();
     let made = server.cli(&["acl", "token", "create", "-policy-name=reader"]).unwrap();
-    let reader = made.lines().find_map(|line| line.strip_prefix("SecretID:")).unwrap().trim().to_owned();
+    let reader =
+        made.lines().find_map(|line| line.strip_prefix("SecretID:")).unwrap().trim().to_owned();
     let all = STORE.patient(&format!("{}?token={TOKEN}", server.url())).await;
     all.ensure_tables(&[&NUMBERS]).await.unwrap();
     must_commit(&all, "p", vec![Mutation::Insert { row: row("r", 1) }]).await;
@@ -59,10 +69,12 @@ async fn tls_is_spoken_with_whom_the_operator_trusts() {
         "ports {{ https = {port} }} cert_file = {:?} key_file = {:?}",
         certificates.certificate, certificates.key
     );
-    let Some(server) = ConsulServer::start_with_or_skip("tls_is_spoken", &["-hcl", &encrypted]) else {
+    let Some(server) = ConsulServer::start_with_or_skip("tls_is_spoken", &["-hcl", &encrypted])
+    else {
         return;
     };
-    let trusting = format!("consul://127.0.0.1:{port}?ca_file={}", certificates.authority.display());
+    let trusting =
+        format!("consul://127.0.0.1:{port}?ca_file={}", certificates.authority.display());
     // Somebody else's authority.
     let other = tempfile::TempDir::new().unwrap();
     let other = Certificates::new(other.path()).unwrap().authority;
@@ -74,7 +86,11 @@ async fn tls_is_spoken_with_whom_the_operator_trusts() {
             "certificate",
         ),
         (format!("consul://127.0.0.1:{port}?token=s3cret"), Refused, "HTTP"),
-        (format!("consul://127.0.0.1:{}?tls=true&token=s3cret", server.port()), Refused, "may not speak TLS"),
+        (
+            format!("consul://127.0.0.1:{}?tls=true&token=s3cret", server.port()),
+            Refused,
+            "may not speak TLS",
+        ),
     ];
     suite::refused::untrusted(STORE, &trusting, &cases).await;
 }
@@ -99,7 +115,11 @@ async fn consul_kv_shows_the_columns_of_the_seed() {
     let table = SiloTable::new(STORE.patient(&server.url()).await, cluster("prod"));
     table.ensure().await.unwrap();
     let mut one = silo(1);
-    one.votes = vec![emmer_core::Vote { voter: silo(2).address, at: Timestamp::from_millis(5), gone: false }];
+    one.votes = vec![emmer_core::Vote {
+        voter: silo(2).address,
+        at: Timestamp::from_millis(5),
+        gone: false,
+    }];
     table.commit(&table.read_version().await.unwrap(), vec![one], vec![]).await.unwrap();
     table.touch(&silo(1).address, Timestamp::from_millis(1_795_265_085_000)).await.unwrap();
     // As docs/stores/consul.md says.
@@ -121,7 +141,10 @@ async fn consul_kv_shows_the_columns_of_the_seed() {
     let broken = r#"{".commit":"x.1","MembershipVersion":"two"}"#;
     server.cli(&["kv", "put", "emmer/silo_instances/prod/VersionRow/.row", broken]).unwrap();
     let error = table.read_all().await.unwrap_err();
-    assert!(error.kind == StoreErrorKind::Corrupt && error.detail.contains("MembershipVersion"), "{error}");
+    assert!(
+        error.kind == StoreErrorKind::Corrupt && error.detail.contains("MembershipVersion"),
+        "{error}"
+    );
     // Data that was deleted is no empty table: it is missing, and made again.
     server.cli(&["kv", "delete", "-recurse", "emmer/"]).unwrap();
     assert_eq!(table.read_all().await.unwrap_err().kind, StoreErrorKind::NotFound);
@@ -137,7 +160,10 @@ async fn the_server_is_examined_and_limits_are_named() {
     // The same host: the clocks agree as far as a second tells.
     let clock = found.clock.unwrap();
     assert!(clock.ahead_ms.abs() <= clock.uncertainty_ms, "{clock:?}");
-    assert!(found.server == "Consul" && found.version.starts_with(|c: char| c.is_ascii_digit()), "{found:?}");
+    assert!(
+        found.server == "Consul" && found.version.starts_with(|c: char| c.is_ascii_digit()),
+        "{found:?}"
+    );
     assert!(found.findings.iter().any(|f| f.text.contains("one server")), "{found:?}");
     assert!(!found.warns_of_lost_writes(), "{found:?}");
     // A server without access control lets everybody in, whatever the URL says.
@@ -153,7 +179,10 @@ async fn the_server_is_examined_and_limits_are_named() {
     // Small and large commits have the same limit.
     for (kib, rows) in [(400, 0), (2_000, 0), (400, 80)] {
         let error = store.commit(&NUMBERS, "p", large(kib, rows)).await.unwrap_err();
-        assert!(error.kind == StoreErrorKind::Invalid && error.detail.contains("512 KiB"), "{error}");
+        assert!(
+            error.kind == StoreErrorKind::Invalid && error.detail.contains("512 KiB"),
+            "{error}"
+        );
         assert!(store.read_partition(&NUMBERS, "p").await.unwrap().is_empty());
     }
     must_commit(&store, "p", large(350, 0)).await;
@@ -163,7 +192,8 @@ async fn the_server_is_examined_and_limits_are_named() {
 
 #[tokio::test]
 async fn a_server_that_keeps_nothing_is_told() {
-    let server = ConsulServer::start_in_memory().map_err(|t| skip("a_server_that_keeps_nothing", &t));
+    let server =
+        ConsulServer::start_in_memory().map_err(|t| skip("a_server_that_keeps_nothing", &t));
     let Ok(server) = server else { return };
     let found = STORE.patient(&server.url()).await.examine().await.unwrap();
     assert!(found.warns_of_lost_writes() && found.findings[0].text.contains("-dev"), "{found:?}");

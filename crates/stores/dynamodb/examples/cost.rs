@@ -1,13 +1,15 @@
 //! What the store costs over Amazon's SDK by hand, on this machine, in one run:
-//! `cargo run --release -p emmer-store-dynamodb --example cost`. It starts an emulator of its own, with its data in memory: of
-//! the service's own times it says nothing.
+//! `cargo run --release -p emmer-store-dynamodb --example cost`. It starts an emulator of its own,
+//! with its data in memory: of the service's own times it says nothing.
 //!
-//! By hand is what a careful user would do with the SDK, over the same HTTP client: a membership commit as one
-//! `TransactWriteItems`, which updates the version row by its number and the silo's but for its heartbeat, a read as one consistent query whose
-//! values are parsed.
+//! By hand is what a careful user would do with the SDK, over the same HTTP client: a membership
+//! commit as one `TransactWriteItems`, which updates the version row by its number and the silo's
+//! but for its heartbeat, a read as one consistent query whose values are parsed.
 
 use aws_sdk_dynamodb::Client;
-use aws_sdk_dynamodb::config::{BehaviorVersion, Config, Credentials, HttpClient, Region, RuntimeComponents};
+use aws_sdk_dynamodb::config::{
+    BehaviorVersion, Config, Credentials, HttpClient, Region, RuntimeComponents,
+};
 use aws_sdk_dynamodb::error::{BuildError, ConnectorError};
 use aws_sdk_dynamodb::types::builders::UpdateBuilder;
 use aws_sdk_dynamodb::types::{
@@ -34,14 +36,19 @@ const TABLE: &str = "byhand";
 struct Reqwest(reqwest::Client);
 
 impl HttpClient for Reqwest {
-    fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
+    fn http_connector(
+        &self,
+        _: &HttpConnectorSettings,
+        _: &RuntimeComponents,
+    ) -> SharedHttpConnector {
         SharedHttpConnector::new(self.clone())
     }
 }
 
 impl HttpConnector for Reqwest {
     fn call(&self, request: HttpRequest) -> HttpConnectorFuture {
-        let mut sent = self.0.post(request.uri()).body(request.body().bytes().unwrap_or_default().to_vec());
+        let mut sent =
+            self.0.post(request.uri()).body(request.body().bytes().unwrap_or_default().to_vec());
         for (name, value) in request.headers() {
             sent = sent.header(name, value);
         }
@@ -89,8 +96,10 @@ fn columns(n: u64) -> Vec<(&'static str, Attribute)> {
 }
 
 fn update(row_key: &str, columns: Vec<(&'static str, Attribute)>) -> UpdateBuilder {
-    let mut update =
-        Update::builder().table_name(TABLE).key("PartitionKey", text("cost")).key("RowKey", text(row_key));
+    let mut update = Update::builder()
+        .table_name(TABLE)
+        .key("PartitionKey", text("cost"))
+        .key("RowKey", text(row_key));
     for (name, value) in columns {
         update = update.expression_attribute_names(format!("#{name}"), name);
         update = update.expression_attribute_values(format!(":{name}"), value);
@@ -132,12 +141,15 @@ impl Raw {
             .http_client(Reqwest(http))
             .build();
         let raw = Self(Client::from_conf(config));
-        let mut create = raw.0.create_table().table_name(TABLE).billing_mode(BillingMode::PayPerRequest);
+        let mut create =
+            raw.0.create_table().table_name(TABLE).billing_mode(BillingMode::PayPerRequest);
         for (name, kind) in [("PartitionKey", KeyType::Hash), ("RowKey", KeyType::Range)] {
             let attribute = AttributeDefinition::builder().attribute_name(name);
-            create = create.attribute_definitions(attribute.attribute_type(ScalarAttributeType::S).build()?);
-            create =
-                create.key_schema(KeySchemaElement::builder().attribute_name(name).key_type(kind).build()?);
+            create = create
+                .attribute_definitions(attribute.attribute_type(ScalarAttributeType::S).build()?);
+            create = create.key_schema(
+                KeySchemaElement::builder().attribute_name(name).key_type(kind).build()?,
+            );
         }
         create.send().await?;
         raw.write(transaction([write_version(0).build()?])).await?;

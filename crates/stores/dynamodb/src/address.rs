@@ -7,9 +7,11 @@ use crate::credentials::Credentials;
 
 /// What a URL looks like.
 const EXPECTED: &str = "dynamodb://accesskey:secret@region or dynamodb://accesskey:secret@host?region=... with the parameters \
-                        session_token, credentials_file, region, tls, ca_file, prefix, page_rows and timeout_ms";
+                        session_token, credentials_file, region, tls, ca_file, prefix, page_rows \
+                        and timeout_ms";
 /// The parameters beside those of every store.
-const PARAMETERS: &[&str] = &["session_token", "credentials_file", "region", "tls", "ca_file", "page_rows"];
+const PARAMETERS: &[&str] =
+    &["session_token", "credentials_file", "region", "tls", "ca_file", "page_rows"];
 /// The most rows that may be asked for on a page. The service ends a page at 1 MiB by itself.
 const PAGE_ROWS_MAX: i32 = 100_000;
 /// The shortest name of a table.
@@ -57,15 +59,16 @@ impl Address {
         };
         let environment_region = || REGION_VARIABLES.into_iter().find_map(environment);
         let region = named.or(of_host).or_else(environment_region);
-        let region = region.ok_or_else(|| place.invalid("no region is named: region=, or AWS_REGION"))?;
+        let region =
+            region.ok_or_else(|| place.invalid("no region is named: region=, or AWS_REGION"))?;
         if !region.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') {
             return Err(place.invalid("a region's name is made of letters, digits and '-'"));
         }
         let prefix = place.layout.prefix();
         if prefix.contains('/') || prefix.len() < TABLE_NAME_BYTES_MIN {
-            return Err(
-                place.invalid("tables have names without '/': prefix must have three letters at least")
-            );
+            return Err(place.invalid(
+                "tables have names without '/': prefix must have three letters at least",
+            ));
         }
         let page_rows = match place.parameter("page_rows").map(str::parse::<i32>) {
             None => None,
@@ -83,8 +86,8 @@ fn region_of(host: &str) -> Option<String> {
     let service = parts.next()?;
     let region = parts.next()?;
     let rest = parts.collect::<Vec<_>>().join(".");
-    let known =
-        service.starts_with("dynamodb") && (rest.starts_with("amazonaws.") || rest.starts_with("api.aws"));
+    let known = service.starts_with("dynamodb")
+        && (rest.starts_with("amazonaws.") || rest.starts_with("api.aws"));
     known.then(|| region.to_owned())
 }
 
@@ -122,8 +125,16 @@ mod tests {
     #[test]
     fn addresses_are_read() {
         for (url, base, region) in [
-            ("dynamodb://AK:a/b+c@eu-central-1", "https dynamodb.eu-central-1.amazonaws.com", "eu-central-1"),
-            ("dynamodb://AK:s@cn-north-1", "https dynamodb.cn-north-1.amazonaws.com.cn", "cn-north-1"),
+            (
+                "dynamodb://AK:a/b+c@eu-central-1",
+                "https dynamodb.eu-central-1.amazonaws.com",
+                "eu-central-1",
+            ),
+            (
+                "dynamodb://AK:s@cn-north-1",
+                "https dynamodb.cn-north-1.amazonaws.com.cn",
+                "cn-north-1",
+            ),
             (
                 "dynamodb://AK:s@dynamodb.us-east-1.amazonaws.com",
                 "https dynamodb.us-east-1.amazonaws.com",
@@ -134,8 +145,16 @@ mod tests {
                 "https dynamodb-fips.us-west-2.amazonaws.com",
                 "us-west-2",
             ),
-            ("dynamodb://a:s@127.0.0.1:8000?region=local&tls=false", "http 127.0.0.1:8000", "local"),
-            ("dynamodb://a:s@localhost:8000?region=local&tls=false", "http localhost:8000", "local"),
+            (
+                "dynamodb://a:s@127.0.0.1:8000?region=local&tls=false",
+                "http 127.0.0.1:8000",
+                "local",
+            ),
+            (
+                "dynamodb://a:s@localhost:8000?region=local&tls=false",
+                "http localhost:8000",
+                "local",
+            ),
         ] {
             let address = parse(url).unwrap();
             let bases = address.place.bases(address.tls).join(",").replace("://", " ");
@@ -146,7 +165,8 @@ mod tests {
         let key = parse("dynamodb://AK:a/b+c@eu-central-1").unwrap().credentials.now().unwrap();
         assert_eq!((key.access_key_id(), key.secret_access_key()), ("AK", "a/b+c"));
         let address =
-            parse("dynamodb://eu-central-1?page_rows=2&timeout_ms=1000&credentials_file=f").unwrap();
+            parse("dynamodb://eu-central-1?page_rows=2&timeout_ms=1000&credentials_file=f")
+                .unwrap();
         assert_eq!((address.page_rows, address.place.timeout.as_millis()), (Some(2), 1_000));
         assert!(matches!(address.credentials, Credentials::File { .. }));
     }
@@ -159,7 +179,8 @@ mod tests {
             ("AWS_SESSION_TOKEN", "t"),
             ("AWS_REGION", "eu-west-1"),
         ];
-        let of = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+        let of =
+            |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
         let address = Address::parse("dynamodb://127.0.0.1:8000", of).unwrap();
         let key = address.credentials.now().unwrap();
         assert_eq!((address.region.as_str(), key.session_token()), ("eu-west-1", Some("t")));

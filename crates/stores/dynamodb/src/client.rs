@@ -1,11 +1,13 @@
-//! The SDK's client, and how its requests are sent: in time, and again while the service has too much to do or a connection
-//! broke.
+//! The SDK's client, and how its requests are sent: in time, and again while the service has too
+//! much to do or a connection broke.
 
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
 
-use aws_sdk_dynamodb::config::{BehaviorVersion, IdentityCache, Region, StalledStreamProtectionConfig};
+use aws_sdk_dynamodb::config::{
+    BehaviorVersion, IdentityCache, Region, StalledStreamProtectionConfig,
+};
 use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::{Client as Sdk, Config};
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
@@ -22,7 +24,8 @@ use crate::address::Address;
 use crate::connector::Connector;
 use crate::failure::{Attempt, Refusal, understood};
 
-/// How often a request is sent again whose connection broke, or that ended in an error of the service itself.
+/// How often a request is sent again whose connection broke, or that ended in an error of the
+/// service itself.
 const REPEATS_MAX: usize = 2;
 
 /// A client of the service.
@@ -63,9 +66,9 @@ impl Ended {
     pub(crate) fn failure(self) -> Failure {
         match self {
             Self::Failed(failure) => failure,
-            Self::Conditions { failed, .. } => {
-                Failure::Nothing(Fault::corrupt(format!("conditions {failed:?} of a request that has none")))
-            }
+            Self::Conditions { failed, .. } => Failure::Nothing(Fault::corrupt(format!(
+                "conditions {failed:?} of a request that has none"
+            ))),
         }
     }
 
@@ -103,7 +106,8 @@ impl Client {
         Instant::now() + self.address.place.timeout
     }
 
-    /// Sends a request whose repetition does no harm, because it says what must be there, or has a token.
+    /// Sends a request whose repetition does no harm, because it says what must be there, or has a
+    /// token.
     pub(crate) async fn send<T, E, F>(
         &self,
         deadline: Instant,
@@ -122,12 +126,15 @@ impl Client {
             };
             let failure = match sent.map_err(understood) {
                 Ok(answer) => return Ok(answer),
-                Err(Attempt::Conditions(failed)) => return Err(Ended::Conditions { failed, repeated }),
+                Err(Attempt::Conditions(failed)) => {
+                    return Err(Ended::Conditions { failed, repeated });
+                }
                 Err(Attempt::Busy(words)) => {
                     if patience.wait(None, deadline).await {
                         continue;
                     }
-                    let detail = format!("the service throttles: {words}, {} times", patience.sent());
+                    let detail =
+                        format!("the service throttles: {words}, {} times", patience.sent());
                     Failure::Nothing(Fault::unavailable(detail))
                 }
                 Err(Attempt::InProgress) => {
@@ -147,11 +154,16 @@ impl Client {
                 Err(Attempt::Failed(failure)) => failure,
             };
             // That this attempt did nothing says nothing of the one before.
-            return Err(Ended::Failed(if repeated { Failure::Broken(failure.fault()) } else { failure }));
+            return Err(Ended::Failed(if repeated {
+                Failure::Broken(failure.fault())
+            } else {
+                failure
+            }));
         }
     }
 
-    /// How the server calls itself in the headers of its answers, and how far its clock is from this host's.
+    /// How the server calls itself in the headers of its answers, and how far its clock is from
+    /// this host's.
     pub(crate) async fn about(
         &self,
         deadline: Instant,

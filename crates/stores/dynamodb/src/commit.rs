@@ -20,7 +20,8 @@ pub(crate) const TRANSACTION_BYTES_MAX: usize = 4 << 20;
 /// The most actions of a transaction, or gets.
 pub(crate) const ACTIONS_MAX: usize = 100;
 
-/// An expression while it is put together: names and values have stand-ins there, for many names are reserved words.
+/// An expression while it is put together: names and values have stand-ins there, for many names
+/// are reserved words.
 #[derive(Debug, Default)]
 pub(crate) struct Expression {
     pub(crate) names: HashMap<String, String>,
@@ -82,7 +83,8 @@ fn build<T>(built: Result<T, BuildError>) -> Result<T, Fault> {
 impl Commit<'_> {
     /// The other rows that a version row's commit writes.
     fn written(&self) -> Attribute {
-        let others = self.mutations.iter().filter(|mutation| !matches!(mutation, Mutation::Check { .. }));
+        let others =
+            self.mutations.iter().filter(|mutation| !matches!(mutation, Mutation::Check { .. }));
         let others = others.map(Mutation::row_key).filter(|key| *key != VERSION_ROW);
         Attribute::L(others.map(|key| Attribute::S(key.to_owned())).collect())
     }
@@ -107,7 +109,8 @@ impl Commit<'_> {
             actions.push(action);
         }
         if total > TRANSACTION_BYTES_MAX {
-            let detail = format!("a commit of {total} bytes: a transaction takes {TRANSACTION_BYTES_MAX}");
+            let detail =
+                format!("a commit of {total} bytes: a transaction takes {TRANSACTION_BYTES_MAX}");
             return Err(Fault::new(StoreErrorKind::Invalid, detail));
         }
         Ok(actions)
@@ -141,16 +144,27 @@ impl Commit<'_> {
                     None => expression.exists(),
                 };
                 let (names, values) = expression.values();
-                let delete = Delete::builder().table_name(self.table).set_key(Some(self.key(row_key)));
                 let delete =
-                    delete.condition_expression(condition).set_expression_attribute_names(Some(names));
-                (action.delete(build(delete.set_expression_attribute_values(values).build())?).build(), 0)
+                    Delete::builder().table_name(self.table).set_key(Some(self.key(row_key)));
+                let delete = delete
+                    .condition_expression(condition)
+                    .set_expression_attribute_names(Some(names));
+                (
+                    action
+                        .delete(build(delete.set_expression_attribute_values(values).build())?)
+                        .build(),
+                    0,
+                )
             }
             Mutation::Check { row_key, etag } => {
                 let condition = expression.has(etag);
                 let (names, values) = expression.values();
-                let check = ConditionCheck::builder().table_name(self.table).set_key(Some(self.key(row_key)));
-                let check = check.condition_expression(condition).set_expression_attribute_names(Some(names));
+                let check = ConditionCheck::builder()
+                    .table_name(self.table)
+                    .set_key(Some(self.key(row_key)));
+                let check = check
+                    .condition_expression(condition)
+                    .set_expression_attribute_names(Some(names));
                 let check = build(check.set_expression_attribute_values(values).build())?;
                 (action.condition_check(check).build(), 0)
             }
@@ -196,8 +210,9 @@ impl Commit<'_> {
         let (names, values) = expression.values();
         let update = Update::builder().table_name(self.table).set_key(Some(self.key(row.key())));
         let update = update.update_expression(text).set_condition_expression(condition);
-        let update =
-            update.set_expression_attribute_names(Some(names)).set_expression_attribute_values(values);
+        let update = update
+            .set_expression_attribute_names(Some(names))
+            .set_expression_attribute_values(values);
         Ok((build(update.build())?, size))
     }
 }
@@ -205,18 +220,30 @@ impl Commit<'_> {
 /// Whether a condition of this mutation that does not hold never will.
 fn is_final(mutation: &Mutation) -> bool {
     match mutation {
-        Mutation::Replace { .. } | Mutation::Check { .. } | Mutation::Delete { etag: Some(_), .. } => true,
-        Mutation::Insert { .. } | Mutation::Upsert { .. } | Mutation::Delete { etag: None, .. } => false,
+        Mutation::Replace { .. }
+        | Mutation::Check { .. }
+        | Mutation::Delete { etag: Some(_), .. } => true,
+        Mutation::Insert { .. } | Mutation::Upsert { .. } | Mutation::Delete { etag: None, .. } => {
+            false
+        }
     }
 }
 
-/// What a commit is told whose conditions did not hold. `repeated`: an earlier attempt of it may still be on its way.
-fn refused(mutations: &[Mutation], failed: &[usize], repeated: bool) -> Result<CommitOutcome, Failure> {
+/// What a commit is told whose conditions did not hold. `repeated`: an earlier attempt of it may
+/// still be on its way.
+fn refused(
+    mutations: &[Mutation],
+    failed: &[usize],
+    repeated: bool,
+) -> Result<CommitOutcome, Failure> {
     let never = || failed.iter().filter_map(|at| mutations.get(*at)).any(is_final);
     match failed.first() {
-        Some(at) if *at < mutations.len() && (!repeated || never()) => Ok(CommitOutcome::Conflict(*at)),
+        Some(at) if *at < mutations.len() && (!repeated || never()) => {
+            Ok(CommitOutcome::Conflict(*at))
+        }
         Some(_) => Err(Failure::Broken(Fault::unavailable(
-            "the answer was lost, and when it was sent again a condition did not hold that may hold later",
+            "the answer was lost, and when it was sent again a condition did not hold that may \
+             hold later",
         ))),
         None => Err(Failure::Broken(Fault::corrupt("the server refuses and does not say what"))),
     }
@@ -236,7 +263,8 @@ impl DynamoDb {
         let client = self.client();
         let done = client
             .send(deadline, || {
-                let request = client.sdk.transact_write_items().set_transact_items(Some(actions.clone()));
+                let request =
+                    client.sdk.transact_write_items().set_transact_items(Some(actions.clone()));
                 request.client_request_token(commit.mark.as_ref()).send()
             })
             .await;
@@ -273,7 +301,8 @@ mod tests {
     };
 
     fn actions(mutations: &[Mutation]) -> Result<Vec<TransactWriteItem>, Fault> {
-        Commit { decl: &DECL, table: "emmer.t", partition: "p", mutations, mark: "m.1".into() }.actions()
+        Commit { decl: &DECL, table: "emmer.t", partition: "p", mutations, mark: "m.1".into() }
+            .actions()
     }
 
     fn text(text: &str) -> Value {
@@ -283,18 +312,24 @@ mod tests {
     #[test]
     fn volatile_columns_are_set_only_where_the_row_is_new() {
         let row = || Row::new("r").with("A", text("a")).with("At", text("now"));
-        let found =
-            actions(&[Mutation::Replace { row: row(), etag: "e".into() }, Mutation::Upsert { row: row() }])
-                .unwrap();
+        let found = actions(&[
+            Mutation::Replace { row: row(), etag: "e".into() },
+            Mutation::Upsert { row: row() },
+        ])
+        .unwrap();
         let updates: Vec<&Update> = found.iter().map(|action| action.update().unwrap()).collect();
         let expanded = |update: &Update| {
-            let mut text = format!("{} IF {:?}", update.update_expression(), update.condition_expression());
+            let mut text =
+                format!("{} IF {:?}", update.update_expression(), update.condition_expression());
             for (stand_in, name) in update.expression_attribute_names().unwrap() {
                 text = text.replace(stand_in, name);
             }
             text
         };
-        assert_eq!(expanded(updates[0]), r#"SET A = :1, _Etag = :2 REMOVE B IF Some("_Etag = :0")"#);
+        assert_eq!(
+            expanded(updates[0]),
+            r#"SET A = :1, _Etag = :2 REMOVE B IF Some("_Etag = :0")"#
+        );
         assert_eq!(
             expanded(updates[1]),
             "SET A = :0, At = if_not_exists(At, :1), _Etag = :2 REMOVE B IF None"
@@ -306,7 +341,8 @@ mod tests {
         let check = Mutation::Check { row_key: "c".into(), etag: "e".into() };
         let delete = Mutation::Delete { row_key: "d".into(), etag: None };
         let version = Mutation::Insert { row: Row::new(VERSION_ROW) };
-        let found = actions(&[version, check, delete, Mutation::Upsert { row: Row::new("u") }]).unwrap();
+        let found =
+            actions(&[version, check, delete, Mutation::Upsert { row: Row::new("u") }]).unwrap();
         let item = found[0].put().unwrap().item();
         assert_eq!(item::written(item), ["d", "u"]);
         let other = found[3].update().unwrap();
@@ -319,7 +355,10 @@ mod tests {
             row: Row::new(n.to_string()).with("A", text(&"x".repeat(390 << 10))),
         };
         let error = actions(&(0..11).map(insert).collect::<Vec<_>>()).unwrap_err();
-        assert!(error.kind == StoreErrorKind::Invalid && error.detail.contains("4194304"), "{error:?}");
+        assert!(
+            error.kind == StoreErrorKind::Invalid && error.detail.contains("4194304"),
+            "{error:?}"
+        );
         assert!(actions(&(0..10).map(insert).collect::<Vec<_>>()).is_ok());
     }
 

@@ -1,5 +1,5 @@
-//! The SDK's requests, sent by the client that all stores have which speak HTTP: one way to connect, one TLS, one list of
-//! authorities. The SDK's own client would bring a second one.
+//! The SDK's requests, sent by the client that all stores have which speak HTTP: one way to
+//! connect, one TLS, one list of authorities. The SDK's own client would bring a second one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -39,7 +39,11 @@ pub(crate) struct Connector {
 }
 
 impl HttpClient for Connector {
-    fn http_connector(&self, _: &HttpConnectorSettings, _: &RuntimeComponents) -> SharedHttpConnector {
+    fn http_connector(
+        &self,
+        _: &HttpConnectorSettings,
+        _: &RuntimeComponents,
+    ) -> SharedHttpConnector {
         SharedHttpConnector::new(self.clone())
     }
 }
@@ -49,26 +53,35 @@ impl HttpConnector for Connector {
         let this = self.clone();
         HttpConnectorFuture::new(async move {
             let sent = async {
-                let answer =
-                    this.http.send(&translate(&request)?, Instant::now() + this.timeout, false).await?;
+                let answer = this
+                    .http
+                    .send(&translate(&request)?, Instant::now() + this.timeout, false)
+                    .await?;
                 response(answer)
             };
-            sent.await.map_err(|failure: Failure| ConnectorError::other(Box::new(Carried(failure)), None))
+            sent.await
+                .map_err(|failure: Failure| ConnectorError::other(Box::new(Carried(failure)), None))
         })
     }
 }
 
 /// A request as the stores' client has it.
 fn translate(request: &HttpRequest) -> Result<Request, Fault> {
-    let invalid = |what: &str| Fault::new(StoreErrorKind::Invalid, format!("a request with {what}"));
-    let method = Method::from_bytes(request.method().as_bytes()).map_err(|_| invalid("no method"))?;
+    let invalid =
+        |what: &str| Fault::new(StoreErrorKind::Invalid, format!("a request with {what}"));
+    let method =
+        Method::from_bytes(request.method().as_bytes()).map_err(|_| invalid("no method"))?;
     let body = request.body().bytes().ok_or_else(|| invalid("a body that streams"))?;
     let uri: reqwest::Url = request.uri().parse().map_err(|_| invalid("no address"))?;
-    let path = uri.query().map_or_else(|| uri.path().to_owned(), |query| format!("{}?{query}", uri.path()));
+    let path = uri
+        .query()
+        .map_or_else(|| uri.path().to_owned(), |query| format!("{}?{query}", uri.path()));
     let mut sent = Request::new(method, path, body.to_vec());
     // These two the client says itself, the same.
-    let headers = request.headers().iter().filter(|(name, _)| !["host", "content-length"].contains(name));
-    sent.headers = headers.map(|(name, value)| (name.to_owned().into(), value.to_owned())).collect();
+    let headers =
+        request.headers().iter().filter(|(name, _)| !["host", "content-length"].contains(name));
+    sent.headers =
+        headers.map(|(name, value)| (name.to_owned().into(), value.to_owned())).collect();
     Ok(sent)
 }
 
@@ -80,7 +93,10 @@ fn response(answer: Answer) -> Result<HttpResponse, Failure> {
     for (name, value) in &answer.headers {
         if let Ok(value) = value.to_str() {
             let (name, value) = (name.as_str().to_owned(), value.to_owned());
-            response.headers_mut().try_append(name, value).map_err(|_| broken("a header that is none"))?;
+            response
+                .headers_mut()
+                .try_append(name, value)
+                .map_err(|_| broken("a header that is none"))?;
         }
     }
     Ok(response)
@@ -95,14 +111,21 @@ mod tests {
         let mut request = HttpRequest::new(SdkBody::from("{}"));
         request.set_uri("http://127.0.0.1:8000/").unwrap();
         request.set_method("POST").unwrap();
-        for (name, value) in
-            [("x-amz-target", "T.Query"), ("authorization", "AWS4 x"), ("host", "h"), ("content-length", "2")]
-        {
+        for (name, value) in [
+            ("x-amz-target", "T.Query"),
+            ("authorization", "AWS4 x"),
+            ("host", "h"),
+            ("content-length", "2"),
+        ] {
             request.headers_mut().insert(name, value);
         }
         let sent = translate(&request).unwrap();
-        assert_eq!((sent.method.as_str(), sent.path.as_str(), sent.body.as_ref()), ("POST", "/", &b"{}"[..]));
-        let mut headers: Vec<_> = sent.headers.iter().map(|(n, v)| (n.as_ref(), v.as_str())).collect();
+        assert_eq!(
+            (sent.method.as_str(), sent.path.as_str(), sent.body.as_ref()),
+            ("POST", "/", &b"{}"[..])
+        );
+        let mut headers: Vec<_> =
+            sent.headers.iter().map(|(n, v)| (n.as_ref(), v.as_str())).collect();
         headers.sort_unstable();
         assert_eq!(headers, [("authorization", "AWS4 x"), ("x-amz-target", "T.Query")]);
         let answer = response(Answer::of(400, "no")).unwrap();

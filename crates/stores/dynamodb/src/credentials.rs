@@ -1,4 +1,5 @@
-//! Who we are to the service: an access key and its secret, or a file in which somebody keeps fresh ones.
+//! Who we are to the service: an access key and its secret, or a file in which somebody keeps fresh
+//! ones.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -67,7 +68,8 @@ impl Credentials {
             Self::File { path, last } => of_file(path, last),
             Self::Nobody => Err(Fault::new(
                 StoreErrorKind::Refused,
-                "no access key: name one in the URL, in credentials_file, or in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+                "no access key: name one in the URL, in credentials_file, or in AWS_ACCESS_KEY_ID \
+                 and AWS_SECRET_ACCESS_KEY",
             )),
         }
     }
@@ -133,7 +135,9 @@ mod tests {
             assert!(Credentials::key(id, secret, token).is_err());
         }
         let error = Credentials::Nobody.now().unwrap_err();
-        assert!(error.kind == StoreErrorKind::Refused && error.detail.contains("AWS_ACCESS_KEY_ID"));
+        assert!(
+            error.kind == StoreErrorKind::Refused && error.detail.contains("AWS_ACCESS_KEY_ID")
+        );
     }
 
     #[test]
@@ -145,8 +149,7 @@ mod tests {
             std::fs::write(&file, text).unwrap();
             assert!(who.now().unwrap_err().detail.contains(word));
         }
-        let text =
-            r#"{"Version":1,"AccessKeyId":"a","SecretAccessKey":"s","SessionToken":"t","Expiration":"2026"}"#;
+        let text = r#"{"Version":1,"AccessKeyId":"a","SecretAccessKey":"s","SessionToken":"t","Expiration":"2026"}"#;
         std::fs::write(&file, text).unwrap();
         assert_eq!(who.now().unwrap().session_token(), Some("t"));
         std::fs::remove_file(&file).unwrap();

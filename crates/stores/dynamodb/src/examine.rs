@@ -18,13 +18,15 @@ pub(crate) async fn examine(store: &DynamoDb) -> Result<Examination, Fault> {
     let mut found = if server.starts_with(EMULATOR) {
         let mut found = Examination::of("DynamoDB Local", "");
         found.may_lose_writes(
-            "this is DynamoDB Local, the emulator, one process on one machine: use it for tests only",
+            "this is DynamoDB Local, the emulator, one process on one machine: use it for tests \
+             only",
         );
         found
     } else {
         Examination::of("DynamoDB", &client.address.region)
     };
-    if let Some(table) = store.described(&store.name_of(&SILO_INSTANCES), client.deadline()).await? {
+    if let Some(table) = store.described(&store.name_of(&SILO_INSTANCES), client.deadline()).await?
+    {
         note_table(&mut found, &table);
     }
     found.clock = clock;
@@ -40,8 +42,9 @@ fn note_table(found: &mut Examination, table: &TableDescription) {
         table.replicas().iter().filter_map(|replica| replica.region_name.as_deref()).collect();
     if !regions.is_empty() {
         found.may_lose_writes(format!(
-            "the table of silos has replicas in other regions ({}): a write there may undo one here, and a failover loses what \
-             was not copied yet; let the silos of a cluster use one region",
+            "the table of silos has replicas in other regions ({}): a write there may undo one \
+             here, and a failover loses what was not copied yet; let the silos of a cluster use \
+             one region",
             regions.join(", ")
         ));
     }
@@ -49,8 +52,8 @@ fn note_table(found: &mut Examination, table: &TableDescription) {
         found.add(
             FindingLevel::Note,
             FindingSubject::Durability,
-            "the table of silos has provisioned throughput: a cluster that starts needs more than one that runs; on demand there \
-             is nothing to reckon",
+            "the table of silos has provisioned throughput: a cluster that starts needs more than \
+             one that runs; on demand there is nothing to reckon",
         );
     }
 }
@@ -63,7 +66,8 @@ mod tests {
 
     #[test]
     fn replicas_and_provisioned_tables_are_told() {
-        let on_demand = BillingModeSummary::builder().billing_mode(BillingMode::PayPerRequest).build();
+        let on_demand =
+            BillingModeSummary::builder().billing_mode(BillingMode::PayPerRequest).build();
         let table = TableDescription::builder().billing_mode_summary(on_demand);
         let mut found = Examination::of("DynamoDB", "eu-1");
         note_table(&mut found, &table.clone().build());

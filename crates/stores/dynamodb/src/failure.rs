@@ -15,7 +15,8 @@ use crate::connector::Carried;
 
 /// A condition did not hold, as reasons name it.
 const CONDITION: &str = "ConditionalCheckFailed";
-/// Refusals that did nothing and pass by themselves: too much to do, another transaction on the same rows.
+/// Refusals that did nothing and pass by themselves: too much to do, another transaction on the
+/// same rows.
 const BUSY: &[&str] = &[
     "LimitExceededException",
     "ProvisionedThroughputExceeded",
@@ -37,14 +38,17 @@ pub(crate) enum Attempt {
     Busy(String),
     /// An earlier attempt is on its way.
     InProgress,
-    /// Nothing happened: these conditions, by position, did not hold. The first is the first of all.
+    /// Nothing happened: these conditions, by position, did not hold. The first is the first of
+    /// all.
     Conditions(Vec<usize>),
     /// Anything else.
     Failed(Failure),
 }
 
 /// Errors of the service's operations, as far as conditions go.
-pub(crate) trait Refusal: ProvideErrorMetadata + std::error::Error + Send + Sync + 'static {
+pub(crate) trait Refusal:
+    ProvideErrorMetadata + std::error::Error + Send + Sync + 'static
+{
     /// For each item of the request why it was refused.
     fn reasons(&self) -> Vec<CancellationReason> {
         Vec::new()
@@ -60,7 +64,9 @@ fn alone(refused: bool) -> Vec<CancellationReason> {
 impl Refusal for TransactWriteItemsError {
     fn reasons(&self) -> Vec<CancellationReason> {
         match self {
-            Self::TransactionCanceledException(cancelled) => cancelled.cancellation_reasons().to_vec(),
+            Self::TransactionCanceledException(cancelled) => {
+                cancelled.cancellation_reasons().to_vec()
+            }
             _ => Vec::new(),
         }
     }
@@ -69,7 +75,9 @@ impl Refusal for TransactWriteItemsError {
 impl Refusal for TransactGetItemsError {
     fn reasons(&self) -> Vec<CancellationReason> {
         match self {
-            Self::TransactionCanceledException(cancelled) => cancelled.cancellation_reasons().to_vec(),
+            Self::TransactionCanceledException(cancelled) => {
+                cancelled.cancellation_reasons().to_vec()
+            }
             _ => Vec::new(),
         }
     }
@@ -106,7 +114,8 @@ pub(crate) fn understood<E: Refusal>(error: SdkError<E, HttpResponse>) -> Attemp
         SdkError::ServiceError(context) => {
             let status = context.raw().status().as_u16();
             let error = context.err();
-            let (code, message) = (error.code().unwrap_or_default(), error.message().unwrap_or_default());
+            let (code, message) =
+                (error.code().unwrap_or_default(), error.message().unwrap_or_default());
             match error.reasons() {
                 reasons if reasons.is_empty() => said(status, code, message),
                 reasons => cancelled(&reasons),
@@ -116,14 +125,16 @@ pub(crate) fn understood<E: Refusal>(error: SdkError<E, HttpResponse>) -> Attemp
             let source = context.as_connector_error().and_then(std::error::Error::source);
             match source.and_then(|source| source.downcast_ref::<Carried>()) {
                 Some(Carried(failure)) => Attempt::Failed(failure.clone()),
-                None => {
-                    unavailable(format!("{}", DisplayErrorContext(&SdkError::<E>::DispatchFailure(context))))
-                }
+                None => unavailable(format!(
+                    "{}",
+                    DisplayErrorContext(&SdkError::<E>::DispatchFailure(context))
+                )),
             }
         }
         // It was not sent.
         SdkError::ConstructionFailure(context) => {
-            let words = format!("{}", DisplayErrorContext(&SdkError::<E>::ConstructionFailure(context)));
+            let words =
+                format!("{}", DisplayErrorContext(&SdkError::<E>::ConstructionFailure(context)));
             Attempt::Failed(Failure::Nothing(Fault::new(StoreErrorKind::Refused, words)))
         }
         SdkError::ResponseError(_) => unavailable("the server answered something else".to_owned()),
@@ -149,7 +160,8 @@ fn cancelled(reasons: &[CancellationReason]) -> Attempt {
 fn said(status: u16, code: &str, message: &str) -> Attempt {
     use StoreErrorKind::{Invalid, NotFound, Refused};
     let message: String = message.chars().take(300).collect();
-    let words = if code.is_empty() { format!("HTTP {status}") } else { format!("{code}: {message}") };
+    let words =
+        if code.is_empty() { format!("HTTP {status}") } else { format!("{code}: {message}") };
     if code == IN_PROGRESS {
         return Attempt::InProgress;
     }
@@ -177,7 +189,10 @@ mod tests {
 
     #[test]
     fn the_first_reason_decides() {
-        assert_eq!(reasons(&["None", CONDITION, "None", CONDITION]), Attempt::Conditions(vec![1, 3]));
+        assert_eq!(
+            reasons(&["None", CONDITION, "None", CONDITION]),
+            Attempt::Conditions(vec![1, 3])
+        );
         assert_eq!(reasons(&[CONDITION, "TransactionConflict"]), Attempt::Conditions(vec![0]));
         // Whether its condition holds was not looked at: it would be the first.
         let busy = |code: &str| Attempt::Busy(format!("{code}: So."));

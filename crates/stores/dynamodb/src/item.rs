@@ -1,8 +1,10 @@
-//! Rows as items: one item for a row, its columns as attributes of the declared names, volatile ones among them.
+//! Rows as items: one item for a row, its columns as attributes of the declared names, volatile
+//! ones among them.
 //!
-//! Integers are numbers, times text that can be read, lists lists of text. Attributes that begin with `_` are the store's own:
-//! `_Etag` is the row's etag, and `_Written` of a version row names the other rows of its last commit. A volatile column is in
-//! every item, null where there is nothing: so `if_not_exists` tells an item that is there from one that is made.
+//! Integers are numbers, times text that can be read, lists lists of text. Attributes that begin
+//! with `_` are the store's own: `_Etag` is the row's etag, and `_Written` of a version row names
+//! the other rows of its last commit. A volatile column is in every item, null where there is
+//! nothing: so `if_not_exists` tells an item that is there from one that is made.
 
 use std::collections::HashMap;
 
@@ -31,7 +33,9 @@ pub(crate) fn attribute(value: &Value) -> Attribute {
         Value::Time(at) => Attribute::S(at.to_string()),
         Value::Text(text) => Attribute::S(text.to_string()),
         Value::Bytes(bytes) => Attribute::B(Blob::new(bytes.to_vec())),
-        Value::List(items) => Attribute::L(items.iter().map(|item| Attribute::S(item.to_string())).collect()),
+        Value::List(items) => {
+            Attribute::L(items.iter().map(|item| Attribute::S(item.to_string())).collect())
+        }
     }
 }
 
@@ -52,13 +56,16 @@ pub(crate) fn of(decl: &TableDecl, partition: &str, row: &Row, etag: &str) -> Re
     for column in decl.columns {
         match row.get(column.name) {
             Some(value) => drop(item.insert(column.name.to_owned(), attribute(value))),
-            None if column.volatile => drop(item.insert(column.name.to_owned(), Attribute::Null(true))),
+            None if column.volatile => {
+                drop(item.insert(column.name.to_owned(), Attribute::Null(true)));
+            }
             None => {}
         }
     }
     match size(&item) {
         bytes if bytes > ITEM_BYTES_MAX => {
-            let detail = format!("a row of {bytes} bytes with its names: an item takes {ITEM_BYTES_MAX}");
+            let detail =
+                format!("a row of {bytes} bytes with its names: an item takes {ITEM_BYTES_MAX}");
             Err(Fault::new(StoreErrorKind::Invalid, detail))
         }
         _ => Ok(item),
@@ -97,7 +104,9 @@ pub(crate) fn written(item: &Item) -> Vec<String> {
 /// `Corrupt`: a foreign writer was here.
 pub(crate) fn decode(decl: &TableDecl, item: &Item) -> Result<(String, StoredRow), Fault> {
     let key = |name: &str| {
-        text(item, name).map(str::to_owned).ok_or_else(|| Fault::corrupt(format!("an item without {name}")))
+        text(item, name)
+            .map(str::to_owned)
+            .ok_or_else(|| Fault::corrupt(format!("an item without {name}")))
     };
     let (partition, row_key) = (key(decl.partition_key)?, key(decl.row_key)?);
     let here = |what: String| Fault::corrupt(format!("row {row_key:?}: {what}"));
@@ -110,8 +119,9 @@ pub(crate) fn decode(decl: &TableDecl, item: &Item) -> Result<(String, StoredRow
         };
         let shown = || format!("{attribute:?}").chars().take(80).collect::<String>();
         let value = value(column.column_type, attribute);
-        let value = value
-            .ok_or_else(|| here(format!("{} is {:?}, not {}", column.name, column.column_type, shown())))?;
+        let value = value.ok_or_else(|| {
+            here(format!("{} is {:?}, not {}", column.name, column.column_type, shown()))
+        })?;
         columns.push((column.name, value));
     }
     let stored = StoredRow { row: Row::of(row_key, columns), etag: etag.into() };
@@ -126,7 +136,8 @@ fn value(column_type: ColumnType, attribute: &Attribute) -> Option<Value> {
         ColumnType::Text => Value::Text(text()?.into()),
         ColumnType::Bytes => Value::Bytes(attribute.as_b().ok()?.as_ref().into()),
         ColumnType::List => {
-            let items = attribute.as_l().ok()?.iter().map(|item| Some(item.as_s().ok()?.as_str().into()));
+            let items =
+                attribute.as_l().ok()?.iter().map(|item| Some(item.as_s().ok()?.as_str().into()));
             Value::List(items.collect::<Option<_>>()?)
         }
     })
@@ -184,7 +195,10 @@ mod tests {
     fn what_is_too_large_or_foreign_is_named() {
         let large = Row::new("r").with("Name", Value::Text("x".repeat(ITEM_BYTES_MAX).into()));
         let error = of(&DECL, "p", &large, "e").unwrap_err();
-        assert!(error.kind == StoreErrorKind::Invalid && error.detail.contains("409600"), "{error:?}");
+        assert!(
+            error.kind == StoreErrorKind::Invalid && error.detail.contains("409600"),
+            "{error:?}"
+        );
         let item = |name: &str, attribute| {
             let mut item = of(&DECL, "p", &Row::new("r"), "e").unwrap();
             item.insert(name.to_owned(), attribute);
@@ -202,7 +216,10 @@ mod tests {
             ("R", Attribute::Bool(true), "R"),
         ] {
             let error = item(name, attribute).unwrap_err();
-            assert!(error.kind == StoreErrorKind::Corrupt && error.detail.contains(word), "{error:?}");
+            assert!(
+                error.kind == StoreErrorKind::Corrupt && error.detail.contains(word),
+                "{error:?}"
+            );
         }
     }
 }

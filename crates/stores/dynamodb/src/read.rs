@@ -31,7 +31,8 @@ impl<'a> Range<'a> {
     fn condition(&self, decl: &TableDecl) -> (String, Expression) {
         let mut expression = Expression::default();
         let name = expression.name(decl.partition_key);
-        let mut text = format!("{name} = {}", expression.value(Attribute::S(self.partition.to_owned())));
+        let mut text =
+            format!("{name} = {}", expression.value(Attribute::S(self.partition.to_owned())));
         if let Some((operator, key)) = self.bound {
             let name = expression.name(decl.row_key);
             let value = expression.value(Attribute::S(key.to_owned()));
@@ -59,7 +60,8 @@ impl Pages for Partition<'_> {
 
     async fn page(&self, from: Option<Item>) -> Result<Page<Item>, Fault> {
         let range = Range::all(self.partition);
-        let (items, next) = self.store.page(self.decl, &range, usize::MAX, from, self.deadline).await?;
+        let (items, next) =
+            self.store.page(self.decl, &range, usize::MAX, from, self.deadline).await?;
         let rows: Result<Vec<_>, Fault> =
             items.iter().map(|item| item::decode(self.decl, item).map(|(_, row)| row)).collect();
         self.is_long.fetch_or(next.is_some(), Ordering::Relaxed);
@@ -153,11 +155,13 @@ impl DynamoDb {
         if !decl.one_moment {
             return self.rows_at_some_time(decl, partition, deadline).await;
         }
-        let pages = Partition { store: self, decl, partition, deadline, is_long: AtomicBool::new(false) };
+        let pages =
+            Partition { store: self, decl, partition, deadline, is_long: AtomicBool::new(false) };
         if !self.settled().knows(decl, partition) {
             let first = pages.page(None).await?;
             let has_version = first.rows.iter().any(|row| row.row.key() == VERSION_ROW);
-            // Without a version row a page is all there is to go by. That of a first commit may be about to come.
+            // Without a version row a page is all there is to go by. That of a first commit may be
+            // about to come.
             if first.next.is_none()
                 && !has_version
                 && (first.rows.is_empty() || pages.version().await?.is_none())
@@ -168,8 +172,8 @@ impl DynamoDb {
         loop {
             match one_moment::read(decl, &pages).await? {
                 Some(rows) => return Ok(rows),
-                // What is one request elsewhere is three here, and others come between more easily: the few rows of a cluster are
-                // read until there is no time left.
+                // What is one request elsewhere is three here, and others come between more easily:
+                // the few rows of a cluster are read until there is no time left.
                 None if Instant::now() < deadline && !pages.is_long.load(Ordering::Relaxed) => {}
                 None => return Err(Fault::unavailable("others change the partition all the time")),
             }
@@ -206,26 +210,31 @@ impl DynamoDb {
     ) -> Result<Vec<Option<Item>>, Fault> {
         let (client, table) = (self.client(), self.name_of(decl));
         let get = |key: &&str| {
-            let get =
-                Get::builder().table_name(&table).set_key(Some(item::key(decl, partition, key))).build();
+            let get = Get::builder()
+                .table_name(&table)
+                .set_key(Some(item::key(decl, partition, key)))
+                .build();
             get.map(|get| TransactGetItem::builder().get(get).build())
         };
         let gets: Result<Vec<_>, _> = keys.iter().map(get).collect();
         let gets = gets.map_err(|e| Fault::corrupt(e.to_string()))?;
-        let sent = client
-            .send(deadline, || client.sdk.transact_get_items().set_transact_items(Some(gets.clone())).send());
+        let sent = client.send(deadline, || {
+            client.sdk.transact_get_items().set_transact_items(Some(gets.clone())).send()
+        });
         let answers = sent.await.map_err(Ended::fault)?.responses.unwrap_or_default();
         Ok(answers.into_iter().map(|answer| answer.item.filter(|item| !item.is_empty())).collect())
     }
 
-    /// The version row of a partition, whose commit is there whole: what is read from now on has all of it.
+    /// The version row of a partition, whose commit is there whole: what is read from now on has
+    /// all of it.
     pub(crate) async fn version(
         &self,
         decl: &'static TableDecl,
         partition: &str,
         deadline: Instant,
     ) -> Result<Option<StoredRow>, Fault> {
-        // Behind the version row those of its last commit, so many, then those of the commits before.
+        // Behind the version row those of its last commit, so many, then those of the commits
+        // before.
         let (mut keys, mut last) = (vec![VERSION_ROW.to_owned()], 0);
         while Instant::now() < deadline {
             let wanted: Vec<&str> = keys.iter().map(String::as_str).collect();
@@ -247,8 +256,8 @@ impl DynamoDb {
                 self.settled().learn(decl, partition, &row.etag);
                 return Ok(Some(row));
             }
-            // All of its rows at once. A newer version may be there by then: the rows of those before are asked for too, for
-            // those who race write the same ones again and again.
+            // All of its rows at once. A newer version may be there by then: the rows of those
+            // before are asked for too, for those who race write the same ones again and again.
             let before = keys.drain(1..).filter(|key| !written.contains(key)).collect::<Vec<_>>();
             last = written.len();
             keys.extend(written.into_iter().chain(before).take(ACTIONS_MAX - 1));
@@ -289,10 +298,12 @@ impl DynamoDb {
         let (client, table) = (self.client(), self.name_of(decl));
         let mut expression = Expression::default();
         let (name, etag) = (expression.name(scan.column), expression.name(ETAG));
-        let [start, end] = [scan.range.start(), scan.range.end()].map(|n| Attribute::N(n.to_string()));
+        let [start, end] =
+            [scan.range.start(), scan.range.end()].map(|n| Attribute::N(n.to_string()));
         let (start, end) = (expression.value(start), expression.value(end));
         let joined = if scan.range.start() <= scan.range.end() { "AND" } else { "OR" };
-        let filter = format!("attribute_exists({etag}) AND ({name} >= {start} {joined} {name} <= {end})");
+        let filter =
+            format!("attribute_exists({etag}) AND ({name} >= {start} {joined} {name} <= {end})");
         let (names, values): (HashMap<String, String>, _) = expression.values();
         let (mut found, mut from) = (Vec::new(), None);
         loop {

@@ -1,8 +1,9 @@
 //! Versions whose commit is known to be there whole.
 //!
-//! A query beside a transaction may see its version row and not yet its other rows. Two answers say that a commit is there
-//! whole: its own success, and that of a `TransactGetItems` for all of its rows. Nobody is told a version before: so at
-//! most one commit of a partition, the next, is ever on its way.
+//! A query beside a transaction may see its version row and not yet its other rows. Two answers say
+//! that a commit is there whole: its own success, and that of a `TransactGetItems` for all of its
+//! rows. Nobody is told a version before: so at most one commit of a partition, the next, is ever
+//! on its way.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -12,7 +13,8 @@ use emmer_store::{Etag, TableDecl};
 /// The most partitions that are remembered; all are forgotten when there would be more.
 const PARTITIONS_MAX: usize = 1_000;
 
-/// The last version of each partition that was seen whole, by table and partition, which hold no control characters.
+/// The last version of each partition that was seen whole, by table and partition, which hold no
+/// control characters.
 #[derive(Debug, Default)]
 pub(crate) struct Settled(Mutex<BTreeMap<String, Etag>>);
 
@@ -21,7 +23,8 @@ fn name(table: &TableDecl, partition: &str) -> String {
 }
 
 impl Settled {
-    /// Whether the commit that gave the version row this etag is known to be there whole. What is forgotten is asked again.
+    /// Whether the commit that gave the version row this etag is known to be there whole. What is
+    /// forgotten is asked again.
     pub(crate) fn has(&self, table: &TableDecl, partition: &str, etag: &Etag) -> bool {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.get(&name(table, partition)).is_some_and(|known| known == etag)

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use emmer_store::examine::Examination;
 use emmer_store::silos::SILO_INSTANCES;
-use emmer_store::{CommitOutcome, Etag, Mutation, Result, Row, StoreLimits, StoredRow, TableDecl, Value};
+use emmer_store::{
+    CommitOutcome, Etag, Mutation, Result, Row, StoreLimits, StoredRow, TableDecl, Value,
+};
 use emmer_store_keyvalue::{Backend, Failure, Fault, KeyValue, Marks, Old, Scan};
 use tokio::time::Instant;
 
@@ -15,18 +17,21 @@ use crate::examine;
 use crate::item::ITEM_BYTES_MAX;
 use crate::settled::Settled;
 
-/// A system store in DynamoDB: `DynamoDbStore::open("dynamodb://accesskey:secret@eu-central-1")`, where the host is a region, or one
-/// of the service's own hosts, or any other with `?region=`.
+/// A system store in DynamoDB: `DynamoDbStore::open("dynamodb://accesskey:secret@eu-central-1")`,
+/// where the host is a region, or one of the service's own hosts, or any other with `?region=`.
 ///
-/// Who we are is an access key and its secret (before the `@`; a temporary one with `?session_token=`), or those in the JSON
-/// document `?credentials_file=`, read again every minute: somebody else keeps it fresh. Where the URL names none, the
-/// environment's `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN` are used, and `AWS_REGION` where it names no
+/// Who we are is an access key and its secret (before the `@`; a temporary one with
+/// `?session_token=`), or those in the JSON document `?credentials_file=`, read again every minute:
+/// somebody else keeps it fresh. Where the URL names none, the environment's `AWS_ACCESS_KEY_ID`,
+/// `AWS_SECRET_ACCESS_KEY` and `AWS_SESSION_TOKEN` are used, and `AWS_REGION` where it names no
 /// region. Profiles, and services that hand out keys, are not asked.
 ///
-/// Connections are encrypted, trusting what the system trusts or the authorities in `?ca_file=`; `?tls=false` is for the
-/// emulator: `dynamodb://local:local@127.0.0.1:8000?region=local&tls=false`. `?prefix=emmer` is what the names of all tables
-/// begin with; `?page_rows=` is how many rows a page has at most, where its 1 MiB is not the end before; `?timeout_ms=4800` is
-/// how long an operation takes at most, connecting included (1000 to 60000).
+/// Connections are encrypted, trusting what the system trusts or the authorities in `?ca_file=`;
+/// `?tls=false` is for the emulator:
+/// `dynamodb://local:local@127.0.0.1:8000?region=local&tls=false`. `?prefix=emmer` is what the
+/// names of all tables begin with; `?page_rows=` is how many rows a page has at most, where its 1
+/// MiB is not the end before; `?timeout_ms=4800` is how long an operation takes at most, connecting
+/// included (1000 to 60000).
 pub type DynamoDbStore = KeyValue<DynamoDb>;
 
 /// A client of one region's tables.
@@ -92,7 +97,11 @@ impl Backend for DynamoDb {
         }
     }
 
-    async fn make(&self, table: &'static TableDecl, deadline: Instant) -> std::result::Result<(), Fault> {
+    async fn make(
+        &self,
+        table: &'static TableDecl,
+        deadline: Instant,
+    ) -> std::result::Result<(), Fault> {
         self.make_tables(table, deadline).await
     }
 

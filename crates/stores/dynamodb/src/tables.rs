@@ -1,4 +1,5 @@
-//! Tables: one of the service for each declaration, and one, named by the prefix alone, that keeps the declarations.
+//! Tables: one of the service for each declaration, and one, named by the prefix alone, that keeps
+//! the declarations.
 
 use std::time::Duration;
 
@@ -28,7 +29,8 @@ const MAKE_POLL: Duration = Duration::from_millis(250);
 const TABLE_NAME_BYTES_MAX: usize = 255;
 
 impl DynamoDb {
-    /// The name of a table. No declared name has a dot: all tables are apart, whatever their prefixes.
+    /// The name of a table. No declared name has a dot: all tables are apart, whatever their
+    /// prefixes.
     pub(crate) fn name_of(&self, decl: &TableDecl) -> String {
         format!("{}.{}", self.declarations(), decl.name)
     }
@@ -38,11 +40,16 @@ impl DynamoDb {
         self.client().address.place.layout.prefix()
     }
 
-    pub(crate) async fn make_tables(&self, decl: &'static TableDecl, deadline: Instant) -> Result<(), Fault> {
+    pub(crate) async fn make_tables(
+        &self,
+        decl: &'static TableDecl,
+        deadline: Instant,
+    ) -> Result<(), Fault> {
         let (name, declarations) = (self.name_of(decl), self.declarations());
         if name.len() > TABLE_NAME_BYTES_MAX {
-            let detail =
-                format!("{name} is longer than the {TABLE_NAME_BYTES_MAX} letters of a table's name");
+            let detail = format!(
+                "{name} is longer than the {TABLE_NAME_BYTES_MAX} letters of a table's name"
+            );
             return Err(Fault::new(StoreErrorKind::Invalid, detail));
         }
         let known = self.shape_of(decl, deadline).await?.is_some();
@@ -84,7 +91,8 @@ impl DynamoDb {
         }
     }
 
-    /// Makes a table whose keys, all of them text, are these, unless there is one of its name; and waits until it may be used.
+    /// Makes a table whose keys, all of them text, are these, unless there is one of its name; and
+    /// waits until it may be used.
     async fn make_table(&self, name: &str, keys: &[&str]) -> Result<(), Fault> {
         let limit = Instant::now() + MAKE_LIMIT;
         loop {
@@ -107,12 +115,14 @@ impl DynamoDb {
         let (mut attributes, mut schema) = (Vec::new(), Vec::new());
         for (key, kind) in keys.iter().zip([KeyType::Hash, KeyType::Range]) {
             let attribute = AttributeDefinition::builder().attribute_name(*key);
-            attributes.push(attribute.attribute_type(ScalarAttributeType::S).build().map_err(invalid)?);
+            attributes
+                .push(attribute.attribute_type(ScalarAttributeType::S).build().map_err(invalid)?);
             let element = KeySchemaElement::builder().attribute_name(*key).key_type(kind);
             schema.push(element.build().map_err(invalid)?);
         }
         let sent = client.send(client.deadline(), || {
-            let create = client.sdk.create_table().table_name(name).billing_mode(BillingMode::PayPerRequest);
+            let create =
+                client.sdk.create_table().table_name(name).billing_mode(BillingMode::PayPerRequest);
             let create = create.set_attribute_definitions(Some(attributes.clone()));
             create.set_key_schema(Some(schema.clone())).send()
         });

@@ -23,7 +23,8 @@ fn happened<T>(sent: Result<T, Ended>) -> Result<bool, Fault> {
 }
 
 impl DynamoDb {
-    /// Sets a volatile column of a row, whoever wrote that: the row's etag stays. Whether the row is there.
+    /// Sets a volatile column of a row, whoever wrote that: the row's etag stays. Whether the row
+    /// is there.
     pub(crate) async fn touch_one(
         &self,
         decl: &'static TableDecl,
@@ -37,12 +38,17 @@ impl DynamoDb {
         let key = item::key(decl, partition, row_key);
         let mut expression = Expression::default();
         let condition = expression.exists();
-        let set = format!("SET {} = {}", expression.name(column), expression.value(item::attribute(value)));
+        let set = format!(
+            "SET {} = {}",
+            expression.name(column),
+            expression.value(item::attribute(value))
+        );
         let (names, values) = expression.values();
         happened(
             client
                 .send(deadline, || {
-                    let update = client.sdk.update_item().table_name(&table).set_key(Some(key.clone()));
+                    let update =
+                        client.sdk.update_item().table_name(&table).set_key(Some(key.clone()));
                     update
                         .update_expression(&set)
                         .condition_expression(&condition)
@@ -92,7 +98,8 @@ impl DynamoDb {
         )
     }
 
-    /// Deletes the old rows of a partition, each as it was read: one that is written or touched meanwhile stays.
+    /// Deletes the old rows of a partition, each as it was read: one that is written or touched
+    /// meanwhile stays.
     pub(crate) async fn delete_old(
         &self,
         decl: &'static TableDecl,
@@ -129,7 +136,8 @@ impl DynamoDb {
         happened(
             client
                 .send(client.deadline(), || {
-                    let delete = client.sdk.delete_item().table_name(&table).set_key(Some(key.clone()));
+                    let delete =
+                        client.sdk.delete_item().table_name(&table).set_key(Some(key.clone()));
                     delete
                         .condition_expression(&condition)
                         .set_expression_attribute_names(Some(names.clone()))

@@ -1,6 +1,12 @@
-//! What is special about DynamoDB: addresses, credentials, what an administrator sees, limits, pages.
+//! What is special about DynamoDB: addresses, credentials, what an administrator sees, limits,
+//! pages.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 mod common;
 
@@ -31,11 +37,23 @@ async fn bad_addresses_are_refused_with_the_store_and_without_the_secret() {
     let at = |port: u16| format!("127.0.0.1:{port}?region=local&tls=false");
     let cases = [
         // The emulator looks at nothing else of credentials.
-        (format!("dynamodb://with-dash:s3cret@{}", at(port)), Refused, "UnrecognizedClientException"),
-        (format!("dynamodb://127.0.0.1:{port}?region=local&credentials_file=/nowhere"), Refused, "nowhere"),
+        (
+            format!("dynamodb://with-dash:s3cret@{}", at(port)),
+            Refused,
+            "UnrecognizedClientException",
+        ),
+        (
+            format!("dynamodb://127.0.0.1:{port}?region=local&credentials_file=/nowhere"),
+            Refused,
+            "nowhere",
+        ),
         (format!("dynamodb://local:s3cret@127.0.0.1:{port}?region=local"), Refused, "TLS"),
         (format!("dynamodb://local:s3cret@{}", at(closed)), Unavailable, "refused"),
-        ("dynamodb://local:s3cret@no-such-host.invalid?region=local".to_owned(), Unavailable, "lookup"),
+        (
+            "dynamodb://local:s3cret@no-such-host.invalid?region=local".to_owned(),
+            Unavailable,
+            "lookup",
+        ),
         (format!("dynamodb://local:s3cret@{}&prefix=a/b", at(port)), Invalid, "prefix"),
     ];
     suite::refused::addresses(STORE, &cases).await;
@@ -50,10 +68,14 @@ async fn what_is_signed_is_sent() {
     drop(STORE.patient(&url).await);
     let requests = between.requests();
     let request = requests.first().unwrap().to_ascii_lowercase();
-    let signed = request.split("signedheaders=").nth(1).and_then(|rest| rest.split(',').next()).unwrap();
+    let signed =
+        request.split("signedheaders=").nth(1).and_then(|rest| rest.split(',').next()).unwrap();
     assert!(signed.contains("host") && signed.contains("x-amz-security-token"), "{signed}");
     for name in signed.split(';') {
-        assert!(request.contains(&format!("\n{name}: ")), "{name} is signed and not sent: {request}");
+        assert!(
+            request.contains(&format!("\n{name}: ")),
+            "{name} is signed and not sent: {request}"
+        );
     }
     assert!(request.contains(&format!("\nhost: 127.0.0.1:{}\r", between.port())), "{request}");
     assert!(request.contains("/local/dynamodb/aws4_request"), "{request}");
@@ -63,14 +85,22 @@ async fn what_is_signed_is_sent() {
 async fn a_plain_request_lists_the_silos() {
     let Some(server) = server("a_plain_request") else { return };
     let endpoint = format!("http://127.0.0.1:{}", server.port());
-    lists_the_silos(STORE, &server.url(), include_str!("../../../../docs/stores/dynamodb.md"), |command| {
-        let mut shell = std::process::Command::new("sh");
-        shell.args(["-c", command]).env("DYNAMODB", endpoint);
-        let variables =
-            [("AWS_REGION", "local"), ("AWS_ACCESS_KEY_ID", "local"), ("AWS_SECRET_ACCESS_KEY", "local")];
-        shell.envs(variables);
-        suite::book::output_of(&mut shell)
-    })
+    lists_the_silos(
+        STORE,
+        &server.url(),
+        include_str!("../../../../docs/stores/dynamodb.md"),
+        |command| {
+            let mut shell = std::process::Command::new("sh");
+            shell.args(["-c", command]).env("DYNAMODB", endpoint);
+            let variables = [
+                ("AWS_REGION", "local"),
+                ("AWS_ACCESS_KEY_ID", "local"),
+                ("AWS_SECRET_ACCESS_KEY", "local"),
+            ];
+            shell.envs(variables);
+            suite::book::output_of(&mut shell)
+        },
+    )
     .await;
 }
 
@@ -80,14 +110,22 @@ async fn an_administrator_sees_a_silo_as_one_item_of_the_seed() {
     let table = SiloTable::new(STORE.patient(&server.url()).await, cluster("prod"));
     table.ensure().await.unwrap();
     let mut one = silo(1);
-    one.votes = vec![emmer_core::Vote { voter: silo(2).address, at: Timestamp::from_millis(5), gone: false }];
+    one.votes = vec![emmer_core::Vote {
+        voter: silo(2).address,
+        at: Timestamp::from_millis(5),
+        gone: false,
+    }];
     table.commit(&table.read_version().await.unwrap(), vec![one], vec![]).await.unwrap();
     table.touch(&silo(1).address, Timestamp::from_millis(1_795_265_085_000)).await.unwrap();
     let name = "emmer.silo_instances";
     let (_, shown) = request(server.port(), "Scan", &json!({ "TableName": name })).await;
     let shown = shown.to_string();
     for column in SILO_INSTANCES.columns {
-        assert!(shown.contains(&format!("\"{}\":", column.name)), "{} is not in {shown}", column.name);
+        assert!(
+            shown.contains(&format!("\"{}\":", column.name)),
+            "{} is not in {shown}",
+            column.name
+        );
     }
     for wanted in [
         r#""RowKey":{"S":"127.0.0.1-11111-1"}"#,
@@ -104,13 +142,18 @@ async fn an_administrator_sees_a_silo_as_one_item_of_the_seed() {
     // What somebody wrote by hand and no silo can understand is named.
     let item = json!({"PartitionKey": {"S": "prod"}, "RowKey": {"S": "VersionRow"}, "MembershipVersion": {"S": "two"},
                       "_Etag": {"S": "x"}});
-    let (status, said) = request(server.port(), "PutItem", &json!({"TableName": name, "Item": item})).await;
+    let (status, said) =
+        request(server.port(), "PutItem", &json!({"TableName": name, "Item": item})).await;
     assert_eq!(status, 200, "{said}");
     let error = table.read_all().await.unwrap_err();
-    assert!(error.kind == StoreErrorKind::Corrupt && error.detail.contains("VersionRow"), "{error}");
+    assert!(
+        error.kind == StoreErrorKind::Corrupt && error.detail.contains("VersionRow"),
+        "{error}"
+    );
     // Tables that were deleted are no empty tables: they are missing, and made again.
     for name in [name, "emmer"] {
-        let (status, said) = request(server.port(), "DeleteTable", &json!({ "TableName": name })).await;
+        let (status, said) =
+            request(server.port(), "DeleteTable", &json!({ "TableName": name })).await;
         assert_eq!(status, 200, "{said}");
         if name == "emmer" {
             table.ensure().await.unwrap();
@@ -131,8 +174,9 @@ async fn the_server_is_examined_and_limits_are_named() {
     assert!(clock.ahead_ms.abs() <= clock.uncertainty_ms, "{clock:?}");
     assert!(found.server == "DynamoDB Local" && found.warns_of_lost_writes(), "{found:?}");
     store.ensure_tables(&[&NUMBERS]).await.unwrap();
-    let text =
-        |kib: usize| Row::new(format!("{kib}")).with("Text", Value::Text("x".repeat(kib << 10).into()));
+    let text = |kib: usize| {
+        Row::new(format!("{kib}")).with("Text", Value::Text("x".repeat(kib << 10).into()))
+    };
     let insert = |row| Mutation::Insert { row };
     let limits = store.limits();
     for (commit, word) in [
@@ -174,8 +218,12 @@ async fn small_pages_are_put_together() {
         let at = Value::Time(Timestamp::from_millis(i64::try_from(n).unwrap()));
         store.touch(&NUMBERS, "p", &format!("r{n:03}"), "At", at).await.unwrap();
     }
-    let deleted = store.delete_older_than(&NUMBERS, "p", "At", Timestamp::from_millis(20)).await.unwrap();
-    assert_eq!((deleted, store.read_partition(&NUMBERS, "p").await.unwrap().len()), (20, ROWS - 20));
+    let deleted =
+        store.delete_older_than(&NUMBERS, "p", "At", Timestamp::from_millis(20)).await.unwrap();
+    assert_eq!(
+        (deleted, store.read_partition(&NUMBERS, "p").await.unwrap().len()),
+        (20, ROWS - 20)
+    );
 }
 
 #[tokio::test]
@@ -190,5 +238,8 @@ async fn a_volatile_column_of_a_row_that_is_there_is_set_by_touches_only() {
     let found = store.read_row(&NUMBERS, "p", "r").await.unwrap().unwrap();
     assert_eq!(found.row, row("r", 2));
     must_commit(&store, "p", vec![Mutation::Upsert { row: row("s", 1).with("At", at(5)) }]).await;
-    assert_eq!(store.read_row(&NUMBERS, "p", "s").await.unwrap().unwrap().row.get("At"), Some(&at(5)));
+    assert_eq!(
+        store.read_row(&NUMBERS, "p", "s").await.unwrap().unwrap().row.get("At"),
+        Some(&at(5))
+    );
 }

@@ -1,6 +1,11 @@
 //! The store passes what every store passes, on the vendor's emulator.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use emmer_store_dynamodb::DynamoDbStore;
 use emmer_test_servers::dynamodb::IN_MEMORY;
@@ -15,7 +20,8 @@ const ENDED: [&str; 2] = [
     "a_server_that_is_away_is_unavailable_and_found_again",
 ];
 
-/// A server whose data outlive it where they must; on the disk each write takes the emulator some 30 ms.
+/// A server whose data outlive it where they must; on the disk each write takes the emulator some
+/// 30 ms.
 fn start(test: &str) -> Option<DynamoDbServer> {
     let settings: &[&str] = if ENDED.contains(&test) { &[] } else { &[IN_MEMORY] };
     DynamoDbServer::start_with_or_skip(test, settings)

@@ -1,6 +1,12 @@
-//! A service that throttles, cancels, fails and loses answers: never a conflict, and never a commit that is told wrongly.
+//! A service that throttles, cancels, fails and loses answers: never a conflict, and never a commit
+//! that is told wrongly.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use emmer_store::silos::VERSION_ROW;
 use emmer_store::{CommitOutcome, Mutation};
@@ -29,15 +35,20 @@ fn is_about(request: &[u8], name: &str) -> bool {
     String::from_utf8_lossy(request).contains(&format!("DynamoDB_20120810.{name}"))
 }
 
-/// An error as the service words it. That of a cancelled transaction gives the reasons: `Cancelled None TransactionConflict`.
+/// An error as the service words it. That of a cancelled transaction gives the reasons:
+/// `Cancelled None TransactionConflict`.
 fn error(code: &str) -> String {
     let reasons = code.strip_prefix("Cancelled ").map(|reasons| {
-        reasons.split(' ').map(|code| format!(r#"{{"Code":"{code}","Message":"So."}}"#)).collect::<Vec<_>>()
+        reasons
+            .split(' ')
+            .map(|code| format!(r#"{{"Code":"{code}","Message":"So."}}"#))
+            .collect::<Vec<_>>()
     });
     let (code, reasons) = match reasons {
-        Some(reasons) => {
-            ("TransactionCanceledException", format!(r#","CancellationReasons":[{}]"#, reasons.join(",")))
-        }
+        Some(reasons) => (
+            "TransactionCanceledException",
+            format!(r#","CancellationReasons":[{}]"#, reasons.join(",")),
+        ),
         None => (code, String::new()),
     };
     format!(r#"{{"__type":"com.amazonaws.dynamodb.v20120810#{code}","Message":"So."{reasons}}}"#)
@@ -52,7 +63,8 @@ async fn what_is_throttled_or_in_conflict_with_another_is_sent_again_and_is_no_c
     let Some(server) = server("what_is_throttled") else { return };
     let (between, store) = Between::before(&server, SPEECH, STORE).await;
     let cancelled = ["TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"];
-    let cancelled = cancelled.map(|reason| Do::Answer(400, ["Cancelled ", reason].concat().leak(), ""));
+    let cancelled =
+        cancelled.map(|reason| Do::Answer(400, ["Cancelled ", reason].concat().leak(), ""));
     for (n, busy) in (2..).zip(BUSY.into_iter().chain(cancelled)) {
         let commit = replace(&store, n).await;
         between.writes([busy.clone(), busy.clone(), busy.clone()]);
@@ -70,7 +82,11 @@ async fn what_is_throttled_or_in_conflict_with_another_is_sent_again_and_is_no_c
     store.touch(&NUMBERS, "p", "r", "At", at).await.unwrap();
     between.writes([BUSY[1].clone()]);
     store.append(&NUMBERS, "q", vec![row("a", 1)]).await.unwrap();
-    between.reads([BUSY[2].clone(), Do::Pass, Do::Answer(400, "Cancelled TransactionConflict", "")]);
+    between.reads([
+        BUSY[2].clone(),
+        Do::Pass,
+        Do::Answer(400, "Cancelled TransactionConflict", ""),
+    ]);
     assert_eq!(store.read_partition(&NUMBERS, "p").await.unwrap().len(), 1);
 }
 
@@ -81,7 +97,10 @@ async fn the_first_reason_of_a_cancelled_commit_decides() {
     let mut commit = replace(&store, 2).await;
     commit.push(Mutation::Insert { row: row("s", 2) });
     let failed = Do::Answer(400, "Cancelled None ConditionalCheckFailed", "");
-    between.writes([Do::Answer(400, "Cancelled TransactionConflict ConditionalCheckFailed", ""), failed]);
+    between.writes([
+        Do::Answer(400, "Cancelled TransactionConflict ConditionalCheckFailed", ""),
+        failed,
+    ]);
     between.seen();
     assert_eq!(store.commit(&NUMBERS, "p", commit).await.unwrap(), CommitOutcome::Conflict(1));
     assert_eq!(between.seen(), 2, "what hides an earlier conflict is asked again");
@@ -92,7 +111,8 @@ async fn a_service_that_throttles_for_ever_is_unavailable_and_nothing_happened()
     let Some(server) = server("a_service_that_throttles") else { return };
     let (between, store) = Between::before(&server, SPEECH, STORE).await;
     let commit = replace(&store, 2).await;
-    // A partition that was seen with a version is looked at by a transaction first, which may be cancelled.
+    // A partition that was seen with a version is looked at by a transaction first, which may be
+    // cancelled.
     must_commit(&store, "p", vec![Mutation::Upsert { row: row(VERSION_ROW, 1) }]).await;
     for busy in [BUSY[0].clone(), Do::Answer(400, "Cancelled TransactionConflict", "")] {
         between.throttles_for_ever(busy, &store, &commit).await;
@@ -140,8 +160,8 @@ async fn what_nobody_can_tell_is_unknown() {
     let outcome = store.commit(&NUMBERS, "p", commit).await.unwrap();
     assert!(matches!(outcome, CommitOutcome::Unknown(_)), "{outcome:?}");
     assert_eq!((between.seen(), number_of(&store, "r").await), (3, 2));
-    // The first attempt may come after the one that was refused: an etag says that it will not happen, a row that is there
-    // does not.
+    // The first attempt may come after the one that was refused: an etag says that it will not
+    // happen, a row that is there does not.
     let lost = Do::Answer(500, "InternalServerError", "");
     let refused = Do::Answer(400, "Cancelled ConditionalCheckFailed", "");
     let commit = replace(&store, 3).await;
@@ -156,21 +176,25 @@ async fn what_nobody_can_tell_is_unknown() {
 /// The operations of the requests that came, and the keys that those of a transaction name.
 fn operations(between: &Between) -> Vec<String> {
     let name = |request: String| {
-        let operation = request.split("DynamoDB_20120810.").nth(1).and_then(|rest| rest.split('\r').next());
+        let operation =
+            request.split("DynamoDB_20120810.").nth(1).and_then(|rest| rest.split('\r').next());
         let keys = ["r", "s", VERSION_ROW];
-        let keys = keys.into_iter().filter(|key| request.contains(&format!(r#""Id":{{"S":"{key}"}}"#)));
+        let keys =
+            keys.into_iter().filter(|key| request.contains(&format!(r#""Id":{{"S":"{key}"}}"#)));
         std::iter::once(operation.unwrap_or_default()).chain(keys).collect::<Vec<_>>().join(" ")
     };
     between.requests().into_iter().map(name).collect()
 }
 
-/// To the vendor a query is read-committed beside a transaction; the emulator's never tears. So what is asked is looked at.
+/// To the vendor a query is read-committed beside a transaction; the emulator's never tears. So
+/// what is asked is looked at.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_partition_with_a_version_is_read_between_two_looks_that_refuse_what_is_on_its_way() {
     let Some(server) = server("a_partition_with_a_version") else { return };
     let (between, store) = Between::before(&server, SPEECH, STORE).await;
     let other = STORE.patient(&server.url()).await;
-    let commit = |n| [VERSION_ROW, "r", "s"].map(|key| Mutation::Upsert { row: row(key, n) }).to_vec();
+    let commit =
+        |n| [VERSION_ROW, "r", "s"].map(|key| Mutation::Upsert { row: row(key, n) }).to_vec();
     must_commit(&other, "p", commit(2)).await;
     assert_eq!(store.read_partition(&NUMBERS, "p").await.unwrap().len(), 3);
     must_commit(&other, "p", commit(3)).await;

@@ -1,9 +1,11 @@
 //! What the store costs over etcd's JSON gateway by hand, on this machine, in one run:
-//! `cargo run --release -p emmer-store-etcd --example cost`. It starts a server of its own that does not wait for the disk (which
-//! is the same for both sides and would only hide the difference).
+//! `cargo run --release -p emmer-store-etcd --example cost`. It starts a server of its own that
+//! does not wait for the disk (which is the same for both sides and would only hide the
+//! difference).
 //!
-//! By hand is what a careful user would do with `reqwest`: rows as JSON, a membership commit as one transaction that compares
-//! the version row's revision and writes both rows, a read as one range whose values are parsed.
+//! By hand is what a careful user would do with `reqwest`: rows as JSON, a membership commit as one
+//! transaction that compares the version row's revision and writes both rows, a read as one range
+//! whose values are parsed.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -45,7 +47,8 @@ fn put(key: &str, value: &str) -> Json {
 impl Raw {
     async fn open(port: u16) -> Outcome<Self> {
         let client = reqwest::Client::builder().no_proxy().tcp_nodelay(true).build()?;
-        let raw = Self { client, base: format!("http://127.0.0.1:{port}"), revision: AtomicI64::new(0) };
+        let raw =
+            Self { client, base: format!("http://127.0.0.1:{port}"), revision: AtomicI64::new(0) };
         let body = json!({"key": BASE64.encode("by_hand/VersionRow"), "value": BASE64.encode("0")});
         raw.keep_revision(&raw.post("/v3/kv/put", &body).await?)?;
         Ok(raw)
@@ -88,7 +91,8 @@ impl ByHand for Raw {
     }
 
     async fn read(&self) -> Outcome<usize> {
-        let body = json!({"key": BASE64.encode("by_hand/"), "range_end": BASE64.encode("by_hand0")});
+        let body =
+            json!({"key": BASE64.encode("by_hand/"), "range_end": BASE64.encode("by_hand0")});
         let answer = self.post("/v3/kv/range", &body).await?;
         let mut rows = 0;
         for kv in answer["kvs"].as_array().ok_or("no keys")? {
@@ -96,8 +100,11 @@ impl ByHand for Raw {
             let value = BASE64.decode(kv["value"].as_str().unwrap_or_default())?;
             let is_row = key.matches('/').count() == 1;
             // Heartbeats are texts.
-            let parsed: Json =
-                if is_row { serde_json::from_slice(&value)? } else { String::from_utf8(value)?.into() };
+            let parsed: Json = if is_row {
+                serde_json::from_slice(&value)?
+            } else {
+                String::from_utf8(value)?.into()
+            };
             rows += usize::from(is_row && !parsed.is_null());
         }
         Ok(rows)

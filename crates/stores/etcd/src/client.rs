@@ -16,8 +16,7 @@ use crate::fault::{Refused, refused};
 use crate::wire::Txn;
 
 /// What a URL looks like.
-const EXPECTED: &str =
-    "etcd://user:password@host:port,host:port with the parameters tls, ca_file, prefix and timeout_ms";
+const EXPECTED: &str = "etcd://user:password@host:port,host:port with the parameters tls, ca_file, prefix and timeout_ms";
 
 /// A client of one etcd cluster.
 #[derive(Debug)]
@@ -32,11 +31,14 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Reads a URL; nothing is sent yet. `password` stands in for the one of a user whose URL leaves it out.
+    /// Reads a URL; nothing is sent yet. `password` stands in for the one of a user whose URL
+    /// leaves it out.
     pub(crate) fn new(url: &str, password: Option<String>) -> Result<Self> {
         let mut place = Place::parse(url, &["etcd"], 2379, &["tls", "ca_file"], EXPECTED)?;
         if !place.path.is_empty() {
-            return Err(place.invalid("a path behind the hosts: etcd has no databases, use ?prefix="));
+            return Err(
+                place.invalid("a path behind the hosts: etcd has no databases, use ?prefix=")
+            );
         }
         if place.user.is_none() && place.password.is_some() {
             return Err(place.invalid("a password without a user"));
@@ -46,7 +48,8 @@ impl Client {
         }
         let ca_file = place.parameter("ca_file");
         let tls = place.flag("tls")? || ca_file.is_some();
-        let http = Http::new(&place, tls, ca_file).map_err(|fault| fault.at(&place.name, "open"))?;
+        let http =
+            Http::new(&place, tls, ca_file).map_err(|fault| fault.at(&place.name, "open"))?;
         Ok(Self { place, tls, http, token: Mutex::default(), open_to_all: AtomicBool::new(false) })
     }
 
@@ -97,7 +100,8 @@ impl Client {
     ) -> std::result::Result<Answer, Refused> {
         let mut request = Request::new(Method::POST, path, body.to_string());
         request.token = self.token().clone().map(|token| ("authorization", token));
-        let answer = self.http.send(&request, deadline, repeatable).await.map_err(Refused::Otherwise)?;
+        let answer =
+            self.http.send(&request, deadline, repeatable).await.map_err(Refused::Otherwise)?;
         if answer.status == 200 { Ok(answer) } else { Err(refused(&answer)) }
     }
 

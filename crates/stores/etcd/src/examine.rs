@@ -49,15 +49,17 @@ pub(crate) async fn examine(client: &Client) -> Result<Examination, Fault> {
     if let Ok(answer) = client.ask::<Alarms>("/v3/maintenance/alarm", &ask, deadline, true).await {
         for alarm in answer.alarms {
             let text = match alarm.alarm.as_str() {
-                "NOSPACE" => "the database has reached its quota and takes no writes: compact and defragment it, or raise \
-                              --quota-backend-bytes, then run etcdctl alarm disarm"
+                "NOSPACE" => "the database has reached its quota and takes no writes: compact and \
+                              defragment it, or raise --quota-backend-bytes, then run etcdctl \
+                              alarm disarm"
                     .to_owned(),
                 other => format!("etcd has raised the alarm {other}: see etcdctl alarm list"),
             };
             found.add(FindingLevel::Problem, FindingSubject::Capacity, text);
         }
     }
-    if let Ok(answer) = client.ask::<Members>("/v3/cluster/member/list", &json!({}), deadline, true).await
+    if let Ok(answer) =
+        client.ask::<Members>("/v3/cluster/member/list", &json!({}), deadline, true).await
         && answer.members.len() == 1
     {
         let text = "etcd has one member: its disk is the only copy of the cluster's tables";

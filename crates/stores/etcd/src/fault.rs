@@ -48,10 +48,11 @@ impl Refused {
 /// Reads an answer whose status is not 200.
 pub(crate) fn refused(answer: &Answer) -> Refused {
     use StoreErrorKind::{Invalid, Refused as Refusing};
-    let nothing = |kind, detail: String| Refused::Otherwise(Failure::Nothing(Fault::new(kind, detail)));
+    let nothing =
+        |kind, detail: String| Refused::Otherwise(Failure::Nothing(Fault::new(kind, detail)));
     if answer.status == 404 {
-        let detail =
-            "there is no JSON gateway (/v3): this is no etcd 3.4 or later, or --enable-grpc-gateway is off";
+        let detail = "there is no JSON gateway (/v3): this is no etcd 3.4 or later, or \
+            --enable-grpc-gateway is off";
         return nothing(Refusing, format!("{detail} ({})", answer.words()));
     }
     let Ok(found) = serde_json::from_slice::<Refusal>(&answer.body) else {
@@ -70,9 +71,10 @@ pub(crate) fn refused(answer: &Answer) -> Refused {
                 format!("{words}: the rows of one commit must fit --max-request-bytes (1.5 MiB)"),
             )
         }
-        code::INVALID_ARGUMENT if has("too many operations") => {
-            nothing(Refusing, format!("{words}: this store needs --max-txn-ops of 128, the default"))
-        }
+        code::INVALID_ARGUMENT if has("too many operations") => nothing(
+            Refusing,
+            format!("{words}: this store needs --max-txn-ops of 128, the default"),
+        ),
         // No space, too many requests: proposed to nobody.
         code::RESOURCE_EXHAUSTED => nothing(StoreErrorKind::Unavailable, words),
         code::INVALID_ARGUMENT
@@ -107,12 +109,17 @@ mod tests {
             (404, 0, "", Refusing),
         ] {
             match of(status, code, message) {
-                Refused::Otherwise(Failure::Nothing(fault)) => assert_eq!(fault.kind, kind, "{message}"),
+                Refused::Otherwise(Failure::Nothing(fault)) => {
+                    assert_eq!(fault.kind, kind, "{message}");
+                }
                 other => panic!("{message}: {other:?}"),
             }
         }
         for message in ["etcdserver: request timed out", "etcdserver: leader changed"] {
-            assert!(matches!(of(503, 14, message), Refused::Otherwise(Failure::Broken(_))), "{message}");
+            assert!(
+                matches!(of(503, 14, message), Refused::Otherwise(Failure::Broken(_))),
+                "{message}"
+            );
         }
         assert!(matches!(of(401, 16, "etcdserver: invalid auth token"), Refused::Token(_)));
         let compacted = "etcdserver: mvcc: required revision has been compacted";

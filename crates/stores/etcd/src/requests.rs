@@ -16,14 +16,19 @@ const NO_REVISION: i64 = -1;
 /// The transaction of a commit.
 pub(crate) struct Commit {
     pub(crate) body: Json,
-    /// The mutations that have a condition, by position, in the order of what the transaction answers when it does
-    /// nothing.
+    /// The mutations that have a condition, by position, in the order of what the transaction
+    /// answers when it does nothing.
     conditions: Vec<usize>,
 }
 
 impl Commit {
     /// The transaction of `mutations` in the partition whose keys begin with `prefix`.
-    pub(crate) fn new(decl: &TableDecl, partition: &str, prefix: &str, mutations: &[Mutation]) -> Self {
+    pub(crate) fn new(
+        decl: &TableDecl,
+        partition: &str,
+        prefix: &str,
+        mutations: &[Mutation],
+    ) -> Self {
         let (mut compare, mut success, mut failure) = (Vec::new(), Vec::new(), Vec::new());
         let mut conditions = Vec::new();
         for (at, mutation) in mutations.iter().enumerate() {
@@ -55,13 +60,18 @@ impl Commit {
     ///
     /// # Errors
     /// In words: it is no answer to this transaction.
-    pub(crate) fn outcome(&self, mutations: &[Mutation], answer: &Txn) -> Result<CommitOutcome, String> {
+    pub(crate) fn outcome(
+        &self,
+        mutations: &[Mutation],
+        answer: &Txn,
+    ) -> Result<CommitOutcome, String> {
         if answer.succeeded {
             let etag = etag_of(answer.header.revision);
             return Ok(committed(mutations, |_| etag.clone()));
         }
         for (&at, found) in self.conditions.iter().zip(&answer.responses) {
-            let found = found.response_range.as_ref().ok_or("no revisions in the answer to a commit")?;
+            let found =
+                found.response_range.as_ref().ok_or("no revisions in the answer to a commit")?;
             let now = found.kvs.first().map(|kv| kv.mod_revision);
             if mutations.get(at).is_some_and(|mutation| !holds(mutation, now)) {
                 return Ok(CommitOutcome::Conflict(at));
@@ -79,7 +89,9 @@ fn condition(mutation: &Mutation, key: &str) -> Option<Json> {
         Mutation::Delete { etag: None, .. } => Some(is_there(key)),
         Mutation::Replace { etag, .. }
         | Mutation::Delete { etag: Some(etag), .. }
-        | Mutation::Check { etag, .. } => Some(has_revision(key, revision_of(etag).unwrap_or(NO_REVISION))),
+        | Mutation::Check { etag, .. } => {
+            Some(has_revision(key, revision_of(etag).unwrap_or(NO_REVISION)))
+        }
     }
 }
 
@@ -90,7 +102,12 @@ pub(crate) fn add(decl: &TableDecl, partition: &str, prefix: &str, row: &Row) ->
 }
 
 /// Deletes a row if the key `unchanged` still has this revision.
-pub(crate) fn remove_unchanged(decl: &TableDecl, key: &str, unchanged: &str, revision: i64) -> Json {
+pub(crate) fn remove_unchanged(
+    decl: &TableDecl,
+    key: &str,
+    unchanged: &str,
+    revision: i64,
+) -> Json {
     inner_txn(&[has_revision(unchanged, revision)], &remove(decl, key), &[])
 }
 
@@ -151,7 +168,8 @@ mod tests {
     #[test]
     fn a_refused_commit_names_the_first_condition_that_did_not_hold() {
         let check = |etag: &str| Mutation::Check { row_key: "r".into(), etag: etag.into() };
-        let mutations = [Mutation::Upsert { row: Row::new("u") }, check("5"), check("7"), check("x")];
+        let mutations =
+            [Mutation::Upsert { row: Row::new("u") }, check("5"), check("7"), check("x")];
         let commit = Commit::new(&SILO_INSTANCES, "p", "p/", &mutations);
         let found = |revision| Response {
             response_range: Some(Range {
@@ -160,7 +178,8 @@ mod tests {
             }),
             ..Response::default()
         };
-        let answer = |revisions: [i64; 3]| Txn { responses: revisions.map(found).into(), ..Txn::default() };
+        let answer =
+            |revisions: [i64; 3]| Txn { responses: revisions.map(found).into(), ..Txn::default() };
         assert_eq!(commit.outcome(&mutations, &answer([6, 7, 1])), Ok(CommitOutcome::Conflict(1)));
         assert_eq!(commit.outcome(&mutations, &answer([5, 8, 1])), Ok(CommitOutcome::Conflict(2)));
         assert_eq!(commit.outcome(&mutations, &answer([5, 7, 1])), Ok(CommitOutcome::Conflict(3)));

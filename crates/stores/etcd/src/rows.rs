@@ -16,14 +16,22 @@ pub(crate) fn rest<'a>(kv: &'a KeyValue, prefix: &str) -> Result<&'a str, String
 }
 
 /// The row under an escaped row key.
-pub(crate) fn stored_row(decl: &TableDecl, escaped: &str, kv: &KeyValue) -> Result<StoredRow, String> {
+pub(crate) fn stored_row(
+    decl: &TableDecl,
+    escaped: &str,
+    kv: &KeyValue,
+) -> Result<StoredRow, String> {
     let row_key = unescape(escaped).ok_or_else(|| format!("key {escaped:?} is no row key"))?;
     let row = document::decode(decl, &row_key, &kv.value)?;
     Ok(StoredRow { row, etag: etag_of(kv.mod_revision) })
 }
 
 /// All keys of a partition, in their order, as its rows, ordered by row key.
-pub(crate) fn partition(decl: &TableDecl, prefix: &str, kvs: &[KeyValue]) -> Result<Vec<StoredRow>, String> {
+pub(crate) fn partition(
+    decl: &TableDecl,
+    prefix: &str,
+    kvs: &[KeyValue],
+) -> Result<Vec<StoredRow>, String> {
     let mut rows = Rows::new(decl, kvs.len());
     for kv in kvs {
         let key = rest(kv, prefix)?;
@@ -46,7 +54,10 @@ mod tests {
         name: "t",
         partition_key: "P",
         row_key: "R",
-        columns: &[Column::new("N", ColumnType::Int), Column::new("At", ColumnType::Time).volatile()],
+        columns: &[
+            Column::new("N", ColumnType::Int),
+            Column::new("At", ColumnType::Time).volatile(),
+        ],
         schema_version: 1,
         one_moment: true,
     };
@@ -65,7 +76,10 @@ mod tests {
         ];
         let at = Value::Time(Timestamp::from_millis(7));
         let wanted = [
-            StoredRow { row: Row::new("a").with("N", Value::Int(1)).with("At", at), etag: "3".into() },
+            StoredRow {
+                row: Row::new("a").with("N", Value::Int(1)).with("At", at),
+                etag: "3".into(),
+            },
             StoredRow { row: Row::new("a!"), etag: "4".into() },
         ];
         assert_eq!(partition(&DECL, "p/", &kvs).unwrap(), wanted);

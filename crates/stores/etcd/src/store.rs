@@ -16,15 +16,17 @@ use crate::requests::{Commit, add};
 use crate::rows;
 use crate::wire::{self, Txn, get, get_all, get_keys, is_missing, is_there, put, range_end, txn};
 
-/// The most bytes of one request, as servers have it unless they are told otherwise (`--max-request-bytes`).
+/// The most bytes of one request, as servers have it unless they are told otherwise
+/// (`--max-request-bytes`).
 const REQUEST_BYTES_MAX: usize = 1_572_864;
 
-/// A system store in an etcd cluster: `EtcdStore::open("etcd://user:password@host:port,host:port")`, any members of one
-/// cluster.
+/// A system store in an etcd cluster:
+/// `EtcdStore::open("etcd://user:password@host:port,host:port")`, any members of one cluster.
 ///
-/// Where the URL gives a user no password the environment's `ETCDCTL_PASSWORD` is used. `?tls=true` encrypts, trusting what
-/// the system trusts; `?ca_file=` encrypts, trusting the authorities in that PEM file; `?prefix=emmer` is what all keys
-/// begin with; `?timeout_ms=4800` is how long an operation takes at most, connecting included (1000 to 60000).
+/// Where the URL gives a user no password the environment's `ETCDCTL_PASSWORD` is used. `?tls=true`
+/// encrypts, trusting what the system trusts; `?ca_file=` encrypts, trusting the authorities in
+/// that PEM file; `?prefix=emmer` is what all keys begin with; `?timeout_ms=4800` is how long an
+/// operation takes at most, connecting included (1000 to 60000).
 pub type EtcdStore = KeyValue<Etcd>;
 
 /// A client of one etcd cluster.
@@ -67,7 +69,8 @@ impl Backend for Etcd {
         let deadline = etcd.client.deadline();
         let opened = async {
             etcd.client.authenticate(deadline).await?;
-            // A read that a leader must answer: the credentials are looked at, and the cluster works.
+            // A read that a leader must answer: the credentials are looked at, and the cluster
+            // works.
             let probe = format!("{}/.tables/", etcd.client.place.layout.prefix());
             etcd.transact(&txn(&[], &[get(&probe)], &[]), deadline).await
         };
@@ -89,7 +92,11 @@ impl Backend for Etcd {
         StoreLimits::of_commits(REQUEST_BYTES_MAX)
     }
 
-    async fn make(&self, table: &'static TableDecl, deadline: Instant) -> std::result::Result<(), Fault> {
+    async fn make(
+        &self,
+        table: &'static TableDecl,
+        deadline: Instant,
+    ) -> std::result::Result<(), Fault> {
         let key = self.client.place.layout.shape(table);
         let make = txn(&[is_missing(&key)], &[put(&key, &declaration(table))], &[]);
         self.transact(&make, deadline).await.map(drop)
@@ -102,7 +109,8 @@ impl Backend for Etcd {
     ) -> std::result::Result<Option<Vec<u8>>, Fault> {
         let key = self.client.place.layout.shape(table);
         let answer = self.transact(&txn(&[], &[get(&key)], &[]), deadline).await?;
-        let range = answer.responses.into_iter().next().and_then(|response| response.response_range);
+        let range =
+            answer.responses.into_iter().next().and_then(|response| response.response_range);
         Ok(range.and_then(|range| range.kvs.into_iter().next()).map(|kv| kv.value))
     }
 
@@ -146,8 +154,10 @@ impl Backend for Etcd {
         // First their names: which keys belong to one row, their order does not say.
         let keys = limit * (1 + document::volatile_names(table).count());
         let (start, end) = (layout::row(&prefix, from), range_end(&prefix));
-        let names =
-            [get_keys(start.as_bytes(), &end, keys), get_keys(prefix.as_bytes(), start.as_bytes(), keys)];
+        let names = [
+            get_keys(start.as_bytes(), &end, keys),
+            get_keys(prefix.as_bytes(), start.as_bytes(), keys),
+        ];
         let found = self.ranges(&names, deadline).await?;
         let mut chosen: Vec<&str> = Vec::new();
         for kv in &found {
@@ -156,12 +166,14 @@ impl Backend for Etcd {
                 chosen.push(row);
             }
         }
-        let row = |row: &&str| [get(&format!("{prefix}{row}")), get_all(&format!("{prefix}{row}/"))];
+        let row =
+            |row: &&str| [get(&format!("{prefix}{row}")), get_all(&format!("{prefix}{row}/"))];
         let reads: Vec<Json> = chosen.iter().flat_map(row).collect();
         if reads.is_empty() {
             return Ok(Vec::new());
         }
-        rows::partition(table, &prefix, &self.ranges(&reads, deadline).await?).map_err(Fault::corrupt)
+        rows::partition(table, &prefix, &self.ranges(&reads, deadline).await?)
+            .map_err(Fault::corrupt)
     }
 
     async fn scan(

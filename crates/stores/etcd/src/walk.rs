@@ -22,8 +22,8 @@ const COMPACTED_MAX: u32 = 5;
 const CLEAN_UP_ROWS: usize = 100;
 
 impl Etcd {
-    /// Gives all keys that begin with `prefix` to `each`, in their order, as they were at one revision. `each` is given
-    /// none before a page that begins the read again.
+    /// Gives all keys that begin with `prefix` to `each`, in their order, as they were at one
+    /// revision. `each` is given none before a page that begins the read again.
     pub(crate) async fn walk(
         &self,
         prefix: &str,
@@ -38,18 +38,19 @@ impl Etcd {
                 let body = json!({
                     "key": encode(&from), "range_end": end, "limit": PAGE_KEYS, "revision": revision.to_string()
                 });
-                let page: Range = match self.client().ask("/v3/kv/range", &body, deadline, true).await {
-                    Ok(page) => page,
-                    Err(Refused::Compacted(fault)) => {
-                        compacted += 1;
-                        if compacted > COMPACTED_MAX {
-                            return Err(fault);
+                let page: Range =
+                    match self.client().ask("/v3/kv/range", &body, deadline, true).await {
+                        Ok(page) => page,
+                        Err(Refused::Compacted(fault)) => {
+                            compacted += 1;
+                            if compacted > COMPACTED_MAX {
+                                return Err(fault);
+                            }
+                            each(None).map_err(Fault::corrupt)?;
+                            continue 'again;
                         }
-                        each(None).map_err(Fault::corrupt)?;
-                        continue 'again;
-                    }
-                    Err(refused) => return Err(refused.failure().fault()),
-                };
+                        Err(refused) => return Err(refused.failure().fault()),
+                    };
                 let (more, last) = (page.more, page.kvs.last().map(|kv| kv.key.clone()));
                 if revision == 0 {
                     revision = page.header.revision;
@@ -68,7 +69,11 @@ impl Etcd {
     }
 
     /// All keys of a partition.
-    pub(crate) async fn read_keys(&self, prefix: &str, deadline: Instant) -> Result<Vec<KeyValue>, Fault> {
+    pub(crate) async fn read_keys(
+        &self,
+        prefix: &str,
+        deadline: Instant,
+    ) -> Result<Vec<KeyValue>, Fault> {
         let mut all: Vec<KeyValue> = Vec::new();
         self.walk(prefix, deadline, &mut |page| {
             match page {
@@ -120,7 +125,8 @@ impl Etcd {
         }
         let mut deleted = 0;
         for part in removals.chunks(CLEAN_UP_ROWS) {
-            // Repeated, it finds nothing to delete any more, and the count would be too small: that does no harm.
+            // Repeated, it finds nothing to delete any more, and the count would be too small: that
+            // does no harm.
             let body = txn(&[], part, &[]);
             let answer = self.client().txn(&body, self.client().deadline(), true).await;
             let answer = answer.map_err(Failure::fault)?;
@@ -146,11 +152,13 @@ impl Found<'_> {
     fn add(&mut self, prefix: &str, kv: &KeyValue) -> Result<(), String> {
         let (partition, rest) = rest(kv, prefix)?.split_once('/').ok_or("a key without a row")?;
         let Parts { row, column } = parts(rest);
-        let unescaped =
-            |text: &str| unescape(text).ok_or_else(|| format!("key {text:?} is not escaped as it should be"));
+        let unescaped = |text: &str| {
+            unescape(text).ok_or_else(|| format!("key {text:?} is not escaped as it should be"))
+        };
         let key = (unescaped(partition)?, unescaped(row)?);
         match column {
-            // Its key is the beginning of its columns' keys, so it came before them, if it is wanted.
+            // Its key is the beginning of its columns' keys, so it came before them, if it is
+            // wanted.
             Some(column) => {
                 if let Some(found) = self.rows.get_mut(&key) {
                     document::set_volatile(self.decl, &mut found.row, column, &kv.value)?;

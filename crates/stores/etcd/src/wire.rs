@@ -1,5 +1,5 @@
-//! Requests and answers of the JSON gateway. Keys and values are base64, 64-bit integers are strings, what has its default is
-//! left out.
+//! Requests and answers of the JSON gateway. Keys and values are base64, 64-bit integers are
+//! strings, what has its default is left out.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -11,7 +11,8 @@ pub(crate) fn encode(bytes: impl AsRef<[u8]>) -> String {
     BASE64.encode(bytes)
 }
 
-/// The end of the range of all keys that begin with `prefix`: its last byte, which is no `0xff` in any key here, counted up.
+/// The end of the range of all keys that begin with `prefix`: its last byte, which is no `0xff` in
+/// any key here, counted up.
 pub(crate) fn range_end(prefix: &str) -> Vec<u8> {
     let mut end = prefix.as_bytes().to_vec();
     if let Some(last) = end.last_mut() {
@@ -86,7 +87,8 @@ pub(crate) fn inner_txn(compare: &[Json], success: &[Json], failure: &[Json]) ->
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Header {
-    /// The store's revision when it answered; of a transaction that wrote, the revision of its writes.
+    /// The store's revision when it answered; of a transaction that wrote, the revision of its
+    /// writes.
     #[serde(deserialize_with = "number")]
     pub(crate) revision: i64,
 }

@@ -1,6 +1,11 @@
 //! What the book says an administrator types lists the silos.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use std::process::Command;
 
@@ -19,9 +24,15 @@ async fn the_servers_own_tool_lists_the_silos() {
     if let Err(trouble @ Trouble::Missing { .. }) = server.ctl(&["version"]) {
         return skip("etcdctl_lists_the_silos", &trouble);
     }
-    lists_the_silos(STORE, &server.url(), include_str!("../../../../docs/stores/etcd.md"), |command| {
-        let command = command.replace("localhost:2379", &format!("127.0.0.1:{}", server.port()));
-        output_of(Command::new("sh").args(["-c", &command]))
-    })
+    lists_the_silos(
+        STORE,
+        &server.url(),
+        include_str!("../../../../docs/stores/etcd.md"),
+        |command| {
+            let command =
+                command.replace("localhost:2379", &format!("127.0.0.1:{}", server.port()));
+            output_of(Command::new("sh").args(["-c", &command]))
+        },
+    )
     .await;
 }

@@ -1,6 +1,11 @@
 //! What is special about etcd: addresses, users, what an administrator sees, limits, compaction.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -101,12 +106,14 @@ async fn tls_is_spoken_with_whom_the_operator_trusts() {
         format!("--key-file={}", path(&certificates.key)),
     ];
     let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
-    let Some(_server) = EtcdServer::start_at(own, &settings).map_err(|t| skip("tls_is_spoken", &t)).ok()
+    let Some(_server) =
+        EtcdServer::start_at(own, &settings).map_err(|t| skip("tls_is_spoken", &t)).ok()
     else {
         return;
     };
     let trusting = format!("etcd://127.0.0.1:{port}?ca_file={}", path(&certificates.authority));
-    let cases = [(format!("etcd://127.0.0.1:{port}?tls=true"), StoreErrorKind::Refused, "certificate")];
+    let cases =
+        [(format!("etcd://127.0.0.1:{port}?tls=true"), StoreErrorKind::Refused, "certificate")];
     suite::refused::untrusted(STORE, &trusting, &cases).await;
 }
 
@@ -116,12 +123,18 @@ async fn etcdctl_shows_the_columns_of_the_seed() {
     let table = SiloTable::new(STORE.patient(&server.url()).await, cluster("prod"));
     table.ensure().await.unwrap();
     let mut one = silo(1);
-    one.votes = vec![emmer_core::Vote { voter: silo(2).address, at: Timestamp::from_millis(5), gone: false }];
+    one.votes = vec![emmer_core::Vote {
+        voter: silo(2).address,
+        at: Timestamp::from_millis(5),
+        gone: false,
+    }];
     table.commit(&table.read_version().await.unwrap(), vec![one], vec![]).await.unwrap();
     table.touch(&silo(1).address, Timestamp::from_millis(1_795_265_085_000)).await.unwrap();
     // As docs/stores/etcd.md says.
     let shown = match server.ctl(&["get", "--prefix", "emmer/silo_instances/prod/"]) {
-        Err(trouble @ emmer_test_servers::Trouble::Missing { .. }) => return skip("etcdctl_shows", &trouble),
+        Err(trouble @ emmer_test_servers::Trouble::Missing { .. }) => {
+            return skip("etcdctl_shows", &trouble);
+        }
         shown => shown.unwrap(),
     };
     for column in SILO_INSTANCES.columns.iter().filter(|c| !c.volatile).map(|c| c.name) {
@@ -137,9 +150,14 @@ async fn etcdctl_shows_the_columns_of_the_seed() {
         assert!(shown.contains(wanted), "{wanted} is not in {shown}");
     }
     // What somebody wrote by hand and no silo can understand is named.
-    server.ctl(&["put", "emmer/silo_instances/prod/VersionRow", r#"{"MembershipVersion":"two"}"#]).unwrap();
+    server
+        .ctl(&["put", "emmer/silo_instances/prod/VersionRow", r#"{"MembershipVersion":"two"}"#])
+        .unwrap();
     let error = table.read_all().await.unwrap_err();
-    assert!(error.kind == StoreErrorKind::Corrupt && error.detail.contains("MembershipVersion"), "{error}");
+    assert!(
+        error.kind == StoreErrorKind::Corrupt && error.detail.contains("MembershipVersion"),
+        "{error}"
+    );
     // Data that was deleted is no empty table: it is missing, and made again.
     server.ctl(&["del", "--prefix", "emmer/"]).unwrap();
     assert_eq!(table.read_all().await.unwrap_err().kind, StoreErrorKind::NotFound);
@@ -155,12 +173,18 @@ async fn the_server_is_examined_and_limits_are_named() {
     // The same host: the clocks agree as far as a second tells.
     let clock = found.clock.unwrap();
     assert!(clock.ahead_ms.abs() <= clock.uncertainty_ms, "{clock:?}");
-    assert!(found.server == "etcd" && found.version.starts_with(|c: char| c.is_ascii_digit()), "{found:?}");
+    assert!(
+        found.server == "etcd" && found.version.starts_with(|c: char| c.is_ascii_digit()),
+        "{found:?}"
+    );
     assert!(found.findings.iter().any(|f| f.text.contains("one member")), "{found:?}");
     // A server without authentication lets everybody in, whatever the URL says.
     let named = format!("etcd://bob:s3cret@127.0.0.1:{}", server.port());
     let found = STORE.patient(&named).await.examine().await.unwrap();
-    assert!(found.findings.iter().any(|f| f.text.contains("authentication is not enabled")), "{found:?}");
+    assert!(
+        found.findings.iter().any(|f| f.text.contains("authentication is not enabled")),
+        "{found:?}"
+    );
     store.ensure_tables(&[&NUMBERS]).await.unwrap();
     let large = |kib: usize| {
         let text = Value::Text("x".repeat(kib * 1024).into());
@@ -198,8 +222,9 @@ async fn a_read_of_many_pages_survives_compaction() {
             while !done.load(Ordering::Relaxed) {
                 must_commit(&store, "q", all(1, 1)).await;
                 let version = store.read_row(&NUMBERS, "q", "r000").await.unwrap().unwrap().etag;
-                compacted +=
-                    u32::from(tokio::task::block_in_place(|| server.ctl(&["compact", &version]).is_ok()));
+                compacted += u32::from(tokio::task::block_in_place(|| {
+                    server.ctl(&["compact", &version]).is_ok()
+                }));
             }
             (compacted, server)
         }

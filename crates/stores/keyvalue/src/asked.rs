@@ -53,7 +53,8 @@ impl Old {
         matches!(row.get(self.column), Some(Value::Time(at)) if *at < self.cutoff)
     }
 
-    /// Whether it means the row one of whose values is this: that of its `column`, or (none) its document, which `row` reads.
+    /// Whether it means the row one of whose values is this: that of its `column`, or (none) its
+    /// document, which `row` reads.
     ///
     /// # Errors
     /// In words: the value cannot be understood.
@@ -82,7 +83,8 @@ pub fn first_of_each_key(rows: &[Row]) -> Vec<&Row> {
     rows.iter().filter(|row| keys.insert(row.key())).collect()
 }
 
-/// Refuses a commit that is larger than the store promises to take; `size` is that of a row, in bytes.
+/// Refuses a commit that is larger than the store promises to take; `size` is that of a row, in
+/// bytes.
 ///
 /// # Errors
 /// `Invalid`, with both numbers.
@@ -98,7 +100,8 @@ pub fn check_sizes(
     };
     let mut total = 0;
     for mutation in mutations {
-        if let Mutation::Insert { row } | Mutation::Replace { row, .. } | Mutation::Upsert { row } = mutation
+        if let Mutation::Insert { row } | Mutation::Replace { row, .. } | Mutation::Upsert { row } =
+            mutation
         {
             let size = size(row);
             if size > row_bytes_max {
@@ -110,8 +113,8 @@ pub fn check_sizes(
     if total > commit_bytes_max { refuse("commit", total, commit_bytes_max) } else { Ok(()) }
 }
 
-/// Deletes rows in parts of at most `together`, and those of a part that was refused one by one: `delete` deletes all of a part
-/// or none. How many are deleted.
+/// Deletes rows in parts of at most `together`, and those of a part that was refused one by one:
+/// `delete` deletes all of a part or none. How many are deleted.
 ///
 /// # Errors
 /// The first of `delete`'s; what was deleted before stays so.
@@ -178,7 +181,11 @@ mod tests {
         ] {
             let old = Old::new(&DECL, column, at(cutoff));
             assert_eq!(old.wants_by(&DECL, None, b"", row), Ok(document), "{column} {cutoff}");
-            assert_eq!(old.wants_by(&DECL, Some("Seen"), text, row), Ok(value), "{column} {cutoff}");
+            assert_eq!(
+                old.wants_by(&DECL, Some("Seen"), text, row),
+                Ok(value),
+                "{column} {cutoff}"
+            );
             assert_eq!(old.wants_by(&DECL, Some("Other"), text, row), Ok(false));
         }
     }
@@ -198,9 +205,10 @@ mod tests {
         };
         let check = |sizes: &[usize]| check_sizes(&mutations(sizes), 10, 25, |row| row.key().len());
         assert!(check(&[10, 10, 5]).is_ok());
-        for (sizes, words) in
-            [(&[3, 11][..], "a row of 11 bytes: 10 are"), (&[10, 10, 6], "a commit of 26 bytes: 25 are")]
-        {
+        for (sizes, words) in [
+            (&[3, 11][..], "a row of 11 bytes: 10 are"),
+            (&[10, 10, 6], "a commit of 26 bytes: 25 are"),
+        ] {
             let fault = check(sizes).unwrap_err();
             assert_eq!(fault.kind, StoreErrorKind::Invalid);
             assert!(fault.detail.contains(words), "{}", fault.detail);

@@ -10,17 +10,18 @@ use tokio::time::Instant;
 use crate::asked::{Old, Scan};
 use crate::fault::{Failure, Fault};
 
-/// A client of one kind of server: its transactions. [`KeyValue`](crate::KeyValue) makes a system store of it, which checks every
-/// request before it comes here, knows that the table is there, limits the time and words the failures.
+/// A client of one kind of server: its transactions. [`KeyValue`](crate::KeyValue) makes a system
+/// store of it, which checks every request before it comes here, knows that the table is there,
+/// limits the time and words the failures.
 ///
-/// Every operation ends by `deadline`, or a little later with a failure that says so. What does no harm when it is done twice
-/// is done again when its connection broke; a commit is not.
+/// Every operation ends by `deadline`, or a little later with a failure that says so. What does no
+/// harm when it is done twice is done again when its connection broke; a commit is not.
 pub trait Backend: Sized + Send + Sync + 'static {
     /// The most rows that [`append`](Self::append) is given at once.
     const APPEND_ROWS: usize;
 
-    /// How long whoever lost a race for a row waits at most before it hears of it. The default is for servers to which a commit
-    /// that loses is as much work as one that wins.
+    /// How long whoever lost a race for a row waits at most before it hears of it. The default is
+    /// for servers to which a commit that loses is as much work as one that wins.
     const LOSER_WAITS: Duration = Duration::from_millis(400);
 
     /// Whether [`read_some`](Self::read_some) gives the very next rows from its key on.
@@ -51,7 +52,8 @@ pub trait Backend: Sized + Send + Sync + 'static {
         deadline: Instant,
     ) -> impl Future<Output = std::result::Result<(), Fault>> + Send;
 
-    /// The declaration that the server keeps of a table of this name; none when there is no such table.
+    /// The declaration that the server keeps of a table of this name; none when there is no such
+    /// table.
     ///
     /// # Errors
     /// The server does not answer.
@@ -84,8 +86,8 @@ pub trait Backend: Sized + Send + Sync + 'static {
         deadline: Instant,
     ) -> impl Future<Output = std::result::Result<Option<StoredRow>, Fault>> + Send;
 
-    /// At most `limit` rows of a partition, in any order: the next ones from `from` on, and around, if
-    /// the server keeps an order, else any. All of them when there are no more.
+    /// At most `limit` rows of a partition, in any order: the next ones from `from` on, and around,
+    /// if the server keeps an order, else any. All of them when there are no more.
     ///
     /// # Errors
     /// As [`read_partition`](Self::read_partition).
@@ -138,7 +140,8 @@ pub trait Backend: Sized + Send + Sync + 'static {
     /// Adds those of the rows that are not there.
     ///
     /// # Errors
-    /// The server does not answer, or takes no row that large. Some of the rows may have been added.
+    /// The server does not answer, or takes no row that large. Some of the rows may have been
+    /// added.
     fn append(
         &self,
         table: &'static TableDecl,
@@ -147,8 +150,8 @@ pub trait Backend: Sized + Send + Sync + 'static {
         deadline: Instant,
     ) -> impl Future<Output = std::result::Result<(), Fault>> + Send;
 
-    /// Deletes the rows of a partition that are old; how many. One that is touched or written meanwhile stays. Each request
-    /// has the time of an operation: there may be many.
+    /// Deletes the rows of a partition that are old; how many. One that is touched or written
+    /// meanwhile stays. Each request has the time of an operation: there may be many.
     ///
     /// # Errors
     /// The server does not answer. Some of the rows may have been deleted.

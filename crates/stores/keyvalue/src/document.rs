@@ -1,4 +1,5 @@
-//! Rows as [`emmer_store::document`] writes them, without the volatile columns, and these one by one.
+//! Rows as [`emmer_store::document`] writes them, without the volatile columns, and these one by
+//! one.
 //!
 //! ```text
 //! {"PartitionKey":"prod","RowKey":"10.0.0.1-11111-7","Address":"10.0.0.1","Port":11111,"SuspectingSilos":[],
@@ -11,7 +12,8 @@ use emmer_store::document;
 use emmer_store::{Row, TableDecl, Value};
 use serde_json::Value as Json;
 
-/// The document of a row, without its volatile columns; with a mark, a name and a text of letters, digits and dots.
+/// The document of a row, without its volatile columns; with a mark, a name and a text of letters,
+/// digits and dots.
 pub fn encode(decl: &TableDecl, partition: &str, row: &Row, mark: Option<(&str, &str)>) -> String {
     let document = document::encode(decl, partition, row, |column| !column.volatile);
     match (mark, document.strip_prefix('{')) {
@@ -39,7 +41,8 @@ pub fn decode_marked(
     mut text: Vec<u8>,
 ) -> Result<(String, Row), String> {
     let begin = format!("{{\"{name}\":\"");
-    let mark = text.strip_prefix(begin.as_bytes()).and_then(|rest| rest.split(|b| *b == b'"').next());
+    let mark =
+        text.strip_prefix(begin.as_bytes()).and_then(|rest| rest.split(|b| *b == b'"').next());
     let mark = mark.and_then(|mark| std::str::from_utf8(mark).ok()).map(str::to_owned);
     let mark = mark.ok_or_else(|| format!("row {row_key:?} does not begin with {name}"))?;
     // The comma behind the mark becomes the brace of what is left.
@@ -52,7 +55,10 @@ pub fn decode_marked(
 }
 
 /// The volatile columns of a row that are set, as name and JSON value.
-pub fn volatile<'a>(decl: &'a TableDecl, row: &'a Row) -> impl Iterator<Item = (&'static str, String)> + 'a {
+pub fn volatile<'a>(
+    decl: &'a TableDecl,
+    row: &'a Row,
+) -> impl Iterator<Item = (&'static str, String)> + 'a {
     volatile_names(decl).filter_map(|name| row.get(name).map(|v| (name, encode_value(v))))
 }
 
@@ -70,11 +76,18 @@ pub fn encode_value(value: &Value) -> String {
 ///
 /// # Errors
 /// In words: it holds something else than is declared.
-pub fn set_volatile(decl: &TableDecl, row: &mut Row, name: &str, text: &[u8]) -> Result<(), String> {
-    let Some((_, column)) = decl.column(name).filter(|(_, column)| column.volatile) else { return Ok(()) };
+pub fn set_volatile(
+    decl: &TableDecl,
+    row: &mut Row,
+    name: &str,
+    text: &[u8],
+) -> Result<(), String> {
+    let Some((_, column)) = decl.column(name).filter(|(_, column)| column.volatile) else {
+        return Ok(());
+    };
     let named = |e: String| format!("row {:?}: {e}", row.key());
-    let json: Json =
-        serde_json::from_slice(text).map_err(|e| named(format!("column {name} is no JSON: {e}")))?;
+    let json: Json = serde_json::from_slice(text)
+        .map_err(|e| named(format!("column {name} is no JSON: {e}")))?;
     if let Some(value) = document::decode_value(column, &json).map_err(named)? {
         row.set(column.name, value);
     }
@@ -104,7 +117,8 @@ mod tests {
     #[test]
     fn documents_are_readable_and_leave_volatile_columns_out() {
         let at = Value::Time(Timestamp::from_millis(1_795_265_085_123));
-        let row = Row::new("k").with("A", Value::Text("a".into())).with("C", at.clone()).with("F", at);
+        let row =
+            Row::new("k").with("A", Value::Text("a".into())).with("C", at.clone()).with("F", at);
         let text = encode(&DECL, "p", &row, None);
         assert_eq!(text, r#"{"P":"p","R":"k","A":"a","C":"2026-11-21T12:44:45.123Z"}"#);
         let volatile: Vec<_> = volatile(&DECL, &row).collect();
@@ -123,7 +137,9 @@ mod tests {
         assert!(text.starts_with(r#"{"etag":"x.1","P":"#), "{text}");
         let read = decode_marked(&DECL, "etag", "k", text.into_bytes());
         assert_eq!(read, Ok(("x.1".to_owned(), row)));
-        for bad in ["", "{}", r#"{"etag""#, r#"{"etag":"x"#, r#"{"etag":"x"}"#, r#"{"P":"p","etag":"x"}"#] {
+        for bad in
+            ["", "{}", r#"{"etag""#, r#"{"etag":"x"#, r#"{"etag":"x"}"#, r#"{"P":"p","etag":"x"}"#]
+        {
             let error = decode_marked(&DECL, "etag", "k", bad.into()).unwrap_err();
             assert!(error.contains("\"k\""), "{bad}: {error}");
         }

@@ -1,7 +1,7 @@
 //! What a store believes about rows without asking.
 //!
-//! Only guesses, each right at one moment: the server itself compares before anything is written. A right one saves a commit a
-//! request.
+//! Only guesses, each right at one moment: the server itself compares before anything is written. A
+//! right one saves a commit a request.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

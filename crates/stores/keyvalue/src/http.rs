@@ -75,7 +75,8 @@ impl Answer {
     }
 }
 
-/// Clients of one or more servers that are one store. Connections are made when they are needed and kept.
+/// Clients of one or more servers that are one store. Connections are made when they are needed and
+/// kept.
 pub struct Http {
     client: Client,
     bases: Vec<String>,
@@ -90,8 +91,8 @@ impl fmt::Debug for Http {
 }
 
 impl Http {
-    /// A client of the hosts of `place`; over TLS when `tls` says so, trusting `ca_file` when one is named and what the
-    /// system trusts otherwise. Proxies of the environment are not used.
+    /// A client of the hosts of `place`; over TLS when `tls` says so, trusting `ca_file` when one
+    /// is named and what the system trusts otherwise. Proxies of the environment are not used.
     ///
     /// # Errors
     /// `Invalid`: the certificates cannot be read.
@@ -119,8 +120,8 @@ impl Http {
         Ok(Self { client, bases: place.bases(tls), preferred: AtomicUsize::new(0) })
     }
 
-    /// Sends a request to the server that answered last, and to the others in turn while none is reached. A
-    /// `repeatable` one is sent again when its connection broke.
+    /// Sends a request to the server that answered last, and to the others in turn while none is
+    /// reached. A `repeatable` one is sent again when its connection broke.
     ///
     /// # Errors
     /// `Unavailable`; `Broken` when a server may have got the request.
@@ -144,7 +145,9 @@ impl Http {
                 }
                 Ok(Err(failure)) => failure,
                 Err(_) => {
-                    return Err(Failure::Broken(Fault::unavailable("the server does not answer in time")));
+                    return Err(Failure::Broken(Fault::unavailable(
+                        "the server does not answer in time",
+                    )));
                 }
             };
             match &failure {
@@ -161,10 +164,11 @@ impl Http {
         }
     }
 
-    /// How far the server's clock is from this host's, as its answer to a request tells it (to the second); none where it
-    /// does not.
+    /// How far the server's clock is from this host's, as its answer to a request tells it (to the
+    /// second); none where it does not.
     pub async fn clock(&self, request: &Request, deadline: Instant) -> Option<ClockDifference> {
-        let base = self.bases.get(self.preferred.load(Ordering::Relaxed) % self.bases.len().max(1))?;
+        let base =
+            self.bases.get(self.preferred.load(Ordering::Relaxed) % self.bases.len().max(1))?;
         let asked = SystemTime::now();
         let answer = timeout_at(deadline, self.builder(base, request).send()).await.ok()?.ok()?;
         let answered = SystemTime::now();
@@ -224,12 +228,18 @@ fn failure(error: &reqwest::Error) -> Failure {
     }
     // The connection was never made: nothing was sent.
     let lower = words.to_ascii_lowercase();
-    let tls = ["certificate", "tls", "handshake", "corrupt message"].iter().any(|word| lower.contains(word));
+    let tls = ["certificate", "tls", "handshake", "corrupt message"]
+        .iter()
+        .any(|word| lower.contains(word));
     if !tls {
         return Failure::Nothing(Fault::unavailable(words));
     }
     // Certificates name what is wrong themselves.
-    let hint = if lower.contains("certificate") { "" } else { ": the server may not speak TLS at this port" };
+    let hint = if lower.contains("certificate") {
+        ""
+    } else {
+        ": the server may not speak TLS at this port"
+    };
     Failure::Nothing(Fault::new(StoreErrorKind::Refused, format!("{words}{hint}")))
 }
 
@@ -255,7 +265,10 @@ mod tests {
     #[test]
     fn dates_of_headers_are_times() {
         let time = |date| timestamp(date).map(|time| time.to_string());
-        assert_eq!(time("Sat, 21 Nov 2026 12:44:45 GMT").as_deref(), Some("2026-11-21T12:44:45.000Z"));
+        assert_eq!(
+            time("Sat, 21 Nov 2026 12:44:45 GMT").as_deref(),
+            Some("2026-11-21T12:44:45.000Z")
+        );
         for other in [
             "",
             "now",

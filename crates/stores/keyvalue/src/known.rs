@@ -8,9 +8,9 @@ use emmer_store::document::declaration;
 
 use crate::fault::Fault;
 
-/// The tables a store has seen on its server with the shape it knows. A server has no table that must exist before a key
-/// is written, so the store looks: once for each table, and again whenever an answer is empty (a server that lost its
-/// data must not look like a cluster without silos).
+/// The tables a store has seen on its server with the shape it knows. A server has no table that
+/// must exist before a key is written, so the store looks: once for each table, and again whenever
+/// an answer is empty (a server that lost its data must not look like a cluster without silos).
 #[derive(Debug, Default)]
 pub(crate) struct Known(Mutex<BTreeMap<&'static str, &'static TableDecl>>);
 
@@ -26,7 +26,11 @@ impl Known {
     ///
     /// # Errors
     /// `NotFound` when there is nothing, `Corrupt` when it has another shape.
-    pub(crate) fn check(&self, decl: &'static TableDecl, found: Option<&[u8]>) -> Result<(), Fault> {
+    pub(crate) fn check(
+        &self,
+        decl: &'static TableDecl,
+        found: Option<&[u8]>,
+    ) -> Result<(), Fault> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.remove(decl.name);
         match found {

@@ -6,8 +6,9 @@
 //! emmer/silo_instances/prod/10.0.0.1-11111-7/IAmAliveTime   its volatile column
 //! ```
 //!
-//! Partition and row keys are escaped ([`emmer_store::keys::escape`]), so that a `/` always is a separator, and `a` never
-//! is the beginning of `ab`'s keys. No escaped key holds a `~`: names that begin with it are free for a store's own use.
+//! Partition and row keys are escaped ([`emmer_store::keys::escape`]), so that a `/` always is a
+//! separator, and `a` never is the beginning of `ab`'s keys. No escaped key holds a `~`: names that
+//! begin with it are free for a store's own use.
 
 use emmer_store::TableDecl;
 use emmer_store::keys::escape;
@@ -24,11 +25,12 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Names below `prefix`; none when it is no prefix this store can take: letters, digits, `-`, `_`, `.` and `/` in
-    /// between.
+    /// Names below `prefix`; none when it is no prefix this store can take: letters, digits, `-`,
+    /// `_`, `.` and `/` in between.
     pub fn new(prefix: &str) -> Option<Self> {
         let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
-        let parts_are_named = prefix.split('/').all(|part| !part.is_empty() && !part.starts_with('.'));
+        let parts_are_named =
+            prefix.split('/').all(|part| !part.is_empty() && !part.starts_with('.'));
         let fits = prefix.len() <= PREFIX_BYTES_MAX && prefix.chars().all(legal) && parts_are_named;
         fits.then(|| Self { prefix: prefix.to_owned() })
     }

@@ -1,5 +1,6 @@
-//! What the system stores on key-value servers (Redis, etcd, Consul, ZooKeeper) share: the store itself, [`KeyValue`], over a
-//! [`Backend`] that knows one server's transactions, and what backends are made of.
+//! What the system stores on key-value servers (Redis, etcd, Consul, ZooKeeper) share: the store
+//! itself, [`KeyValue`], over a [`Backend`] that knows one server's transactions, and what backends
+//! are made of.
 //!
 //! | module | subject |
 //! |---|---|
@@ -21,8 +22,9 @@
 //! | [`tls`] | certificates |
 //! | `http` | requests to one of several servers, with a deadline (feature `http`) |
 //!
-//! The layout is much the same on all of them: the columns a commit writes are one value, and each *volatile* column is a
-//! value of its own beside it. So a touch is one blind write that changes no etag, and a commit cannot turn it back.
+//! The layout is much the same on all of them: the columns a commit writes are one value, and each
+//! *volatile* column is a value of its own beside it. So a touch is one blind write that changes no
+//! etag, and a commit cannot turn it back.
 
 pub mod asked;
 pub mod backend;

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Makes marks on the client's side, e.g. `9f3c2a17d00b4e55.17`: 64 random bits of the maker and a counter. So there is no
-/// counter on the server that a failover which lost commits would set back.
+/// Makes marks on the client's side, e.g. `9f3c2a17d00b4e55.17`: 64 random bits of the maker and a
+/// counter. So there is no counter on the server that a failover which lost commits would set back.
 ///
 /// One maker repeats none; two makers collide with the chance of guessing a 64-bit number.
 #[derive(Debug)]

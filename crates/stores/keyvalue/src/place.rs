@@ -8,7 +8,8 @@ use emmer_store::{Result, StoreError, StoreErrorKind, StoreUrl};
 
 use crate::layout::{Layout, PREFIX, percent_decode as decode};
 
-/// How long an operation takes at most, connecting included, when the URL does not say (`timeout_ms=`).
+/// How long an operation takes at most, connecting included, when the URL does not say
+/// (`timeout_ms=`).
 const OPERATION_TIMEOUT_MS: u64 = 4_800;
 /// What an operator may ask for.
 const OPERATION_TIMEOUT_MS_RANGE: RangeInclusive<u64> = 1_000..=60_000;
@@ -44,8 +45,8 @@ impl fmt::Debug for Place {
 }
 
 impl Place {
-    /// Reads a URL. Beside `prefix` and `timeout_ms` it may have the parameters `known`; text that is no legal address is
-    /// answered with `expected`.
+    /// Reads a URL. Beside `prefix` and `timeout_ms` it may have the parameters `known`; text that
+    /// is no legal address is answered with `expected`.
     ///
     /// # Errors
     /// `Invalid`, without secrets.
@@ -56,10 +57,12 @@ impl Place {
         known: &[&str],
         expected: &str,
     ) -> Result<Self> {
-        let invalid =
-            |store: &str, detail: String| StoreError::new(StoreErrorKind::Invalid, store, "open", detail);
+        let invalid = |store: &str, detail: String| {
+            StoreError::new(StoreErrorKind::Invalid, store, "open", detail)
+        };
         let first = schemes.first().copied().unwrap_or_default();
-        let url: StoreUrl = text.parse().map_err(|e| invalid(&format!("{first}://"), format!("{e}")))?;
+        let url: StoreUrl =
+            text.parse().map_err(|e| invalid(&format!("{first}://"), format!("{e}")))?;
         let name = url.to_string();
         let invalid = |detail: String| invalid(&name, format!("{detail}: expected {expected}"));
         if !schemes.contains(&url.scheme()) {
@@ -74,7 +77,9 @@ impl Place {
             Some((user, password)) => {
                 let decoded = |text: &str| {
                     decode(text).ok_or_else(|| {
-                        invalid("special characters of user and password are written as %XX".to_owned())
+                        invalid(
+                            "special characters of user and password are written as %XX".to_owned(),
+                        )
                     })
                 };
                 (
@@ -96,22 +101,37 @@ impl Place {
             if key != "prefix" && key != "timeout_ms" && !known.contains(&key) {
                 return Err(invalid(format!("there is no parameter {key:?}")));
             }
-            let value = decode(value).ok_or_else(|| invalid(format!("{key} is not written as %XX")))?;
+            let value =
+                decode(value).ok_or_else(|| invalid(format!("{key} is not written as %XX")))?;
             parameters.push((key.to_owned(), value));
         }
         let find = |key: &str| parameters.iter().find(|(k, _)| k == key).map(|(_, v)| v.as_str());
         let ms = find("timeout_ms").map_or(Some(OPERATION_TIMEOUT_MS), |v| v.parse().ok());
         let ms = ms.filter(|ms| OPERATION_TIMEOUT_MS_RANGE.contains(ms));
-        let ms = ms.ok_or_else(|| invalid("timeout_ms is not a number from 1000 to 60000".to_owned()))?;
+        let ms =
+            ms.ok_or_else(|| invalid("timeout_ms is not a number from 1000 to 60000".to_owned()))?;
         let layout = Layout::new(find("prefix").unwrap_or(PREFIX)).ok_or_else(|| {
-            invalid("prefix is not made of letters, digits, '-', '_', '.' and single '/'".to_owned())
+            invalid(
+                "prefix is not made of letters, digits, '-', '_', '.' and single '/'".to_owned(),
+            )
         })?;
         let (scheme, path) = (url.scheme().to_owned(), path.to_owned());
         let timeout = Duration::from_millis(ms);
-        Ok(Self { name: name.clone(), scheme, user, password, hosts, path, timeout, layout, parameters })
+        Ok(Self {
+            name: name.clone(),
+            scheme,
+            user,
+            password,
+            hosts,
+            path,
+            timeout,
+            layout,
+            parameters,
+        })
     }
 
-    /// What URLs of its hosts begin with: scheme, host and port, without a port that goes without saying.
+    /// What URLs of its hosts begin with: scheme, host and port, without a port that goes without
+    /// saying.
     pub fn bases(&self, tls: bool) -> Vec<String> {
         let (scheme, usual) = if tls { ("https", 443) } else { ("http", 80) };
         let base = |(host, port): &(String, u16)| match *port {
@@ -145,8 +165,9 @@ impl Place {
 }
 
 fn host(text: &str, default_port: u16) -> Option<(String, u16)> {
-    let legal =
-        |host: &str| !host.is_empty() && host.chars().all(|c| c.is_alphanumeric() || "-._".contains(c));
+    let legal = |host: &str| {
+        !host.is_empty() && host.chars().all(|c| c.is_alphanumeric() || "-._".contains(c))
+    };
     if let Some((v6, rest)) = text.strip_prefix('[').and_then(|t| t.split_once(']')) {
         v6.parse::<std::net::Ipv6Addr>().ok()?;
         let port = match rest.strip_prefix(':') {
@@ -174,7 +195,8 @@ mod tests {
     #[test]
     fn urls_are_read() {
         let place =
-            parse("etcd://bob:a%2Fb%40@one:1,[::1],two/x?timeout_ms=1000&prefix=a/b&tls=true").unwrap();
+            parse("etcd://bob:a%2Fb%40@one:1,[::1],two/x?timeout_ms=1000&prefix=a/b&tls=true")
+                .unwrap();
         assert_eq!((place.user.as_deref(), place.password.as_deref()), (Some("bob"), Some("a/b@")));
         let hosts = [("one".to_owned(), 1), ("[::1]".to_owned(), 2379), ("two".to_owned(), 2379)];
         assert_eq!((place.hosts.as_slice(), place.path.as_str()), (hosts.as_slice(), "x"));

@@ -7,8 +7,8 @@ pub fn etag_of(revision: i64) -> Etag {
     revision.to_string().into()
 }
 
-/// An etag as a revision; none for a text that is none. The text must be the one spelling of its number: an etag is
-/// equal only to itself.
+/// An etag as a revision; none for a text that is none. The text must be the one spelling of its
+/// number: an etag is equal only to itself.
 pub fn revision_of(etag: &str) -> Option<i64> {
     etag.parse().ok().filter(|n: &i64| *n > 0 && n.to_string() == etag)
 }
@@ -46,7 +46,11 @@ mod tests {
             (Mutation::Check { row_key: row_key(), etag: etag("7") }, false, true),
             (Mutation::Check { row_key: row_key(), etag: etag("no number") }, false, false),
         ] {
-            assert_eq!((holds(&mutation, None), holds(&mutation, Some(7))), (missing, seven), "{mutation:?}");
+            assert_eq!(
+                (holds(&mutation, None), holds(&mutation, Some(7))),
+                (missing, seven),
+                "{mutation:?}"
+            );
         }
     }
 

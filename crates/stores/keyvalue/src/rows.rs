@@ -8,8 +8,8 @@ use emmer_store::{StoredRow, TableDecl};
 use crate::document;
 use crate::layout::{Parts, parts};
 
-/// The rows of a partition while their keys come in, in any order. `K` is the text of a key as it follows the partition, `V` a
-/// value.
+/// The rows of a partition while their keys come in, in any order. `K` is the text of a key as it
+/// follows the partition, `V` a value.
 #[derive(Debug)]
 pub struct Rows<'d, K, V> {
     table: &'d TableDecl,

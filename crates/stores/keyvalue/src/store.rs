@@ -1,5 +1,5 @@
-//! The store itself, for any backend: requests checked, limited in time, handed on; answers and failures in the contract's
-//! words.
+//! The store itself, for any backend: requests checked, limited in time, handed on; answers and
+//! failures in the contract's words.
 
 use std::fmt;
 use std::future::Future;
@@ -11,8 +11,8 @@ use emmer_store::away::{AWAY_PAUSE, is_worth_waiting};
 use emmer_store::examine::Examination;
 use emmer_store::validate::{self, Violation};
 use emmer_store::{
-    BoxFuture, CommitOutcome, Contention, Mutation, Result, Row, StoreError, StoreErrorKind, StoreLimits,
-    StoredRow, SystemStore, TableDecl, Value,
+    BoxFuture, CommitOutcome, Contention, Mutation, Result, Row, StoreError, StoreErrorKind,
+    StoreLimits, StoredRow, SystemStore, TableDecl, Value,
 };
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -43,8 +43,9 @@ impl<B: Backend> KeyValue<B> {
     /// Needs a tokio runtime, now and for every operation.
     ///
     /// # Errors
-    /// Within five seconds, naming the store and never a secret: `Invalid` for a URL that cannot be understood,
-    /// `Unavailable` when nobody answers, `Refused` for wrong credentials or certificates.
+    /// Within five seconds, naming the store and never a secret: `Invalid` for a URL that cannot be
+    /// understood, `Unavailable` when nobody answers, `Refused` for wrong credentials or
+    /// certificates.
     pub async fn open(url: &str) -> Result<Self> {
         let begun = Instant::now();
         let backend = loop {
@@ -64,7 +65,11 @@ impl<B: Backend> KeyValue<B> {
     }
 
     /// Looks whether the table is on the server, and in this shape.
-    async fn look(&self, table: &'static TableDecl, deadline: Instant) -> std::result::Result<(), Fault> {
+    async fn look(
+        &self,
+        table: &'static TableDecl,
+        deadline: Instant,
+    ) -> std::result::Result<(), Fault> {
         let found = self.backend.shape(table, deadline).await?;
         self.known.check(table, found.as_deref())
     }
@@ -89,7 +94,8 @@ impl<B: Backend> KeyValue<B> {
         fault.at(self.backend.name(), operation)
     }
 
-    /// Does `work` on a table that is there, if the request keeps the rules; again while the server is away.
+    /// Does `work` on a table that is there, if the request keeps the rules; again while the server
+    /// is away.
     async fn run<T, F: Future<Output = std::result::Result<T, Fault>>>(
         &self,
         table: &'static TableDecl,
@@ -143,7 +149,11 @@ impl<B: Backend> KeyValue<B> {
 
 /// Whether an operation that failed so is tried again.
 fn waits(fault: &Fault, begun: Instant, deadline: Instant) -> bool {
-    is_worth_waiting(fault.kind, begun.elapsed(), deadline.saturating_duration_since(Instant::now()))
+    is_worth_waiting(
+        fault.kind,
+        begun.elapsed(),
+        deadline.saturating_duration_since(Instant::now()),
+    )
 }
 
 impl<B: Backend> SystemStore for KeyValue<B> {
@@ -255,14 +265,17 @@ impl<B: Backend> SystemStore for KeyValue<B> {
             let outcome = loop {
                 match self.run_commit(table, partition, &mutations, deadline).await {
                     Ok(outcome) => break outcome,
-                    Err(Failure::Nothing(fault)) if waits(&fault, begun, deadline) => sleep(AWAY_PAUSE).await,
+                    Err(Failure::Nothing(fault)) if waits(&fault, begun, deadline) => {
+                        sleep(AWAY_PAUSE).await;
+                    }
                     Err(Failure::Nothing(fault)) => return Err(self.fault(fault, operation())),
                     Err(Failure::Broken(fault)) => {
                         break CommitOutcome::Unknown(self.fault(fault, operation()));
                     }
                 }
             };
-            let wait = self.contention.wait(table.name, partition, &mutations, &outcome, begun.elapsed());
+            let wait =
+                self.contention.wait(table.name, partition, &mutations, &outcome, begun.elapsed());
             if !wait.is_zero() {
                 sleep_until(deadline.min(Instant::now() + wait)).await;
             }

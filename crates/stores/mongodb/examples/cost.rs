@@ -31,11 +31,14 @@ impl Raw {
         let options = ClientOptions::builder()
             .hosts(vec![ServerAddress::Tcp { host: "127.0.0.1".to_owned(), port: Some(port) }])
             .direct_connection(true)
-            .write_concern(WriteConcern::builder().w(Acknowledgment::Majority).journal(true).build())
+            .write_concern(
+                WriteConcern::builder().w(Acknowledgment::Majority).journal(true).build(),
+            )
             .build();
         let client = Client::with_options(options)?;
         let silos = client.database("emmer").collection("by_hand");
-        let first = doc! { "_id": if transactions { "VersionRow" } else { CLUSTER }, "version": 0_i64 };
+        let first =
+            doc! { "_id": if transactions { "VersionRow" } else { CLUSTER }, "version": 0_i64 };
         silos.insert_one(first).await?;
         Ok(Self { client, silos, transactions })
     }
@@ -83,7 +86,8 @@ impl ByHand for Raw {
             let found: Vec<Document> = self.silos.find(doc! {}).await?.try_collect().await?;
             return Ok(found.iter().filter(|row| !row.is_empty()).count());
         }
-        let asked = self.silos.find_one(doc! { "_id": CLUSTER }).read_concern(ReadConcern::linearizable());
+        let asked =
+            self.silos.find_one(doc! { "_id": CLUSTER }).read_concern(ReadConcern::linearizable());
         let found = asked.await?.ok_or("no document")?;
         let rows = found.get_document("rows")?;
         let mut count = 1;

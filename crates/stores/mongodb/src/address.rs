@@ -61,9 +61,13 @@ mod tests {
 
     #[test]
     fn addresses_are_read() {
-        let address = Address::parse("mongodb://bob:s%40@one,two:1/teams-1?replicaSet=rs0&tls=true").unwrap();
+        let address =
+            Address::parse("mongodb://bob:s%40@one,two:1/teams-1?replicaSet=rs0&tls=true").unwrap();
         let hosts = [("one".to_owned(), 27_017), ("two".to_owned(), 1)];
-        assert_eq!((address.place.hosts.as_slice(), address.database.as_str()), (&hosts[..], "teams-1"));
+        assert_eq!(
+            (address.place.hosts.as_slice(), address.database.as_str()),
+            (&hosts[..], "teams-1")
+        );
         assert_eq!(address.place.parameter("replicaSet"), Some("rs0"));
         assert!(address.tls && !address.direct);
         let address = Address::parse("mongodb://h?directConnection=true").unwrap();

@@ -12,7 +12,8 @@ use emmer_store_keyvalue::{Fault, Patience};
 use mongodb::bson::Document;
 use mongodb::error::Error;
 use mongodb::options::{
-    Acknowledgment, ClientOptions, Credential, ReadConcern, ServerAddress, Tls, TlsOptions, WriteConcern,
+    Acknowledgment, ClientOptions, Credential, ReadConcern, ServerAddress, Tls, TlsOptions,
+    WriteConcern,
 };
 use mongodb::{Collection, Database};
 use tokio::time::{Instant, timeout_at};
@@ -109,13 +110,19 @@ impl Client {
 
     /// Sends a request once. The driver sends it a second time where its connection broke: a write
     /// under the same number, so that it is done once.
-    pub(crate) async fn once<T, F>(&self, deadline: Instant, request: F) -> std::result::Result<T, Ended>
+    pub(crate) async fn once<T, F>(
+        &self,
+        deadline: Instant,
+        request: F,
+    ) -> std::result::Result<T, Ended>
     where
         F: IntoFuture<Output = std::result::Result<T, Error>>,
     {
         match timeout_at(deadline, request.into_future()).await {
             Ok(answered) => answered.map_err(|error| understood(&error)),
-            Err(_) => Err(Ended::Uncertain(Fault::unavailable("the server does not answer in time"))),
+            Err(_) => {
+                Err(Ended::Uncertain(Fault::unavailable("the server does not answer in time")))
+            }
         }
     }
 

@@ -56,7 +56,8 @@ impl<'a> Builder<'a> {
 
     /// A column of the row must hold this.
     pub(crate) fn holds(&mut self, path: String, value: Option<Bson>) {
-        self.filter.insert(path, value.map_or_else(|| Bson::from(doc! { "$exists": false }), Bson::from));
+        self.filter
+            .insert(path, value.map_or_else(|| Bson::from(doc! { "$exists": false }), Bson::from));
     }
 
     /// Writes the row, a new one with its volatile columns.
@@ -131,8 +132,9 @@ impl MongoDb {
         deadline: Instant,
     ) -> Result<bool, Ended> {
         let collection = self.client().collection(decl);
-        let request =
-            collection.update_one(update.filter.clone(), update.operators.clone()).upsert(update.makes);
+        let request = collection
+            .update_one(update.filter.clone(), update.operators.clone())
+            .upsert(update.makes);
         match self.client().once(deadline, request).await {
             Ok(done) => Ok(done.matched_count > 0 || done.upserted_id.is_some()),
             // There is a document of the partition, and a condition does not hold for it.
@@ -150,7 +152,8 @@ impl MongoDb {
         deadline: Instant,
     ) -> Result<BTreeMap<String, Etag>, Fault> {
         let collection = self.client().collection(decl);
-        let wanted: Document = keys.iter().map(|key| (field_path(key, ETAG), Bson::Int32(1))).collect();
+        let wanted: Document =
+            keys.iter().map(|key| (field_path(key, ETAG), Bson::Int32(1))).collect();
         let request = || {
             let found = collection.find_one(doc! { ID: partition }).projection(wanted.clone());
             found.max_time(Client::left(deadline)).into_future()
@@ -176,8 +179,10 @@ impl MongoDb {
         if mutations.iter().all(|mutation| matches!(mutation, Mutation::Check { .. })) {
             let found = self.etags(decl, partition, &keys, deadline).await?;
             let broken = conflict(mutations, &found);
-            return Ok(broken
-                .map_or_else(|| CommitOutcome::Committed(vec![None; keys.len()]), CommitOutcome::Conflict));
+            return Ok(broken.map_or_else(
+                || CommitOutcome::Committed(vec![None; keys.len()]),
+                CommitOutcome::Conflict,
+            ));
         }
         let mut patience = Patience::default();
         loop {
@@ -187,7 +192,8 @@ impl MongoDb {
             mutations.iter().for_each(|mutation| builder.mutation(mutation, is_there));
             match self.apply(decl, &builder.update(), deadline).await {
                 Ok(true) => {
-                    if mutations.iter().all(|mutation| matches!(mutation, Mutation::Delete { .. })) {
+                    if mutations.iter().all(|mutation| matches!(mutation, Mutation::Delete { .. }))
+                    {
                         // It happened, whatever becomes of this.
                         let _ = self.forget_empty(decl, partition, deadline).await;
                     }
@@ -196,7 +202,12 @@ impl MongoDb {
                 Ok(false) => {
                     let found = self.etags(decl, partition, &keys, deadline).await?;
                     for key in &keys {
-                        self.guesses().learn(decl, partition, key, found.contains_key(*key).then_some(()));
+                        self.guesses().learn(
+                            decl,
+                            partition,
+                            key,
+                            found.contains_key(*key).then_some(()),
+                        );
                     }
                     if let Some(at) = conflict(mutations, &found) {
                         return Ok(CommitOutcome::Conflict(at));
@@ -211,7 +222,8 @@ impl MongoDb {
                 Err(Ended::Uncertain(why)) => {
                     // It happened for certain if a row has its mark. Otherwise it may be on its way
                     // yet.
-                    let found = self.etags(decl, partition, &keys, deadline).await.unwrap_or_default();
+                    let found =
+                        self.etags(decl, partition, &keys, deadline).await.unwrap_or_default();
                     if found.values().any(|etag| **etag == *mark) {
                         return Ok(self.committed(decl, partition, mutations, &mark));
                     }
@@ -290,7 +302,10 @@ mod tests {
         for (is_there, condition) in [(false, false), (true, true)] {
             let (sets_it, found) = sets(Mutation::Upsert { row: row() }, is_there);
             assert_eq!((sets_it, found.makes), (!is_there, !is_there));
-            assert_eq!(found.filter.get_document("rows.a").unwrap(), &doc! { "$exists": condition });
+            assert_eq!(
+                found.filter.get_document("rows.a").unwrap(),
+                &doc! { "$exists": condition }
+            );
         }
     }
 }

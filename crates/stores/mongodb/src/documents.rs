@@ -72,7 +72,9 @@ pub(crate) fn encode(value: &Value) -> Bson {
         Value::Bytes(bytes) => {
             Bson::Binary(Binary { subtype: BinarySubtype::Generic, bytes: bytes.to_vec() })
         }
-        Value::List(items) => Bson::Array(items.iter().map(|item| Bson::String(item.to_string())).collect()),
+        Value::List(items) => {
+            Bson::Array(items.iter().map(|item| Bson::String(item.to_string())).collect())
+        }
     }
 }
 
@@ -89,10 +91,13 @@ fn decode_value(column: &Column, found: RawBsonRef<'_>) -> Result<Option<Value>,
         }
         (ColumnType::Bytes, RawBsonRef::Binary(found)) => Value::Bytes(found.bytes.into()),
         (ColumnType::List, RawBsonRef::Array(items)) => {
-            let text =
-                |item| if let Ok(RawBsonRef::String(text)) = item { Some(Arc::from(text)) } else { None };
+            let text = |item| {
+                if let Ok(RawBsonRef::String(text)) = item { Some(Arc::from(text)) } else { None }
+            };
             let items: Option<Vec<Arc<str>>> = items.into_iter().map(text).collect();
-            Value::List(items.ok_or_else(|| format!("{} holds something else than texts", column.name))?)
+            Value::List(
+                items.ok_or_else(|| format!("{} holds something else than texts", column.name))?,
+            )
         }
         (wanted, other) => {
             let shown: String = format!("{other:?}").chars().take(80).collect();
@@ -136,7 +141,10 @@ pub(crate) fn volatile_of(decl: &TableDecl, row: &Row) -> Option<Document> {
 }
 
 /// The fields of a document that is a field of another; none where there is no such field.
-fn fields<'d>(document: &'d RawDocument, name: &str) -> Result<Vec<(&'d str, &'d RawDocument)>, Fault> {
+fn fields<'d>(
+    document: &'d RawDocument,
+    name: &str,
+) -> Result<Vec<(&'d str, &'d RawDocument)>, Fault> {
     let foreign = || Fault::corrupt(format!("the field {name} of a partition holds no rows"));
     let found = match document.get(name).map_err(|_| foreign())? {
         None | Some(RawBsonRef::Null) => return Ok(Vec::new()),
@@ -187,7 +195,8 @@ fn decode(
             (field, RawBsonRef::String(text)) if field == decl.row_key => key = Some(text),
             (field, _) if field == decl.partition_key => {}
             (field, value) => {
-                let column = decl.column(field).map(|(_, column)| column).filter(|c| c.volatile == volatile);
+                let column =
+                    decl.column(field).map(|(_, column)| column).filter(|c| c.volatile == volatile);
                 let column = column.ok_or_else(|| format!("{field:?} is no column here"))?;
                 if let Some(value) = decode_value(column, value)? {
                     columns.push((column.name, value));
@@ -195,7 +204,8 @@ fn decode(
             }
         }
     }
-    let key = key.filter(|key| escape(key) == name).ok_or("its key is another one's, or missing")?;
+    let key =
+        key.filter(|key| escape(key) == name).ok_or("its key is another one's, or missing")?;
     let etag = etag.ok_or("it has no etag")?;
     Ok(StoredRow { row: Row::of(key, columns), etag })
 }
@@ -228,7 +238,10 @@ mod tests {
 
     fn document(key: &str, row: &Row) -> Document {
         let mut document = doc! { "_id": "p", "last": "m.1", "rows": {}, "volatile": {} };
-        document.get_document_mut("rows").unwrap().insert(escape(key), row_of(&DECL, "p", row, "m.1"));
+        document
+            .get_document_mut("rows")
+            .unwrap()
+            .insert(escape(key), row_of(&DECL, "p", row, "m.1"));
         if let Some(volatile) = volatile_of(&DECL, row) {
             document.get_document_mut("volatile").unwrap().insert(escape(key), volatile);
         }

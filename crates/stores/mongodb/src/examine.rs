@@ -35,13 +35,16 @@ pub(crate) async fn examine(store: &MongoDb) -> Result<Examination, Fault> {
 /// like.
 fn server(built: &Document) -> Examination {
     let (name, version, text) = match (built.get_str("secantusVersion"), built.get_str("version")) {
-        (Ok(own), _) => {
-            ("SecantusDB", own, "this server is not mongod: it speaks MongoDB's protocol, and is for tests")
-        }
+        (Ok(own), _) => (
+            "SecantusDB",
+            own,
+            "this server is not mongod: it speaks MongoDB's protocol, and is for tests",
+        ),
         (_, version) => (
             "MongoDB",
             version.unwrap_or_default(),
-            "this store was run against the compatible server SecantusDB, never against mongod itself",
+            "this store was run against the compatible server SecantusDB, never against mongod \
+             itself",
         ),
     };
     let mut found = Examination::of(name, version);
@@ -54,7 +57,10 @@ fn note_members(found: &mut Examination, hello: &Document) {
     let members = hello.get_array("hosts").map_or(0, Vec::len);
     let text = match members {
         1 => "the replica set has one member: a disk is the only copy of the cluster's tables",
-        2 => "the replica set has two members: both must answer, so none may be away; three are better",
+        2 => {
+            "the replica set has two members: both must answer, so none may be away; three are \
+             better"
+        }
         _ => return,
     };
     found.add(FindingLevel::Note, FindingSubject::Durability, text);

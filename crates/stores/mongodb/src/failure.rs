@@ -2,7 +2,9 @@
 
 use emmer_store::StoreErrorKind;
 use emmer_store_keyvalue::{Failure, Fault};
-use mongodb::error::{Error, ErrorKind, NO_WRITES_PERFORMED, SYSTEM_OVERLOADED_ERROR, WriteFailure};
+use mongodb::error::{
+    Error, ErrorKind, NO_WRITES_PERFORMED, SYSTEM_OVERLOADED_ERROR, WriteFailure,
+};
 
 /// A key, or a collection, that is there already.
 const DUPLICATE: [i32; 2] = [11_000, 48];
@@ -33,7 +35,9 @@ impl Ended {
     /// What went wrong, in words.
     pub(crate) fn fault(self) -> Fault {
         match self {
-            Self::Busy(words) => Fault::unavailable(format!("the server has too much to do: {words}")),
+            Self::Busy(words) => {
+                Fault::unavailable(format!("the server has too much to do: {words}"))
+            }
             Self::Duplicate(words) => Fault::corrupt(words),
             Self::Away(fault) | Self::Uncertain(fault) | Self::Refused(fault) => fault,
         }
@@ -55,9 +59,9 @@ fn code(code: i32, said: &str) -> Ended {
         code if DUPLICATE.contains(&code) => Ended::Duplicate(said.to_owned()),
         code if REFUSED.contains(&code) => refused(StoreErrorKind::Refused),
         code if TOO_LARGE.contains(&code) => refused(StoreErrorKind::Invalid),
-        code if TOO_LATE.contains(&code) => {
-            Ended::Uncertain(Fault::unavailable(format!("the server does not answer in time: {said}")))
-        }
+        code if TOO_LATE.contains(&code) => Ended::Uncertain(Fault::unavailable(format!(
+            "the server does not answer in time: {said}"
+        ))),
         // Among them that it is no primary any more: the attempt before this one may have been the
         // other kind.
         _ => Ended::Uncertain(Fault::unavailable(said)),
@@ -82,9 +86,9 @@ pub(crate) fn understood(error: &Error) -> Ended {
     }
     match &*error.kind {
         ErrorKind::Authentication { .. } => refused(StoreErrorKind::Refused),
-        ErrorKind::InvalidArgument { .. } | ErrorKind::InvalidTlsConfig { .. } | ErrorKind::Bson(_) => {
-            refused(StoreErrorKind::Invalid)
-        }
+        ErrorKind::InvalidArgument { .. }
+        | ErrorKind::InvalidTlsConfig { .. }
+        | ErrorKind::Bson(_) => refused(StoreErrorKind::Invalid),
         ErrorKind::SessionsNotSupported | ErrorKind::IncompatibleServer { .. } => {
             refused(StoreErrorKind::Refused)
         }
@@ -111,16 +115,23 @@ mod tests {
     #[test]
     fn what_the_server_says_is_told_apart() {
         assert!(matches!(code(11_000, "E11000"), Ended::Duplicate(_)));
-        for (number, kind) in
-            [(18, StoreErrorKind::Refused), (13, StoreErrorKind::Refused), (17_419, StoreErrorKind::Invalid)]
-        {
-            assert!(matches!(code(number, ""), Ended::Refused(fault) if fault.kind == kind), "{number}");
+        for (number, kind) in [
+            (18, StoreErrorKind::Refused),
+            (13, StoreErrorKind::Refused),
+            (17_419, StoreErrorKind::Invalid),
+        ] {
+            assert!(
+                matches!(code(number, ""), Ended::Refused(fault) if fault.kind == kind),
+                "{number}"
+            );
         }
         for number in [50, 189, 10_107, 11_600, 64] {
             assert!(matches!(code(number, "").failure(), Failure::Broken(_)), "{number}");
         }
         let stranger = "Server selection timeout: ... invalid peer certificate: UnknownIssuer";
-        assert!(matches!(nobody(stranger), Ended::Refused(fault) if fault.kind == StoreErrorKind::Refused));
+        assert!(
+            matches!(nobody(stranger), Ended::Refused(fault) if fault.kind == StoreErrorKind::Refused)
+        );
         assert!(matches!(nobody("Server selection timeout: refused"), Ended::Away(_)));
     }
 

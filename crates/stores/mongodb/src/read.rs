@@ -24,10 +24,11 @@ impl MongoDb {
     ) -> Result<Option<RawDocumentBuf>, Fault> {
         let collection = self.client().collection(decl).clone_with_type::<RawDocumentBuf>();
         let paths = |key: &String| [row_path(key), volatile_path(key)];
-        let wanted: Option<Document> =
-            keys.map(|keys| keys.iter().flat_map(paths).map(|path| (path, Bson::Int32(1))).collect());
+        let wanted: Option<Document> = keys
+            .map(|keys| keys.iter().flat_map(paths).map(|path| (path, Bson::Int32(1))).collect());
         let request = || {
-            let mut found = collection.find_one(doc! { ID: partition }).max_time(Client::left(deadline));
+            let mut found =
+                collection.find_one(doc! { ID: partition }).max_time(Client::left(deadline));
             if let Some(wanted) = &wanted {
                 found = found.projection(wanted.clone());
             }
@@ -43,7 +44,8 @@ impl MongoDb {
         deadline: Instant,
     ) -> Result<Vec<StoredRow>, Fault> {
         let found = self.document(decl, partition, None, deadline).await?;
-        let rows = found.map_or_else(|| Ok(Vec::new()), |document| documents::rows(decl, &document))?;
+        let rows =
+            found.map_or_else(|| Ok(Vec::new()), |document| documents::rows(decl, &document))?;
         for row in &rows {
             self.guesses().learn(decl, partition, row.row.key(), Some(()));
         }
@@ -79,7 +81,8 @@ impl MongoDb {
             let asked = collection.aggregate(pipeline.clone()).max_time(Client::left(deadline));
             asked.await?.try_collect::<Vec<Document>>().await
         };
-        let found = self.client().send(deadline, request).await?.into_iter().next().unwrap_or_default();
+        let found =
+            self.client().send(deadline, request).await?.into_iter().next().unwrap_or_default();
         let keys = found.get_array("keys").cloned().unwrap_or_default();
         let text = |key| if let Bson::String(text) = key { Some(text) } else { None };
         Ok(keys.into_iter().filter_map(text).collect())
@@ -122,8 +125,10 @@ impl MongoDb {
         let mut found = Vec::new();
         for document in self.client().send(deadline, request).await? {
             let partition = document.get_str(ID);
-            let partition = partition.map_err(|_| Fault::corrupt("a document's _id is no partition"))?;
-            let rows = documents::rows(decl, &document)?.into_iter().filter(|row| scan.wants(&row.row));
+            let partition =
+                partition.map_err(|_| Fault::corrupt("a document's _id is no partition"))?;
+            let rows =
+                documents::rows(decl, &document)?.into_iter().filter(|row| scan.wants(&row.row));
             found.extend(rows.map(|row| (partition.to_owned(), row)));
         }
         found.sort_by(|(one, a), (other, b)| (one, a.row.key()).cmp(&(other, b.row.key())));

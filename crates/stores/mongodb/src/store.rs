@@ -60,7 +60,8 @@ impl Backend for MongoDb {
     const APPEND_ROWS: usize = 100;
 
     async fn connect(url: &str) -> Result<Self> {
-        let store = Self { client: Client::new(url)?, marks: Marks::random(), guesses: Guesses::default() };
+        let store =
+            Self { client: Client::new(url)?, marks: Marks::random(), guesses: Guesses::default() };
         // Whether a server answers, and lets us read.
         match store.shape_of(&SILO_INSTANCES, store.client.deadline()).await {
             Ok(_) => Ok(store),
@@ -77,10 +78,18 @@ impl Backend for MongoDb {
     }
 
     fn limits(&self) -> StoreLimits {
-        StoreLimits { row_bytes: ROW_BYTES_MAX, commit_bytes: COMMIT_BYTES_MAX, ..StoreLimits::default() }
+        StoreLimits {
+            row_bytes: ROW_BYTES_MAX,
+            commit_bytes: COMMIT_BYTES_MAX,
+            ..StoreLimits::default()
+        }
     }
 
-    async fn make(&self, table: &'static TableDecl, deadline: Instant) -> std::result::Result<(), Fault> {
+    async fn make(
+        &self,
+        table: &'static TableDecl,
+        deadline: Instant,
+    ) -> std::result::Result<(), Fault> {
         self.make_table(table, deadline).await
     }
 

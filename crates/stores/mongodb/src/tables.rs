@@ -26,7 +26,11 @@ impl MongoDb {
 
     /// Makes the collection, then notes the declaration, unless there is one. Whoever is second
     /// finds the first one's.
-    pub(crate) async fn make_table(&self, decl: &'static TableDecl, deadline: Instant) -> Result<(), Fault> {
+    pub(crate) async fn make_table(
+        &self,
+        decl: &'static TableDecl,
+        deadline: Instant,
+    ) -> Result<(), Fault> {
         if self.shape_of(decl, deadline).await?.is_some() {
             return Ok(());
         }
@@ -53,12 +57,16 @@ impl MongoDb {
     ) -> Result<Option<Vec<u8>>, Fault> {
         let meta = self.meta();
         let request = || async {
-            let found = meta.find_one(doc! { ID: decl.name }).max_time(Client::left(deadline)).await?;
-            Ok(found.and_then(|found| found.get_str(DECLARATION).ok().map(|text| text.as_bytes().to_vec())))
+            let found =
+                meta.find_one(doc! { ID: decl.name }).max_time(Client::left(deadline)).await?;
+            Ok(found.and_then(|found| {
+                found.get_str(DECLARATION).ok().map(|text| text.as_bytes().to_vec())
+            }))
         };
         let Some(declared) = self.client().send(deadline, request).await? else { return Ok(None) };
         let database = self.client().database();
-        let is_there = || database.list_collection_names().filter(doc! { "name": decl.name }).into_future();
+        let is_there =
+            || database.list_collection_names().filter(doc! { "name": decl.name }).into_future();
         let found = self.client().send(deadline, is_there).await?;
         Ok((!found.is_empty()).then_some(declared))
     }

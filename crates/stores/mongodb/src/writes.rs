@@ -105,7 +105,10 @@ impl MongoDb {
             let key = row.row.key();
             builder.unchanged(key, &row.etag);
             if let Some((_, column)) = decl.column(column) {
-                builder.holds(column_path(key, column), row.row.get(column.name).map(documents::encode));
+                builder.holds(
+                    column_path(key, column),
+                    row.row.get(column.name).map(documents::encode),
+                );
             }
             builder.remove(key);
         }
@@ -123,7 +126,8 @@ impl MongoDb {
         deadline: Instant,
     ) -> Result<(), Fault> {
         let collection = self.client().collection(decl);
-        let request = || async { collection.delete_one(doc! { ID: partition, ROWS: {} }).await.map(drop) };
+        let request =
+            || async { collection.delete_one(doc! { ID: partition, ROWS: {} }).await.map(drop) };
         self.client().send(deadline, request).await
     }
 }

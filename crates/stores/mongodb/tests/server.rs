@@ -1,11 +1,18 @@
 //! What is special about MongoDB: addresses, credentials, what an administrator sees, limits. On a
 //! compatible server, SecantusDB, **not mongod**; on mongod where TEST_MONGODB_URI names one.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use emmer_core::Timestamp;
 use emmer_store::silos::SILO_INSTANCES;
-use emmer_store::{CommitOutcome, Mutation, Row, SiloTable, StateTable, StoreErrorKind, Value, WriteOutcome};
+use emmer_store::{
+    CommitOutcome, Mutation, Row, SiloTable, StateTable, StoreErrorKind, Value, WriteOutcome,
+};
 use emmer_store_mongodb::MongoDbStore;
 use emmer_test_servers::mongodb::SYNC;
 use emmer_test_servers::suite::book::{lists_the_silos, output_of};
@@ -22,7 +29,9 @@ fn server(test: &str) -> Option<MongoDbDatabase> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mongod_passes_what_every_store_passes() {
-    let Some(url) = external::server(VARIABLE, "mongod_passes_what_every_store_passes") else { return };
+    let Some(url) = external::server(VARIABLE, "mongod_passes_what_every_store_passes") else {
+        return;
+    };
     external::passes_all(&url, STORE).await;
 }
 
@@ -64,7 +73,8 @@ async fn a_user_and_a_password_are_asked_for() {
 async fn the_first_command_of_the_page_lists_the_silos() {
     let Some(server) = server("the_first_command") else { return };
     let page = include_str!("../../../../docs/stores/mongodb.md");
-    lists_the_silos(STORE, &server.url(), page, |command| output_of(&mut server.shell(command))).await;
+    lists_the_silos(STORE, &server.url(), page, |command| output_of(&mut server.shell(command)))
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -75,12 +85,20 @@ async fn an_administrator_sees_a_cluster_as_one_document_of_the_seed() {
     let table = SiloTable::new(store.clone(), cluster("prod"));
     table.ensure().await.unwrap();
     let mut one = silo(1);
-    one.votes = vec![emmer_core::Vote { voter: silo(2).address, at: Timestamp::from_millis(5), gone: false }];
+    one.votes = vec![emmer_core::Vote {
+        voter: silo(2).address,
+        at: Timestamp::from_millis(5),
+        gone: false,
+    }];
     table.commit(&table.read_version().await.unwrap(), vec![one], vec![]).await.unwrap();
     table.touch(&silo(1).address, Timestamp::from_millis(1_795_265_085_000)).await.unwrap();
     let shown = python("print(dumps(db.silo_instances.find_one({'_id': 'prod'})))");
     for column in SILO_INSTANCES.columns {
-        assert!(shown.contains(&format!("\"{}\":", column.name)), "{} is not in {shown}", column.name);
+        assert!(
+            shown.contains(&format!("\"{}\":", column.name)),
+            "{} is not in {shown}",
+            column.name
+        );
     }
     for wanted in [
         r#""127%2E0%2E0%2E1-11111-1": {"etag": ""#,
@@ -95,10 +113,14 @@ async fn an_administrator_sees_a_cluster_as_one_document_of_the_seed() {
     }
     // What somebody wrote by hand and no silo can understand is named.
     python(
-        "db.silo_instances.update_one({'_id': 'prod'}, {'$set': {'rows.VersionRow.MembershipVersion': 'two'}})",
+        "db.silo_instances.update_one({'_id': 'prod'}, {'$set': \
+         {'rows.VersionRow.MembershipVersion': 'two'}})",
     );
     let error = table.read_all().await.unwrap_err();
-    assert!(error.kind == StoreErrorKind::Corrupt && error.detail.contains("VersionRow"), "{error}");
+    assert!(
+        error.kind == StoreErrorKind::Corrupt && error.detail.contains("VersionRow"),
+        "{error}"
+    );
     // A collection that was dropped is no empty table: it is missing, and made again.
     for dropped in ["silo_instances", "emmer_meta"] {
         python(&format!("db.drop_collection('{dropped}')"));
@@ -138,7 +160,10 @@ async fn the_server_is_examined_and_limits_are_named() {
         (0..5).map(|n| text(n.to_string(), 1_000)).collect(),
     ] {
         let error = store.commit(&NUMBERS, "p", commit).await.unwrap_err();
-        assert!(error.kind == StoreErrorKind::Invalid && error.detail.contains("are allowed"), "{error}");
+        assert!(
+            error.kind == StoreErrorKind::Invalid && error.detail.contains("are allowed"),
+            "{error}"
+        );
     }
     assert!(store.read_partition(&NUMBERS, "p").await.unwrap().is_empty());
     // A commit as large as the store says; and a partition as large as a document.
@@ -191,5 +216,8 @@ async fn a_volatile_column_of_a_row_that_is_there_is_set_by_touches_only() {
     let found = store.read_row(&NUMBERS, "p", "r").await.unwrap().unwrap();
     assert_eq!(found.row, row("r", 2));
     must_commit(&store, "p", vec![Mutation::Upsert { row: row("s", 1).with("At", at(5)) }]).await;
-    assert_eq!(store.read_row(&NUMBERS, "p", "s").await.unwrap().unwrap().row.get("At"), Some(&at(5)));
+    assert_eq!(
+        store.read_row(&NUMBERS, "p", "s").await.unwrap().unwrap().row.get("At"),
+        Some(&at(5))
+    );
 }

@@ -1,6 +1,11 @@
 //! The store passes what every store passes, on a compatible server: SecantusDB, **not mongod**.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use emmer_store_mongodb::MongoDbStore;
 use emmer_test_servers::mongodb::SYNC;

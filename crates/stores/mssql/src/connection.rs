@@ -21,13 +21,14 @@ pub(crate) const END_ANY: &str = "IF @@TRANCOUNT > 0 ROLLBACK TRANSACTION";
 /// What a session is told first. How many rows a statement changed is asked for, not sent along.
 pub(crate) fn settings(lock_timeout: Duration) -> String {
     format!(
-        "SET LOCK_TIMEOUT {}; SET XACT_ABORT ON; SET NOCOUNT ON; SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
+        "SET LOCK_TIMEOUT {}; SET XACT_ABORT ON; SET NOCOUNT ON; SET TRANSACTION ISOLATION LEVEL \
+         READ COMMITTED",
         lock_timeout.as_millis()
     )
 }
 
-/// Runs the driver without its log: it warns of what the URL asks for (a certificate that is not looked at) at each connection, and
-/// of answers that were given up, which the store reports.
+/// Runs the driver without its log: it warns of what the URL asks for (a certificate that is not
+/// looked at) at each connection, and of answers that were given up, which the store reports.
 async fn quietly<T>(work: impl Future<Output = T>) -> T {
     work.with_subscriber(NoSubscriber::default()).await
 }
@@ -39,7 +40,10 @@ async fn connect(config: &Config) -> Result<Client<Compat<TcpStream>>, Error> {
 }
 
 /// Connects; without TLS when the server has none and the URL does not insist.
-async fn connect_as_asked(place: &Place, config: &Config) -> Result<Client<Compat<TcpStream>>, Error> {
+async fn connect_as_asked(
+    place: &Place,
+    config: &Config,
+) -> Result<Client<Compat<TcpStream>>, Error> {
     match connect(config).await {
         Err(error) if place.tls == TlsMode::Prefer && fault::is_without_tls(&error) => {
             let mut plain = config.clone();
@@ -53,7 +57,8 @@ async fn connect_as_asked(place: &Place, config: &Config) -> Result<Client<Compa
 /// A session on the server. Used by one operation at a time.
 pub(crate) struct Connection {
     client: Client<Compat<TcpStream>>,
-    /// Whether a request was sent whose end nobody has seen: then this connection must not be used again.
+    /// Whether a request was sent whose end nobody has seen: then this connection must not be used
+    /// again.
     pub(crate) in_flight: bool,
 }
 
@@ -81,11 +86,13 @@ impl Connection {
         Ok(opened)
     }
 
-    /// Runs a batch that begins a transaction and ends it. One that failed leaves none open: it ends it by itself, though
-    /// not where it was not understood half-way (a table that is gone), and what would follow would never be committed.
+    /// Runs a batch that begins a transaction and ends it. One that failed leaves none open: it
+    /// ends it by itself, though not where it was not understood half-way (a table that is gone),
+    /// and what would follow would never be committed.
     pub(crate) async fn transaction(&mut self, text: &str) -> Result<Vec<Row>, Failure> {
         let ended = self.batch(text).await;
-        if matches!(ended, Err(Failure::Nothing(_) | Failure::Again(_))) && self.batch(END_ANY).await.is_err()
+        if matches!(ended, Err(Failure::Nothing(_) | Failure::Again(_)))
+            && self.batch(END_ANY).await.is_err()
         {
             self.in_flight = true;
         }
@@ -93,9 +100,14 @@ impl Connection {
     }
 
     /// Runs a transaction with parameters that reads; as [`transaction`](Self::transaction) does.
-    pub(crate) async fn read(&mut self, text: &str, parameters: &[&dyn ToSql]) -> Result<Vec<Row>, Failure> {
+    pub(crate) async fn read(
+        &mut self,
+        text: &str,
+        parameters: &[&dyn ToSql],
+    ) -> Result<Vec<Row>, Failure> {
         let ended = self.query(text, parameters).await;
-        if matches!(ended, Err(Failure::Nothing(_) | Failure::Again(_))) && self.batch(END_ANY).await.is_err()
+        if matches!(ended, Err(Failure::Nothing(_) | Failure::Again(_)))
+            && self.batch(END_ANY).await.is_err()
         {
             self.in_flight = true;
         }
@@ -103,7 +115,11 @@ impl Connection {
     }
 
     /// Runs one statement with parameters; the rows of its answer.
-    pub(crate) async fn query(&mut self, text: &str, parameters: &[&dyn ToSql]) -> Result<Vec<Row>, Failure> {
+    pub(crate) async fn query(
+        &mut self,
+        text: &str,
+        parameters: &[&dyn ToSql],
+    ) -> Result<Vec<Row>, Failure> {
         self.in_flight = true;
         let ended = quietly(async {
             match self.client.query(text, parameters).await {
@@ -125,7 +141,11 @@ impl Connection {
             }
         });
         let ended = ended.await;
-        self.ended(ended.map(|results| results.into_iter().find(|rows| !rows.is_empty()).unwrap_or_default()))
+        self.ended(
+            ended.map(|results| {
+                results.into_iter().find(|rows| !rows.is_empty()).unwrap_or_default()
+            }),
+        )
     }
 
     /// Any answer that is not the end of the connection leaves it ready for the next request.
@@ -143,13 +163,14 @@ mod tests {
 
     use super::*;
 
-    /// What a client says first, and behind it; the types of the packets, and the encryption it asks for.
+    /// What a client says first, and behind it; the types of the packets, and the encryption it
+    /// asks for.
     const PRELOGIN: u8 = 0x12;
     const LOGIN: u8 = 0x10;
     const NOT_SUPPORTED: u8 = 2;
 
-    /// A server without TLS that hears one client's greeting, says so, and hears what comes next. Not SQL Server: it knows how a
-    /// connection begins and nothing else.
+    /// A server without TLS that hears one client's greeting, says so, and hears what comes next.
+    /// Not SQL Server: it knows how a connection begins and nothing else.
     async fn hear(listener: &TcpListener) -> (u8, Option<u8>) {
         let (mut stream, _) = listener.accept().await.unwrap();
         let greeting = packet(&mut stream).await.unwrap();
@@ -175,8 +196,11 @@ mod tests {
 
     async fn place(listener: &TcpListener, sslmode: &str) -> Place {
         let port = listener.local_addr().unwrap().port();
-        Place::parse(&format!("mssql://sa:only-for-tests@127.0.0.1:{port}/emmer?sslmode={sslmode}"), None)
-            .unwrap()
+        Place::parse(
+            &format!("mssql://sa:only-for-tests@127.0.0.1:{port}/emmer?sslmode={sslmode}"),
+            None,
+        )
+        .unwrap()
     }
 
     #[tokio::test]
@@ -234,7 +258,8 @@ mod tests {
             quietly(async { tracing::warn!("the driver's") }).await;
         };
         work.with_subscriber(heard.clone()).await;
-        // The library of the connections may say something, at its own levels: count only what a test can know.
+        // The library of the connections may say something, at its own levels: count only what a
+        // test can know.
         assert!(heard.0.load(std::sync::atomic::Ordering::Relaxed) >= 1);
         let before = heard.0.load(std::sync::atomic::Ordering::Relaxed);
         let both = async {

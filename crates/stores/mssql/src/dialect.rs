@@ -3,7 +3,8 @@
 use emmer_store::ColumnType;
 use emmer_store_relational::{Dialect, SqlType};
 
-/// The dialect of SQL Server. Names stay as they are declared; they are found in any case under the usual collations.
+/// The dialect of SQL Server. Names stay as they are declared; they are found in any case under the
+/// usual collations.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TransactSql;
 
@@ -30,7 +31,8 @@ impl Dialect for TransactSql {
 
     fn reported_type(&self, sql_type: SqlType) -> String {
         match sql_type {
-            // Compared by its bytes, but for zeros at the end; keys hold no zeros (no control characters at all).
+            // Compared by its bytes, but for zeros at the end; keys hold no zeros (no control
+            // characters at all).
             SqlType::Key(bytes) => format!("varbinary({bytes})"),
             SqlType::Etag | SqlType::Column(ColumnType::Int) => "bigint".to_owned(),
             SqlType::Column(ColumnType::Text | ColumnType::List) => "nvarchar(max)".to_owned(),

@@ -14,8 +14,8 @@ use crate::sql::{Batch, TableSql};
 use crate::tables;
 use crate::values::{RowCells, date, literal};
 
-/// The most bytes of values in one commit or append: a batch may have 65,536 packets of 4 KiB, and a byte of a text may
-/// take eight (two of UTF-16, each as two digits of two bytes).
+/// The most bytes of values in one commit or append: a batch may have 65,536 packets of 4 KiB, and
+/// a byte of a text may take eight (two of UTF-16, each as two digits of two bytes).
 const REQUEST_BYTES_MAX: usize = 30 << 20;
 
 type Known = BTreeMap<&'static str, (&'static TableDecl, Arc<TableSql>)>;
@@ -85,7 +85,8 @@ impl Driver for MssqlDriver {
                 rows(table, &connection.query(&sql.read_row, &keys).await?)
             }
             Request::ReadSome { partition, from, before, at_most } => {
-                let parameters: [&dyn ToSql; 3] = [&partition.as_bytes(), &from.as_bytes(), &at_most];
+                let parameters: [&dyn ToSql; 3] =
+                    [&partition.as_bytes(), &from.as_bytes(), &at_most];
                 rows(table, &connection.query(&sql.read_some(table, before), &parameters).await?)
             }
             Request::Scan { column, start, end, at_most } => {
@@ -124,13 +125,18 @@ impl Driver for MssqlDriver {
                     _ => return Err(Failure::Nothing(Fault::corrupt("a cutoff that is no time"))),
                 };
                 *sent = true;
-                let parameters: [&dyn ToSql; 3] = [&partition.as_bytes(), &cutoff.as_str(), &at_most];
+                let parameters: [&dyn ToSql; 3] =
+                    [&partition.as_bytes(), &cutoff.as_str(), &at_most];
                 changed(&connection.query(&sql.delete_older_than(column), &parameters).await?)
             }
         }
     }
 
-    async fn ensure(&self, connection: &mut Connection, tables: &[&'static TableDecl]) -> Result<(), Fault> {
+    async fn ensure(
+        &self,
+        connection: &mut Connection,
+        tables: &[&'static TableDecl],
+    ) -> Result<(), Fault> {
         tables::ensure(connection, tables, self.place.limits.statement_timeout()).await
     }
 
@@ -145,11 +151,13 @@ fn rows(table: &'static TableDecl, rows: &[Row]) -> Result<Answer, Failure> {
     rows.map(Answer::Rows).map_err(|detail| Failure::Nothing(Fault::corrupt(detail)))
 }
 
-/// The answer of a statement that says how many rows it changed. It is done; only its answer may be strange.
+/// The answer of a statement that says how many rows it changed. It is done; only its answer may be
+/// strange.
 fn changed(answer: &[Row]) -> Result<Answer, Failure> {
     let count = answer.first().and_then(|row| RowCells::new(row).int(0).ok().flatten());
     let count = count.and_then(|count| u64::try_from(count).ok());
-    let strange = || Failure::Broken(Fault::corrupt("the server answered a change with something else"));
+    let strange =
+        || Failure::Broken(Fault::corrupt("the server answered a change with something else"));
     count.map(Answer::Changed).ok_or_else(strange)
 }
 
@@ -159,7 +167,9 @@ fn verdict(answer: &[Row], mutations: usize) -> Result<Option<usize>, Fault> {
     let row = answer.first().ok_or_else(strange)?;
     match RowCells::new(row).int(0).map_err(|_| strange())? {
         Some(-1) => Ok(None),
-        Some(at) => usize::try_from(at).ok().filter(|at| *at < mutations).map(Some).ok_or_else(strange),
+        Some(at) => {
+            usize::try_from(at).ok().filter(|at| *at < mutations).map(Some).ok_or_else(strange)
+        }
         None => Err(strange()),
     }
 }

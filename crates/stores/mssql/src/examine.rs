@@ -15,7 +15,10 @@ pub(crate) const ABOUT: &str = "SELECT CAST(SERVERPROPERTY('ProductVersion') AS 
      (SELECT delayed_durability_desc FROM sys.databases WHERE database_id = DB_ID()), \
      HAS_PERMS_BY_NAME(DB_NAME(), 'DATABASE', 'CREATE TABLE')";
 
-pub(crate) async fn examine(connection: &mut Connection, is_encrypted: bool) -> Result<Examination, Fault> {
+pub(crate) async fn examine(
+    connection: &mut Connection,
+    is_encrypted: bool,
+) -> Result<Examination, Fault> {
     let asked = SystemTime::now();
     let answer = connection.query(ABOUT, &[]).await.map_err(Failure::fault)?;
     let answered = SystemTime::now();
@@ -24,24 +27,27 @@ pub(crate) async fn examine(connection: &mut Connection, is_encrypted: bool) -> 
     let version = cells.text(0).map_err(Fault::corrupt)?.unwrap_or_default();
     let mut found = Examination::of("SQL Server", version);
     if is_too_old(version) {
-        let text = format!("the server's version is {version}: this store needs SQL Server 2016 (13.0)");
+        let text =
+            format!("the server's version is {version}: this store needs SQL Server 2016 (13.0)");
         found.add(FindingLevel::Problem, FindingSubject::Setup, text);
     }
     if let Some(ms) = cells.time(1).map_err(Fault::corrupt)? {
         let server = Timestamp::from_millis(ms);
-        found.clock = Some(ClockDifference::measured(asked, server, answered, Duration::from_millis(1)));
+        found.clock =
+            Some(ClockDifference::measured(asked, server, answered, Duration::from_millis(1)));
     }
     if cells.text(2).map_err(Fault::corrupt)? == Some("FORCED") {
         found.may_lose_writes(
-            "delayed durability is FORCED: a crash of the server loses commits that were answered; ALTER DATABASE ... SET \
-             DELAYED_DURABILITY = ALLOWED",
+            "delayed durability is FORCED: a crash of the server loses commits that were answered; \
+             ALTER DATABASE ... SET DELAYED_DURABILITY = ALLOWED",
         );
     }
     if cells.int(3).map_err(Fault::corrupt)? != Some(1) {
         found.add(
             FindingLevel::Note,
             FindingSubject::Permission,
-            "this user may not make tables: run the script of `emmer schema`, or GRANT CREATE TABLE and ALTER ON SCHEMA",
+            "this user may not make tables: run the script of `emmer schema`, or GRANT CREATE \
+             TABLE and ALTER ON SCHEMA",
         );
     }
     if !is_encrypted {
@@ -54,7 +60,8 @@ pub(crate) async fn examine(connection: &mut Connection, is_encrypted: bool) -> 
     Ok(found)
 }
 
-/// The first version whose statements and settings this store needs, SQL Server 2016. Azure SQL says 12, whatever it is.
+/// The first version whose statements and settings this store needs, SQL Server 2016. Azure SQL
+/// says 12, whatever it is.
 const VERSION_MIN: u32 = 13;
 const VERSION_OF_AZURE: &str = "12.0.2000.";
 

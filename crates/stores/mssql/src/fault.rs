@@ -4,16 +4,17 @@ use emmer_store::StoreErrorKind;
 use emmer_store_relational::{Failure, Fault};
 use tiberius::error::Error;
 
-/// A deadlock, a wait for a lock that took too long, a key that came into being in between, a snapshot that others changed
-/// or whose table they changed.
+/// A deadlock, a wait for a lock that took too long, a key that came into being in between, a
+/// snapshot that others changed or whose table they changed.
 const AGAIN: [u32; 6] = [1205, 1222, 2627, 2601, 3960, 3961];
 /// From this severity on the server ends the session.
 const FATAL: u8 = 20;
-/// Azure moves the database elsewhere, or gives up on the request: what was asked may have been done.
+/// Azure moves the database elsewhere, or gives up on the request: what was asked may have been
+/// done.
 const MOVED: [u32; 4] = [40_143, 40_166, 40_197, 40_540];
 
-/// What an error of a batch that was sent says about it: every write is in one transaction, which any error of the
-/// server rolls back (`XACT_ABORT`).
+/// What an error of a batch that was sent says about it: every write is in one transaction, which
+/// any error of the server rolls back (`XACT_ABORT`).
 pub(crate) fn failure(error: &Error) -> Failure {
     let fault = fault(error);
     match error {
@@ -47,16 +48,20 @@ pub(crate) fn fault(error: &Error) -> Fault {
         }
         error if is_without_tls(error) => Fault::new(
             Refused,
-            "TLS: the server has none, and sslmode asks for it (prefer or disable would do without)",
+            "TLS: the server has none, and sslmode asks for it (prefer or disable would do \
+             without)",
         ),
         // A handshake that failed comes as the words of a stream.
-        Error::Io { message, .. } if is_of_tls(message) => Fault::new(Refused, format!("TLS: {message}")),
+        Error::Io { message, .. } if is_of_tls(message) => {
+            Fault::new(Refused, format!("TLS: {message}"))
+        }
         Error::Conversion(_) => Fault::corrupt("a value has another type than declared"),
         other => Fault::new(Unavailable, other.to_string()),
     }
 }
 
-/// Whether the server has no TLS and the client asked for it. The driver tells it by these words only.
+/// Whether the server has no TLS and the client asked for it. The driver tells it by these words
+/// only.
 pub(crate) fn is_without_tls(error: &Error) -> bool {
     matches!(error, Error::Protocol(words) if words.contains("requested encryption level"))
 }
@@ -64,7 +69,9 @@ pub(crate) fn is_without_tls(error: &Error) -> bool {
 /// Whether words about a stream are about its encryption.
 fn is_of_tls(words: &str) -> bool {
     let lower = words.to_ascii_lowercase();
-    ["certificate", "fatal alert", "corrupt message", "handshake"].iter().any(|word| lower.contains(word))
+    ["certificate", "fatal alert", "corrupt message", "handshake"]
+        .iter()
+        .any(|word| lower.contains(word))
 }
 
 fn kind(code: u32) -> StoreErrorKind {
@@ -72,9 +79,8 @@ fn kind(code: u32) -> StoreErrorKind {
     match code {
         208 | 3701 | 4902 => NotFound,
         // Logins, permissions, databases, read-only databases.
-        229 | 230 | 262 | 300 | 911 | 916 | 2760 | 3906 | 4060 | 4064 | 18_452 | 18_456 | 18_470 | 18_486 => {
-            Refused
-        }
+        229 | 230 | 262 | 300 | 911 | 916 | 2760 | 3906 | 4060 | 4064 | 18_452 | 18_456
+        | 18_470 | 18_486 => Refused,
         241 | 242 | 2628 | 8114 | 8115 | 8152 => Invalid,
         207 | 213 | 515 | 547 | 2601 | 2627 => Corrupt,
         _ => Unavailable,
@@ -101,7 +107,10 @@ mod tests {
     #[test]
     fn a_refused_certificate_comes_without_advice_on_the_driver() {
         let found = fault(&Error::Tls("it is expired. To connect anyway you can: (1)".to_owned()));
-        assert_eq!((found.kind, found.detail.as_str()), (StoreErrorKind::Refused, "TLS: it is expired."));
+        assert_eq!(
+            (found.kind, found.detail.as_str()),
+            (StoreErrorKind::Refused, "TLS: it is expired.")
+        );
     }
 
     #[test]

@@ -25,8 +25,9 @@ pub(crate) struct Place {
 impl Place {
     /// Reads a URL. `password` stands in for one the URL leaves out.
     pub(crate) fn parse(text: &str, password: Option<&str>) -> Result<Self> {
-        let error =
-            |store: &str, detail: String| StoreError::new(StoreErrorKind::Invalid, store, "open", detail);
+        let error = |store: &str, detail: String| {
+            StoreError::new(StoreErrorKind::Invalid, store, "open", detail)
+        };
         let url: StoreUrl = text.parse().map_err(|e| error("mssql://", format!("{e}")))?;
         let name = url.to_string();
         if !["mssql", "sqlserver"].contains(&url.scheme()) {
@@ -36,9 +37,9 @@ impl Place {
             error(
                 &name,
                 format!(
-                    "{detail}; expected mssql://user:password@host:port/database with the parameters pool_max, \
-                     timeout_ms, sslmode=disable|prefer|require|verify-full and sslrootcert; special characters of \
-                     user and password as %XX"
+                    "{detail}; expected mssql://user:password@host:port/database with the \
+                     parameters pool_max, timeout_ms, sslmode=disable|prefer|require|verify-full \
+                     and sslrootcert; special characters of user and password as %XX"
                 ),
             )
         };
@@ -59,7 +60,8 @@ impl Place {
         config.host(host);
         config.port(port);
         if address.database.is_empty() {
-            // The server would take the login's default, mostly `master`, and the tables would be made there.
+            // The server would take the login's default, mostly `master`, and the tables would be
+            // made there.
             return Err(expected("no database is named"));
         }
         config.database(&address.database);

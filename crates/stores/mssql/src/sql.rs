@@ -7,10 +7,12 @@ use emmer_store_relational::{Fault, Names, Statements, etags, names, order};
 use crate::dialect::TransactSql;
 use crate::values::{bytes_literal, literal};
 
-/// What every batch that writes begins and ends with: any error rolls all of it back. A wait for a lock that takes too long
-/// (1222) ends its statement only, and the batch would go on; here it does not.
+/// What every batch that writes begins and ends with: any error rolls all of it back. A wait for a
+/// lock that takes too long (1222) ends its statement only, and the batch would go on; here it does
+/// not.
 const BEGIN: &str = "SET XACT_ABORT ON; SET NOCOUNT ON;\nBEGIN TRY\nBEGIN TRANSACTION;\n";
-const END: &str = "END TRY\nBEGIN CATCH\nIF @@TRANCOUNT > 0 ROLLBACK TRANSACTION;\nTHROW;\nEND CATCH;";
+const END: &str =
+    "END TRY\nBEGIN CATCH\nIF @@TRANCOUNT > 0 ROLLBACK TRANSACTION;\nTHROW;\nEND CATCH;";
 
 /// Answers with how many rows the statement before it changed.
 const COUNT: &str = "SELECT CAST(@@ROWCOUNT AS bigint)";
@@ -49,7 +51,8 @@ impl TableSql {
         let Names { table, partition, .. } = &self.names;
         let column = names::quoted(&TransactSql, column);
         format!(
-            "DELETE TOP (@P3) FROM {table} WHERE {partition} = @P1 AND {column} < CAST(@P2 AS datetime2(3)); {COUNT}"
+            "DELETE TOP (@P3) FROM {table} WHERE {partition} = @P1 AND {column} < CAST(@P2 AS \
+             datetime2(3)); {COUNT}"
         )
     }
 
@@ -57,26 +60,30 @@ impl TableSql {
     pub(crate) fn touch(&self, column: &str, value: &str) -> String {
         let Names { table, partition, row, .. } = &self.names;
         let column = names::quoted(&TransactSql, column);
-        format!("UPDATE {table} SET {column} = {value} WHERE {partition} = @P1 AND {row} = @P2; {COUNT}")
+        format!(
+            "UPDATE {table} SET {column} = {value} WHERE {partition} = @P1 AND {row} = @P2; {COUNT}"
+        )
     }
 }
 
-/// The rows a statement reads are held until it is done: else a commit in between could be seen in part, of one row too,
-/// whose large values stand elsewhere.
+/// The rows a statement reads are held until it is done: else a commit in between could be seen in
+/// part, of one row too, whose large values stand elsewhere.
 fn held(names: &Names, select: &str) -> String {
     let from = format!(" FROM {}", names.table);
     select.replacen(&from, &format!("{from} WITH (HOLDLOCK)"), 1)
 }
 
-/// Reads a partition as a commit locks it: the version row first, then by key. In the order of the keys alone it would hold the
-/// silos' rows and wait for the version row, while a commit holds that one and waits for theirs.
+/// Reads a partition as a commit locks it: the version row first, then by key. In the order of the
+/// keys alone it would hold the silos' rows and wait for the version row, while a commit holds that
+/// one and waits for theirs.
 fn version_first(names: &Names, select: &str) -> String {
     let Names { table, partition, row, etag, .. } = names;
     let mut version = String::new();
     bytes_literal(&mut version, VERSION_ROW.as_bytes());
     format!(
-        "SET XACT_ABORT ON; SET NOCOUNT ON; BEGIN TRANSACTION; DECLARE @first bigint; SELECT @first = {etag} FROM {table} \
-         WITH (HOLDLOCK) WHERE {partition} = @P1 AND {row} = {version}; {}; COMMIT TRANSACTION",
+        "SET XACT_ABORT ON; SET NOCOUNT ON; BEGIN TRANSACTION; DECLARE @first bigint; SELECT \
+         @first = {etag} FROM {table} WITH (HOLDLOCK) WHERE {partition} = @P1 AND {row} = \
+         {version}; {}; COMMIT TRANSACTION",
         held(names, select)
     )
 }
@@ -90,20 +97,26 @@ pub(crate) struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    /// The whole commit. It answers with the position of the first condition that does not hold, or -1.
+    /// The whole commit. It answers with the position of the first condition that does not hold, or
+    /// -1.
     pub(crate) fn commit(&self, mutations: &[Mutation]) -> Result<String, Fault> {
-        // So that two commits that meet on several rows wait for each other instead of each for the other.
+        // So that two commits that meet on several rows wait for each other instead of each for the
+        // other.
         let order = order::mutations(mutations);
         let Names { table, etag, .. } = &self.sql.names;
         let mut out = format!("{BEGIN}DECLARE @verdict int = -1, @found bigint;\n");
         for (at, mutation) in &order {
-            // A row that is not there is locked too (its place in the index is), and leaves the variable as it is.
-            out +=
-                &format!("SET @found = NULL; SELECT @found = {etag} FROM {table} WITH (UPDLOCK, HOLDLOCK)");
+            // A row that is not there is locked too (its place in the index is), and leaves the
+            // variable as it is.
+            out += &format!(
+                "SET @found = NULL; SELECT @found = {etag} FROM {table} WITH (UPDLOCK, HOLDLOCK)"
+            );
             self.at(&mut out, mutation.row_key());
             out.push_str(";\n");
             if let Some(fails) = fails(mutation) {
-                out += &format!("IF {fails} AND (@verdict < 0 OR @verdict > {at}) SET @verdict = {at};\n");
+                out += &format!(
+                    "IF {fails} AND (@verdict < 0 OR @verdict > {at}) SET @verdict = {at};\n"
+                );
             }
         }
         out.push_str("IF @verdict >= 0 ROLLBACK TRANSACTION;\nELSE BEGIN\n");
@@ -119,7 +132,10 @@ impl Batch<'_> {
     pub(crate) fn append(&self, rows: &[Row]) -> Result<String, Fault> {
         let mut out = BEGIN.to_owned();
         for row in order::rows(rows) {
-            out += &format!("IF NOT EXISTS (SELECT 1 FROM {} WITH (UPDLOCK, HOLDLOCK)", self.sql.names.table);
+            out += &format!(
+                "IF NOT EXISTS (SELECT 1 FROM {} WITH (UPDLOCK, HOLDLOCK)",
+                self.sql.names.table
+            );
             self.at(&mut out, row.key());
             out.push_str(")\n");
             self.insert(&mut out, row)?;
@@ -151,7 +167,8 @@ impl Batch<'_> {
     fn insert(&self, out: &mut String, row: &Row) -> Result<(), Fault> {
         let Names { table, partition, row: row_column, etag, columns } = &self.sql.names;
         let listed: String = columns.iter().map(|name| format!(", {name}")).collect();
-        *out += &format!("INSERT INTO {table} ({partition}, {row_column}, {etag}{listed}) VALUES (");
+        *out +=
+            &format!("INSERT INTO {table} ({partition}, {row_column}, {etag}{listed}) VALUES (");
         bytes_literal(out, self.partition.as_bytes());
         out.push_str(", ");
         bytes_literal(out, row.key().as_bytes());
@@ -230,7 +247,8 @@ mod tests {
             ])
             .unwrap();
         // Locks: the version row, then by key. Conflicts: as the caller counts.
-        let locks: Vec<&str> = text.lines().filter(|line| line.contains("UPDLOCK, HOLDLOCK")).collect();
+        let locks: Vec<&str> =
+            text.lines().filter(|line| line.contains("UPDLOCK, HOLDLOCK")).collect();
         assert!(
             locks[0].contains("[R] = 0x56657273696f6e526f77")
                 && locks[1].contains("0x61")
@@ -238,15 +256,20 @@ mod tests {
             "{text}"
         );
         assert!(text.contains(
-            "IF (@found IS NULL OR @found <> 5) AND (@verdict < 0 OR @verdict > 1) SET @verdict = 1;"
+            "IF (@found IS NULL OR @found <> 5) AND (@verdict < 0 OR @verdict > 1) SET @verdict = \
+             1;"
         ));
         assert!(
             text.contains("IF @found IS NULL AND (@verdict < 0 OR @verdict > 2) SET @verdict = 2;"),
             "{text}"
         );
-        let update = "UPDATE [t] SET [etag] = 9, [A] = CAST(1 AS bigint) WHERE [P] = 0x70 AND [R] = 0x62;\nIF @@ROWCOUNT = 0";
+        let update = "UPDATE [t] SET [etag] = 9, [A] = CAST(1 AS bigint) WHERE [P] = 0x70 AND [R] \
+            = 0x62;\nIF @@ROWCOUNT = 0";
         assert!(text.contains(update), "{text}");
-        assert!(text.ends_with(&format!("COMMIT TRANSACTION;\nEND;\nSELECT @verdict;\n{END}")), "{text}");
+        assert!(
+            text.ends_with(&format!("COMMIT TRANSACTION;\nEND;\nSELECT @verdict;\n{END}")),
+            "{text}"
+        );
         assert!(text.starts_with(BEGIN), "{text}");
     }
 

@@ -1,4 +1,5 @@
-//! Every kind of statement this crate sends, for Microsoft's parser: `cargo xtask test` gives it what is written here.
+//! Every kind of statement this crate sends, for Microsoft's parser: `cargo xtask test` gives it
+//! what is written here.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -42,12 +43,20 @@ const TABLES: [&TableDecl; 4] = [&SILO_INSTANCES, &GRAIN_STATE, &NUMBERS, &ODD];
 /// What it is, and its text.
 type Statement = (String, String);
 
-/// Values that a literal could end too early in, or be taken for something else; for every type and for null.
+/// Values that a literal could end too early in, or be taken for something else; for every type and
+/// for null.
 fn values(column_type: ColumnType) -> Vec<Option<Value>> {
     let text = |text: &str| Some(Value::Text(text.into()));
     let mut values = match column_type {
         ColumnType::Text => {
-            vec![text(""), text("it's"), text("a\\"), text("\\\r\n\0"), text("--/*ä😀 [x] @P1 %"), text("''")]
+            vec![
+                text(""),
+                text("it's"),
+                text("a\\"),
+                text("\\\r\n\0"),
+                text("--/*ä😀 [x] @P1 %"),
+                text("''"),
+            ]
         }
         ColumnType::Int => [0, -1, i64::MIN, i64::MAX].map(|n| Some(Value::Int(n))).to_vec(),
         ColumnType::Time => [0, -1, emmer_store_relational::calendar::LAST_MS]
@@ -66,7 +75,12 @@ fn values(column_type: ColumnType) -> Vec<Option<Value>> {
 
 /// Rows in which every value of [`values`] stands once at least.
 fn rows(decl: &TableDecl) -> Vec<Row> {
-    let count = decl.columns.iter().map(|column| values(column.column_type).len()).max().unwrap_or_default();
+    let count = decl
+        .columns
+        .iter()
+        .map(|column| values(column.column_type).len())
+        .max()
+        .unwrap_or_default();
     let row = |at: usize| {
         let mut row = Row::new(format!("key '{at}' ä"));
         for column in decl.columns {
@@ -80,7 +94,8 @@ fn rows(decl: &TableDecl) -> Vec<Row> {
     (0..count).map(row).collect()
 }
 
-/// The mutations of a membership commit, of one that only checks, and of each kind with each odd row.
+/// The mutations of a membership commit, of one that only checks, and of each kind with each odd
+/// row.
 fn commits(decl: &TableDecl) -> Vec<Vec<Mutation>> {
     let all = rows(decl);
     let (etag, key) = ("-5", || "a'b".to_owned());
@@ -141,8 +156,10 @@ fn of_schema() -> Vec<Statement> {
     // Nothing but the keys and the etag.
     let keys = schema::shape(&TransactSql, &ODD).into_iter().take(3).collect();
     let meta = [("layout".to_owned(), schema::LAYOUT), (schema::version_name(&ODD), 1)];
-    let older =
-        Found { meta: Some(meta.to_vec()), tables: vec![FoundTable { columns: keys, indexes: Vec::new() }] };
+    let older = Found {
+        meta: Some(meta.to_vec()),
+        tables: vec![FoundTable { columns: keys, indexes: Vec::new() }],
+    };
     texts.extend(schema::missing(&TransactSql, &[&ODD], &older).unwrap());
     texts.push(schema::read_meta(&TransactSql));
     texts.push(schema::record(&TransactSql, schema::LAYOUT_NAME, schema::LAYOUT));
@@ -169,7 +186,10 @@ fn all() -> Vec<Statement> {
 fn every_statement_is_shown_to_the_parser() {
     let all = all();
     // Of one line each, or of lines that no batch ends at.
-    assert!(all.iter().all(|(_, text)| !text.lines().any(|line| line.trim().eq_ignore_ascii_case("go"))));
+    assert!(
+        all.iter()
+            .all(|(_, text)| !text.lines().any(|line| line.trim().eq_ignore_ascii_case("go")))
+    );
     assert!(all.len() > 60, "{}", all.len());
     let mut lines = String::new();
     for (what, text) in all {

@@ -18,17 +18,19 @@ pub struct MssqlStore {
 relational_store!(MssqlStore);
 
 impl MssqlStore {
-    /// Connects to `mssql://user:password@host:port/database` (`sqlserver://` is the same). Where the URL gives no password
-    /// the environment's `MSSQL_PASSWORD` is used. `?pool_max=8` is how many connections the store opens at most (1 to
-    /// 64), `?timeout_ms=4800` how long an operation takes at most, connecting and waiting for locks included (1000 to
-    /// 60000). `?sslmode=` is `disable`, `prefer`, `require` (the default) or `verify-full`, which trusts the system's root
-    /// certificates and those in `?sslrootcert=FILE`.
+    /// Connects to `mssql://user:password@host:port/database` (`sqlserver://` is the same). Where
+    /// the URL gives no password the environment's `MSSQL_PASSWORD` is used. `?pool_max=8` is how
+    /// many connections the store opens at most (1 to 64), `?timeout_ms=4800` how long an operation
+    /// takes at most, connecting and waiting for locks included (1000 to 60000). `?sslmode=` is
+    /// `disable`, `prefer`, `require` (the default) or `verify-full`, which trusts the system's
+    /// root certificates and those in `?sslrootcert=FILE`.
     ///
     /// Needs a tokio runtime, now and for every operation.
     ///
     /// # Errors
-    /// Within five seconds, naming the store and never a password: `Invalid` for a URL that cannot be understood,
-    /// `Unavailable` when nobody answers, `Refused` for wrong credentials, a missing database or TLS that cannot be had.
+    /// Within five seconds, naming the store and never a password: `Invalid` for a URL that cannot
+    /// be understood, `Unavailable` when nobody answers, `Refused` for wrong credentials, a missing
+    /// database or TLS that cannot be had.
     pub async fn open(url: &str) -> Result<Self> {
         let begun = Instant::now();
         let place = Place::parse(url, std::env::var("MSSQL_PASSWORD").ok().as_deref())?;

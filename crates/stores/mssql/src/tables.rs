@@ -15,13 +15,14 @@ const MAKING_WAIT: Duration = Duration::from_secs(25);
 
 /// Begins a transaction that one process at a time can be in.
 pub(crate) const LOCK: &str = "BEGIN TRANSACTION; DECLARE @locked int; \
-     EXEC @locked = sp_getapplock @Resource = 'emmer', @LockMode = 'Exclusive', @LockTimeout = 25000; \
-     IF @locked < 0 THROW 51000, 'others are making tables for too long', 1;";
+     EXEC @locked = sp_getapplock @Resource = 'emmer', @LockMode = 'Exclusive', @LockTimeout = \
+     25000; IF @locked < 0 THROW 51000, 'others are making tables for too long', 1;";
 
 /// Ends it.
 pub(crate) const COMMIT: &str = "COMMIT TRANSACTION";
 
-/// Types as [`TransactSql::reported_type`](emmer_store_relational::Dialect::reported_type) spells them.
+/// Types as [`TransactSql::reported_type`](emmer_store_relational::Dialect::reported_type) spells
+/// them.
 pub(crate) const COLUMNS: &str = "SELECT c.name, t.name + CASE \
      WHEN t.name IN ('varbinary', 'nvarchar') AND c.max_length = -1 THEN '(max)' \
      WHEN t.name = 'varbinary' THEN '(' + CAST(c.max_length AS varchar(10)) + ')' \
@@ -43,7 +44,8 @@ pub(crate) async fn ensure(
     usual_wait: Duration,
 ) -> Result<(), Fault> {
     let is_all_there = match missing(connection, tables).await {
-        // Who reads the catalogue while others change it may be their victim: then it is found out under the lock.
+        // Who reads the catalogue while others change it may be their victim: then it is found out
+        // under the lock.
         Err(Failure::Again(_)) => false,
         look => schema::is_all_there(look.map_err(Failure::fault))?,
     };
@@ -51,7 +53,8 @@ pub(crate) async fn ensure(
         return Ok(());
     }
     connection.batch(&settings(MAKING_WAIT)).await.map_err(Failure::fault)?;
-    // From here on a transaction is open: left in the middle, the connection is closed and the server rolls back.
+    // From here on a transaction is open: left in the middle, the connection is closed and the
+    // server rolls back.
     let made = make(connection, tables).await;
     connection.in_flight |= made.is_err();
     made?;
@@ -67,14 +70,18 @@ async fn make(connection: &mut Connection, tables: &[&'static TableDecl]) -> Res
     connection.batch(COMMIT).await.map_err(Failure::fault).map(drop)
 }
 
-async fn missing(connection: &mut Connection, tables: &[&'static TableDecl]) -> Result<Vec<String>, Failure> {
+async fn missing(
+    connection: &mut Connection,
+    tables: &[&'static TableDecl],
+) -> Result<Vec<String>, Failure> {
     // Tables first: what is seen here was recorded before.
     let mut found = Found::default();
     for decl in tables {
         found.tables.push(read_table(connection, decl).await?);
     }
     found.meta = read_meta(connection).await?;
-    schema::missing(&TransactSql, tables, &found).map_err(|detail| Failure::Nothing(Fault::corrupt(detail)))
+    schema::missing(&TransactSql, tables, &found)
+        .map_err(|detail| Failure::Nothing(Fault::corrupt(detail)))
 }
 
 async fn read_table(connection: &mut Connection, decl: &TableDecl) -> Result<FoundTable, Failure> {
@@ -90,7 +97,8 @@ async fn read_table(connection: &mut Connection, decl: &TableDecl) -> Result<Fou
 }
 
 async fn read_meta(connection: &mut Connection) -> Result<Option<Vec<(String, i64)>>, Failure> {
-    // Asked for first: an error, such as that there is none, would end the transaction this may be in.
+    // Asked for first: an error, such as that there is none, would end the transaction this may be
+    // in.
     if connection.query(IS_THERE, &[&schema::META]).await?.is_empty() {
         return Ok(None);
     }
@@ -116,8 +124,8 @@ fn text(cells: &RowCells<'_>, at: usize) -> Result<String, Failure> {
 fn with_hint(failure: Failure) -> Fault {
     let mut fault = failure.fault();
     if fault.kind == StoreErrorKind::Refused {
-        fault.detail += "; either GRANT CREATE TABLE and ALTER ON SCHEMA to this user, or make the tables by the script of \
-                         `emmer schema`";
+        fault.detail += "; either GRANT CREATE TABLE and ALTER ON SCHEMA to this user, or make the \
+                         tables by the script of `emmer schema`";
     }
     fault
 }

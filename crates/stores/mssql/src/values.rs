@@ -15,8 +15,9 @@ pub(crate) fn bytes_literal(out: &mut String, bytes: &[u8]) {
     }
 }
 
-/// Writes a text as a literal of the large type. One with control characters is written as the bytes of its UTF-16: a NUL
-/// may end the batch's text, and a backslash before the end of a line stands for a line that goes on.
+/// Writes a text as a literal of the large type. One with control characters is written as the
+/// bytes of its UTF-16: a NUL may end the batch's text, and a backslash before the end of a line
+/// stands for a line that goes on.
 fn text_literal(out: &mut String, text: &str) {
     out.push_str("CAST(");
     if text.chars().any(char::is_control) {
@@ -37,14 +38,17 @@ pub(crate) fn literal(out: &mut String, value: Option<&Value>) -> Result<(), Fau
         None => out.push_str("NULL"),
         Some(Value::Text(text)) => text_literal(out, text),
         Some(Value::Int(n)) => out.push_str(&format!("CAST({n} AS bigint)")),
-        Some(Value::Time(at)) => out.push_str(&format!("CAST('{}' AS datetime2(3))", date(at.as_millis())?)),
+        Some(Value::Time(at)) => {
+            out.push_str(&format!("CAST('{}' AS datetime2(3))", date(at.as_millis())?));
+        }
         Some(Value::Bytes(bytes)) => bytes_literal(out, bytes),
         Some(Value::List(items)) => text_literal(out, &list_to_json(items).map_err(invalid)?),
     }
     Ok(())
 }
 
-/// A time as the server reads it whatever its language; an error for one outside the server's calendar.
+/// A time as the server reads it whatever its language; an error for one outside the server's
+/// calendar.
 pub(crate) fn date(ms: i64) -> Result<String, Fault> {
     let found = calendar::Date::from_millis(ms);
     let out_of_range =
@@ -134,11 +138,17 @@ mod tests {
             shown(Some(&Value::Text("\\\nä😀".into()))),
             "CAST(0x5c000a00e4003dd800de AS nvarchar(max))"
         );
-        assert_eq!(shown(Some(&Value::List(vec!["ä".into()]))), "CAST(N'[\"ä\"]' AS nvarchar(max))");
+        assert_eq!(
+            shown(Some(&Value::List(vec!["ä".into()]))),
+            "CAST(N'[\"ä\"]' AS nvarchar(max))"
+        );
         assert_eq!(shown(Some(&Value::Bytes([0, 255].as_slice().into()))), "0x00ff");
         assert_eq!(shown(Some(&Value::Int(i64::MIN))), "CAST(-9223372036854775808 AS bigint)");
         let before = Value::Time(Timestamp::from_millis(-1));
         assert_eq!(shown(Some(&before)), "CAST('1969-12-31T23:59:59.999' AS datetime2(3))");
-        assert!(literal(&mut String::new(), Some(&Value::Time(Timestamp::from_millis(i64::MAX)))).is_err());
+        assert!(
+            literal(&mut String::new(), Some(&Value::Time(Timestamp::from_millis(i64::MAX))))
+                .is_err()
+        );
     }
 }

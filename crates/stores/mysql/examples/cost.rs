@@ -1,7 +1,7 @@
 //! What the store costs over mysql_async itself, on this machine, in one run:
-//! `cargo run --release -p emmer-store-mysql --example cost [URL of an empty database]`. Without a URL it starts a
-//! MariaDB of its own (`innodb_flush_log_at_trx_commit=2`: the disk is the same for both sides and would only hide the
-//! difference).
+//! `cargo run --release -p emmer-store-mysql --example cost [URL of an empty database]`. Without a
+//! URL it starts a MariaDB of its own (`innodb_flush_log_at_trx_commit=2`: the disk is the same for
+//! both sides and would only hide the difference).
 
 use std::sync::Arc;
 
@@ -40,30 +40,33 @@ struct Raw {
 
 impl Raw {
     async fn open(url: &str) -> Outcome<Self> {
-        let options =
-            OptsBuilder::from_opts(mysql_async::Opts::from_url(&url.replace("mariadb://", "mysql://"))?);
+        let options = OptsBuilder::from_opts(mysql_async::Opts::from_url(
+            &url.replace("mariadb://", "mysql://"),
+        )?);
         let mut conn = Conn::new(options.prefer_socket(false)).await?;
         for statement in [
             "SET NAMES utf8mb4",
             "CREATE TABLE by_hand LIKE silo_instances",
-            "INSERT INTO by_hand (PartitionKey, RowKey, etag, MembershipVersion) VALUES ('cost', 'VersionRow', 0, 0)",
+            "INSERT INTO by_hand (PartitionKey, RowKey, etag, MembershipVersion) VALUES ('cost', \
+             'VersionRow', 0, 0)",
         ] {
             conn.query_drop(statement).await?;
         }
         let version = "UPDATE by_hand SET etag = ?, MembershipVersion = ? \
                        WHERE PartitionKey = 'cost' AND RowKey = 'VersionRow' AND etag = ?";
-        let silo = "INSERT INTO by_hand VALUES ('cost', ?, ?, 'cost', '10.0.0.1', 11111, ?, ?, 'Active', 0, \
-                    'false', '', ?, 0, 0, '[]', '[]', '1970-01-01', '1970-01-01', NULL) \
-                    ON DUPLICATE KEY UPDATE etag = VALUES(etag), DeploymentId = VALUES(DeploymentId), \
-                    Address = VALUES(Address), Port = VALUES(Port), Generation = VALUES(Generation), \
-                    HostName = VALUES(HostName), Status = VALUES(Status), ProxyPort = VALUES(ProxyPort), \
-                    `Primary` = VALUES(`Primary`), RoleName = VALUES(RoleName), \
-                    InstanceName = VALUES(InstanceName), UpdateZone = VALUES(UpdateZone), \
-                    FaultZone = VALUES(FaultZone), SuspectingSilos = VALUES(SuspectingSilos), \
-                    SuspectingTimes = VALUES(SuspectingTimes), StartTime = VALUES(StartTime)";
-        let read = "SELECT RowKey, etag, DeploymentId, Address, Port, Generation, HostName, Status, ProxyPort, \
-                    `Primary`, RoleName, InstanceName, UpdateZone, FaultZone, SuspectingSilos, SuspectingTimes, \
-                    StartTime, IAmAliveTime, MembershipVersion \
+        let silo = "INSERT INTO by_hand VALUES ('cost', ?, ?, 'cost', '10.0.0.1', 11111, ?, ?, \
+                    'Active', 0, 'false', '', ?, 0, 0, '[]', '[]', '1970-01-01', '1970-01-01', \
+                    NULL) ON DUPLICATE KEY UPDATE etag = VALUES(etag), DeploymentId = \
+                    VALUES(DeploymentId), Address = VALUES(Address), Port = VALUES(Port), \
+                    Generation = VALUES(Generation), HostName = VALUES(HostName), Status = \
+                    VALUES(Status), ProxyPort = VALUES(ProxyPort), `Primary` = VALUES(`Primary`), \
+                    RoleName = VALUES(RoleName), InstanceName = VALUES(InstanceName), UpdateZone = \
+                    VALUES(UpdateZone), FaultZone = VALUES(FaultZone), SuspectingSilos = \
+                    VALUES(SuspectingSilos), SuspectingTimes = VALUES(SuspectingTimes), StartTime \
+                    = VALUES(StartTime)";
+        let read = "SELECT RowKey, etag, DeploymentId, Address, Port, Generation, HostName, \
+                    Status, ProxyPort, `Primary`, RoleName, InstanceName, UpdateZone, FaultZone, \
+                    SuspectingSilos, SuspectingTimes, StartTime, IAmAliveTime, MembershipVersion \
                     FROM by_hand WHERE PartitionKey = ? ORDER BY RowKey";
         let (version, silo, read) =
             (conn.prep(version).await?, conn.prep(silo).await?, conn.prep(read).await?);

@@ -1,11 +1,12 @@
 //! A commit as one text: statements that travel together, each after the condition of all.
 //!
-//! The client may be gone while the server works on a text. The server does not mind: it runs one statement after the
-//! other, the `COMMIT` too, and ends early only by a statement that fails. So nothing that is written may depend on how
-//! an earlier write ended: where the answer to that cannot be sent, `ROW_COUNT()` is -1 whatever was written. Whether a
-//! commit happens is decided before its first write, by reads that lock, and kept in a variable of the session that
-//! nothing sets afterwards. Then every write goes by the same decision; if one fails, the text ends before its `COMMIT`,
-//! and the end of the connection undoes all.
+//! The client may be gone while the server works on a text. The server does not mind: it runs one
+//! statement after the other, the `COMMIT` too, and ends early only by a statement that fails. So
+//! nothing that is written may depend on how an earlier write ended: where the answer to that
+//! cannot be sent, `ROW_COUNT()` is -1 whatever was written. Whether a commit happens is decided
+//! before its first write, by reads that lock, and kept in a variable of the session that nothing
+//! sets afterwards. Then every write goes by the same decision; if one fails, the text ends before
+//! its `COMMIT`, and the end of the connection undoes all.
 
 use emmer_store::{Etag, Mutation, Row, StoreErrorKind, TableDecl};
 use emmer_store_relational::{Fault, Names, etags, order};
@@ -38,11 +39,13 @@ pub(crate) enum Judge {
     },
     /// One insert, which found its key taken or did not.
     Inserted,
-    /// The text answers, before its `COMMIT`, with the position of the first condition that does not hold, or -1.
+    /// The text answers, before its `COMMIT`, with the position of the first condition that does
+    /// not hold, or -1.
     Answered,
 }
 
-/// The texts of a commit, each to be sent when the one before was answered. Most commits are one text.
+/// The texts of a commit, each to be sent when the one before was answered. Most commits are one
+/// text.
 #[derive(Debug)]
 pub(crate) struct Script {
     pub(crate) texts: Vec<Vec<u8>>,
@@ -61,8 +64,8 @@ pub(crate) struct Commit<'a> {
     pub(crate) packet_max: usize,
 }
 
-/// A session's variables: whether the one condition holds; the verdict on many; and the ones, numbered, that hold the etags
-/// found.
+/// A session's variables: whether the one condition holds; the verdict on many; and the ones,
+/// numbered, that hold the etags found.
 const HOLDS: &str = "@emmer_holds";
 const VERDICT: &str = "@emmer_verdict";
 const FOUND: &str = "@emmer_found";
@@ -78,7 +81,8 @@ impl Commit<'_> {
             let (judge, statement) = self.alone(mutation)?;
             return Ok(Script { texts: self.packed(vec![statement])?, statements: 1, judge });
         }
-        // So that two commits that meet on several rows wait for each other instead of each for the other.
+        // So that two commits that meet on several rows wait for each other instead of each for the
+        // other.
         let order = order::mutations(mutations);
         let is_free = |m: &Mutation| matches!(m, Mutation::Upsert { .. });
         let mut statements = vec![b"BEGIN".to_vec()];
@@ -141,7 +145,8 @@ impl Commit<'_> {
             }
             // Answered by a row as a verdict is.
             Mutation::Check { row_key, etag } => {
-                let mut out = format!("SELECT IF(EXISTS(SELECT {etag_column} FROM {table}").into_bytes();
+                let mut out =
+                    format!("SELECT IF(EXISTS(SELECT {etag_column} FROM {table}").into_bytes();
                 self.at(&mut out, row_key);
                 self.and_etag(&mut out, etag);
                 out.extend_from_slice(b"), -1, 0)");
@@ -153,7 +158,8 @@ impl Commit<'_> {
     /// Locks a row if it has this etag, and keeps in a variable whether it has.
     fn holds(&self, row_key: &str, etag: &Etag) -> Statement {
         // Counted, so that there is an answer, and the variable is set, whatever is found.
-        let mut out = format!("SELECT COUNT(*) INTO {HOLDS} FROM {}", self.sql.names.table).into_bytes();
+        let mut out =
+            format!("SELECT COUNT(*) INTO {HOLDS} FROM {}", self.sql.names.table).into_bytes();
         self.at(&mut out, row_key);
         self.and_etag(&mut out, etag);
         out.extend_from_slice(b" FOR UPDATE");
@@ -164,7 +170,8 @@ impl Commit<'_> {
     fn look(&self, order: &[(usize, &Mutation)]) -> Vec<Statement> {
         let Names { table, etag, .. } = &self.sql.names;
         // A row that is not there leaves its variable as it is.
-        let nulls: Vec<String> = order.iter().map(|(at, _)| format!("{FOUND}{at} = NULL")).collect();
+        let nulls: Vec<String> =
+            order.iter().map(|(at, _)| format!("{FOUND}{at} = NULL")).collect();
         let reset = format!("SET {}", nulls.join(", ")).into_bytes();
         let locks = order.iter().map(|(at, mutation)| {
             let mut out = format!("SELECT {etag} INTO {FOUND}{at} FROM {table}").into_bytes();
@@ -294,8 +301,9 @@ impl Commit<'_> {
             return Ok(());
         }
         let (bytes, most) = (text.len(), self.packet_max);
-        let detail =
-            format!("a row of {bytes} bytes, the server takes {most} at once: raise max_allowed_packet");
+        let detail = format!(
+            "a row of {bytes} bytes, the server takes {most} at once: raise max_allowed_packet"
+        );
         Err(Fault::new(StoreErrorKind::Invalid, detail))
     }
 

@@ -12,8 +12,8 @@ use crate::dialect::Flavour;
 use crate::fault;
 use crate::place::Place;
 
-/// A connection that nobody used for so long is asked whether it is there before it is trusted with a commit: a server
-/// or a firewall may have closed it.
+/// A connection that nobody used for so long is asked whether it is there before it is trusted with
+/// a commit: a server or a firewall may have closed it.
 const IDLE_MAX: Duration = Duration::from_millis(500);
 /// The oldest servers with a collation that compares by bytes and cares for trailing spaces.
 const MARIADB_MIN: (u16, u16, u16) = (10, 3, 0);
@@ -28,7 +28,8 @@ pub(crate) struct Connection {
     /// The most bytes the server takes at once.
     pub(crate) packet_max: usize,
     last_used: Instant,
-    /// Whether a request was sent whose end nobody has seen: then this connection must not be used again.
+    /// Whether a request was sent whose end nobody has seen: then this connection must not be used
+    /// again.
     pub(crate) in_flight: bool,
 }
 
@@ -58,14 +59,17 @@ impl Connection {
         let flavour = if is_mariadb { Flavour::MariaDb } else { Flavour::MySql };
         let least = if is_mariadb { MARIADB_MIN } else { MYSQL_MIN };
         if conn.server_version() < least {
-            let detail = format!("the server is {version}; this store needs MariaDB 10.3 or MySQL 8.0.17");
+            let detail =
+                format!("the server is {version}; this store needs MariaDB 10.3 or MySQL 8.0.17");
             return Err(Fault::new(StoreErrorKind::Refused, detail));
         }
         if read_only != 0 {
             let detail = "the server is read-only: a replica takes no writes";
             return Err(Fault::new(StoreErrorKind::Refused, detail));
         }
-        conn.query_drop(settings(flavour, place.limits.statement_timeout())).await.map_err(refused)?;
+        conn.query_drop(settings(flavour, place.limits.statement_timeout()))
+            .await
+            .map_err(refused)?;
         let packet_max = usize::try_from(packet_max).unwrap_or(usize::MAX);
         Ok(Self { conn, flavour, packet_max, last_used: Instant::now(), in_flight: false })
     }
@@ -99,7 +103,11 @@ impl Connection {
         ended
     }
 
-    async fn run_prepared(&mut self, text: &str, parameters: Vec<Value>) -> Result<(Vec<Row>, u64), Error> {
+    async fn run_prepared(
+        &mut self,
+        text: &str,
+        parameters: Vec<Value>,
+    ) -> Result<(Vec<Row>, u64), Error> {
         let mut result = self.conn.exec_iter(text, Params::Positional(parameters)).await?;
         let rows = result.collect().await?;
         let affected = result.affected_rows();
@@ -107,7 +115,8 @@ impl Connection {
         Ok((rows, affected))
     }
 
-    /// Sends a text of one or more statements. Afterwards [`settle`](Self::settle) must be told how it ended.
+    /// Sends a text of one or more statements. Afterwards [`settle`](Self::settle) must be told how
+    /// it ended.
     pub(crate) async fn say(&mut self, text: &[u8]) -> Result<Said, Cut> {
         self.in_flight = true;
         let mut said = Said { cell: None, affected: Vec::new() };
@@ -134,9 +143,11 @@ impl Connection {
         result.drop_result().await
     }
 
-    /// After a text that failed: the connection is good again if the server refused it and takes a `ROLLBACK`.
+    /// After a text that failed: the connection is good again if the server refused it and takes a
+    /// `ROLLBACK`.
     pub(crate) async fn settle(&mut self, failure: &Failure) {
-        if !matches!(failure, Failure::Broken(_)) && self.conn.query_drop("ROLLBACK").await.is_ok() {
+        if !matches!(failure, Failure::Broken(_)) && self.conn.query_drop("ROLLBACK").await.is_ok()
+        {
             self.ended(Some(failure));
         }
     }
@@ -158,7 +169,8 @@ async fn connect(place: &Place) -> Result<Conn, Error> {
         // Somebody else's choice is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         match Conn::new(place.options(true)).await {
-            Err(Error::Driver(DriverError::NoClientSslFlagFromServer)) if place.tls == TlsMode::Prefer => {}
+            Err(Error::Driver(DriverError::NoClientSslFlagFromServer))
+                if place.tls == TlsMode::Prefer => {}
             ended => return ended,
         }
     }
@@ -175,8 +187,8 @@ fn settings(flavour: Flavour, statement_timeout: Duration) -> String {
     };
     format!(
         "SET NAMES utf8mb4; SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', \
-         SESSION time_zone = '+00:00', SESSION autocommit = 1, SESSION innodb_lock_wait_timeout = {seconds}, \
-         SESSION lock_wait_timeout = {seconds}, SESSION {limit}; \
+         SESSION time_zone = '+00:00', SESSION autocommit = 1, SESSION innodb_lock_wait_timeout = \
+         {seconds}, SESSION lock_wait_timeout = {seconds}, SESSION {limit}; \
          SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; SET SESSION TRANSACTION READ WRITE"
     )
 }

@@ -40,14 +40,17 @@ impl Dialect for MySql {
     }
 
     fn parameter(&self, _: usize) -> String {
-        // Counted by where they stand: whoever sends a statement gives its parameters in that order.
+        // Counted by where they stand: whoever sends a statement gives its parameters in that
+        // order.
         "?".to_owned()
     }
 
     fn declared_type(&self, sql_type: SqlType) -> String {
         let collation = self.collation();
         match sql_type {
-            SqlType::Key(bytes) => format!("VARCHAR({bytes}) CHARACTER SET utf8mb4 COLLATE {collation}"),
+            SqlType::Key(bytes) => {
+                format!("VARCHAR({bytes}) CHARACTER SET utf8mb4 COLLATE {collation}")
+            }
             SqlType::Etag | SqlType::Column(ColumnType::Int) => "BIGINT".to_owned(),
             SqlType::Column(ColumnType::Text) => {
                 format!("LONGTEXT CHARACTER SET utf8mb4 COLLATE {collation}")

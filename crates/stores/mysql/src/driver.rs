@@ -112,8 +112,9 @@ impl Driver for MysqlDriver {
             Request::Touch { partition, row_key, column, value } => {
                 let value = parameter(value).map_err(Failure::Nothing)?;
                 *sent = true;
-                let ended =
-                    connection.run(&sql.touch(column), vec![value, text(partition), text(row_key)]).await;
+                let ended = connection
+                    .run(&sql.touch(column), vec![value, text(partition), text(row_key)])
+                    .await;
                 ended.map(|(_, changed)| Answer::Changed(changed))
             }
             Request::Append { partition, rows, etag } => {
@@ -136,7 +137,11 @@ impl Driver for MysqlDriver {
         }
     }
 
-    async fn ensure(&self, connection: &mut Connection, tables: &[&'static TableDecl]) -> Result<(), Fault> {
+    async fn ensure(
+        &self,
+        connection: &mut Connection,
+        tables: &[&'static TableDecl],
+    ) -> Result<(), Fault> {
         tables::ensure(connection, tables).await
     }
 
@@ -191,7 +196,8 @@ async fn commit_all(
             return failed(connection, script, all.affected.len(), &error).await;
         }
     }
-    let strange = || Failure::Broken(Fault::corrupt("the server answered a commit with something else"));
+    let strange =
+        || Failure::Broken(Fault::corrupt("the server answered a commit with something else"));
     match (script.judge, all.cell) {
         (Judge::Always | Judge::Inserted, _) => Ok(None),
         (Judge::Found { statement, at }, _) => {
@@ -199,9 +205,11 @@ async fn commit_all(
         }
         (Judge::Answered, Some(cell)) => match position(&cell) {
             Some(-1) => Ok(None),
-            Some(at) => {
-                usize::try_from(at).ok().filter(|at| *at < mutations.len()).map(Some).ok_or_else(strange)
-            }
+            Some(at) => usize::try_from(at)
+                .ok()
+                .filter(|at| *at < mutations.len())
+                .map(Some)
+                .ok_or_else(strange),
             None => Err(strange()),
         },
         (Judge::Answered, None) => Err(strange()),
@@ -226,7 +234,8 @@ async fn failed(
 ) -> Result<Option<usize>, Failure> {
     let is_taken = matches!(error, Error::Server(error) if error.code == fault::DUPLICATE);
     let failure = match fault::failure(error) {
-        // What failed is the `COMMIT` behind the other statements; of its errors only a victim's says that it is undone.
+        // What failed is the `COMMIT` behind the other statements; of its errors only a victim's
+        // says that it is undone.
         Failure::Nothing(fault) if script.statements > 1 && at + 1 >= script.statements => {
             Failure::Broken(fault)
         }

@@ -30,12 +30,13 @@ pub(crate) async fn examine(connection: &mut Connection) -> Result<Examination, 
     let product = if connection.flavour == Flavour::MariaDb { "MariaDB" } else { "MySQL" };
     let mut found = Examination::of(product, version.split('-').next().unwrap_or_default());
     let server = Timestamp::from_millis(ms);
-    found.clock = Some(ClockDifference::measured(asked, server, answered, Duration::from_millis(1)));
+    found.clock =
+        Some(ClockDifference::measured(asked, server, answered, Duration::from_millis(1)));
     if flush != 1 {
         let whose = if flush == 0 { "the server" } else { "the server's host" };
         found.may_lose_writes(format!(
-            "innodb_flush_log_at_trx_commit is {flush}: a crash of {whose} loses up to a second of commits that were \
-             answered; set it to 1"
+            "innodb_flush_log_at_trx_commit is {flush}: a crash of {whose} loses up to a second of \
+             commits that were answered; set it to 1"
         ));
     }
     if cipher.is_none_or(|(_, cipher)| cipher.is_empty()) {

@@ -6,8 +6,8 @@ use mysql_async::{DriverError, Error, IoError, ServerError};
 
 /// The row is there already.
 pub(crate) const DUPLICATE: u16 = 1062;
-/// A deadlock, a wait for a lock that took too long, a row changed since the snapshot (MariaDB), a statement that must be
-/// prepared anew, a table made anew.
+/// A deadlock, a wait for a lock that took too long, a row changed since the snapshot (MariaDB), a
+/// statement that must be prepared anew, a table made anew.
 const AGAIN: [u16; 6] = [1213, 1205, 1020, 1615, 1243, 1412];
 /// The session is ended: by a shutdown, or by an administrator.
 const ENDED: [u16; 4] = [1053, 1927, 3169, 4031];
@@ -36,11 +36,14 @@ pub(crate) fn fault(error: &Error) -> Fault {
         Error::Server(server) => Fault::new(kind(server.code), words(server)),
         Error::Io(IoError::Tls(tls)) => Fault::new(Refused, format!("TLS: {tls}")),
         Error::Io(IoError::Io(io)) => Fault::new(Unavailable, io.to_string()),
-        Error::Driver(DriverError::NoClientSslFlagFromServer) => {
-            Fault::new(Refused, "the server offers no TLS (sslmode=prefer or disable would do without)")
-        }
+        Error::Driver(DriverError::NoClientSslFlagFromServer) => Fault::new(
+            Refused,
+            "the server offers no TLS (sslmode=prefer or disable would do without)",
+        ),
         Error::Driver(DriverError::PacketTooLarge) => Fault::new(Invalid, "a packet is too large"),
-        Error::Driver(DriverError::ConnectionClosed) => Fault::new(Unavailable, "the connection is closed"),
+        Error::Driver(DriverError::ConnectionClosed) => {
+            Fault::new(Unavailable, "the connection is closed")
+        }
         // Their words may hold rows and values.
         Error::Driver(DriverError::FromRow { .. } | DriverError::FromValue { .. }) => {
             Fault::new(Corrupt, "a value has another type than declared")
@@ -75,8 +78,8 @@ fn kind(code: u16) -> StoreErrorKind {
         // No such table.
         1146 | 1051 => NotFound,
         // Who may not, from where one may not, what is not there, what only reads.
-        1044 | 1045 | 1049 | 1095 | 1129 | 1130 | 1142 | 1143 | 1227 | 1251 | 1290 | 1370 | 1524 | 1698
-        | 1792 | 1820 | 1836 | 1862 | 3118 | 3159 | 4151 => Refused,
+        1044 | 1045 | 1049 | 1095 | 1129 | 1130 | 1142 | 1143 | 1227 | 1251 | 1290 | 1370
+        | 1524 | 1698 | 1792 | 1820 | 1836 | 1862 | 3118 | 3159 | 4151 => Refused,
         // Out of a type's range, too long, too large.
         1118 | 1153 | 1264 | 1292 | 1366 | 1406 => Invalid,
         // Another table than ours.
@@ -93,7 +96,11 @@ mod tests {
     fn codes_become_kinds_and_ends() {
         use StoreErrorKind::{Corrupt, Invalid, NotFound, Refused, Unavailable};
         let server = |code| {
-            Error::Server(ServerError { code, message: "words".to_owned(), state: "HY000".to_owned() })
+            Error::Server(ServerError {
+                code,
+                message: "words".to_owned(),
+                state: "HY000".to_owned(),
+            })
         };
         for (code, wanted) in [
             (1146, NotFound),

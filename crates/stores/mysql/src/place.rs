@@ -42,9 +42,9 @@ impl Place {
             error(
                 &name,
                 &format!(
-                    "{detail}; expected {}://user:password@host:port/database with the parameters pool_max, \
-                     timeout_ms, sslmode=disable|prefer|require|verify-full and sslrootcert; special characters of \
-                     user and password as %XX",
+                    "{detail}; expected {}://user:password@host:port/database with the parameters \
+                     pool_max, timeout_ms, sslmode=disable|prefer|require|verify-full and \
+                     sslrootcert; special characters of user and password as %XX",
                     url.scheme()
                 ),
             )
@@ -99,7 +99,8 @@ fn ssl_options(tls: TlsMode, root: Option<String>) -> SslOpts {
         }
         None => Vec::new(),
     };
-    // Without verification nobody's signature is asked for, and the built-in roots only fill the list.
+    // Without verification nobody's signature is asked for, and the built-in roots only fill the
+    // list.
     SslOpts::default()
         .with_root_certs(roots)
         .with_disable_built_in_roots(verify)
@@ -113,7 +114,8 @@ mod tests {
     #[test]
     fn urls_are_read_and_secrets_stay_out_of_the_name() {
         let place =
-            Place::parse("mysql://bob:s3cret@db:3307/emmer?pool_max=3&sslmode=disable", None).unwrap();
+            Place::parse("mysql://bob:s3cret@db:3307/emmer?pool_max=3&sslmode=disable", None)
+                .unwrap();
         assert_eq!(place.name, "mysql://bob:***@db:3307/emmer?pool_max=3&sslmode=disable");
         assert_eq!((place.limits.pool_max, place.tls), (3, TlsMode::Disable));
         let options = place.options(false);

@@ -30,7 +30,8 @@ impl TableSql {
         let Names { table, partition, row, etag, columns } = &names;
         let listed: String = columns.iter().map(|name| format!(", {name}")).collect();
         let lasting = columns.iter().zip(decl.columns).filter(|(_, c)| !c.volatile);
-        let assignments: String = lasting.map(|(name, _)| format!(", {name} = VALUES({name})")).collect();
+        let assignments: String =
+            lasting.map(|(name, _)| format!(", {name} = VALUES({name})")).collect();
         Self {
             read_partition: shared.read_partition.clone(),
             read_row: shared.read_row.clone(),

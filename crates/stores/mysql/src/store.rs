@@ -18,18 +18,21 @@ pub struct MysqlStore {
 relational_store!(MysqlStore);
 
 impl MysqlStore {
-    /// Connects to `mysql://user:password@host:port/database` or `mariadb://...` (the same; which of the two the server is
-    /// it says itself). Where the URL gives no password the environment's `MYSQL_PWD` is used. `?pool_max=8` is how many
-    /// connections the store opens at most (1 to 64), `?timeout_ms=4800` how long an operation takes at most, connecting
-    /// and waiting for locks included (1000 to 60000). `?sslmode=` is `disable`, `prefer` (the default), `require` or
-    /// `verify-full`, which trusts the system's root certificates or those in `?sslrootcert=FILE`.
+    /// Connects to `mysql://user:password@host:port/database` or `mariadb://...` (the same; which
+    /// of the two the server is it says itself). Where the URL gives no password the environment's
+    /// `MYSQL_PWD` is used. `?pool_max=8` is how many connections the store opens at most (1 to
+    /// 64), `?timeout_ms=4800` how long an operation takes at most, connecting and waiting for
+    /// locks included (1000 to 60000). `?sslmode=` is `disable`, `prefer` (the default), `require`
+    /// or `verify-full`, which trusts the system's root certificates or those in
+    /// `?sslrootcert=FILE`.
     ///
     /// Needs a tokio runtime, now and for every operation.
     ///
     /// # Errors
-    /// Within five seconds, naming the store and never a password: `Invalid` for a URL that cannot be understood,
-    /// `Unavailable` when nobody answers, `Refused` for wrong credentials, a missing database, a replica, TLS that cannot
-    /// be had, or a server older than MariaDB 10.3 or MySQL 8.0.17.
+    /// Within five seconds, naming the store and never a password: `Invalid` for a URL that cannot
+    /// be understood, `Unavailable` when nobody answers, `Refused` for wrong credentials, a missing
+    /// database, a replica, TLS that cannot be had, or a server older than MariaDB 10.3 or MySQL
+    /// 8.0.17.
     pub async fn open(url: &str) -> Result<Self> {
         let begun = Instant::now();
         let place = Place::parse(url, std::env::var("MYSQL_PWD").ok().as_deref())?;

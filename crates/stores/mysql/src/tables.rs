@@ -18,7 +18,10 @@ const MAKING_WAIT: u32 = 25;
 const NO_TABLE: u16 = 1146;
 
 /// Makes what is missing of `tables`.
-pub(crate) async fn ensure(connection: &mut Connection, tables: &[&'static TableDecl]) -> Result<(), Fault> {
+pub(crate) async fn ensure(
+    connection: &mut Connection,
+    tables: &[&'static TableDecl],
+) -> Result<(), Fault> {
     let dialect = MySql(connection.flavour);
     // Left in the middle, the connection is closed, and the server frees the lock.
     connection.in_flight = true;
@@ -58,8 +61,10 @@ async fn missing(
 }
 
 async fn read_table(conn: &mut Conn, decl: &TableDecl) -> Result<FoundTable, Error> {
-    // Older servers show integers with a width, which means nothing. A text is shown with how it compares.
-    let columns = "SELECT COLUMN_NAME, CONCAT(IF(COLUMN_TYPE LIKE 'bigint(%', 'bigint', COLUMN_TYPE),
+    // Older servers show integers with a width, which means nothing. A text is shown with how it
+    // compares.
+    let columns =
+        "SELECT COLUMN_NAME, CONCAT(IF(COLUMN_TYPE LIKE 'bigint(%', 'bigint', COLUMN_TYPE),
                           IF(COLLATION_NAME IS NULL, '', CONCAT(' ', COLLATION_NAME)))
                    FROM information_schema.COLUMNS
                    WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ? ORDER BY ORDINAL_POSITION";
@@ -90,8 +95,8 @@ fn with_hint(error: Error) -> Fault {
     if fault.kind == StoreErrorKind::Refused {
         let meta = names::quoted(&crate::sql::EITHER, schema::META);
         fault.detail += &format!(
-            "; either GRANT CREATE, ALTER, INDEX on the database (and INSERT, DELETE on {meta}) to this user, or make \
-             the tables by the script of `emmer schema`"
+            "; either GRANT CREATE, ALTER, INDEX on the database (and INSERT, DELETE on {meta}) to \
+             this user, or make the tables by the script of `emmer schema`"
         );
     }
     fault

@@ -20,7 +20,8 @@ pub(crate) fn parameter(value: &Value) -> Result<Cell, Fault> {
         Value::Text(text) => Cell::Bytes(text.as_bytes().to_vec()),
         Value::Int(n) => Cell::Int(*n),
         Value::Time(at) => {
-            let Date { year, month, day, hour, minute, second, millisecond } = date(at.as_millis())?;
+            let Date { year, month, day, hour, minute, second, millisecond } =
+                date(at.as_millis())?;
             Cell::Date(year, month, day, hour, minute, second, u32::from(millisecond) * 1_000)
         }
         Value::Bytes(bytes) => Cell::Bytes(bytes.to_vec()),
@@ -32,8 +33,9 @@ fn list(items: &[std::sync::Arc<str>]) -> Result<String, Fault> {
     list_to_json(items).map_err(|e| Fault::new(StoreErrorKind::Invalid, e))
 }
 
-/// Writes a text as a literal. The session's character set is utf8mb4, in which no character but these ASCII ones has a
-/// byte that ends a literal, and its SQL mode leaves the backslash its meaning.
+/// Writes a text as a literal. The session's character set is utf8mb4, in which no character but
+/// these ASCII ones has a byte that ends a literal, and its SQL mode leaves the backslash its
+/// meaning.
 pub(crate) fn text_literal(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'\'');
     for &byte in text {
@@ -91,7 +93,9 @@ impl Cells for RowCells<'_> {
         match self.cell(at)? {
             None => Ok(None),
             Some(Cell::Int(n)) => Ok(Some(*n)),
-            Some(Cell::UInt(n)) => i64::try_from(*n).map(Some).map_err(|_| "is too large".to_owned()),
+            Some(Cell::UInt(n)) => {
+                i64::try_from(*n).map(Some).map_err(|_| "is too large".to_owned())
+            }
             Some(_) => Err("is no integer".to_owned()),
         }
     }
@@ -99,7 +103,15 @@ impl Cells for RowCells<'_> {
     fn time(&self, at: usize) -> Result<Option<i64>, String> {
         match self.cell(at)? {
             None => Ok(None),
-            Some(Cell::Date(year @ 1.., month @ 1.., day @ 1.., hour, minute, second, microsecond)) => {
+            Some(Cell::Date(
+                year @ 1..,
+                month @ 1..,
+                day @ 1..,
+                hour,
+                minute,
+                second,
+                microsecond,
+            )) => {
                 let (year, month, day) = (*year, *month, *day);
                 let (hour, minute, second) = (*hour, *minute, *second);
                 let millisecond = u16::try_from(microsecond / 1_000).unwrap_or(999);
@@ -140,7 +152,10 @@ mod tests {
         assert_eq!(shown(Some(&Value::Text(r"a'b\".into()))), r"'a\'b\\'");
         assert_eq!(shown(Some(&Value::Bytes(b"\0'".as_slice().into()))), r"_binary'\0\''");
         assert_eq!(shown(Some(&Value::Int(i64::MIN))), "-9223372036854775808");
-        assert_eq!(shown(Some(&Value::Time(Timestamp::from_millis(-1)))), "'1969-12-31 23:59:59.999'");
+        assert_eq!(
+            shown(Some(&Value::Time(Timestamp::from_millis(-1)))),
+            "'1969-12-31 23:59:59.999'"
+        );
         let far = Value::Time(Timestamp::from_millis(i64::MAX));
         assert!(literal(&mut Vec::new(), Some(&far)).is_err() && parameter(&far).is_err());
     }

@@ -1,6 +1,11 @@
 //! Addresses, credentials, permissions; what an administrator sees.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 mod common;
 
@@ -68,7 +73,8 @@ async fn the_client_shows_the_columns_of_the_seed() {
     table.commit(&table.read_version().await.unwrap(), vec![silo(1)], vec![]).await.unwrap();
     let shown = server.sql("SELECT * FROM silo_instances").unwrap();
     let columns: Vec<&str> = shown.lines().next().unwrap().split('\t').collect();
-    let wanted = ["PartitionKey", "RowKey"].into_iter().chain(SILO_INSTANCES.columns.iter().map(|c| c.name));
+    let wanted =
+        ["PartitionKey", "RowKey"].into_iter().chain(SILO_INSTANCES.columns.iter().map(|c| c.name));
     for name in wanted {
         assert!(columns.contains(&name), "{name} is not in {columns:?}");
     }
@@ -79,13 +85,22 @@ async fn the_client_shows_the_columns_of_the_seed() {
              FROM silo_instances WHERE PartitionKey = 'prod' AND RowKey <> 'VersionRow'",
         )
         .unwrap();
-    assert!(listed.contains("127.0.0.1-11111-1\tActive\t[]\t0\t1970-01-01 00:00:00.001\t"), "{listed}");
+    assert!(
+        listed.contains("127.0.0.1-11111-1\tActive\t[]\t0\t1970-01-01 00:00:00.001\t"),
+        "{listed}"
+    );
     // What somebody wrote by hand and no silo can understand is named.
     server
-        .sql("UPDATE silo_instances SET RowKey = RowKey, SuspectingSilos = '{}' WHERE Status = 'Active'")
+        .sql(
+            "UPDATE silo_instances SET RowKey = RowKey, SuspectingSilos = '{}' WHERE Status = \
+            'Active'",
+        )
         .unwrap();
     let error = table.read_all().await.unwrap_err();
-    assert!(error.kind == StoreErrorKind::Corrupt && error.detail.contains("SuspectingSilos"), "{error}");
+    assert!(
+        error.kind == StoreErrorKind::Corrupt && error.detail.contains("SuspectingSilos"),
+        "{error}"
+    );
     // A table dropped by hand is missing, and made again.
     server.sql("DROP TABLE silo_instances").unwrap();
     assert_eq!(table.read_all().await.unwrap_err().kind, StoreErrorKind::NotFound);
@@ -100,7 +115,8 @@ async fn a_long_clean_up_goes_in_pieces_and_times_keep_their_range() {
     store.ensure_tables(&[&NUMBERS]).await.unwrap();
     let time = |ms| Value::Time(Timestamp::from_millis(ms));
     for thousand in 0..11 {
-        let rows = (0..1_000).map(|i| Row::new(format!("{thousand}-{i}")).with("At", time(i))).collect();
+        let rows =
+            (0..1_000).map(|i| Row::new(format!("{thousand}-{i}")).with("At", time(i))).collect();
         store.append(&NUMBERS, "old", rows).await.unwrap();
     }
     let cutoff = Timestamp::from_millis(990);
@@ -119,7 +135,8 @@ async fn a_long_clean_up_goes_in_pieces_and_times_keep_their_range() {
     assert_eq!(store.read_partition(&NUMBERS, "p").await.unwrap().len(), 4);
 }
 
-/// The session that waits for a lock is ended: by a cancelled statement nothing was done, an ended session is unknown.
+/// The session that waits for a lock is ended: by a cancelled statement nothing was done, an ended
+/// session is unknown.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancelled_statement_did_nothing_and_an_ended_session_is_unknown() {
     let Some(server) = MariadbServer::start_or_skip("a_cancelled_statement") else { return };
@@ -128,24 +145,33 @@ async fn a_cancelled_statement_did_nothing_and_an_ended_session_is_unknown() {
     must_commit(&store, "p", vec![Mutation::Upsert { row: row("r", 1) }]).await;
     for how in ["KILL QUERY", "KILL"] {
         let mut holder =
-            mysql_async::Conn::from_url(server.url("emmer").replace("mariadb", "mysql")).await.unwrap();
+            mysql_async::Conn::from_url(server.url("emmer").replace("mariadb", "mysql"))
+                .await
+                .unwrap();
         use mysql_async::prelude::Queryable;
-        holder.query_drop("BEGIN; SELECT 1 FROM numbers WHERE Part = 'p' FOR UPDATE").await.unwrap();
+        holder
+            .query_drop("BEGIN; SELECT 1 FROM numbers WHERE Part = 'p' FOR UPDATE")
+            .await
+            .unwrap();
         let commit = tokio::spawn({
             let store = store.clone();
             async move {
-                let both = vec![Mutation::Upsert { row: row("r", 7) }, Mutation::Upsert { row: row("s", 7) }];
+                let both = vec![
+                    Mutation::Upsert { row: row("r", 7) },
+                    Mutation::Upsert { row: row("s", 7) },
+                ];
                 store.commit(&NUMBERS, "p", both).await
             }
         });
-        let waiting =
-            "SELECT trx_mysql_thread_id FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'";
+        let waiting = "SELECT trx_mysql_thread_id FROM information_schema.INNODB_TRX WHERE \
+            trx_state = 'LOCK WAIT'";
         let id: u64 = loop {
             if let Some(id) = holder.query_first(waiting).await.unwrap() {
                 break id;
             }
             assert!(!commit.is_finished(), "{how}: {:?}", commit.await);
-            // The server makes this table anew only when nobody has read it for a tenth of a second.
+            // The server makes this table anew only when nobody has read it for a tenth of a
+            // second.
             tokio::time::sleep(Duration::from_millis(150)).await;
         };
         holder.query_drop(format!("{how} {id}")).await.unwrap();
@@ -153,7 +179,9 @@ async fn a_cancelled_statement_did_nothing_and_an_ended_session_is_unknown() {
         holder.query_drop("ROLLBACK").await.unwrap();
         holder.disconnect().await.unwrap();
         match (how, outcome) {
-            ("KILL QUERY", Err(error)) => assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}"),
+            ("KILL QUERY", Err(error)) => {
+                assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
+            }
             ("KILL", Ok(CommitOutcome::Unknown(_))) => {}
             (how, other) => panic!("{how}: {other:?}"),
         }

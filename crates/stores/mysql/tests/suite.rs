@@ -1,6 +1,11 @@
 //! The store passes what every store passes, on a real MariaDB.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 mod common;
 
@@ -11,8 +16,8 @@ use emmer_test_servers::{MariadbServer, store_suite, suite};
 
 store_suite!(MariadbServer::start_or_skip, STORE);
 
-/// A server as an administrator may have set it up: another SQL mode, time zone and isolation, small packets, one
-/// connection, commits answered late.
+/// A server as an administrator may have set it up: another SQL mode, time zone and isolation,
+/// small packets, one connection, commits answered late.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_conforms_whatever_the_server_defaults_to() {
     let options = [
@@ -39,7 +44,8 @@ async fn a_table_of_an_older_program_is_brought_forward_by_many_at_once() {
     suite::forward::by_many_at_once(&server.url("emmer"), STORE).await;
 }
 
-/// A commit larger than the server takes at once goes in several texts, and is one commit all the same.
+/// A commit larger than the server takes at once goes in several texts, and is one commit all the
+/// same.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_larger_than_a_packet_is_one_commit() {
     let server = match MariadbServer::start_with(&["--max-allowed-packet=256K"]) {
@@ -53,7 +59,8 @@ async fn a_commit_larger_than_a_packet_is_one_commit() {
         Row::new(format!("r{n}")).with("Text", text).with("N", Value::Int(n))
     };
     let rows = || (0..30).map(large).collect::<Vec<_>>();
-    must_commit(&store, "p", rows().into_iter().map(|row| Mutation::Insert { row }).collect()).await;
+    must_commit(&store, "p", rows().into_iter().map(|row| Mutation::Insert { row }).collect())
+        .await;
     let mut again: Vec<_> = rows().into_iter().map(|row| Mutation::Upsert { row }).collect();
     again.push(Mutation::Insert { row: large(7).with("N", Value::Int(0)) });
     again.remove(7);
@@ -62,10 +69,14 @@ async fn a_commit_larger_than_a_packet_is_one_commit() {
     store.append(&NUMBERS, "q", rows()).await.unwrap();
     for partition in ["p", "q"] {
         let found = store.read_partition(&NUMBERS, partition).await.unwrap();
-        assert!(rows().iter().all(|row| found.iter().any(|found| found.row == *row)), "{partition}");
+        assert!(
+            rows().iter().all(|row| found.iter().any(|found| found.row == *row)),
+            "{partition}"
+        );
     }
     // What does not fit even alone is refused in plain words.
     let huge = Row::new("huge").with("Text", Value::Text("x".repeat(300_000).into()));
-    let error = store.commit(&NUMBERS, "p", vec![Mutation::Upsert { row: huge }]).await.unwrap_err();
+    let error =
+        store.commit(&NUMBERS, "p", vec![Mutation::Upsert { row: huge }]).await.unwrap_err();
     assert!(error.detail.contains("max_allowed_packet"), "{error}");
 }

@@ -1,8 +1,8 @@
 //! A commit up to its end: locks, conditions, writes.
 //!
-//! Rows that are there are locked before anything is judged; a row that is not there cannot be locked on this server.
-//! Should somebody add it in between, adding it here is refused as a duplicate, everything is rolled back, and the store
-//! begins anew and finds it.
+//! Rows that are there are locked before anything is judged; a row that is not there cannot be
+//! locked on this server. Should somebody add it in between, adding it here is refused as a
+//! duplicate, everything is rolled back, and the store begins anew and finds it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,8 +35,8 @@ struct Write {
 }
 
 impl Writer {
-    /// Everything but the `COMMIT`: none when only that is missing; the position of the first mutation whose condition does
-    /// not hold when nothing was done.
+    /// Everything but the `COMMIT`: none when only that is missing; the position of the first
+    /// mutation whose condition does not hold when nothing was done.
     pub(crate) fn prepare(
         &self,
         session: &mut Session,
@@ -60,8 +60,8 @@ impl Writer {
         })
     }
 
-    /// Adds rows that are not there; everything but the `COMMIT`. In the order of locks, so that two appends of the same
-    /// rows wait for each other instead of each for the other.
+    /// Adds rows that are not there; everything but the `COMMIT`. In the order of locks, so that
+    /// two appends of the same rows wait for each other instead of each for the other.
     pub(crate) fn append(&self, session: &mut Session, rows: &[Row]) -> Result<(), Trouble> {
         session.transact(|session| {
             for row in order::rows(rows) {
@@ -77,7 +77,8 @@ impl Writer {
     }
 
     fn lock(&self, session: &mut Session, keys: &[&str], found: &mut Found) -> Result<(), Trouble> {
-        // Texts of a few lengths only, so that the server knows them again: the last key is named more than once.
+        // Texts of a few lengths only, so that the server knows them again: the last key is named
+        // more than once.
         let count = keys.len().next_power_of_two();
         let last = keys.last().copied().unwrap_or_default();
         let padded = keys.iter().copied().chain(std::iter::repeat(last)).take(count);
@@ -91,19 +92,21 @@ impl Writer {
 
     /// The statements of a commit whose conditions hold.
     fn writes(&self, mutations: &[Mutation], found: &Found) -> Result<Vec<Write>, Fault> {
-        let written = order::mutations(mutations).into_iter().filter_map(|(_, mutation)| match mutation {
-            Mutation::Insert { row } => Some(self.insert(row)),
-            Mutation::Replace { row, .. } => Some(self.update(row)),
-            Mutation::Upsert { row } if found.contains_key(row.key()) => Some(self.update(row)),
-            Mutation::Upsert { row } => Some(self.insert(row)),
-            Mutation::Delete { row_key, .. } => Some(Ok(self.delete(row_key))),
-            Mutation::Check { .. } => None,
-        });
+        let written =
+            order::mutations(mutations).into_iter().filter_map(|(_, mutation)| match mutation {
+                Mutation::Insert { row } => Some(self.insert(row)),
+                Mutation::Replace { row, .. } => Some(self.update(row)),
+                Mutation::Upsert { row } if found.contains_key(row.key()) => Some(self.update(row)),
+                Mutation::Upsert { row } => Some(self.insert(row)),
+                Mutation::Delete { row_key, .. } => Some(Ok(self.delete(row_key))),
+                Mutation::Check { .. } => None,
+            });
         written.collect()
     }
 
     fn insert(&self, row: &Row) -> Result<Write, Fault> {
-        let mut values = vec![Bound::key(&self.partition), Bound::key(row.key()), Bound::int(self.etag)];
+        let mut values =
+            vec![Bound::key(&self.partition), Bound::key(row.key()), Bound::int(self.etag)];
         for column in self.decl.columns {
             values.push(Bound::column(column.column_type, row.get(column.name))?);
         }
@@ -127,8 +130,8 @@ impl Writer {
     }
 }
 
-/// The keys to lock, in groups that are locked one after the other: the version row, which a statement for several rows
-/// would not lock first; then all others.
+/// The keys to lock, in groups that are locked one after the other: the version row, which a
+/// statement for several rows would not lock first; then all others.
 fn locks(mutations: &[Mutation]) -> Vec<Vec<&str>> {
     let keys = order::mutations(mutations).into_iter().map(|(_, mutation)| mutation.row_key());
     let groups: (Vec<&str>, Vec<&str>) = keys.partition(|key| *key == VERSION_ROW);

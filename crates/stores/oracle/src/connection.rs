@@ -1,9 +1,10 @@
 //! A session's thread, and how the rest of the store talks to it.
 //!
-//! The driver blocks, and what it waits for cannot be taken back: a server that accepts a connection and then says nothing
-//! holds its thread until the operating system gives the connection up. Callers do not wait for that: they leave at their
-//! deadline, and the thread ends by itself when it can. How many threads a store has at most, such ones included, is
-//! counted ([`Threads`]).
+//! The driver blocks, and what it waits for cannot be taken back: a server that accepts a
+//! connection and then says nothing holds its thread until the operating system gives the
+//! connection up. Callers do not wait for that: they leave at their deadline, and the thread ends
+//! by itself when it can. How many threads a store has at most, such ones included, is counted
+//! ([`Threads`]).
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -16,7 +17,8 @@ use crate::fault::Trouble;
 use crate::place::Place;
 use crate::session::Session;
 
-/// Threads beyond those of the connections a store may have, for such as wait for a server that went silent.
+/// Threads beyond those of the connections a store may have, for such as wait for a server that
+/// went silent.
 const SPARE_THREADS: usize = 32;
 
 /// What a session is told to do.
@@ -32,16 +34,19 @@ impl Threads {
     }
 
     fn one(&self) -> Result<OwnedSemaphorePermit, Fault> {
-        let full =
-            |_| Fault::unavailable("too many connections still wait for a server that does not answer");
+        let full = |_| {
+            Fault::unavailable("too many connections still wait for a server that does not answer")
+        };
         self.0.clone().try_acquire_owned().map_err(full)
     }
 }
 
-/// A session on a thread of its own. Dropped, the session ends, and what it had not committed is rolled back.
+/// A session on a thread of its own. Dropped, the session ends, and what it had not committed is
+/// rolled back.
 pub(crate) struct Connection {
     jobs: SyncSender<Job>,
-    /// Whether something was begun whose end nobody has seen: then this connection must not be used again.
+    /// Whether something was begun whose end nobody has seen: then this connection must not be used
+    /// again.
     pub(crate) in_flight: bool,
 }
 
@@ -116,16 +121,25 @@ mod tests {
     async fn threads_that_wait_for_a_silent_server_are_counted() {
         // The kernel accepts; nobody reads.
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let url = format!("oracle://bob:s3cret@127.0.0.1:{}/emmer", listener.local_addr().unwrap().port());
+        let url = format!(
+            "oracle://bob:s3cret@127.0.0.1:{}/emmer",
+            listener.local_addr().unwrap().port()
+        );
         let place = Place::parse(&url, None).unwrap();
         let threads = Threads(Arc::new(Semaphore::new(1)));
-        let first = tokio::time::timeout(Duration::from_millis(1), Connection::open(&place, &threads)).await;
+        let first =
+            tokio::time::timeout(Duration::from_millis(1), Connection::open(&place, &threads))
+                .await;
         assert!(first.is_err());
         // The caller left, the thread is still there.
         let error = Connection::open(&place, &threads).await.map(|_| ()).unwrap_err();
         assert!(error.detail.contains("too many connections"), "{}", error.detail);
         // It ends when the server does.
         drop(listener);
-        tokio::time::timeout(Duration::from_secs(60), threads.0.acquire()).await.unwrap().unwrap().forget();
+        tokio::time::timeout(Duration::from_secs(60), threads.0.acquire())
+            .await
+            .unwrap()
+            .unwrap()
+            .forget();
     }
 }

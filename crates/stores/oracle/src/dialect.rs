@@ -3,7 +3,8 @@
 use emmer_store::ColumnType;
 use emmer_store_relational::{Dialect, SqlType};
 
-/// The dialect of Oracle Database. Names are kept in upper case, as the server keeps those that nobody quotes.
+/// The dialect of Oracle Database. Names are kept in upper case, as the server keeps those that
+/// nobody quotes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OracleSql;
 
@@ -64,7 +65,9 @@ mod tests {
                 assert!(name.len() <= OracleSql.name_bytes_max(), "{name}");
             }
             for column in decl.columns {
-                assert!(names::index(&OracleSql, decl, column.name).len() <= OracleSql.name_bytes_max());
+                assert!(
+                    names::index(&OracleSql, decl, column.name).len() <= OracleSql.name_bytes_max()
+                );
             }
         }
     }
@@ -72,10 +75,12 @@ mod tests {
     #[test]
     fn a_table_has_the_servers_types_and_its_letters() {
         let [create] = schema::create(&OracleSql, &GRAIN_STATE).try_into().unwrap();
-        let begin = "CREATE TABLE \"GRAIN_STATE\" (\"PARTITIONKEY\" VARCHAR2(256 BYTE) NOT NULL, \"ROWKEY\" \
-                     VARCHAR2(512 BYTE) NOT NULL, \"ETAG\" NUMBER(19) NOT NULL, \"SERVICEID\" CLOB,";
+        let begin = "CREATE TABLE \"GRAIN_STATE\" (\"PARTITIONKEY\" VARCHAR2(256 BYTE) NOT \
+                     NULL, \"ROWKEY\" VARCHAR2(512 BYTE) NOT NULL, \"ETAG\" NUMBER(19) NOT \
+                     NULL, \"SERVICEID\" CLOB,";
         assert!(create.starts_with(begin), "{create}");
-        let end = "\"PAYLOAD\" BLOB, \"MODIFIED\" TIMESTAMP(3), PRIMARY KEY (\"PARTITIONKEY\", \"ROWKEY\"))";
+        let end = "\"PAYLOAD\" BLOB, \"MODIFIED\" TIMESTAMP(3), PRIMARY KEY \
+            (\"PARTITIONKEY\", \"ROWKEY\"))";
         assert!(create.ends_with(end), "{create}");
     }
 }

@@ -16,7 +16,8 @@ use crate::sql::TableSql;
 use crate::tables;
 use crate::values::{Bound, Kind};
 
-/// The most bytes of values in one commit or append. The server would take more; a silo's memory should not.
+/// The most bytes of values in one commit or append. The server would take more; a silo's memory
+/// should not.
 const REQUEST_BYTES_MAX: usize = 64 << 20;
 
 type Known = BTreeMap<&'static str, (&'static TableDecl, Arc<TableSql>)>;
@@ -123,14 +124,19 @@ impl Driver for OracleDriver {
                 Ok(Answer::Changed(0))
             }
             Request::DeleteOlderThan { partition, column, cutoff, at_most } => {
-                let cutoff = Bound::column(ColumnType::Time, Some(cutoff)).map_err(Failure::Nothing)?;
+                let cutoff =
+                    Bound::column(ColumnType::Time, Some(cutoff)).map_err(Failure::Nothing)?;
                 let values = vec![Bound::key(partition), cutoff, Bound::int(at_most)];
                 change(connection, sql.delete_older_than(column), values, sent).await
             }
         }
     }
 
-    async fn ensure(&self, connection: &mut Connection, tables: &[&'static TableDecl]) -> Result<(), Fault> {
+    async fn ensure(
+        &self,
+        connection: &mut Connection,
+        tables: &[&'static TableDecl],
+    ) -> Result<(), Fault> {
         tables::ensure(&self.place, &self.threads, connection, tables).await
     }
 
@@ -151,7 +157,8 @@ async fn read(
     let kinds: Vec<Kind> = [Kind::Text, Kind::Int].into_iter().chain(declared).collect();
     let job = move |session: &mut Session| session.query(&text, &values, &kinds);
     let rows = connection.run(job).await.map_err(Trouble::before_commit)?;
-    let rows: Result<Vec<StoredRow>, String> = rows.iter().map(|row| stored_row(table, row)).collect();
+    let rows: Result<Vec<StoredRow>, String> =
+        rows.iter().map(|row| stored_row(table, row)).collect();
     rows.map(Answer::Rows).map_err(|detail| Failure::Nothing(Fault::corrupt(detail)))
 }
 
@@ -162,14 +169,15 @@ async fn change(
     values: Vec<Bound>,
     sent: &mut bool,
 ) -> Result<Answer, Failure> {
-    let job = move |session: &mut Session| session.transact(|session| session.execute(&text, &values));
+    let job =
+        move |session: &mut Session| session.transact(|session| session.execute(&text, &values));
     let count = connection.run(job).await.map_err(Trouble::before_commit)?;
     commit(connection, sent).await?;
     Ok(Answer::Changed(count))
 }
 
-/// Ends a transaction. A caller that left before this was reached has committed nothing: the connection it leaves behind is
-/// closed, and the server rolls back.
+/// Ends a transaction. A caller that left before this was reached has committed nothing: the
+/// connection it leaves behind is closed, and the server rolls back.
 async fn commit(connection: &mut Connection, sent: &mut bool) -> Result<(), Failure> {
     *sent = true;
     let ended = connection.run(Session::commit).await;

@@ -23,13 +23,15 @@ pub(crate) fn examine(session: &mut Session) -> Result<Examination, Trouble> {
     let mut found = Examination::of("Oracle Database", version);
     if let Some(Cell::Time(ms)) = cells.get(2) {
         let server = Timestamp::from_millis(*ms);
-        found.clock = Some(ClockDifference::measured(asked, server, answered, Duration::from_millis(1)));
+        found.clock =
+            Some(ClockDifference::measured(asked, server, answered, Duration::from_millis(1)));
     }
     if cells.get(1) == Some(&Cell::Int(0)) {
         found.add(
             FindingLevel::Note,
             FindingSubject::Permission,
-            "this user may not make tables: run the script of `emmer schema`, or GRANT CREATE TABLE",
+            "this user may not make tables: run the script of `emmer schema`, or GRANT CREATE \
+             TABLE",
         );
     }
     if cells.first() != Some(&Cell::Text("tcps".to_owned())) {

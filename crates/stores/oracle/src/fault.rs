@@ -1,4 +1,5 @@
-//! What went wrong, in the contract's kinds, and what it says about the transaction and the session.
+//! What went wrong, in the contract's kinds, and what it says about the transaction and the
+//! session.
 
 use emmer_store::StoreErrorKind;
 use emmer_store_relational::{Failure, Fault};
@@ -13,15 +14,16 @@ pub(crate) const TABLE_EXISTS: u32 = 955;
 /// `COMMIT` found that the transaction was rolled back.
 const ROLLED_BACK: u32 = 2_091;
 
-/// Others were in the way: a duplicate key, locks that are held (`NOWAIT`, `WAIT`), deadlocks among rows and in the library
-/// cache, a snapshot that is gone, a transaction that cannot be serialized, a lock of a distributed transaction, an object
-/// that changed.
-const AGAIN: [u32; 11] = [DUPLICATE, 54, 60, 1_555, 2_049, 4_020, 4_068, 8_103, 8_177, 22_924, 30_006];
+/// Others were in the way: a duplicate key, locks that are held (`NOWAIT`, `WAIT`), deadlocks among
+/// rows and in the library cache, a snapshot that is gone, a transaction that cannot be serialized,
+/// a lock of a distributed transaction, an object that changed.
+const AGAIN: [u32; 11] =
+    [DUPLICATE, 54, 60, 1_555, 2_049, 4_020, 4_068, 8_103, 8_177, 22_924, 30_006];
 
 /// The session is over, or the server does not say so but nothing can be done with it any more.
 const GONE: [u32; 27] = [
-    24, 28, 31, 600, 603, 1_012, 1_033, 1_034, 1_041, 1_089, 1_090, 1_092, 2_396, 2_399, 3_113, 3_114, 3_135,
-    7_445, 12_152, 12_153, 12_537, 12_547, 12_570, 12_571, 12_583, 25_401, 25_402,
+    24, 28, 31, 600, 603, 1_012, 1_033, 1_034, 1_041, 1_089, 1_090, 1_092, 2_396, 2_399, 3_113,
+    3_114, 3_135, 7_445, 12_152, 12_153, 12_537, 12_547, 12_570, 12_571, 12_583, 25_401, 25_402,
 ];
 
 /// Why a statement failed.
@@ -75,7 +77,8 @@ impl From<Error> for Trouble {
                 let code = u32::try_from(found.code()).unwrap_or_default();
                 server(code, found.message())
             }
-            // The driver has told the server to stop; a fresh session is safer than one that was interrupted.
+            // The driver has told the server to stop; a fresh session is safer than one that was
+            // interrupted.
             ErrorKind::CallTimeoutExceeded => Self::gone("the server does not answer in time"),
             kind => Self { fault: driver(kind, &error), code: None, is_gone: true },
         }
@@ -84,13 +87,20 @@ impl From<Error> for Trouble {
 
 /// An error that the server reports.
 pub(crate) fn server(code: u32, message: &str) -> Trouble {
-    let words: Vec<&str> =
-        message.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with("Help:")).collect();
+    let words: Vec<&str> = message
+        .lines()
+        .map(str::trim)
+        .filter(|l| !l.is_empty() && !l.starts_with("Help:"))
+        .collect();
     let mut detail = words.join(" ");
     if !detail.contains("ORA-") {
         detail += &format!(" (ORA-{code:05})");
     }
-    Trouble { fault: Fault::new(kind(code), detail), code: Some(code), is_gone: GONE.contains(&code) }
+    Trouble {
+        fault: Fault::new(kind(code), detail),
+        code: Some(code),
+        is_gone: GONE.contains(&code),
+    }
 }
 
 fn kind(code: u32) -> StoreErrorKind {
@@ -98,7 +108,8 @@ fn kind(code: u32) -> StoreErrorKind {
     match code {
         NO_TABLE | 4_043 => NotFound,
         // Logins, accounts, privileges, quotas, databases that are read only.
-        1_005 | 1_017 | 1_031 | 1_045 | 1_435 | 1_536 | 1_950 | 16_000 | 28_000 | 28_001 | 28_009 => Refused,
+        1_005 | 1_017 | 1_031 | 1_045 | 1_435 | 1_536 | 1_950 | 16_000 | 28_000 | 28_001
+        | 28_009 => Refused,
         1_438 | 1_461 | 1_841 | 12_899 | 24_816 => Invalid,
         DUPLICATE | 904 | 932 | 1_400 | 1_722 | 2_290 => Corrupt,
         _ => Unavailable,
@@ -115,16 +126,19 @@ fn driver(kind: &ErrorKind, error: &Error) -> Fault {
     use StoreErrorKind::{Corrupt, Invalid, Refused, Unavailable};
     let words = error.to_string();
     match kind {
-        ErrorKind::InvalidServiceName(..) | ErrorKind::InvalidSid(..) => {
-            Fault::new(Unavailable, format!("{words}: there is none, or its instance is still starting"))
-        }
+        ErrorKind::InvalidServiceName(..) | ErrorKind::InvalidSid(..) => Fault::new(
+            Unavailable,
+            format!("{words}: there is none, or its instance is still starting"),
+        ),
         ErrorKind::TlsOperation
         | ErrorKind::PemFileOperation
         | ErrorKind::WalletPasswordMissingOrInvalid(..)
         | ErrorKind::WalletPrivateKeyInvalid(_)
         | ErrorKind::WalletUnreadable(_) => Fault::new(Refused, format!("TLS: {words}")),
         // What the other side's certificate lacks is found while bytes are read.
-        ErrorKind::StreamOperation if is_of_tls(&words) => Fault::new(Refused, format!("TLS: {words}")),
+        ErrorKind::StreamOperation if is_of_tls(&words) => {
+            Fault::new(Refused, format!("TLS: {words}"))
+        }
         ErrorKind::ServerVersionNotSupported => Fault::new(Refused, words),
         ErrorKind::NoCredentials => Fault::new(Invalid, "no password is given"),
         ErrorKind::InvalidEncodedString
@@ -166,7 +180,8 @@ mod tests {
         for refused in [942, 1_031, 12_899] {
             assert!(matches!(before(refused), Failure::Nothing(_)), "{refused}");
         }
-        // The store repeats it on another connection: it knows that nothing was sent that could change something.
+        // The store repeats it on another connection: it knows that nothing was sent that could
+        // change something.
         for gone in [28, 3_113, 3_114, 12_537, 1_089] {
             assert!(matches!(before(gone), Failure::Broken(_)), "{gone}");
         }

@@ -42,8 +42,9 @@ impl Parameters {
                         TlsMode::VerifyFull => true,
                         TlsMode::Prefer | TlsMode::Require => {
                             return Err(
-                                "sslmode is disable or verify-full here: a listener has TLS on a port of its \
-                                        own, and the driver always checks the certificate",
+                                "sslmode is disable or verify-full here: a listener has TLS on a \
+                                        port of its own, and the driver always checks the \
+                                        certificate",
                             );
                         }
                     }
@@ -64,8 +65,9 @@ impl Parameters {
 impl Place {
     /// Reads a URL. `password` stands in for one the URL leaves out.
     pub(crate) fn parse(text: &str, password: Option<&str>) -> Result<Self> {
-        let error =
-            |store: &str, detail: String| StoreError::new(StoreErrorKind::Invalid, store, "open", detail);
+        let error = |store: &str, detail: String| {
+            StoreError::new(StoreErrorKind::Invalid, store, "open", detail)
+        };
         let url: StoreUrl = text.parse().map_err(|e| error("oracle://", format!("{e}")))?;
         let name = url.to_string();
         if url.scheme() != "oracle" {
@@ -75,25 +77,30 @@ impl Place {
             error(
                 &name,
                 format!(
-                    "{detail}; expected oracle://user:password@host:port/service with the parameters pool_max, timeout_ms, \
-                     sslmode=disable|verify-full, wallet (a folder with ewallet.pem) and sid (instead of the service); \
-                     special characters of user and password as %XX"
+                    "{detail}; expected oracle://user:password@host:port/service with the \
+                     parameters pool_max, timeout_ms, sslmode=disable|verify-full, wallet (a \
+                     folder with ewallet.pem) and sid (instead of the service); special characters \
+                     of user and password as %XX"
                 ),
             )
         };
         let address = Address::parse(&url).map_err(expected)?;
-        let Parameters { limits, is_tls, wallet, sid } = Parameters::parse(&url).map_err(expected)?;
+        let Parameters { limits, is_tls, wallet, sid } =
+            Parameters::parse(&url).map_err(expected)?;
         let user = address.user.as_deref().ok_or_else(|| expected("no user is named"))?;
         let secret = address.password.as_deref().or(password);
-        let secret = secret.filter(|s| !s.is_empty()).ok_or_else(|| expected("no password is given"))?;
+        let secret =
+            secret.filter(|s| !s.is_empty()).ok_or_else(|| expected("no password is given"))?;
         let database = database(&address.database, sid.as_deref()).map_err(expected)?;
         let (protocol, port) = if is_tls { ("tcps", TLS_PORT) } else { ("tcp", PORT) };
         let (host, port) = address.endpoint(port);
-        // The driver puts these into a text of its own, where brackets mean something, and takes a name for granted.
+        // The driver puts these into a text of its own, where brackets mean something, and takes a
+        // name for granted.
         if rustls::pki_types::ServerName::try_from(host).is_err() {
             return Err(expected("the host is no name and no IP address"));
         }
-        // Who repeats is the store: the driver would sleep for a second after every attempt that failed, the last one too.
+        // Who repeats is the store: the driver would sleep for a second after every attempt that
+        // failed, the last one too.
         let text = format!(
             "(DESCRIPTION=(RETRY_COUNT=0)(RETRY_DELAY=0)(ADDRESS=(PROTOCOL={protocol})(HOST={host})(PORT={port}))(CONNECT_DATA={database}))"
         );
@@ -135,12 +142,19 @@ mod tests {
 
     #[test]
     fn urls_are_read_and_secrets_stay_out_of_the_name() {
-        let place = Place::parse("oracle://bob:s3cret@db:1522/emmer.example?pool_max=3", None).unwrap();
+        let place =
+            Place::parse("oracle://bob:s3cret@db:1522/emmer.example?pool_max=3", None).unwrap();
         assert_eq!(place.name, "oracle://bob:***@db:1522/emmer.example?pool_max=3");
-        assert_eq!((place.limits.pool_max, place.is_tls, place.config.user()), (3, false, Some("bob")));
+        assert_eq!(
+            (place.limits.pool_max, place.is_tls, place.config.user()),
+            (3, false, Some("bob"))
+        );
         let text = place.config.get_connect_descriptor();
         assert!(text.contains("(PROTOCOL=tcp)(HOST=db)(PORT=1522)"), "{text}");
-        assert!(text.contains("(SERVICE_NAME=emmer.example)") && !text.contains("s3cret"), "{text}");
+        assert!(
+            text.contains("(SERVICE_NAME=emmer.example)") && !text.contains("s3cret"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -18,7 +18,8 @@ const ROWS_AT_ONCE: u32 = 500;
 /// How keys compare, whatever the database's defaults are.
 const SETTINGS: &str = "ALTER SESSION SET NLS_COMP = 'BINARY' NLS_SORT = 'BINARY'";
 /// In which characters the database keeps texts.
-const CHARACTERS: &str = "SELECT value FROM nls_database_parameters WHERE parameter = 'NLS_CHARACTERSET'";
+const CHARACTERS: &str =
+    "SELECT value FROM nls_database_parameters WHERE parameter = 'NLS_CHARACTERSET'";
 /// The one that keeps every text, and orders keys by the bytes of their UTF-8.
 const UTF8: &str = "AL32UTF8";
 
@@ -57,16 +58,20 @@ impl Session {
         Ok(self.inner.set_call_timeout(Some(timeout))?)
     }
 
-    /// Runs a query; its rows, with columns of these kinds. What it reads is one moment: the server's cursors are, however
-    /// often rows are fetched.
+    /// Runs a query; its rows, with columns of these kinds. What it reads is one moment: the
+    /// server's cursors are, however often rows are fetched.
     pub(crate) fn query(
         &mut self,
         text: &str,
         values: &[Bound],
         kinds: &[Kind],
     ) -> Result<Vec<Fetched>, Trouble> {
-        let statement =
-            self.inner.statement(text)?.prefetch_rows(ROWS_AT_ONCE).fetch_array_size(ROWS_AT_ONCE).build()?;
+        let statement = self
+            .inner
+            .statement(text)?
+            .prefetch_rows(ROWS_AT_ONCE)
+            .fetch_array_size(ROWS_AT_ONCE)
+            .build()?;
         let mut rows = Vec::new();
         for row in statement.query(&parameters(values))? {
             rows.push(fetched(&row?, kinds)?);
@@ -89,7 +94,8 @@ impl Session {
         Ok(self.inner.rollback()?)
     }
 
-    /// Runs the statements of a transaction up to its end, which they leave to the caller; what fails is rolled back.
+    /// Runs the statements of a transaction up to its end, which they leave to the caller; what
+    /// fails is rolled back.
     pub(crate) fn transact<T>(
         &mut self,
         statements: impl FnOnce(&mut Self) -> Result<T, Trouble>,
@@ -121,7 +127,8 @@ fn cell(row: &Row, at: usize, kind: Kind) -> Result<Cell, Trouble> {
         Kind::Int => row.get::<Option<i64>>(at)?.map(Cell::Int),
         Kind::Bytes => row.get::<Option<Vec<u8>>>(at)?.map(Cell::Bytes),
         Kind::Time => {
-            let time = row.get::<Option<OracleTimestamp>>(at)?.map(|time| millis(&time)).transpose();
+            let time =
+                row.get::<Option<OracleTimestamp>>(at)?.map(|time| millis(&time)).transpose();
             time.map_err(|error| Fault::corrupt(format!("column {at} {error}")))?.map(Cell::Time)
         }
     };

@@ -1,4 +1,5 @@
-//! The statements of one table. Parameters stand in the order their values are given in: the driver goes by that.
+//! The statements of one table. Parameters stand in the order their values are given in: the driver
+//! goes by that.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -24,7 +25,8 @@ pub(crate) struct TableSql {
     pub(crate) read_row: String,
     /// Adds a row: partition, row key, etag, columns in order.
     pub(crate) insert: String,
-    /// Replaces what is not volatile of a row: etag, columns in order without the volatile ones, partition, row key.
+    /// Replaces what is not volatile of a row: etag, columns in order without the volatile ones,
+    /// partition, row key.
     pub(crate) update: String,
     /// Deletes the row with partition 1 and row key 2.
     pub(crate) delete: String,
@@ -52,13 +54,14 @@ impl TableSql {
         self.shared.read_some(&OracleSql, decl, before)
     }
 
-    /// The rows whose integer `column` is from parameter 1 to 2, or outside when the range wraps around; at most 3.
+    /// The rows whose integer `column` is from parameter 1 to 2, or outside when the range wraps
+    /// around; at most 3.
     pub(crate) fn scan(&self, column: &str, wraps: bool) -> String {
         self.shared.scan(&OracleSql, column, wraps)
     }
 
-    /// Locks rows of partition 1 that are there, whose keys are `keys` further parameters, and answers with their keys and
-    /// etags.
+    /// Locks rows of partition 1 that are there, whose keys are `keys` further parameters, and
+    /// answers with their keys and etags.
     pub(crate) fn lock(&self, keys: usize) -> String {
         let Names { table, partition, row, etag, .. } = &self.names;
         let mut out = format!("SELECT {row}, {etag} FROM {table} WHERE {partition} = :1 AND {row}");
@@ -71,7 +74,8 @@ impl TableSql {
                 // Writing to a string cannot fail.
                 let _ = write!(out, "{separator}:{}", number + 2);
             }
-            // By key, so that two commits that meet on several rows wait for each other instead of each for the other.
+            // By key, so that two commits that meet on several rows wait for each other instead of
+            // each for the other.
             let _ = write!(out, ") ORDER BY {row}");
         }
         let _ = write!(out, " FOR UPDATE WAIT {}", self.lock_wait);
@@ -177,7 +181,8 @@ mod tests {
         let sql = sql();
         assert_eq!(
             sql.insert,
-            "INSERT INTO \"T\" (\"P\", \"R\", \"ETAG\", \"A\", \"B\", \"C\") VALUES (:1, :2, :3, :4, :5, :6)"
+            "INSERT INTO \"T\" (\"P\", \"R\", \"ETAG\", \"A\", \"B\", \"C\") VALUES (:1, :2, :3, \
+             :4, :5, :6)"
         );
         // A commit leaves volatile columns of existing rows alone.
         assert_eq!(

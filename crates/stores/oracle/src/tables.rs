@@ -1,7 +1,8 @@
 //! Making tables, and finding out whether what is there is what is declared.
 //!
-//! A `CREATE` commits what was before it and frees every lock, so the lock that lets one process at a time make tables is
-//! held by a second session: the row `layout` of `emmer_meta`. A holder that dies frees it with its session.
+//! A `CREATE` commits what was before it and frees every lock, so the lock that lets one process at
+//! a time make tables is held by a second session: the row `layout` of `emmer_meta`. A holder that
+//! dies frees it with its session.
 
 use std::time::Duration;
 
@@ -19,16 +20,17 @@ use crate::values::{Bound, Kind};
 /// How long one statement here may take: others may be making tables.
 const PATIENCE: Duration = Duration::from_secs(28);
 
-/// How long one waits for the others that make tables, and for those that write to a table that gets an index, in
-/// seconds.
+/// How long one waits for the others that make tables, and for those that write to a table that
+/// gets an index, in seconds.
 const WAIT: u32 = 25;
 
-/// Types as [`OracleSql::reported_type`] spells them. The views of `ALL_` show what this user may see, in whichever schema
-/// it works.
+/// Types as [`OracleSql::reported_type`] spells them. The views of `ALL_` show what this user may
+/// see, in whichever schema it works.
 pub(crate) const COLUMNS: &str = "SELECT column_name, \
-     CASE data_type WHEN 'VARCHAR2' THEN 'VARCHAR2(' || data_length || DECODE(char_used, 'B', ' BYTE)', ' CHAR)') \
-     WHEN 'NUMBER' THEN 'NUMBER(' || data_precision || ')' ELSE data_type END FROM all_tab_columns \
-     WHERE owner = SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA') AND table_name = :1 ORDER BY column_id";
+     CASE data_type WHEN 'VARCHAR2' THEN 'VARCHAR2(' || data_length || DECODE(char_used, 'B', ' \
+     BYTE)', ' CHAR)') WHEN 'NUMBER' THEN 'NUMBER(' || data_precision || ')' ELSE data_type END \
+     FROM all_tab_columns WHERE owner = SYS_CONTEXT('USERENV', 'CURRENT_SCHEMA') AND table_name = \
+     :1 ORDER BY column_id";
 
 /// The indexes of a table.
 pub(crate) const INDEXES: &str = "SELECT index_name FROM all_indexes \
@@ -37,7 +39,10 @@ pub(crate) const INDEXES: &str = "SELECT index_name FROM all_indexes \
 /// Takes the lock of those who make tables.
 pub(crate) fn lock() -> String {
     let [meta, name] = [schema::META, "name"].map(|n| names::quoted(&OracleSql, n));
-    format!("SELECT {name} FROM {meta} WHERE {name} = '{}' FOR UPDATE WAIT {WAIT}", schema::LAYOUT_NAME)
+    format!(
+        "SELECT {name} FROM {meta} WHERE {name} = '{}' FOR UPDATE WAIT {WAIT}",
+        schema::LAYOUT_NAME
+    )
 }
 
 /// What a `CREATE` waits for those that write.
@@ -76,13 +81,15 @@ pub(crate) async fn ensure(
     made.map_err(with_hint)
 }
 
-/// Makes the table that holds the lock, and its row, unless they are there or somebody else is faster.
+/// Makes the table that holds the lock, and its row, unless they are there or somebody else is
+/// faster.
 fn make_meta(session: &mut Session) -> Result<(), Trouble> {
     let found = read_meta(session)?;
-    let tolerant = |session: &mut Session, text: String, code: u32| match session.execute(&text, &[]) {
-        Err(trouble) if trouble.code == Some(code) => Ok(0),
-        ended => ended,
-    };
+    let tolerant =
+        |session: &mut Session, text: String, code: u32| match session.execute(&text, &[]) {
+            Err(trouble) if trouble.code == Some(code) => Ok(0),
+            ended => ended,
+        };
     if found.is_none() {
         tolerant(session, schema::create_meta(&OracleSql), TABLE_EXISTS)?;
     }
@@ -97,7 +104,11 @@ fn make_meta(session: &mut Session) -> Result<(), Trouble> {
 }
 
 /// Makes the tables, under the lock.
-fn make(session: &mut Session, tables: &[&'static TableDecl], usual: Duration) -> Result<(), Trouble> {
+fn make(
+    session: &mut Session,
+    tables: &[&'static TableDecl],
+    usual: Duration,
+) -> Result<(), Trouble> {
     session.patience(PATIENCE)?;
     session.execute(&patient_ddl(), &[])?;
     let made = session.transact(|session| {
@@ -111,7 +122,8 @@ fn make(session: &mut Session, tables: &[&'static TableDecl], usual: Duration) -
     made
 }
 
-/// The statements that make what is missing; the inner error says, in words, what is not as declared.
+/// The statements that make what is missing; the inner error says, in words, what is not as
+/// declared.
 fn missing(
     session: &mut Session,
     tables: &[&'static TableDecl],
@@ -153,8 +165,8 @@ fn read_meta(session: &mut Session) -> Result<Option<Vec<(String, i64)>>, Troubl
 fn with_hint(trouble: Trouble) -> Fault {
     let mut fault = trouble.fault;
     if fault.kind == StoreErrorKind::Refused {
-        fault.detail += "; either GRANT CREATE TABLE and a quota on the tablespace to this user, or make the tables by the \
-                         script of `emmer schema`";
+        fault.detail += "; either GRANT CREATE TABLE and a quota on the tablespace to this user, \
+                         or make the tables by the script of `emmer schema`";
     }
     fault
 }
@@ -165,7 +177,8 @@ mod tests {
 
     #[test]
     fn those_who_make_tables_queue_on_one_row() {
-        let text = "SELECT \"NAME\" FROM \"EMMER_META\" WHERE \"NAME\" = 'layout' FOR UPDATE WAIT 25";
+        let text =
+            "SELECT \"NAME\" FROM \"EMMER_META\" WHERE \"NAME\" = 'layout' FOR UPDATE WAIT 25";
         assert_eq!(lock(), text);
     }
 

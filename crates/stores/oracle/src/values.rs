@@ -1,10 +1,11 @@
 //! Values into binds, and out of rows.
 //!
-//! This server takes an empty text for null, and the driver reads an empty `CLOB` or `BLOB` as null. So that both are there
-//! again as they were written, a text that is empty or holds nothing but blanks is kept with one more blank, and bytes that
-//! are empty or nothing but zeros with one more zero; what is read like that loses one. All other values, which is nearly
-//! all there are, are kept as they are, and an administrator reads them as they are. Keys need none of it: they are never
-//! empty. Lists are JSON and never empty either.
+//! This server takes an empty text for null, and the driver reads an empty `CLOB` or `BLOB` as
+//! null. So that both are there again as they were written, a text that is empty or holds nothing
+//! but blanks is kept with one more blank, and bytes that are empty or nothing but zeros with one
+//! more zero; what is read like that loses one. All other values, which is nearly all there are,
+//! are kept as they are, and an administrator reads them as they are. Keys need none of it: they
+//! are never empty. Lists are JSON and never empty either.
 
 use emmer_core::Timestamp;
 use emmer_store::{ColumnType, StoreErrorKind, Value};
@@ -43,7 +44,9 @@ impl Bound {
             (_, Some(Value::Int(n))) => Self::Int(Some(*n)),
             (_, Some(Value::Time(at))) => Self::Time(Some(timestamp(*at)?)),
             (_, Some(Value::Bytes(bytes))) => Self::Bytes(Some(kept_bytes(bytes))),
-            (_, Some(Value::List(items))) => Self::Text(Some(list_to_json(items).map_err(invalid)?)),
+            (_, Some(Value::List(items))) => {
+                Self::Text(Some(list_to_json(items).map_err(invalid)?))
+            }
             (ColumnType::Text | ColumnType::List, None) => Self::Text(None),
             (ColumnType::Int, None) => Self::Int(None),
             (ColumnType::Time, None) => Self::Time(None),

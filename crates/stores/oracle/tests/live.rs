@@ -1,7 +1,12 @@
-//! The store passes what every store passes, on the server that `TEST_ORACLE_URL` names (an empty database). Without it
-//! nothing of this runs, and each test says so.
+//! The store passes what every store passes, on the server that `TEST_ORACLE_URL` names (an empty
+//! database). Without it nothing of this runs, and each test says so.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use std::sync::Arc;
 
@@ -18,18 +23,25 @@ fn open(url: String) -> BoxFuture<'static, Result<Arc<dyn SystemStore>>> {
 /// One after the other: they share a database. The first needs it empty.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn it_passes_what_every_store_passes() {
-    let Some(url) = external::server("TEST_ORACLE_URL", "it_passes_what_every_store_passes") else { return };
+    let Some(url) = external::server("TEST_ORACLE_URL", "it_passes_what_every_store_passes") else {
+        return;
+    };
     external::passes_all(&url, STORE).await;
 }
 
 #[tokio::test]
 async fn wrong_passwords_and_missing_databases_are_refused() {
-    let Some(url) = external::server("TEST_ORACLE_URL", "wrong_passwords_and_missing_databases_are_refused")
+    let Some(url) =
+        external::server("TEST_ORACLE_URL", "wrong_passwords_and_missing_databases_are_refused")
     else {
         return;
     };
     let cases = [
-        (external::elsewhere(&url, Some(refused::PASSWORD), None), StoreErrorKind::Refused, "ORA-01017"),
+        (
+            external::elsewhere(&url, Some(refused::PASSWORD), None),
+            StoreErrorKind::Refused,
+            "ORA-01017",
+        ),
         (
             external::elsewhere(&url, None, Some("no_such_service")),
             StoreErrorKind::Unavailable,
@@ -42,17 +54,27 @@ async fn wrong_passwords_and_missing_databases_are_refused() {
 /// Needs no server.
 #[tokio::test]
 async fn where_there_is_no_server_it_is_unavailable() {
-    refused::silent(|port| format!("oracle://bob:only-for-tests@127.0.0.1:{port}/emmer"), STORE).await;
+    refused::silent(|port| format!("oracle://bob:only-for-tests@127.0.0.1:{port}/emmer"), STORE)
+        .await;
     let closed = emmer_test_servers::process::free_port().unwrap();
     let cases = [
-        (format!("oracle://bob:s3cret@127.0.0.1:{closed}/emmer"), StoreErrorKind::Unavailable, "refused"),
-        ("oracle://bob:s3cret@no-such-host.invalid/emmer".to_owned(), StoreErrorKind::Unavailable, "lookup"),
+        (
+            format!("oracle://bob:s3cret@127.0.0.1:{closed}/emmer"),
+            StoreErrorKind::Unavailable,
+            "refused",
+        ),
+        (
+            "oracle://bob:s3cret@no-such-host.invalid/emmer".to_owned(),
+            StoreErrorKind::Unavailable,
+            "lookup",
+        ),
     ];
     refused::addresses(STORE, &cases).await;
 }
 
-/// What another server might say, and what makes the driver panic: an end, a packet it does not know, a refusal without
-/// a number. None of it takes the program down, and each time it is the store that cannot be had.
+/// What another server might say, and what makes the driver panic: an end, a packet it does not
+/// know, a refusal without a number. None of it takes the program down, and each time it is the
+/// store that cannot be had.
 #[tokio::test]
 async fn what_is_no_listener_is_unavailable() {
     let packet = |kind: u8, body: &[u8]| {
@@ -72,8 +94,12 @@ async fn what_is_no_listener_is_unavailable() {
     ];
     for (answer, word) in answers {
         let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-        let url = format!("oracle://bob:s3cret@127.0.0.1:{}/emmer", listener.local_addr().unwrap().port());
-        // The store tries again for a second; each time it hears the same. The thread ends with the test program.
+        let url = format!(
+            "oracle://bob:s3cret@127.0.0.1:{}/emmer",
+            listener.local_addr().unwrap().port()
+        );
+        // The store tries again for a second; each time it hears the same. The thread ends with the
+        // test program.
         std::thread::spawn(move || {
             while let Ok((mut stream, _)) = listener.accept() {
                 // What the driver says is not waited for: it says it first.

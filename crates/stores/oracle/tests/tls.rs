@@ -1,7 +1,12 @@
-//! With whom the store speaks TLS: the root it was given, nobody else. There is no Oracle behind it: only that a handshake
-//! is refused or not is tested here.
+//! With whom the store speaks TLS: the root it was given, nobody else. There is no Oracle behind
+//! it: only that a handshake is refused or not is tested here.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -17,8 +22,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-/// A listener that takes one client; whether the handshake with it was done. It says nothing afterwards, and hangs up when the
-/// receiver is dropped.
+/// A listener that takes one client; whether the handshake with it was done. It says nothing
+/// afterwards, and hangs up when the receiver is dropped.
 fn listener(config: Option<Arc<ServerConfig>>) -> (u16, Receiver<bool>) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -31,7 +36,8 @@ fn listener(config: Option<Arc<ServerConfig>>) -> (u16, Receiver<bool>) {
         };
         let mut stream: StreamOwned<_, TcpStream> =
             StreamOwned::new(ServerConnection::new(config).unwrap(), stream);
-        let is_done = stream.conn.complete_io(&mut stream.sock).is_ok() && !stream.conn.is_handshaking();
+        let is_done =
+            stream.conn.complete_io(&mut stream.sock).is_ok() && !stream.conn.is_handshaking();
         let _ = done.send(is_done);
         // The client's side waits for an answer until its patience ends.
         let _ = std::io::Read::read_to_end(&mut stream, &mut Vec::new());
@@ -41,17 +47,22 @@ fn listener(config: Option<Arc<ServerConfig>>) -> (u16, Receiver<bool>) {
 
 fn server(folder: &Path) -> Arc<ServerConfig> {
     let certificates: Vec<CertificateDer<'static>> =
-        CertificateDer::pem_file_iter(folder.join("server.crt")).unwrap().map(Result::unwrap).collect();
+        CertificateDer::pem_file_iter(folder.join("server.crt"))
+            .unwrap()
+            .map(Result::unwrap)
+            .collect();
     let key = PrivateKeyDer::from_pem_file(folder.join("server.key")).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder =
-        ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let builder = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap();
     Arc::new(builder.with_no_client_auth().with_single_cert(certificates, key).unwrap())
 }
 
 async fn refused(port: u16, parameters: &str) -> StoreError {
-    let url =
-        format!("oracle://bob:s3cret@127.0.0.1:{port}/emmer?timeout_ms=1000&sslmode=verify-full{parameters}");
+    let url = format!(
+        "oracle://bob:s3cret@127.0.0.1:{port}/emmer?timeout_ms=1000&sslmode=verify-full{parameters}"
+    );
     let error = OracleStore::open(&url).await.map(drop).unwrap_err();
     assert!(!format!("{error} {error:?}").contains("s3cret"), "{error}");
     error
@@ -93,5 +104,8 @@ async fn tls_is_spoken_with_whom_the_operator_trusts() {
     assert_eq!(refused(port, "").await.kind, StoreErrorKind::Refused);
     let (port, _) = listener(None);
     let error = refused(port, "&wallet=%2Fno%2Fsuch%2Ffolder").await;
-    assert!(error.kind == StoreErrorKind::Refused && error.detail.contains("ewallet.pem"), "{error}");
+    assert!(
+        error.kind == StoreErrorKind::Refused && error.detail.contains("ewallet.pem"),
+        "{error}"
+    );
 }

@@ -1,6 +1,7 @@
 //! What the store costs over tokio-postgres itself, on this machine, in one run:
-//! `cargo run --release -p emmer-store-postgres --example cost [URL of an empty database]`. Without a URL it starts a
-//! server of its own (`fsync=off`: the disk is the same for both sides and would only hide the difference).
+//! `cargo run --release -p emmer-store-postgres --example cost [URL of an empty database]`. Without
+//! a URL it starts a server of its own (`fsync=off`: the disk is the same for both sides and would
+//! only hide the difference).
 
 use std::sync::Arc;
 
@@ -43,25 +44,28 @@ impl Raw {
         client.batch_execute("CREATE TABLE by_hand (LIKE silo_instances INCLUDING ALL)").await?;
         client
             .batch_execute(
-                "INSERT INTO by_hand (partitionkey, rowkey, etag, membershipversion) VALUES ('cost', 'VersionRow', 0, 0)",
+                "INSERT INTO by_hand (partitionkey, rowkey, etag, membershipversion) VALUES \
+                 ('cost', 'VersionRow', 0, 0)",
             )
             .await?;
         let version = "UPDATE by_hand SET etag = $2, membershipversion = $2 \
                        WHERE partitionkey = 'cost' AND rowkey = 'VersionRow' AND etag = $1";
-        let silo = "INSERT INTO by_hand VALUES ('cost', $1, $2, 'cost', '10.0.0.1', 11111, $3, $4, 'Active', 0, \
-                    'false', '', $5, 0, 0, '[]', '[]', '1970-01-01', '1970-01-01', NULL) \
-                    ON CONFLICT (partitionkey, rowkey) DO UPDATE SET etag = excluded.etag, \
-                    deploymentid = excluded.deploymentid, address = excluded.address, port = excluded.port, \
-                    generation = excluded.generation, hostname = excluded.hostname, status = excluded.status, \
-                    proxyport = excluded.proxyport, \"primary\" = excluded.\"primary\", rolename = excluded.rolename, \
-                    instancename = excluded.instancename, updatezone = excluded.updatezone, \
-                    faultzone = excluded.faultzone, suspectingsilos = excluded.suspectingsilos, \
+        let silo = "INSERT INTO by_hand VALUES ('cost', $1, $2, 'cost', '10.0.0.1', 11111, $3, $4, \
+                    'Active', 0, 'false', '', $5, 0, 0, '[]', '[]', '1970-01-01', '1970-01-01', \
+                    NULL) ON CONFLICT (partitionkey, rowkey) DO UPDATE SET etag = excluded.etag, \
+                    deploymentid = excluded.deploymentid, address = excluded.address, port = \
+                    excluded.port, generation = excluded.generation, hostname = excluded.hostname, \
+                    status = excluded.status, proxyport = excluded.proxyport, \"primary\" = \
+                    excluded.\"primary\", rolename = excluded.rolename, instancename = \
+                    excluded.instancename, updatezone = excluded.updatezone, faultzone = \
+                    excluded.faultzone, suspectingsilos = excluded.suspectingsilos, \
                     suspectingtimes = excluded.suspectingtimes, starttime = excluded.starttime";
-        let read = "SELECT rowkey, etag, deploymentid, address, port, generation, hostname, status, proxyport, \
-                    \"primary\", rolename, instancename, updatezone, faultzone, suspectingsilos::text, \
-                    suspectingtimes::text, (extract(epoch FROM starttime) * 1000)::bigint, \
-                    (extract(epoch FROM iamalivetime) * 1000)::bigint, membershipversion \
-                    FROM by_hand WHERE partitionkey = $1 ORDER BY rowkey";
+        let read = "SELECT rowkey, etag, deploymentid, address, port, generation, hostname, \
+            status, proxyport, \
+                    \"primary\", rolename, instancename, updatezone, faultzone, \
+                    suspectingsilos::text, suspectingtimes::text, (extract(epoch FROM starttime) * \
+                    1000)::bigint, (extract(epoch FROM iamalivetime) * 1000)::bigint, \
+                    membershipversion FROM by_hand WHERE partitionkey = $1 ORDER BY rowkey";
         let (version, silo, read) =
             try_join3(client.prepare(version), client.prepare(silo), client.prepare(read)).await?;
         Ok(Self { client, version, silo, read })

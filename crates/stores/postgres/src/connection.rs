@@ -35,14 +35,16 @@ pub(crate) struct Connection {
     pub(crate) client: Client,
     statements: BTreeMap<Arc<str>, Statement>,
     driver: JoinHandle<()>,
-    /// Whether a request was sent whose end nobody has seen: then this connection must not be used again.
+    /// Whether a request was sent whose end nobody has seen: then this connection must not be used
+    /// again.
     pub(crate) in_flight: bool,
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
         if self.in_flight {
-            // The server takes the closed socket for the end of the session and rolls back what is open.
+            // The server takes the closed socket for the end of the session and rolls back what is
+            // open.
             self.driver.abort();
         }
         // Otherwise the driver sees that the client is gone, says goodbye and ends.
@@ -50,7 +52,10 @@ impl Drop for Connection {
 }
 
 /// Connects, and has a task drive the connection.
-async fn connect<T>(place: &Place, tls: T) -> Result<(Client, JoinHandle<()>), tokio_postgres::Error>
+async fn connect<T>(
+    place: &Place,
+    tls: T,
+) -> Result<(Client, JoinHandle<()>), tokio_postgres::Error>
 where
     T: MakeTlsConnect<Socket>,
     T::Stream: Send + 'static,
@@ -78,14 +83,19 @@ impl Connection {
     }
 
     async fn set_up(&self, statement_timeout_ms: u128) -> Result<(), Fault> {
-        // Every statement of this store looks rows up by their keys: plans are made once, for any number of rows, and
-        // neither statistics of yesterday nor a compiler may talk the server into reading whole tables.
+        // Every statement of this store looks rows up by their keys: plans are made once, for any
+        // number of rows, and neither statistics of yesterday nor a compiler may talk the server
+        // into reading whole tables.
         let settings = format!(
-            "SET statement_timeout = {statement_timeout_ms}; SET idle_in_transaction_session_timeout = 30000;
-             SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = off;
+            "SET statement_timeout = {statement_timeout_ms}; SET \
+             idle_in_transaction_session_timeout = 30000;
+             SET default_transaction_isolation = 'read committed'; SET \
+             default_transaction_read_only = off;
              SET plan_cache_mode = force_generic_plan; SET jit = off; SET enable_seqscan = off;
-             SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off';
-             SELECT current_setting('server_version_num'), current_setting('server_encoding'), pg_is_in_recovery()"
+             SELECT set_config('synchronous_commit', 'on', false) WHERE \
+             current_setting('synchronous_commit') = 'off';
+             SELECT current_setting('server_version_num'), current_setting('server_encoding'), \
+             pg_is_in_recovery()"
         );
         let answer = self.client.simple_query(&settings).await.map_err(|e| fault::fault(&e))?;
         let last = answer.iter().rev().find_map(|message| match message {
@@ -101,7 +111,10 @@ impl Connection {
             ));
         }
         if cell(1) != "UTF8" {
-            return refused(format!("the database's encoding is {}, this store needs UTF8", cell(1)));
+            return refused(format!(
+                "the database's encoding is {}, this store needs UTF8",
+                cell(1)
+            ));
         }
         if cell(2) == "t" {
             let hint = "name the primary, or all hosts with target_session_attrs=read-write";
@@ -120,7 +133,8 @@ impl Connection {
         self.statements.clear();
     }
 
-    /// Runs a statement on its own, which is a transaction. `sent` becomes true when the server may have it.
+    /// Runs a statement on its own, which is a transaction. `sent` becomes true when the server may
+    /// have it.
     pub(crate) async fn run(
         &mut self,
         query: &Query,
@@ -143,10 +157,12 @@ impl Connection {
         let statement = self.prepared(query).await?;
         *sent = true;
         let failed = |error: tokio_postgres::Error| fault::failure(&error);
-        let answer = self.client.query_raw(&statement, parameters.iter().copied()).await.map_err(failed)?;
+        let answer =
+            self.client.query_raw(&statement, parameters.iter().copied()).await.map_err(failed)?;
         let mut answer = std::pin::pin!(answer);
         let mut rows = Vec::new();
-        // The stream ends when the server says that it is ready again: by then the transaction is over.
+        // The stream ends when the server says that it is ready again: by then the transaction is
+        // over.
         while let Some(row) = answer.try_next().await.map_err(failed)? {
             rows.push(row);
         }
@@ -157,9 +173,11 @@ impl Connection {
         if let Some(statement) = self.statements.get(&query.text) {
             return Ok(statement.clone());
         }
-        let statement = self.client.prepare(&query.text).await.map_err(|error| fault::failure(&error))?;
+        let statement =
+            self.client.prepare(&query.text).await.map_err(|error| fault::failure(&error))?;
         if let Some(wanted) = &query.answers {
-            let found: Vec<&Type> = statement.columns().iter().map(|column| column.type_()).collect();
+            let found: Vec<&Type> =
+                statement.columns().iter().map(|column| column.type_()).collect();
             if found != wanted.iter().collect::<Vec<_>>() {
                 let detail = format!("the table has other columns than declared: {found:?}");
                 return Err(Failure::Nothing(Fault::new(StoreErrorKind::Corrupt, detail)));

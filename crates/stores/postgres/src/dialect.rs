@@ -3,8 +3,8 @@
 use emmer_store::ColumnType;
 use emmer_store_relational::{Dialect, SqlType};
 
-/// The dialect of PostgreSQL. Names are folded to lower case, as the server folds them: `SELECT RowKey, Status FROM
-/// silo_instances` needs no quotes.
+/// The dialect of PostgreSQL. Names are folded to lower case, as the server folds them:
+/// `SELECT RowKey, Status FROM silo_instances` needs no quotes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Postgres;
 

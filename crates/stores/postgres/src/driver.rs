@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use emmer_store::{Examination, StoreErrorKind, StoredRow, TableDecl, Value};
-use emmer_store_relational::{Answer, Driver, Failure, Fault, Limits, Request, statements, stored_row};
+use emmer_store_relational::{
+    Answer, Driver, Failure, Fault, Limits, Request, statements, stored_row,
+};
 
 use crate::connection::{self, Connection, Parameters};
 use crate::dialect::Postgres;
@@ -14,7 +16,8 @@ use crate::sql::{self, AppendParameters, CommitParameters, Query, TableSql};
 use crate::tables;
 use crate::values::{Parameter, microseconds};
 
-/// The most bytes of values in one commit or append; the server ends a session that sends a gigabyte at once.
+/// The most bytes of values in one commit or append; the server ends a session that sends a
+/// gigabyte at once.
 const REQUEST_BYTES_MAX: usize = 256 << 20;
 
 type Known = BTreeMap<&'static str, (&'static TableDecl, Arc<TableSql>)>;
@@ -77,7 +80,9 @@ impl Driver for PostgresDriver {
         let known = self.sql(table);
         let mut run = Run { connection, table, sent };
         match *request {
-            Request::ReadPartition { partition } => run.rows(&known.read_partition, &[&partition]).await,
+            Request::ReadPartition { partition } => {
+                run.rows(&known.read_partition, &[&partition]).await
+            }
             Request::ReadRow { partition, row_key } => {
                 run.rows(&known.read_row, &[&partition, &row_key]).await
             }
@@ -109,7 +114,11 @@ impl Driver for PostgresDriver {
         }
     }
 
-    async fn ensure(&self, connection: &mut Connection, tables: &[&'static TableDecl]) -> Result<(), Fault> {
+    async fn ensure(
+        &self,
+        connection: &mut Connection,
+        tables: &[&'static TableDecl],
+    ) -> Result<(), Fault> {
         tables::ensure(connection, tables).await
     }
 
@@ -134,14 +143,25 @@ impl Run<'_> {
         self.connection.run(query, parameters, self.sent).await
     }
 
-    async fn rows(&mut self, query: &Query, parameters: &Parameters<'_>) -> Result<Answer, Failure> {
+    async fn rows(
+        &mut self,
+        query: &Query,
+        parameters: &Parameters<'_>,
+    ) -> Result<Answer, Failure> {
         let answer = self.send(query, parameters).await?;
-        let rows: Result<Vec<StoredRow>, String> =
-            answer.rows.iter().map(|row| stored_row(self.table, &crate::values::RowCells(row))).collect();
+        let rows: Result<Vec<StoredRow>, String> = answer
+            .rows
+            .iter()
+            .map(|row| stored_row(self.table, &crate::values::RowCells(row)))
+            .collect();
         rows.map(Answer::Rows).map_err(|detail| Failure::Nothing(Fault::corrupt(detail)))
     }
 
-    async fn changed(&mut self, query: &Query, parameters: &Parameters<'_>) -> Result<Answer, Failure> {
+    async fn changed(
+        &mut self,
+        query: &Query,
+        parameters: &Parameters<'_>,
+    ) -> Result<Answer, Failure> {
         Ok(Answer::Changed(self.send(query, parameters).await?.affected))
     }
 }

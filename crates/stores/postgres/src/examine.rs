@@ -10,12 +10,13 @@ use tokio_postgres::SimpleQueryMessage;
 use crate::connection::Connection;
 use crate::fault;
 
-/// One row: version, two settings that decide what a crash costs, the server's time, whether tables may be made, standbys
-/// that do not hold a commit up, whether the connection is encrypted.
+/// One row: version, two settings that decide what a crash costs, the server's time, whether tables
+/// may be made, standbys that do not hold a commit up, whether the connection is encrypted.
 const ABOUT: &str = "SELECT current_setting('server_version'), current_setting('fsync'),
     current_setting('full_page_writes'), (extract(epoch FROM clock_timestamp()) * 1000)::bigint,
     coalesce(has_schema_privilege(current_schema(), 'CREATE'), false),
-    CASE current_setting('synchronous_standby_names') WHEN '' THEN (SELECT count(*) FROM pg_stat_replication) ELSE 0 END,
+    CASE current_setting('synchronous_standby_names') WHEN '' THEN (SELECT count(*) FROM \
+    pg_stat_replication) ELSE 0 END,
     coalesce((SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()), false)";
 
 pub(crate) async fn examine(connection: &mut Connection) -> Result<Examination, Fault> {
@@ -33,13 +34,14 @@ pub(crate) async fn examine(connection: &mut Connection) -> Result<Examination, 
     let mut found = Examination::of("PostgreSQL", version);
     if let Ok(ms) = cell(3).parse() {
         let server = Timestamp::from_millis(ms);
-        found.clock = Some(ClockDifference::measured(asked, server, answered, Duration::from_millis(1)));
+        found.clock =
+            Some(ClockDifference::measured(asked, server, answered, Duration::from_millis(1)));
     }
     for (setting, value) in [("fsync", cell(1)), ("full_page_writes", cell(2))] {
         if value == "off" {
             found.may_lose_writes(format!(
-                "{setting} is off: a crash of the server's host may lose commits that were answered, and damage the \
-                 database; set {setting} = on"
+                "{setting} is off: a crash of the server's host may lose commits that were \
+                 answered, and damage the database; set {setting} = on"
             ));
         }
     }
@@ -53,8 +55,8 @@ pub(crate) async fn examine(connection: &mut Connection) -> Result<Examination, 
         found.add(
             FindingLevel::Note,
             FindingSubject::Permission,
-            "this user may not make tables in the first schema of its search path: where some are missing, run the script of \
-             `emmer schema`, or GRANT CREATE ON SCHEMA",
+            "this user may not make tables in the first schema of its search path: where some are \
+             missing, run the script of `emmer schema`, or GRANT CREATE ON SCHEMA",
         );
     }
     if cell(6) != "t" {

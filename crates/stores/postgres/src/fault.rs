@@ -10,7 +10,11 @@ use tokio_postgres::error::{DbError, Severity, SqlState};
 pub(crate) fn failure(error: &tokio_postgres::Error) -> Failure {
     let fault = fault(error);
     let Some(db) = error.as_db_error() else {
-        return if before_sending(error) { Failure::Nothing(fault) } else { Failure::Broken(fault) };
+        return if before_sending(error) {
+            Failure::Nothing(fault)
+        } else {
+            Failure::Broken(fault)
+        };
     };
     // FATAL and PANIC end the session, perhaps between the commit and its acknowledgement.
     if db.parsed_severity() != Some(Severity::Error) {
@@ -70,7 +74,8 @@ fn words(db: &DbError) -> String {
         text = format!("{text}; {more}");
     }
     if *db.code() == SqlState::INSUFFICIENT_PRIVILEGE && db.message().contains("for table") {
-        text += "; this user needs SELECT, INSERT, UPDATE and DELETE on the tables, and SELECT on emmer_meta";
+        text += "; this user needs SELECT, INSERT, UPDATE and DELETE on the tables, and SELECT on \
+            emmer_meta";
     }
     if *db.code() == SqlState::QUERY_CANCELED {
         text += "; another session may hold the rows, see pg_stat_activity";

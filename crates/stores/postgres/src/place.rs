@@ -56,11 +56,19 @@ impl Place {
         }
         // The driver's own words may repeat a piece of a password that was not escaped.
         let mut config: Config = driver_url.parse().map_err(|_| {
-            let expected = "expected postgres://user:password@host:port/database?parameters, with the parameters \
-                            of libpq's URLs that tokio-postgres knows (application_name, options, \
-                            target_session_attrs, ...), sslmode, sslrootcert, pool_max and timeout_ms; special characters of user and password as %XX";
+            let expected = "expected postgres://user:password@host:port/database?parameters, with \
+                            the parameters of libpq's URLs that tokio-postgres knows \
+                            (application_name, options, target_session_attrs, ...), sslmode, \
+                            sslrootcert, pool_max and timeout_ms; special characters of user and \
+                            password as %XX";
             match unknown_parameter(&url) {
-                Some(key) => error(&name, &format!("the parameter {key} or its value is not known; {expected}")),
+                Some(key) => error(
+                    &name,
+                    &format!(
+                        "the parameter {key} or its value is not known; \
+                    {expected}"
+                    ),
+                ),
                 None => error(&name, expected),
             }
         })?;
@@ -90,11 +98,12 @@ impl Place {
     }
 }
 
-/// The first parameter that the driver refuses, in a URL that is good without it. What stands there is shown in the
-/// store's name, too.
+/// The first parameter that the driver refuses, in a URL that is good without it. What stands there
+/// is shown in the store's name, too.
 fn unknown_parameter(url: &StoreUrl) -> Option<&str> {
     let ours = ["sslmode", "sslrootcert", "pool_max", "timeout_ms"];
-    let is_refused = |parameter: &str| format!("postgres://h/d{parameter}").parse::<Config>().is_err();
+    let is_refused =
+        |parameter: &str| format!("postgres://h/d{parameter}").parse::<Config>().is_err();
     let mut others = url.parameters().filter(|(key, _)| !ours.contains(key));
     others.find(|(key, value)| is_refused(&format!("?{key}={value}"))).map(|(key, _)| key)
 }
@@ -106,7 +115,8 @@ mod tests {
     #[test]
     fn urls_are_read_and_secrets_stay_out_of_the_name() {
         let place =
-            Place::parse("postgres://bob:s3cret@db:5433/emmer?pool_max=3&sslmode=disable", None).unwrap();
+            Place::parse("postgres://bob:s3cret@db:5433/emmer?pool_max=3&sslmode=disable", None)
+                .unwrap();
         assert_eq!(place.name, "postgres://bob:***@db:5433/emmer?pool_max=3&sslmode=disable");
         assert_eq!((place.limits.pool_max, place.config.get_ports()), (3, [5433].as_slice()));
         assert_eq!(place.config.get_password(), Some(b"s3cret".as_slice()));
@@ -130,7 +140,10 @@ mod tests {
             ("postgres://bob:s3cret@db:port/emmer", "%XX"),
             ("postgres://bob:s3%ffcret@db/emmer?x", "%XX"),
             ("postgres://bob:s3cret@db/emmer?sslmode=maybe", "verify-full"),
-            ("postgres://bob:s3cret@db/emmer?sslmode=verify-full&sslrootcert=/not/there", "sslrootcert"),
+            (
+                "postgres://bob:s3cret@db/emmer?sslmode=verify-full&sslrootcert=/not/there",
+                "sslrootcert",
+            ),
             ("postgres:///emmer", "host"),
             ("mysql://bob:s3cret@db/emmer", "postgres"),
         ] {

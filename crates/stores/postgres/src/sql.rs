@@ -57,7 +57,10 @@ impl TableSql {
 
 fn select(decl: &TableDecl, text: &str) -> Query {
     let columns = decl.columns.iter().map(|c| type_of(c.column_type));
-    Query { answers: Some([Type::TEXT, Type::INT8].into_iter().chain(columns).collect()), ..Query::new(text) }
+    Query {
+        answers: Some([Type::TEXT, Type::INT8].into_iter().chain(columns).collect()),
+        ..Query::new(text)
+    }
 }
 
 /// What a mutation is called in the commit statement.
@@ -72,22 +75,24 @@ mod op {
     pub(super) const DELETE_IF: i16 = 6;
 }
 
-/// The whole commit. Parameters: partition, new etag, then an array each of the mutations' positions, operations, keys,
-/// expected etags, and one of each column's values.
+/// The whole commit. Parameters: partition, new etag, then an array each of the mutations'
+/// positions, operations, keys, expected etags, and one of each column's values.
 ///
-/// `m` locks the row of each mutation in the order of the arrays and finds its etag as of now, not as of the statement's
-/// snapshot; `verdict` is the first position whose condition does not hold; the rest writes if there is none. A row that
-/// comes into being in between makes its insert fail, and with it the statement, which is then sent again. No part joins
-/// the table with the mutations, so that no plan can be quadratic, whatever the statistics say.
+/// `m` locks the row of each mutation in the order of the arrays and finds its etag as of now, not
+/// as of the statement's snapshot; `verdict` is the first position whose condition does not hold;
+/// the rest writes if there is none. A row that comes into being in between makes its insert fail,
+/// and with it the statement, which is then sent again. No part joins the table with the mutations,
+/// so that no plan can be quadratic, whatever the statistics say.
 ///
-/// Commits never wait for each other crosswise. Rows that are there are locked in one order. Then `made` inserts those that are
-/// not, whatever the mutation is called, in the same order, and waits at most for others who have come as far: a row
-/// that is there, only locked, is a duplicate at once, also for an upsert. Whoever has made its rows waits for nobody: it
-/// holds the locks of all that is left to do. Hence `written` and `deleted` ask how many were made: the server runs parts that
-/// nothing asks for in an order of its own.
+/// Commits never wait for each other crosswise. Rows that are there are locked in one order. Then
+/// `made` inserts those that are not, whatever the mutation is called, in the same order, and waits
+/// at most for others who have come as far: a row that is there, only locked, is a duplicate at
+/// once, also for an upsert. Whoever has made its rows waits for nobody: it holds the locks of all
+/// that is left to do. Hence `written` and `deleted` ask how many were made: the server runs parts
+/// that nothing asks for in an order of its own.
 ///
-/// The answer is the verdict. A commit that conflicts has locked rows, which the server would wait for the disk to
-/// remember; there is nothing to make durable, so it is told not to.
+/// The answer is the verdict. A commit that conflicts has locked rows, which the server would wait
+/// for the disk to remember; there is nothing to make durable, so it is told not to.
 fn commit(decl: &TableDecl) -> String {
     let Names { table, partition, row, etag, columns } = Names::new(&Postgres, decl);
     let numbered: Vec<_> = columns.iter().enumerate().zip(decl.columns).collect();
@@ -99,7 +104,8 @@ fn commit(decl: &TableDecl) -> String {
     let values: String = numbered.iter().map(|((i, _), _)| format!(", m.c{i}")).collect();
     let names: String = columns.iter().map(|name| format!(", {name}")).collect();
     let lasting = numbered.iter().filter(|(_, c)| !c.volatile);
-    let assignments: String = lasting.map(|((_, name), _)| format!(", {name} = excluded.{name}")).collect();
+    let assignments: String =
+        lasting.map(|((_, name), _)| format!(", {name} = excluded.{name}")).collect();
     let [insert, replace, upsert] = [op::INSERT, op::REPLACE, op::UPSERT];
     let [delete, delete_if, never] = [op::DELETE, op::DELETE_IF, op::NEVER];
     let write = format!(
@@ -112,7 +118,8 @@ fn commit(decl: &TableDecl) -> String {
            FROM unnest($3::int[], $4::smallint[], $5::text[], $6::bigint[]{arrays}) WITH ORDINALITY
                 AS u(at, op, key, expected{aliases}, turn)
            LEFT JOIN LATERAL (
-             SELECT s.{etag} AS found FROM {table} s WHERE s.{partition} = $1 AND s.{row} = u.key FOR UPDATE
+             SELECT s.{etag} AS found FROM {table} s WHERE s.{partition} = $1 AND s.{row} = u.key \
+             FOR UPDATE
            ) l ON true
          ), verdict AS MATERIALIZED (
            SELECT min(m.at) FILTER (WHERE CASE m.op
@@ -123,13 +130,15 @@ fn commit(decl: &TableDecl) -> String {
              ELSE m.found IS DISTINCT FROM m.expected END) AS conflict
            FROM m
          ), made AS (
-           {write} WHERE v.conflict IS NULL AND m.found IS NULL AND m.op IN ({insert}, {upsert}) ORDER BY m.turn
+           {write} WHERE v.conflict IS NULL AND m.found IS NULL AND m.op IN ({insert}, {upsert}) \
+           ORDER BY m.turn
            RETURNING 1
          ), ready AS MATERIALIZED (
            SELECT count(*) AS made FROM made
          ), written AS (
            {write}, ready r
-           WHERE v.conflict IS NULL AND m.found IS NOT NULL AND m.op IN ({replace}, {upsert}) AND r.made >= 0
+           WHERE v.conflict IS NULL AND m.found IS NOT NULL AND m.op IN ({replace}, {upsert}) AND \
+           r.made >= 0
            ON CONFLICT ({partition}, {row}) DO UPDATE SET {etag} = excluded.{etag}{assignments}
          ), deleted AS (
            DELETE FROM {table} WHERE {partition} = $1 AND {row} = ANY (ARRAY(
@@ -137,7 +146,8 @@ fn commit(decl: &TableDecl) -> String {
              WHERE v.conflict IS NULL AND m.op IN ({delete}, {delete_if}) AND r.made >= 0))
          )
          SELECT v.conflict,
-                CASE WHEN v.conflict IS NOT NULL THEN set_config('synchronous_commit', 'off', true) END
+                CASE WHEN v.conflict IS NOT NULL THEN set_config('synchronous_commit', 'off', \
+                true) END
          FROM verdict v"
     )
 }
@@ -149,8 +159,10 @@ const FIRST_COLUMN: usize = 7;
 fn append(decl: &TableDecl) -> String {
     let Names { table, partition, row, etag, columns } = Names::new(&Postgres, decl);
     let numbered = decl.columns.iter().enumerate();
-    let arrays: String =
-        numbered.clone().map(|(i, c)| format!(", ${}::{}", i + 4, array_name(c.column_type))).collect();
+    let arrays: String = numbered
+        .clone()
+        .map(|(i, c)| format!(", ${}::{}", i + 4, array_name(c.column_type)))
+        .collect();
     let aliases: String = numbered.map(|(i, _)| format!(", c{i}")).collect();
     let names: String = columns.iter().map(|name| format!(", {name}")).collect();
     format!(
@@ -160,12 +172,13 @@ fn append(decl: &TableDecl) -> String {
     )
 }
 
-/// Deletes at most parameter 3 rows of partition 1 whose time `column` is before parameter 2, which it locks first, in the
-/// order of all locks.
+/// Deletes at most parameter 3 rows of partition 1 whose time `column` is before parameter 2, which
+/// it locks first, in the order of all locks.
 pub(crate) fn delete_older_than(decl: &TableDecl, column: &str) -> String {
     let Names { table, partition, row, .. } = Names::new(&Postgres, decl);
     let column = Postgres.quote(&Postgres.fold(column));
-    // The time is compared again outside: a row that was moved on while this statement waited for it stays.
+    // The time is compared again outside: a row that was moved on while this statement waited for
+    // it stays.
     format!(
         "WITH old AS MATERIALIZED (
            SELECT {row} AS key FROM {table} WHERE {partition} = $1 AND {column} < $2
@@ -211,9 +224,14 @@ pub(crate) struct CommitParameters<'a> {
 }
 
 impl<'a> CommitParameters<'a> {
-    /// In the order of locks, so that two commits that meet on several rows wait for each other instead of each for the
-    /// other.
-    pub(crate) fn new(decl: &TableDecl, partition: &'a str, etag: i64, mutations: &'a [Mutation]) -> Self {
+    /// In the order of locks, so that two commits that meet on several rows wait for each other
+    /// instead of each for the other.
+    pub(crate) fn new(
+        decl: &TableDecl,
+        partition: &'a str,
+        etag: i64,
+        mutations: &'a [Mutation],
+    ) -> Self {
         let count = mutations.len();
         let mut made = Self {
             partition,
@@ -260,7 +278,8 @@ pub(crate) struct AppendParameters<'a> {
 }
 
 impl<'a> AppendParameters<'a> {
-    /// In the order of locks, so that two appends of the same rows wait for each other instead of each for the other.
+    /// In the order of locks, so that two appends of the same rows wait for each other instead of
+    /// each for the other.
     pub(crate) fn new(decl: &TableDecl, partition: &'a str, etag: i64, rows: &'a [Row]) -> Self {
         let order = order::rows(rows);
         let mut columns = Columns::new(decl, rows.len());

@@ -18,18 +18,20 @@ pub struct PostgresStore {
 relational_store!(PostgresStore);
 
 impl PostgresStore {
-    /// Connects to `postgres://user:password@host:port/database`. Where the URL gives no password the environment's
-    /// `PGPASSWORD` is used. `?pool_max=8` is how many connections the store opens at most (1 to 64), `?timeout_ms=4800` how
-    /// long an operation takes at most, connecting and waiting for locks included (1000 to 60000). `?sslmode=` is `disable`,
-    /// `prefer` (the default), `require` or `verify-full`, which trusts the system's root certificates or those in
-    /// `?sslrootcert=FILE`. The other parameters are those of the driver's URLs (`target_session_attrs`, `application_name`, `options`, ...).
+    /// Connects to `postgres://user:password@host:port/database`. Where the URL gives no password
+    /// the environment's `PGPASSWORD` is used. `?pool_max=8` is how many connections the store
+    /// opens at most (1 to 64), `?timeout_ms=4800` how long an operation takes at most, connecting
+    /// and waiting for locks included (1000 to 60000). `?sslmode=` is `disable`, `prefer` (the
+    /// default), `require` or `verify-full`, which trusts the system's root certificates or those
+    /// in `?sslrootcert=FILE`. The other parameters are those of the driver's URLs
+    /// (`target_session_attrs`, `application_name`, `options`, ...).
     ///
     /// Needs a tokio runtime, now and for every operation.
     ///
     /// # Errors
-    /// Within five seconds, naming the store and never a password: `Invalid` for a URL that cannot be understood,
-    /// `Unavailable` when nobody answers, `Refused` for wrong credentials, a missing database, a standby, an encoding
-    /// other than UTF8 or a server older than version 12.
+    /// Within five seconds, naming the store and never a password: `Invalid` for a URL that cannot
+    /// be understood, `Unavailable` when nobody answers, `Refused` for wrong credentials, a missing
+    /// database, a standby, an encoding other than UTF8 or a server older than version 12.
     pub async fn open(url: &str) -> Result<Self> {
         let begun = Instant::now();
         let place = Place::parse(url, std::env::var("PGPASSWORD").ok().as_deref())?;

@@ -9,11 +9,15 @@ use crate::connection::Connection;
 use crate::dialect::Postgres;
 use crate::fault;
 
-/// The advisory lock that those who make tables take, one at a time per database: the letters "emmer" and 1.
+/// The advisory lock that those who make tables take, one at a time per database: the letters
+/// "emmer" and 1.
 const MAKING_LOCK: i64 = 0x65_6d_6d_65_72_01;
 
 /// Makes what is missing of `tables`.
-pub(crate) async fn ensure(connection: &mut Connection, tables: &[&'static TableDecl]) -> Result<(), Fault> {
+pub(crate) async fn ensure(
+    connection: &mut Connection,
+    tables: &[&'static TableDecl],
+) -> Result<(), Fault> {
     // Left in the middle, the connection is closed and the server rolls back.
     connection.in_flight = true;
     if !schema::is_all_there(missing(&connection.client, tables).await)? {
@@ -45,14 +49,16 @@ async fn read_tables(
     client: &Client,
     tables: &[&'static TableDecl],
 ) -> Result<Vec<FoundTable>, tokio_postgres::Error> {
-    let quoted: Vec<String> = tables.iter().map(|decl| names::quoted(&Postgres, decl.name)).collect();
+    let quoted: Vec<String> =
+        tables.iter().map(|decl| names::quoted(&Postgres, decl.name)).collect();
     let columns = "SELECT (t.at - 1)::int, a.attname::text, format_type(a.atttypid, a.atttypmod)
                    FROM unnest($1::text[]) WITH ORDINALITY AS t(name, at)
                    JOIN pg_attribute a ON a.attrelid = to_regclass(t.name)
                    WHERE a.attnum > 0 AND NOT a.attisdropped ORDER BY t.at, a.attnum";
     let indexes = "SELECT (t.at - 1)::int, c.relname::text
                    FROM unnest($1::text[]) WITH ORDINALITY AS t(name, at)
-                   JOIN pg_index i ON i.indrelid = to_regclass(t.name) JOIN pg_class c ON c.oid = i.indexrelid";
+                   JOIN pg_index i ON i.indrelid = to_regclass(t.name) JOIN pg_class c ON c.oid = \
+                   i.indexrelid";
     let mut found = vec![FoundTable::default(); tables.len()];
     let table = |at: i32| usize::try_from(at).ok();
     for row in client.query(columns, &[&quoted]).await? {
@@ -92,7 +98,8 @@ fn refused(error: tokio_postgres::Error) -> Fault {
 fn with_hint(error: tokio_postgres::Error) -> Fault {
     let mut fault = refused(error);
     if fault.kind == StoreErrorKind::Refused {
-        fault.detail += "; either GRANT CREATE ON SCHEMA to this user, or make the tables by the script of `emmer schema`";
+        fault.detail += "; either GRANT CREATE ON SCHEMA to this user, or make the tables by the \
+            script of `emmer schema`";
     }
     fault
 }

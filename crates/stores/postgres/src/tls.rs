@@ -10,11 +10,14 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// What connections are encrypted with; none with `sslmode=disable`. `root` is a file of trusted root certificates, the
-/// system's where there is none.
+/// What connections are encrypted with; none with `sslmode=disable`. `root` is a file of trusted
+/// root certificates, the system's where there is none.
 ///
 /// Errors are words: a file that cannot be read, no root at all.
-pub(crate) fn connector(mode: TlsMode, root: Option<&str>) -> Result<Option<MakeRustlsConnect>, String> {
+pub(crate) fn connector(
+    mode: TlsMode,
+    root: Option<&str>,
+) -> Result<Option<MakeRustlsConnect>, String> {
     if mode == TlsMode::Disable {
         return Ok(None);
     }
@@ -51,8 +54,8 @@ fn roots(file: Option<&str>) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-/// Takes every certificate, as `sslmode=prefer` and `require` ask for: against listeners, not against impostors. That the
-/// server has the certificate's key is checked.
+/// Takes every certificate, as `sslmode=prefer` and `require` ask for: against listeners, not
+/// against impostors. That the server has the certificate's key is checked.
 #[derive(Debug)]
 struct Anyone(Arc<CryptoProvider>);
 
@@ -74,7 +77,12 @@ impl ServerCertVerifier for Anyone {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+        verify_tls12_signature(
+            message,
+            certificate,
+            signature,
+            &self.0.signature_verification_algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -83,7 +91,12 @@ impl ServerCertVerifier for Anyone {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+        verify_tls13_signature(
+            message,
+            certificate,
+            signature,
+            &self.0.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

@@ -48,7 +48,9 @@ impl ToSql for Parameter<'_> {
             None => return Ok(IsNull::Yes),
             Some(Value::Text(text)) => out.put_slice(text.as_bytes()),
             Some(Value::Int(n)) => out.put_i64(*n),
-            Some(Value::Time(at)) => out.put_i64(microseconds(at.as_millis()).ok_or("a time out of range")?),
+            Some(Value::Time(at)) => {
+                out.put_i64(microseconds(at.as_millis()).ok_or("a time out of range")?);
+            }
             Some(Value::Bytes(bytes)) => out.put_slice(bytes),
             Some(Value::List(items)) => {
                 out.put_u8(JSONB_VERSION);
@@ -79,7 +81,8 @@ fn milliseconds(microseconds: i64) -> Result<i64, String> {
     Ok(microseconds.div_euclid(1_000) + EPOCH_MS)
 }
 
-/// The bytes of a cell, whatever its type: the types of an answer are compared once, when its statement is prepared.
+/// The bytes of a cell, whatever its type: the types of an answer are compared once, when its
+/// statement is prepared.
 struct Raw<'a>(&'a [u8]);
 
 impl<'a> FromSql<'a> for Raw<'a> {
@@ -112,8 +115,9 @@ impl Cells for RowCells<'_> {
     }
 
     fn int(&self, at: usize) -> Result<Option<i64>, String> {
-        let number =
-            |raw: &[u8]| raw.try_into().map(i64::from_be_bytes).map_err(|_| "is no bigint".to_owned());
+        let number = |raw: &[u8]| {
+            raw.try_into().map(i64::from_be_bytes).map_err(|_| "is no bigint".to_owned())
+        };
         self.raw(at)?.map(number).transpose()
     }
 

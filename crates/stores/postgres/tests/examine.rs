@@ -1,6 +1,11 @@
 //! What the doctor is told of the server.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 mod common;
 
@@ -23,11 +28,16 @@ async fn a_server_that_does_not_wait_for_its_disk_is_told() {
     assert!(clock.ahead_ms.abs() <= clock.uncertainty_ms + 1_000, "{clock:?}");
     // A user who may not make tables is told so, and with fsync nothing is warned of.
     server
-        .psql(&["-c", "CREATE ROLE silo LOGIN PASSWORD 'pw'; REVOKE CREATE ON SCHEMA public FROM PUBLIC"])
+        .psql(&[
+            "-c",
+            "CREATE ROLE silo LOGIN PASSWORD 'pw'; REVOKE CREATE ON SCHEMA public FROM PUBLIC",
+        ])
         .unwrap();
-    let store = open(&format!("postgres://silo:pw@127.0.0.1:{}/postgres?{PATIENT}", server.port())).await;
+    let store =
+        open(&format!("postgres://silo:pw@127.0.0.1:{}/postgres?{PATIENT}", server.port())).await;
     let found = store.examine().await.unwrap();
-    let told =
-        |f: &&emmer_store::Finding| f.subject == FindingSubject::Permission && f.level == FindingLevel::Note;
+    let told = |f: &&emmer_store::Finding| {
+        f.subject == FindingSubject::Permission && f.level == FindingLevel::Note
+    };
     assert!(found.findings.iter().any(|finding| told(&finding)), "{found:?}");
 }

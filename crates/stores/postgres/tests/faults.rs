@@ -1,6 +1,11 @@
 //! A session that waits for a lock and is cancelled or ended by an administrator.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 mod common;
 
@@ -25,8 +30,8 @@ async fn held_commit(
         let store = store.clone();
         async move { store.commit(&NUMBERS, "p", vec![Mutation::Upsert { row: row("r", 7) }]).await }
     });
-    let waiting =
-        "SELECT pid FROM pg_stat_activity WHERE application_name = 'emmer' AND wait_event_type = 'Lock'";
+    let waiting = "SELECT pid FROM pg_stat_activity WHERE application_name = 'emmer' AND \
+        wait_event_type = 'Lock'";
     loop {
         // Another session than the holder, which sees the statistics of its transaction's begin.
         let pids = tokio::task::block_in_place(|| server.psql(&["-Atc", waiting]).unwrap());

@@ -1,6 +1,12 @@
-//! Addresses, credentials, permissions; what an administrator sees; what a dropped store leaves behind.
+//! Addresses, credentials, permissions; what an administrator sees; what a dropped store leaves
+//! behind.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 mod common;
 
@@ -35,9 +41,21 @@ async fn bad_addresses_are_refused_with_the_store_and_without_the_password() {
                 "password authentication",
             ),
             (format!("postgres://nobody:s3cret@127.0.0.1:{port}/postgres"), Refused, "nobody"),
-            (format!("postgres://postgres:s3cret@127.0.0.1:{closed}/postgres"), Unavailable, "refused"),
-            ("postgres://postgres:s3cret@no-such-host.invalid/postgres".to_owned(), Unavailable, "lookup"),
-            (format!("postgres://postgres@127.0.0.1:{port}/postgres?password=s3cret"), Refused, "password"),
+            (
+                format!("postgres://postgres:s3cret@127.0.0.1:{closed}/postgres"),
+                Unavailable,
+                "refused",
+            ),
+            (
+                "postgres://postgres:s3cret@no-such-host.invalid/postgres".to_owned(),
+                Unavailable,
+                "lookup",
+            ),
+            (
+                format!("postgres://postgres@127.0.0.1:{port}/postgres?password=s3cret"),
+                Refused,
+                "password",
+            ),
             (server.url("not_there"), Refused, "not_there"),
         ],
     )
@@ -49,9 +67,13 @@ async fn who_may_not_make_tables_is_told_how() {
     let Some(server) = PostgresServer::start_or_skip("who_may_not_make_tables") else { return };
     let tables: &[&'static TableDecl] = &[&SILO_INSTANCES, &GRAIN_STATE];
     server
-        .psql(&["-c", "CREATE ROLE silo LOGIN PASSWORD 'pw'; REVOKE CREATE ON SCHEMA public FROM PUBLIC"])
+        .psql(&[
+            "-c",
+            "CREATE ROLE silo LOGIN PASSWORD 'pw'; REVOKE CREATE ON SCHEMA public FROM PUBLIC",
+        ])
         .unwrap();
-    let store = open(&format!("postgres://silo:pw@127.0.0.1:{}/postgres?{PATIENT}", server.port())).await;
+    let store =
+        open(&format!("postgres://silo:pw@127.0.0.1:{}/postgres?{PATIENT}", server.port())).await;
     let error = store.ensure_tables(tables).await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Refused, "{error}");
     assert!(error.detail.contains("GRANT CREATE"), "{error}");
@@ -78,22 +100,33 @@ async fn psql_shows_the_columns_of_the_seed() {
     let shown = server.psql(&["-c", "SELECT * FROM silo_instances"]).unwrap();
     let header = shown.lines().next().unwrap().to_ascii_lowercase();
     let shown_columns: Vec<&str> = header.split('|').map(str::trim).collect();
-    let wanted = ["PartitionKey", "RowKey"].into_iter().chain(SILO_INSTANCES.columns.iter().map(|c| c.name));
+    let wanted =
+        ["PartitionKey", "RowKey"].into_iter().chain(SILO_INSTANCES.columns.iter().map(|c| c.name));
     for name in wanted {
-        assert!(shown_columns.contains(&name.to_ascii_lowercase().as_str()), "{name} is not in {header}");
+        assert!(
+            shown_columns.contains(&name.to_ascii_lowercase().as_str()),
+            "{name} is not in {header}"
+        );
     }
     // As docs/store.md says.
     let listed = server
         .psql(&[
             "-Atc",
-            "SELECT RowKey, Status, SuspectingSilos, ProxyPort, StartTime AT TIME ZONE 'UTC', IAmAliveTime
+            "SELECT RowKey, Status, SuspectingSilos, ProxyPort, StartTime AT TIME ZONE 'UTC', \
+             IAmAliveTime
              FROM silo_instances WHERE PartitionKey = 'prod' AND RowKey <> 'VersionRow'",
         ])
         .unwrap();
-    assert!(listed.starts_with("127.0.0.1-11111-1|Active|[]|0|1970-01-01 00:00:00.001|"), "{listed}");
+    assert!(
+        listed.starts_with("127.0.0.1-11111-1|Active|[]|0|1970-01-01 00:00:00.001|"),
+        "{listed}"
+    );
     // What somebody wrote by hand and no silo can understand is named.
     server
-        .psql(&["-c", "UPDATE silo_instances SET StartTime = 'infinity' WHERE RowKey <> 'VersionRow'"])
+        .psql(&[
+            "-c",
+            "UPDATE silo_instances SET StartTime = 'infinity' WHERE RowKey <> 'VersionRow'",
+        ])
         .unwrap();
     let error = table.read_all().await.unwrap_err();
     assert!(
@@ -114,7 +147,8 @@ async fn a_long_clean_up_goes_in_pieces_and_times_keep_their_range() {
     store.ensure_tables(&[&NUMBERS]).await.unwrap();
     let time = |ms| Value::Time(Timestamp::from_millis(ms));
     for thousand in 0..11 {
-        let rows = (0..1_000).map(|i| Row::new(format!("{thousand}-{i}")).with("At", time(i))).collect();
+        let rows =
+            (0..1_000).map(|i| Row::new(format!("{thousand}-{i}")).with("At", time(i))).collect();
         store.append(&NUMBERS, "old", rows).await.unwrap();
     }
     let cutoff = Timestamp::from_millis(990);

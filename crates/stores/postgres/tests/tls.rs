@@ -1,6 +1,11 @@
 //! TLS as the URL asks for it, and tables of an older program.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 mod common;
 
@@ -26,7 +31,8 @@ async fn connections_are_as_secure_as_asked_for() {
     server.psql(&["-c", "ALTER SYSTEM SET ssl = on"]).unwrap();
     let is_on = |application: &str| {
         let sql = format!(
-            "SELECT s.ssl FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid) WHERE application_name = '{application}'"
+            "SELECT s.ssl FROM pg_stat_ssl s JOIN pg_stat_activity a USING (pid) WHERE \
+             application_name = '{application}'"
         );
         server.psql(&["-Atc", &sql]).unwrap().trim().to_owned()
     };
@@ -48,7 +54,8 @@ async fn connections_are_as_secure_as_asked_for() {
     // A root that did not sign, and a name that is not the certificate's.
     let other = Certificates::make().unwrap();
     let unsigned = url(&format!("sslmode=verify-full&sslrootcert={}", other.root().display()));
-    let misnamed = url(&format!("sslmode=verify-full&sslrootcert={root}")).replace("127.0.0.1", "localhost");
+    let misnamed =
+        url(&format!("sslmode=verify-full&sslrootcert={root}")).replace("127.0.0.1", "localhost");
     refused::addresses(STORE, &[(unsigned, Refused, "TLS"), (misnamed, Refused, "TLS")]).await;
 }
 

@@ -1,9 +1,11 @@
 //! What the store costs over the `redis` crate itself, on this machine, in one run:
-//! `cargo run --release -p emmer-store-redis --example cost`. It starts a server of its own that does not wait for the disk
-//! (which is the same for both sides and would only hide the difference).
+//! `cargo run --release -p emmer-store-redis --example cost`. It starts a server of its own that
+//! does not wait for the disk (which is the same for both sides and would only hide the
+//! difference).
 //!
-//! The driver does by hand what a careful user would: rows as JSON in one hash, a membership commit as one script that
-//! compares the version and writes both rows, a read as one `HGETALL` whose values are parsed.
+//! The driver does by hand what a careful user would: rows as JSON in one hash, a membership commit
+//! as one script that compares the version and writes both rows, a read as one `HGETALL` whose
+//! values are parsed.
 
 use emmer_store_redis::RedisStore;
 use emmer_test_servers::RedisServer;

@@ -42,25 +42,28 @@ impl Server {
         }
     }
 
-    /// Why acknowledged writes may be lost, each with what to do about it. Empty: a crash loses none.
+    /// Why acknowledged writes may be lost, each with what to do about it. Empty: a crash loses
+    /// none.
     pub(crate) fn losses(&self) -> Vec<String> {
         let mut losses = Vec::new();
         if self.facts.is_empty() {
-            let unknown = "the server may not be asked what it keeps (INFO is not allowed): unless it has appendonly yes, \
-                           appendfsync always and maxmemory-policy noeviction, commits that were answered may be lost";
+            let unknown = "the server may not be asked what it keeps (INFO is not allowed): unless \
+                           it has appendonly yes, appendfsync always and maxmemory-policy \
+                           noeviction, commits that were answered may be lost";
             return vec![unknown.to_owned()];
         }
         if self.fact("aof_enabled") == "1" {
             match self.fact("config appendfsync") {
                 "always" => {}
                 "" => losses.push(
-                    "appendfsync may not be asked for (CONFIG is not allowed): unless it is always, a crash loses the \
-                     commits of about a second that were answered; set appendfsync always"
+                    "appendfsync may not be asked for (CONFIG is not allowed): unless it is \
+                     always, a crash loses the commits of about a second that were answered; set \
+                     appendfsync always"
                         .to_owned(),
                 ),
                 other => losses.push(format!(
-                    "appendfsync is {other}: a crash loses the commits of about a second that were answered; set \
-                     appendfsync always"
+                    "appendfsync is {other}: a crash loses the commits of about a second that were \
+                     answered; set appendfsync always"
                 )),
             }
         } else {
@@ -69,15 +72,15 @@ impl Server {
                 _ => "only snapshots are kept on disk",
             };
             losses.push(format!(
-                "appendonly is off and {kept}: a crash loses the commits since then that were answered; set appendonly \
-                 yes and appendfsync always"
+                "appendonly is off and {kept}: a crash loses the commits since then that were \
+                 answered; set appendonly yes and appendfsync always"
             ));
         }
         let (policy, max) = (self.fact("maxmemory_policy"), self.fact("maxmemory"));
         if !policy.is_empty() && policy != "noeviction" && max != "0" {
             losses.push(format!(
-                "maxmemory-policy is {policy}: the server deletes the cluster's tables when its memory is full; set \
-                 maxmemory-policy noeviction"
+                "maxmemory-policy is {policy}: the server deletes the cluster's tables when its \
+                 memory is full; set maxmemory-policy noeviction"
             ));
         }
         losses
@@ -89,8 +92,8 @@ impl Server {
         let replicas = self.fact("connected_slaves");
         if wait_replicas == 0 && !matches!(replicas, "" | "0") {
             risks.push(format!(
-                "{replicas} replicas follow asynchronously: a failover loses the newest commits that were answered; add \
-                 ?wait_replicas=1 to the URL"
+                "{replicas} replicas follow asynchronously: a failover loses the newest commits \
+                 that were answered; add ?wait_replicas=1 to the URL"
             ));
         }
         risks
@@ -118,25 +121,38 @@ impl Server {
     }
 }
 
-/// The other primaries that the answer of `CLUSTER NODES` names, as `host:port`: a line for each node, with its id, its
-/// address (`host:port@bus,name`) and its flags.
+/// The other primaries that the answer of `CLUSTER NODES` names, as `host:port`: a line for each
+/// node, with its id, its address (`host:port@bus,name`) and its flags.
 pub(crate) fn other_primaries(nodes: &str) -> Vec<String> {
     let primary = |line: &str| {
         let mut words = line.split(' ');
         let (_, address, flags) = (words.next()?, words.next()?, words.next()?);
         let has = |flag: &str| flags.split(',').any(|found| found == flag);
         let (place, _) = address.split_once('@')?;
-        (has("master") && !has("myself") && !has("fail") && !has("noaddr")).then(|| place.to_owned())
+        (has("master") && !has("myself") && !has("fail") && !has("noaddr"))
+            .then(|| place.to_owned())
     };
     nodes.lines().filter_map(primary).collect()
 }
 
 /// The answer of `TIME`, seconds and microseconds, as a clock difference.
-pub(crate) fn clock(asked: SystemTime, time: &[String], answered: SystemTime) -> Option<ClockDifference> {
+pub(crate) fn clock(
+    asked: SystemTime,
+    time: &[String],
+    answered: SystemTime,
+) -> Option<ClockDifference> {
     let [seconds, micros] = time else { return None };
-    let ms =
-        seconds.parse::<i64>().ok()?.checked_mul(1_000)?.checked_add(micros.parse::<i64>().ok()? / 1_000)?;
-    Some(ClockDifference::measured(asked, Timestamp::from_millis(ms), answered, Duration::from_millis(1)))
+    let ms = seconds
+        .parse::<i64>()
+        .ok()?
+        .checked_mul(1_000)?
+        .checked_add(micros.parse::<i64>().ok()? / 1_000)?;
+    Some(ClockDifference::measured(
+        asked,
+        Timestamp::from_millis(ms),
+        answered,
+        Duration::from_millis(1),
+    ))
 }
 
 #[cfg(test)]
@@ -145,10 +161,14 @@ mod tests {
 
     fn server(aof: &str, fsync: &str, policy: &str) -> Server {
         let info = format!(
-            "# Server\r\nredis_version:7.0.15\r\naof_enabled:{aof}\r\nmaxmemory_policy:{policy}\r\nmaxmemory:100\r\n"
+            "# \
+             Server\r\nredis_version:7.0.15\r\naof_enabled:{aof}\r\nmaxmemory_policy:{policy}\r\nmaxmemory:100\r\n"
         );
-        let config =
-            if fsync.is_empty() { vec![] } else { ["appendfsync", fsync].map(str::to_owned).to_vec() };
+        let config = if fsync.is_empty() {
+            vec![]
+        } else {
+            ["appendfsync", fsync].map(str::to_owned).to_vec()
+        };
         Server::of_info(&info).with_config(&config)
     }
 
@@ -172,7 +192,8 @@ mod tests {
     fn the_other_primaries_are_found() {
         let nodes = "07c3 127.0.0.1:30004@31004,one slave e7d1 0 1426238317239 4 connected\n\
                      67ed 127.0.0.1:30002@31002 master - 0 1426238316232 2 connected 5461-10922\n\
-                     292f 127.0.0.1:30003@31003 master,fail - 0 1426238318243 3 connected 10923-16383\n\
+                     292f 127.0.0.1:30003@31003 master,fail - 0 1426238318243 3 connected \
+                     10923-16383\n\
                      e7d1 127.0.0.1:30001@31001 myself,master - 0 0 1 connected 0-5460\n";
         assert_eq!(other_primaries(nodes), ["127.0.0.1:30002"]);
     }

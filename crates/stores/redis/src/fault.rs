@@ -7,7 +7,8 @@ use redis::{ErrorKind, RedisError};
 /// An error of a request that was sent.
 pub(crate) fn failure(error: &RedisError) -> Failure {
     match error.code() {
-        // The server's own answer: it did nothing. (Scripts here check everything before they write.)
+        // The server's own answer: it did nothing. (Scripts here check everything before they
+        // write.)
         Some(code) => Failure::Nothing(Fault::new(kind(code), words(error))),
         None => Failure::Broken(Fault::unavailable(words(error))),
     }
@@ -66,7 +67,9 @@ fn words(error: &RedisError) -> String {
     let text = error.to_string();
     match error.code() {
         Some("CLUSTERDOWN") => format!("{text}; see redis-cli CLUSTER INFO"),
-        Some("NOAUTH") => "authentication required: name a password, as in redis://:password@host".to_owned(),
+        Some("NOAUTH") => {
+            "authentication required: name a password, as in redis://:password@host".to_owned()
+        }
         Some("READONLY") => format!("{text}; name the primary"),
         Some("OOM") => format!("{text}; raise maxmemory"),
         None if error.kind() == ErrorKind::AuthenticationFailed => {
@@ -79,9 +82,10 @@ fn words(error: &RedisError) -> String {
 fn kind(code: &str) -> StoreErrorKind {
     use StoreErrorKind::{Corrupt, Refused, Unavailable};
     match code {
-        "WRONGPASS" | "NOAUTH" | "NOPERM" | "DENIED" | "READONLY" | "MOVED" | "ASK" | "CROSSSLOT" => Refused,
-        "LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN" | "CLUSTERDOWN" | "OOM" | "MISCONF" | "NOREPLICAS"
-        | "UNKILLABLE" | "NOTREADY" => Unavailable,
+        "WRONGPASS" | "NOAUTH" | "NOPERM" | "DENIED" | "READONLY" | "MOVED" | "ASK"
+        | "CROSSSLOT" => Refused,
+        "LOADING" | "BUSY" | "MASTERDOWN" | "TRYAGAIN" | "CLUSTERDOWN" | "OOM" | "MISCONF"
+        | "NOREPLICAS" | "UNKILLABLE" | "NOTREADY" => Unavailable,
         // A key of another type, a script that found what it cannot understand.
         _ => Corrupt,
     }

@@ -25,7 +25,9 @@ pub(crate) fn tables(layout: &Layout) -> String {
 }
 
 /// The indexed columns of a table, in order.
-pub(crate) fn indexed(decl: &TableDecl) -> impl Iterator<Item = &'static emmer_store::Column> + use<> {
+pub(crate) fn indexed(
+    decl: &TableDecl,
+) -> impl Iterator<Item = &'static emmer_store::Column> + use<> {
     decl.columns.iter().filter(|column| column.indexed)
 }
 
@@ -38,10 +40,12 @@ mod tests {
         let decl = &emmer_store::silos::SILO_INSTANCES;
         let layout = Layout::new("emmer").unwrap_or_else(|| unreachable!());
         assert_eq!(partition(&layout, decl, "prod"), "emmer:{silo_instances/prod}");
-        // The tag ends at the first closing brace, which is the same one in all keys of a partition.
+        // The tag ends at the first closing brace, which is the same one in all keys of a
+        // partition.
         let odd = partition(&layout, decl, "a}b{c/d");
-        let tag =
-            |key: &str| key.split_once('{').and_then(|(_, k)| k.split_once('}')).map(|(t, _)| t.to_owned());
+        let tag = |key: &str| {
+            key.split_once('{').and_then(|(_, k)| k.split_once('}')).map(|(t, _)| t.to_owned())
+        };
         assert_eq!(tag(&odd).as_deref(), Some("silo_instances/a"));
         assert_eq!(tag(&odd), tag(&index(&odd, "N")));
     }

@@ -1,4 +1,5 @@
-//! The connection to one node: made when it is needed, made again when it ended, shared by all operations of a store.
+//! The connection to one node: made when it is needed, made again when it ended, shared by all
+//! operations of a store.
 
 use std::fmt;
 
@@ -46,7 +47,8 @@ impl Link {
         self.name.rsplit_once(':').map_or("", |(host, _)| host)
     }
 
-    /// The connection, made if there is none. Those who wait for it share the attempt's result by trying after it.
+    /// The connection, made if there is none. Those who wait for it share the attempt's result by
+    /// trying after it.
     async fn connection(&self, deadline: Instant) -> Result<(u64, MultiplexedConnection), Fault> {
         let late = |_| Fault::unavailable("no connection in time");
         let mut current = timeout_at(deadline, self.current.lock()).await.map_err(late)?;
@@ -55,8 +57,9 @@ impl Link {
         }
         let left = deadline.saturating_duration_since(Instant::now());
         // The deadline of each request is kept here, not by the driver.
-        let config =
-            AsyncConnectionConfig::new().set_connection_timeout(Some(left)).set_response_timeout(None);
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(left))
+            .set_response_timeout(None);
         let connecting = self.client.get_multiplexed_async_connection_with_config(&config);
         let connected = timeout_at(deadline, connecting).await.map_err(late)?;
         let connection = connected.map_err(|e| fault::connecting(&e, self.tls))?;
@@ -72,8 +75,8 @@ impl Link {
         }
     }
 
-    /// Sends a command once, if `asking` for a slot that is on its way to this node. `Broken` only when the node may have it;
-    /// the inner error is its own answer.
+    /// Sends a command once, if `asking` for a slot that is on its way to this node. `Broken` only
+    /// when the node may have it; the inner error is its own answer.
     pub(crate) async fn once(
         &self,
         command: &Cmd,
@@ -89,7 +92,8 @@ impl Link {
             }
         };
         let Ok(answered) = timeout_at(deadline, sent).await else {
-            // A server that is silent this long may stay so: the next request makes a new connection.
+            // A server that is silent this long may stay so: the next request makes a new
+            // connection.
             self.drop_connection(number).await;
             return Err(Failure::Broken(Fault::unavailable("the server does not answer in time")));
         };

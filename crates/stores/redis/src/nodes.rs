@@ -1,8 +1,9 @@
 //! The nodes of a Redis Cluster, or the one server there is, and which of them to ask.
 //!
-//! A cluster's keys lie in 16,384 slots, each at one node; a node that is asked for another's key says whose it is (`MOVED`), and
-//! did nothing. So nothing needs to be known beforehand: the first request for a slot goes to the server the URL names, and what
-//! the answers say is remembered. A server that is no cluster's node never says so.
+//! A cluster's keys lie in 16,384 slots, each at one node; a node that is asked for another's key
+//! says whose it is (`MOVED`), and did nothing. So nothing needs to be known beforehand: the first
+//! request for a slot goes to the server the URL names, and what the answers say is remembered. A
+//! server that is no cluster's node never says so.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -110,13 +111,15 @@ impl Nodes {
         self.node(&name)
     }
 
-    /// A node did not answer: its slots may be another's by now, and others are asked first. Whether there are any.
+    /// A node did not answer: its slots may be another's by now, and others are asked first.
+    /// Whether there are any.
     fn pass_over(&self, gone: &Link) -> bool {
         let mut known = self.known();
         known.slots.retain(|_, name| name != gone.name());
         if known.first == gone.name() {
             let after = |name: &&String| name.as_str() > gone.name();
-            let next = known.nodes.keys().find(after).or_else(|| known.nodes.keys().next()).cloned();
+            let next =
+                known.nodes.keys().find(after).or_else(|| known.nodes.keys().next()).cloned();
             known.first = next.unwrap_or_default();
         }
         known.first != gone.name()
@@ -139,8 +142,8 @@ impl Nodes {
         }
     }
 
-    /// Sends a command to whoever has `key`; a `repeatable` one again when its outcome is not known. The inner error is the
-    /// server's own answer.
+    /// Sends a command to whoever has `key`; a `repeatable` one again when its outcome is not
+    /// known. The inner error is the server's own answer.
     async fn route(
         &self,
         key: &str,
@@ -179,14 +182,19 @@ impl Nodes {
                         Failure::Broken(_) => repeatable,
                         Failure::Nothing(fault) => others && fault::is_away(fault),
                     };
-                    if !again || attempt >= ATTEMPTS_MAX.max(self.hosts()) || Instant::now() >= deadline {
+                    if !again
+                        || attempt >= ATTEMPTS_MAX.max(self.hosts())
+                        || Instant::now() >= deadline
+                    {
                         return Err(failure);
                     }
                     attempt += 1;
                 }
             }
         }
-        Err(Failure::Nothing(Fault::unavailable("the nodes of the cluster send each request to another")))
+        Err(Failure::Nothing(Fault::unavailable(
+            "the nodes of the cluster send each request to another",
+        )))
     }
 
     fn hosts(&self) -> u32 {
@@ -204,8 +212,8 @@ impl Nodes {
         self.route(key, command, deadline, repeatable).await?.map_err(|e| fault::failure(&e))
     }
 
-    /// Sends a command about no key, which does no harm when it is done twice, to a node; to the one asked first when none is
-    /// named.
+    /// Sends a command about no key, which does no harm when it is done twice, to a node; to the
+    /// one asked first when none is named.
     pub(crate) async fn ask(
         &self,
         node: Option<&str>,
@@ -223,7 +231,10 @@ impl Nodes {
                     let is_broken = matches!(failure, Failure::Broken(_));
                     let fault = failure.fault();
                     let again = is_broken || (others && fault::is_away(&fault));
-                    if !again || attempt >= ATTEMPTS_MAX.max(self.hosts()) || Instant::now() >= deadline {
+                    if !again
+                        || attempt >= ATTEMPTS_MAX.max(self.hosts())
+                        || Instant::now() >= deadline
+                    {
                         return Err(fault);
                     }
                     attempt += 1;
@@ -259,7 +270,8 @@ fn command(verb: &str, script: &str, keys: &[&str], arguments: &[&[u8]]) -> Cmd 
     command
 }
 
-/// The slot of a key: the CRC-16 (XMODEM) of what its first braces enclose, or of all of it (the cluster specification).
+/// The slot of a key: the CRC-16 (XMODEM) of what its first braces enclose, or of all of it (the
+/// cluster specification).
 fn slot(key: &str) -> u16 {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     let hashed = tag.filter(|tag| !tag.is_empty()).unwrap_or(key);

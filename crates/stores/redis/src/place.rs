@@ -1,10 +1,12 @@
-//! Where the server is: `redis://user:password@host:port/database?parameters`, of a cluster some nodes.
+//! Where the server is: `redis://user:password@host:port/database?parameters`, of a cluster some
+//! nodes.
 
 use emmer_store::{Result, StoreErrorKind};
 use emmer_store_keyvalue::tls;
 use emmer_store_keyvalue::{Fault, Place};
 use redis::{
-    Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, TlsCertificates,
+    Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo,
+    TlsCertificates,
 };
 
 /// What a URL looks like.
@@ -28,8 +30,13 @@ pub(crate) struct Address {
 impl Address {
     /// Reads a URL. `password` stands in for one the URL leaves out.
     pub(crate) fn parse(text: &str, password: Option<String>) -> Result<Self> {
-        let mut place =
-            Place::parse(text, &["redis", "rediss"], 6379, &["wait_replicas", "ca_file"], EXPECTED)?;
+        let mut place = Place::parse(
+            text,
+            &["redis", "rediss"],
+            6379,
+            &["wait_replicas", "ca_file"],
+            EXPECTED,
+        )?;
         place.password = place.password.or(password).filter(|password| !password.is_empty());
         let wait_replicas = match place.parameter("wait_replicas").map(str::parse) {
             None => 0,
@@ -38,16 +45,18 @@ impl Address {
         };
         let database: i64 = match place.path.as_str() {
             "" => 0,
-            path => {
-                path.parse().map_err(|_| place.invalid("the database is not a number: redis://host/0"))?
-            }
+            path => path
+                .parse()
+                .map_err(|_| place.invalid("the database is not a number: redis://host/0"))?,
         };
         let tls = place.scheme == "rediss";
         if !tls && place.parameter("ca_file").is_some() {
             return Err(place.invalid("ca_file is for rediss:// only"));
         }
         if place.hosts.len() > 1 && database != 0 {
-            return Err(place.invalid("several hosts are nodes of one cluster, which has database 0 only"));
+            return Err(
+                place.invalid("several hosts are nodes of one cluster, which has database 0 only")
+            );
         }
         let authorities = place.parameter("ca_file").map(tls::read_certificates).transpose();
         let authorities = authorities.map_err(|fault| fault.at(&place.name, "open"))?;
@@ -80,12 +89,14 @@ impl Address {
             ConnectionAddr::Tcp(host, port)
         };
         let invalid = |e: redis::RedisError| Fault::new(StoreErrorKind::Invalid, e.to_string());
-        let info: ConnectionInfo = addr.into_connection_info().map_err(invalid)?.set_redis_settings(settings);
+        let info: ConnectionInfo =
+            addr.into_connection_info().map_err(invalid)?.set_redis_settings(settings);
         if !self.tls {
             return Client::open(info).map_err(invalid);
         }
         let root_cert = self.authorities.clone();
-        Client::build_with_tls(info, TlsCertificates { client_tls: None, root_cert }).map_err(invalid)
+        Client::build_with_tls(info, TlsCertificates { client_tls: None, root_cert })
+            .map_err(invalid)
     }
 }
 

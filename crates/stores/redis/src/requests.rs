@@ -14,18 +14,31 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     /// The mutations of a commit whose rows get `etag`.
-    pub(crate) fn of_commit(decl: &TableDecl, partition: &str, mutations: &[Mutation], etag: &str) -> Self {
+    pub(crate) fn of_commit(
+        decl: &TableDecl,
+        partition: &str,
+        mutations: &[Mutation],
+        etag: &str,
+    ) -> Self {
         let mut arguments = Self::new(decl, mutations.len());
         for mutation in mutations {
             let document = |row| document::encode(decl, partition, row, Some((ETAG, etag)));
             match mutation {
-                Mutation::Insert { row } => arguments.write(decl, "I", "", row, document(row), true),
-                Mutation::Upsert { row } => arguments.write(decl, "U", "", row, document(row), true),
+                Mutation::Insert { row } => {
+                    arguments.write(decl, "I", "", row, document(row), true);
+                }
+                Mutation::Upsert { row } => {
+                    arguments.write(decl, "U", "", row, document(row), true);
+                }
                 Mutation::Replace { row, etag } => {
                     arguments.write(decl, "R", etag, row, document(row), false);
                 }
-                Mutation::Delete { row_key, etag: Some(etag) } => arguments.delete(decl, "D", row_key, etag),
-                Mutation::Delete { row_key, etag: None } => arguments.delete(decl, "X", row_key, ""),
+                Mutation::Delete { row_key, etag: Some(etag) } => {
+                    arguments.delete(decl, "D", row_key, etag);
+                }
+                Mutation::Delete { row_key, etag: None } => {
+                    arguments.delete(decl, "X", row_key, "");
+                }
                 Mutation::Check { row_key, etag } => arguments.delete(decl, "C", row_key, etag),
             }
         }
@@ -51,9 +64,18 @@ impl Arguments {
         self.texts.push(text.into());
     }
 
-    fn write(&mut self, decl: &TableDecl, kind: &str, etag: &str, row: &Row, document: String, first: bool) {
+    fn write(
+        &mut self,
+        decl: &TableDecl,
+        kind: &str,
+        etag: &str,
+        row: &Row,
+        document: String,
+        first: bool,
+    ) {
         let field = escape(row.key());
-        let volatile: Vec<_> = if first { document::volatile(decl, row).collect() } else { Vec::new() };
+        let volatile: Vec<_> =
+            if first { document::volatile(decl, row).collect() } else { Vec::new() };
         self.push(kind);
         self.push(field.as_str());
         self.push(etag);
@@ -98,7 +120,8 @@ impl Arguments {
     }
 }
 
-/// A number of the index. Doubles: the order of integers is kept, though beyond 2^53 neighbours share one.
+/// A number of the index. Doubles: the order of integers is kept, though beyond 2^53 neighbours
+/// share one.
 #[expect(clippy::cast_precision_loss, reason = "a scan looks at the row itself")]
 pub(crate) fn score(n: i64) -> String {
     format!("{:.0}", n as f64)

@@ -43,7 +43,11 @@ pub(crate) fn integer(answer: &Value) -> Result<i64, String> {
 }
 
 /// Reads the document under a row's field.
-pub(crate) fn stored_row(decl: &TableDecl, field: &str, document: Vec<u8>) -> Result<StoredRow, String> {
+pub(crate) fn stored_row(
+    decl: &TableDecl,
+    field: &str,
+    document: Vec<u8>,
+) -> Result<StoredRow, String> {
     let row_key = unescape(field).ok_or_else(|| format!("field {field:?} is no row key"))?;
     let (etag, row) = document::decode_marked(decl, ETAG, &row_key, document)?;
     Ok(StoredRow { row, etag: etag.into() })
@@ -66,8 +70,13 @@ pub(crate) fn partition(decl: &TableDecl, answer: Value) -> Result<Vec<StoredRow
     rows.finish()
 }
 
-/// The values of a row's field and of its volatile columns, in the order of the declaration, as the row.
-pub(crate) fn row(decl: &TableDecl, field: &str, values: Vec<Value>) -> Result<Option<StoredRow>, String> {
+/// The values of a row's field and of its volatile columns, in the order of the declaration, as the
+/// row.
+pub(crate) fn row(
+    decl: &TableDecl,
+    field: &str,
+    values: Vec<Value>,
+) -> Result<Option<StoredRow>, String> {
     let mut values = values.into_iter();
     let Some(document) = bytes(values.next().unwrap_or_default())? else { return Ok(None) };
     let mut found = stored_row(decl, field, document)?;
@@ -82,7 +91,8 @@ pub(crate) fn row(decl: &TableDecl, field: &str, values: Vec<Value>) -> Result<O
 /// An answer that must be text.
 pub(crate) fn text(answer: Value) -> Result<String, String> {
     let bytes = bytes(answer)?.unwrap_or_default();
-    String::from_utf8(bytes).map_err(|_| "a field is no UTF-8: a foreign writer was here".to_owned())
+    String::from_utf8(bytes)
+        .map_err(|_| "a field is no UTF-8: a foreign writer was here".to_owned())
 }
 
 #[cfg(test)]
@@ -96,7 +106,10 @@ mod tests {
         name: "t",
         partition_key: "P",
         row_key: "R",
-        columns: &[Column::new("N", ColumnType::Int), Column::new("At", ColumnType::Time).volatile()],
+        columns: &[
+            Column::new("N", ColumnType::Int),
+            Column::new("At", ColumnType::Time).volatile(),
+        ],
         schema_version: 1,
         one_moment: true,
     };
@@ -121,14 +134,18 @@ mod tests {
         let at = Cell::Time(Timestamp::from_millis(7));
         let wanted = [
             StoredRow { row: Row::new("a"), etag: "x.1".into() },
-            StoredRow { row: Row::new("b").with("N", Cell::Int(2)).with("At", at), etag: "x.2".into() },
+            StoredRow {
+                row: Row::new("b").with("N", Cell::Int(2)).with("At", at),
+                etag: "x.2".into(),
+            },
         ];
         assert_eq!(rows, wanted);
     }
 
     #[test]
     fn what_a_foreign_writer_left_is_named() {
-        let one = |text: &str| partition(&DECL, Value::Array(vec![field("a"), field(text)])).unwrap_err();
+        let one =
+            |text: &str| partition(&DECL, Value::Array(vec![field("a"), field(text)])).unwrap_err();
         assert!(one("x").contains("does not begin with etag"));
         assert!(one(r#"{"etag":"x.1","N":"?"}"#).contains('N'));
         assert!(one(r#"{"P":"p","R":"a"}"#).contains("etag"));

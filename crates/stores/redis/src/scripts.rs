@@ -1,7 +1,8 @@
 //! What runs on the server.
 //!
-//! Every script touches the keys of one partition only, all of them named as keys. Writes that need memory come before
-//! those that free it: a server without memory refuses the first write of a script, and never one in the middle.
+//! Every script touches the keys of one partition only, all of them named as keys. Writes that need
+//! memory come before those that free it: a server without memory refuses the first write of a
+//! script, and never one in the middle.
 
 use std::sync::LazyLock;
 
@@ -22,15 +23,16 @@ impl Script {
     }
 }
 
-/// `KEYS`: the partition, then its indexes. `ARGV`: one letter for each index (`v` when its column is volatile, `s`
-/// otherwise), the number of mutations, and for each: kind, row field, etag, document, the number of volatile columns, their
-/// fields and values, and a number for each index (empty: none).
+/// `KEYS`: the partition, then its indexes. `ARGV`: one letter for each index (`v` when its column
+/// is volatile, `s` otherwise), the number of mutations, and for each: kind, row field, etag,
+/// document, the number of volatile columns, their fields and values, and a number for each index
+/// (empty: none).
 ///
-/// Kinds: `I` must be missing, `R` must have the etag, `U` either way, `A` left alone if there, `D` delete with the
-/// etag, `X` delete if there, `C` check the etag.
+/// Kinds: `I` must be missing, `R` must have the etag, `U` either way, `A` left alone if there, `D`
+/// delete with the etag, `X` delete if there, `C` check the etag.
 ///
-/// Answers the position (from 1) of the first mutation whose condition does not hold; 0 when all was done; -1 when all was
-/// done and the partition had no row before.
+/// Answers the position (from 1) of the first mutation whose condition does not hold; 0 when all
+/// was done; -1 when all was done and the partition had no row before.
 pub(crate) static COMMIT: LazyLock<Script> = LazyLock::new(|| Script::new(COMMIT_TEXT));
 
 const COMMIT_TEXT: &str = r#"
@@ -88,8 +90,8 @@ if created and wrote then return -1 end
 return 0
 "#;
 
-/// `KEYS`: the partition and, if the column is indexed, its index. `ARGV`: row field, column field, value, number.
-/// Answers whether the row is there.
+/// `KEYS`: the partition and, if the column is indexed, its index. `ARGV`: row field, column field,
+/// value, number. Answers whether the row is there.
 pub(crate) static TOUCH: LazyLock<Script> = LazyLock::new(|| Script::new(TOUCH_TEXT));
 
 const TOUCH_TEXT: &str = r"
@@ -99,8 +101,9 @@ if KEYS[2] then redis.call('ZADD', KEYS[2], ARGV[4], ARGV[1]) end
 return 1
 ";
 
-/// `KEYS`: the partition, then its indexes. `ARGV`: the number of volatile columns and their names; then for each row its
-/// field, the field that must be unchanged, and what that must hold. Answers how many rows it deleted.
+/// `KEYS`: the partition, then its indexes. `ARGV`: the number of volatile columns and their names;
+/// then for each row its field, the field that must be unchanged, and what that must hold. Answers
+/// how many rows it deleted.
 pub(crate) static CLEAN_UP: LazyLock<Script> = LazyLock::new(|| Script::new(CLEAN_UP_TEXT));
 
 const CLEAN_UP_TEXT: &str = r"

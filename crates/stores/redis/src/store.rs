@@ -9,7 +9,8 @@ use emmer_store::document::declaration;
 use emmer_store::examine::{Examination, FindingLevel, FindingSubject};
 use emmer_store::keys::escape;
 use emmer_store::{
-    CommitOutcome, Etag, Mutation, Result, Row, StoreErrorKind, StoreLimits, StoredRow, TableDecl, Value,
+    CommitOutcome, Etag, Mutation, Result, Row, StoreErrorKind, StoreLimits, StoredRow, TableDecl,
+    Value,
 };
 use emmer_store_keyvalue::outcome::committed;
 use emmer_store_keyvalue::{Backend, Failure, Fault, KeyValue, Marks, Old, Scan, document, layout};
@@ -29,13 +30,15 @@ const REQUEST_BYTES_MAX: usize = 64 << 20;
 /// The most partitions a store remembers to have registered.
 const REGISTERED_MAX: usize = 10_000;
 
-/// A system store on a Redis server: `RedisStore::open("redis://user:password@host:port/database")`, or `rediss://` over TLS.
-/// Of a Redis Cluster the URL names a node or some, `redis://host:port,host:port`; the others are found.
+/// A system store on a Redis server:
+/// `RedisStore::open("redis://user:password@host:port/database")`, or `rediss://` over TLS. Of a
+/// Redis Cluster the URL names a node or some, `redis://host:port,host:port`; the others are found.
 ///
-/// `?ca_file=` trusts the authorities in that PEM file instead of the system's. Where the URL gives no password the environment's
-/// `REDISCLI_AUTH` is used. `?wait_replicas=1` acknowledges a commit only when so many replicas have it (0 to 16; the default is
-/// 0); `?prefix=emmer` is what all keys begin with; `?timeout_ms=4800` is how long an operation takes at most, connecting
-/// included (1000 to 60000).
+/// `?ca_file=` trusts the authorities in that PEM file instead of the system's. Where the URL gives
+/// no password the environment's `REDISCLI_AUTH` is used. `?wait_replicas=1` acknowledges a commit
+/// only when so many replicas have it (0 to 16; the default is 0); `?prefix=emmer` is what all keys
+/// begin with; `?timeout_ms=4800` is how long an operation takes at most, connecting included (1000
+/// to 60000).
 ///
 /// A server that may lose acknowledged commits is warned about in the log.
 pub type RedisStore = KeyValue<Redis>;
@@ -59,12 +62,15 @@ impl Redis {
     /// What a node says about itself, the one asked first when none is named.
     async fn server(&self, node: Option<&str>) -> std::result::Result<Server, Fault> {
         let deadline = self.nodes.deadline();
-        let server = match self.nodes.ask(node, redis::cmd("INFO").arg("everything"), deadline).await {
-            Ok(info) => Server::of_info(&rows::text(info).map_err(Fault::corrupt)?),
-            // A user that may do what a store needs, and no more.
-            Err(fault) if fault.detail.contains("no permissions to run") => return Ok(Server::default()),
-            Err(fault) => return Err(fault),
-        };
+        let server =
+            match self.nodes.ask(node, redis::cmd("INFO").arg("everything"), deadline).await {
+                Ok(info) => Server::of_info(&rows::text(info).map_err(Fault::corrupt)?),
+                // A user that may do what a store needs, and no more.
+                Err(fault) if fault.detail.contains("no permissions to run") => {
+                    return Ok(Server::default());
+                }
+                Err(fault) => return Err(fault),
+            };
         let mut config = redis::cmd("CONFIG");
         config.arg("GET").arg("appendfsync");
         let fsync = self.nodes.ask(node, &config, deadline).await;
@@ -85,7 +91,8 @@ impl Redis {
         let mut ask = redis::cmd("CLUSTER");
         let answer = self.nodes.ask(None, ask.arg("NODES"), deadline).await;
         let Some(nodes) = answer.ok().and_then(|nodes| rows::text(nodes).ok()) else {
-            let text = "the server is a node of a cluster whose others may not be asked for (CLUSTER NODES is not allowed)";
+            let text = "the server is a node of a cluster whose others may not be asked for \
+                (CLUSTER NODES is not allowed)";
             return found.add(FindingLevel::Note, FindingSubject::Permission, text);
         };
         for name in other_primaries(&nodes) {
@@ -95,7 +102,10 @@ impl Redis {
                     .into_iter()
                     .for_each(|risk| found.may_lose_writes(format!("{name}: {risk}"))),
                 Err(fault) => {
-                    let text = format!("{name}, a primary of the cluster, does not answer: {}", fault.detail);
+                    let text = format!(
+                        "{name}, a primary of the cluster, does not answer: {}",
+                        fault.detail
+                    );
                     found.add(FindingLevel::Problem, FindingSubject::Setup, text);
                 }
             }
@@ -116,8 +126,9 @@ impl Redis {
         keys::partition(&self.address.place.layout, decl, partition)
     }
 
-    /// Writes a partition to the set of its table's partitions, once, before anything is written to it: a scan must not
-    /// miss it. A table that no scan can ask for has no such set, which would grow by an entry for each grain.
+    /// Writes a partition to the set of its table's partitions, once, before anything is written to
+    /// it: a scan must not miss it. A table that no scan can ask for has no such set, which would
+    /// grow by an entry for each grain.
     async fn register(
         &self,
         decl: &TableDecl,
@@ -154,12 +165,14 @@ impl Redis {
         let indexes: Vec<String> = keys::indexed(decl).map(|c| keys::index(&key, c.name)).collect();
         let all: Vec<&str> =
             std::iter::once(key.as_str()).chain(indexes.iter().map(String::as_str)).collect();
-        let answer = self.nodes.run(&COMMIT, &all, &arguments.as_slices(), deadline, repeatable).await?;
+        let answer =
+            self.nodes.run(&COMMIT, &all, &arguments.as_slices(), deadline, repeatable).await?;
         // The script ran: what follows must not turn that into an error.
         match answer {
             Answer::Int(0) => Ok(None),
             Answer::Int(-1) => {
-                // The partition was empty: if the server lost its data, the set of partitions is gone too.
+                // The partition was empty: if the server lost its data, the set of partitions is
+                // gone too.
                 lock(&self.registered).remove(&key);
                 let _ = self.register(decl, partition, &key, deadline).await;
                 Ok(None)
@@ -187,7 +200,9 @@ impl Redis {
         if have >= i64::from(wanted) {
             return Ok(());
         }
-        Err(Fault::unavailable(format!("only {have} of {wanted} replicas have the commit (wait_replicas)")))
+        Err(Fault::unavailable(format!(
+            "only {have} of {wanted} replicas have the commit (wait_replicas)"
+        )))
     }
 }
 
@@ -238,7 +253,11 @@ impl Backend for Redis {
         StoreLimits::of_commits(REQUEST_BYTES_MAX)
     }
 
-    async fn make(&self, table: &'static TableDecl, deadline: Instant) -> std::result::Result<(), Fault> {
+    async fn make(
+        &self,
+        table: &'static TableDecl,
+        deadline: Instant,
+    ) -> std::result::Result<(), Fault> {
         let key = keys::tables(&self.address.place.layout);
         let mut set = redis::cmd("HSETNX");
         set.arg(&key).arg(table.name).arg(declaration(table));
@@ -332,7 +351,8 @@ impl Backend for Redis {
         deadline: Instant,
     ) -> std::result::Result<bool, Fault> {
         let key = self.partition(table, partition);
-        let index = keys::indexed(table).find(|c| c.name == column).map(|c| keys::index(&key, c.name));
+        let index =
+            keys::indexed(table).find(|c| c.name == column).map(|c| keys::index(&key, c.name));
         let all: Vec<&str> = std::iter::once(key.as_str()).chain(index.as_deref()).collect();
         let field = escape(row_key);
         let (column_field, text) = (layout::column(&field, column), document::encode_value(value));

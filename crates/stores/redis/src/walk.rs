@@ -22,22 +22,33 @@ const PARTITIONS_MAX: usize = 1_000_000;
 
 impl Redis {
     /// The fields of a partition's rows that a scan asks for, perhaps a few too many.
-    async fn fields_between(&self, key: &str, scan: &Scan, deadline: Instant) -> Result<Vec<String>, Fault> {
+    async fn fields_between(
+        &self,
+        key: &str,
+        scan: &Scan,
+        deadline: Instant,
+    ) -> Result<Vec<String>, Fault> {
         let (start, end) = (*scan.range.start(), *scan.range.end());
-        let spans = if start <= end { vec![(start, end)] } else { vec![(start, i64::MAX), (i64::MIN, end)] };
+        let spans = if start <= end {
+            vec![(start, end)]
+        } else {
+            vec![(start, i64::MAX), (i64::MIN, end)]
+        };
         let mut fields = Vec::new();
         for (low, high) in spans {
             let mut find = redis::cmd("ZRANGEBYSCORE");
             let index = keys::index(key, scan.column);
             find.arg(&index).arg(score(low)).arg(score(high));
             find.arg("LIMIT").arg(0).arg(INDEX_ROWS_MAX + 1);
-            let found = rows::items(self.ask(key, &find, deadline).await?).map_err(Fault::corrupt)?;
+            let found =
+                rows::items(self.ask(key, &find, deadline).await?).map_err(Fault::corrupt)?;
             let found: Result<Vec<String>, String> = found.into_iter().map(rows::text).collect();
             fields.extend(found.map_err(Fault::corrupt)?);
         }
         if fields.len() > INDEX_ROWS_MAX {
-            let detail =
-                format!("more than {INDEX_ROWS_MAX} rows of one partition in the range: ask for less");
+            let detail = format!(
+                "more than {INDEX_ROWS_MAX} rows of one partition in the range: ask for less"
+            );
             return Err(Fault::new(StoreErrorKind::Refused, detail));
         }
         Ok(fields)
@@ -52,11 +63,13 @@ impl Redis {
         let mut members = redis::cmd("SMEMBERS");
         let all = keys::partitions(&self.address.place.layout, decl);
         members.arg(&all);
-        let partitions = rows::items(self.ask(&all, &members, deadline).await?).map_err(Fault::corrupt)?;
+        let partitions =
+            rows::items(self.ask(&all, &members, deadline).await?).map_err(Fault::corrupt)?;
         if partitions.len() > PARTITIONS_MAX {
             return Err(Fault::new(StoreErrorKind::Refused, "too many partitions to scan"));
         }
-        let partitions: Result<BTreeSet<String>, String> = partitions.into_iter().map(rows::text).collect();
+        let partitions: Result<BTreeSet<String>, String> =
+            partitions.into_iter().map(rows::text).collect();
         let mut found = Vec::new();
         for partition in partitions.map_err(Fault::corrupt)? {
             if found.len() >= scan.limit {
@@ -148,8 +161,10 @@ impl Redis {
             let deadline = self.nodes.deadline();
             let mut walk = redis::cmd("HSCAN");
             walk.arg(&key).arg(&cursor).arg("COUNT").arg(PAGE_ROWS);
-            let page = rows::items(self.ask(&key, &walk, deadline).await?).map_err(Fault::corrupt)?;
-            let [next, found] = <[Answer; 2]>::try_from(page).map_err(|_| Fault::corrupt("an odd HSCAN"))?;
+            let page =
+                rows::items(self.ask(&key, &walk, deadline).await?).map_err(Fault::corrupt)?;
+            let [next, found] =
+                <[Answer; 2]>::try_from(page).map_err(|_| Fault::corrupt("an odd HSCAN"))?;
             let found = rows::items(found).map_err(Fault::corrupt)?;
             let old = old_rows(decl, asked, found).map_err(Fault::corrupt)?;
             if !old.is_empty() {
@@ -171,17 +186,26 @@ impl Redis {
         deadline: Instant,
     ) -> Result<u64, Fault> {
         let indexes: Vec<String> = keys::indexed(decl).map(|c| keys::index(key, c.name)).collect();
-        let all: Vec<&str> = std::iter::once(key).chain(indexes.iter().map(String::as_str)).collect();
+        let all: Vec<&str> =
+            std::iter::once(key).chain(indexes.iter().map(String::as_str)).collect();
         let volatile: Vec<&str> = document::volatile_names(decl).collect();
         let count = volatile.len().to_string();
         let mut arguments: Vec<&[u8]> = vec![count.as_bytes()];
         arguments.extend(volatile.iter().map(|name| name.as_bytes()));
         for row in old {
-            arguments.extend([row.field.as_bytes(), row.unchanged.as_bytes(), row.value.as_slice()]);
+            arguments.extend([
+                row.field.as_bytes(),
+                row.unchanged.as_bytes(),
+                row.value.as_slice(),
+            ]);
         }
-        // Repeated, it finds nothing to delete any more, and the count would be too small: that does no harm.
-        let answer =
-            self.nodes.run(&CLEAN_UP, &all, &arguments, deadline, true).await.map_err(Failure::fault)?;
+        // Repeated, it finds nothing to delete any more, and the count would be too small: that
+        // does no harm.
+        let answer = self
+            .nodes
+            .run(&CLEAN_UP, &all, &arguments, deadline, true)
+            .await
+            .map_err(Failure::fault)?;
         let deleted = rows::integer(&answer).map_err(Fault::corrupt)?;
         Ok(u64::try_from(deleted).unwrap_or(0))
     }

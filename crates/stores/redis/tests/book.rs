@@ -1,6 +1,11 @@
 //! What the book says an administrator types lists the silos.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use std::process::Command;
 
@@ -16,9 +21,15 @@ const STORE: Store = store!(RedisStore);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_servers_own_tool_lists_the_silos() {
     let Some(server) = RedisServer::start_or_skip("the_servers_own_tool") else { return };
-    lists_the_silos(STORE, &server.url(), include_str!("../../../../docs/stores/redis.md"), |command| {
-        let command = command.replace("-h localhost -p 6379", &format!("-h 127.0.0.1 -p {}", server.port()));
-        output_of(Command::new("sh").args(["-c", &command]).env("REDISCLI_AUTH", PASSWORD))
-    })
+    lists_the_silos(
+        STORE,
+        &server.url(),
+        include_str!("../../../../docs/stores/redis.md"),
+        |command| {
+            let command = command
+                .replace("-h localhost -p 6379", &format!("-h 127.0.0.1 -p {}", server.port()));
+            output_of(Command::new("sh").args(["-c", &command]).env("REDISCLI_AUTH", PASSWORD))
+        },
+    )
     .await;
 }

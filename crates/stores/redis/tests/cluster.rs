@@ -1,6 +1,12 @@
-//! A Redis Cluster of several nodes: every table's keys lie somewhere, move while they are written, and outlive a node's absence.
+//! A Redis Cluster of several nodes: every table's keys lie somewhere, move while they are written,
+//! and outlive a node's absence.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +23,9 @@ const NODES: usize = 3;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_of_several_nodes_conforms() {
-    let Some(cluster) = RedisCluster::start_or_skip("a_cluster_of_several_nodes", NODES) else { return };
+    let Some(cluster) = RedisCluster::start_or_skip("a_cluster_of_several_nodes", NODES) else {
+        return;
+    };
     suite::conforms(&cluster.url(1), STORE).await;
     // The partitions of a table lie at all nodes, and a scan finds them.
     let store = STORE.patient(&cluster.url(1)).await;
@@ -35,7 +43,10 @@ async fn a_cluster_of_several_nodes_conforms() {
     cluster.nodes[2].cli(&["CONFIG", "SET", "appendfsync", "everysec"]).unwrap();
     let found = store.examine().await.unwrap();
     let named = format!("127.0.0.1:{}: appendfsync is everysec", cluster.nodes[2].port());
-    assert!(found.warns_of_lost_writes() && found.findings[0].text.starts_with(&named), "{found:?}");
+    assert!(
+        found.warns_of_lost_writes() && found.findings[0].text.starts_with(&named),
+        "{found:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -44,8 +55,8 @@ async fn twenty_writers_race_at_a_cluster() {
     suite::writers::race(&cluster.url(NODES), STORE).await;
 }
 
-/// Moves the slot of `key` by hand, step by step as `redis-cli --cluster reshard` does, calling `between` when the slot is
-/// announced and when the keys have moved.
+/// Moves the slot of `key` by hand, step by step as `redis-cli --cluster reshard` does, calling
+/// `between` when the slot is announced and when the keys have moved.
 fn move_slot(from: &RedisServer, to: &RedisServer, key: &str, mut between: impl FnMut()) {
     let slot = from.cli(&["CLUSTER", "KEYSLOT", key]).unwrap().trim().to_owned();
     let id = |node: &RedisServer| node.cli(&["CLUSTER", "MYID"]).unwrap().trim().to_owned();
@@ -58,7 +69,8 @@ fn move_slot(from: &RedisServer, to: &RedisServer, key: &str, mut between: impl 
     loop {
         let keys = from.cli(&["CLUSTER", "GETKEYSINSLOT", &slot, "1"]).unwrap();
         let Some(key) = keys.lines().find(|line| !line.trim().is_empty()) else { break };
-        from.cli(&["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "AUTH", PASSWORD, "KEYS", key]).unwrap();
+        from.cli(&["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "AUTH", PASSWORD, "KEYS", key])
+            .unwrap();
         between();
     }
     for node in [to, from] {
@@ -108,7 +120,9 @@ async fn a_slot_that_moves_under_writers_loses_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_is_away_is_unavailable_and_found_again() {
-    let Some(mut cluster) = RedisCluster::start_or_skip("a_node_that_is_away", NODES) else { return };
+    let Some(mut cluster) = RedisCluster::start_or_skip("a_node_that_is_away", NODES) else {
+        return;
+    };
     // Every node is named, so any of them may be asked first.
     let store: Arc<dyn SystemStore> =
         (STORE.open)(suite::with(&cluster.url(NODES), "timeout_ms=5000")).await.unwrap();

@@ -1,6 +1,12 @@
-//! What is special about Redis: addresses, what an administrator sees, what the server may lose, memory, clusters, replicas.
+//! What is special about Redis: addresses, what an administrator sees, what the server may lose,
+//! memory, clusters, replicas.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use emmer_core::Timestamp;
 use emmer_store::silos::SILO_INSTANCES;
@@ -8,7 +14,9 @@ use emmer_store::{CommitOutcome, Mutation, Row, SiloTable, StoreErrorKind, Value
 use emmer_store_redis::RedisStore;
 use emmer_test_servers::redis::PASSWORD;
 use emmer_test_servers::store;
-use emmer_test_servers::suite::rows::{NUMBERS, all, cluster, must_commit, number, row, same_number, silo};
+use emmer_test_servers::suite::rows::{
+    NUMBERS, all, cluster, must_commit, number, row, same_number, silo,
+};
 use emmer_test_servers::suite::{self, Store};
 use emmer_test_servers::{Certificates, RedisServer, process, skip};
 
@@ -81,7 +89,11 @@ async fn redis_cli_shows_the_columns_of_the_seed() {
     let table = SiloTable::new(STORE.patient(&server.url()).await, cluster("prod"));
     table.ensure().await.unwrap();
     let mut one = silo(1);
-    one.votes = vec![emmer_core::Vote { voter: silo(2).address, at: Timestamp::from_millis(5), gone: false }];
+    one.votes = vec![emmer_core::Vote {
+        voter: silo(2).address,
+        at: Timestamp::from_millis(5),
+        gone: false,
+    }];
     table.commit(&table.read_version().await.unwrap(), vec![one], vec![]).await.unwrap();
     table.touch(&silo(1).address, Timestamp::from_millis(1_795_265_085_000)).await.unwrap();
     // As docs/stores/redis.md says.
@@ -99,10 +111,14 @@ async fn redis_cli_shows_the_columns_of_the_seed() {
         assert!(format!("\n{shown}").contains(wanted), "{wanted} is not in {shown}");
     }
     // What somebody wrote by hand and no silo can understand is named.
-    let broken = r#"{"etag":"x.1","PartitionKey":"prod","RowKey":"VersionRow","MembershipVersion":"two"}"#;
+    let broken =
+        r#"{"etag":"x.1","PartitionKey":"prod","RowKey":"VersionRow","MembershipVersion":"two"}"#;
     server.cli(&["HSET", "emmer:{silo_instances/prod}", "VersionRow", broken]).unwrap();
     let error = table.read_all().await.unwrap_err();
-    assert!(error.kind == StoreErrorKind::Corrupt && error.detail.contains("MembershipVersion"), "{error}");
+    assert!(
+        error.kind == StoreErrorKind::Corrupt && error.detail.contains("MembershipVersion"),
+        "{error}"
+    );
     // Data that was lost is no empty table: it is missing, and made again.
     server.cli(&["FLUSHALL"]).unwrap();
     assert_eq!(table.read_all().await.unwrap_err().kind, StoreErrorKind::NotFound);
@@ -121,7 +137,10 @@ async fn a_server_that_may_lose_acknowledged_commits_is_told() {
     ] {
         let Some(server) = start("a_server_that_may_lose", settings) else { return };
         let found = STORE.patient(&server.url()).await.examine().await.unwrap();
-        assert!(found.server == "Redis" && !found.version.is_empty() && found.clock.is_some(), "{found:?}");
+        assert!(
+            found.server == "Redis" && !found.version.is_empty() && found.clock.is_some(),
+            "{found:?}"
+        );
         assert_eq!(found.warns_of_lost_writes(), word.is_some(), "{settings:?}: {found:?}");
         if let Some(word) = word {
             assert!(found.findings[0].text.contains(word), "{settings:?}: {found:?}");
@@ -131,7 +150,8 @@ async fn a_server_that_may_lose_acknowledged_commits_is_told() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_keys_of_a_commit_lie_in_one_slot_of_a_cluster() {
-    // A node with all slots refuses a script or command whose keys lie in several, as every node does.
+    // A node with all slots refuses a script or command whose keys lie in several, as every node
+    // does.
     let Some(server) = start("all_keys_of_a_commit", &["--cluster-enabled", "yes"]) else { return };
     server.cli(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).unwrap();
     while !server.cli(&["CLUSTER", "INFO"]).unwrap().contains("cluster_state:ok") {
@@ -158,7 +178,10 @@ async fn a_user_that_may_do_what_the_book_says_and_no_more_is_enough() {
     );
     let elsewhere = format!("{url}?prefix=other");
     let error = STORE.patient(&elsewhere).await.ensure_tables(&[&NUMBERS]).await.unwrap_err();
-    assert!(error.kind == StoreErrorKind::Refused && !error.to_string().contains("only"), "{error}");
+    assert!(
+        error.kind == StoreErrorKind::Refused && !error.to_string().contains("only"),
+        "{error}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -180,12 +203,15 @@ async fn a_commit_that_too_few_replicas_have_is_unknown() {
     must_commit(&store, "p", all(1, 1)).await;
     assert!(!store.examine().await.unwrap().warns_of_lost_writes());
     assert!(STORE.patient(&server.url()).await.examine().await.unwrap().warns_of_lost_writes());
-    let hasty = (STORE.open)(format!("{}?wait_replicas=1&timeout_ms=1000", server.url())).await.unwrap();
+    let hasty =
+        (STORE.open)(format!("{}?wait_replicas=1&timeout_ms=1000", server.url())).await.unwrap();
     replica.signal("STOP").unwrap();
     let outcome = hasty.commit(&NUMBERS, "p", all(1, 2)).await;
     replica.signal("CONT").unwrap();
     match outcome.unwrap() {
-        CommitOutcome::Unknown(error) => assert!(error.detail.contains("0 of 1 replicas"), "{error}"),
+        CommitOutcome::Unknown(error) => {
+            assert!(error.detail.contains("0 of 1 replicas"), "{error}");
+        }
         other => panic!("{other:?}"),
     }
     // It happened on the primary; reading finds out.
@@ -210,7 +236,10 @@ async fn a_server_without_memory_refuses_whole_commits() {
         (0..5).map(|n| Mutation::Delete { row_key: format!("r{n:03}"), etag: None }).collect();
     mixed.push(Mutation::Insert { row: row("new", 2) });
     let error = store.commit(&NUMBERS, "p", mixed.clone()).await.unwrap_err();
-    assert!(error.kind == StoreErrorKind::Unavailable && error.detail.contains("maxmemory"), "{error}");
+    assert!(
+        error.kind == StoreErrorKind::Unavailable && error.detail.contains("maxmemory"),
+        "{error}"
+    );
     assert_eq!(store.read_partition(&NUMBERS, "p").await.unwrap(), before);
     server.cli(&["CONFIG", "SET", "maxmemory", "0"]).unwrap();
     must_commit(&store, "p", mixed).await;
@@ -227,8 +256,9 @@ async fn scripts_the_server_forgot_are_sent_again_and_clean_ups_go_page_by_page(
     must_commit(&store, "p", all(1, 2)).await;
     let time = |ms| Value::Time(Timestamp::from_millis(ms));
     for thousand in 0..3 {
-        let rows = (0..1_000)
-            .map(|i| Row::new(format!("{thousand}-{i}")).with("At", time(i)).with("N", Value::Int(i)));
+        let rows = (0..1_000).map(|i| {
+            Row::new(format!("{thousand}-{i}")).with("At", time(i)).with("N", Value::Int(i))
+        });
         store.append(&NUMBERS, "old", rows.collect()).await.unwrap();
     }
     let cutoff = Timestamp::from_millis(990);
@@ -236,7 +266,11 @@ async fn scripts_the_server_forgot_are_sent_again_and_clean_ups_go_page_by_page(
     assert_eq!(store.read_partition(&NUMBERS, "old").await.unwrap().len(), 30);
     // The index has lost them too, and a touch moves nothing in it.
     let left = store.scan(&NUMBERS, "N", 0..=10_000, 1_000).await.unwrap();
-    assert!(left.len() == 31 && left.iter().skip(1).all(|row| number(row) >= 2), "{} rows", left.len());
+    assert!(
+        left.len() == 31 && left.iter().skip(1).all(|row| number(row) >= 2),
+        "{} rows",
+        left.len()
+    );
     let index = server.cli(&["ZCARD", "emmer:{numbers/old}:by:N"]).unwrap();
     assert_eq!(index.trim(), "30");
 }

@@ -1,6 +1,12 @@
-//! The store passes what every store passes, on a real server that writes everything to disk before it answers.
+//! The store passes what every store passes, on a real server that writes everything to disk before
+//! it answers.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use emmer_store_redis::RedisStore;
 use emmer_test_servers::store;

@@ -1,5 +1,5 @@
-//! `scheme://user:password@host:port/database?parameters`, for servers whose drivers read no such URL or read it
-//! otherwise.
+//! `scheme://user:password@host:port/database?parameters`, for servers whose drivers read no such
+//! URL or read it otherwise.
 
 use emmer_store::StoreUrl;
 
@@ -24,7 +24,8 @@ impl Address {
     /// # Errors
     /// In words that hold no part of the credentials: no host, a port that is none, a broken `%XX`.
     pub fn parse(url: &StoreUrl) -> Result<Self, &'static str> {
-        // The last `@`: a password may hold one that was not escaped. And a `?` in a password ends the place early.
+        // The last `@`: a password may hold one that was not escaped. And a `?` in a password ends
+        // the place early.
         let whole = url.expose();
         let rest = whole.split_once("://").map_or("", |(_, rest)| rest);
         let (credentials, rest) = match rest.rsplit_once('@') {
@@ -103,7 +104,8 @@ pub enum TlsMode {
     Prefer,
     /// Nothing without, whoever the server is.
     Require,
-    /// Nothing without, and only from a server with a certificate for its name from a root that is trusted.
+    /// Nothing without, and only from a server with a certificate for its name from a root that is
+    /// trusted.
     VerifyFull,
 }
 
@@ -132,11 +134,17 @@ mod tests {
     #[test]
     fn urls_fall_into_parts() {
         let found = parsed("mysql://bob:s3%2Fcret%40@db.example:3307/emmer?x=1").unwrap();
-        assert_eq!((found.user.as_deref(), found.password.as_deref()), (Some("bob"), Some("s3/cret@")));
+        assert_eq!(
+            (found.user.as_deref(), found.password.as_deref()),
+            (Some("bob"), Some("s3/cret@"))
+        );
         assert_eq!((found.endpoint(1), found.database.as_str()), (("db.example", 3307), "emmer"));
         // Not escaped as it should be, but there is only one way to understand it.
         let found = parsed("mysql://bob:s/3?c@ret@[::1]/emmer").unwrap();
-        assert_eq!((found.password.as_deref(), found.endpoint(3306)), (Some("s/3?c@ret"), ("::1", 3306)));
+        assert_eq!(
+            (found.password.as_deref(), found.endpoint(3306)),
+            (Some("s/3?c@ret"), ("::1", 3306))
+        );
         let found = parsed("mysql://db").unwrap();
         assert_eq!((found.user, found.password, found.database.as_str()), (None, None, ""));
     }

@@ -1,4 +1,5 @@
-//! Milliseconds since 1970 UTC as dates and back, for servers whose drivers speak of years and months.
+//! Milliseconds since 1970 UTC as dates and back, for servers whose drivers speak of years and
+//! months.
 
 /// 0001-01-01 00:00:00.000 UTC, the first moment that every server's calendar has.
 pub const FIRST_MS: i64 = -62_135_596_800_000;
@@ -33,7 +34,8 @@ impl Date {
             return None;
         }
         let (days, of_day) = (ms.div_euclid(DAY_MS), ms.rem_euclid(DAY_MS));
-        // Years that begin in March, in eras of 400 years, each of 146,097 days: the leap day is the last of its year.
+        // Years that begin in March, in eras of 400 years, each of 146,097 days: the leap day is
+        // the last of its year.
         let shifted = days + 719_468;
         let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
         let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
@@ -65,8 +67,12 @@ impl Date {
 
     /// The moment of this date.
     pub fn millis(&self) -> i64 {
-        let of_day = (i64::from(self.hour) * 60 + i64::from(self.minute)) * 60 + i64::from(self.second);
-        FIRST_MS + self.days_since_year_one() * DAY_MS + of_day * 1_000 + i64::from(self.millisecond)
+        let of_day =
+            (i64::from(self.hour) * 60 + i64::from(self.minute)) * 60 + i64::from(self.second);
+        FIRST_MS
+            + self.days_since_year_one() * DAY_MS
+            + of_day * 1_000
+            + i64::from(self.millisecond)
     }
 }
 
@@ -74,7 +80,10 @@ impl std::fmt::Display for Date {
     /// `2026-11-21 18:10:00.000`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { year, month, day, hour, minute, second, millisecond } = self;
-        write!(f, "{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{millisecond:03}")
+        write!(
+            f,
+            "{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{millisecond:03}"
+        )
     }
 }
 

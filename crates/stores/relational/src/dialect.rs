@@ -5,7 +5,8 @@ use emmer_store::{Column, ColumnType};
 /// What a column of a table holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SqlType {
-    /// The partition key or the row key: text of at most this many bytes of UTF-8, compared and ordered by its bytes.
+    /// The partition key or the row key: text of at most this many bytes of UTF-8, compared and
+    /// ordered by its bytes.
     Key(usize),
     /// The etag: a 64-bit signed integer.
     Etag,
@@ -18,8 +19,9 @@ pub trait Dialect {
     /// The longest name of a table, column or index, in bytes.
     fn name_bytes_max(&self) -> usize;
 
-    /// A declared name in the letters the server keeps it in, so that an administrator need not quote it: lower case
-    /// in PostgreSQL, upper case in Oracle, as it stands where names are compared without case.
+    /// A declared name in the letters the server keeps it in, so that an administrator need not
+    /// quote it: lower case in PostgreSQL, upper case in Oracle, as it stands where names are
+    /// compared without case.
     fn fold(&self, name: &str) -> String;
 
     /// A folded name so that no word is reserved. Declared names hold no quotes (they are checked).
@@ -40,8 +42,8 @@ pub trait Dialect {
         self.declared_type(SqlType::Key(100))
     }
 
-    /// What stands behind the closing parenthesis of a `CREATE TABLE` of these columns beside keys and etag, with the
-    /// space before it.
+    /// What stands behind the closing parenthesis of a `CREATE TABLE` of these columns beside keys
+    /// and etag, with the space before it.
     fn table_options(&self, columns: &[Column]) -> String {
         let _ = columns;
         String::new()

@@ -22,8 +22,8 @@ pub enum Request<'a> {
         /// The row key.
         row_key: &'a str,
     },
-    /// At most `at_most` rows of a partition, ordered by row key, whose keys are `from` or behind it;
-    /// with `before` those before it. Answered by [`Answer::Rows`].
+    /// At most `at_most` rows of a partition, ordered by row key, whose keys are `from` or behind
+    /// it; with `before` those before it. Answered by [`Answer::Rows`].
     ReadSome {
         /// The partition.
         partition: &'a str,
@@ -34,8 +34,8 @@ pub enum Request<'a> {
         /// The most rows; at least one.
         at_most: i64,
     },
-    /// The rows of all partitions whose `column` is from `start` to `end`, or outside when `start` is above `end`.
-    /// Answered by [`Answer::Rows`].
+    /// The rows of all partitions whose `column` is from `start` to `end`, or outside when `start`
+    /// is above `end`. Answered by [`Answer::Rows`].
     Scan {
         /// An indexed integer column.
         column: &'a str,
@@ -75,8 +75,8 @@ pub enum Request<'a> {
         /// The etag of every row added.
         etag: i64,
     },
-    /// At most `at_most` rows of a partition whose time `column` is before `cutoff` are deleted. Answered by
-    /// [`Answer::Changed`].
+    /// At most `at_most` rows of a partition whose time `column` is before `cutoff` are deleted.
+    /// Answered by [`Answer::Changed`].
     DeleteOlderThan {
         /// The partition.
         partition: &'a str,
@@ -94,7 +94,8 @@ pub enum Request<'a> {
 pub enum Answer {
     /// Rows.
     Rows(Vec<StoredRow>),
-    /// The position of the first mutation whose condition does not hold; none when the commit happened.
+    /// The position of the first mutation whose condition does not hold; none when the commit
+    /// happened.
     Verdict(Option<usize>),
     /// How many rows there were to change.
     Changed(u64),
@@ -114,8 +115,8 @@ pub trait Driver: Send + Sync + 'static {
     /// Connects and makes the session ours.
     fn open(&self) -> impl Future<Output = Result<Self::Connection, Fault>> + Send;
 
-    /// Whether a connection can take a request, as far as is known here. One whose request was left in the middle
-    /// cannot.
+    /// Whether a connection can take a request, as far as is known here. One whose request was left
+    /// in the middle cannot.
     fn is_usable(&self, connection: &Self::Connection) -> bool;
 
     /// Forgets what was prepared: the last request failed with [`Failure::Again`].
@@ -137,7 +138,8 @@ pub trait Driver: Send + Sync + 'static {
         tables: &[&'static TableDecl],
     ) -> impl Future<Output = Result<(), Fault>> + Send;
 
-    /// What the server says about itself, for an operator. A driver whose server says nothing keeps this default.
+    /// What the server says about itself, for an operator. A driver whose server says nothing keeps
+    /// this default.
     fn examine(
         &self,
         connection: &mut Self::Connection,

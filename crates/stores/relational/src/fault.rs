@@ -38,7 +38,8 @@ impl Fault {
 pub enum Failure {
     /// The server refused it or rolled it back: nothing was changed.
     Nothing(Fault),
-    /// The same, and the same request may succeed now: it was the victim of others, or its plan was out of date.
+    /// The same, and the same request may succeed now: it was the victim of others, or its plan was
+    /// out of date.
     Again(Fault),
     /// The connection or the session ended: the request was done or not.
     Broken(Fault),

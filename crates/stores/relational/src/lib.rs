@@ -1,9 +1,9 @@
 //! What the system stores on SQL servers share.
 //!
-//! A [`TableDecl`](emmer_store::TableDecl) becomes a real table with one column for each declared column, an `etag`
-//! column and a primary key over both key columns. The servers differ in how they quote names, number parameters and
-//! call types: that is a [`Dialect`]; and in how they are talked to: that is a [`Driver`]. Everything else is written once,
-//! here:
+//! A [`TableDecl`](emmer_store::TableDecl) becomes a real table with one column for each declared
+//! column, an `etag` column and a primary key over both key columns. The servers differ in how they
+//! quote names, number parameters and call types: that is a [`Dialect`]; and in how they are talked
+//! to: that is a [`Driver`]. Everything else is written once, here:
 //!
 //! | module | subject |
 //! |---|---|
@@ -22,7 +22,8 @@
 //! | [`fault`] | failures, and what they say about the statement that was sent |
 //! | [`store`] | the store: checks, retries, outcomes |
 //!
-//! How a server changes up to a hundred rows in one round trip is what its own crate is for. All lock in one [`order`].
+//! How a server changes up to a hundred rows in one round trip is what its own crate is for. All
+//! lock in one [`order`].
 
 pub mod address;
 pub mod calendar;
@@ -57,7 +58,7 @@ pub use store::Relational;
 pub mod __store {
     pub use emmer_core::Timestamp;
     pub use emmer_store::{
-        BoxFuture, CommitOutcome, Examination, Mutation, Result, Row, StoreLimits, StoredRow, SystemStore,
-        TableDecl, Value,
+        BoxFuture, CommitOutcome, Examination, Mutation, Result, Row, StoreLimits, StoredRow,
+        SystemStore, TableDecl, Value,
     };
 }

@@ -1,4 +1,5 @@
-//! The two limits that every store's URL may set, and the parts of a URL that the drivers of several servers lack.
+//! The two limits that every store's URL may set, and the parts of a URL that the drivers of
+//! several servers lack.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -7,8 +8,8 @@ use std::time::Duration;
 const POOL_MAX: usize = 8;
 /// The most an operator may ask for.
 const POOL_MAX_LIMIT: usize = 64;
-/// How long an operation takes at most, connecting and waiting for locks included, when the URL does not say
-/// (`timeout_ms=`).
+/// How long an operation takes at most, connecting and waiting for locks included, when the URL
+/// does not say (`timeout_ms=`).
 const OPERATION_TIMEOUT: Duration = Duration::from_millis(4_800);
 /// What an operator may ask for.
 const OPERATION_TIMEOUT_MS: RangeInclusive<u64> = 1_000..=60_000;
@@ -18,7 +19,8 @@ const OPERATION_TIMEOUT_MS: RangeInclusive<u64> = 1_000..=60_000;
 pub struct Limits {
     /// The most connections at once (`pool_max=`).
     pub pool_max: usize,
-    /// How long an operation takes at most, connecting and waiting for locks included (`timeout_ms=`).
+    /// How long an operation takes at most, connecting and waiting for locks included
+    /// (`timeout_ms=`).
     pub timeout: Duration,
 }
 
@@ -49,8 +51,9 @@ impl Limits {
         Ok(true)
     }
 
-    /// How long the server works on one request, waiting for locks included. Shorter than an operation may take, so that
-    /// it is the server that ends it, which tells that nothing was changed.
+    /// How long the server works on one request, waiting for locks included. Shorter than an
+    /// operation may take, so that it is the server that ends it, which tells that nothing was
+    /// changed.
     pub fn statement_timeout(&self) -> Duration {
         self.timeout * 5 / 6
     }

@@ -5,16 +5,18 @@ use std::cmp::Ordering;
 use emmer_store::silos::VERSION_ROW;
 use emmer_store::{Mutation, Row};
 
-/// Which of two row keys is locked first: the version row, where writers queue who would lose anyway, before they hold
-/// what others need; then by bytes.
+/// Which of two row keys is locked first: the version row, where writers queue who would lose
+/// anyway, before they hold what others need; then by bytes.
 ///
-/// This is one order for all commits, whatever order their callers name the rows in. If the first row named led, two commits
-/// that name each other's rows first would wait for each other until the server undoes one of them, on PostgreSQL after a second.
+/// This is one order for all commits, whatever order their callers name the rows in. If the first
+/// row named led, two commits that name each other's rows first would wait for each other until the
+/// server undoes one of them, on PostgreSQL after a second.
 pub fn compare(a: &str, b: &str) -> Ordering {
     (a != VERSION_ROW, a).cmp(&(b != VERSION_ROW, b))
 }
 
-/// Mutations in the order their rows are locked, each with its position in the commit, by which a conflict is told.
+/// Mutations in the order their rows are locked, each with its position in the commit, by which a
+/// conflict is told.
 pub fn mutations(mutations: &[Mutation]) -> Vec<(usize, &Mutation)> {
     let mut order: Vec<(usize, &Mutation)> = mutations.iter().enumerate().collect();
     order.sort_by(|(_, a), (_, b)| compare(a.row_key(), b.row_key()));
@@ -35,8 +37,10 @@ mod tests {
     #[test]
     fn the_version_row_comes_first_and_the_others_by_their_bytes() {
         let keys = ["b", VERSION_ROW, "10.0.0.1-1-1", "a", "Z", "ä", "VersionRow "];
-        let all: Vec<Mutation> =
-            keys.iter().map(|key| Mutation::Delete { row_key: (*key).to_owned(), etag: None }).collect();
+        let all: Vec<Mutation> = keys
+            .iter()
+            .map(|key| Mutation::Delete { row_key: (*key).to_owned(), etag: None })
+            .collect();
         let found: Vec<(usize, &str)> =
             mutations(&all).into_iter().map(|(at, m)| (at, m.row_key())).collect();
         let wanted = [

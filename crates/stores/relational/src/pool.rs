@@ -1,9 +1,11 @@
 //! The connections of one store: a few, opened when they are needed.
 //!
-//! A session may be slow at first: a server that has just started reads its catalogues and makes its plans anew, for each session
-//! or for the first. So connections are opened beside the operations that want them and are given to nobody before they have
-//! answered a read. An operation whose time is over meanwhile is `Unavailable`; the connection is opened to the end, within
-//! bounds, and is there for the next. If it were dropped just before it is warm, a slow server would never be reached.
+//! A session may be slow at first: a server that has just started reads its catalogues and makes
+//! its plans anew, for each session or for the first. So connections are opened beside the
+//! operations that want them and are given to nobody before they have answered a read. An operation
+//! whose time is over meanwhile is `Unavailable`; the connection is opened to the end, within
+//! bounds, and is there for the next. If it were dropped just before it is warm, a slow server
+//! would never be reached.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -17,15 +19,16 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use crate::driver::{Driver, Request};
 use crate::fault::Fault;
 
-/// The most connections that are still being opened for nobody, beside those of the pool. A host that vanished must not keep the
-/// pool from reaching another.
+/// The most connections that are still being opened for nobody, beside those of the pool. A host
+/// that vanished must not keep the pool from reaching another.
 const SLOW_MAX: usize = 4;
 /// How long each of them is given.
 const SLOW_TIMEOUT: Duration = Duration::from_secs(60);
 /// The row that a new connection reads first. None is called so.
 const WARM_UP: Request<'static> = Request::ReadRow { partition: "emmer-warm-up", row_key: "none" };
 
-/// Connections, at most [`Limits::pool_max`](crate::Limits::pool_max), and [`SLOW_MAX`] that are slow to open.
+/// Connections, at most [`Limits::pool_max`](crate::Limits::pool_max), and [`SLOW_MAX`] that are
+/// slow to open.
 ///
 /// Dropped, it ends what it began.
 pub(crate) struct Pool<D: Driver> {
@@ -66,7 +69,10 @@ impl<D: Driver> Core<D> {
 }
 
 /// Connects, and has the session answer once.
-async fn open<D: Driver>(driver: &D, table: Option<&'static TableDecl>) -> Result<D::Connection, Fault> {
+async fn open<D: Driver>(
+    driver: &D,
+    table: Option<&'static TableDecl>,
+) -> Result<D::Connection, Fault> {
     let mut connection = driver.open().await?;
     if let Some(table) = table {
         // Whatever it says (the table may be gone): a session that ended is found to be unusable.
@@ -78,7 +84,8 @@ async fn open<D: Driver>(driver: &D, table: Option<&'static TableDecl>) -> Resul
     Ok(connection)
 }
 
-/// Opens a connection for whoever waits for `reply`; for the pool, if nobody does any more and there is room.
+/// Opens a connection for whoever waits for `reply`; for the pool, if nobody does any more and
+/// there is room.
 async fn open_for<D: Driver>(
     driver: Arc<D>,
     table: Option<&'static TableDecl>,
@@ -124,8 +131,8 @@ impl<D: Driver> Pool<D> {
         Ok(())
     }
 
-    /// A connection for one operation, waiting for a free one until `deadline` and for a server that is away as long as every
-    /// store does.
+    /// A connection for one operation, waiting for a free one until `deadline` and for a server
+    /// that is away as long as every store does.
     pub(crate) async fn acquire(&self, deadline: Instant) -> Result<Lease<'_, D>, Fault> {
         let begun = Instant::now();
         let pool_max = self.core.driver.limits().pool_max;
@@ -164,7 +171,8 @@ impl<D: Driver> Pool<D> {
     async fn attempt(&self, deadline: Instant) -> Result<D::Connection, Fault> {
         let (reply, answer) = oneshot::channel();
         let core = &self.core;
-        let (driver, slow, table) = (core.driver.clone(), core.slow.clone(), core.table.get().copied());
+        let (driver, slow, table) =
+            (core.driver.clone(), core.slow.clone(), core.table.get().copied());
         {
             let mut tasks = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
             while tasks.try_join_next().is_some() {}
@@ -182,8 +190,8 @@ impl<D: Driver> Pool<D> {
     }
 }
 
-/// The use of one connection. Dropped, it gives it back, unless a request was left in the middle: then the connection is
-/// closed.
+/// The use of one connection. Dropped, it gives it back, unless a request was left in the middle:
+/// then the connection is closed.
 pub(crate) struct Lease<'a, D: Driver> {
     pool: &'a Pool<D>,
     connection: Option<D::Connection>,
@@ -285,7 +293,8 @@ mod tests {
             .is_ok()
     }
 
-    /// A server that was started again, to which each session is slower at first than an operation may be.
+    /// A server that was started again, to which each session is slower at first than an operation
+    /// may be.
     #[tokio::test(start_paused = true)]
     async fn sessions_that_are_slow_at_first_are_had_in_the_end() {
         let slow = Duration::from_secs(5);
@@ -304,7 +313,8 @@ mod tests {
         }
     }
 
-    /// One that opens no session at all: what is begun for nobody is bounded, and ends with the pool.
+    /// One that opens no session at all: what is begun for nobody is bounded, and ends with the
+    /// pool.
     #[tokio::test(start_paused = true)]
     async fn openings_that_nobody_waits_for_are_few_and_end_with_the_pool() {
         let driver = Arc::new(Slow { opens_in: Duration::from_secs(3_600), ..Slow::default() });

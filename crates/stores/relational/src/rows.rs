@@ -7,8 +7,8 @@ use emmer_store::{ColumnType, Row, StoredRow, TableDecl, Value};
 
 use crate::etags;
 
-/// One row of a server's answer: its cells by position, none for null. The errors are words about the one cell; the
-/// caller adds its name.
+/// One row of a server's answer: its cells by position, none for null. The errors are words about
+/// the one cell; the caller adds its name.
 pub trait Cells {
     /// Text.
     ///
@@ -44,7 +44,8 @@ pub trait Cells {
 pub fn stored_row(decl: &TableDecl, cells: &impl Cells) -> Result<StoredRow, String> {
     let named = |name: &str, error: String| format!("column {name} {error}");
     let null = || "is null".to_owned();
-    let key = cells.text(0).and_then(|key| key.ok_or_else(null)).map_err(|e| named(decl.row_key, e))?;
+    let key =
+        cells.text(0).and_then(|key| key.ok_or_else(null)).map_err(|e| named(decl.row_key, e))?;
     let etag = cells.int(1).and_then(|etag| etag.ok_or_else(null)).map_err(|e| named("etag", e))?;
     let mut columns = Vec::with_capacity(decl.columns.len());
     for (at, column) in (2..).zip(decl.columns) {
@@ -128,7 +129,8 @@ mod tests {
 
     #[test]
     fn cells_become_columns_and_nulls_are_left_out() {
-        let found = stored_row(&DECL, &Texts(["k", "-7", "a", "1", "-", "d", r#"["x","ä"]"#])).unwrap();
+        let found =
+            stored_row(&DECL, &Texts(["k", "-7", "a", "1", "-", "d", r#"["x","ä"]"#])).unwrap();
         let wanted = Row::new("k")
             .with("A", Value::Text("a".into()))
             .with("B", Value::Int(1))

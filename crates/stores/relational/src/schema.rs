@@ -1,8 +1,9 @@
 //! Making tables, and whether what is found is what is declared.
 //!
-//! The table `emmer_meta` (columns `name`, `value`) records the layout number of this crate and the schema version of
-//! each table. A table of an older version is brought forward by adding what it lacks; a database with a newer number, or a
-//! table nobody recorded, was made by another program and is refused rather than guessed at.
+//! The table `emmer_meta` (columns `name`, `value`) records the layout number of this crate and the
+//! schema version of each table. A table of an older version is brought forward by adding what it
+//! lacks; a database with a newer number, or a table nobody recorded, was made by another program
+//! and is refused rather than guessed at.
 
 use emmer_store::validate::{PARTITION_KEY_BYTES_MAX, ROW_KEY_BYTES_MAX};
 use emmer_store::{Column, StoreErrorKind, TableDecl};
@@ -32,7 +33,8 @@ pub fn create_meta(dialect: &dyn Dialect) -> String {
     let number = dialect.declared_type(SqlType::Etag);
     let options = dialect.table_options(&[]);
     format!(
-        "CREATE TABLE {meta} ({name} {key} NOT NULL, {value} {number} NOT NULL, PRIMARY KEY ({name})){options}"
+        "CREATE TABLE {meta} ({name} {key} NOT NULL, {value} {number} NOT NULL, PRIMARY KEY \
+         ({name})){options}"
     )
 }
 
@@ -43,7 +45,8 @@ pub fn record(dialect: &dyn Dialect, name: &str, value: i64) -> String {
     format!("INSERT INTO {meta} ({name_column}, {value_column}) VALUES ('{name}', {value})")
 }
 
-/// The statement that forgets what was recorded under `name`: a table that somebody dropped is made and recorded anew.
+/// The statement that forgets what was recorded under `name`: a table that somebody dropped is made
+/// and recorded anew.
 pub fn forget(dialect: &dyn Dialect, name: &str) -> String {
     let [meta, name_column] = [META, "name"].map(|n| quoted(dialect, n));
     format!("DELETE FROM {meta} WHERE {name_column} = '{name}'")
@@ -65,17 +68,23 @@ pub fn create(dialect: &dyn Dialect, decl: &TableDecl) -> Vec<String> {
         })
         .collect();
     let options = dialect.table_options(decl.columns);
-    let create = format!("CREATE TABLE {table} ({columns}PRIMARY KEY ({partition}, {row})){options}");
+    let create =
+        format!("CREATE TABLE {table} ({columns}PRIMARY KEY ({partition}, {row})){options}");
     let indexed = decl.columns.iter().filter(|c| c.indexed).map(|c| create_index(dialect, decl, c));
     std::iter::once(create).chain(indexed).collect()
 }
 
 fn create_index(dialect: &dyn Dialect, decl: &TableDecl, column: &Column) -> String {
     let index = dialect.quote(&index(dialect, decl, column.name));
-    format!("CREATE INDEX {index} ON {} ({})", quoted(dialect, decl.name), quoted(dialect, column.name))
+    format!(
+        "CREATE INDEX {index} ON {} ({})",
+        quoted(dialect, decl.name),
+        quoted(dialect, column.name)
+    )
 }
 
-/// Everything [`create`] and its records need, as a script for an administrator who lets no application make tables.
+/// Everything [`create`] and its records need, as a script for an administrator who lets no
+/// application make tables.
 pub fn script(dialect: &dyn Dialect, tables: &[&TableDecl]) -> String {
     let mut statements = vec![create_meta(dialect), record(dialect, LAYOUT_NAME, LAYOUT)];
     for decl in tables {
@@ -97,7 +106,9 @@ fn columns(decl: &TableDecl) -> impl Iterator<Item = (&'static str, SqlType)> {
 
 /// The folded names and reported types of a table made by [`create`], in order.
 pub fn shape(dialect: &dyn Dialect, decl: &TableDecl) -> Vec<(String, String)> {
-    columns(decl).map(|(name, sql_type)| (dialect.fold(name), dialect.reported_type(sql_type))).collect()
+    columns(decl)
+        .map(|(name, sql_type)| (dialect.fold(name), dialect.reported_type(sql_type)))
+        .collect()
 }
 
 /// What is in a database, as its catalogue tells.
@@ -118,14 +129,17 @@ pub struct FoundTable {
     pub indexes: Vec<String>,
 }
 
-/// The statements that make what is missing of `tables`, or bring it forward to the declared schema version: missing
-/// tables, columns and indexes are added, nothing is taken away. None when all is there.
+/// The statements that make what is missing of `tables`, or bring it forward to the declared schema
+/// version: missing tables, columns and indexes are added, nothing is taken away. None when all is
+/// there.
 ///
-/// In this order a process that dies half-way, on a server whose `CREATE` cannot be rolled back, leaves what the next one
-/// completes: a new table is recorded before it is made, a new version after its columns are there.
+/// In this order a process that dies half-way, on a server whose `CREATE` cannot be rolled back,
+/// leaves what the next one completes: a new table is recorded before it is made, a new version
+/// after its columns are there.
 ///
 /// # Errors
-/// In words: the database or one of the tables has another shape, or a version newer than this program knows.
+/// In words: the database or one of the tables has another shape, or a version newer than this
+/// program knows.
 pub fn missing(
     dialect: &dyn Dialect,
     tables: &[&'static TableDecl],
@@ -141,9 +155,11 @@ pub fn missing(
         // Made a moment ago by somebody who died.
         (Some(meta), None) if meta.is_empty() => script.push(record(dialect, LAYOUT_NAME, LAYOUT)),
         (Some(_), layout) => {
-            let layout = layout.map_or_else(|| "no layout".to_owned(), |layout| format!("layout {layout}"));
+            let layout =
+                layout.map_or_else(|| "no layout".to_owned(), |layout| format!("layout {layout}"));
             return Err(format!(
-                "the database has {layout}, this program knows layout {LAYOUT}: another version or another program made it"
+                "the database has {layout}, this program knows layout {LAYOUT}: another version or \
+                 another program made it"
             ));
         }
         (None, _) => script.extend([create_meta(dialect), record(dialect, LAYOUT_NAME, LAYOUT)]),
@@ -151,7 +167,10 @@ pub fn missing(
     for (decl, table) in tables.iter().zip(&found.tables) {
         let name = version_name(decl);
         if table.columns.is_empty() {
-            script.extend([forget(dialect, &name), record(dialect, &name, decl.schema_version.into())]);
+            script.extend([
+                forget(dialect, &name),
+                record(dialect, &name, decl.schema_version.into()),
+            ]);
             script.extend(create(dialect, decl));
             continue;
         }
@@ -162,13 +181,15 @@ pub fn missing(
             }
             Some(version) => {
                 return Err(format!(
-                    "table {} has schema version {version}, this program knows {known}: run a newer program",
+                    "table {} has schema version {version}, this program knows {known}: run a \
+                     newer program",
                     decl.name
                 ));
             }
             None => {
                 return Err(format!(
-                    "table {} is there and {META} holds no schema version for it: another program made it",
+                    "table {} is there and {META} holds no schema version for it: another program \
+                     made it",
                     decl.name
                 ));
             }
@@ -179,9 +200,9 @@ pub fn missing(
 
 /// Whether a look taken without the lock of those who make tables found all there.
 ///
-/// A look is several queries. When somebody brings a table forward in between, the columns seen are the old ones and the
-/// version is the new one, which looks like another program's table: so a refusal holds only when it is found again
-/// under the lock.
+/// A look is several queries. When somebody brings a table forward in between, the columns seen are
+/// the old ones and the version is the new one, which looks like another program's table: so a
+/// refusal holds only when it is found again under the lock.
 ///
 /// # Errors
 /// The look failed.
@@ -193,8 +214,8 @@ pub fn is_all_there(look: Result<Vec<String>, Fault>) -> Result<bool, Fault> {
     }
 }
 
-/// The statements that bring a table that is there to its declaration; none are needed, or it is an error, unless its
-/// version `is_older`.
+/// The statements that bring a table that is there to its declaration; none are needed, or it is an
+/// error, unless its version `is_older`.
 fn forward(
     dialect: &dyn Dialect,
     decl: &TableDecl,
@@ -203,7 +224,8 @@ fn forward(
 ) -> Result<Vec<String>, String> {
     let wanted = shape(dialect, decl);
     let table = quoted(dialect, decl.name);
-    let other = || Err(format!("table {} has other columns than declared: {:?}", decl.name, found.columns));
+    let other =
+        || Err(format!("table {} has other columns than declared: {:?}", decl.name, found.columns));
     if found.columns.iter().any(|column| !wanted.contains(column)) {
         return other();
     }
@@ -220,11 +242,13 @@ fn forward(
         statements.push(format!("ALTER TABLE {table} ADD {} {declared}", quoted(dialect, name)));
     }
     if is_older {
-        let is_there = |column: &&Column| found.indexes.contains(&index(dialect, decl, column.name));
+        let is_there =
+            |column: &&Column| found.indexes.contains(&index(dialect, decl, column.name));
         let indexed = decl.columns.iter().filter(|c| c.indexed);
         statements.extend(indexed.filter(|c| !is_there(c)).map(|c| create_index(dialect, decl, c)));
         let name = version_name(decl);
-        statements.extend([forget(dialect, &name), record(dialect, &name, decl.schema_version.into())]);
+        statements
+            .extend([forget(dialect, &name), record(dialect, &name, decl.schema_version.into())]);
     }
     Ok(statements)
 }

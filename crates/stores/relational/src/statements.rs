@@ -32,18 +32,21 @@ impl Statements {
         }
     }
 
-    /// At most parameter 3 rows of partition 1, ordered by row key, with keys from parameter 2 on, or
-    /// `before` it.
+    /// At most parameter 3 rows of partition 1, ordered by row key, with keys from parameter 2 on,
+    /// or `before` it.
     pub fn read_some(&self, dialect: &dyn Dialect, decl: &TableDecl, before: bool) -> String {
         let Names { partition, row, .. } = Names::new(dialect, decl);
         let (one, two) = (dialect.parameter(1), dialect.parameter(2));
-        let (side, at_most) = (if before { "<" } else { ">=" }, dialect.at_most(&dialect.parameter(3)));
+        let (side, at_most) =
+            (if before { "<" } else { ">=" }, dialect.at_most(&dialect.parameter(3)));
         let select = &self.select;
-        format!("{select} WHERE {partition} = {one} AND {row} {side} {two} ORDER BY {row} {at_most}")
+        format!(
+            "{select} WHERE {partition} = {one} AND {row} {side} {two} ORDER BY {row} {at_most}"
+        )
     }
 
-    /// The rows whose integer `column` is from parameter 1 to parameter 2, or outside when the range wraps around; at
-    /// most parameter 3.
+    /// The rows whose integer `column` is from parameter 1 to parameter 2, or outside when the
+    /// range wraps around; at most parameter 3.
     pub fn scan(&self, dialect: &dyn Dialect, column: &str, wraps: bool) -> String {
         let (column, word) = (quoted(dialect, column), if wraps { "OR" } else { "AND" });
         let (one, two) = (dialect.parameter(1), dialect.parameter(2));
@@ -66,7 +69,9 @@ pub fn delete_older_than(dialect: &dyn Dialect, decl: &TableDecl, column: &str) 
     let Names { table, partition, row, .. } = Names::new(dialect, decl);
     let [one, two, three] = [1, 2, 3].map(|n| dialect.parameter(n));
     let old = format!("{partition} = {one} AND {} < {two}", quoted(dialect, column));
-    let some = format!("SELECT {row} FROM {table} WHERE {old} ORDER BY {row} {}", dialect.at_most(&three));
-    // The time is compared again outside: a row that was moved on while this statement waited for it stays.
+    let some =
+        format!("SELECT {row} FROM {table} WHERE {old} ORDER BY {row} {}", dialect.at_most(&three));
+    // The time is compared again outside: a row that was moved on while this statement waited for
+    // it stays.
     format!("DELETE FROM {table} WHERE {old} AND {row} IN ({some})")
 }

@@ -1,5 +1,5 @@
-//! The store itself, for any driver: requests checked, sent, repeated; answers and failures in the contract's
-//! words.
+//! The store itself, for any driver: requests checked, sent, repeated; answers and failures in the
+//! contract's words.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -9,8 +9,8 @@ use std::time::Duration;
 use emmer_core::Timestamp;
 use emmer_store::validate::{self, Violation};
 use emmer_store::{
-    BoxFuture, CommitOutcome, Contention, Examination, Mutation, Result, Row, StoreError, StoreErrorKind,
-    StoreLimits, StoredRow, SystemStore, TableDecl, Value,
+    BoxFuture, CommitOutcome, Contention, Examination, Mutation, Result, Row, StoreError,
+    StoreErrorKind, StoreLimits, StoredRow, SystemStore, TableDecl, Value,
 };
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -21,7 +21,8 @@ use crate::pool::Pool;
 
 /// How long making tables takes at most once the server is reached: others may be making them.
 const ENSURE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often a request is sent that others made fail: many writers that lock crosswise lose many times, and each time at once.
+/// How often a request is sent that others made fail: many writers that lock crosswise lose many
+/// times, and each time at once.
 const ATTEMPTS_MAX: u32 = 64;
 /// How often a read is sent whose connection broke.
 const BROKEN_MAX: u32 = 8;
@@ -48,8 +49,8 @@ impl<D: Driver> fmt::Debug for Relational<D> {
 type Ended = std::result::Result<Answer, Failure>;
 
 impl<D: Driver> Relational<D> {
-    /// Connects. `name` is the URL without secrets, `begun` the moment from which the time to open counts, `seed` a
-    /// random number.
+    /// Connects. `name` is the URL without secrets, `begun` the moment from which the time to open
+    /// counts, `seed` a random number.
     ///
     /// # Errors
     /// As the driver; `Unavailable` when nobody answers in time.
@@ -72,13 +73,20 @@ impl<D: Driver> Relational<D> {
     }
 
     /// Sends a request once. `Broken` only when the server may have it.
-    async fn send(&self, table: &'static TableDecl, request: &Request<'_>, deadline: Instant) -> Ended {
+    async fn send(
+        &self,
+        table: &'static TableDecl,
+        request: &Request<'_>,
+        deadline: Instant,
+    ) -> Ended {
         self.pool.knows(table);
         let mut lease = self.pool.acquire(deadline).await.map_err(Failure::Nothing)?;
         let connection = lease.connection().map_err(Failure::Nothing)?;
         let mut sent = false;
-        let ended = timeout_at(deadline, self.driver.run(connection, table, request, &mut sent)).await;
-        let silent = |_| Err(Failure::Broken(Fault::unavailable("the server does not answer in time")));
+        let ended =
+            timeout_at(deadline, self.driver.run(connection, table, request, &mut sent)).await;
+        let silent =
+            |_| Err(Failure::Broken(Fault::unavailable("the server does not answer in time")));
         let ended = ended.unwrap_or_else(silent);
         if matches!(ended, Err(Failure::Again(_))) {
             self.driver.forget_prepared(connection);
@@ -90,7 +98,8 @@ impl<D: Driver> Relational<D> {
         })
     }
 
-    /// Sends a request until it is done or refused. A `repeatable` one is sent again when its outcome is not known.
+    /// Sends a request until it is done or refused. A `repeatable` one is sent again when its
+    /// outcome is not known.
     async fn run(
         &self,
         table: &'static TableDecl,
@@ -172,7 +181,8 @@ impl<D: Driver> Relational<D> {
         let deadline = self.deadline();
         let begun = Instant::now();
         let told = async |outcome: CommitOutcome| {
-            let wait = self.contention.wait(table.name, partition, mutations, &outcome, begun.elapsed());
+            let wait =
+                self.contention.wait(table.name, partition, mutations, &outcome, begun.elapsed());
             if !wait.is_zero() {
                 sleep_until(deadline.min(Instant::now() + wait)).await;
             }
@@ -217,7 +227,12 @@ impl<D: Driver> Relational<D> {
         Err(self.error(StoreErrorKind::Invalid, operation(), detail))
     }
 
-    fn error(&self, kind: StoreErrorKind, operation: String, detail: impl fmt::Display) -> StoreError {
+    fn error(
+        &self,
+        kind: StoreErrorKind,
+        operation: String,
+        detail: impl fmt::Display,
+    ) -> StoreError {
         StoreError::new(kind, self.name.as_str(), operation, detail)
     }
 }
@@ -240,7 +255,9 @@ fn size(row: &Row) -> usize {
 /// The row a mutation writes.
 fn written(mutation: &Mutation) -> Option<&Row> {
     match mutation {
-        Mutation::Insert { row } | Mutation::Replace { row, .. } | Mutation::Upsert { row } => Some(row),
+        Mutation::Insert { row } | Mutation::Replace { row, .. } | Mutation::Upsert { row } => {
+            Some(row)
+        }
         Mutation::Delete { .. } | Mutation::Check { .. } => None,
     }
 }
@@ -275,8 +292,10 @@ impl<D: Driver> SystemStore for Relational<D> {
             let mut lease = self.pool.acquire(self.deadline()).await.map_err(error)?;
             let connection = lease.connection().map_err(error)?;
             let made =
-                timeout_at(Instant::now() + ENSURE_TIMEOUT, self.driver.ensure(connection, tables)).await;
-            made.unwrap_or_else(|_| Err(Fault::unavailable("making tables takes too long"))).map_err(error)
+                timeout_at(Instant::now() + ENSURE_TIMEOUT, self.driver.ensure(connection, tables))
+                    .await;
+            made.unwrap_or_else(|_| Err(Fault::unavailable("making tables takes too long")))
+                .map_err(error)
         })
     }
 
@@ -288,7 +307,8 @@ impl<D: Driver> SystemStore for Relational<D> {
         Box::pin(async move {
             let operation = || format!("read {}/{partition}", table.name);
             self.checked(validate::partition_key(partition), operation)?;
-            let found = self.rows(table, &Request::ReadPartition { partition }, self.deadline()).await;
+            let found =
+                self.rows(table, &Request::ReadPartition { partition }, self.deadline()).await;
             found.map_err(|fault| fault.at(&self.name, operation()))
         })
     }
@@ -304,7 +324,8 @@ impl<D: Driver> SystemStore for Relational<D> {
             self.checked(validate::partition_key(partition), operation)?;
             self.checked(validate::row_key(row_key), operation)?;
             let (deadline, request) = (self.deadline(), Request::ReadRow { partition, row_key });
-            let found = self.rows(table, &request, deadline).await.map(|rows| rows.into_iter().next());
+            let found =
+                self.rows(table, &request, deadline).await.map(|rows| rows.into_iter().next());
             found.map_err(|fault| fault.at(&self.name, operation()))
         })
     }
@@ -335,7 +356,8 @@ impl<D: Driver> SystemStore for Relational<D> {
             let operation = || format!("scan {} by {column}", table.name);
             self.checked(validate::scan(table, column), operation)?;
             let at_most = i64::try_from(limit).unwrap_or(i64::MAX);
-            let request = Request::Scan { column, start: *range.start(), end: *range.end(), at_most };
+            let request =
+                Request::Scan { column, start: *range.start(), end: *range.end(), at_most };
             let found = self.rows(table, &request, self.deadline()).await;
             found.map_err(|fault| fault.at(&self.name, operation()))
         })
@@ -369,7 +391,11 @@ impl<D: Driver> SystemStore for Relational<D> {
             self.checked(validate::touch(table, partition, row_key, column, &value), operation)?;
             let request = Request::Touch { partition, row_key, column, value: &value };
             if self.changed(table, &request, operation).await? == 0 {
-                return Err(self.error(StoreErrorKind::NotFound, operation(), "the row is not there"));
+                return Err(self.error(
+                    StoreErrorKind::NotFound,
+                    operation(),
+                    "the row is not there",
+                ));
             }
             Ok(())
         })

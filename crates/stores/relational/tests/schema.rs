@@ -1,6 +1,11 @@
 //! Declarations as tables, in a dialect that differs from PostgreSQL's wherever dialects differ.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use emmer_store::silos::SILO_INSTANCES;
 use emmer_store::{Column, ColumnType, TableDecl};
@@ -68,14 +73,18 @@ fn a_declaration_becomes_a_table_and_its_indexes() {
     assert_eq!(
         schema::create(&Loud, &DECL),
         [
-            "CREATE TABLE [THINGS] ([PART] VARCHAR(256) BINARY NOT NULL, [ID] VARCHAR(512) BINARY NOT NULL, \
-             [ETAG] NUMBER NOT NULL, [NAME] TEXT, [NUMBER] INT, [AT] TIME, PRIMARY KEY ([PART], [ID]))",
+            "CREATE TABLE [THINGS] ([PART] VARCHAR(256) BINARY NOT NULL, [ID] VARCHAR(512) BINARY \
+             NOT NULL, [ETAG] NUMBER NOT NULL, [NAME] TEXT, [NUMBER] INT, [AT] TIME, PRIMARY KEY \
+             ([PART], [ID]))",
             "CREATE INDEX [THINGS_BY_NUMBER] ON [THINGS] ([NUMBER])",
         ]
     );
     let script = schema::script(&Loud, &[&DECL, &SILO_INSTANCES]);
     assert!(script.contains("VALUES ('schema things', 3);\n"), "{script}");
-    assert!(script.contains("VALUES ('layout', 1);\n") && script.contains("[SUSPECTINGSILOS]"), "{script}");
+    assert!(
+        script.contains("VALUES ('layout', 1);\n") && script.contains("[SUSPECTINGSILOS]"),
+        "{script}"
+    );
 }
 
 #[test]
@@ -90,15 +99,18 @@ fn statements_speak_the_dialect() {
     let sql = Statements::new(&Loud, &DECL);
     assert_eq!(
         sql.read_row,
-        "SELECT [ID], [ETAG], [NAME], [NUMBER], [AT] FROM [THINGS] WHERE [PART] = @P1 AND [ID] = @P2"
+        "SELECT [ID], [ETAG], [NAME], [NUMBER], [AT] FROM [THINGS] WHERE [PART] = @P1 AND [ID] = \
+         @P2"
     );
     assert!(sql.read_partition.ends_with("WHERE [PART] = @P1 ORDER BY [ID]"));
     let order = "ORDER BY [PART], [ID] FETCH FIRST @P3 ROWS ONLY";
     assert!(
-        sql.scan(&Loud, "Number", false).ends_with(&format!("([NUMBER] >= @P1 AND [NUMBER] <= @P2) {order}"))
+        sql.scan(&Loud, "Number", false)
+            .ends_with(&format!("([NUMBER] >= @P1 AND [NUMBER] <= @P2) {order}"))
     );
     assert!(
-        sql.scan(&Loud, "Number", true).ends_with(&format!("([NUMBER] >= @P1 OR [NUMBER] <= @P2) {order}"))
+        sql.scan(&Loud, "Number", true)
+            .ends_with(&format!("([NUMBER] >= @P1 OR [NUMBER] <= @P2) {order}"))
     );
     assert_eq!(
         statements::touch(&Loud, &DECL, "At"),
@@ -126,10 +138,19 @@ fn missing(found: &Found) -> Result<Vec<String>, String> {
 fn what_is_not_there_is_made() {
     assert_eq!(missing(&found(3)), Ok(vec![]));
     let nothing = missing(&Found { meta: None, tables: vec![FoundTable::default()] }).unwrap();
-    let begins =
-        ["CREATE TABLE [EMMER_META]", "INSERT", "DELETE", "INSERT", "CREATE TABLE [THINGS]", "CREATE INDEX"];
+    let begins = [
+        "CREATE TABLE [EMMER_META]",
+        "INSERT",
+        "DELETE",
+        "INSERT",
+        "CREATE TABLE [THINGS]",
+        "CREATE INDEX",
+    ];
     assert_eq!(nothing.len(), begins.len(), "{nothing:?}");
-    assert!(nothing.iter().zip(begins).all(|(statement, begin)| statement.starts_with(begin)), "{nothing:?}");
+    assert!(
+        nothing.iter().zip(begins).all(|(statement, begin)| statement.starts_with(begin)),
+        "{nothing:?}"
+    );
     // Dropped by hand, or died in between: recorded before it is made.
     let dropped = missing(&Found { tables: vec![FoundTable::default()], ..found(3) }).unwrap();
     assert_eq!(dropped, nothing[2..]);
@@ -166,9 +187,12 @@ fn an_older_table_is_brought_forward() {
 
 #[test]
 fn what_others_made_is_refused() {
-    // A newer version, a table nobody recorded, another layout, another column, another type, a missing column.
+    // A newer version, a table nobody recorded, another layout, another column, another type, a
+    // missing column.
     assert!(missing(&found(4)).unwrap_err().contains("schema version 4, this program knows 3"));
-    assert!(missing(&Found { meta: None, ..found(3) }).unwrap_err().contains("holds no schema version"));
+    assert!(
+        missing(&Found { meta: None, ..found(3) }).unwrap_err().contains("holds no schema version")
+    );
     let mut other = found(3);
     other.meta.as_mut().unwrap()[0].1 = 9;
     assert!(missing(&other).unwrap_err().contains("has layout 9"));
@@ -185,7 +209,8 @@ fn what_others_made_is_refused() {
     assert!(missing(&other).is_err());
 }
 
-/// The columns of before and the version of after, as a look sees it while another process brings the table forward.
+/// The columns of before and the version of after, as a look sees it while another process brings
+/// the table forward.
 #[test]
 fn a_refusal_without_the_lock_is_only_a_suspicion() {
     let mut torn = found(3);

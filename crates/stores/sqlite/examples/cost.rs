@@ -1,6 +1,7 @@
 //! What the store costs over rusqlite itself, on this machine, in one run:
-//! `cargo run --release -p emmer-store-sqlite --example cost [threads]`. The driver blocks the thread that calls it; with
-//! `threads` it is called as an asynchronous program must call it, on a thread for blocking calls.
+//! `cargo run --release -p emmer-store-sqlite --example cost [threads]`. The driver blocks the
+//! thread that calls it; with `threads` it is called as an asynchronous program must call it, on a
+//! thread for blocking calls.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -31,22 +32,28 @@ struct Raw {
 }
 
 const VERSION: &str = "UPDATE by_hand SET \"Etag\" = ?2, \"MembershipVersion\" = ?2 \
-                       WHERE \"PartitionKey\" = 'cost' AND \"RowKey\" = 'VersionRow' AND \"Etag\" = ?1";
+                       WHERE \"PartitionKey\" = 'cost' AND \"RowKey\" = 'VersionRow' AND \"Etag\" \
+                       = ?1";
 const SILO: &str = "INSERT INTO by_hand VALUES ('cost', ?1, ?2, 'cost', '10.0.0.1', 11111, ?3, ?4, 'Active', 0, \
                     'false', '', ?5, 0, 0, '[]', '[]', 0, 0, NULL) \
                     ON CONFLICT DO UPDATE SET \"Etag\" = excluded.\"Etag\", \
-                    \"DeploymentId\" = excluded.\"DeploymentId\", \"Address\" = excluded.\"Address\", \
+                    \"DeploymentId\" = excluded.\"DeploymentId\", \"Address\" = \
+                    excluded.\"Address\", \
                     \"Port\" = excluded.\"Port\", \"Generation\" = excluded.\"Generation\", \
                     \"HostName\" = excluded.\"HostName\", \"Status\" = excluded.\"Status\", \
                     \"ProxyPort\" = excluded.\"ProxyPort\", \"Primary\" = excluded.\"Primary\", \
-                    \"RoleName\" = excluded.\"RoleName\", \"InstanceName\" = excluded.\"InstanceName\", \
-                    \"UpdateZone\" = excluded.\"UpdateZone\", \"FaultZone\" = excluded.\"FaultZone\", \
+                    \"RoleName\" = excluded.\"RoleName\", \"InstanceName\" = \
+                    excluded.\"InstanceName\", \
+                    \"UpdateZone\" = excluded.\"UpdateZone\", \"FaultZone\" = \
+                    excluded.\"FaultZone\", \
                     \"SuspectingSilos\" = excluded.\"SuspectingSilos\", \
-                    \"SuspectingTimes\" = excluded.\"SuspectingTimes\", \"StartTime\" = excluded.\"StartTime\"";
+                    \"SuspectingTimes\" = excluded.\"SuspectingTimes\", \"StartTime\" = \
+                    excluded.\"StartTime\"";
 const READ: &str = "SELECT \"RowKey\", \"Etag\", \"DeploymentId\", \"Address\", \"Port\", \"Generation\", \"HostName\", \
                     \"Status\", \"ProxyPort\", \"Primary\", \"RoleName\", \"InstanceName\", \"UpdateZone\", \
                     \"FaultZone\", \"SuspectingSilos\", \"SuspectingTimes\", \"StartTime\", \"IAmAliveTime\", \
-                    \"MembershipVersion\" FROM by_hand WHERE \"PartitionKey\" = ?1 ORDER BY \"RowKey\"";
+                    \"MembershipVersion\" FROM by_hand WHERE \"PartitionKey\" = ?1 ORDER \
+                    BY \"RowKey\"";
 
 impl Raw {
     /// On the same file, so that both sides write to the same log.

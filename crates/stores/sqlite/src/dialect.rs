@@ -42,7 +42,8 @@ impl Dialect for Sqlite {
     }
 
     fn table_options(&self, columns: &[Column]) -> String {
-        // Rows inside the key's own tree save a second search; with large values they would spread the keys too thin.
+        // Rows inside the key's own tree save a second search; with large values they would spread
+        // the keys too thin.
         let large = columns.iter().any(|c| c.column_type == ColumnType::Bytes);
         if large { " STRICT" } else { " STRICT, WITHOUT ROWID" }.to_owned()
     }

@@ -27,7 +27,10 @@ impl From<rusqlite::Error> for Fault {
         let text = error.to_string();
         let kind = match error.sqlite_error_code() {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-                return Self::new(Unavailable, format!("{text} (another process holds the write lock)"));
+                return Self::new(
+                    Unavailable,
+                    format!("{text} (another process holds the write lock)"),
+                );
             }
             Some(ErrorCode::CannotOpen) => {
                 let hint = "can this process read and write the file and its directory?";
@@ -48,7 +51,8 @@ impl From<rusqlite::Error> for Fault {
             Some(ErrorCode::Unknown) if text.contains("no such table") => NotFound,
             Some(ErrorCode::Unknown) if text.contains("no such column") => Corrupt,
             Some(_) => Unavailable,
-            // Not from SQLite but from reading its answer: the content is not what the declaration says.
+            // Not from SQLite but from reading its answer: the content is not what the declaration
+            // says.
             None => Corrupt,
         };
         Self::new(kind, text)

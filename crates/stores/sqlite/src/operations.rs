@@ -1,4 +1,5 @@
-//! The operations of the contract on one connection. Those that write run inside a transaction of [`crate::worker`].
+//! The operations of the contract on one connection. Those that write run inside a transaction of
+//! [`crate::worker`].
 
 use std::ops::RangeInclusive;
 
@@ -83,9 +84,9 @@ fn row(decl: &TableDecl, found: &rusqlite::Row<'_>) -> Result<StoredRow, Fault> 
     stored_row(decl, &RowCells(found)).map_err(|detail| Fault::new(StoreErrorKind::Corrupt, detail))
 }
 
-/// All conditions are looked at before the first write, so that a conflict leaves the transaction, which it may share
-/// with other commits, as it was. Only the first mutation's need not be: its own statement keeps it, before the others
-/// have written anything.
+/// All conditions are looked at before the first write, so that a conflict leaves the transaction,
+/// which it may share with other commits, as it was. Only the first mutation's need not be: its own
+/// statement keeps it, before the others have written anything.
 pub(crate) fn commit(
     session: &mut Session,
     decl: &'static TableDecl,
@@ -111,7 +112,10 @@ pub(crate) fn commit(
             return match at {
                 0 => Ok(CommitOutcome::Conflict(0)),
                 // Its condition held a moment ago, and this transaction is the only writer.
-                _ => Err(Fault::new(StoreErrorKind::Corrupt, "a condition changed inside a transaction")),
+                _ => Err(Fault::new(
+                    StoreErrorKind::Corrupt,
+                    "a condition changed inside a transaction",
+                )),
             };
         }
         let writes = !matches!(mutation, Mutation::Delete { .. } | Mutation::Check { .. });
@@ -120,7 +124,12 @@ pub(crate) fn commit(
     Ok(CommitOutcome::Committed(etags))
 }
 
-fn holds(session: &Session, sql: &TableSql, partition: &str, mutation: &Mutation) -> Result<bool, Fault> {
+fn holds(
+    session: &Session,
+    sql: &TableSql,
+    partition: &str,
+    mutation: &Mutation,
+) -> Result<bool, Fault> {
     if matches!(mutation, Mutation::Upsert { .. }) {
         return Ok(true);
     }
@@ -163,7 +172,11 @@ impl Write<'_> {
             }
             Mutation::Delete { row_key, etag: Some(etag) } => {
                 let Some(etag) = etags::number(etag) else { return Ok(false) };
-                conn.prepare_cached(&sql.delete_if)?.execute(params![self.partition, row_key, etag])?
+                conn.prepare_cached(&sql.delete_if)?.execute(params![
+                    self.partition,
+                    row_key,
+                    etag
+                ])?
             }
             Mutation::Check { .. } => return holds(self.session, sql, self.partition, mutation),
         };

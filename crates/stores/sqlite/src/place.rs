@@ -46,14 +46,19 @@ impl Place {
                     ("synchronous", "full") => full_sync = true,
                     ("busy_timeout_ms", ms) => {
                         let parsed = ms.parse().ok().map(Duration::from_millis);
-                        busy_timeout = parsed.filter(|t| *t <= BUSY_TIMEOUT_MAX).ok_or_else(|| {
-                            invalid(format!("{url}: busy_timeout_ms is not a number from 0 to 60000"))
-                        })?;
+                        busy_timeout =
+                            parsed.filter(|t| *t <= BUSY_TIMEOUT_MAX).ok_or_else(|| {
+                                invalid(format!(
+                                    "{url}: busy_timeout_ms is not a number from 0 to 60000"
+                                ))
+                            })?;
                     }
                     _ => {
-                        let known = "mode=rwc|rw, synchronous=normal|full or busy_timeout_ms=0..60000";
+                        let known =
+                            "mode=rwc|rw, synchronous=normal|full or busy_timeout_ms=0..60000";
                         return Err(invalid(format!(
-                            "{url}: {name}={value} is not known; expected {known} behind the question mark"
+                            "{url}: {name}={value} is not known; expected {known} behind the \
+                             question mark"
                         )));
                     }
                 }
@@ -63,11 +68,12 @@ impl Place {
             text.to_owned()
         };
         if path.is_empty() || path == ":memory:" {
-            let detail = "no file is named: expected sqlite://relative/path.db or sqlite:///absolute/path.db \
-                          (a store inside the process is memory://)";
+            let detail = "no file is named: expected sqlite://relative/path.db or \
+                          sqlite:///absolute/path.db (a store inside the process is memory://)";
             return Err(invalid(detail.to_owned()));
         }
-        let path = std::path::absolute(&path).map_err(|e| error(StoreErrorKind::Refused, e.to_string()))?;
+        let path = std::path::absolute(&path)
+            .map_err(|e| error(StoreErrorKind::Refused, e.to_string()))?;
         Ok(Self { path, create, full_sync, busy_timeout })
     }
 
@@ -76,10 +82,12 @@ impl Place {
         format!("sqlite://{}", self.path.display())
     }
 
-    /// Looks before SQLite does, so that nothing is made beside a bad path and errors are in plain words.
+    /// Looks before SQLite does, so that nothing is made beside a bad path and errors are in plain
+    /// words.
     ///
-    /// It never opens the file. A process that closes any descriptor of a file gives up all locks that it has on it, those of
-    /// SQLite's own connections too. The next one who closes the file would then take it for unused and delete its log.
+    /// It never opens the file. A process that closes any descriptor of a file gives up all locks
+    /// that it has on it, those of SQLite's own connections too. The next one who closes the file
+    /// would then take it for unused and delete its log.
     pub(crate) fn look(&self) -> Result<(), Fault> {
         let refused = |detail: String| Err(Fault::new(StoreErrorKind::Refused, detail));
         match fs::metadata(&self.path) {
@@ -110,7 +118,13 @@ mod tests {
         for (text, path, create, full_sync, ms) in [
             ("sqlite://a/b.db", here.join("a/b.db"), true, false, 5_000),
             ("sqlite:///a/b.db", PathBuf::from("/a/b.db"), true, false, 5_000),
-            ("sqlite:///a/b.db?mode=rw&synchronous=full", PathBuf::from("/a/b.db"), false, true, 5_000),
+            (
+                "sqlite:///a/b.db?mode=rw&synchronous=full",
+                PathBuf::from("/a/b.db"),
+                false,
+                true,
+                5_000,
+            ),
             ("sqlite:///a/b.db?busy_timeout_ms=70", PathBuf::from("/a/b.db"), true, false, 70),
             ("/a/b?c.db", PathBuf::from("/a/b?c.db"), true, false, 5_000),
             ("b.db", here.join("b.db"), true, false, 5_000),
@@ -119,7 +133,10 @@ mod tests {
             let place = Place { path, create, full_sync, busy_timeout };
             assert_eq!(Place::parse(text), Ok(place), "{text}");
         }
-        assert_eq!(Place::parse("sqlite:///a/b.db?mode=rw").unwrap().describe(), "sqlite:///a/b.db");
+        assert_eq!(
+            Place::parse("sqlite:///a/b.db?mode=rw").unwrap().describe(),
+            "sqlite:///a/b.db"
+        );
     }
 
     #[test]

@@ -11,7 +11,8 @@ use crate::fault::Fault;
 use crate::place::Place;
 use crate::sql::TableSql;
 
-/// The waits between two questions for a lock another process holds: from the first step to fifty of them.
+/// The waits between two questions for a lock another process holds: from the first step to fifty
+/// of them.
 const BUSY_STEP: Duration = Duration::from_micros(100);
 const BUSY_STEPS_MAX: i32 = 50;
 /// How often a new file is asked to become a WAL file while others do the same.
@@ -28,7 +29,8 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Opens the file: WAL, so that readers never wait for the writer; waits for locks with short, bounded retries.
+    /// Opens the file: WAL, so that readers never wait for the writer; waits for locks with short,
+    /// bounded retries.
     pub(crate) fn open(place: &Place, read_only: bool) -> Result<Self, Fault> {
         place.look()?;
         let mut flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -39,14 +41,19 @@ impl Session {
         conn.busy_handler(Some(move |retries| wait_for_lock(retries, *lock(&shared))))?;
         conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
         if conn.is_readonly("main")? {
-            // SQLite falls back to reading when it may not write; a store that cannot commit is no store.
-            return Err(Fault::new(StoreErrorKind::Refused, "the file is read-only for this process"));
+            // SQLite falls back to reading when it may not write; a store that cannot commit is no
+            // store.
+            return Err(Fault::new(
+                StoreErrorKind::Refused,
+                "the file is read-only for this process",
+            ));
         }
         use_wal(&conn)?;
         let synchronous = if place.full_sync { "FULL" } else { "NORMAL" };
         conn.execute_batch(&format!(
             "PRAGMA synchronous = {synchronous}; PRAGMA wal_autocheckpoint = 4000; \
-             PRAGMA journal_size_limit = 67108864; PRAGMA cache_size = -16000; PRAGMA temp_store = MEMORY;"
+             PRAGMA journal_size_limit = 67108864; PRAGMA cache_size = -16000; PRAGMA temp_store = \
+             MEMORY;"
         ))?;
         if read_only {
             conn.execute_batch("PRAGMA query_only = ON;")?;
@@ -54,7 +61,8 @@ impl Session {
         Ok(Self { conn, until, tables: BTreeMap::new() })
     }
 
-    /// Sets until when statements wait for a lock that another process holds. Each asks at least once.
+    /// Sets until when statements wait for a lock that another process holds. Each asks at least
+    /// once.
     pub(crate) fn wait_until(&self, moment: Instant) {
         *lock(&self.until) = moment;
     }
@@ -83,27 +91,32 @@ fn lock(until: &Mutex<Instant>) -> MutexGuard<'_, Instant> {
 }
 
 fn wait_for_lock(retries: i32, until: Instant) -> bool {
-    let Some(pause) = pause(retries, until.saturating_duration_since(Instant::now())) else { return false };
+    let Some(pause) = pause(retries, until.saturating_duration_since(Instant::now())) else {
+        return false;
+    };
     std::thread::sleep(pause);
     true
 }
 
-/// How long to wait before the next question for a lock; none when no time is left. SQLite's own handler sleeps up to 100 ms; under
-/// many short commits that is a hundred times too long. Waits 1, 2, ... 50, 50, ... steps. What is left is told by the
-/// clock: a busy machine makes pauses longer than was asked for, and their sum is not the time.
+/// How long to wait before the next question for a lock; none when no time is left. SQLite's own
+/// handler sleeps up to 100 ms; under many short commits that is a hundred times too long. Waits 1,
+/// 2, ... 50, 50, ... steps. What is left is told by the clock: a busy machine makes pauses longer
+/// than was asked for, and their sum is not the time.
 fn pause(retries: i32, left: Duration) -> Option<Duration> {
     let step = BUSY_STEP * retries.saturating_add(1).clamp(1, BUSY_STEPS_MAX).unsigned_abs();
     (!left.is_zero()).then_some(step.min(left))
 }
 
-/// Makes the file a WAL file. For this one change SQLite may answer busy without asking the handler.
+/// Makes the file a WAL file. For this one change SQLite may answer busy without asking the
+/// handler.
 fn use_wal(conn: &Connection) -> Result<(), Fault> {
     let mut retries = 0;
     loop {
         match conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get::<_, String>(0)) {
             Ok(mode) if mode == "wal" => return Ok(()),
             Ok(mode) => {
-                let detail = format!("the file cannot be used by several processes: journal mode {mode}");
+                let detail =
+                    format!("the file cannot be used by several processes: journal mode {mode}");
                 return Err(Fault::new(StoreErrorKind::Refused, detail));
             }
             Err(error) => {

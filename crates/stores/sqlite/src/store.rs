@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use emmer_core::Timestamp;
 use emmer_store::validate::{self, Violation};
 use emmer_store::{
-    BoxFuture, CommitOutcome, Contention, Examination, FindingLevel, FindingSubject, Mutation, Result, Row,
-    StoreError, StoreErrorKind, StoredRow, SystemStore, TableDecl, Value,
+    BoxFuture, CommitOutcome, Contention, Examination, FindingLevel, FindingSubject, Mutation,
+    Result, Row, StoreError, StoreErrorKind, StoredRow, SystemStore, TableDecl, Value,
 };
 use emmer_store_relational::Etags;
 use tokio::sync::{mpsc, oneshot};
@@ -28,9 +28,9 @@ const READERS: usize = 2;
 
 /// A system store in a SQLite file.
 ///
-/// Dropping it closes the file: it waits for the transaction that runs, at most as long as that waits for a lock, and
-/// forgets requests that nobody waits for any more. When no other process has the file open, its log is then folded
-/// into it, so that the one file is all there is to copy.
+/// Dropping it closes the file: it waits for the transaction that runs, at most as long as that
+/// waits for a lock, and forgets requests that nobody waits for any more. When no other process has
+/// the file open, its log is then folded into it, so that the one file is all there is to copy.
 pub struct SqliteStore {
     name: String,
     writer: mpsc::Sender<Box<dyn WriteJob>>,
@@ -51,16 +51,17 @@ impl std::fmt::Debug for SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens `sqlite://relative/path.db`, `sqlite:///absolute/path.db` or a plain path, making the file if it is missing
-    /// (not with `?mode=rw`). `?synchronous=full` makes every commit wait for the disk; `?busy_timeout_ms=5000` is how long to
-    /// wait for a lock another process holds.
+    /// Opens `sqlite://relative/path.db`, `sqlite:///absolute/path.db` or a plain path, making the
+    /// file if it is missing (not with `?mode=rw`). `?synchronous=full` makes every commit wait for
+    /// the disk; `?busy_timeout_ms=5000` is how long to wait for a lock another process holds.
     ///
-    /// Blocks for some milliseconds, longer when other processes make the same file at this moment. Commits need a tokio
-    /// runtime with timers.
+    /// Blocks for some milliseconds, longer when other processes make the same file at this moment.
+    /// Commits need a tokio runtime with timers.
     ///
     /// # Errors
-    /// `Invalid` for a URL that cannot be understood; `Refused` for a directory, a missing directory, or a file that
-    /// cannot be read and written; `Corrupt` for a file that is no database; `Unavailable` when it stays locked.
+    /// `Invalid` for a URL that cannot be understood; `Refused` for a directory, a missing
+    /// directory, or a file that cannot be read and written; `Corrupt` for a file that is no
+    /// database; `Unavailable` when it stays locked.
     pub fn open(url_or_path: &str) -> Result<Self> {
         let place = Place::parse(url_or_path)?;
         let name = place.describe();
@@ -159,16 +160,19 @@ fn gone() -> Fault {
     Fault::new(StoreErrorKind::Unavailable, "the store's thread has ended")
 }
 
-fn thread(name: &str, body: impl FnOnce() + Send + 'static) -> std::result::Result<JoinHandle<()>, Fault> {
+fn thread(
+    name: &str,
+    body: impl FnOnce() + Send + 'static,
+) -> std::result::Result<JoinHandle<()>, Fault> {
     let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(body);
     spawned.map_err(|e| Fault::new(StoreErrorKind::Unavailable, format!("no thread: {e}")))
 }
 
 impl Drop for SqliteStore {
     fn drop(&mut self) {
-        // The threads end when their queues have no sender any more. The writer last, alone: SQLite folds the log into
-        // the file when a connection finds itself the only one, and of two that close at once neither does.
-        // A thread that panicked is as closed as one that did not.
+        // The threads end when their queues have no sender any more. The writer last, alone: SQLite
+        // folds the log into the file when a connection finds itself the only one, and of two that
+        // close at once neither does. A thread that panicked is as closed as one that did not.
         self.readers.clear();
         self.reading.drain(..).for_each(|thread| drop(thread.join()));
         self.writer = mpsc::channel(1).0;
@@ -193,8 +197,9 @@ impl SystemStore for SqliteStore {
                 self.checked(validate::table(table), operation)?;
             }
             let wanted = tables.to_vec();
-            let is_all_there =
-                self.read(operation, move |session| tables::is_all_there(&session.conn, &wanted)).await?;
+            let is_all_there = self
+                .read(operation, move |session| tables::is_all_there(&session.conn, &wanted))
+                .await?;
             if is_all_there {
                 // The usual start: nobody waits for the write lock.
                 return Ok(());
@@ -214,7 +219,10 @@ impl SystemStore for SqliteStore {
             let operation = || format!("read {}/{partition}", table.name);
             self.checked(validate::partition_key(partition), operation)?;
             let partition = partition.to_owned();
-            self.read(operation, move |session| operations::read_partition(session, table, &partition)).await
+            self.read(operation, move |session| {
+                operations::read_partition(session, table, &partition)
+            })
+            .await
         })
     }
 
@@ -229,8 +237,9 @@ impl SystemStore for SqliteStore {
             self.checked(validate::partition_key(partition), operation)?;
             self.checked(validate::row_key(row_key), operation)?;
             let (partition, row_key) = (partition.to_owned(), row_key.to_owned());
-            let work =
-                move |session: &mut Session| operations::read_row(session, table, &partition, &row_key);
+            let work = move |session: &mut Session| {
+                operations::read_row(session, table, &partition, &row_key)
+            };
             self.read(operation, work).await
         })
     }
@@ -246,8 +255,9 @@ impl SystemStore for SqliteStore {
             let operation = || format!("sample {}/{partition}", table.name);
             self.checked(validate::read_some(partition, from, limit), operation)?;
             let (partition, from) = (partition.to_owned(), from.to_owned());
-            let work =
-                move |session: &mut Session| operations::read_some(session, table, &partition, &from, limit);
+            let work = move |session: &mut Session| {
+                operations::read_some(session, table, &partition, &from, limit)
+            };
             self.read(operation, work).await
         })
     }
@@ -262,7 +272,9 @@ impl SystemStore for SqliteStore {
         Box::pin(async move {
             let operation = || format!("scan {} by {column}", table.name);
             self.checked(validate::scan(table, column), operation)?;
-            let work = move |session: &mut Session| operations::scan(session, table, column, &range, limit);
+            let work = move |session: &mut Session| {
+                operations::scan(session, table, column, &range, limit)
+            };
             self.read(operation, work).await
         })
     }
@@ -278,12 +290,19 @@ impl SystemStore for SqliteStore {
             self.checked(validate::commit(table, partition, &mutations), operation)?;
             let (owned, mutations) = (partition.to_owned(), Arc::new(mutations));
             let (ours, etag, begun) = (mutations.clone(), self.etags.next(), Instant::now());
-            let work = move |session: &mut Session| operations::commit(session, table, &owned, &ours, etag);
+            let work = move |session: &mut Session| {
+                operations::commit(session, table, &owned, &ours, etag)
+            };
             let error = |fault: Fault| -> StoreError { fault.at(&self.name, operation()) };
             match self.write(work).await {
                 End::Done(outcome) => {
-                    let wait =
-                        self.contention.wait(table.name, partition, &mutations, &outcome, begun.elapsed());
+                    let wait = self.contention.wait(
+                        table.name,
+                        partition,
+                        &mutations,
+                        &outcome,
+                        begun.elapsed(),
+                    );
                     if !wait.is_zero() {
                         sleep(wait).await;
                     }
@@ -307,14 +326,20 @@ impl SystemStore for SqliteStore {
             let operation = || format!("touch {column} of {}/{partition}/{row_key}", table.name);
             self.checked(validate::touch(table, partition, row_key, column, &value), operation)?;
             let (part, key) = (partition.to_owned(), row_key.to_owned());
-            let work =
-                move |session: &mut Session| operations::touch(session, table, &part, &key, column, &value);
+            let work = move |session: &mut Session| {
+                operations::touch(session, table, &part, &key, column, &value)
+            };
             let end = self.write(work).await;
             if self.settled(end, operation)? {
                 Ok(())
             } else {
                 let detail = "the row is not there";
-                Err(StoreError::new(StoreErrorKind::NotFound, self.name.as_str(), operation(), detail))
+                Err(StoreError::new(
+                    StoreErrorKind::NotFound,
+                    self.name.as_str(),
+                    operation(),
+                    detail,
+                ))
             }
         })
     }
@@ -329,7 +354,9 @@ impl SystemStore for SqliteStore {
             let operation = || format!("append {}/{partition}", table.name);
             self.checked(validate::append(table, partition, &rows), operation)?;
             let (owned, etag) = (partition.to_owned(), self.etags.next());
-            let work = move |session: &mut Session| operations::append(session, table, &owned, &rows, etag);
+            let work = move |session: &mut Session| {
+                operations::append(session, table, &owned, &rows, etag)
+            };
             let end = self.write(work).await;
             self.settled(end, operation)
         })
@@ -361,8 +388,8 @@ impl SystemStore for SqliteStore {
                 found.add(
                     FindingLevel::Note,
                     FindingSubject::Durability,
-                    "commits that were answered survive every process; when the host loses its power the newest may be \
-                     gone, unless the URL says synchronous=full",
+                    "commits that were answered survive every process; when the host loses its \
+                     power the newest may be gone, unless the URL says synchronous=full",
                 );
             }
             Ok(found)

@@ -8,16 +8,21 @@ use rusqlite::{Connection, OptionalExtension as _};
 use crate::dialect::Sqlite;
 use crate::fault::Fault;
 
-/// Whether the file has all of `tables`, looked at without a lock: as of one moment, so that a table which somebody brings
-/// forward meanwhile is seen as before or as after, never with the columns of one and the version of the other.
+/// Whether the file has all of `tables`, looked at without a lock: as of one moment, so that a
+/// table which somebody brings forward meanwhile is seen as before or as after, never with the
+/// columns of one and the version of the other.
 ///
 /// Fails as corrupt when the file or one of them has another shape or a newer version.
-pub(crate) fn is_all_there(conn: &Connection, tables: &[&'static TableDecl]) -> Result<bool, Fault> {
+pub(crate) fn is_all_there(
+    conn: &Connection,
+    tables: &[&'static TableDecl],
+) -> Result<bool, Fault> {
     let moment = conn.unchecked_transaction()?;
     Ok(missing(&moment, tables)?.is_empty())
 }
 
-/// Makes what is missing. Inside a write transaction, which makes it safe against others doing the same.
+/// Makes what is missing. Inside a write transaction, which makes it safe against others doing the
+/// same.
 pub(crate) fn ensure(conn: &Connection, tables: &[&'static TableDecl]) -> Result<(), Fault> {
     Ok(conn.execute_batch(&missing(conn, tables)?.join(";\n"))?)
 }
@@ -33,7 +38,8 @@ fn view_name(decl: &TableDecl) -> String {
     format!("emmer_readable_{}", decl.name)
 }
 
-/// The statement that makes it. SQLite has no type for times, and keeps milliseconds, which no client shows as a date.
+/// The statement that makes it. SQLite has no type for times, and keeps milliseconds, which no
+/// client shows as a date.
 fn create_view(decl: &TableDecl) -> String {
     let Names { table, partition, row, etag, columns } = Names::new(&Sqlite, decl);
     let shown: String = columns
@@ -52,7 +58,8 @@ fn create_view(decl: &TableDecl) -> String {
 
 /// The statements that make the view of a table anew, none when it is there as it should be.
 fn missing_view(conn: &Connection, decl: &TableDecl) -> rusqlite::Result<Option<String>> {
-    let mut found = conn.prepare("SELECT sql FROM sqlite_master WHERE type = 'view' AND name = ?1")?;
+    let mut found =
+        conn.prepare("SELECT sql FROM sqlite_master WHERE type = 'view' AND name = ?1")?;
     let found: Option<String> = found.query_row([view_name(decl)], |row| row.get(0)).optional()?;
     let wanted = create_view(decl);
     let view = Sqlite.quote(&view_name(decl));
@@ -79,7 +86,9 @@ fn read_table(conn: &Connection, decl: &TableDecl) -> rusqlite::Result<FoundTabl
         columns: columns
             .query_map([decl.name], |row| Ok((row.get(0)?, row.get(1)?)))?
             .collect::<rusqlite::Result<_>>()?,
-        indexes: indexes.query_map([decl.name], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?,
+        indexes: indexes
+            .query_map([decl.name], |row| row.get(0))?
+            .collect::<rusqlite::Result<_>>()?,
     })
 }
 

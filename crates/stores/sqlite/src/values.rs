@@ -17,8 +17,8 @@ impl ToSql for Parameter<'_> {
             Some(Value::Time(at)) => ToSqlOutput::Borrowed(ValueRef::Integer(at.as_millis())),
             Some(Value::Bytes(bytes)) => ToSqlOutput::Borrowed(ValueRef::Blob(bytes)),
             Some(Value::List(items)) => {
-                let json =
-                    list_to_json(items).map_err(|e| rusqlite::Error::ToSqlConversionFailure(e.into()))?;
+                let json = list_to_json(items)
+                    .map_err(|e| rusqlite::Error::ToSqlConversionFailure(e.into()))?;
                 ToSqlOutput::Owned(rusqlite::types::Value::Text(json))
             }
         })

@@ -1,4 +1,5 @@
-//! The threads SQLite works on: one writer, which puts commits that wait together into one transaction, and readers.
+//! The threads SQLite works on: one writer, which puts commits that wait together into one
+//! transaction, and readers.
 
 use std::time::{Duration, Instant};
 
@@ -77,7 +78,11 @@ impl<T: Send, F: FnMut(&mut Session) -> Result<T, Fault> + Send> WriteJob for Jo
 }
 
 /// Reads until every sender is gone.
-pub(crate) fn read_loop(mut session: Session, mut requests: mpsc::Receiver<ReadJob>, busy_timeout: Duration) {
+pub(crate) fn read_loop(
+    mut session: Session,
+    mut requests: mpsc::Receiver<ReadJob>,
+    busy_timeout: Duration,
+) {
     while let Some(job) = requests.blocking_recv() {
         session.wait_until(Instant::now() + busy_timeout);
         job(&mut session);
@@ -104,8 +109,8 @@ pub(crate) fn write_loop(mut session: Session, mut requests: mpsc::Receiver<Box<
     }
 }
 
-/// Runs a batch in one transaction and answers. Returns the jobs to run again one by one: all of them when one of several
-/// failed, none otherwise.
+/// Runs a batch in one transaction and answers. Returns the jobs to run again one by one: all of
+/// them when one of several failed, none otherwise.
 fn run_batch(session: &mut Session, mut batch: Vec<Box<dyn WriteJob>>) -> Vec<Box<dyn WriteJob>> {
     batch = begin(session, batch);
     if batch.is_empty() {
@@ -123,7 +128,8 @@ fn run_batch(session: &mut Session, mut batch: Vec<Box<dyn WriteJob>>) -> Vec<Bo
     let end = match session.execute("COMMIT") {
         Ok(()) => End::Done(()),
         Err(error) => {
-            // After a failed write the log on disk may hold the whole commit, which a restart would find.
+            // After a failed write the log on disk may hold the whole commit, which a restart would
+            // find.
             let unknown = error.sqlite_error_code() == Some(ErrorCode::SystemIoFailure);
             roll_back(session);
             if unknown { End::Unknown(error.into()) } else { End::Failed(error.into()) }
@@ -133,8 +139,9 @@ fn run_batch(session: &mut Session, mut batch: Vec<Box<dyn WriteJob>>) -> Vec<Bo
     Vec::new()
 }
 
-/// Begins the transaction, for those of the batch whose time is not over before another process lets go of the lock. None of
-/// them waits for longer because of the others, or because of those before: each has the time since it was asked for.
+/// Begins the transaction, for those of the batch whose time is not over before another process
+/// lets go of the lock. None of them waits for longer because of the others, or because of those
+/// before: each has the time since it was asked for.
 fn begin(session: &Session, mut batch: Vec<Box<dyn WriteJob>>) -> Vec<Box<dyn WriteJob>> {
     while let Some(first) = batch.iter().map(|job| job.deadline()).min() {
         session.wait_until(first);

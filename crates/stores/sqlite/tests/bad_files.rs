@@ -1,6 +1,11 @@
 //! Files that cannot be used: clear errors, and nothing made or changed beside them.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use std::fs;
 use std::path::Path;
@@ -9,8 +14,8 @@ use std::sync::Arc;
 use emmer_store::silos::SILO_INSTANCES;
 use emmer_store::state::GRAIN_STATE;
 use emmer_store::{
-    Column, ColumnType, CommitOutcome, Mutation, Result, Row, StoreError, StoreErrorKind, StoredRow,
-    SystemStore, TableDecl, Value,
+    Column, ColumnType, CommitOutcome, Mutation, Result, Row, StoreError, StoreErrorKind,
+    StoredRow, SystemStore, TableDecl, Value,
 };
 use emmer_store_sqlite::SqliteStore;
 use futures_util::FutureExt;
@@ -19,7 +24,10 @@ fn refused(path: &Path, kind: StoreErrorKind, word: &str) -> StoreError {
     let error = SqliteStore::open(&format!("sqlite://{}", path.display())).unwrap_err();
     let text = error.to_string();
     assert_eq!(error.kind, kind, "{text}");
-    assert!(text.contains(word) && text.contains(&format!("sqlite://{}: open", path.display())), "{text}");
+    assert!(
+        text.contains(word) && text.contains(&format!("sqlite://{}: open", path.display())),
+        "{text}"
+    );
     error
 }
 
@@ -36,7 +44,8 @@ async fn filled(path: &Path) -> SqliteStore {
     for n in 0..60 {
         let payload = Value::Bytes(vec![n; 3_000].into());
         let row = Row::new(format!("r{n}")).with("Payload", payload);
-        let outcome = store.commit(&GRAIN_STATE, "p", vec![Mutation::Insert { row }]).await.unwrap();
+        let outcome =
+            store.commit(&GRAIN_STATE, "p", vec![Mutation::Insert { row }]).await.unwrap();
         assert!(matches!(outcome, CommitOutcome::Committed(_)));
     }
     store
@@ -52,7 +61,11 @@ async fn read(path: &Path) -> Result<Vec<StoredRow>> {
 fn places_that_are_no_file_are_refused_and_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     refused(dir.path(), StoreErrorKind::Refused, "is a directory");
-    refused(&dir.path().join("no/such/cluster.db"), StoreErrorKind::Refused, "no/such does not exist");
+    refused(
+        &dir.path().join("no/such/cluster.db"),
+        StoreErrorKind::Refused,
+        "no/such does not exist",
+    );
     let missing = dir.path().join("cluster.db");
     let error = SqliteStore::open(&format!("sqlite://{}?mode=rw", missing.display())).unwrap_err();
     assert!(error.to_string().contains("mode=rw"), "{error}");
@@ -121,7 +134,10 @@ async fn a_file_of_another_version_is_corrupt() {
     assert_eq!(read(&path).await.unwrap().len(), 60);
     alter("UPDATE emmer_meta SET Value = 9 WHERE Name = 'layout'");
     let error = read(&path).await.unwrap_err();
-    assert!(error.kind == StoreErrorKind::Corrupt && error.to_string().contains("layout 9"), "{error}");
+    assert!(
+        error.kind == StoreErrorKind::Corrupt && error.to_string().contains("layout 9"),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -130,8 +146,11 @@ async fn what_a_stranger_wrote_is_named() {
     let path = dir.path().join("cluster.db");
     let store = filled(&path).await;
     let conn = rusqlite::Connection::open(&path).unwrap();
-    conn.execute_batch("INSERT INTO silo_instances (PartitionKey, RowKey, Etag, SuspectingSilos) VALUES ('p', 'r', 1, 'x,y')")
-        .unwrap();
+    conn.execute_batch(
+        "INSERT INTO silo_instances (PartitionKey, RowKey, Etag, SuspectingSilos) \
+        VALUES ('p', 'r', 1, 'x,y')",
+    )
+    .unwrap();
     let error = store.read_partition(&SILO_INSTANCES, "p").await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Corrupt);
     assert!(error.to_string().contains("SuspectingSilos"), "{error}");
@@ -142,10 +161,12 @@ async fn a_lock_that_is_not_given_back_is_unavailable_and_reads_go_on() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("cluster.db");
     filled(&path).await.close();
-    let store = SqliteStore::open(&format!("sqlite://{}?busy_timeout_ms=20", path.display())).unwrap();
+    let store =
+        SqliteStore::open(&format!("sqlite://{}?busy_timeout_ms=20", path.display())).unwrap();
     let other = rusqlite::Connection::open(&path).unwrap();
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let commit = || store.commit(&GRAIN_STATE, "p", vec![Mutation::Insert { row: Row::new("late") }]);
+    let commit =
+        || store.commit(&GRAIN_STATE, "p", vec![Mutation::Insert { row: Row::new("late") }]);
     let error = commit().await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("commit grain_state/p: database is locked"), "{error}");
@@ -163,7 +184,8 @@ async fn a_dropped_store_leaves_one_file_and_begins_nothing_for_callers_that_are
     other.execute_batch("BEGIN IMMEDIATE").unwrap();
     // The first request waits for the lock, the others behind it; then their callers leave.
     let insert = |n: i32| vec![Mutation::Insert { row: Row::new(format!("late{n}")) }];
-    let mut waiting: Vec<_> = (0..100).map(|n| store.commit(&GRAIN_STATE, "p", insert(n))).collect();
+    let mut waiting: Vec<_> =
+        (0..100).map(|n| store.commit(&GRAIN_STATE, "p", insert(n))).collect();
     for commit in &mut waiting {
         assert!(commit.now_or_never().is_none());
     }
@@ -190,7 +212,8 @@ async fn commits_that_share_a_transaction_fail_alone() {
         )
         .unwrap();
     let keys = ["a", "b", "bad", "c", "r0", "d"];
-    let commit = |key: &str| store.commit(&GRAIN_STATE, "p", vec![Mutation::Insert { row: Row::new(key) }]);
+    let commit =
+        |key: &str| store.commit(&GRAIN_STATE, "p", vec![Mutation::Insert { row: Row::new(key) }]);
     let futures: Vec<_> = keys.iter().map(|key| commit(key)).collect();
     let outcomes = futures_util::future::join_all(futures).await;
     for (key, outcome) in keys.iter().zip(outcomes) {
@@ -215,8 +238,10 @@ const fn things(columns: &'static [Column], schema_version: u32) -> TableDecl {
 }
 
 static OLD: TableDecl = things(&[Column::new("Name", ColumnType::Text)], 1);
-static NEW: TableDecl =
-    things(&[Column::new("Number", ColumnType::Int).indexed(), Column::new("Name", ColumnType::Text)], 2);
+static NEW: TableDecl = things(
+    &[Column::new("Number", ColumnType::Int).indexed(), Column::new("Name", ColumnType::Text)],
+    2,
+);
 
 #[tokio::test]
 async fn a_table_of_an_older_program_is_brought_forward() {

@@ -1,6 +1,11 @@
 //! The store passes what every store passes, over several connections to one file.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +17,8 @@ use emmer_test_servers::suite::{self, Store};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-const STORE: Store = Store { open, patient: "busy_timeout_ms=60000", hasty: "busy_timeout_ms=1000" };
+const STORE: Store =
+    Store { open, patient: "busy_timeout_ms=60000", hasty: "busy_timeout_ms=1000" };
 
 fn open(url: String) -> BoxFuture<'static, Result<Arc<dyn SystemStore>>> {
     Box::pin(async move { Ok(Arc::new(SqliteStore::open(&url)?) as Arc<dyn SystemStore>) })
@@ -56,8 +62,8 @@ async fn a_process_to_be_killed_that_commits() {
     suite::dying::writer(STORE).await;
 }
 
-/// Another process holds the write lock; thousands of commits wait for it at once. Each waits for its own time, a second, and not
-/// for the times of those before it, which together were a minute.
+/// Another process holds the write lock; thousands of commits wait for it at once. Each waits for
+/// its own time, a second, and not for the times of those before it, which together were a minute.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commits_that_wait_for_a_lock_wait_for_no_longer_than_their_time() {
     const COMMITS: usize = 4_000;
@@ -74,7 +80,9 @@ async fn commits_that_wait_for_a_lock_wait_for_no_longer_than_their_time() {
         let store = store.clone();
         commits.spawn(async move { store.commit(&NUMBERS, &format!("p{n}"), all(1, 1)).await });
     }
-    let ended = timeout(FAR_BEFORE_ALL_TIMES, commits.join_all()).await.expect("they waited for each other");
+    let ended = timeout(FAR_BEFORE_ALL_TIMES, commits.join_all())
+        .await
+        .expect("they waited for each other");
     for ended in ended {
         let error = ended.unwrap_err();
         assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
@@ -93,17 +101,22 @@ async fn it_tells_whether_commits_wait_for_the_disk() {
     }
 }
 
-/// An administrator's client shows times as dates, also in a file whose tables were made without the view, or with another.
+/// An administrator's client shows times as dates, also in a file whose tables were made without
+/// the view, or with another.
 #[tokio::test]
 async fn the_view_of_a_table_shows_times_as_dates() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("cluster.db");
-    let table = SiloTable::new(STORE.patient(&format!("sqlite://{}", file.display())).await, cluster("prod"));
+    let table = SiloTable::new(
+        STORE.patient(&format!("sqlite://{}", file.display())).await,
+        cluster("prod"),
+    );
     let client = || rusqlite::Connection::open(&file).unwrap();
     for before in [
         "SELECT 1",
         "DROP VIEW emmer_readable_silo_instances",
-        "DROP VIEW emmer_readable_silo_instances; CREATE VIEW emmer_readable_silo_instances AS SELECT 1 AS StartTime",
+        "DROP VIEW emmer_readable_silo_instances; CREATE VIEW emmer_readable_silo_instances AS \
+         SELECT 1 AS StartTime",
     ] {
         client().execute_batch(before).unwrap();
         table.ensure().await.unwrap();
@@ -111,11 +124,13 @@ async fn the_view_of_a_table_shows_times_as_dates() {
         assert_eq!(client().query_row(view, [], |row| row.get(0)), Ok(0), "{before}");
     }
     table.commit(&table.read_version().await.unwrap(), vec![silo(1)], vec![]).await.unwrap();
-    let view =
-        "SELECT PartitionKey, RowKey, Status, SuspectingSilos, StartTime FROM emmer_readable_silo_instances
+    let view = "SELECT PartitionKey, RowKey, Status, SuspectingSilos, StartTime FROM \
+         emmer_readable_silo_instances
                 WHERE RowKey <> 'VersionRow'";
     let shown: [String; 5] = client()
-        .query_row(view, [], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?]))
+        .query_row(view, [], |row| {
+            Ok([row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?])
+        })
         .unwrap();
     assert_eq!(shown, ["prod", "127.0.0.1-11111-1", "Active", "[]", "1970-01-01 00:00:00.001"]);
 }

@@ -1,8 +1,14 @@
-//! Several processes on one file: none loses a commit, and `kill -9` in the middle of commits leaves the file whole.
+//! Several processes on one file: none loses a commit, and `kill -9` in the middle of commits
+//! leaves the file whole.
 //!
 //! The processes are this test program itself, told by the environment to run only [`child`].
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -11,8 +17,8 @@ use std::sync::Arc;
 
 use emmer_core::{ClusterId, SiloAddress, SiloEntry, SiloStatus, Timestamp};
 use emmer_store::{
-    Column, ColumnType, CommitOutcome, Mutation, Row, SiloCommit, SiloTable, StoredRow, SystemStore,
-    TableDecl, Value,
+    Column, ColumnType, CommitOutcome, Mutation, Row, SiloCommit, SiloTable, StoredRow,
+    SystemStore, TableDecl, Value,
 };
 use emmer_store_sqlite::SqliteStore;
 
@@ -109,7 +115,8 @@ fn number(row: &StoredRow) -> i64 {
     }
 }
 
-/// Writes all rows with the next number, for ever, and says each number once its commit is answered.
+/// Writes all rows with the next number, for ever, and says each number once its commit is
+/// answered.
 async fn write_for_ever(file: &str) {
     let store = open(file);
     store.ensure_tables(&[&KILLED]).await.unwrap();
@@ -128,10 +135,15 @@ fn processes_that_race_lose_no_commit() {
     let file = dir.path().join("cluster.db");
     // All of them also race to make the file and its tables.
     let mut children: Vec<Child> = (0..PROCESSES).map(|n| start("counter", &file, n)).collect();
-    let mut outputs: Vec<_> =
-        children.iter_mut().map(|child| BufReader::new(child.stdout.take().unwrap()).lines()).collect();
+    let mut outputs: Vec<_> = children
+        .iter_mut()
+        .map(|child| BufReader::new(child.stdout.take().unwrap()).lines())
+        .collect();
     for lines in &mut outputs {
-        assert!(lines.map_while(|line| line.ok()).any(|line| line == "ready"), "a child ended early");
+        assert!(
+            lines.map_while(|line| line.ok()).any(|line| line == "ready"),
+            "a child ended early"
+        );
     }
     for child in &mut children {
         child.stdin.take().unwrap().write_all(b"go\n").unwrap();
@@ -172,7 +184,11 @@ fn killed_writers_leave_whole_commits_and_everything_they_were_answered() {
         let numbers: Vec<i64> = found.iter().map(number).collect();
         assert_eq!(numbers.len(), ROWS as usize);
         assert!(numbers.iter().all(|n| *n == numbers[0]), "a torn commit: {numbers:?}");
-        assert!((answered..=answered + 1).contains(&numbers[0]), "{answered} answered, {} found", numbers[0]);
+        assert!(
+            (answered..=answered + 1).contains(&numbers[0]),
+            "{answered} answered, {} found",
+            numbers[0]
+        );
     }
     let conn = rusqlite::Connection::open(&file).unwrap();
     let verdict: String = conn.query_row("PRAGMA integrity_check", [], |row| row.get(0)).unwrap();

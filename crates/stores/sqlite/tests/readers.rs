@@ -1,15 +1,19 @@
-//! The book: "Read at will while silos run". Another program that closes the file last takes its log away with it, so a store
-//! shows all the while that it has the file open: by the lock of SQLite's readers, which `/proc/locks` shows.
+//! The book: "Read at will while silos run". Another program that closes the file last takes its
+//! log away with it, so a store shows all the while that it has the file open: by the lock of
+//! SQLite's readers, which `/proc/locks` shows.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use emmer_store::{Column, ColumnType, CommitOutcome, Mutation, Row, SystemStore, TableDecl, Value};
+use emmer_store::{
+    Column, ColumnType, CommitOutcome, Mutation, Row, SystemStore, TableDecl, Value,
+};
 use emmer_store_sqlite::SqliteStore;
 
-/// SQLite's `SHARED_FIRST`: the first of the bytes that a connection which has the file open has locked.
+/// SQLite's `SHARED_FIRST`: the first of the bytes that a connection which has the file open has
+/// locked.
 const SHARED_FIRST: u64 = 0x4000_0002;
 
 static NUMBERS: TableDecl = TableDecl {

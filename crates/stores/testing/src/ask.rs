@@ -9,7 +9,8 @@ const LIMIT: Duration = Duration::from_secs(2);
 /// How much of an answer is read, in bytes.
 const ANSWER_BYTES_MAX: u64 = 64 * 1024;
 
-/// The status of `GET path` at a port of 127.0.0.1, and the whole answer; none when there is none in time.
+/// The status of `GET path` at a port of 127.0.0.1, and the whole answer; none when there is none
+/// in time.
 pub(crate) fn get(port: u16, path: &str) -> Option<(u16, String)> {
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     let mut stream = TcpStream::connect_timeout(&address, LIMIT).ok()?;

@@ -1,7 +1,9 @@
-//! Azurite, the vendor's emulator of Azure Storage: its table service, its own folder, its own port.
+//! Azurite, the vendor's emulator of Azure Storage: its table service, its own folder, its own
+//! port.
 //!
-//! It is a package of npm, as is the Node.js that it asks for (22, newer than Debian's). Both are fetched once, by npm, and
-//! unpacked beside, not installed: into a folder of this user's below the temporary folder.
+//! It is a package of npm, as is the Node.js that it asks for (22, newer than Debian's). Both are
+//! fetched once, by npm, and unpacked beside, not installed: into a folder of this user's below the
+//! temporary folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -60,7 +62,12 @@ impl Programs {
     /// The log cannot be written.
     pub fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
         let mut command = Command::new(&self.node);
-        command.arg(&self.azurite).args(["--tableHost", "127.0.0.1", "--silent", "--disableTelemetry"]);
+        command.arg(&self.azurite).args([
+            "--tableHost",
+            "127.0.0.1",
+            "--silent",
+            "--disableTelemetry",
+        ]);
         command.arg("--tablePort").arg(port.to_string()).arg("--location").arg(folder.join("data"));
         command.args(&self.settings);
         log_to(&mut command, folder)?;
@@ -71,7 +78,12 @@ impl Programs {
     ///
     /// # Errors
     /// It ends or takes longer than a minute; the end of its log.
-    pub fn wait_until_ready(&self, child: &mut Child, folder: &Path, port: u16) -> Result<(), Trouble> {
+    pub fn wait_until_ready(
+        &self,
+        child: &mut Child,
+        folder: &Path,
+        port: u16,
+    ) -> Result<(), Trouble> {
         wait_until(child, &folder.join("log"), READY_LIMIT, || self.is_ready(port))
     }
 
@@ -132,7 +144,8 @@ fn fetched() -> Result<PathBuf, Trouble> {
     }
 }
 
-// It writes its data every five seconds and when it ends by this signal; a kill would lose what it acknowledged.
+// It writes its data every five seconds and when it ends by this signal; a kill would lose what it
+// acknowledged.
 starter!("azurite", CRASH: &'static str = "INT", NEEDS_QUIET: bool = true);
 
 /// The address for `emmer_store_azure`.

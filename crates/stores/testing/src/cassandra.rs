@@ -151,10 +151,14 @@ impl Programs {
         fs::write(&log, LOG_SETTINGS).map_err(failed)?;
         let of = |key: &str, path: &Path| format!("-D{key}={}", path.display());
         let mut command = Command::new(&self.java);
-        command.args([format!("-Xms{}m", self.place.heap_mb), format!("-Xmx{}m", self.place.heap_mb)]);
+        command
+            .args([format!("-Xms{}m", self.place.heap_mb), format!("-Xmx{}m", self.place.heap_mb)]);
         // It lives for seconds: what is quick at once is better than what is quickest later.
         command.args(["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
-        command.args(["-Djdk.attach.allowAttachSelf=true", "-Dio.netty.tryReflectionSetAccessible=true"]);
+        command.args([
+            "-Djdk.attach.allowAttachSelf=true",
+            "-Dio.netty.tryReflectionSetAccessible=true",
+        ]);
         command.args(EXPORTS.iter().map(|name| format!("--add-exports={name}=ALL-UNNAMED")));
         command.args(OPENS.iter().map(|name| format!("--add-opens={name}=ALL-UNNAMED")));
         command.arg(format!("-javaagent:{}", self.jar("jamm-")?.display()));
@@ -164,9 +168,15 @@ impl Programs {
         command.args(["-Dcassandra-foreground=yes", "-Dcassandra.superuser_setup_delay_ms=0"]);
         command.arg("-Dcassandra.skip_wait_for_gossip_to_settle=0");
         // How long a node waits until the others know of it.
-        command.arg(format!("-Dcassandra.ring_delay_ms={}", if self.is_alone() { 100 } else { 1_000 }));
+        command.arg(format!(
+            "-Dcassandra.ring_delay_ms={}",
+            if self.is_alone() { 100 } else { 1_000 }
+        ));
         command.arg("-Dcassandra.consistent.rangemovement=false");
-        command.arg("-cp").arg(format!("{}:{}/*", folder.display(), self.folder.display())).arg(MAIN);
+        command
+            .arg("-cp")
+            .arg(format!("{}:{}/*", folder.display(), self.folder.display()))
+            .arg(MAIN);
         log_to(&mut command, folder)?;
         Ok(command)
     }
@@ -179,11 +189,15 @@ impl Programs {
     fn jar(&self, begins: &str) -> Result<PathBuf, Trouble> {
         let failed = |e: std::io::Error| Trouble::Failed(format!("{}: {e}", self.folder.display()));
         let named = |path: &PathBuf| {
-            path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(begins))
+            path.file_name()
+                .and_then(|name| name.to_str())
+                .is_some_and(|name| name.starts_with(begins))
         };
         let mut files = fs::read_dir(&self.folder).map_err(failed)?.filter_map(Result::ok);
         let found = files.find_map(|entry| Some(entry.path()).filter(named));
-        found.ok_or_else(|| Trouble::Failed(format!("no {begins}*.jar in {}", self.folder.display())))
+        found.ok_or_else(|| {
+            Trouble::Failed(format!("no {begins}*.jar in {}", self.folder.display()))
+        })
     }
 
     fn settings(&self, folder: &Path, port: u16) -> Result<String, Trouble> {
@@ -193,13 +207,16 @@ impl Programs {
             None => (kept_port(folder, "storage-port")?, ADDRESS),
         };
         let mut text = format!(
-            "cluster_name: emmer\nnum_tokens: 1\npartitioner: org.apache.cassandra.dht.Murmur3Partitioner\n\
+            "cluster_name: emmer\nnum_tokens: 1\npartitioner: \
+             org.apache.cassandra.dht.Murmur3Partitioner\n\
              endpoint_snitch: SimpleSnitch\nlisten_address: {address}\nrpc_address: {address}\n\
-             storage_port: {storage_port}\nnative_transport_port: {port}\nstart_native_transport: true\n\
-             seed_provider:\n  - class_name: org.apache.cassandra.locator.SimpleSeedProvider\n    parameters:\n      \
-             - seeds: \"{first}:{storage_port}\"\nauto_snapshot: false\n"
+             storage_port: {storage_port}\nnative_transport_port: {port}\nstart_native_transport: \
+             true\n\
+             seed_provider:\n  - class_name: org.apache.cassandra.locator.SimpleSeedProvider\n    \
+             parameters:\n      - seeds: \"{first}:{storage_port}\"\nauto_snapshot: false\n"
         );
-        let mut line = |line: &str| writeln!(text, "{line}").map_err(|e| Trouble::Failed(e.to_string()));
+        let mut line =
+            |line: &str| writeln!(text, "{line}").map_err(|e| Trouble::Failed(e.to_string()));
         if !self.settings.iter().any(|setting| setting.starts_with("commitlog_sync:")) {
             line("commitlog_sync: periodic\ncommitlog_sync_period: 10000ms")?;
         }
@@ -217,7 +234,12 @@ impl Programs {
     ///
     /// # Errors
     /// It ends or takes longer than three minutes; the end of its log.
-    pub fn wait_until_ready(&self, child: &mut Child, folder: &Path, port: u16) -> Result<(), Trouble> {
+    pub fn wait_until_ready(
+        &self,
+        child: &mut Child,
+        folder: &Path,
+        port: u16,
+    ) -> Result<(), Trouble> {
         let log = folder.join("log");
         if self.settings.iter().any(|setting| setting == ONLY_FOR_USERS) {
             // It answers no question of somebody who is nobody.
@@ -323,7 +345,8 @@ pub fn cqlsh() -> Result<PathBuf, Trouble> {
     if unpacked.is_dir() {
         return Ok(unpacked);
     }
-    let missing = |program: &str| Trouble::Missing { program: program.to_owned(), package: PIP_PACKAGE };
+    let missing =
+        |program: &str| Trouble::Missing { program: program.to_owned(), package: PIP_PACKAGE };
     let python = find("python3", &[]).ok_or_else(|| missing("python3"))?;
     println!("fetching cqlsh by pip, once");
     let work = TempDir::new_in(&folder).map_err(|e| Trouble::Failed(e.to_string()))?;
@@ -336,7 +359,11 @@ pub fn cqlsh() -> Result<PathBuf, Trouble> {
     }
     // Whoever is second finds the first one's, which is as good.
     let _ = fs::rename(&target, &unpacked);
-    if unpacked.is_dir() { Ok(unpacked) } else { Err(Trouble::Failed("pip fetched no cqlsh".to_owned())) }
+    if unpacked.is_dir() {
+        Ok(unpacked)
+    } else {
+        Err(Trouble::Failed("pip fetched no cqlsh".to_owned()))
+    }
 }
 
 // Its data are not needed any more when it ends; in good order it would take five seconds.
@@ -452,7 +479,9 @@ impl CassandraCluster {
             CassandraServer::start_as(programs, port)
         };
         // On a busy machine a node may give up before the others know of it.
-        Ok(Self { nodes: (0..count).map(|n| node(n).or_else(|_| node(n))).collect::<Result<_, _>>()? })
+        Ok(Self {
+            nodes: (0..count).map(|n| node(n).or_else(|_| node(n))).collect::<Result<_, _>>()?,
+        })
     }
 
     /// The URL of an empty store with as many copies of each row as there are nodes.

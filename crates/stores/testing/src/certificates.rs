@@ -29,7 +29,8 @@ impl Certificates {
         let missing = || Trouble::Missing { program: "openssl".to_owned(), package: PACKAGE };
         let openssl = find("openssl", &[]).ok_or_else(missing)?;
         let file = |name: &str| folder.join(name);
-        let new_key = ["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
+        let new_key =
+            ["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
         let command = || {
             let mut command = Command::new(&openssl);
             command.current_dir(folder);
@@ -47,11 +48,16 @@ impl Certificates {
             "-out",
             "server.csr",
         ]))?;
-        let names = "subjectAltName=DNS:localhost,IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n";
+        let names =
+            "subjectAltName=DNS:localhost,IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n";
         std::fs::write(file("names"), names).map_err(|e| Trouble::Failed(e.to_string()))?;
         run(command()
             .args(["x509", "-req", "-in", "server.csr", "-CA", "ca.pem", "-CAkey", "ca.key"])
             .args(["-CAcreateserial", "-days", "2", "-extfile", "names", "-out", "server.pem"]))?;
-        Ok(Self { authority: file("ca.pem"), certificate: file("server.pem"), key: file("server.key") })
+        Ok(Self {
+            authority: file("ca.pem"),
+            certificate: file("server.pem"),
+            key: file("server.key"),
+        })
     }
 }

@@ -1,7 +1,8 @@
 //! Consul: one server, its own folder, its own ports.
 //!
-//! Debian has it in bullseye only. Where there is no `consul` on the `PATH`, its package is fetched once from the mirror
-//! the system itself uses, and unpacked beside, not installed: into a folder of this user's below the temporary folder.
+//! Debian has it in bullseye only. Where there is no `consul` on the `PATH`, its package is fetched
+//! once from the mirror the system itself uses, and unpacked beside, not installed: into a folder
+//! of this user's below the temporary folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -56,9 +57,23 @@ impl Programs {
     /// The log cannot be written, or there is no free port.
     pub fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
         let mut command = Command::new(&self.consul);
-        command.args(["agent", "-server", "-bootstrap-expect=1", "-client=127.0.0.1", "-bind=127.0.0.1"]);
-        command.args(["-node=test", "-dns-port=-1", "-grpc-port=-1", "-serf-wan-port=-1", "-log-level=warn"]);
-        command.arg(format!("-data-dir={}", folder.join("data").display())).arg(format!("-http-port={port}"));
+        command.args([
+            "agent",
+            "-server",
+            "-bootstrap-expect=1",
+            "-client=127.0.0.1",
+            "-bind=127.0.0.1",
+        ]);
+        command.args([
+            "-node=test",
+            "-dns-port=-1",
+            "-grpc-port=-1",
+            "-serf-wan-port=-1",
+            "-log-level=warn",
+        ]);
+        command
+            .arg(format!("-data-dir={}", folder.join("data").display()))
+            .arg(format!("-http-port={port}"));
         command.arg(format!("-server-port={}", kept_port(folder, "server-port")?));
         command.arg(format!("-serf-lan-port={}", kept_port(folder, "serf-port")?));
         command.args(["-hcl", "performance { raft_multiplier = 1 } disable_update_check = true"]);
@@ -71,13 +86,19 @@ impl Programs {
     ///
     /// # Errors
     /// It ends or takes longer than a minute; the end of its log.
-    pub fn wait_until_ready(&self, child: &mut Child, folder: &Path, port: u16) -> Result<(), Trouble> {
+    pub fn wait_until_ready(
+        &self,
+        child: &mut Child,
+        folder: &Path,
+        port: u16,
+    ) -> Result<(), Trouble> {
         wait_until(child, &folder.join("log"), READY_LIMIT, || self.is_ready(port))
     }
 
     /// Whether a server on `port` has a leader that answers.
     pub fn is_ready(&self, port: u16) -> bool {
-        // A key that is not there; where tokens are asked for, the leader has made them once it knows this one.
+        // A key that is not there; where tokens are asked for, the leader has made them once it
+        // knows this one.
         let path = format!("/v1/kv/emmer-ready?consistent&token={TOKEN}");
         ask::get(port, &path).is_some_and(|(status, _)| matches!(status, 200 | 404))
     }
@@ -116,13 +137,15 @@ fn fetched() -> Result<PathBuf, Trouble> {
     }
 }
 
-/// Fetches the package and unpacks it to `root` in `folder`, without the system's lists of packages.
+/// Fetches the package and unpacks it to `root` in `folder`, without the system's lists of
+/// packages.
 fn fetch(folder: &Path) -> Result<(), Trouble> {
     let failed = |e: std::io::Error| Trouble::Failed(e.to_string());
     let (mirror, keyring) =
         mirror().ok_or_else(|| Trouble::Failed("no Debian mirror is configured".to_owned()))?;
     let source = folder.join("sources.list");
-    fs::write(&source, format!("deb [signed-by={keyring}] {mirror} {SUITE} main\n")).map_err(failed)?;
+    fs::write(&source, format!("deb [signed-by={keyring}] {mirror} {SUITE} main\n"))
+        .map_err(failed)?;
     for name in ["lists/partial", "cache/archives/partial"] {
         fs::create_dir_all(folder.join(name)).map_err(failed)?;
     }
@@ -145,16 +168,19 @@ fn fetch(folder: &Path) -> Result<(), Trouble> {
     run(apt().arg("update"))?;
     run(apt().args(["download", "consul"]))?;
     let packages = fs::read_dir(folder).map_err(failed)?.flatten().map(|entry| entry.path());
-    let package = packages.into_iter().find(|path| path.extension().is_some_and(|ending| ending == "deb"));
-    let package = package.ok_or_else(|| Trouble::Failed("apt-get fetched no package".to_owned()))?;
+    let package =
+        packages.into_iter().find(|path| path.extension().is_some_and(|ending| ending == "deb"));
+    let package =
+        package.ok_or_else(|| Trouble::Failed("apt-get fetched no package".to_owned()))?;
     run(Command::new("dpkg").arg("-x").arg(package).arg(folder.join("root")))
 }
 
 /// The mirror that the system's own list of sources names first, and the keys it trusts for it.
 fn mirror() -> Option<(String, String)> {
     let files = fs::read_dir("/etc/apt/sources.list.d").into_iter().flatten().flatten();
-    let files =
-        files.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "sources"));
+    let files = files
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|e| e == "sources"));
     files.filter_map(|path| fs::read_to_string(path).ok()).find_map(|text| mirror_of(&text))
 }
 
@@ -162,7 +188,10 @@ fn mirror() -> Option<(String, String)> {
 fn mirror_of(sources: &str) -> Option<(String, String)> {
     sources.split("\n\n").find_map(|source| {
         let field = |name: &str| {
-            source.lines().find_map(|line| line.strip_prefix(name)).and_then(|v| v.split_whitespace().next())
+            source
+                .lines()
+                .find_map(|line| line.strip_prefix(name))
+                .and_then(|v| v.split_whitespace().next())
         };
         // Security updates are elsewhere.
         let is_main = field("Suites:").is_some_and(|suite| !suite.contains("security"));
@@ -187,8 +216,9 @@ impl ConsulServer {
     /// # Errors
     /// Consul cannot be had or does not start.
     pub fn start_with_tokens() -> Result<Self, Trouble> {
-        let acl =
-            format!("acl {{ enabled = true default_policy = \"deny\" tokens {{ master = \"{TOKEN}\" }} }}");
+        let acl = format!(
+            "acl {{ enabled = true default_policy = \"deny\" tokens {{ master = \"{TOKEN}\" }} }}"
+        );
         Self::start_with(&["-hcl", &acl])
     }
 
@@ -211,7 +241,9 @@ impl ConsulServer {
     /// What it says.
     pub fn cli(&self, arguments: &[&str]) -> Result<String, Trouble> {
         let mut command = Command::new(self.program());
-        command.env("CONSUL_HTTP_ADDR", format!("127.0.0.1:{}", self.port())).env("CONSUL_HTTP_TOKEN", TOKEN);
+        command
+            .env("CONSUL_HTTP_ADDR", format!("127.0.0.1:{}", self.port()))
+            .env("CONSUL_HTTP_TOKEN", TOKEN);
         output_of(command.args(arguments))
     }
 }
@@ -222,11 +254,18 @@ mod tests {
 
     #[test]
     fn the_mirror_is_the_systems_own() {
-        let sources = "Types: deb\n# http://example.org\nURIs: http://example.com/debian\nSuites: s s-updates\n\
-                       Components: main\nSigned-By: /k.gpg\n\nTypes: deb\nURIs: http://example.org\nSuites: s-security\n";
-        assert_eq!(mirror_of(sources), Some(("http://example.com/debian".to_owned(), "/k.gpg".to_owned())));
+        let sources = "Types: deb\n# http://example.org\nURIs: http://example.com/debian\nSuites: \
+            s s-updates\n\
+                       Components: main\nSigned-By: /k.gpg\n\nTypes: deb\nURIs: \
+                       http://example.org\nSuites: s-security\n";
         assert_eq!(
-            mirror_of("Types: deb\nURIs: http://example.org\nSuites: s-security\nSigned-By: /k.gpg\n"),
+            mirror_of(sources),
+            Some(("http://example.com/debian".to_owned(), "/k.gpg".to_owned()))
+        );
+        assert_eq!(
+            mirror_of(
+                "Types: deb\nURIs: http://example.org\nSuites: s-security\nSigned-By: /k.gpg\n"
+            ),
             None
         );
     }

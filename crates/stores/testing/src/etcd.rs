@@ -48,8 +48,8 @@ impl Programs {
         command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
         command.args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers]);
         command.args(["--initial-cluster", &format!("default={peers}"), "--logger", "zap"]);
-        // What a killed server has written the kernel still writes; only a host that dies would lose it. Waiting for a
-        // disk that others keep busy would say nothing about the store.
+        // What a killed server has written the kernel still writes; only a host that dies would
+        // lose it. Waiting for a disk that others keep busy would say nothing about the store.
         command.arg("--unsafe-no-fsync").args(&self.settings);
         log_to(&mut command, folder)?;
         Ok(command)
@@ -59,13 +59,19 @@ impl Programs {
     ///
     /// # Errors
     /// It ends or takes longer than a minute; the end of its log.
-    pub fn wait_until_ready(&self, child: &mut Child, folder: &Path, port: u16) -> Result<(), Trouble> {
+    pub fn wait_until_ready(
+        &self,
+        child: &mut Child,
+        folder: &Path,
+        port: u16,
+    ) -> Result<(), Trouble> {
         wait_until(child, &folder.join("log"), READY_LIMIT, || self.is_ready(port))
     }
 
     /// Whether a server on `port` serves and has a leader.
     pub fn is_ready(&self, port: u16) -> bool {
-        ask::get(port, "/health").is_some_and(|(status, body)| status == 200 && body.contains("true"))
+        ask::get(port, "/health")
+            .is_some_and(|(status, body)| status == 200 && body.contains("true"))
     }
 
     /// The name and version of the server.
@@ -95,9 +101,12 @@ impl EtcdServer {
     /// # Errors
     /// It is not installed; what it says.
     pub fn ctl(&self, arguments: &[&str]) -> Result<String, Trouble> {
-        let missing = || Trouble::Missing { program: "etcdctl".to_owned(), package: CLIENT_PACKAGE };
+        let missing =
+            || Trouble::Missing { program: "etcdctl".to_owned(), package: CLIENT_PACKAGE };
         let mut command = Command::new(find("etcdctl", &[]).ok_or_else(missing)?);
-        command.env("ETCDCTL_API", "3").arg(format!("--endpoints=http://127.0.0.1:{}", self.port()));
+        command
+            .env("ETCDCTL_API", "3")
+            .arg(format!("--endpoints=http://127.0.0.1:{}", self.port()));
         output_of(command.args(arguments))
     }
 }

@@ -1,9 +1,10 @@
-//! Real servers for tests and for `cargo xtask services`: child processes on private ports of this host, in folders of
-//! their own. Nothing here touches a server it did not start, and nothing here is installed: what is missing is named.
+//! Real servers for tests and for `cargo xtask services`: child processes on private ports of this
+//! host, in folders of their own. Nothing here touches a server it did not start, and nothing here
+//! is installed: what is missing is named.
 //!
 //! ```no_run
 //! # use emmer_test_servers::PostgresServer;
-//! // None, with a loud line, when PostgreSQL is not installed; a panic where the environment says CI=true.
+//! // None, with a loud line, when PostgreSQL is not installed; a panic where CI=true.
 //! if let Some(server) = PostgresServer::start_or_skip("the_store_conforms") {
 //!     println!("{}", server.url("postgres"));
 //! }
@@ -62,7 +63,8 @@ impl fmt::Display for Trouble {
         match self {
             Self::Missing { program, package } => write!(
                 f,
-                "{program} is not installed: run `cargo xtask services install`, or install the package {package}"
+                "{program} is not installed: run `cargo xtask services install`, or install the \
+                 package {package}"
             ),
             Self::Failed(words) => f.write_str(words),
         }
@@ -71,8 +73,8 @@ impl fmt::Display for Trouble {
 
 impl std::error::Error for Trouble {}
 
-/// What a test does about a server it cannot have: it says so and is skipped, but where the environment says `CI=true`
-/// it fails.
+/// What a test does about a server it cannot have: it says so and is skipped, but where the
+/// environment says `CI=true` it fails.
 ///
 /// # Panics
 /// In CI, and everywhere when the server is installed but does not start.

@@ -16,17 +16,19 @@ pub trait Starter: Sized {
     /// The server's name, for folders.
     const NAME: &'static str;
 
-    /// The signal that ends it as a crash would; another one where a server is known to lose what it acknowledged before.
+    /// The signal that ends it as a crash would; another one where a server is known to lose what
+    /// it acknowledged before.
     const CRASH: &'static str = "KILL";
 
     /// The signal that ends it when nobody needs it any more.
     const END: &'static str = "TERM";
 
-    /// Whether a large partition is read in pages that only a quiet moment makes one: where others commit to it without a
-    /// pause, such a read may be told to come back.
+    /// Whether a large partition is read in pages that only a quiet moment makes one: where others
+    /// commit to it without a pause, such a read may be told to come back.
     const NEEDS_QUIET: bool = false;
 
-    /// Whether a commit whose answer was lost may be sent again, and is then told what became of it.
+    /// Whether a commit whose answer was lost may be sent again, and is then told what became of
+    /// it.
     const KNOWS_REPEATS: bool = false;
 
     /// Looks for the programs.
@@ -61,7 +63,8 @@ pub trait Starter: Sized {
     fn url(port: u16) -> String;
 }
 
-/// Makes a [`Starter`] of a module's `Programs`, whose methods (and the module's `url`) have the same names.
+/// Makes a [`Starter`] of a module's `Programs`, whose methods (and the module's `url`) have the
+/// same names.
 macro_rules! starter {
     ($name:literal $(, $constant:ident: $type:ty = $value:expr)* $(,)?) => {
         impl $crate::local::Starter for Programs {
@@ -157,7 +160,8 @@ impl<S: Starter> Local<S> {
         Ok(Self { programs, child, folder, port })
     }
 
-    /// The same as [`start`](Self::start) for a test that is skipped, loudly, where the server is not installed.
+    /// The same as [`start`](Self::start) for a test that is skipped, loudly, where the server is
+    /// not installed.
     ///
     /// # Panics
     /// In CI when it is not installed, and everywhere when it is but does not start.
@@ -173,8 +177,9 @@ impl<S: Starter> Local<S> {
         Self::start_with(settings).map_err(|trouble| skip(test, &trouble)).ok()
     }
 
-    /// The server that the tests of this program share, which `shared` knows while one of them runs, started by the first who
-    /// asks; or (`is_alone`) one that nobody else has, and a test may kill.
+    /// The server that the tests of this program share, which `shared` knows while one of them
+    /// runs, started by the first who asks; or (`is_alone`) one that nobody else has, and a test
+    /// may kill.
     ///
     /// # Errors
     /// It is not installed or does not start.
@@ -196,7 +201,8 @@ impl<S: Starter> Local<S> {
     }
 
     fn folder() -> Result<TempDir, Trouble> {
-        TempDir::with_prefix(format!("emmer-{}-", S::NAME)).map_err(|e| Trouble::Failed(e.to_string()))
+        TempDir::with_prefix(format!("emmer-{}-", S::NAME))
+            .map_err(|e| Trouble::Failed(e.to_string()))
     }
 
     /// The address of an empty store on it.
@@ -245,7 +251,9 @@ impl<S: Starter> Local<S> {
                     self.child = child;
                     return Ok(());
                 }
-                Err(trouble) if begun.elapsed() > crate::process::READY_LIMIT => return Err(trouble),
+                Err(trouble) if begun.elapsed() > crate::process::READY_LIMIT => {
+                    return Err(trouble);
+                }
                 Err(_) => std::thread::sleep(POLL),
             }
         }
@@ -293,7 +301,8 @@ fn try_launch<S: Starter>(starter: &S, folder: &Path) -> Result<(u16, Child), Tr
 }
 
 fn launch<S: Starter>(starter: &S, folder: &Path, port: u16) -> Result<Child, Trouble> {
-    let mut child = starter.server(folder, port)?.spawn().map_err(|e| Trouble::Failed(e.to_string()))?;
+    let mut child =
+        starter.server(folder, port)?.spawn().map_err(|e| Trouble::Failed(e.to_string()))?;
     if let Err(trouble) = starter.wait_until_ready(&mut child, folder, port) {
         end(&mut child, "TERM");
         return Err(trouble);
@@ -311,12 +320,16 @@ impl<S: Starter> Drop for Local<S> {
 pub(crate) fn log_to(command: &mut Command, folder: &Path) -> Result<(), Trouble> {
     let failed = |e: std::io::Error| Trouble::Failed(format!("{}: {e}", folder.display()));
     let log = File::options().create(true).append(true).open(folder.join("log")).map_err(failed)?;
-    command.stdin(Stdio::null()).stdout(log.try_clone().map_err(failed)?).stderr(log).current_dir(folder);
+    command
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().map_err(failed)?)
+        .stderr(log)
+        .current_dir(folder);
     Ok(())
 }
 
-/// A port of the server's own that its clients do not use: chosen once for a folder, so that a server that is started
-/// again is the same one to itself.
+/// A port of the server's own that its clients do not use: chosen once for a folder, so that a
+/// server that is started again is the same one to itself.
 pub(crate) fn kept_port(folder: &Path, name: &str) -> Result<u16, Trouble> {
     let failed = |e: std::io::Error| Trouble::Failed(format!("{}: {e}", folder.display()));
     let file = folder.join(name);

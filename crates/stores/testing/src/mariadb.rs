@@ -45,7 +45,8 @@ impl Programs {
     pub fn find() -> Result<Self, Trouble> {
         let folders = [PathBuf::from("/usr/sbin"), PathBuf::from("/usr/bin")];
         let program = |name: &str| {
-            let missing = || Trouble::Missing { program: format!("MariaDB ({name})"), package: PACKAGE };
+            let missing =
+                || Trouble::Missing { program: format!("MariaDB ({name})"), package: PACKAGE };
             find(name, &folders).ok_or_else(missing)
         };
         Ok(Self {
@@ -72,13 +73,15 @@ impl Programs {
         run(install.current_dir(folder))
     }
 
-    /// The server on an initialized folder; it writes to `log` there. Its start makes the user and the database.
+    /// The server on an initialized folder; it writes to `log` there. Its start makes the user and
+    /// the database.
     ///
     /// # Errors
     /// The log cannot be written.
     pub fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
         let failed = |e: std::io::Error| Trouble::Failed(format!("{}: {e}", folder.display()));
-        let log = File::options().create(true).append(true).open(folder.join("log")).map_err(failed)?;
+        let log =
+            File::options().create(true).append(true).open(folder.join("log")).map_err(failed)?;
         let init = folder.join("init.sql");
         let script = format!(
             "CREATE USER IF NOT EXISTS '{USER}'@'%' IDENTIFIED BY '{PASSWORD}';\n\
@@ -100,8 +103,8 @@ impl Programs {
             "--max-connections=500".to_owned(),
             "--innodb-buffer-pool-size=32M".to_owned(),
             LOG_SIZE.to_owned(),
-            // What a killed server has written the kernel still writes; only a host that dies would lose it. Waiting
-            // for a disk that others keep busy would say nothing about the store.
+            // What a killed server has written the kernel still writes; only a host that dies would
+            // lose it. Waiting for a disk that others keep busy would say nothing about the store.
             "--innodb-flush-log-at-trx-commit=2".to_owned(),
         ] {
             command.arg(setting);
@@ -114,7 +117,12 @@ impl Programs {
     ///
     /// # Errors
     /// It ends or takes longer than a minute; the end of its log.
-    pub fn wait_until_ready(&self, child: &mut Child, folder: &Path, port: u16) -> Result<(), Trouble> {
+    pub fn wait_until_ready(
+        &self,
+        child: &mut Child,
+        folder: &Path,
+        port: u16,
+    ) -> Result<(), Trouble> {
         let asks = || self.is_ready(port);
         wait_until(child, &folder.join("log"), READY_LIMIT, asks)
     }
@@ -133,11 +141,13 @@ impl Programs {
     }
 }
 
-/// The temporary folder of the server on `folder`, made if it is not there. A server that starts deletes every `#sql`
-/// file in its temporary folder: in `/tmp` those of its neighbours, which are at work on them.
+/// The temporary folder of the server on `folder`, made if it is not there. A server that starts
+/// deletes every `#sql` file in its temporary folder: in `/tmp` those of its neighbours, which are
+/// at work on them.
 fn temporary(folder: &Path) -> Result<PathBuf, Trouble> {
     let temporary = folder.join("tmp");
-    fs::create_dir_all(&temporary).map_err(|e| Trouble::Failed(format!("{}: {e}", temporary.display())))?;
+    fs::create_dir_all(&temporary)
+        .map_err(|e| Trouble::Failed(format!("{}: {e}", temporary.display())))?;
     give_to(SYSTEM_USER, &temporary)?;
     Ok(temporary)
 }
@@ -179,7 +189,8 @@ impl MariadbServer {
     /// MariaDB is not installed or does not start.
     pub fn start_with(options: &[&str]) -> Result<Self, Trouble> {
         let programs = Programs::find()?;
-        let folder = TempDir::with_prefix("emmer-mariadb-").map_err(|e| Trouble::Failed(e.to_string()))?;
+        let folder =
+            TempDir::with_prefix("emmer-mariadb-").map_err(|e| Trouble::Failed(e.to_string()))?;
         copy_template(&programs, folder.path())?;
         let port = free_port()?;
         let options: Vec<String> = options.iter().map(|&o| o.to_owned()).collect();
@@ -205,7 +216,8 @@ impl MariadbServer {
         self.port
     }
 
-    /// What the command line client prints for `sql` in the database [`DATABASE`], one line a row, tabs between columns.
+    /// What the command line client prints for `sql` in the database [`DATABASE`], one line a row,
+    /// tabs between columns.
     ///
     /// # Errors
     /// What the client says.
@@ -251,8 +263,8 @@ impl MariadbServer {
     }
 }
 
-/// Copies an empty data folder that is made once on this machine, in the system's temporary folder: making one takes
-/// seconds.
+/// Copies an empty data folder that is made once on this machine, in the system's temporary folder:
+/// making one takes seconds.
 fn copy_template(programs: &Programs, folder: &Path) -> Result<(), Trouble> {
     let failed = |e: std::io::Error| Trouble::Failed(e.to_string());
     let about = fs::metadata(&programs.server).map_err(failed)?;
@@ -272,7 +284,12 @@ fn copy_template(programs: &Programs, folder: &Path) -> Result<(), Trouble> {
     give_to(SYSTEM_USER, folder)
 }
 
-fn launch(programs: &Programs, folder: &Path, port: u16, options: &[String]) -> Result<Child, Trouble> {
+fn launch(
+    programs: &Programs,
+    folder: &Path,
+    port: u16,
+    options: &[String],
+) -> Result<Child, Trouble> {
     let mut command = programs.server(folder, port)?;
     let mut child = command.args(options).spawn().map_err(|e| Trouble::Failed(e.to_string()))?;
     if let Err(trouble) = programs.wait_until_ready(&mut child, folder, port) {

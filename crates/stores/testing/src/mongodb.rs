@@ -84,7 +84,12 @@ impl Programs {
     ///
     /// # Errors
     /// It ends or takes longer than a minute; the end of its log.
-    pub fn wait_until_ready(&self, child: &mut Child, folder: &Path, port: u16) -> Result<(), Trouble> {
+    pub fn wait_until_ready(
+        &self,
+        child: &mut Child,
+        folder: &Path,
+        port: u16,
+    ) -> Result<(), Trouble> {
         wait_until(child, &folder.join("log"), READY_LIMIT, || self.is_ready(port))
     }
 

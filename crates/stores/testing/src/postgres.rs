@@ -34,14 +34,18 @@ impl Programs {
     /// [`Trouble::Missing`].
     pub fn find() -> Result<Self, Trouble> {
         let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-        let number = |folder: &PathBuf| -> Option<u32> { folder.file_name()?.to_str()?.parse().ok() };
+        let number =
+            |folder: &PathBuf| -> Option<u32> { folder.file_name()?.to_str()?.parse().ok() };
         let mut folders: Vec<PathBuf> = versions.map(|entry| entry.path()).collect();
         folders.sort_by_key(|folder| std::cmp::Reverse(number(folder)));
         let folders: Vec<PathBuf> = folders.into_iter().map(|folder| folder.join("bin")).collect();
-        let initdb = find("initdb", &folders).filter(|file| file.with_file_name("postgres").is_file());
+        let initdb =
+            find("initdb", &folders).filter(|file| file.with_file_name("postgres").is_file());
         let folder = initdb.and_then(|file| file.parent().map(Path::to_path_buf));
-        let missing =
-            || Trouble::Missing { program: "PostgreSQL (initdb, postgres)".to_owned(), package: PACKAGE };
+        let missing = || Trouble::Missing {
+            program: "PostgreSQL (initdb, postgres)".to_owned(),
+            package: PACKAGE,
+        };
         Ok(Self { folder: folder.ok_or_else(missing)? })
     }
 
@@ -65,7 +69,8 @@ impl Programs {
             "-E",
             "UTF8",
         ]);
-        // A locale that orders text otherwise than by bytes, where there is one: keys must not care.
+        // A locale that orders text otherwise than by bytes, where there is one: keys must not
+        // care.
         initdb.args(["--locale", "C.UTF-8"]).arg("--pwfile").arg(&password).current_dir(folder);
         run(&mut initdb)
     }
@@ -76,7 +81,8 @@ impl Programs {
     /// The log cannot be written.
     pub fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
         let failed = |e: std::io::Error| Trouble::Failed(format!("{}: {e}", folder.display()));
-        let log = File::options().create(true).append(true).open(folder.join("log")).map_err(failed)?;
+        let log =
+            File::options().create(true).append(true).open(folder.join("log")).map_err(failed)?;
         let mut command = command_as(USER, &self.folder.join("postgres"));
         command.arg("-D").arg(folder.join("data")).current_dir(folder);
         for setting in [
@@ -84,8 +90,8 @@ impl Programs {
             format!("port={port}"),
             format!("unix_socket_directories={}", folder.display()),
             "max_connections=200".to_owned(),
-            // What a killed server has written the kernel still writes; only a host that dies would lose it. Waiting
-            // for a disk that others keep busy would say nothing about the store.
+            // What a killed server has written the kernel still writes; only a host that dies would
+            // lose it. Waiting for a disk that others keep busy would say nothing about the store.
             "fsync=off".to_owned(),
         ] {
             command.arg("-c").arg(setting);
@@ -98,7 +104,12 @@ impl Programs {
     ///
     /// # Errors
     /// It ends or takes longer than a minute; the end of its log.
-    pub fn wait_until_ready(&self, child: &mut Child, folder: &Path, port: u16) -> Result<(), Trouble> {
+    pub fn wait_until_ready(
+        &self,
+        child: &mut Child,
+        folder: &Path,
+        port: u16,
+    ) -> Result<(), Trouble> {
         let asks = || self.is_ready(port);
         wait_until(child, &folder.join("log"), READY_LIMIT, asks)
     }
@@ -137,7 +148,8 @@ impl PostgresServer {
     /// PostgreSQL is not installed or does not start.
     pub fn start() -> Result<Self, Trouble> {
         let programs = Programs::find()?;
-        let folder = TempDir::with_prefix("emmer-postgres-").map_err(|e| Trouble::Failed(e.to_string()))?;
+        let folder =
+            TempDir::with_prefix("emmer-postgres-").map_err(|e| Trouble::Failed(e.to_string()))?;
         programs.initialize(folder.path())?;
         let port = free_port()?;
         let child = launch(&programs, folder.path(), port)?;
@@ -168,8 +180,11 @@ impl PostgresServer {
     /// What psql says.
     pub fn psql(&self, arguments: &[&str]) -> Result<String, Trouble> {
         let failed = |words: String| Trouble::Failed(format!("psql: {words}"));
-        let ended =
-            Command::new(self.programs.psql()).arg("-X").arg(self.url("postgres")).args(arguments).output();
+        let ended = Command::new(self.programs.psql())
+            .arg("-X")
+            .arg(self.url("postgres"))
+            .args(arguments)
+            .output();
         let ended = ended.map_err(|e| failed(e.to_string()))?;
         if !ended.status.success() {
             return Err(failed(String::from_utf8_lossy(&ended.stderr).into_owned()));
@@ -204,7 +219,8 @@ impl PostgresServer {
     pub fn start_again(&mut self) -> Result<(), Trouble> {
         let begun = Instant::now();
         loop {
-            // Sessions of the dead server may hold its shared memory for a moment: then the new one refuses to start.
+            // Sessions of the dead server may hold its shared memory for a moment: then the new one
+            // refuses to start.
             match launch(&self.programs, self.folder.path(), self.port) {
                 Ok(child) => {
                     self.child = child;
@@ -218,7 +234,8 @@ impl PostgresServer {
 }
 
 fn launch(programs: &Programs, folder: &Path, port: u16) -> Result<Child, Trouble> {
-    let mut child = programs.server(folder, port)?.spawn().map_err(|e| Trouble::Failed(e.to_string()))?;
+    let mut child =
+        programs.server(folder, port)?.spawn().map_err(|e| Trouble::Failed(e.to_string()))?;
     if let Err(trouble) = programs.wait_until_ready(&mut child, folder, port) {
         end(&mut child, "INT");
         return Err(trouble);
@@ -235,7 +252,10 @@ impl Drop for PostgresServer {
 #[cfg(feature = "suite")]
 impl crate::suite::TestServer for PostgresServer {
     fn version(&self) -> String {
-        self.psql(&["-Atc", "SELECT split_part(version(), ' on ', 1)"]).unwrap_or_default().trim().to_owned()
+        self.psql(&["-Atc", "SELECT split_part(version(), ' on ', 1)"])
+            .unwrap_or_default()
+            .trim()
+            .to_owned()
     }
 
     fn port(&self) -> u16 {
@@ -244,7 +264,8 @@ impl crate::suite::TestServer for PostgresServer {
 
     fn deadlocks(&self) -> Result<usize, Trouble> {
         // Its statistics come late, its log does not.
-        let log = fs::read(self.folder.path().join("log")).map_err(|e| Trouble::Failed(e.to_string()))?;
+        let log =
+            fs::read(self.folder.path().join("log")).map_err(|e| Trouble::Failed(e.to_string()))?;
         Ok(String::from_utf8_lossy(&log).matches("deadlock detected").count())
     }
 

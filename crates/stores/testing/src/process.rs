@@ -35,7 +35,11 @@ pub fn command_as(user: &str, program: &Path) -> Command {
         return Command::new(program);
     }
     let mut command = Command::new("setpriv");
-    command.arg(format!("--reuid={user}")).arg(format!("--regid={user}")).arg("--init-groups").arg(program);
+    command
+        .arg(format!("--reuid={user}"))
+        .arg(format!("--regid={user}"))
+        .arg("--init-groups")
+        .arg(program);
     command
 }
 
@@ -63,17 +67,22 @@ pub fn run(command: &mut Command) -> Result<(), Trouble> {
 
 /// A port of this host that nobody listens on at this moment.
 ///
-/// It is none of those that the kernel gives to clients: a client that looks for a server which is away would be given the
-/// server's own port at last, be connected to itself, and keep the server from coming back.
+/// It is none of those that the kernel gives to clients: a client that looks for a server which is
+/// away would be given the server's own port at last, be connected to itself, and keep the server
+/// from coming back.
 ///
 /// # Errors
 /// There is none.
 pub fn free_port() -> Result<u16, Trouble> {
     let random = || RandomState::new().build_hasher().finish();
     let count = u64::from(PORTS.end - PORTS.start);
-    let mut tried =
-        std::iter::repeat_with(|| PORTS.start + u16::try_from(random() % count).unwrap_or_default());
-    let free = tried.by_ref().take(PORTS_TRIED).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    let mut tried = std::iter::repeat_with(|| {
+        PORTS.start + u16::try_from(random() % count).unwrap_or_default()
+    });
+    let free = tried
+        .by_ref()
+        .take(PORTS_TRIED)
+        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
     free.ok_or_else(|| Trouble::Failed(format!("no free port of {PORTS_TRIED} that were tried")))
 }
 
@@ -156,7 +165,8 @@ impl Drop for Frozen {
     }
 }
 
-/// Waits until all threads of a process stand still: each goes on until the system next looks at it.
+/// Waits until all threads of a process stand still: each goes on until the system next looks at
+/// it.
 fn stopped(pid: u32) -> Result<(), Trouble> {
     let begun = Instant::now();
     let failed = |e: std::io::Error| Trouble::Failed(format!("process {pid}: {e}"));
@@ -225,7 +235,8 @@ pub fn find(program: &str, folders: &[PathBuf]) -> Option<PathBuf> {
     all.map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
-/// The folder of programs that were fetched and unpacked, not installed: this user's, below the temporary folder.
+/// The folder of programs that were fetched and unpacked, not installed: this user's, below the
+/// temporary folder.
 ///
 /// # Errors
 /// It is somebody else's.

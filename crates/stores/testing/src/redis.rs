@@ -29,13 +29,16 @@ impl Programs {
     /// # Errors
     /// [`Trouble::Missing`].
     pub fn find() -> Result<Self, Trouble> {
-        let missing =
-            |program: &str| Trouble::Missing { program: format!("Redis ({program})"), package: PACKAGE };
+        let missing = |program: &str| Trouble::Missing {
+            program: format!("Redis ({program})"),
+            package: PACKAGE,
+        };
         let found = |program: &str| find(program, &[]).ok_or_else(|| missing(program));
         Ok(Self { server: found("redis-server")?, cli: found("redis-cli")?, settings: Vec::new() })
     }
 
-    /// The same with more settings, as `redis-server` takes them on its command line: the last of a name counts.
+    /// The same with more settings, as `redis-server` takes them on its command line: the last of a
+    /// name counts.
     #[must_use]
     pub fn with(mut self, settings: &[&str]) -> Self {
         self.settings = settings.iter().map(|&setting| setting.to_owned()).collect();
@@ -49,7 +52,16 @@ impl Programs {
     pub fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
         let mut command = Command::new(&self.server);
         // Its title keeps the command line, which names the folder.
-        command.args(["--set-proc-title", "no", "--daemonize", "no", "--bind", "127.0.0.1", "--save", ""]);
+        command.args([
+            "--set-proc-title",
+            "no",
+            "--daemonize",
+            "no",
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+        ]);
         command.args(["--appendonly", "yes", "--appendfsync", "always", "--requirepass", PASSWORD]);
         command.arg("--port").arg(port.to_string()).arg("--dir").arg(folder).args(&self.settings);
         log_to(&mut command, folder)?;
@@ -60,7 +72,12 @@ impl Programs {
     ///
     /// # Errors
     /// It ends or takes longer than a minute; the end of its log.
-    pub fn wait_until_ready(&self, child: &mut Child, folder: &Path, port: u16) -> Result<(), Trouble> {
+    pub fn wait_until_ready(
+        &self,
+        child: &mut Child,
+        folder: &Path,
+        port: u16,
+    ) -> Result<(), Trouble> {
         wait_until(child, &folder.join("log"), READY_LIMIT, || self.is_ready(port))
     }
 
@@ -76,7 +93,10 @@ impl Programs {
     pub fn cli(&self, port: u16, arguments: &[&str]) -> Result<String, Trouble> {
         let mut command = Command::new(&self.cli);
         // Not on the command line, where everybody sees it.
-        command.env("REDISCLI_AUTH", PASSWORD).args(["-h", "127.0.0.1", "-p"]).arg(port.to_string());
+        command
+            .env("REDISCLI_AUTH", PASSWORD)
+            .args(["-h", "127.0.0.1", "-p"])
+            .arg(port.to_string());
         output_of(command.args(arguments))
     }
 
@@ -98,7 +118,8 @@ pub fn url(port: u16) -> String {
     format!("redis://:{PASSWORD_ESCAPED}@127.0.0.1:{port}/0")
 }
 
-/// A server for one test, which writes everything to disk before it answers. Dropped, it ends and its folder is removed.
+/// A server for one test, which writes everything to disk before it answers. Dropped, it ends and
+/// its folder is removed.
 pub type RedisServer = Local<Programs>;
 
 impl RedisServer {
@@ -146,11 +167,9 @@ impl RedisCluster {
             first.cli(&create.chain(places.iter().map(String::as_str)).collect::<Vec<_>>())?;
         }
         let begun = Instant::now();
-        while !cluster
-            .nodes
-            .iter()
-            .all(|node| node.cli(&["CLUSTER", "INFO"]).is_ok_and(|info| info.contains("cluster_state:ok")))
-        {
+        while !cluster.nodes.iter().all(|node| {
+            node.cli(&["CLUSTER", "INFO"]).is_ok_and(|info| info.contains("cluster_state:ok"))
+        }) {
             if begun.elapsed() > READY_LIMIT {
                 return Err(Trouble::Failed("the nodes make no cluster".to_owned()));
             }
@@ -169,8 +188,12 @@ impl RedisCluster {
 
     /// The address of the cluster, by its first nodes.
     pub fn url(&self, named: usize) -> String {
-        let places: Vec<String> =
-            self.nodes.iter().take(named).map(|node| format!("127.0.0.1:{}", node.port())).collect();
+        let places: Vec<String> = self
+            .nodes
+            .iter()
+            .take(named)
+            .map(|node| format!("127.0.0.1:{}", node.port()))
+            .collect();
         format!("redis://:{PASSWORD_ESCAPED}@{}", places.join(","))
     }
 

@@ -1,4 +1,5 @@
-//! How tests tell `cargo xtask test` what its table shows of each store: lines in a file that the environment names.
+//! How tests tell `cargo xtask test` what its table shows of each store: lines in a file that the
+//! environment names.
 //!
 //! Not on the standard output: the test harness captures that of tests that pass.
 
@@ -8,7 +9,8 @@ use std::io::Write;
 /// The variable that names the file. Without it nothing is reported.
 pub const VARIABLE: &str = "EMMER_TEST_REPORT";
 
-/// The conformance suite passed with so many cases on a server of `version`; `store` is its URL scheme.
+/// The conformance suite passed with so many cases on a server of `version`; `store` is its URL
+/// scheme.
 pub fn conformed(store: &str, version: &str, cases: usize) {
     write(&format!("conformed\t{store}\t{version}\t{cases}"));
 }

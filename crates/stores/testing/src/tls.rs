@@ -30,7 +30,8 @@ impl Certificates {
         for line in [
             format!("req -x509 {new_key} -keyout root.key -out root.crt -days 30 -subj /CN=root"),
             format!("req {new_key} -keyout server.key -out server.csr -subj /CN=server"),
-            "x509 -req -in server.csr -CA root.crt -CAkey root.key -CAcreateserial -out server.crt -days 30 -extfile names"
+            "x509 -req -in server.csr -CA root.crt -CAkey root.key -CAcreateserial -out server.crt \
+             -days 30 -extfile names"
                 .to_owned(),
         ] {
             run(Command::new(&openssl).args(line.split(' ')).current_dir(folder.path()))?;
@@ -50,7 +51,8 @@ impl Certificates {
     pub fn install(&self, folder: &Path, user: &str) -> Result<(), Trouble> {
         for name in ["server.crt", "server.key"] {
             let file = folder.join(name);
-            fs::copy(self.folder.path().join(name), &file).map_err(|e| Trouble::Failed(e.to_string()))?;
+            fs::copy(self.folder.path().join(name), &file)
+                .map_err(|e| Trouble::Failed(e.to_string()))?;
             run(Command::new("chmod").arg("600").arg(&file))?;
             crate::process::give_to(user, &file)?;
         }

@@ -14,7 +14,8 @@ use crate::process::{READY_LIMIT, find, free_port, wait_until};
 
 /// Debian's package.
 pub const PACKAGE: &str = "zookeeper";
-/// A user for tests of passwords (ZooKeeper knows no users: whoever makes a node may say whose it is).
+/// A user for tests of passwords (ZooKeeper knows no users: whoever makes a node may say whose it
+/// is).
 pub const USER: &str = "silo";
 /// That user's password. It holds characters that a URL must escape.
 pub const PASSWORD: &str = "only/for:tests";
@@ -47,7 +48,8 @@ impl Programs {
     /// # Errors
     /// [`Trouble::Missing`].
     pub fn find() -> Result<Self, Trouble> {
-        let missing = |program: &str| Trouble::Missing { program: program.to_owned(), package: PACKAGE };
+        let missing =
+            |program: &str| Trouble::Missing { program: program.to_owned(), package: PACKAGE };
         let java = find("java", &[]).ok_or_else(|| missing("Java"))?;
         let jar = JARS.iter().map(PathBuf::from).find(|jar| jar.is_file());
         let jar = jar.ok_or_else(|| missing("ZooKeeper (zookeeper.jar)"))?;
@@ -77,8 +79,8 @@ impl Programs {
         fs::write(folder.join("zoo.cfg"), settings).map_err(failed)?;
         let mut command = Command::new(&self.java);
         command.args(["-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
-        // What a killed server has written the kernel still writes; only a host that dies would lose it. Waiting for a disk
-        // that others keep busy would say nothing about the store.
+        // What a killed server has written the kernel still writes; only a host that dies would
+        // lose it. Waiting for a disk that others keep busy would say nothing about the store.
         command.args(["-Dzookeeper.forceSync=no", "-Dzookeeper.preAllocSize=1024"]);
         let jars = [self.jar.clone()].into_iter().chain(TLS_JARS.map(PathBuf::from));
         let jars = std::env::join_paths(jars).map_err(|e| Trouble::Failed(e.to_string()))?;
@@ -92,7 +94,12 @@ impl Programs {
     ///
     /// # Errors
     /// It ends or takes longer than a minute; the end of its log.
-    pub fn wait_until_ready(&self, child: &mut Child, folder: &Path, port: u16) -> Result<(), Trouble> {
+    pub fn wait_until_ready(
+        &self,
+        child: &mut Child,
+        folder: &Path,
+        port: u16,
+    ) -> Result<(), Trouble> {
         wait_until(child, &folder.join("log"), READY_LIMIT, || answer_of(port, "Mode:").is_some())
     }
 
@@ -102,8 +109,9 @@ impl Programs {
     /// It does not run.
     pub fn version(&self) -> Result<String, Trouble> {
         let mut command = Command::new(&self.java);
-        let said =
-            output_of(command.arg("-cp").arg(&self.jar).arg("org.apache.zookeeper.version.VersionInfoMain"))?;
+        let said = output_of(
+            command.arg("-cp").arg(&self.jar).arg("org.apache.zookeeper.version.VersionInfoMain"),
+        )?;
         let version = said.lines().find_map(|line| line.strip_prefix("Apache ZooKeeper, version "));
         let version = version.and_then(|rest| rest.split([' ', '-']).next());
         Ok(format!("ZooKeeper {}", version.unwrap_or_default()))
@@ -120,8 +128,8 @@ impl Programs {
     }
 }
 
-/// What the server on `port` says behind `start` when it is asked how it is. A server says its mode only when it accepts
-/// sessions; `ruok` is answered before.
+/// What the server on `port` says behind `start` when it is asked how it is. A server says its mode
+/// only when it accepts sessions; `ruok` is answered before.
 fn answer_of(port: u16, start: &str) -> Option<String> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let ask = || -> std::io::Result<String> {
@@ -147,8 +155,8 @@ pub fn url(port: u16) -> String {
 pub type ZooKeeperServer = Local<Programs>;
 
 impl ZooKeeperServer {
-    /// A server that listens for encrypted connections too; their port. What the server needs is written beside the
-    /// certificates.
+    /// A server that listens for encrypted connections too; their port. What the server needs is
+    /// written beside the certificates.
     ///
     /// # Errors
     /// ZooKeeper is not installed or does not start.
@@ -157,7 +165,8 @@ impl ZooKeeperServer {
         let secure = free_port()?;
         let read = |file: &Path| fs::read_to_string(file).map_err(failed);
         let store = certificates.key.with_file_name("zookeeper.pem");
-        fs::write(&store, read(&certificates.key)? + &read(&certificates.certificate)?).map_err(failed)?;
+        fs::write(&store, read(&certificates.key)? + &read(&certificates.certificate)?)
+            .map_err(failed)?;
         let settings = [
             format!("secureClientPort={secure}"),
             "secureClientPortAddress=127.0.0.1".to_owned(),

@@ -1,10 +1,10 @@
 //! What the store costs over zookeeper-client itself, on this machine, in one run:
-//! `cargo run --release -p emmer-store-zookeeper --example cost`. It starts a server of its own (`forceSync=no`: the disk is the
-//! same for both sides and would only hide the difference).
+//! `cargo run --release -p emmer-store-zookeeper --example cost`. It starts a server of its own
+//! (`forceSync=no`: the disk is the same for both sides and would only hide the difference).
 //!
-//! The driver does by hand what a careful user would: rows as JSON in nodes, a membership commit as one `multi` (write the
-//! version row if its version is the one of last time, write one silo row), a read as the list of the children and one `multi`
-//! of all rows and heartbeats, which are parsed.
+//! The driver does by hand what a careful user would: rows as JSON in nodes, a membership commit as
+//! one `multi` (write the version row if its version is the one of last time, write one silo row),
+//! a read as the list of the children and one `multi` of all rows and heartbeats, which are parsed.
 
 use emmer_store_zookeeper::ZooKeeperStore;
 use emmer_test_servers::suite::cost::{ByHand, Outcome, measure, silo};
@@ -72,7 +72,9 @@ impl ByHand for Raw {
         }
         let mut rows = 0;
         for found in reader.commit().await? {
-            let MultiReadResult::Data { data, .. } = found else { return Err("a node is gone".into()) };
+            let MultiReadResult::Data { data, .. } = found else {
+                return Err("a node is gone".into());
+            };
             let found: Json = serde_json::from_slice(&data)?;
             rows += usize::from(found.is_object());
         }

@@ -54,8 +54,8 @@ impl Bulk<'_> {
         Err(Fault::unavailable("others add the same rows faster than this append can"))
     }
 
-    /// Adds rows in as few requests as they fit into. How many of them, the last ones, are left because one of theirs is
-    /// there already.
+    /// Adds rows in as few requests as they fit into. How many of them, the last ones, are left
+    /// because one of theirs is there already.
     async fn add(
         &self,
         decl: &'static TableDecl,
@@ -97,21 +97,27 @@ impl Bulk<'_> {
         nodes: &PartitionPaths,
         asked: &Old,
     ) -> Result<u64, Fault> {
-        let committer =
-            Committer { client: self.client, memory: self.memory, acls: self.acls, deadline: self.deadline };
+        let committer = Committer {
+            client: self.client,
+            memory: self.memory,
+            acls: self.acls,
+            deadline: self.deadline,
+        };
         let volatile_at = volatile_columns(decl).position(|volatile| volatile.name == asked.column);
         let mut deleted = 0;
         for _ in 0..ATTEMPTS_MAX {
-            let found = snapshot::partition(self.client, decl, nodes, self.lists, self.deadline).await;
+            let found =
+                snapshot::partition(self.client, decl, nodes, self.lists, self.deadline).await;
             // Asked again from the beginning, it would not count what is deleted already.
-            let found = found.map_err(|fault| Fault { lost: fault.lost && deleted == 0, ..fault })?;
+            let found =
+                found.map_err(|fault| Fault { lost: fault.lost && deleted == 0, ..fault })?;
             let mut old = Vec::new();
             for row in found {
                 let key = row.row_key.clone();
                 // A touch between this read and the deletion keeps the row.
-                let guard = volatile_at
-                    .and_then(|at| row.volatile.get(at))
-                    .map(|(_, stat)| (format!("{}/{}", nodes.row(&key), asked.column), stat.version));
+                let guard = volatile_at.and_then(|at| row.volatile.get(at)).map(|(_, stat)| {
+                    (format!("{}/{}", nodes.row(&key), asked.column), stat.version)
+                });
                 let etag = Written::of(&row.stat).etag(nodes, &key);
                 let stored = row.into_stored(decl, nodes)?;
                 if asked.wants(&stored.row) {
@@ -122,12 +128,13 @@ impl Bulk<'_> {
             for some in old.chunks(COMMIT_MUTATIONS_MAX) {
                 let (mutations, guards): (Vec<_>, Vec<_>) = some.iter().cloned().unzip();
                 let guards: Vec<_> = guards.into_iter().flatten().collect();
-                let request = Request { decl, partition, nodes, mutations: &mutations, guards: &guards };
+                let request =
+                    Request { decl, partition, nodes, mutations: &mutations, guards: &guards };
                 match committer.commit(&request).await {
                     Ended::Committed(_) => deleted += mutations.len() as u64,
                     Ended::Conflict(_) => lost = true,
-                    // Whether these were deleted is not known, so their number is not either: whoever asks again deletes
-                    // what is left.
+                    // Whether these were deleted is not known, so their number is not either:
+                    // whoever asks again deletes what is left.
                     Ended::Failed(fault) | Ended::Unknown(fault) => {
                         return Err(Fault { lost: false, ..fault });
                     }
@@ -140,7 +147,8 @@ impl Bulk<'_> {
         Err(Fault::unavailable("the rows change faster than they can be deleted"))
     }
 
-    /// Reads every partition of the table, one after the other, until all rows asked for are found: ZooKeeper has no index.
+    /// Reads every partition of the table, one after the other, until all rows asked for are found:
+    /// ZooKeeper has no index.
     pub(crate) async fn scan(
         &self,
         decl: &'static TableDecl,
@@ -155,8 +163,10 @@ impl Bulk<'_> {
             error => error.into(),
         })?;
         let foreign = || Fault::corrupt("the table has a partition whose name is none of ours");
-        let mut partitions: Vec<String> =
-            names.iter().map(|name| paths::unescape(name).ok_or_else(foreign)).collect::<Result<_, _>>()?;
+        let mut partitions: Vec<String> = names
+            .iter()
+            .map(|name| paths::unescape(name).ok_or_else(foreign))
+            .collect::<Result<_, _>>()?;
         partitions.sort_unstable();
         let mut rows = Vec::new();
         for partition in partitions {
@@ -164,7 +174,9 @@ impl Bulk<'_> {
                 break;
             }
             let nodes = nodes.partition(&partition);
-            for row in snapshot::partition(self.client, decl, &nodes, self.lists, self.deadline).await? {
+            for row in
+                snapshot::partition(self.client, decl, &nodes, self.lists, self.deadline).await?
+            {
                 let stored = row.into_stored(decl, &nodes)?;
                 if asked.wants(&stored.row) {
                     rows.push(stored);
@@ -186,7 +198,8 @@ fn largest_plan(
     let mut count = rows.len().min(COMMIT_MUTATIONS_MAX);
     loop {
         let some = rows.get(..count).unwrap_or_default();
-        let mutations: Vec<_> = some.iter().map(|row| Mutation::Insert { row: (*row).clone() }).collect();
+        let mutations: Vec<_> =
+            some.iter().map(|row| Mutation::Insert { row: (*row).clone() }).collect();
         let request = Request { decl, partition, nodes, mutations: &mutations, guards: &[] };
         let plan = request.plan(&Known::default(), |_| false);
         if plan.bytes() <= REQUEST_BYTES_MAX {
@@ -194,7 +207,8 @@ fn largest_plan(
         }
         if count <= 1 {
             let detail = format!(
-                "a row of {} bytes, at most {REQUEST_BYTES_MAX} fit into one request (ZooKeeper's jute.maxbuffer)",
+                "a row of {} bytes, at most {REQUEST_BYTES_MAX} fit into one request (ZooKeeper's \
+                 jute.maxbuffer)",
                 plan.bytes()
             );
             return Err(Fault::new(StoreErrorKind::Invalid, detail));

@@ -1,4 +1,5 @@
-//! Sending commits: the plan is made from what is known, and made anew when what was known is out of date.
+//! Sending commits: the plan is made from what is known, and made anew when what was known is out
+//! of date.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -20,7 +21,8 @@ const ROWS_MAX: usize = 50_000;
 /// The most partitions whose deletions are remembered; all are forgotten when there would be more.
 const PARTITIONS_MAX: usize = 10_000;
 
-/// What this store remembers, to commit in one request. It may be out of date: the server checks it.
+/// What this store remembers, to commit in one request. It may be out of date: the server checks
+/// it.
 #[derive(Default)]
 pub(crate) struct Memory(Mutex<Remembered>);
 
@@ -124,7 +126,8 @@ impl Committer<'_> {
             let plan = request.plan(&known, |path| self.memory.is_there(path));
             if plan.bytes() > REQUEST_BYTES_MAX {
                 let detail = format!(
-                    "a commit of {} bytes, at most {REQUEST_BYTES_MAX} fit into one request (ZooKeeper's jute.maxbuffer)",
+                    "a commit of {} bytes, at most {REQUEST_BYTES_MAX} fit into one request \
+                     (ZooKeeper's jute.maxbuffer)",
                     plan.bytes()
                 );
                 return Ended::Failed(Fault::new(StoreErrorKind::Invalid, detail));
@@ -137,7 +140,9 @@ impl Committer<'_> {
                 break;
             }
         }
-        Ended::Failed(Fault::unavailable("others change the partition faster than this commit can be made"))
+        Ended::Failed(Fault::unavailable(
+            "others change the partition faster than this commit can be made",
+        ))
     }
 
     /// Looks up what the conditions of the request need to know and nobody remembers.
@@ -150,11 +155,16 @@ impl Committer<'_> {
             known.deletions = self.memory.deletions(path);
         }
         for _ in 0..ATTEMPTS_MAX {
-            let rows = known.deletions.map(|found| doubtful(request.nodes, request.mutations, found));
-            if rows.as_ref().is_some_and(|rows| rows.iter().all(|row| known.verified.contains_key(row))) {
+            let rows =
+                known.deletions.map(|found| doubtful(request.nodes, request.mutations, found));
+            if rows
+                .as_ref()
+                .is_some_and(|rows| rows.iter().all(|row| known.verified.contains_key(row)))
+            {
                 return Ok(());
             }
-            // The deletions are read before the rows, and the commit checks them: what the rows are, they are until then.
+            // The deletions are read before the rows, and the commit checks them: what the rows
+            // are, they are until then.
             let rows = rows.unwrap_or_default();
             let nodes: Vec<String> = rows.iter().map(|row| request.nodes.row(row)).collect();
             let all: Vec<&str> = [path].into_iter().chain(&nodes).map(String::as_str).collect();
@@ -165,8 +175,10 @@ impl Committer<'_> {
                     let found = Deletions { version: found.version, zxid: found.mzxid };
                     self.memory.keep_deletions(path, found);
                     known.deletions = Some(found);
-                    known.verified =
-                        rows.into_iter().zip(stats.map(|stat| stat.as_ref().map(Written::of))).collect();
+                    known.verified = rows
+                        .into_iter()
+                        .zip(stats.map(|stat| stat.as_ref().map(Written::of)))
+                        .collect();
                 }
             }
         }
@@ -189,7 +201,9 @@ impl Committer<'_> {
             Err(MultiWriteError::RequestFailed { source }) if did_nothing(&source) => {
                 Attempt::Ended(Ended::Failed(source.into()))
             }
-            Err(MultiWriteError::RequestFailed { source }) => Attempt::Ended(Ended::Unknown(source.into())),
+            Err(MultiWriteError::RequestFailed { source }) => {
+                Attempt::Ended(Ended::Unknown(source.into()))
+            }
         }
     }
 
@@ -203,7 +217,8 @@ impl Committer<'_> {
         error: Error,
     ) -> Attempt {
         let failed = |fault: Fault| Attempt::Ended(Ended::Failed(fault));
-        let condition_failed = matches!(error, Error::NoNode | Error::NodeExists | Error::BadVersion);
+        let condition_failed =
+            matches!(error, Error::NoNode | Error::NodeExists | Error::BadVersion);
         if !condition_failed {
             return failed(error.into());
         }
@@ -237,7 +252,8 @@ impl Committer<'_> {
     /// Finds out which rows of upserts are there.
     async fn look_up(&self, request: &Request<'_>) -> Result<(), Fault> {
         let upserts = request.mutations.iter().filter(|m| matches!(m, Mutation::Upsert { .. }));
-        let paths: Vec<String> = upserts.map(|mutation| request.nodes.row(mutation.row_key())).collect();
+        let paths: Vec<String> =
+            upserts.map(|mutation| request.nodes.row(mutation.row_key())).collect();
         let asked: Vec<&str> = paths.iter().map(String::as_str).collect();
         let stats = snapshot::stats(self.client, request.nodes, &asked).await?;
         for (path, stat) in paths.into_iter().zip(stats) {
@@ -255,7 +271,9 @@ impl Committer<'_> {
         };
         // The partition's node was written by the same commit as the rows.
         let Some(commit) = stat(0) else {
-            return Ended::Unknown(Fault::corrupt("the server answered a commit with something else"));
+            return Ended::Unknown(Fault::corrupt(
+                "the server answered a commit with something else",
+            ));
         };
         let mut etags = Vec::with_capacity(plan.writes.len());
         for (mutation, at) in request.mutations.iter().zip(&plan.writes) {
@@ -265,7 +283,8 @@ impl Committer<'_> {
                     // A node that was made is at version 0.
                     let version = stat(*at).map_or(0, |stat| stat.version);
                     etags.push(Some(
-                        Written { zxid: commit.mzxid, version }.etag(request.nodes, mutation.row_key()),
+                        Written { zxid: commit.mzxid, version }
+                            .etag(request.nodes, mutation.row_key()),
                     ));
                     self.memory.row(path, true);
                 }

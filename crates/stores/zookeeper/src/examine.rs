@@ -1,4 +1,5 @@
-//! What the server says of itself: the word `srvr`, which servers answer unless they are told not to.
+//! What the server says of itself: the word `srvr`, which servers answer unless they are told not
+//! to.
 
 use std::time::Duration;
 
@@ -30,8 +31,8 @@ pub(crate) async fn examine(place: &Place) -> Examination {
         found.add(
             FindingLevel::Note,
             FindingSubject::Security,
-            "no user is named: whoever reaches the servers can read and change the nodes; name one for a node that is \
-             new, as in zookeeper://user:password@host/emmer",
+            "no user is named: whoever reaches the servers can read and change the nodes; name one \
+             for a node that is new, as in zookeeper://user:password@host/emmer",
         );
     } else if !place.tls {
         found.add(
@@ -56,8 +57,8 @@ async fn ask_all(place: &Place, found: &mut Examination) {
                         found.add(
                             FindingLevel::Note,
                             FindingSubject::Durability,
-                            "a single server: while it is away nothing can be written, and with its disk everything is \
-                             gone; three servers survive the loss of one",
+                            "a single server: while it is away nothing can be written, and with \
+                             its disk everything is gone; three servers survive the loss of one",
                         );
                     }
                     continue;
@@ -86,7 +87,8 @@ async fn srvr(host: &str, port: u16) -> std::io::Result<String> {
 
 /// Version and mode.
 fn said(answer: &str) -> Option<(String, String)> {
-    let after = |start: &str| answer.lines().find_map(|line| line.strip_prefix(start)).map(str::trim);
+    let after =
+        |start: &str| answer.lines().find_map(|line| line.strip_prefix(start)).map(str::trim);
     let version = after("Zookeeper version:")?.split(['-', ',', ' ']).next()?.to_owned();
     Some((version, after("Mode:")?.to_owned()))
 }
@@ -97,7 +99,8 @@ mod tests {
 
     #[test]
     fn the_version_is_found() {
-        let answer = "Zookeeper version: 3.8.0-5a02a05eddb59aee6ac762f7ea82e92a68eb9c0f, built on 2022-02-25 08:49 UTC\n\
+        let answer = "Zookeeper version: 3.8.0-5a02a05eddb59aee6ac762f7ea82e92a68eb9c0f, built on \
+            2022-02-25 08:49 UTC\n\
                       Latency min/avg/max: 0/0.0/0\nZxid: 0x0\nMode: standalone\nNode count: 5\n";
         assert_eq!(said(answer), Some(("3.8.0".to_owned(), "standalone".to_owned())));
         assert_eq!(said("srvr is not executed because it is not in the whitelist.\n"), None);

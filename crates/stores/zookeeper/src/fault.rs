@@ -62,7 +62,9 @@ impl From<&Error> for Fault {
             _ => Unavailable,
         };
         let hint = match error {
-            Error::NoAuth => ": name the user who made the nodes, as in zookeeper://user:password@host",
+            Error::NoAuth => {
+                ": name the user who made the nodes, as in zookeeper://user:password@host"
+            }
             Error::Unimplemented => ": this store needs ZooKeeper 3.6",
             Error::NoHosts => ": none of the hosts lets a session be opened",
             _ => "",
@@ -79,8 +81,9 @@ impl From<Error> for Fault {
     }
 }
 
-/// Whether `error`, given for a whole request, says for certain that the request did nothing. Only what a server says
-/// before it gives a request to the others does; anything else may have come after it was done.
+/// Whether `error`, given for a whole request, says for certain that the request did nothing. Only
+/// what a server says before it gives a request to the others does; anything else may have come
+/// after it was done.
 pub(crate) fn did_nothing(error: &Error) -> bool {
     matches!(
         error,

@@ -5,8 +5,9 @@ use emmer_store::{Column, TableDecl};
 /// The node under which the store keeps what is no table.
 const META: &str = "emmer_meta";
 
-/// `text` as the name of a node: printable ASCII stays, all else becomes `%XX` of its UTF-8 bytes. So do `/`, `%`, quotes,
-/// backslashes and blanks, which the path or `zkCli.sh` would take for something else.
+/// `text` as the name of a node: printable ASCII stays, all else becomes `%XX` of its UTF-8 bytes.
+/// So do `/`, `%`, quotes, backslashes and blanks, which the path or `zkCli.sh` would take for
+/// something else.
 pub(crate) fn escape(text: &str) -> String {
     let mut name = String::with_capacity(text.len());
     // ZooKeeper gives these two names another meaning.
@@ -67,7 +68,10 @@ pub(crate) fn meta(root: &str) -> String {
 impl TablePaths {
     pub(crate) fn new(root: &str, decl: &TableDecl) -> Self {
         // A declared name has letters, digits and underscores only.
-        Self { table: format!("{root}/{}", decl.name), deletions: format!("{}/{}", meta(root), decl.name) }
+        Self {
+            table: format!("{root}/{}", decl.name),
+            deletions: format!("{}/{}", meta(root), decl.name),
+        }
     }
 
     pub(crate) fn partition(&self, partition: &str) -> PartitionPaths {
@@ -120,7 +124,11 @@ mod tests {
         ] {
             let name = escape(text);
             assert_eq!(unescape(&name).as_deref(), Some(text));
-            assert!(name.bytes().all(|b| b.is_ascii_graphic() && b != b'/') && name != "." && name != "..");
+            assert!(
+                name.bytes().all(|b| b.is_ascii_graphic() && b != b'/')
+                    && name != "."
+                    && name != ".."
+            );
         }
         assert_eq!(escape("10.0.0.1-11111-17"), "10.0.0.1-11111-17");
         assert_eq!((escape("."), escape("..")), ("%2E".to_owned(), "%2E%2E".to_owned()));

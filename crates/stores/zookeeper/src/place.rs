@@ -15,7 +15,8 @@ const PORT: u16 = 2181;
 const ROOT: &str = "/emmer";
 /// The longest such node, in bytes: it is part of every path that travels.
 const ROOT_BYTES_MAX: usize = 200;
-/// How long an operation takes at most, connecting included, when the URL does not say (`timeout_ms=`).
+/// How long an operation takes at most, connecting included, when the URL does not say
+/// (`timeout_ms=`).
 const OPERATION_TIMEOUT: Duration = Duration::from_millis(4_800);
 /// What an operator may ask for.
 const OPERATION_TIMEOUT_MS: RangeInclusive<u64> = 1_000..=60_000;
@@ -60,15 +61,19 @@ impl Place {
         if url.scheme() != "zookeeper" {
             return Err(wrong("this is no zookeeper:// URL"));
         }
-        let expected = "expected zookeeper://user:password@host:port,host:port/node?parameters; special characters of user \
-                        and password as %XX";
+        let expected = "expected zookeeper://user:password@host:port,host:port/node?parameters; \
+                        special characters of user and password as %XX";
         let (user, rest) = match url.place().rsplit_once('@') {
             None => (None, url.place()),
             Some((user, rest)) => (Some(user), rest),
         };
         let (hosts, root) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
         let mut place = Self {
-            hosts: hosts.split(',').map(host).collect::<Option<_>>().ok_or_else(|| wrong(expected))?,
+            hosts: hosts
+                .split(',')
+                .map(host)
+                .collect::<Option<_>>()
+                .ok_or_else(|| wrong(expected))?,
             root: self::root(root).ok_or_else(|| {
                 wrong("the node must be a plain path of letters, digits and .-_:+=@, as in /emmer")
             })?,
@@ -84,19 +89,23 @@ impl Place {
             match key {
                 "timeout_ms" => {
                     let parsed = value.parse().ok().filter(|ms| OPERATION_TIMEOUT_MS.contains(ms));
-                    let parsed =
-                        parsed.ok_or_else(|| wrong("timeout_ms is not a number from 1000 to 60000"))?;
+                    let parsed = parsed
+                        .ok_or_else(|| wrong("timeout_ms is not a number from 1000 to 60000"))?;
                     place.timeout = Duration::from_millis(parsed);
                 }
                 "tls" => {
-                    place.tls = value.parse().map_err(|_| wrong("tls is neither true nor false"))?;
+                    place.tls =
+                        value.parse().map_err(|_| wrong("tls is neither true nor false"))?;
                 }
                 "tls_ca" => {
-                    place.tls_ca = Some(PathBuf::from(decoded(value).ok_or_else(|| wrong(expected))?));
+                    place.tls_ca =
+                        Some(PathBuf::from(decoded(value).ok_or_else(|| wrong(expected))?));
                 }
                 other => {
                     let known = "timeout_ms, tls and tls_ca";
-                    return Err(wrong(&format!("there is no parameter {other:?}, there are {known}")));
+                    return Err(wrong(&format!(
+                        "there is no parameter {other:?}, there are {known}"
+                    )));
                 }
             }
         }
@@ -120,7 +129,12 @@ fn host(text: &str) -> Option<(String, u16)> {
         Some(rest) => {
             let (address, rest) = rest.split_once(']')?;
             let _: std::net::Ipv6Addr = address.parse().ok()?;
-            (address, rest.strip_prefix(':').or_else(|| rest.is_empty().then_some("")).map(str::to_owned)?)
+            (
+                address,
+                rest.strip_prefix(':')
+                    .or_else(|| rest.is_empty().then_some(""))
+                    .map(str::to_owned)?,
+            )
         }
         None => {
             let (host, port) = text.split_once(':').unwrap_or((text, ""));
@@ -179,10 +193,15 @@ mod tests {
 
     #[test]
     fn urls_are_read_and_secrets_stay_out_of_the_name() {
-        let place =
-            Place::parse("zookeeper://bob:s3%3Acret@a,b:2182,[::1]:2183/apps/emmer?timeout_ms=1000", None)
-                .unwrap();
-        assert_eq!(place.name, "zookeeper://bob:***@a,b:2182,[::1]:2183/apps/emmer?timeout_ms=1000");
+        let place = Place::parse(
+            "zookeeper://bob:s3%3Acret@a,b:2182,[::1]:2183/apps/emmer?timeout_ms=1000",
+            None,
+        )
+        .unwrap();
+        assert_eq!(
+            place.name,
+            "zookeeper://bob:***@a,b:2182,[::1]:2183/apps/emmer?timeout_ms=1000"
+        );
         assert_eq!(place.hosts_text(), "a:2181,b:2182,[::1]:2183");
         assert_eq!((place.root.as_str(), place.timeout), ("/apps/emmer", Duration::from_secs(1)));
         assert_eq!(place.credentials, Some(Credentials("bob:s3:cret".to_owned())));
@@ -190,7 +209,8 @@ mod tests {
         let place = Place::parse("zookeeper://a/", None).unwrap();
         assert_eq!((place.root.as_str(), place.credentials, place.tls), ("/emmer", None, false));
         let place =
-            Place::parse("zookeeper://bob@a?tls=true&tls_ca=/etc/ca.pem", Some("environment")).unwrap();
+            Place::parse("zookeeper://bob@a?tls=true&tls_ca=/etc/ca.pem", Some("environment"))
+                .unwrap();
         assert_eq!(place.credentials, Some(Credentials("bob:environment".to_owned())));
         assert_eq!(place.tls_ca, Some(PathBuf::from("/etc/ca.pem")));
     }

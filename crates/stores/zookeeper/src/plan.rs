@@ -8,10 +8,12 @@ use zookeeper_client::{Acls, Client, CreateMode, Error, MultiWriter};
 use crate::paths::{self, PartitionPaths};
 use crate::rows::{Written, encode, encode_volatile, volatile_columns};
 
-/// The most bytes of one request, somewhat below the server's own limit (`jute.maxbuffer`, 1,048,575 bytes by default):
-/// a server closes the connection of whoever sends more, which would look like an unknown outcome.
+/// The most bytes of one request, somewhat below the server's own limit (`jute.maxbuffer`,
+/// 1,048,575 bytes by default): a server closes the connection of whoever sends more, which would
+/// look like an unknown outcome.
 pub(crate) const REQUEST_BYTES_MAX: usize = 1_000_000;
-/// What one operation adds to a request beside its path and data: header, lengths, version, access list.
+/// What one operation adds to a request beside its path and data: header, lengths, version, access
+/// list.
 const OPERATION_BYTES: usize = 80;
 /// A version that no node has: the condition on it never holds.
 const NEVER: i32 = i32::MAX;
@@ -46,7 +48,8 @@ impl Operation {
     }
 }
 
-/// How the deletions of a partition stood: the version of their node, and the commit (zxid) of the last one.
+/// How the deletions of a partition stood: the version of their node, and the commit (zxid) of the
+/// last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Deletions {
     pub(crate) version: i32,
@@ -58,8 +61,8 @@ pub(crate) struct Deletions {
 pub(crate) struct Known {
     /// Needed where a mutation has a condition on an etag.
     pub(crate) deletions: Option<Deletions>,
-    /// By row key: what rows written before the last deletion are now. A row that is not here is what its etag says, if
-    /// its etag is younger than the last deletion.
+    /// By row key: what rows written before the last deletion are now. A row that is not here is
+    /// what its etag says, if its etag is younger than the last deletion.
     pub(crate) verified: BTreeMap<String, Option<Written>>,
 }
 
@@ -81,7 +84,9 @@ pub(crate) fn condition(mutation: &Mutation) -> Option<&str> {
         Mutation::Replace { etag, .. }
         | Mutation::Check { etag, .. }
         | Mutation::Delete { etag: Some(etag), .. } => Some(etag),
-        Mutation::Insert { .. } | Mutation::Upsert { .. } | Mutation::Delete { etag: None, .. } => None,
+        Mutation::Insert { .. } | Mutation::Upsert { .. } | Mutation::Delete { etag: None, .. } => {
+            None
+        }
     }
 }
 
@@ -96,8 +101,9 @@ pub(crate) struct Request<'r> {
 }
 
 impl Request<'_> {
-    /// The operations in the order of the mutations, so that the first that fails is the first mutation whose condition
-    /// does not hold. `exists` guesses whether the row of an `Upsert` is there; a wrong guess fails and is planned anew.
+    /// The operations in the order of the mutations, so that the first that fails is the first
+    /// mutation whose condition does not hold. `exists` guesses whether the row of an `Upsert` is
+    /// there; a wrong guess fails and is planned anew.
     pub(crate) fn plan(&self, known: &Known, exists: impl Fn(&str) -> bool) -> Plan {
         let mut plan = Plan { writes: vec![None; self.mutations.len()], ..Plan::default() };
         plan.push(
@@ -165,7 +171,10 @@ impl Request<'_> {
         let data = encode(self.decl, self.partition, row);
         let columns: Vec<_> = volatile_columns(self.decl)
             .map(|column| {
-                (paths::volatile(&path, column), encode_volatile(self.decl, self.partition, row, column))
+                (
+                    paths::volatile(&path, column),
+                    encode_volatile(self.decl, self.partition, row, column),
+                )
             })
             .collect();
         plan.push(Some(at), Operation::Create { path, data });
@@ -181,18 +190,26 @@ impl Request<'_> {
     }
 }
 
-/// The version the row's node must have; one that no node has where the row is known not to be what the etag says.
+/// The version the row's node must have; one that no node has where the row is known not to be what
+/// the etag says.
 fn version(nodes: &PartitionPaths, row_key: &str, etag: &str, known: &Known) -> i32 {
     let Some(wanted) = Written::parse(etag, nodes, row_key) else { return NEVER };
-    let never_deleted_since = known.deletions.is_some_and(|deletions| wanted.zxid >= deletions.zxid);
+    let never_deleted_since =
+        known.deletions.is_some_and(|deletions| wanted.zxid >= deletions.zxid);
     let verified = known.verified.get(row_key).is_some_and(|found| *found == Some(wanted));
     if never_deleted_since || verified { wanted.version } else { NEVER }
 }
 
-/// The rows whose etag is older than the last deletion: they may have been deleted and made again since.
-pub(crate) fn doubtful(nodes: &PartitionPaths, mutations: &[Mutation], deletions: Deletions) -> Vec<String> {
+/// The rows whose etag is older than the last deletion: they may have been deleted and made again
+/// since.
+pub(crate) fn doubtful(
+    nodes: &PartitionPaths,
+    mutations: &[Mutation],
+    deletions: Deletions,
+) -> Vec<String> {
     let doubtful = mutations.iter().filter(|mutation| {
-        let written = condition(mutation).and_then(|etag| Written::parse(etag, nodes, mutation.row_key()));
+        let written =
+            condition(mutation).and_then(|etag| Written::parse(etag, nodes, mutation.row_key()));
         written.is_some_and(|written| written.zxid < deletions.zxid)
     });
     doubtful.map(|mutation| mutation.row_key().to_owned()).collect()
@@ -218,7 +235,11 @@ impl Plan {
     }
 
     /// The request, ready to be sent.
-    pub(crate) fn writer<'c>(&self, client: &'c Client, acls: Acls<'_>) -> Result<MultiWriter<'c>, Error> {
+    pub(crate) fn writer<'c>(
+        &self,
+        client: &'c Client,
+        acls: Acls<'_>,
+    ) -> Result<MultiWriter<'c>, Error> {
         let mut writer = client.new_multi_writer();
         self.operations.iter().try_for_each(|operation| operation.add(&mut writer, acls))?;
         Ok(writer)
@@ -243,7 +264,8 @@ mod tests {
     fn plan(mutations: &[Mutation], known: &Known, exists: bool) -> Plan {
         let nodes = nodes();
         let (partition, guards) = ("prod", &[][..]);
-        let request = Request { decl: &SILO_INSTANCES, partition, nodes: &nodes, mutations, guards };
+        let request =
+            Request { decl: &SILO_INSTANCES, partition, nodes: &nodes, mutations, guards };
         request.plan(known, |_| exists)
     }
 

@@ -20,8 +20,8 @@ impl Written {
         Self { zxid: stat.mzxid, version: stat.version }
     }
 
-    /// As an etag of this row. The server compares the versions of nodes, which those of other rows have too: so the etag says
-    /// whose it is.
+    /// As an etag of this row. The server compares the versions of nodes, which those of other rows
+    /// have too: so the etag says whose it is.
     pub(crate) fn etag(self, nodes: &PartitionPaths, row_key: &str) -> Etag {
         format!("{:x}-{}-{:08x}", self.zxid, self.version, owner(nodes, row_key)).into()
     }
@@ -30,7 +30,8 @@ impl Written {
     pub(crate) fn parse(etag: &str, nodes: &PartitionPaths, row_key: &str) -> Option<Self> {
         let mut parts = etag.splitn(3, '-');
         let (zxid, version) = (parts.next()?, parts.next()?);
-        let found = Self { zxid: i64::from_str_radix(zxid, 16).ok()?, version: version.parse().ok()? };
+        let found =
+            Self { zxid: i64::from_str_radix(zxid, 16).ok()?, version: version.parse().ok()? };
         // A version below 0 means "any" to the server.
         (found.version >= 0 && found.etag(nodes, row_key).as_ref() == etag).then_some(found)
     }
@@ -51,9 +52,14 @@ pub(crate) fn encode(decl: &TableDecl, partition: &str, row: &Row) -> Vec<u8> {
     document::encode(decl, partition, row, |column| !column.volatile).into_bytes()
 }
 
-/// The content of a volatile column's node: the row's keys and this column, so that it says by itself what it is. A null
-/// is a node too: a touch finds it.
-pub(crate) fn encode_volatile(decl: &TableDecl, partition: &str, row: &Row, column: &Column) -> Vec<u8> {
+/// The content of a volatile column's node: the row's keys and this column, so that it says by
+/// itself what it is. A null is a node too: a touch finds it.
+pub(crate) fn encode_volatile(
+    decl: &TableDecl,
+    partition: &str,
+    row: &Row,
+    column: &Column,
+) -> Vec<u8> {
     document::encode(decl, partition, row, |other| other.name == column.name).into_bytes()
 }
 
@@ -66,12 +72,17 @@ pub(crate) struct FoundRow {
 }
 
 impl FoundRow {
-    /// Whether all nodes were made by one commit. Otherwise the row was deleted and made again in between.
+    /// Whether all nodes were made by one commit. Otherwise the row was deleted and made again in
+    /// between.
     pub(crate) fn is_one_row(&self) -> bool {
         self.volatile.iter().all(|(_, stat)| stat.czxid == self.stat.czxid)
     }
 
-    pub(crate) fn into_stored(self, decl: &TableDecl, nodes: &PartitionPaths) -> Result<StoredRow, Fault> {
+    pub(crate) fn into_stored(
+        self,
+        decl: &TableDecl,
+        nodes: &PartitionPaths,
+    ) -> Result<StoredRow, Fault> {
         let mut row = document::decode(decl, &self.row_key, &self.data).map_err(Fault::corrupt)?;
         for (column, (data, _)) in volatile_columns(decl).zip(&self.volatile) {
             let own = document::decode(decl, &self.row_key, data)
@@ -94,14 +105,27 @@ mod tests {
     #[test]
     fn only_our_own_etags_are_understood() {
         let written = Written { zxid: 0x1_0000_002a, version: 3 };
-        let [one, other] = ["p", "q"].map(|name| PartitionPaths::new("/emmer", &SILO_INSTANCES, name));
+        let [one, other] =
+            ["p", "q"].map(|name| PartitionPaths::new("/emmer", &SILO_INSTANCES, name));
         let etag = written.etag(&one, "r");
         assert_eq!(etag.as_ref(), format!("10000002a-3-{:08x}", owner(&one, "r")));
         assert_eq!(Written::parse(&etag, &one, "r"), Some(written));
-        assert_eq!((Written::parse(&etag, &one, "s"), Written::parse(&etag, &other, "r")), (None, None));
-        for other in
-            ["", "x", "1", "no etag at all", "10000002A-3", "+1-3", "1-03", "1--1", "1-3 ", "1-99999999999"]
-        {
+        assert_eq!(
+            (Written::parse(&etag, &one, "s"), Written::parse(&etag, &other, "r")),
+            (None, None)
+        );
+        for other in [
+            "",
+            "x",
+            "1",
+            "no etag at all",
+            "10000002A-3",
+            "+1-3",
+            "1-03",
+            "1--1",
+            "1-3 ",
+            "1-99999999999",
+        ] {
             for other in [other.to_owned(), format!("{other}-{:08x}", owner(&one, "r"))] {
                 assert_eq!(Written::parse(&other, &one, "r"), None, "{other:?}");
             }

@@ -11,12 +11,14 @@ use crate::fault::Fault;
 use crate::place::Place;
 use crate::tls;
 
-/// The session's timeout asked for. No node hangs on it: it only decides when the server forgets a client that is gone.
+/// The session's timeout asked for. No node hangs on it: it only decides when the server forgets a
+/// client that is gone.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(6);
-/// How long a session that lost its connection is given to find another by itself before a new session takes its place.
+/// How long a session that lost its connection is given to find another by itself before a new
+/// session takes its place.
 const RECONNECT_PATIENCE: Duration = Duration::from_millis(500);
-/// The most operations of one store at the same time; the others wait, not longer than their time allows. The driver
-/// itself queues without a maximum.
+/// The most operations of one store at the same time; the others wait, not longer than their time
+/// allows. The driver itself queues without a maximum.
 const IN_FLIGHT_MAX: usize = 1_024;
 /// How often a request is sent that does no harm when it is done twice.
 const ATTEMPTS_MAX: u32 = 8;
@@ -49,7 +51,8 @@ impl Sessions {
         let permit = permit.map_err(|_| Fault::unavailable("too many operations at once"))?;
         // Never closed.
         let permit = permit.map_err(|_| Fault::unavailable("the store is closed"))?;
-        let mut current = timeout_at(deadline, self.current.lock()).await.map_err(|_| Fault::too_late())?;
+        let mut current =
+            timeout_at(deadline, self.current.lock()).await.map_err(|_| Fault::too_late())?;
         if let Some(client) = current.as_ref()
             && is_connected(client, deadline).await
         {
@@ -71,7 +74,8 @@ impl Sessions {
     }
 
     async fn connect_once(&self) -> Result<Client, Fault> {
-        let mut connector = Client::connector().with_session_timeout(SESSION_TIMEOUT).with_fail_eagerly();
+        let mut connector =
+            Client::connector().with_session_timeout(SESSION_TIMEOUT).with_fail_eagerly();
         if let Some(credentials) = &self.place.credentials {
             connector = connector.with_auth("digest", credentials.0.as_bytes());
         }
@@ -100,14 +104,21 @@ impl Sessions {
             }
         }
         match tokio::net::TcpStream::connect((host.as_str(), *port)).await {
-            Ok(_) if self.place.tls => Fault { detail: format!("{}, over TLS", fault.detail), ..fault },
+            Ok(_) if self.place.tls => {
+                Fault { detail: format!("{}, over TLS", fault.detail), ..fault }
+            }
             Ok(_) => fault,
             Err(error) => Fault { detail: format!("{host}:{port}: {error}"), ..fault },
         }
     }
 
-    /// Asks something that does no harm when it is asked twice, over another connection when one is lost.
-    pub(crate) async fn ask<T, F>(&self, deadline: Instant, request: impl Fn(Client) -> F) -> Result<T, Fault>
+    /// Asks something that does no harm when it is asked twice, over another connection when one is
+    /// lost.
+    pub(crate) async fn ask<T, F>(
+        &self,
+        deadline: Instant,
+        request: impl Fn(Client) -> F,
+    ) -> Result<T, Fault>
     where
         F: Future<Output = Result<T, Fault>>,
     {
@@ -116,7 +127,8 @@ impl Sessions {
             let lease = self.lease(deadline).await?;
             let answer = timeout_at(deadline, request(lease.client.clone())).await;
             match answer.unwrap_or_else(|_| Err(Fault::too_late())) {
-                Err(fault) if fault.lost && attempt < ATTEMPTS_MAX && Instant::now() < deadline => {}
+                Err(fault) if fault.lost && attempt < ATTEMPTS_MAX && Instant::now() < deadline => {
+                }
                 answer => return answer,
             }
             attempt += 1;

@@ -1,14 +1,16 @@
 //! Reading a partition as it was at one moment.
 //!
-//! One `multi` of reads asks for the partition's node, the list of its rows, every row that was listed before, and the
-//! partition's node again. Every commit writes the partition's node, so two answers for it with the same last change
-//! (zxid) mean that no commit came between the first read of the request and its last; and the list in the same answer
-//! says whether the rows asked for are the rows there are. Both must hold, else the answer is thrown away and asked for
-//! again with the newer list. The servers there are today do not let a write between the reads of one such request; the
-//! check is what makes it certain. A partition whose request would be too large is read by several, sent in one go, which
-//! must all show the same last change.
+//! One `multi` of reads asks for the partition's node, the list of its rows, every row that was
+//! listed before, and the partition's node again. Every commit writes the partition's node, so two
+//! answers for it with the same last change (zxid) mean that no commit came between the first read
+//! of the request and its last; and the list in the same answer says whether the rows asked for are
+//! the rows there are. Both must hold, else the answer is thrown away and asked for again with the
+//! newer list. The servers there are today do not let a write between the reads of one such
+//! request; the check is what makes it certain. A partition whose request would be too large is
+//! read by several, sent in one go, which must all show the same last change.
 //!
-//! Touches change no node but their own: a snapshot may show two rows' volatile columns as of two moments during the read.
+//! Touches change no node but their own: a snapshot may show two rows' volatile columns as of two
+//! moments during the read.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,7 +29,8 @@ use crate::rows::{FoundRow, volatile_columns};
 const ROUNDS_MAX: usize = 1_000;
 /// The same for one row.
 const ROW_ROUNDS_MAX: usize = 20;
-/// The most partitions whose lists of rows are kept for the next read; all are forgotten when there would be more.
+/// The most partitions whose lists of rows are kept for the next read; all are forgotten when there
+/// would be more.
 const LISTS_MAX: usize = 64;
 /// The most names in a list that is kept.
 const LIST_NAMES_MAX: usize = 20_000;
@@ -139,7 +142,11 @@ async fn round(
         let last = answer.data()?;
         let (Some((_, first)), Some(listed), Some((_, last))) = (first, listed, last) else {
             // Never written: nothing was in it, unless it was made during the read.
-            return Ok(if names.is_empty() { Round::Whole(Vec::new()) } else { Round::Changed([].into()) });
+            return Ok(if names.is_empty() {
+                Round::Whole(Vec::new())
+            } else {
+                Round::Changed([].into())
+            });
         };
         whole &= first.mzxid == last.mzxid && *moment.get_or_insert(first.mzxid) == first.mzxid;
         let mut sorted = listed;
@@ -180,7 +187,8 @@ fn chunks<'n>(decl: &TableDecl, nodes: &PartitionPaths, names: &'n [String]) -> 
 /// The row key of a node's name.
 fn row_key(name: &str) -> Result<String, Fault> {
     let shown = || name.chars().take(80).collect::<String>();
-    paths::unescape(name).ok_or_else(|| Fault::corrupt(format!("the node {:?} is no row of ours", shown())))
+    paths::unescape(name)
+        .ok_or_else(|| Fault::corrupt(format!("the node {:?} is no row of ours", shown())))
 }
 
 fn add_row(
@@ -195,8 +203,8 @@ fn add_row(
     Ok(())
 }
 
-/// Some rows: the names of all, then those from `from` on, and around. The server has no way to tell
-/// fewer names. A row that changes between the two reads is left out.
+/// Some rows: the names of all, then those from `from` on, and around. The server has no way to
+/// tell fewer names. A row that changes between the two reads is left out.
 pub(crate) async fn some(
     client: &Client,
     decl: &'static TableDecl,
@@ -248,7 +256,8 @@ pub(crate) async fn row(
     deadline: Instant,
 ) -> Result<Option<FoundRow>, Fault> {
     let path = nodes.row(row_key);
-    let mut fault = Fault::unavailable("the row is deleted and made again faster than it can be read");
+    let mut fault =
+        Fault::unavailable("the row is deleted and made again faster than it can be read");
     for _ in 0..ROW_ROUNDS_MAX {
         let synced = client.sync(&nodes.table);
         let mut reader = client.new_multi_reader();
@@ -273,7 +282,8 @@ pub(crate) async fn row(
     Err(fault)
 }
 
-/// Where the nodes at `paths` stand, each if it is there. The server's answers are those after a `sync`.
+/// Where the nodes at `paths` stand, each if it is there. The server's answers are those after a
+/// `sync`.
 pub(crate) async fn stats(
     client: &Client,
     nodes: &PartitionPaths,
@@ -290,13 +300,19 @@ pub(crate) async fn stats(
 enum Found {
     Nothing,
     Row(FoundRow),
-    /// A volatile column's node is missing: the row was deleted between two reads, or somebody did it by hand.
+    /// A volatile column's node is missing: the row was deleted between two reads, or somebody did
+    /// it by hand.
     Broken(Fault),
 }
 
-fn found_row(answer: &mut Answers, decl: &'static TableDecl, row_key: String) -> Result<Found, Fault> {
+fn found_row(
+    answer: &mut Answers,
+    decl: &'static TableDecl,
+    row_key: String,
+) -> Result<Found, Fault> {
     let row = answer.data()?;
-    let columns: Vec<_> = volatile_columns(decl).map(|_| answer.data()).collect::<Result<_, _>>()?;
+    let columns: Vec<_> =
+        volatile_columns(decl).map(|_| answer.data()).collect::<Result<_, _>>()?;
     let Some((data, stat)) = row else { return Ok(Found::Nothing) };
     let mut volatile = Vec::with_capacity(columns.len());
     for (column, found) in volatile_columns(decl).zip(columns) {
@@ -346,7 +362,8 @@ mod tests {
     fn requests_stay_below_the_servers_limit_and_nothing_is_left_out() {
         let nodes = PartitionPaths::new("/emmer", &SILO_INSTANCES, "prod");
         for count in [0, 1, 5_000, 12_000] {
-            let names: Vec<String> = (0..count).map(|n| format!("10.0.0.1-11111-{n:016}")).collect();
+            let names: Vec<String> =
+                (0..count).map(|n| format!("10.0.0.1-11111-{n:016}")).collect();
             let pieces = chunks(&SILO_INSTANCES, &nodes, &names);
             assert_eq!(pieces.concat(), names);
             assert_eq!(pieces.len(), count / 6_001 + 1, "{count}");

@@ -27,11 +27,13 @@ use crate::{examine, tables};
 /// How long making a table takes at most: others may be making it.
 const ENSURE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A system store in a ZooKeeper ensemble: `ZooKeeperStore::open("zookeeper://user:password@host:port,host:port/node")`.
+/// A system store in a ZooKeeper ensemble:
+/// `ZooKeeperStore::open("zookeeper://user:password@host:port,host:port/node")`.
 ///
-/// Everything is kept under the node, `/emmer` where the URL names none; it is made when the first table is. With a user the
-/// nodes belong to that user (scheme `digest`); where the URL gives no password the environment's `ZOOKEEPER_PASSWORD` is used. A
-/// node that belongs to another user is `Refused`.
+/// Everything is kept under the node, `/emmer` where the URL names none; it is made when the first
+/// table is. With a user the nodes belong to that user (scheme `digest`); where the URL gives no
+/// password the environment's `ZOOKEEPER_PASSWORD` is used. A node that belongs to another user is
+/// `Refused`.
 ///
 /// `?timeout_ms=4800` is how long an operation takes at most, connecting included (1000 to 60000);
 /// `?tls=true&tls_ca=FILE` encrypts connections to servers whose certificates FILE's (PEM) signed.
@@ -103,8 +105,11 @@ impl Backend for ZooKeeper {
         let begun = Instant::now();
         let place = Place::parse(url, std::env::var("ZOOKEEPER_PASSWORD").ok().as_deref())?;
         let deadline = begun + place.timeout;
-        let zookeeper =
-            Self { sessions: Sessions::new(place), memory: Memory::default(), lists: Lists::default() };
+        let zookeeper = Self {
+            sessions: Sessions::new(place),
+            memory: Memory::default(),
+            lists: Lists::default(),
+        };
         match zookeeper.look_at_root(deadline).await {
             Ok(()) => Ok(zookeeper),
             Err(fault) => Err(Fault::from(fault).at(&zookeeper.place().name, "open")),
@@ -123,7 +128,11 @@ impl Backend for ZooKeeper {
         StoreLimits::of_commits(REQUEST_BYTES_MAX)
     }
 
-    async fn make(&self, table: &'static TableDecl, deadline: Instant) -> std::result::Result<(), Fault> {
+    async fn make(
+        &self,
+        table: &'static TableDecl,
+        deadline: Instant,
+    ) -> std::result::Result<(), Fault> {
         let deadline = deadline.max(Instant::now() + ENSURE_TIMEOUT);
         let made = self.sessions.ask(deadline, |client| async move {
             tables::ensure(&client, self.root(), table, self.acls()).await
@@ -136,7 +145,8 @@ impl Backend for ZooKeeper {
         table: &'static TableDecl,
         _deadline: Instant,
     ) -> std::result::Result<Option<Vec<u8>>, Fault> {
-        // Nothing to look at: every request here includes the table's node, and is refused where that is not there.
+        // Nothing to look at: every request here includes the table's node, and is refused where
+        // that is not there.
         Ok(Some(declaration(table).into_bytes()))
     }
 

@@ -15,8 +15,8 @@ async fn make(client: &Client, path: &str, data: &[u8], acls: Acls<'_>) -> Resul
     }
 }
 
-/// Creates what is missing of a table, in any order with others who do the same. The declaration's node comes last: a
-/// table that is there is whole.
+/// Creates what is missing of a table, in any order with others who do the same. The declaration's
+/// node comes last: a table that is there is whole.
 pub(crate) async fn ensure(
     client: &Client,
     root: &str,
@@ -61,7 +61,9 @@ pub(crate) async fn make_partition(
     writer.add_create(&nodes.partition, b"", &options)?;
     match writer.commit().await {
         Ok(_) | Err(MultiWriteError::OperationFailed { source: Error::NodeExists, .. }) => Ok(()),
-        Err(MultiWriteError::OperationFailed { source: Error::NoNode, .. }) => Err(Fault::no_table()),
+        Err(MultiWriteError::OperationFailed { source: Error::NoNode, .. }) => {
+            Err(Fault::no_table())
+        }
         Err(error) => Err(Error::from(error).into()),
     }
 }

@@ -16,18 +16,19 @@ use crate::place::Place;
 
 /// What the driver needs for TLS: the certificates to trust.
 pub(crate) fn options(place: &Place) -> Result<TlsOptions, Fault> {
-    // The driver takes the process's provider, and two are compiled in where other stores are. Somebody who set one
-    // already keeps it.
+    // The driver takes the process's provider, and two are compiled in where other stores are.
+    // Somebody who set one already keeps it.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let invalid = |detail: String| Fault::new(StoreErrorKind::Invalid, detail);
     // The driver takes it for granted that a certificate can be for such a name.
-    if let Some((host, _)) = place.hosts.iter().find(|(host, _)| ServerName::try_from(host.as_str()).is_err())
+    if let Some((host, _)) =
+        place.hosts.iter().find(|(host, _)| ServerName::try_from(host.as_str()).is_err())
     {
         return Err(invalid(format!("{host:?} is no name that a certificate can be for")));
     }
     let Some(path) = &place.tls_ca else {
-        let why =
-            "tls=true needs tls_ca=FILE, the certificates (PEM) of whoever signed the servers' certificates";
+        let why = "tls=true needs tls_ca=FILE, the certificates (PEM) of whoever signed the \
+            servers' certificates";
         return Err(invalid(why.to_owned()));
     };
     let failed = |detail: String| invalid(format!("tls_ca {}: {detail}", path.display()));
@@ -38,8 +39,8 @@ pub(crate) fn options(place: &Place) -> Result<TlsOptions, Fault> {
 /// How long a server is given to show its certificate once more.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Why a server's certificate is not trusted; none when that is not what is wrong. The driver says only that no host would do.
-/// Blocks for [`LOOK_TIMEOUT`] at most for each step.
+/// Why a server's certificate is not trusted; none when that is not what is wrong. The driver says
+/// only that no host would do. Blocks for [`LOOK_TIMEOUT`] at most for each step.
 pub(crate) fn distrust(place: &Place) -> Option<Fault> {
     let (host, port) = place.hosts.first()?;
     let mut roots = RootCertStore::empty();
@@ -53,7 +54,9 @@ pub(crate) fn distrust(place: &Place) -> Option<Fault> {
     let mut stream = std::net::TcpStream::connect_timeout(&address, LOOK_TIMEOUT).ok()?;
     stream.set_read_timeout(Some(LOOK_TIMEOUT)).ok()?;
     stream.set_write_timeout(Some(LOOK_TIMEOUT)).ok()?;
-    // Only what the library says of the other side's words is such an error; a connection that ends is not.
-    let error = session.complete_io(&mut stream).err().filter(|e| e.kind() == ErrorKind::InvalidData)?;
+    // Only what the library says of the other side's words is such an error; a connection that ends
+    // is not.
+    let error =
+        session.complete_io(&mut stream).err().filter(|e| e.kind() == ErrorKind::InvalidData)?;
     Some(Fault::new(StoreErrorKind::Refused, format!("TLS: {host}:{port}: {error}")))
 }

@@ -1,11 +1,18 @@
-//! What is ZooKeeper's own: who owns the nodes, what an administrator sees and does, how large a request may be, and that
-//! a row made again is not the old one.
+//! What is ZooKeeper's own: who owns the nodes, what an administrator sees and does, how large a
+//! request may be, and that a row made again is not the old one.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use std::sync::Arc;
 
-use emmer_store::{CommitOutcome, Etag, FindingSubject, Mutation, StoreErrorKind, SystemStore, Value};
+use emmer_store::{
+    CommitOutcome, Etag, FindingSubject, Mutation, StoreErrorKind, SystemStore, Value,
+};
 use emmer_store_zookeeper::ZooKeeperStore;
 use emmer_test_servers::store;
 use emmer_test_servers::suite::book::lists_the_silos;
@@ -32,7 +39,11 @@ async fn wrong_addresses_passwords_and_tls_are_named() {
         (format!("zookeeper://silo:s3cret@127.0.0.1:{port}/emmer"), Refused, "not authorized"),
         (format!("zookeeper://127.0.0.1:{port}/emmer"), Refused, "not authorized"),
         (format!("zookeeper://silo:s3cret@127.0.0.1:{closed}/emmer"), Unavailable, "refused"),
-        ("zookeeper://silo:s3cret@no-such-host.invalid/emmer".to_owned(), Unavailable, "no-such-host"),
+        (
+            "zookeeper://silo:s3cret@no-such-host.invalid/emmer".to_owned(),
+            Unavailable,
+            "no-such-host",
+        ),
         (format!("zookeeper://silo:s3cret@127.0.0.1:{port}/emmer?tls=true"), Invalid, "tls_ca"),
         (
             format!("zookeeper://silo:s3cret@127.0.0.1:{port}/emmer?tls=true&tls_ca=/none.pem"),
@@ -41,7 +52,8 @@ async fn wrong_addresses_passwords_and_tls_are_named() {
         ),
     ];
     if std::path::Path::new("/etc/ssl/certs/ca-certificates.crt").is_file() {
-        let url = format!("zookeeper://silo:s3cret@127.0.0.1:{port}/emmer?tls=true&{ca}&timeout_ms=2000");
+        let url =
+            format!("zookeeper://silo:s3cret@127.0.0.1:{port}/emmer?tls=true&{ca}&timeout_ms=2000");
         cases.push((url, Unavailable, "TLS"));
     }
     addresses(STORE, &cases).await;
@@ -51,7 +63,8 @@ async fn wrong_addresses_passwords_and_tls_are_named() {
 async fn connections_are_encrypted_and_unknown_authorities_refused() {
     let folder = tempfile::TempDir::new().unwrap();
     let made = Certificates::new(folder.path()).and_then(|certificates| {
-        ZooKeeperServer::start_with_tls(&certificates).map(|(server, port)| (certificates, server, port))
+        ZooKeeperServer::start_with_tls(&certificates)
+            .map(|(server, port)| (certificates, server, port))
     });
     let (certificates, _server, port) = match made {
         Ok(made) => made,
@@ -153,7 +166,8 @@ async fn a_row_made_again_is_another_row() {
         assert_eq!(commit(&here, check).await, CommitOutcome::Committed(vec![None]));
         assert_eq!(number_of(&here, "r").await, n);
     }
-    // A row that stayed keeps its etag across the deletions of others, in a commit with them as well.
+    // A row that stayed keeps its etag across the deletions of others, in a commit with them as
+    // well.
     let both = vec![
         Mutation::Replace { row: row("other", 3), etag: other },
         Mutation::Delete { row_key: "r".into(), etag: None },
@@ -167,13 +181,20 @@ async fn requests_are_as_large_as_the_server_takes_and_no_larger() {
     let Some(server) = ZooKeeperServer::start_or_skip("requests_are_as_large") else { return };
     let store = STORE.patient(&server.url()).await;
     store.ensure_tables(&[&NUMBERS]).await.unwrap();
-    let large = |key: &str, bytes: usize| row(key, 1).with("Text", Value::Text("x".repeat(bytes).into()));
+    let large =
+        |key: &str, bytes: usize| row(key, 1).with("Text", Value::Text("x".repeat(bytes).into()));
     let upsert = |row| vec![Mutation::Upsert { row }];
     must_commit(&store, "p", upsert(large("fits", 990_000))).await;
     let error = store.commit(&NUMBERS, "p", upsert(large("not", 1_000_000))).await.unwrap_err();
-    assert!(error.kind == StoreErrorKind::Invalid && error.detail.contains("jute.maxbuffer"), "{error}");
+    assert!(
+        error.kind == StoreErrorKind::Invalid && error.detail.contains("jute.maxbuffer"),
+        "{error}"
+    );
     let error = store.append(&NUMBERS, "p", vec![large("not", 1_000_000)]).await.unwrap_err();
-    assert!(error.kind == StoreErrorKind::Invalid && error.detail.contains("jute.maxbuffer"), "{error}");
+    assert!(
+        error.kind == StoreErrorKind::Invalid && error.detail.contains("jute.maxbuffer"),
+        "{error}"
+    );
     // Many rows of an append go in as many requests as they need.
     let rows = (0..12).map(|n| large(&format!("a{n:02}"), 300_000)).collect();
     store.append(&NUMBERS, "many", rows).await.unwrap();

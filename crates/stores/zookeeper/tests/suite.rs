@@ -1,6 +1,11 @@
 //! The store passes what every store passes, on a real server.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use emmer_store_zookeeper::ZooKeeperStore;
 use emmer_test_servers::store;

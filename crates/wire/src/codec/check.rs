@@ -1,4 +1,5 @@
-//! Whether bytes are exactly one MessagePack value of bounded depth: one pass, no recursion, no allocation.
+//! Whether bytes are exactly one MessagePack value of bounded depth: one pass, no recursion, no
+//! allocation.
 
 use super::VALUE_DEPTH_MAX;
 

@@ -1,4 +1,5 @@
-//! Values the tests share: one of every kind of frame, each with the name of its vector in `docs/wire.md`.
+//! Values the tests share: one of every kind of frame, each with the name of its vector in
+//! `docs/wire.md`.
 
 #![allow(dead_code)]
 
@@ -54,7 +55,9 @@ impl Message {
             .unwrap(),
             Self::System(channel, note) => encode_system(out, *channel, note).unwrap(),
             Self::Credit(total) => encode_credit(out, *total),
-            Self::Cancel(calls) => calls.iter().fold(0, |bytes, call| extend_cancel(out, bytes, *call)),
+            Self::Cancel(calls) => {
+                calls.iter().fold(0, |bytes, call| extend_cancel(out, bytes, *call))
+            }
             Self::Goodbye(goodbye) => encode_goodbye(out, goodbye.code, &goodbye.text),
         }
     }
@@ -75,7 +78,9 @@ impl Message {
                 let (header, body) = decode_response(payload).map_err(text)?;
                 match header.status {
                     ResponseStatus::Ok => Self::Response(header, body),
-                    ResponseStatus::Failed(_) => Self::Failure(header, decode_failure(&body).map_err(text)?),
+                    ResponseStatus::Failed(_) => {
+                        Self::Failure(header, decode_failure(&body).map_err(text)?)
+                    }
                 }
             }
             FrameKind::System => {
@@ -116,8 +121,11 @@ pub(crate) fn grain(grain_type: u32, key: impl Into<GrainKey>) -> GrainId {
     GrainId::new(GrainTypeId::from_u32(grain_type), key)
 }
 
-const LIMITS: ConnectionLimits =
-    ConnectionLimits { calls_in_flight_max: 65_536, frame_bytes_max: 16 << 20, credit_bytes: 8 << 20 };
+const LIMITS: ConnectionLimits = ConnectionLimits {
+    calls_in_flight_max: 65_536,
+    frame_bytes_max: 16 << 20,
+    credit_bytes: 8 << 20,
+};
 
 /// The body `{"n": 5}`.
 const BODY: &[u8] = &[0x81, 0xa1, b'n', 5];
@@ -131,7 +139,8 @@ pub(crate) fn samples() -> Vec<(&'static str, Message)> {
 }
 
 fn handshakes() -> Vec<(&'static str, Message)> {
-    let (here, there) = (silo("10.0.0.1:11111:1795265085000000"), silo("10.0.0.2:11111:1795265085000001"));
+    let (here, there) =
+        (silo("10.0.0.1:11111:1795265085000000"), silo("10.0.0.2:11111:1795265085000001"));
     let hello = |peer| {
         let cluster = ClusterId::new("prod").unwrap();
         let options = if matches!(peer, PeerKind::Silo(_)) { 0x1817_1615_1413_1211 } else { 0 };
@@ -213,7 +222,11 @@ fn requests() -> Vec<(&'static str, Message)> {
 }
 
 fn answers() -> Vec<(&'static str, Message)> {
-    let ok = |correlation, location| ResponseHeader { correlation, status: ResponseStatus::Ok, location };
+    let ok = |correlation, location| ResponseHeader {
+        correlation,
+        status: ResponseStatus::Ok,
+        location,
+    };
     let failed = ResponseHeader {
         correlation: 9,
         status: ResponseStatus::Failed(FailureCode::Deadlock),

@@ -1,8 +1,9 @@
-//! Replays the streams: many callers at once, each grain's stream by one of them at a time, in file order.
+//! Replays the streams: many callers at once, each grain's stream by one of them at a time, in file
+//! order.
 //!
-//! A caller repeats a failed batch whatever the failure says about execution, and goes on from where the grain's
-//! answer says; the protocol makes that exact. Failures are bounded by time, not by number: a silo that was killed
-//! fails many calls within milliseconds.
+//! A caller repeats a failed batch whatever the failure says about execution, and goes on from
+//! where the grain's answer says; the protocol makes that exact. Failures are bounded by time, not
+//! by number: a silo that was killed fails many calls within milliseconds.
 
 mod progress;
 mod queue;
@@ -51,11 +52,15 @@ impl Default for FeederOptions {
     }
 }
 
-/// The replay failed; what was applied stays applied, and feeding the same file again goes on from there.
+/// The replay failed; what was applied stays applied, and feeding the same file again goes on from
+/// there.
 #[derive(Debug, thiserror::Error)]
 pub enum FeedError {
     /// One batch failed for too long.
-    #[error("{target} did not take a batch in {attempts} attempts within {waited:?}; the last one: {last}")]
+    #[error(
+        "{target} did not take a batch in {attempts} attempts within {waited:?}; the last one: \
+         {last}"
+    )]
     GaveUp {
         /// The grain.
         target: Target,
@@ -127,8 +132,8 @@ struct Caller<S> {
 }
 
 impl<S: Sink> Caller<S> {
-    /// Ends when no stream is left. The streams other callers have in hand come back to the queue, but there are
-    /// never more of those than callers to take them.
+    /// Ends when no stream is left. The streams other callers have in hand come back to the queue,
+    /// but there are never more of those than callers to take them.
     async fn run(mut self, queue: Arc<Queue>) -> Result<FeedReport, FeedError> {
         while let Some(mut cursor) = queue.take() {
             self.batch(&mut cursor).await?;

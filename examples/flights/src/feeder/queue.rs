@@ -33,7 +33,9 @@ struct Waiting {
 
 impl Queue {
     pub(super) fn new(streams: &Streams) -> Self {
-        let first = |(at, stream): (usize, &crate::streams::Stream)| Some(Reverse((stream.position(0)?, at)));
+        let first = |(at, stream): (usize, &crate::streams::Stream)| {
+            Some(Reverse((stream.position(0)?, at)))
+        };
         let order = streams.all().iter().enumerate().filter_map(first).collect();
         let cursor = |stream| Some(Cursor { stream, next: 0, home: None });
         let cursors = (0..streams.all().len()).map(cursor).collect();
@@ -48,7 +50,8 @@ impl Queue {
 
     /// Puts a stream back, unless it is at its end.
     pub(super) fn give_back(&self, cursor: Cursor, streams: &Streams) {
-        let position = streams.all().get(cursor.stream).and_then(|stream| stream.position(cursor.next));
+        let position =
+            streams.all().get(cursor.stream).and_then(|stream| stream.position(cursor.next));
         let Some(position) = position else { return };
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.order.push(Reverse((position, cursor.stream)));

@@ -61,7 +61,12 @@ impl ClusterSink {
 }
 
 impl Sink for ClusterSink {
-    async fn apply(&self, target: &Target, from: u64, batch: Vec<Departure>) -> Result<Applied, Failure> {
+    async fn apply(
+        &self,
+        target: &Target,
+        from: u64,
+        batch: Vec<Departure>,
+    ) -> Result<Applied, Failure> {
         let answer = match target {
             Target::Airport(code) => {
                 let airport = self.client.grain::<dyn Airport>(&**code);

@@ -8,8 +8,9 @@ use crate::protocol::{Applied, unapplied};
 use crate::truth::Truth;
 use crate::{AircraftTotals, AirportTotals, ApplyError, Departure};
 
-/// Pretended grains. Every `n`-th call fails; every second failure happens after the batch was applied, every
-/// third one makes the grain forget its last batch (an activation older than its state).
+/// Pretended grains. Every `n`-th call fails; every second failure happens after the batch was
+/// applied, every third one makes the grain forget its last batch (an activation older than its
+/// state).
 #[derive(Default)]
 struct Shaky {
     every: u64,
@@ -44,13 +45,20 @@ fn step<T: Clone>(
 }
 
 impl Sink for Shaky {
-    async fn apply(&self, target: &Target, from: u64, batch: Vec<Departure>) -> Result<Applied, Failure> {
+    async fn apply(
+        &self,
+        target: &Target,
+        from: u64,
+        batch: Vec<Departure>,
+    ) -> Result<Applied, Failure> {
         tokio::task::yield_now().await;
         let mut state = self.state.lock().unwrap();
         state.calls += 1;
         let fails = self.every > 0 && state.calls.is_multiple_of(self.every);
-        let (late, forget) =
-            ((state.calls / self.every.max(1)).is_multiple_of(2), state.calls.is_multiple_of(3) && fails);
+        let (late, forget) = (
+            (state.calls / self.every.max(1)).is_multiple_of(2),
+            state.calls.is_multiple_of(3) && fails,
+        );
         let failure = || Err(Failure { expected: None, detail: "shaky".into() });
         if fails && !late {
             return failure();
@@ -80,8 +88,10 @@ async fn totals_are_exact_whatever_fails() {
     let progress = Arc::new(Progress::default());
     feed(streams.clone(), sink.clone(), FeederOptions::default(), progress.clone()).await.unwrap();
     let state = sink.state.lock().unwrap();
-    let airports: BTreeMap<_, _> = state.airports.iter().map(|(k, v)| (k.clone(), v[1].clone())).collect();
-    let aircraft: BTreeMap<_, _> = state.aircraft.iter().map(|(k, v)| (k.clone(), v[1].clone())).collect();
+    let airports: BTreeMap<_, _> =
+        state.airports.iter().map(|(k, v)| (k.clone(), v[1].clone())).collect();
+    let aircraft: BTreeMap<_, _> =
+        state.aircraft.iter().map(|(k, v)| (k.clone(), v[1].clone())).collect();
     assert_eq!(Truth { airports, aircraft }, Truth::of(streams.departures()));
     let seen = progress.snapshot();
     assert_eq!(seen.applied, streams.deliveries());
@@ -93,16 +103,25 @@ async fn gives_up_on_a_grain_that_never_answers() {
     let sink = Arc::new(Shaky { every: 1, ..Shaky::default() });
     struct Never(Arc<Shaky>);
     impl Sink for Never {
-        async fn apply(&self, target: &Target, from: u64, batch: Vec<Departure>) -> Result<Applied, Failure> {
+        async fn apply(
+            &self,
+            target: &Target,
+            from: u64,
+            batch: Vec<Departure>,
+        ) -> Result<Applied, Failure> {
             if *target == Target::Airport("JFK".into()) {
                 return Err(Failure { expected: None, detail: "nobody there".into() });
             }
-            self.0.apply(target, from, batch).await.or(Ok(Applied { applied: u64::MAX, silo: None }))
+            self.0
+                .apply(target, from, batch)
+                .await
+                .or(Ok(Applied { applied: u64::MAX, silo: None }))
         }
     }
     let options = FeederOptions { callers: 4, ..FeederOptions::default() };
     let patience = options.give_up_after;
-    let error = feed(streams(500), Arc::new(Never(sink)), options, Arc::default()).await.unwrap_err();
+    let error =
+        feed(streams(500), Arc::new(Never(sink)), options, Arc::default()).await.unwrap_err();
     let FeedError::GaveUp { target, attempts, waited, last } = error else { panic!("{error}") };
     assert_eq!((target, last.as_str()), (Target::Airport("JFK".into()), "nobody there"));
     assert!(waited >= patience && (100..200).contains(&attempts), "{attempts} in {waited:?}");
@@ -112,7 +131,12 @@ async fn gives_up_on_a_grain_that_never_answers() {
 async fn measures_the_longest_gap_of_a_caller() {
     struct Once(Mutex<Option<Duration>>);
     impl Sink for Once {
-        async fn apply(&self, _: &Target, from: u64, batch: Vec<Departure>) -> Result<Applied, Failure> {
+        async fn apply(
+            &self,
+            _: &Target,
+            from: u64,
+            batch: Vec<Departure>,
+        ) -> Result<Applied, Failure> {
             let pause = self.0.lock().unwrap().take();
             if let Some(pause) = pause {
                 tokio::time::sleep(pause).await;

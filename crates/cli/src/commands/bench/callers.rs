@@ -1,5 +1,6 @@
-//! The process that calls slow grains: `emmer bench callers`, started by measurements. Its calls do not wait for each
-//! other's answers, so that a silo that falls silent takes no load from the others.
+//! The process that calls slow grains: `emmer bench callers`, started by measurements. Its calls do
+//! not wait for each other's answers, so that a silo that falls silent takes no load from the
+//! others.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -32,7 +33,8 @@ const IN_FLIGHT_MAX: usize = 4_096;
 const SLEEP_MS: std::ops::RangeInclusive<u64> = 5..=500;
 /// The most steps it has.
 const STEPS_MAX: u64 = 4;
-/// How many keys further another grain is that a turn asks; further only, so that no two wait for each other.
+/// How many keys further another grain is that a turn asks; further only, so that no two wait for
+/// each other.
 const NEIGHBOURS: u64 = 20;
 
 #[derive(clap::Args)]
@@ -63,7 +65,8 @@ pub(super) async fn run(args: &Args, settings: &Settings) -> Result<()> {
         .cluster_id(settings.cluster()?)
         .configure(|options| options.response_timeout = CALL_TIMEOUT);
     let client = connecting.connect().await;
-    let client = client.map_err(|error| Failure::other(format!("the client cannot connect: {error}")))?;
+    let client =
+        client.map_err(|error| Failure::other(format!("the client cannot connect: {error}")))?;
     let mut stop = stdin_ended()?;
     let seen = Arc::new(Seen::default());
     let room = Arc::new(Semaphore::new(IN_FLIGHT_MAX));
@@ -159,7 +162,8 @@ impl Dice {
     fn steps(&mut self) -> Vec<u32> {
         let steps = 1 + self.below(STEPS_MAX);
         let doublings = (SLEEP_MS.end() / SLEEP_MS.start()).ilog2() + 1;
-        let most = (SLEEP_MS.start() << (1 + self.below(u64::from(doublings)))).min(*SLEEP_MS.end());
+        let most =
+            (SLEEP_MS.start() << (1 + self.below(u64::from(doublings)))).min(*SLEEP_MS.end());
         let whole = SLEEP_MS.start() + self.below(most - SLEEP_MS.start() + 1);
         (0..steps).map(|_| u32::try_from(whole / steps).unwrap_or(u32::MAX)).collect()
     }
@@ -175,7 +179,9 @@ fn stdin_ended() -> Result<oneshot::Receiver<()>> {
         let _ = ended.send(());
     };
     let thread = std::thread::Builder::new().name("emmer-stdin".to_owned()).spawn(watch);
-    thread.map_err(|error| Failure::other(format!("no thread to watch the standard input: {error}")))?;
+    thread.map_err(|error| {
+        Failure::other(format!("no thread to watch the standard input: {error}"))
+    })?;
     Ok(stop)
 }
 
@@ -189,7 +195,10 @@ mod tests {
         for _ in 0..1_000 {
             let steps = dice.steps();
             let whole: u64 = steps.iter().map(|step| u64::from(*step)).sum();
-            assert!((1..=STEPS_MAX).contains(&(steps.len() as u64)) && whole <= *SLEEP_MS.end(), "{steps:?}");
+            assert!(
+                (1..=STEPS_MAX).contains(&(steps.len() as u64)) && whole <= *SLEEP_MS.end(),
+                "{steps:?}"
+            );
         }
     }
 }

@@ -59,7 +59,12 @@ pub(super) struct Crowd(Vec<Caller>);
 
 impl Crowd {
     /// Starts them and waits until each has had answers.
-    pub(super) async fn start(stage: &Stage, ground: &Ground, silos: usize, rate: u64) -> Result<Self> {
+    pub(super) async fn start(
+        stage: &Stage,
+        ground: &Ground,
+        silos: usize,
+        rate: u64,
+    ) -> Result<Self> {
         let mut callers = Vec::new();
         for slot in (0..silos).map(Some).chain([None]) {
             callers.push(start(stage, ground, slot, callers.len(), rate)?);
@@ -114,8 +119,15 @@ fn log(stage: &Stage, number: usize) -> std::path::PathBuf {
     stage.dir().join(format!("callers-{number}.log"))
 }
 
-fn start(stage: &Stage, ground: &Ground, slot: Option<usize>, number: usize, rate: u64) -> Result<Caller> {
-    let failed = |error: std::io::Error| Failure::other(format!("callers cannot be started: {error}"));
+fn start(
+    stage: &Stage,
+    ground: &Ground,
+    slot: Option<usize>,
+    number: usize,
+    rate: u64,
+) -> Result<Caller> {
+    let failed =
+        |error: std::io::Error| Failure::other(format!("callers cannot be started: {error}"));
     let mut command = ground.callers(slot).program().map_err(failed)?;
     command.args(["bench", "callers", "--cluster-id", stage.cluster.as_str()]);
     command.args(["--seed", &(number + 1).to_string(), "--rate", &rate.to_string()]);

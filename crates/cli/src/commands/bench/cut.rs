@@ -1,4 +1,5 @@
-//! One silo process is cut from the others under load, while the store and the callers beside it still reach it.
+//! One silo process is cut from the others under load, while the store and the callers beside it
+//! still reach it.
 
 use std::time::Duration;
 

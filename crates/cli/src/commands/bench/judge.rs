@@ -1,13 +1,14 @@
-//! Whether any code of a grain ran on one silo after the grain had become active on another, by the turn logs of all
-//! silos.
+//! Whether any code of a grain ran on one silo after the grain had become active on another, by the
+//! turn logs of all silos.
 //!
-//! The grain's activations are put in the order of their first pieces of code. Whatever a piece of an earlier one ends
-//! later than the first piece of the next one begins, is *stale*: the earlier activation could still run when the later
-//! one was admitted. A turn that is suspended for ever is none: nothing of it runs any more. Where a silo that has fallen
-//! silent begins an activation while another silo has one, it is the silent one's pieces that are stale.
+//! The grain's activations are put in the order of their first pieces of code. Whatever a piece of
+//! an earlier one ends later than the first piece of the next one begins, is *stale*: the earlier
+//! activation could still run when the later one was admitted. A turn that is suspended for ever is
+//! none: nothing of it runs any more. Where a silo that has fallen silent begins an activation
+//! while another silo has one, it is the silent one's pieces that are stale.
 //!
-//! An activation is *early* when an earlier one ran after it began, or was neither deactivated by then nor on a silo that
-//! had fallen silent.
+//! An activation is *early* when an earlier one ran after it began, or was neither deactivated by
+//! then nor on a silo that had fallen silent.
 
 #[cfg(test)]
 mod tests;
@@ -25,7 +26,8 @@ use crate::grains::turn_log::{END, Kind, Segment};
 pub(super) const ON_ITS_WAY: Duration = Duration::from_millis(500);
 /// How long a grain is remembered after its last piece of code.
 const KEPT: Duration = Duration::from_secs(120);
-/// How long after a thread was woken it may begin the one turn that it had admitted before it was stopped.
+/// How long after a thread was woken it may begin the one turn that it had admitted before it was
+/// stopped.
 const DOOR: Duration = Duration::from_millis(100);
 /// The most stale pieces that are told word by word, in each verdict.
 const TOLD_MAX: usize = 12;
@@ -67,7 +69,8 @@ pub(super) struct Verdict {
     pub(super) early: u64,
     /// How long after the later activation's beginning the last stale piece ended.
     pub(super) worst: Duration,
-    /// Pieces in whose middle, or between whose admission and first statement, the process was stopped.
+    /// Pieces in whose middle, or between whose admission and first statement, the process was
+    /// stopped.
     pub(super) caught: u64,
     /// Some of the stale pieces in words.
     pub(super) told: Vec<String>,
@@ -103,7 +106,15 @@ impl Book {
     pub(super) fn open(&mut self, name: &str, path: PathBuf) -> usize {
         let name = name.to_owned();
         let (lost, silent, woken) = (None, None, None);
-        self.sources.push(Source { name, path, offset: 0, rest: String::new(), lost, silent, woken });
+        self.sources.push(Source {
+            name,
+            path,
+            offset: 0,
+            rest: String::new(),
+            lost,
+            silent,
+            woken,
+        });
         self.sources.len() - 1
     }
 
@@ -123,7 +134,8 @@ impl Book {
 
     /// Reads what was written since the last time.
     pub(super) fn read(&mut self) -> Result<()> {
-        for (silo, source) in self.sources.iter_mut().enumerate().filter(|(_, source)| source.lost.is_none())
+        for (silo, source) in
+            self.sources.iter_mut().enumerate().filter(|(_, source)| source.lost.is_none())
         {
             let segments = source.read()?;
             for segment in segments {
@@ -139,7 +151,8 @@ impl Book {
         self.sources.get(silo).and_then(|source| source.lost)
     }
 
-    /// Judges every piece that ended before `cutoff` and was not judged before, and forgets grains of long ago.
+    /// Judges every piece that ended before `cutoff` and was not judged before, and forgets grains
+    /// of long ago.
     pub(super) fn judge(&mut self, cutoff: u64) -> Verdict {
         let mut verdict = Verdict::default();
         let doors = self.doors();
@@ -158,7 +171,8 @@ impl Book {
             let woken = self.sources.get(*silo).and_then(|source| source.woken);
             let door = woken.map(|at| at..at.saturating_add(nanos(DOOR)));
             if door.is_some_and(|door| door.contains(&segment.begin)) {
-                let earliest = first.entry((*silo, segment.thread)).or_insert((segment.begin, segment.turn));
+                let earliest =
+                    first.entry((*silo, segment.thread)).or_insert((segment.begin, segment.turn));
                 *earliest = (*earliest).min((segment.begin, segment.turn));
             }
         }
@@ -175,31 +189,36 @@ impl Book {
 
     /// How many turns this silo ran.
     pub(super) fn turns(&self, silo: usize) -> usize {
-        let first =
-            |noted: &&Noted| noted.silo == silo && noted.segment.part == 0 && noted.segment.kind.is_turn();
+        let first = |noted: &&Noted| {
+            noted.silo == silo && noted.segment.part == 0 && noted.segment.kind.is_turn()
+        };
         self.grains.values().flatten().filter(first).count()
     }
 
-    /// The grains that were active on `silo` at `fault`: those with a turn within `recent` before, which was not their
-    /// last.
+    /// The grains that were active on `silo` at `fault`: those with a turn within `recent` before,
+    /// which was not their last.
     pub(super) fn active(&self, silo: usize, fault: u64, recent: Duration) -> Vec<u64> {
         let before = fault.saturating_sub(nanos(recent))..fault;
         let active = |pieces: &Vec<Noted>| {
-            let here = pieces.iter().filter(|n| n.silo == silo && before.contains(&n.segment.begin));
+            let here =
+                pieces.iter().filter(|n| n.silo == silo && before.contains(&n.segment.begin));
             let last = here.max_by_key(|noted| noted.segment.begin);
             last.is_some_and(|noted| noted.segment.kind.is_turn())
         };
         self.grains.iter().filter(|(_, pieces)| active(pieces)).map(|(key, _)| *key).collect()
     }
 
-    /// How long after `fault` those of `grains` that were active on `silo` became active on another silo, in order.
+    /// How long after `fault` those of `grains` that were active on `silo` became active on another
+    /// silo, in order.
     pub(super) fn moved(&self, silo: usize, fault: u64, grains: &[u64]) -> Vec<Duration> {
         let begin = |pieces: &Vec<Noted>| {
-            let elsewhere = pieces.iter().filter(|noted| noted.silo != silo).map(|noted| noted.segment.begin);
+            let elsewhere =
+                pieces.iter().filter(|noted| noted.silo != silo).map(|noted| noted.segment.begin);
             elsewhere.filter(|begin| *begin > fault).min()
         };
         let begins = grains.iter().filter_map(|key| self.grains.get(key)).filter_map(begin);
-        let mut moved: Vec<Duration> = begins.map(|begin| Duration::from_nanos(begin - fault)).collect();
+        let mut moved: Vec<Duration> =
+            begins.map(|begin| Duration::from_nanos(begin - fault)).collect();
         moved.sort_unstable();
         moved
     }
@@ -207,7 +226,8 @@ impl Book {
 
 impl Source {
     fn read(&mut self) -> Result<Vec<Segment>> {
-        let failed = |why: &dyn std::fmt::Display| Failure::other(format!("{}: {why}", self.path.display()));
+        let failed =
+            |why: &dyn std::fmt::Display| Failure::other(format!("{}: {why}", self.path.display()));
         let mut text = std::mem::take(&mut self.rest);
         let mut file = match File::open(&self.path) {
             Ok(file) => file,
@@ -252,7 +272,8 @@ impl Life {
     /// Whether it may still run at `at`, by what ran later or by what did not happen before.
     fn lives_at(&self, at: u64, sources: &[Source]) -> bool {
         let silent = sources.get(self.silo).and_then(|source| source.silent);
-        let gone = self.leaving.is_some_and(|since| since <= at) || silent.is_some_and(|since| since <= at);
+        let gone = self.leaving.is_some_and(|since| since <= at)
+            || silent.is_some_and(|since| since <= at);
         self.end > at || (self.turned && !gone)
     }
 }
@@ -285,7 +306,8 @@ impl<'a> Grain<'a> {
         let (mut order, mut wrong) = (Vec::<Life>::new(), Vec::new());
         for life in sorted {
             let silent = sources.get(life.silo).and_then(|source| source.silent);
-            let other = order.iter().rev().find(|o| o.silo != life.silo && o.lives_at(life.begin, sources));
+            let other =
+                order.iter().rev().find(|o| o.silo != life.silo && o.lives_at(life.begin, sources));
             match other.filter(|_| silent.is_some_and(|since| since < life.begin)) {
                 Some(other) => wrong.push((life, *other)),
                 None => order.push(life),
@@ -314,7 +336,8 @@ impl<'a> Grain<'a> {
     ) {
         let mut seen = false;
         let (mut turns, mut hooks, mut early) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-        for noted in pieces.iter_mut().filter(|noted| !noted.judged && noted.segment.end <= cutoff) {
+        for noted in pieces.iter_mut().filter(|noted| !noted.judged && noted.segment.end <= cutoff)
+        {
             noted.judged = true;
             seen = true;
             verdict.pieces += 1;
@@ -334,9 +357,15 @@ impl<'a> Grain<'a> {
             }
             let set = if segment.kind.is_turn() { &mut turns } else { &mut hooks };
             set.insert((silo, segment.turn));
-            let wrong =
-                self.wrong.iter().any(|(life, _)| (life.silo, life.number) == (silo, segment.activation));
-            early.insert(if wrong { (silo, segment.activation) } else { (other.silo, other.number) });
+            let wrong = self
+                .wrong
+                .iter()
+                .any(|(life, _)| (life.silo, life.number) == (silo, segment.activation));
+            early.insert(if wrong {
+                (silo, segment.activation)
+            } else {
+                (other.silo, other.number)
+            });
             verdict.worst = verdict.worst.max(Duration::from_nanos(segment.end - limit));
             if verdict.told.len() < TOLD_MAX {
                 verdict.told.push(tell(self.key, (silo, &segment), (limit, &other), self.sources));
@@ -348,8 +377,8 @@ impl<'a> Grain<'a> {
         verdict.early += early.len() as u64;
     }
 
-    /// Whether this is the first piece of an activation that began while the one before it lived on another silo,
-    /// though that one need not have run again.
+    /// Whether this is the first piece of an activation that began while the one before it lived on
+    /// another silo, though that one need not have run again.
     fn is_early(&self, silo: usize, segment: &Segment) -> bool {
         let own = self.order.iter().position(|life| {
             (life.silo, life.number, life.begin) == (silo, segment.activation, segment.begin)

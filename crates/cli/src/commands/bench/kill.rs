@@ -47,7 +47,10 @@ pub(super) async fn measure(args: &Args, stage: &Stage) -> Result<Report> {
         process.signal(Signal::KILL)?;
         let after = stage.wait_dead(&silo, killed_at, LOOK).await?;
         let versions = self::version(stage).await?.saturating_sub(version);
-        stage.say(&format!("round {round}: {name} is Dead after {:.1} ms", after.as_secs_f64() * 1_000.0));
+        stage.say(&format!(
+            "round {round}: {name} is Dead after {:.1} ms",
+            after.as_secs_f64() * 1_000.0
+        ));
         drop(process);
         times.push(after);
         let ms = Cell::Number(after.as_secs_f64() * 1_000.0, 1);
@@ -67,7 +70,8 @@ pub(super) async fn measure(args: &Args, stage: &Stage) -> Result<Report> {
     report.rows = rows;
     let middle = median(&times).map(|time| time.as_secs_f64() * 1_000.0);
     report.goals.push(Goal::at_most("median, ms", middle, 300.0));
-    let bars = times.iter().enumerate().map(|(at, t)| (format!("{}", at + 1), t.as_secs_f64() * 1_000.0));
+    let bars =
+        times.iter().enumerate().map(|(at, t)| (format!("{}", at + 1), t.as_secs_f64() * 1_000.0));
     report.charts.push(Chart::bars("Killed to Dead in the table, by round", "ms", bars.collect()));
     Ok(report)
 }

@@ -46,7 +46,9 @@ impl Busy {
         let mut command = Command::new("sh");
         command.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
         let started = command.spawn();
-        started.map(Self).map_err(|error| Failure::other(format!("a busy loop cannot be started: {error}")))
+        started
+            .map(Self)
+            .map_err(|error| Failure::other(format!("a busy loop cannot be started: {error}")))
     }
 }
 
@@ -120,8 +122,8 @@ fn report(args: &Args, stage: &Stage, rounds: &[Round], all: Snapshot, took: Dur
     let times: Vec<Duration> = rounds.iter().map(|round| round.ended_after).collect();
     let how = if args.kill { "killed (SIGKILL)" } else { "asked to leave (SIGTERM)" };
     let title = format!(
-        "One of {} silo processes on {} after the other {how} and replaced, profile {}, beside {} busy loops; ended \
-         after {}; {} calls in {:.0} s",
+        "One of {} silo processes on {} after the other {how} and replaced, profile {}, beside {} \
+         busy loops; ended after {}; {} calls in {:.0} s",
         args.silos,
         stage.kind(),
         stage.profile,
@@ -130,8 +132,15 @@ fn report(args: &Args, stage: &Stage, rounds: &[Round], all: Snapshot, took: Dur
         all.answered + all.failed,
         took.as_secs_f64()
     );
-    let columns =
-        ["round", "silo", "ended after ms", "answered", "failed", "known not to have run", "slowest ms"];
+    let columns = [
+        "round",
+        "silo",
+        "ended after ms",
+        "answered",
+        "failed",
+        "known not to have run",
+        "slowest ms",
+    ];
     let mut report = Report::new("bench-membership-leave", title, &columns);
     let ms = |time: Duration| Cell::Number(time.as_secs_f64() * 1_000.0, 1);
     for (at, round) in rounds.iter().enumerate() {

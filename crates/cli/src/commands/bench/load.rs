@@ -74,9 +74,11 @@ pub(super) struct Load {
 impl Load {
     /// Connects, calls every grain once, and goes on.
     pub(super) async fn start(stage: &Stage, pace: Pace) -> Result<Self> {
-        let connecting = Client::builder().store(stage.store.clone()).cluster_id(stage.cluster.clone());
+        let connecting =
+            Client::builder().store(stage.store.clone()).cluster_id(stage.cluster.clone());
         let client = connecting.connect().await;
-        let client = client.map_err(|error| Failure::other(format!("the client cannot connect: {error}")))?;
+        let client = client
+            .map_err(|error| Failure::other(format!("the client cannot connect: {error}")))?;
         for key in 0..GRAINS {
             let turn = client.grain::<dyn Probe>(key).turn().timeout(CALL_TIMEOUT).await;
             turn.map_err(|error| Failure::other(format!("grain {key} does not answer: {error}")))?;

@@ -1,4 +1,5 @@
-//! `emmer bench`: silos measured on real sockets and a real store. Timing claims are made here, not in tests.
+//! `emmer bench`: silos measured on real sockets and a real store. Timing claims are made here, not
+//! in tests.
 //!
 //! | module | subject |
 //! |---|---|
@@ -80,28 +81,32 @@ enum Membership {
         #[command(flatten)]
         common: Common,
     },
-    /// One silo process after the other ends under load, by SIGTERM or `kill -9`, and is replaced: which calls fail?
+    /// One silo process after the other ends under load, by SIGTERM or `kill -9`, and is replaced:
+    /// which calls fail?
     Leave {
         #[command(flatten)]
         args: leave::Args,
         #[command(flatten)]
         common: Common,
     },
-    /// One silo process is frozen (SIGSTOP) under load: how long until it is Dead, and does any grain run on two silos?
+    /// One silo process is frozen (SIGSTOP) under load: how long until it is Dead, and does any
+    /// grain run on two silos?
     Freeze {
         #[command(flatten)]
         args: freeze::Args,
         #[command(flatten)]
         common: Common,
     },
-    /// One silo process is cut from the others under load, but reaches the store: does any grain run on two silos?
+    /// One silo process is cut from the others under load, but reaches the store: does any grain
+    /// run on two silos?
     Cut {
         #[command(flatten)]
         args: cut::Args,
         #[command(flatten)]
         common: Common,
     },
-    /// The store's server goes away under load and comes back: does anybody die, does any call fail?
+    /// The store's server goes away under load and comes back: does anybody die, does any call
+    /// fail?
     Outage {
         #[command(flatten)]
         args: outage::Args,
@@ -113,10 +118,12 @@ enum Membership {
 /// The flags of every measurement.
 #[derive(clap::Args, Clone)]
 struct Common {
-    /// The system store; the measurement takes a cluster of its own in it [default: a SQLite file in a temporary folder]
+    /// The system store; the measurement takes a cluster of its own in it [default: a SQLite file
+    /// in a temporary folder]
     #[arg(long, value_name = "URL", conflicts_with = "own_postgres")]
     store: Option<String>,
-    /// Start a PostgreSQL server for the measurement (it must be installed; needs the feature `postgres`)
+    /// Start a PostgreSQL server for the measurement (it must be installed; needs the feature
+    /// `postgres`)
     #[arg(long)]
     own_postgres: bool,
     /// The silos' membership options: default, classic, fast, orleans-2026
@@ -128,7 +135,8 @@ struct Common {
     /// Where the table is written to as CSV, JSON lines and SVG
     #[arg(long, value_name = "DIR", default_value = "target/reports")]
     reports: PathBuf,
-    /// Keep the folder with the silos' logs; kept as well when the measurement fails or misses a goal
+    /// Keep the folder with the silos' logs; kept as well when the measurement fails or misses a
+    /// goal
     #[arg(long)]
     keep: bool,
 }
@@ -142,8 +150,10 @@ pub(super) fn run(args: &Args, log: Option<String>) -> Result<()> {
             speed::run(scenario)
         }
         Subject::Callers(args) => {
-            let flags =
-                vec![("log", log, "--log"), ("cluster_id", Some(args.cluster_id.clone()), "--cluster-id")];
+            let flags = vec![
+                ("log", log, "--log"),
+                ("cluster_id", Some(args.cluster_id.clone()), "--cluster-id"),
+            ];
             let settings = Settings::load(&ConfigArgs::default(), std::env::vars_os(), flags)?;
             logging::start(&settings)?;
             let runtime = runtime()?;
@@ -162,8 +172,10 @@ fn membership(what: &Membership, log: Option<String>) -> Result<()> {
     | Membership::Freeze { common, .. }
     | Membership::Cut { common, .. }
     | Membership::Outage { common, .. }) = what;
-    let flags =
-        vec![("log", log, "--log"), ("membership.profile", Some(common.profile.clone()), "--profile")];
+    let flags = vec![
+        ("log", log, "--log"),
+        ("membership.profile", Some(common.profile.clone()), "--profile"),
+    ];
     let settings = Settings::load(&ConfigArgs::default(), std::env::vars_os(), flags)?;
     logging::start(&settings)?;
     let membership = settings.membership()?;
@@ -172,9 +184,15 @@ fn membership(what: &Membership, log: Option<String>) -> Result<()> {
         let measured = async {
             let mut stage = Stage::set(common, membership).await?;
             let measured = match what {
-                Membership::Start { args, .. } => Box::pin(start::measure(args, &stage)).await.map(clean),
-                Membership::Kill { args, .. } => Box::pin(kill::measure(args, &stage)).await.map(clean),
-                Membership::Leave { args, .. } => Box::pin(leave::measure(args, &stage)).await.map(clean),
+                Membership::Start { args, .. } => {
+                    Box::pin(start::measure(args, &stage)).await.map(clean)
+                }
+                Membership::Kill { args, .. } => {
+                    Box::pin(kill::measure(args, &stage)).await.map(clean)
+                }
+                Membership::Leave { args, .. } => {
+                    Box::pin(leave::measure(args, &stage)).await.map(clean)
+                }
                 Membership::Freeze { args, .. } => Box::pin(freeze::measure(args, &stage)).await,
                 Membership::Cut { args, .. } => Box::pin(cut::measure(args, &stage)).await,
                 Membership::Outage { args, .. } => {
@@ -192,7 +210,8 @@ fn membership(what: &Membership, log: Option<String>) -> Result<()> {
         };
         tokio::select! {
             measured = measured => measured,
-            _ = tokio::signal::ctrl_c() => Err(Failure::new(Code::Interrupted, "interrupted; every silo was ended")),
+            _ = tokio::signal::ctrl_c() => Err(Failure::new(Code::Interrupted, "interrupted; every \
+                silo was ended")),
         }
     });
     runtime.shutdown_background();

@@ -121,7 +121,11 @@ impl Measured {
         let count = |count: u64| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
         report.goals.push(Goal::at_most("deaths", count(self.deaths as u64), 0.0));
         report.goals.push(Goal::at_most("failed calls", count(self.after.failed), 0.0));
-        report.goals.push(Goal::at_most("a new silo joins after the server's return, s", joined, 5.0));
+        report.goals.push(Goal::at_most(
+            "a new silo joins after the server's return, s",
+            joined,
+            5.0,
+        ));
         report
     }
 }
@@ -145,9 +149,12 @@ impl Switch {
         #[cfg(not(feature = "postgres"))]
         let _ = stage;
         match (&args.stop, &args.start) {
-            (Some(stop), Some(start)) => Ok(Self::Commands { stop: stop.clone(), start: start.clone() }),
+            (Some(stop), Some(start)) => {
+                Ok(Self::Commands { stop: stop.clone(), start: start.clone() })
+            }
             _ => Err(Failure::usage(
-                "give --own-postgres, or --store with --stop and --start: what ends and starts its server",
+                "give --own-postgres, or --store with --stop and --start: what ends and starts its \
+                 server",
             )),
         }
     }

@@ -1,5 +1,5 @@
-//! Silo processes: each is killed when its handle is dropped, and stops by itself when its standard input ends, should
-//! this process be killed.
+//! Silo processes: each is killed when its handle is dropped, and stops by itself when its standard
+//! input ends, should this process be killed.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -51,7 +51,8 @@ impl Process {
         let begun = Instant::now();
         loop {
             let ended = self.child.try_wait();
-            let ended = ended.map_err(|error| Failure::other(format!("silo {}: {error}", self.name)))?;
+            let ended =
+                ended.map_err(|error| Failure::other(format!("silo {}: {error}", self.name)))?;
             if ended.is_some() || begun.elapsed() > limit {
                 return Ok(ended);
             }
@@ -108,8 +109,9 @@ impl<'a> Processes<'a> {
     pub(super) fn start_in(&mut self, slot: usize) -> Result<()> {
         self.started += 1;
         let name = format!("s{}", self.started);
-        let failed =
-            |error: std::io::Error| Failure::other(format!("silo {name} cannot be started: {error}"));
+        let failed = |error: std::io::Error| {
+            Failure::other(format!("silo {name} cannot be started: {error}"))
+        };
         let log = self.stage.dir().join(format!("silo-{name}.log"));
         let out = File::create(&log).map_err(failed)?;
         let errors = out.try_clone().map_err(failed)?;
@@ -140,11 +142,13 @@ impl<'a> Processes<'a> {
         let found = stage.wait_table("every silo process to be Active", |silos| {
             if let Some(ended) = running.iter_mut().find_map(Process::if_ended) {
                 let name = &ended.name;
-                let why = format!("silo {name} ended before all were Active{}", child::said(&ended.log));
+                let why =
+                    format!("silo {name} ended before all were Active{}", child::said(&ended.log));
                 return Some(Err(Failure::other(why)));
             }
-            let active =
-                |name: &String| silos.iter().find(|s| *s.instance_name == **name && is_active(s)).cloned();
+            let active = |name: &String| {
+                silos.iter().find(|s| *s.instance_name == **name && is_active(s)).cloned()
+            };
             names.iter().map(active).collect::<Option<Vec<_>>>().map(Ok)
         });
         found.await?

@@ -1,5 +1,5 @@
-//! Calls that follow the grains of a dead silo: how soon they are active elsewhere must not depend on when somebody
-//! happens to call them.
+//! Calls that follow the grains of a dead silo: how soon they are active elsewhere must not depend
+//! on when somebody happens to call them.
 
 use std::time::{Duration, Instant};
 
@@ -20,15 +20,18 @@ const LIMIT: Duration = Duration::from_secs(10);
 pub(super) struct Pursuit(JoinSet<()>);
 
 impl Pursuit {
-    /// Calls these grains, each until it answers. The client is a new one: it knows nothing of the dead silo.
+    /// Calls these grains, each until it answers. The client is a new one: it knows nothing of the
+    /// dead silo.
     pub(super) fn start(stage: &Stage, grains: &[u64]) -> Self {
-        let connecting = Client::builder().store(stage.store.clone()).cluster_id(stage.cluster.clone());
+        let connecting =
+            Client::builder().store(stage.store.clone()).cluster_id(stage.cluster.clone());
         let grains = grains.to_vec();
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             // Without a client the grains are active when the load calls them.
             let Ok(client) = connecting.connect().await else { return };
-            let mut calls: JoinSet<()> = grains.into_iter().map(|key| follow(client.clone(), key)).collect();
+            let mut calls: JoinSet<()> =
+                grains.into_iter().map(|key| follow(client.clone(), key)).collect();
             while calls.join_next().await.is_some() {}
             client.close().await;
         });
@@ -43,7 +46,9 @@ impl Pursuit {
 
 async fn follow(client: Client, key: u64) {
     let begun = Instant::now();
-    while begun.elapsed() < LIMIT && client.grain::<dyn Slow>(key).quick().timeout(TRY).await.is_err() {
+    while begun.elapsed() < LIMIT
+        && client.grain::<dyn Slow>(key).quick().timeout(TRY).await.is_err()
+    {
         tokio::time::sleep(PAUSE).await;
     }
 }

@@ -1,5 +1,6 @@
-//! One silo of a cluster under load falls silent: it is frozen, or cut from the others. The cluster declares it dead and
-//! activates its grains elsewhere; it must not run any of them from then on, and must end itself.
+//! One silo of a cluster under load falls silent: it is frozen, or cut from the others. The cluster
+//! declares it dead and activates its grains elsewhere; it must not run any of them from then on,
+//! and must end itself.
 
 use std::time::{Duration, Instant};
 
@@ -56,7 +57,8 @@ struct Round {
     exit: Option<(i32, Duration)>,
     /// Turns that it ran in its life, as far as the grains are remembered.
     turns: usize,
-    /// Pieces of turns that began after its death had been read in the table, and after it was woken.
+    /// Pieces of turns that began after its death had been read in the table, and after it was
+    /// woken.
     late_turns: usize,
     verdict: Verdict,
     /// How long after the fault each of its grains was active elsewhere, in order.
@@ -89,8 +91,8 @@ pub(super) async fn measure(plan: &Plan, stage: &Stage, ground: Ground) -> Resul
     for number in 1..=plan.rounds {
         let round = cluster.round(number, plan, stage).await?;
         stage.say(&format!(
-            "round {number}: {} Dead after {:.2} s, exit {:?}, {} pieces of turns after its death; {} stale of {}, \
-             worst {:.1} ms",
+            "round {number}: {} Dead after {:.2} s, exit {:?}, {} pieces of turns after its death; \
+             {} stale of {}, worst {:.1} ms",
             round.silo,
             round.dead_after.as_secs_f64(),
             round.exit,
@@ -119,7 +121,8 @@ impl Cluster<'_> {
     }
 
     fn log_of(&self, process: &Process) -> Result<usize> {
-        let number = self.logs.iter().find(|(name, _)| *name == process.name).map(|(_, number)| *number);
+        let number =
+            self.logs.iter().find(|(name, _)| *name == process.name).map(|(_, number)| *number);
         number.ok_or_else(|| Failure::other(format!("silo {} has no turn log", process.name)))
     }
 
@@ -194,7 +197,9 @@ impl Cluster<'_> {
     fn whole(&self, name: &str, number: usize) -> Result<()> {
         match self.book.lost(number) {
             Some(0) => Ok(()),
-            Some(lost) => Err(Failure::other(format!("the turn log of silo {name} lost {lost} lines"))),
+            Some(lost) => {
+                Err(Failure::other(format!("the turn log of silo {name} lost {lost} lines")))
+            }
             None => Err(Failure::other(format!("the turn log of silo {name} has no end"))),
         }
     }
@@ -207,9 +212,13 @@ impl Cluster<'_> {
         let rest = self.book.judge(u64::MAX);
         let cluster = (&self.book, &self.logs);
         for process in &self.processes.running {
-            let number = cluster.1.iter().find(|(name, _)| *name == process.name).map(|(_, number)| *number);
+            let number =
+                cluster.1.iter().find(|(name, _)| *name == process.name).map(|(_, number)| *number);
             if number.and_then(|number| cluster.0.lost(number)) != Some(0) {
-                return Err(Failure::other(format!("the turn log of silo {} is not whole", process.name)));
+                return Err(Failure::other(format!(
+                    "the turn log of silo {} is not whole",
+                    process.name
+                )));
             }
         }
         Ok(rest)
@@ -221,10 +230,14 @@ fn report(plan: &Plan, stage: &Stage, kind: &str, rounds: &[Round], rest: &Verdi
     let mut all = rest.clone();
     rounds.iter().for_each(|round| all.add(&round.verdict));
     let (name, what, ended) = match plan.fault {
-        Fault::Freeze => ("bench-membership-freeze", "frozen (SIGSTOP)".to_owned(), "ended ms after it woke"),
-        Fault::Cut => {
-            ("bench-membership-cut", format!("cut from the others by {kind}"), "ended ms after its death")
+        Fault::Freeze => {
+            ("bench-membership-freeze", "frozen (SIGSTOP)".to_owned(), "ended ms after it woke")
         }
+        Fault::Cut => (
+            "bench-membership-cut",
+            format!("cut from the others by {kind}"),
+            "ended ms after its death",
+        ),
     };
     let title = format!(
         "{} silo processes on {}, profile {}, one {what} at a time under load: Dead after {}\n\
@@ -263,8 +276,8 @@ fn report(plan: &Plan, stage: &Stage, kind: &str, rounds: &[Round], rest: &Verdi
     goals(&mut report, plan, stage, rounds, &all);
     let violated = (all.stale() + all.early > 0).then(|| {
         format!(
-            "{} turns and {} hooks ran after their grain had become active on another silo, up to {:.1} ms late; \
-             {} activations began early",
+            "{} turns and {} hooks ran after their grain had become active on another silo, up to \
+             {:.1} ms late; {} activations began early",
             all.stale_turns,
             all.stale_hooks,
             all.worst.as_secs_f64() * 1_000.0,
@@ -334,7 +347,8 @@ fn total(rounds: &[Round], all: &Verdict) -> Vec<Cell> {
 
 fn goals(report: &mut Report, plan: &Plan, stage: &Stage, rounds: &[Round], all: &Verdict) {
     let number = |count: u64| f64::from(u32::try_from(count).unwrap_or(u32::MAX));
-    let count = |bad: fn(&Round) -> bool| number(rounds.iter().filter(|round| bad(round)).count() as u64);
+    let count =
+        |bad: fn(&Round) -> bool| number(rounds.iter().filter(|round| bad(round)).count() as u64);
     let worst = rounds.iter().map(|round| round.dead_after.as_secs_f64()).reduce(f64::max);
     let wrong = count(|round| round.exit.is_none_or(|(code, _)| code != EXIT_CODE_TERMINATED));
     let others = rounds.iter().map(|round| round.others as u64).sum();
@@ -356,13 +370,18 @@ fn goals(report: &mut Report, plan: &Plan, stage: &Stage, rounds: &[Round], all:
     }
     if let Some((_, goal)) = MOVED_GOALS.iter().find(|(profile, _)| *profile == stage.profile) {
         let reached = p99(&pooled(rounds)).map(|time| time.as_secs_f64());
-        report.goals.push(Goal::at_most("from the fault to active elsewhere, p99, s", reached, *goal));
+        report.goals.push(Goal::at_most(
+            "from the fault to active elsewhere, p99, s",
+            reached,
+            *goal,
+        ));
     }
 }
 
 /// The times of all rounds, in order.
 fn pooled(rounds: &[Round]) -> Vec<Duration> {
-    let mut all: Vec<Duration> = rounds.iter().flat_map(|round| round.moved.iter().copied()).collect();
+    let mut all: Vec<Duration> =
+        rounds.iter().flat_map(|round| round.moved.iter().copied()).collect();
     all.sort_unstable();
     all
 }

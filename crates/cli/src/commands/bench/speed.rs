@@ -1,4 +1,5 @@
-//! What calls, activations and idle grains cost, beside the floors. The scenarios are in the package `emmer-benches`.
+//! What calls, activations and idle grains cost, beside the floors. The scenarios are in the
+//! package `emmer-benches`.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -61,8 +62,8 @@ pub(super) struct Flags {
     /// How much work, as a share of the usual
     #[arg(long, value_name = "SHARE", default_value_t = 1.0)]
     scale: f64,
-    /// On how many threads the runtimes run; 1 is a runtime without other threads [default: 1,2 within a process, 2
-    /// between processes]
+    /// On how many threads the runtimes run; 1 is a runtime without other threads [default: 1,2
+    /// within a process, 2 between processes]
     #[arg(long, value_name = "N,N", value_delimiter = ',', value_parser = RangedU64ValueParser::<usize>::new().range(1..=256))]
     threads: Vec<usize>,
     #[command(flatten)]
@@ -123,7 +124,8 @@ impl Flags {
         if !(self.scale > 0.0 && self.scale <= 100.0) {
             return Err(Failure::usage("--scale is a share of the usual work, as in 0.1"));
         }
-        let threads = if self.threads.is_empty() { usual_threads.to_vec() } else { self.threads.clone() };
+        let threads =
+            if self.threads.is_empty() { usual_threads.to_vec() } else { self.threads.clone() };
         Ok(Settings { rounds: self.rounds, scale: self.scale, threads })
     }
 }
@@ -184,7 +186,8 @@ fn one(kind: &Kind, flags: &Flags, launcher: &Launcher) -> Result<()> {
 }
 
 fn measured(kind: &Kind, flags: &Flags, launcher: &Launcher, begun: Instant) -> Result<Report> {
-    let say = |line: &str| eprintln!("{:>6.1}s  {}: {line}", begun.elapsed().as_secs_f64(), kind.name);
+    let say =
+        |line: &str| eprintln!("{:>6.1}s  {}: {line}", begun.elapsed().as_secs_f64(), kind.name);
     let compared = (kind.measure)(&flags.settings(kind.usual_threads)?, launcher, &say);
     Ok((kind.report)(&compared.map_err(Failure::other)?))
 }
@@ -211,14 +214,25 @@ fn all(flags: &Flags, launcher: &Launcher) -> Result<()> {
 }
 
 fn soak(flags: &SoakFlags, launcher: &Launcher) -> Result<()> {
-    let plan = soak::Plan { rate: flags.rate, time: flags.time, every: flags.every, threads: flags.threads };
-    let intervals = soak::run(&plan, launcher, &|line| eprintln!("{line}")).map_err(Failure::other)?;
+    let plan = soak::Plan {
+        rate: flags.rate,
+        time: flags.time,
+        every: flags.every,
+        threads: flags.threads,
+    };
+    let intervals =
+        soak::run(&plan, launcher, &|line| eprintln!("{line}")).map_err(Failure::other)?;
     publish(&soak::report(&plan, &intervals), &flags.out.reports, flags.out.format)
 }
 
 fn connections(flags: &ConnectionsFlags, launcher: &Launcher) -> Result<()> {
-    let plan =
-        connections::Plan { idle: flags.idle, silent: flags.silent, halves: flags.halves, time: flags.time };
-    let found = connections::run(&plan, launcher, &|line| eprintln!("{line}")).map_err(Failure::other)?;
+    let plan = connections::Plan {
+        idle: flags.idle,
+        silent: flags.silent,
+        halves: flags.halves,
+        time: flags.time,
+    };
+    let found =
+        connections::run(&plan, launcher, &|line| eprintln!("{line}")).map_err(Failure::other)?;
     publish(&connections::report(&plan, &found), &flags.out.reports, flags.out.format)
 }

@@ -46,12 +46,14 @@ impl Drop for Stage {
 impl Stage {
     /// Opens the store, or starts its server.
     pub(super) async fn set(common: &Common, membership: membership::Config) -> Result<Self> {
-        let dir = tempfile::Builder::new().prefix("emmer-bench-").tempdir().map_err(Failure::other)?;
+        let dir =
+            tempfile::Builder::new().prefix("emmer-bench-").tempdir().map_err(Failure::other)?;
         #[cfg(feature = "postgres")]
         let server = if common.own_postgres { Some(own_postgres().await?) } else { None };
         #[cfg(feature = "postgres")]
         // A few connections for each of many silos.
-        let own_url = server.as_ref().map(|server| format!("{}?pool_max=4", server.url("postgres")));
+        let own_url =
+            server.as_ref().map(|server| format!("{}?pool_max=4", server.url("postgres")));
         #[cfg(not(feature = "postgres"))]
         let own_url = if common.own_postgres {
             return Err(Failure::usage("--own-postgres needs a build with --features postgres"));
@@ -59,7 +61,8 @@ impl Stage {
             None
         };
         let url = common.store.clone().or(own_url);
-        let url = url.unwrap_or_else(|| format!("sqlite://{}", dir.path().join("cluster.db").display()));
+        let url =
+            url.unwrap_or_else(|| format!("sqlite://{}", dir.path().join("cluster.db").display()));
         let store = store::open(&url).await?;
         // Unlike any other run's, should the store be used again.
         let cluster = format!("bench-{}-{}", std::process::id(), crate::grains::now_us() / 1_000);
@@ -140,7 +143,10 @@ impl Stage {
                 Some(row) if row.status == SiloStatus::Dead => return Ok(after),
                 Some(_) if after <= PATIENCE => tokio::time::sleep(period).await,
                 Some(_) => {
-                    let late = format!("silo {silo} was not declared dead within {}", text::span(PATIENCE));
+                    let late = format!(
+                        "silo {silo} was not declared dead within {}",
+                        text::span(PATIENCE)
+                    );
                     return Err(Failure::other(late));
                 }
                 None => return Err(Failure::other(format!("silo {silo} has no row"))),
@@ -151,6 +157,7 @@ impl Stage {
 
 #[cfg(feature = "postgres")]
 async fn own_postgres() -> Result<PostgresServer> {
-    let started = tokio::task::spawn_blocking(PostgresServer::start).await.map_err(Failure::other)?;
+    let started =
+        tokio::task::spawn_blocking(PostgresServer::start).await.map_err(Failure::other)?;
     started.map_err(Failure::store)
 }

@@ -40,7 +40,8 @@ pub(super) async fn measure(args: &Args, stage: &Stage) -> Result<Report> {
     let mut rounds = Vec::new();
     for number in 1..=args.rounds {
         let cluster = format!("{}-{number}", stage.cluster);
-        let round = one(args.silos, &ClusterId::new(&cluster).map_err(Failure::other)?, stage).await?;
+        let round =
+            one(args.silos, &ClusterId::new(&cluster).map_err(Failure::other)?, stage).await?;
         stage.say(&format!(
             "round {number}: one version everywhere after {:.2} s, {:.2} CPU-s",
             round.one_version.as_secs_f64(),
@@ -51,14 +52,21 @@ pub(super) async fn measure(args: &Args, stage: &Stage) -> Result<Report> {
     let times: Vec<Duration> = rounds.iter().map(|round| round.one_version).collect();
     let title = format!(
         "{} silos in one process started together on {}, profile {}: all on one version after {}\n\
-         For comparison: 100 silos of the original, run by us on two cores with PostgreSQL: 60 s, 83 CPU-s, 200 versions",
+         For comparison: 100 silos of the original, run by us on two cores with PostgreSQL: 60 s, \
+         83 CPU-s, 200 versions",
         args.silos,
         stage.kind(),
         stage.profile,
         spread(&times)
     );
-    let columns =
-        ["round", "silos", "start() returned for all, s", "one version everywhere, s", "CPU s", "versions"];
+    let columns = [
+        "round",
+        "silos",
+        "start() returned for all, s",
+        "one version everywhere, s",
+        "CPU s",
+        "versions",
+    ];
     let mut report = Report::new("bench-membership-start", title, &columns);
     let seconds = |time: Duration| Cell::Number(time.as_secs_f64(), 2);
     for (number, round) in rounds.iter().enumerate() {
@@ -72,7 +80,8 @@ pub(super) async fn measure(args: &Args, stage: &Stage) -> Result<Report> {
         ]);
     }
     if args.silos <= 100 {
-        let worst = |of: fn(&Round) -> Duration| rounds.iter().map(of).max().map(|time| time.as_secs_f64());
+        let worst =
+            |of: fn(&Round) -> Duration| rounds.iter().map(of).max().map(|time| time.as_secs_f64());
         report.goals.push(Goal::at_most(
             "worst round: one version everywhere, s",
             worst(|r| r.one_version),
@@ -90,8 +99,10 @@ async fn one(count: usize, cluster: &ClusterId, stage: &Stage) -> Result<Round> 
         let mut options = SiloOptions::default();
         options.cluster_id = cluster.clone();
         options.membership = stage.membership.clone();
-        let silo =
-            Silo::builder().options(options).store(stage.store.clone()).host::<dyn Probe, ProbeGrain>();
+        let silo = Silo::builder()
+            .options(options)
+            .store(stage.store.clone())
+            .host::<dyn Probe, ProbeGrain>();
         starting.spawn(silo.on_terminate(|_| {}).start());
     }
     let mut silos = Vec::new();
@@ -115,7 +126,9 @@ async fn one(count: usize, cluster: &ClusterId, stage: &Stage) -> Result<Round> 
 /// Whether every silo has the same view, with all of them Active.
 fn agree(silos: &[Silo]) -> bool {
     let views: Vec<_> = silos.iter().map(Silo::view).collect();
-    views.iter().all(|view| view.version() == views[0].version() && view.active_count() == silos.len())
+    views
+        .iter()
+        .all(|view| view.version() == views[0].version() && view.active_count() == silos.len())
 }
 
 /// Everybody leaves in haste: their ports and tasks must not burden the next round.

@@ -1,5 +1,5 @@
-//! The silo processes. None outlives the demo: each is killed when its handle is dropped, and each stops by itself
-//! when its standard input ends, should the demo be killed.
+//! The silo processes. None outlives the demo: each is killed when its handle is dropped, and each
+//! stops by itself when its standard input ends, should the demo be killed.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -33,7 +33,9 @@ impl Drop for Silo {
 
 impl Silo {
     fn ended(&mut self) -> Result<Option<ExitStatus>> {
-        self.child.try_wait().map_err(|error| Failure::other(format!("silo {}: {error}", self.name)))
+        self.child
+            .try_wait()
+            .map_err(|error| Failure::other(format!("silo {}: {error}", self.name)))
     }
 
     fn failure(&self, what: &str) -> Failure {
@@ -64,8 +66,9 @@ impl Cluster {
         let name = char::from(letter).to_string();
         self.started += 1;
         let log = self.dir.join(format!("silo-{name}.log"));
-        let failed =
-            |error: std::io::Error| Failure::other(format!("silo {name} cannot be started: {error}"));
+        let failed = |error: std::io::Error| {
+            Failure::other(format!("silo {name} cannot be started: {error}"))
+        };
         let out = File::create(&log).map_err(failed)?;
         let errors = out.try_clone().map_err(failed)?;
         let settings = child::Settings {
@@ -101,7 +104,8 @@ impl Cluster {
                 return Err(silo.failure(&format!("ended before it was Active ({status})")));
             }
             if tokio::time::Instant::now() > deadline {
-                let late = format!("silo {name} was not Active within {}", crate::text::span(PATIENCE));
+                let late =
+                    format!("silo {name} was not Active within {}", crate::text::span(PATIENCE));
                 return Err(Failure::other(late));
             }
             tokio::time::sleep(POLL).await;
@@ -116,8 +120,9 @@ impl Cluster {
             return Err(Failure::other("no silo is left to kill"));
         }
         let mut silo = self.silos.remove(at);
-        let failed =
-            |error: std::io::Error| Failure::other(format!("silo {} cannot be killed: {error}", silo.name));
+        let failed = |error: std::io::Error| {
+            Failure::other(format!("silo {} cannot be killed: {error}", silo.name))
+        };
         silo.child.kill().map_err(failed)?;
         silo.child.wait().map_err(failed)?;
         Ok(silo.name.clone())

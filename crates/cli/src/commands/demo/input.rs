@@ -18,9 +18,13 @@ pub(super) struct Input {
 
 /// Reads and checks the whole file, or the one that ships.
 pub(super) fn load(path: Option<&Path>, rows: Option<usize>) -> Result<Input> {
-    let name = path.map_or_else(|| "the bundled data".to_owned(), |path| path.display().to_string());
+    let name =
+        path.map_or_else(|| "the bundled data".to_owned(), |path| path.display().to_string());
     let wrong = |error: &dyn std::fmt::Display| {
-        Failure::new(Code::Input, format!("{name}: {error}; no silo was started and nothing was replayed"))
+        Failure::new(
+            Code::Input,
+            format!("{name}: {error}; no silo was started and nothing was replayed"),
+        )
     };
     let departures = match path {
         Some(path) => file::read(File::open(path).map_err(|error| wrong(&error))?, rows),

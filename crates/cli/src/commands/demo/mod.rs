@@ -1,4 +1,5 @@
-//! `emmer demo`: a year of flights on a real cluster that loses a silo half way, checked to the last minute of delay.
+//! `emmer demo`: a year of flights on a real cluster that loses a silo half way, checked to the
+//! last minute of delay.
 //!
 //! | module | subject |
 //! |---|---|
@@ -53,10 +54,12 @@ pub(crate) struct Args {
     /// Keep the directory with the store and the silos' logs
     #[arg(long)]
     keep: bool,
-    /// Departures to replay, as CSV, compressed with gzip or not [default: all of 2013 from New York]
+    /// Departures to replay, as CSV, compressed with gzip or not [default: all of 2013 from New
+    /// York]
     #[arg(long, value_name = "FILE")]
     data: Option<PathBuf>,
-    /// The system store [default: a SQLite file in a temporary folder]; the demo is a cluster of its own in it
+    /// The system store [default: a SQLite file in a temporary folder]; the demo is a cluster of
+    /// its own in it
     #[arg(long, value_name = "URL")]
     store: Option<String>,
     /// The silos' membership options: default, classic, fast, orleans-2026
@@ -65,7 +68,10 @@ pub(crate) struct Args {
 }
 
 pub(super) fn run(args: &Args, log: Option<String>) -> Result<()> {
-    let flags = vec![("log", log, "--log"), ("membership.profile", Some(args.profile.clone()), "--profile")];
+    let flags = vec![
+        ("log", log, "--log"),
+        ("membership.profile", Some(args.profile.clone()), "--profile"),
+    ];
     let settings = Settings::load(&ConfigArgs::default(), std::env::vars_os(), flags)?;
     logging::start(&settings)?;
     settings.membership()?;
@@ -73,7 +79,8 @@ pub(super) fn run(args: &Args, log: Option<String>) -> Result<()> {
     let done = runtime.block_on(async {
         tokio::select! {
             done = perform(args) => done,
-            _ = tokio::signal::ctrl_c() => Err(Failure::new(Code::Interrupted, "interrupted; every silo was ended")),
+            _ = tokio::signal::ctrl_c() => Err(Failure::new(Code::Interrupted, "interrupted; every \
+                silo was ended")),
         }
     });
     runtime.shutdown_background();
@@ -101,10 +108,17 @@ async fn perform(args: &Args) -> Result<()> {
     done
 }
 
-async fn on_cluster(args: &Args, input: &input::Input, screen: &Screen, dir: &std::path::Path) -> Result<()> {
+async fn on_cluster(
+    args: &Args,
+    input: &input::Input,
+    screen: &Screen,
+    dir: &std::path::Path,
+) -> Result<()> {
     let (url, name) = match &args.store {
         // Unlike any other run's: the grains of one that was before are not for this one.
-        Some(url) => (url.clone(), format!("{CLUSTER}-{}-{}", std::process::id(), grains::now_us() / 1_000)),
+        Some(url) => {
+            (url.clone(), format!("{CLUSTER}-{}-{}", std::process::id(), grains::now_us() / 1_000))
+        }
         None => (format!("sqlite://{}", dir.join("cluster.db").display()), CLUSTER.to_owned()),
     };
     let store = store::open(&url).await?;
@@ -119,7 +133,8 @@ async fn on_cluster(args: &Args, input: &input::Input, screen: &Screen, dir: &st
         cluster.wait_active(&name, &watcher).await?;
     }
     let connected = Client::builder().store(store).cluster_id(cluster_id).connect().await;
-    let client = connected.map_err(|error| Failure::other(format!("the client cannot connect: {error}")))?;
+    let client =
+        connected.map_err(|error| Failure::other(format!("the client cannot connect: {error}")))?;
     let played = play::play(input, &client, &mut cluster, &watcher, screen, args.seed).await?;
     screen.finish();
     let verdict = verify::verify(&input.streams, &Arc::new(client.clone())).await?;

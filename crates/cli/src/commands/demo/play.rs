@@ -1,10 +1,13 @@
-//! The replay, and what happens half way: one silo is killed, the cluster notices, a fresh one joins.
+//! The replay, and what happens half way: one silo is killed, the cluster notices, a fresh one
+//! joins.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use emmer::{Client, SiloAddress, SiloEntry, SiloStatus};
-use emmer_example_flights::feeder::{self, ClusterSink, FeedReport, FeederOptions, Progress, Snapshot};
+use emmer_example_flights::feeder::{
+    self, ClusterSink, FeedReport, FeederOptions, Progress, Snapshot,
+};
 use tokio::task::JoinHandle;
 
 use super::PATIENCE;
@@ -37,7 +40,8 @@ pub(super) struct Killed {
     pub(super) address: SiloAddress,
     /// From the kill to Dead in the table.
     pub(super) declared_dead_after: Duration,
-    /// Grains that had answered from another silo than before, between the kill and the end of the replay.
+    /// Grains that had answered from another silo than before, between the kill and the end of the
+    /// replay.
     pub(super) moves: u64,
     pub(super) replacement: String,
     /// From the start of its process to Active in the table.
@@ -65,12 +69,14 @@ pub(super) async fn play(
     let progress = Arc::new(Progress::default());
     let sink = Arc::new(ClusterSink::new(Arc::new(client.clone()), CALL_TIMEOUT));
     screen.event("the replay begins");
-    let feed = feeder::feed(input.streams.clone(), sink, FeederOptions::default(), progress.clone());
+    let feed =
+        feeder::feed(input.streams.clone(), sink, FeederOptions::default(), progress.clone());
     let mut feed = Background(tokio::spawn(feed));
     let total = input.streams.deliveries();
     let fed = async {
         let ended = (&mut feed.0).await.map_err(Failure::other)?;
-        let report = ended.map_err(|error| Failure::other(format!("the replay failed: {error}")))?;
+        let report =
+            ended.map_err(|error| Failure::other(format!("the replay failed: {error}")))?;
         screen.event("the replay is complete");
         Ok::<_, Failure>(report)
     };
@@ -139,5 +145,12 @@ async fn kill_and_replace(
     let joined_after = started.elapsed();
     let activated = progress.snapshot().moves.saturating_sub(moves);
     screen.event(&format!("{} grains answer from another silo by now", text::grouped(activated)));
-    Ok(Killed { name, address: entry.address, declared_dead_after, moves, replacement, joined_after })
+    Ok(Killed {
+        name,
+        address: entry.address,
+        declared_dead_after,
+        moves,
+        replacement,
+        joined_after,
+    })
 }

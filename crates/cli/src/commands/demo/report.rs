@@ -29,7 +29,8 @@ pub(super) fn print(
     lines.push(String::new());
     lines.extend(totals(&verdict.cluster, &input.truth));
     lines.push(String::new());
-    let (airports, aircraft) = (input.truth.airports.len() as u64, input.truth.aircraft.len() as u64);
+    let (airports, aircraft) =
+        (input.truth.airports.len() as u64, input.truth.aircraft.len() as u64);
     let differing = verdict.differing(&input.truth).len() as u64;
     lines.push(format!(
         "{} airports and {} aircraft compared, {} differ",
@@ -64,7 +65,8 @@ fn numbers(played: &Played, input: &Input, seed: u64) -> Vec<String> {
         span(killed.declared_dead_after)
     );
     let moved = format!("{} grains answered from another silo afterwards", grouped(killed.moves));
-    let replacement = format!("silo {}, Active after {}", killed.replacement, span(killed.joined_after));
+    let replacement =
+        format!("silo {}, Active after {}", killed.replacement, span(killed.joined_after));
     let gap = format!(
         "{} between two successes of one caller; {} for one batch with its repetitions",
         span(feed.longest_gap),

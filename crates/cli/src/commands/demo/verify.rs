@@ -60,11 +60,13 @@ async fn ask(client: &Client, target: &Target) -> Result<Totals> {
     loop {
         let answer: std::result::Result<_, CallError<NoError>> = match target {
             Target::Airport(code) => {
-                let totals = client.grain::<dyn Airport>(&**code).totals().timeout(PATIENCE / 3).await;
+                let totals =
+                    client.grain::<dyn Airport>(&**code).totals().timeout(PATIENCE / 3).await;
                 totals.map(|totals| Totals::Airport(code.clone(), totals))
             }
             Target::Aircraft(tail) => {
-                let totals = client.grain::<dyn Aircraft>(&**tail).totals().timeout(PATIENCE / 3).await;
+                let totals =
+                    client.grain::<dyn Aircraft>(&**tail).totals().timeout(PATIENCE / 3).await;
                 totals.map(|totals| Totals::Aircraft(tail.clone(), totals))
             }
         };
@@ -94,10 +96,12 @@ fn differences<T: PartialEq + std::fmt::Debug>(
 ) -> Vec<String> {
     let wrong = |(key, right): (&Arc<str>, &T)| {
         let found = cluster.get(key);
-        (found != Some(right)).then(|| format!("{kind} {key} holds {found:?} where the file says {right:?}"))
+        (found != Some(right))
+            .then(|| format!("{kind} {key} holds {found:?} where the file says {right:?}"))
     };
     let unknown = |key: &&Arc<str>| !truth.contains_key(*key);
-    let extra = cluster.keys().filter(unknown).map(|key| format!("{kind} {key} is not in the file"));
+    let extra =
+        cluster.keys().filter(unknown).map(|key| format!("{kind} {key} is not in the file"));
     truth.iter().filter_map(wrong).chain(extra).collect()
 }
 
@@ -107,7 +111,8 @@ mod tests {
 
     #[test]
     fn names_every_grain_that_differs() {
-        let right = emmer_example_flights::file::read(emmer_example_flights::BUNDLED, Some(100)).unwrap();
+        let right =
+            emmer_example_flights::file::read(emmer_example_flights::BUNDLED, Some(100)).unwrap();
         let truth = Truth::of(&right);
         let mut verdict = Verdict { cluster: truth.clone() };
         assert!(verdict.differing(&truth).is_empty());

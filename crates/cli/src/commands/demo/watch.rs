@@ -104,7 +104,10 @@ impl Seen {
             let name = format!("silo {} {}", silo.instance_name, silo.address);
             let votes = old.map_or(&[][..], |old| &old.votes);
             // A silo that leaves signs its own death; that is no suspicion.
-            let news = silo.votes.iter().filter(|vote| !votes.contains(vote) && vote.voter != silo.address);
+            let news = silo
+                .votes
+                .iter()
+                .filter(|vote| !votes.contains(vote) && vote.voter != silo.address);
             for vote in news {
                 changes.push(format!("{name} is suspected by {}", self.name_of(&vote.voter)));
             }
@@ -114,7 +117,8 @@ impl Seen {
             self.silos.insert(silo.address, silo);
         }
         self.version = version;
-        let changes: Vec<_> = changes.into_iter().map(|change| format!("v{version:<3} {change}")).collect();
+        let changes: Vec<_> =
+            changes.into_iter().map(|change| format!("v{version:<3} {change}")).collect();
         let room = HISTORY_MAX.saturating_sub(self.history.len());
         self.history.extend(changes.iter().take(room).cloned());
         changes
@@ -142,14 +146,20 @@ mod tests {
         let mut seen = Seen::default();
         let (a, b) = (silo(1, "a", SiloStatus::Active), silo(2, "b", SiloStatus::Joining));
         let first = seen.take_in(2, vec![a.clone(), b.clone()]);
-        assert_eq!(first, ["v2   silo a 127.0.0.1:1:9 is Active", "v2   silo b 127.0.0.1:2:9 is Joining"]);
+        assert_eq!(
+            first,
+            ["v2   silo a 127.0.0.1:1:9 is Active", "v2   silo b 127.0.0.1:2:9 is Joining"]
+        );
         assert!(seen.take_in(2, vec![a.clone(), b]).is_empty());
         let mut dead = silo(2, "b", SiloStatus::Dead);
         dead.votes = vec![Vote { voter: address(1), at: Timestamp::from_millis(5), gone: false }];
         let last = seen.take_in(3, vec![a, dead]);
         assert_eq!(
             last,
-            ["v3   silo b 127.0.0.1:2:9 is suspected by silo a", "v3   silo b 127.0.0.1:2:9 is Dead"]
+            [
+                "v3   silo b 127.0.0.1:2:9 is suspected by silo a",
+                "v3   silo b 127.0.0.1:2:9 is Dead"
+            ]
         );
         assert_eq!(seen.history.len(), 4);
     }

@@ -1,4 +1,5 @@
-//! The diagnosis for programs. Field names are stable: docs/operations.md lists them, and a test holds both together.
+//! The diagnosis for programs. Field names are stable: docs/operations.md lists them, and a test
+//! holds both together.
 
 use emmer::store::checkup::Latency;
 use serde::Serialize;
@@ -95,7 +96,11 @@ pub(super) fn document(found: &Diagnosis, strict: bool) -> Result<String> {
 }
 
 fn times(latency: &Latency) -> Times {
-    Times { median_us: micros(latency.median), longest_us: micros(latency.worst), count: latency.count }
+    Times {
+        median_us: micros(latency.median),
+        longest_us: micros(latency.worst),
+        count: latency.count,
+    }
 }
 
 fn micros(duration: std::time::Duration) -> u64 {

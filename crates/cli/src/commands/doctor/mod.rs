@@ -1,5 +1,5 @@
-//! `emmer doctor`: what a system store is, what it would lose, how fast it answers, and whether it does what a cluster
-//! needs.
+//! `emmer doctor`: what a system store is, what it would lose, how fast it answers, and whether it
+//! does what a cluster needs.
 
 mod json;
 mod text;
@@ -67,8 +67,9 @@ impl Diagnosis {
         }
         let from = if strict { FindingLevel::Warning } else { FindingLevel::Problem };
         let bad = self.examination.findings.iter().filter(|finding| finding.level >= from).count();
-        (self.worst() >= Some(from))
-            .then(|| Failure::new(Code::Unfit, format!("{}: {bad} findings, listed above", self.store)))
+        (self.worst() >= Some(from)).then(|| {
+            Failure::new(Code::Unfit, format!("{}: {bad} findings, listed above", self.store))
+        })
     }
 }
 

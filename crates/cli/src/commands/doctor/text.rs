@@ -41,14 +41,17 @@ const fn verdict(is_sound: bool, worst: Option<FindingLevel>) -> &'static str {
     match worst {
         Some(FindingLevel::Problem) => "not fit for a cluster: see the problem above",
         _ if !is_sound => "not fit for a cluster: the self-check failed",
-        Some(FindingLevel::Warning) => "fit for a cluster, if the warnings above are acceptable to you",
+        Some(FindingLevel::Warning) => {
+            "fit for a cluster, if the warnings above are acceptable to you"
+        }
         _ => "fit for a cluster",
     }
 }
 
 fn latency(found: Option<&Latency>) -> String {
-    let shown =
-        |l: &Latency| format!("median {}, longest {} (of {})", time(l.median), time(l.worst), l.count);
+    let shown = |l: &Latency| {
+        format!("median {}, longest {} (of {})", time(l.median), time(l.worst), l.count)
+    };
     found.map_or_else(|| "not measured".to_owned(), shown)
 }
 
@@ -59,7 +62,9 @@ fn clock(found: Option<&ClockDifference>) -> String {
             _ if ahead.unsigned_abs() <= about.unsigned_abs() => {
                 format!("the server's agrees with this host's (within {about} ms)")
             }
-            0.. => format!("the server's is {ahead} ms ahead of this host's (give or take {about} ms)"),
+            0.. => {
+                format!("the server's is {ahead} ms ahead of this host's (give or take {about} ms)")
+            }
             _ => format!(
                 "the server's is {} ms behind this host's (give or take {about} ms)",
                 ahead.unsigned_abs()
@@ -83,13 +88,17 @@ mod tests {
     fn the_last_line_is_the_verdict() {
         assert_eq!(verdict(true, Some(FindingLevel::Note)), "fit for a cluster");
         assert!(verdict(true, Some(FindingLevel::Warning)).contains("if the warnings"));
-        assert!(verdict(false, None).starts_with("not fit") && verdict(false, None).contains("self-check"));
+        assert!(
+            verdict(false, None).starts_with("not fit")
+                && verdict(false, None).contains("self-check")
+        );
         assert!(verdict(true, Some(FindingLevel::Problem)).starts_with("not fit"));
     }
 
     #[test]
     fn clocks_and_times_read_well() {
-        let said = |ahead_ms, uncertainty_ms| clock(Some(&ClockDifference { ahead_ms, uncertainty_ms }));
+        let said =
+            |ahead_ms, uncertainty_ms| clock(Some(&ClockDifference { ahead_ms, uncertainty_ms }));
         assert!(said(3, 4).contains("agrees") && said(-3, 4).contains("agrees"));
         assert!(said(500, 4).contains("500 ms ahead") && said(-500, 4).contains("500 ms behind"));
         assert!(clock(None).contains("does not tell"));

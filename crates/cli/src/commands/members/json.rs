@@ -1,4 +1,5 @@
-//! The table for programs. Field names are stable: docs/operations.md lists them, and a test holds both together.
+//! The table for programs. Field names are stable: docs/operations.md lists them, and a test holds
+//! both together.
 
 use serde::Serialize;
 

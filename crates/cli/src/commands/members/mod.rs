@@ -65,7 +65,11 @@ pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
     let cluster = settings.cluster()?;
     runtime()?.block_on(async {
         let table = SiloTable::new(store::open_existing(&url).await?, cluster);
-        if args.watch { watch(&table, args.format).await } else { show(&read(&table).await?, args.format) }
+        if args.watch {
+            watch(&table, args.format).await
+        } else {
+            show(&read(&table).await?, args.format)
+        }
     })
 }
 
@@ -74,8 +78,9 @@ async fn watch(table: &SiloTable, format: Format) -> Result<()> {
     let mut shown: Option<Reading> = None;
     loop {
         let reading = read(table).await?;
-        let changed =
-            shown.as_ref().is_none_or(|s| (&s.version, &s.silos) != (&reading.version, &reading.silos));
+        let changed = shown
+            .as_ref()
+            .is_none_or(|s| (&s.version, &s.silos) != (&reading.version, &reading.silos));
         if alive {
             // Home, then clear to the end: a screen that does not flicker.
             write_out("\x1b[H\x1b[J")?;
@@ -94,7 +99,8 @@ async fn watch(table: &SiloTable, format: Format) -> Result<()> {
 async fn read(table: &SiloTable) -> Result<Reading> {
     let (version, mut silos) = match table.read_all().await {
         Ok(found) => found,
-        // No silo ever used this store: the table is not there, which is the emptiest cluster of all.
+        // No silo ever used this store: the table is not there, which is the emptiest cluster of
+        // all.
         Err(error) if error.kind == StoreErrorKind::NotFound => Default::default(),
         Err(error) => return Err(Failure::store(error)),
     };
@@ -139,14 +145,25 @@ pub(super) mod fixture {
 
     pub(super) fn reading() -> Reading {
         let at = Timestamp::from_millis(1_795_265_085_000);
-        let mut active = SiloEntry::new(address(11111, 7), SiloStatus::Active, at - Duration::from_secs(90));
+        let mut active =
+            SiloEntry::new(address(11111, 7), SiloStatus::Active, at - Duration::from_secs(90));
         active.instance_name = "left".into();
         active.proxy_port = 30000;
         active.i_am_alive_time = at - Duration::from_secs(5);
-        let mut dead = SiloEntry::new(address(11112, 5), SiloStatus::Dead, at - Duration::from_secs(3_700));
-        dead.votes =
-            vec![Vote { voter: address(11111, 7), at: at - Duration::from_millis(61_500), gone: false }];
+        let mut dead =
+            SiloEntry::new(address(11112, 5), SiloStatus::Dead, at - Duration::from_secs(3_700));
+        dead.votes = vec![Vote {
+            voter: address(11111, 7),
+            at: at - Duration::from_millis(61_500),
+            gone: false,
+        }];
         let version = TableVersion { number: 12, etag: "x".into() };
-        Reading { cluster: "dev".into(), store: "memory://".into(), version, silos: vec![active, dead], at }
+        Reading {
+            cluster: "dev".into(),
+            store: "memory://".into(),
+            version,
+            silos: vec![active, dead],
+            at,
+        }
     }
 }

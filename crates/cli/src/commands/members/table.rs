@@ -9,15 +9,18 @@ use super::Reading;
 use crate::text;
 
 pub(super) fn print(reading: &Reading) -> String {
-    let mut out =
-        format!("cluster {} in {}, version {}", reading.cluster, reading.store, reading.version.number);
+    let mut out = format!(
+        "cluster {} in {}, version {}",
+        reading.cluster, reading.store, reading.version.number
+    );
     let _ = writeln!(out, ": {}", summary(&reading.silos));
     if reading.silos.is_empty() {
         return out;
     }
     out.push('\n');
-    let header =
-        ["STATUS", "SILO", "NAME", "GATEWAY", "STARTED", "LAST I AM ALIVE"].map(str::to_owned).to_vec();
+    let header = ["STATUS", "SILO", "NAME", "GATEWAY", "STARTED", "LAST I AM ALIVE"]
+        .map(str::to_owned)
+        .to_vec();
     let rows: Vec<_> =
         std::iter::once(header).chain(reading.silos.iter().map(|s| row(s, reading.at))).collect();
     let mut lines = text::columns(&rows).into_iter();
@@ -51,7 +54,8 @@ fn row(silo: &SiloEntry, now: Timestamp) -> Vec<String> {
         0 => "-".to_owned(),
         port => std::net::SocketAddr::new(silo.address.ip(), port).to_string(),
     };
-    let name = if silo.instance_name.is_empty() { "-".to_owned() } else { silo.instance_name.to_string() };
+    let name =
+        if silo.instance_name.is_empty() { "-".to_owned() } else { silo.instance_name.to_string() };
     vec![
         silo.status.to_string(),
         silo.address.to_string(),
@@ -65,7 +69,8 @@ fn row(silo: &SiloEntry, now: Timestamp) -> Vec<String> {
 /// `2026-11-21 12:44:45Z (5.0s ago)`.
 fn moment(at: Timestamp, now: Timestamp) -> String {
     let text = at.to_string();
-    let to_seconds = text.split_once('.').map(|(seconds, _)| format!("{}Z", seconds.replace('T', " ")));
+    let to_seconds =
+        text.split_once('.').map(|(seconds, _)| format!("{}Z", seconds.replace('T', " ")));
     let shown = to_seconds.unwrap_or(text);
     if at > now {
         let ahead = text::span(at.saturating_since(now));

@@ -10,15 +10,16 @@ use super::progress::Progress;
 use crate::commands::output::{TableFormat, show};
 use crate::exit::{Failure, Result};
 
-/// The most silos one world is asked for: the largest goal is 5,000, and memory grows with the square.
+/// The most silos one world is asked for: the largest goal is 5,000, and memory grows with the
+/// square.
 const SILOS_MAX: u64 = 20_000;
 /// The most seeds one command runs.
 const SEEDS_MAX: u64 = 1_000_000;
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Parameter sets to compare in one table: default, classic, fast, orleans-2026; a list, or repeated
-    /// [default: those the experiment is usually shown with]
+    /// Parameter sets to compare in one table: default, classic, fast, orleans-2026; a list, or
+    /// repeated [default: those the experiment is usually shown with]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     profile: Vec<Profile>,
     /// How many seeds [default: as many as usual]
@@ -55,7 +56,10 @@ pub(super) fn run(experiment: Experiment, args: &Args) -> Result<()> {
     let report = experiment.run(&options);
     drop(progress);
     let written = report.write(&args.reports).map_err(|error| {
-        Failure::other(format!("the reports cannot be written to {}: {error}", args.reports.display()))
+        Failure::other(format!(
+            "the reports cannot be written to {}: {error}",
+            args.reports.display()
+        ))
     })?;
     for path in written {
         eprintln!("wrote {}", path.display());

@@ -26,7 +26,8 @@ pub(crate) struct Args {
 enum Command {
     /// Crash to Dead for four kinds of crash, what probing costs, how fast views spread
     Detect(experiment::Args),
-    /// Wrong deaths under Lifeguard's grid of anomalies: 128 members, 1 to 32 of them slow now and then
+    /// Wrong deaths under Lifeguard's grid of anomalies: 128 members, 1 to 32 of them slow now and
+    /// then
     Lifeguard(experiment::Args),
     /// Wrong deaths and detection under message loss
     Loss(experiment::Args),

@@ -1,4 +1,5 @@
-//! The line on stderr while virtual time passes: alive on a terminal, now and then a line elsewhere.
+//! The line on stderr while virtual time passes: alive on a terminal, now and then a line
+//! elsewhere.
 
 use std::io::IsTerminal;
 use std::sync::mpsc;

@@ -1,7 +1,7 @@
 //! Random scenarios by their seeds.
 //!
-//! A scenario follows from its seed and from what bounds its size, so a replay needs the same bounds: each failing
-//! seed is printed with the whole command that replays it.
+//! A scenario follows from its seed and from what bounds its size, so a replay needs the same
+//! bounds: each failing seed is printed with the whole command that replays it.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -78,7 +78,8 @@ pub(super) struct RunArgs {
 
 pub(super) fn run(args: &RunArgs) -> Result<()> {
     let scenario = args.bounds.swarm()?.scenario(args.seed);
-    let outcome = if args.trace { emmer_sim::run_traced(&scenario) } else { emmer_sim::run(&scenario) };
+    let outcome =
+        if args.trace { emmer_sim::run_traced(&scenario) } else { emmer_sim::run(&scenario) };
     if args.trace {
         // Line by line: there may be millions.
         for line in &outcome.lines {
@@ -132,7 +133,9 @@ pub(super) fn shrink(args: &ShrinkArgs) -> Result<()> {
     let shrunk = shrink::shrink(&scenario, args.runs);
     drop(progress);
     let Some(shrunk) = shrunk else {
-        return write_out(&format!("seed {seed} violates no invariant: there is nothing to shrink\n"));
+        return write_out(&format!(
+            "seed {seed} violates no invariant: there is nothing to shrink\n"
+        ));
     };
     if args.trace {
         for line in &emmer_sim::run_traced(&shrunk.scenario).lines {
@@ -243,7 +246,9 @@ fn work(swarm: &Swarm, end: u64, tally: &Tally, flags: &str) {
         let mut failures = tally.failures.lock().unwrap_or_else(PoisonError::into_inner);
         if failures.len() < FAILURES_SHOWN_MAX {
             // At once, for whoever waits; that nobody reads is seen at the end.
-            let _ = write_out(&format!("seed {seed}: {violation}\n    emmer sim run --seed {seed}{flags}\n"));
+            let _ = write_out(&format!(
+                "seed {seed}: {violation}\n    emmer sim run --seed {seed}{flags}\n"
+            ));
             failures.push((seed, violation));
         }
     }

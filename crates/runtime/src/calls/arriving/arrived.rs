@@ -60,7 +60,10 @@ impl Drop for Arrived {
 
 impl Arrived {
     /// Waits for `work` as long as somebody waits for the call. It is not polled once nobody does.
-    pub(super) async fn unless_given_up<T>(&self, work: impl Future<Output = T>) -> Result<T, Failure> {
+    pub(super) async fn unless_given_up<T>(
+        &self,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Failure> {
         tokio::select! {
             biased;
             () = self.asker.gone() => Err(given_up()),
@@ -100,8 +103,9 @@ impl Arrived {
         }
         let (code, maybe, detail) = failure_parts(failure);
         let correlation = self.header.correlation;
-        self.connection
-            .reply(correlation, self.cost, |out| encode_failure(out, correlation, code, maybe, &detail));
+        self.connection.reply(correlation, self.cost, |out| {
+            encode_failure(out, correlation, code, maybe, &detail)
+        });
     }
 
     /// A call that nobody waits for is out of this silo's hands.

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use emmer_core::SiloAddress;
-use emmer_wire::{PeerKind, RequestHeader, ResponseHeader, ResponseStatus, encode_failure, encode_response};
+use emmer_wire::{
+    PeerKind, RequestHeader, ResponseHeader, ResponseStatus, encode_failure, encode_response,
+};
 
 use crate::calls::Calls;
 use crate::calls::invoke::failure_of;
@@ -25,8 +27,8 @@ pub(super) enum Inline {
 }
 
 impl Calls {
-    /// The new activation of a grain that a silo believes to be here, or to come here. Made at once, so that the calls that
-    /// follow find it and keep their order.
+    /// The new activation of a grain that a silo believes to be here, or to come here. Made at
+    /// once, so that the calls that follow find it and keep their order.
     #[cold]
     pub(super) fn create_arrived(
         &self,
@@ -97,7 +99,8 @@ impl Calls {
     }
 }
 
-/// Runs the turn in place and answers, if it is one that cannot suspend and nothing stands in its way.
+/// Runs the turn in place and answers, if it is one that cannot suspend and nothing stands in its
+/// way.
 fn answer_instantly(
     connection: &Connection,
     header: &RequestHeader,
@@ -108,7 +111,14 @@ fn answer_instantly(
 ) -> bool {
     let correlation = header.correlation;
     let run = |sink: &mut Sink<'_>| {
-        activation.run_instant(activation, header.method, Input::Wire(body), due, &header.chain, sink)
+        activation.run_instant(
+            activation,
+            header.method,
+            Input::Wire(body),
+            due,
+            &header.chain,
+            sink,
+        )
     };
     let ended = if correlation == 0 {
         run(&mut Sink::Discard)
@@ -131,7 +141,11 @@ fn answer_instantly(
         Some(Ok(TurnEnd::Done)) => {}
         Some(Ok(end)) => put_failure(replies, correlation, &failure_of(end)),
         Some(Err(e)) => {
-            put_failure(replies, correlation, &e.into_failure(format_args!("{:08x}", header.method)));
+            put_failure(
+                replies,
+                correlation,
+                &e.into_failure(format_args!("{:08x}", header.method)),
+            );
         }
     }
     true

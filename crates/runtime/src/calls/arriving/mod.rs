@@ -32,8 +32,11 @@ impl Calls {
         cx: &mut Context<'_>,
     ) -> u64 {
         self.host.metrics.call_received();
-        let found =
-            self.host.catalog.get(&header.target).or_else(|| self.create_arrived(connection, &header));
+        let found = self
+            .host
+            .catalog
+            .get(&header.target)
+            .or_else(|| self.create_arrived(connection, &header));
         // Of a peer that does not read its answers no call is begun that has one.
         let room = header.correlation == 0 || connection.has_room(replies.len());
         let inline = match (found, InlineDepth::enter()) {
@@ -46,11 +49,13 @@ impl Calls {
             return cost;
         }
         // What has begun runs to its end, whatever the limits.
-        let running = matches!(&inline, Inline::Suspended(turn) if turn.progress() == Progress::Running);
+        let running =
+            matches!(&inline, Inline::Suspended(turn) if turn.progress() == Progress::Running);
         let Some(room) = Serving::begin(self, running) else {
             let max = self.limits.silo_calls_in_flight_max;
             self.host.metrics.refused();
-            let text = format!("{max} calls of others wait on this silo (silo_calls_in_flight_max)");
+            let text =
+                format!("{max} calls of others wait on this silo (silo_calls_in_flight_max)");
             put_failure(replies, header.correlation, &CallError::Overloaded(text));
             return cost;
         };
@@ -62,7 +67,9 @@ impl Calls {
         let arrived = Arrived { connection, header, body, cost, deadline, asker, _room: room };
         match inline {
             Inline::Suspended(turn) => world::spawn(self.clone().finish(arrived, turn)),
-            Inline::Closed(elsewhere) => world::spawn(self.clone().serve(arrived, Met::Closed(elsewhere))),
+            Inline::Closed(elsewhere) => {
+                world::spawn(self.clone().serve(arrived, Met::Closed(elsewhere)))
+            }
             Inline::Over => return cost,
         };
         0

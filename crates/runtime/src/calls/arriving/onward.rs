@@ -35,8 +35,8 @@ impl Calls {
         }
         let mut body = BytesMut::new();
         let mut sink = if correlation == 0 { Sink::Discard } else { Sink::Wire(&mut body) };
-        // While it waits for admission it can still be given up; once begun it runs to its end. It may have begun in the
-        // read loop, and its caller may be gone since.
+        // While it waits for admission it can still be given up; once begun it runs to its end. It
+        // may have begun in the read loop, and its caller may be gone since.
         let begun = match turn.progress() {
             Progress::Running => Begun::Running,
             _ => arrived.unless_given_up(until_begun(&mut turn, &self.clock, &mut sink)).await?,
@@ -52,7 +52,8 @@ impl Calls {
         };
         match end {
             TurnEnd::Done => {
-                let header = ResponseHeader { correlation, status: ResponseStatus::Ok, location: None };
+                let header =
+                    ResponseHeader { correlation, status: ResponseStatus::Ok, location: None };
                 arrived.answer(&self.clock, &header, &body).await;
                 Ok(())
             }
@@ -61,8 +62,8 @@ impl Calls {
         }
     }
 
-    /// Finds the grain of a call that cannot be run at once, here or elsewhere, and answers. `met`: what its first try came
-    /// to.
+    /// Finds the grain of a call that cannot be run at once, here or elsewhere, and answers. `met`:
+    /// what its first try came to.
     pub(super) async fn serve(self: Arc<Self>, arrived: Arrived, mut met: Met) {
         let mut path = Path::new(match arrived.connection.peer {
             PeerKind::Silo(_) => Asker::Silo,
@@ -77,7 +78,8 @@ impl Calls {
                 // A client has other gateways.
                 Next::Again(_) if !self.accepts_activations() => break CallError::ShuttingDown,
                 Next::Again(pause) => {
-                    if let Err(given_up) = arrived.unless_given_up(tokio::time::sleep(pause)).await {
+                    if let Err(given_up) = arrived.unless_given_up(tokio::time::sleep(pause)).await
+                    {
                         break given_up;
                     }
                 }
@@ -112,11 +114,12 @@ impl Calls {
         }
     }
 
-    /// A silo asked this one, so it believes the grain is (or shall be) here; a client asked its gateway, which
-    /// places like any caller.
+    /// A silo asked this one, so it believes the grain is (or shall be) here; a client asked its
+    /// gateway, which places like any caller.
     ///
-    /// What this silo remembers of the grain's location counts for nothing against a silo that asks: two silos with
-    /// stale memories would send the call to and fro. The directory decides when the activation registers.
+    /// What this silo remembers of the grain's location counts for nothing against a silo that
+    /// asks: two silos with stale memories would send the call to and fro. The directory decides
+    /// when the activation registers.
     async fn place_arrived(&self, arrived: &Arrived, path: &mut Path) -> Result<Place, Failure> {
         let target = &arrived.header.target;
         if let Some(peer) = path.take_elsewhere().filter(|peer| *peer != self.address) {
@@ -133,14 +136,20 @@ impl Calls {
         self.locate(target, path.avoid()).await
     }
 
-    async fn forward(&self, arrived: &Arrived, peer: SiloAddress, placed: bool) -> Result<(), Tried> {
+    async fn forward(
+        &self,
+        arrived: &Arrived,
+        peer: SiloAddress,
+        placed: bool,
+    ) -> Result<(), Tried> {
         let mut header = arrived.header.clone();
         if header.forwards >= self.limits.forwards_max {
             let detail = "the call was passed on too often".to_owned();
             return Err(unreachable_silo(Some(peer), false, detail).into());
         }
         let unsent = |why| Tried::Met(Met::Unsent { peer: Some(peer), placed, why });
-        let connection = self.cluster.peers.connect(peer).await.map_err(|e| unsent(e.to_string()))?;
+        let connection =
+            self.cluster.peers.connect(peer).await.map_err(|e| unsent(e.to_string()))?;
         header.forwards += 1;
         header.expect_view = self.cluster.view_version();
         header.deadline_ms = arrived.deadline.left_on_wire(self.clock.now());

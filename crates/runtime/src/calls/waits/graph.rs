@@ -1,4 +1,5 @@
-//! One silo's part of the graph of waits, as it is at one moment, and the way through it. Without IO.
+//! One silo's part of the graph of waits, as it is at one moment, and the way through it. Without
+//! IO.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -16,8 +17,8 @@ pub(crate) struct Step {
     /// The turn.
     #[serde(rename = "t")]
     pub(super) turn: u64,
-    /// The place in the turn's grain where a call of the turn before waits; 0 when it is the first turn, or when this turn
-    /// answers a call of the turn before.
+    /// The place in the turn's grain where a call of the turn before waits; 0 when it is the first
+    /// turn, or when this turn answers a call of the turn before.
     #[serde(rename = "c")]
     pub(super) call: u64,
     /// The turn's grain, for people.
@@ -48,7 +49,13 @@ impl Graph {
     }
 
     /// `turn` waits; `caller` waits for it, and it is inside `gate`.
-    pub(super) fn add_turn(&mut self, turn: u64, caller: Option<u64>, gate: Option<u64>, grain: String) {
+    pub(super) fn add_turn(
+        &mut self,
+        turn: u64,
+        caller: Option<u64>,
+        gate: Option<u64>,
+        grain: String,
+    ) {
         if let Some(caller) = caller {
             self.answers.entry(caller).or_default().push(turn);
         }
@@ -61,7 +68,10 @@ impl Graph {
     /// Puts everything in an order of its own, so that two searches of one graph go the same way.
     pub(super) fn sort(&mut self) {
         self.calls.values_mut().for_each(|calls| calls.sort_unstable());
-        self.answers.values_mut().chain(self.inside.values_mut()).for_each(|turns| turns.sort_unstable());
+        self.answers
+            .values_mut()
+            .chain(self.inside.values_mut())
+            .for_each(|turns| turns.sort_unstable());
     }
 
     /// The turns inside `gate`, each as the beginning of a path.
@@ -82,9 +92,11 @@ impl Graph {
         answers.chain(held_up).collect()
     }
 
-    /// Every turn that the last turns of `starts` wait for here, and those themselves; each at the end of a shortest path.
+    /// Every turn that the last turns of `starts` wait for here, and those themselves; each at the
+    /// end of a shortest path.
     pub(super) fn reach(&self, starts: Vec<Path>) -> Vec<Path> {
-        let mut known: BTreeSet<u64> = starts.iter().filter_map(|path| path.last()).map(|s| s.turn).collect();
+        let mut known: BTreeSet<u64> =
+            starts.iter().filter_map(|path| path.last()).map(|s| s.turn).collect();
         let (mut open, mut reached) = (VecDeque::from(starts), Vec::new());
         while let Some(path) = open.pop_front() {
             if reached.len() >= REACHED_MAX {
@@ -102,8 +114,8 @@ impl Graph {
     }
 }
 
-/// The circle in words, for the call that it begins and ends with: `path` leads from the turns inside its grain to the
-/// turn that made it.
+/// The circle in words, for the call that it begins and ends with: `path` leads from the turns
+/// inside its grain to the turn that made it.
 pub(super) fn in_words(path: &[Step]) -> String {
     let mut words = path.last().map(|last| last.grain.clone()).unwrap_or_default();
     for (at, step) in path.iter().enumerate() {
@@ -123,7 +135,8 @@ mod tests {
 
     fn graph() -> Graph {
         let mut graph = Graph::default();
-        // Turn 1 is inside gate 10, turn 2 inside gate 20; each has a call in front of the other's gate.
+        // Turn 1 is inside gate 10, turn 2 inside gate 20; each has a call in front of the other's
+        // gate.
         graph.add_turn(1, None, Some(10), "a".to_owned());
         graph.add_turn(2, None, Some(20), "b".to_owned());
         graph.add_call(1, 101, 20);

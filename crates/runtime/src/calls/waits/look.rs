@@ -48,7 +48,8 @@ impl Calls {
             looks.next = now.after(LOOK_EVERY);
             looks.answered.clear();
         }
-        // In every circle there is a turn that has made a call and is inside the grain that another call waits for.
+        // In every circle there is a turn that has made a call and is inside the grain that another
+        // call waits for.
         let begins = due && self.waits.listed.load(Ordering::Relaxed) > 0;
         if !begins && messages.is_empty() {
             return;
@@ -108,7 +109,8 @@ impl Calls {
         graph
     }
 
-    /// Searches from every gate where a call has waited for long; from some of them, when there are many.
+    /// Searches from every gate where a call has waited for long; from some of them, when there are
+    /// many.
     fn begin_searches(
         &self,
         looks: &mut Looks,
@@ -118,9 +120,13 @@ impl Calls {
         chases: &mut Vec<Chase>,
     ) {
         let is_long = |wait: &Wait| wait.suspect || wait.since.after(PATIENCE) <= now;
-        let long: Vec<_> = crowds.iter().filter(|(_, crowd)| crowd.waits.iter().any(is_long)).collect();
+        let long: Vec<_> =
+            crowds.iter().filter(|(_, crowd)| crowd.waits.iter().any(is_long)).collect();
         looks.searches.retain(|gate| crowds.contains_key(&gate));
-        let first = usize::try_from(looks.searches.round()).unwrap_or(0).checked_rem(long.len()).unwrap_or(0);
+        let first = usize::try_from(looks.searches.round())
+            .unwrap_or(0)
+            .checked_rem(long.len())
+            .unwrap_or(0);
         let in_turn = long.iter().cycle().skip(if long.len() > SEARCHES_MAX { first } else { 0 });
         for (gate, crowd) in in_turn.take(long.len().min(SEARCHES_MAX)) {
             let round = looks.searches.begin(**gate, &crowd.waits);
@@ -142,8 +148,8 @@ impl Calls {
     ) {
         let Chase { origin, gate, round, path } = asked;
         let Some(last) = path.last().filter(|_| path.len() <= PATH_MAX) else { return };
-        let fresh =
-            looks.answered.len() < ANSWERED_MAX && looks.answered.insert((origin, gate, round, last.turn));
+        let fresh = looks.answered.len() < ANSWERED_MAX
+            && looks.answered.insert((origin, gate, round, last.turn));
         if !fresh {
             return;
         }
@@ -161,8 +167,8 @@ impl Calls {
         chases.extend(paths.into_iter().map(|path| Chase { origin, gate, round, path }));
     }
 
-    /// Asks every silo that has a call of one of the turns reached. On the connection that has the call: should the call be
-    /// given up, the silo hears of it before it hears of this.
+    /// Asks every silo that has a call of one of the turns reached. On the connection that has the
+    /// call: should the call be given up, the silo hears of it before it hears of this.
     fn send_on(&self, chases: &[Chase]) {
         if chases.is_empty() {
             return;
@@ -173,16 +179,24 @@ impl Calls {
                 by_turn.entry(last.turn).or_default().push(chase);
             }
         }
-        for connection in
-            self.cluster.peers.pool.open().into_iter().filter(|connection| connection.silo().is_some())
+        for connection in self
+            .cluster
+            .peers
+            .pool
+            .open()
+            .into_iter()
+            .filter(|connection| connection.silo().is_some())
         {
             let mut callers = connection.callers(|turn| by_turn.contains_key(&turn));
             callers.sort_unstable();
             callers.dedup();
-            for chase in callers.iter().take(REACHED_MAX).filter_map(|turn| by_turn.get(turn)).flatten() {
+            for chase in
+                callers.iter().take(REACHED_MAX).filter_map(|turn| by_turn.get(turn)).flatten()
+            {
                 let Chase { origin, gate, round, path } = chase;
                 let path = path.clone();
-                let message = WaitsMessage::Probe { origin: *origin, gate: *gate, round: *round, path };
+                let message =
+                    WaitsMessage::Probe { origin: *origin, gate: *gate, round: *round, path };
                 if let Err(error) = connection.system(channel::WAITS, &message) {
                     tracing::debug!(?error, "a question about waiting calls was not sent");
                 }

@@ -1,13 +1,15 @@
 //! Who waits for whom, and how circles of waiting calls are found.
 //!
-//! A turn that has made a call and suspends is listed here; a call that waits for its grain stands in the grain's queue
-//! with the number of the turn that made it; a call to another silo has that number where it waits for its answer.
-//! Together they are this silo's part of the graph of waits. Nobody looks at it while no call waits for long.
+//! A turn that has made a call and suspends is listed here; a call that waits for its grain stands
+//! in the grain's queue with the number of the turn that made it; a call to another silo has that
+//! number where it waits for its answer. Together they are this silo's part of the graph of waits.
+//! Nobody looks at it while no call waits for long.
 //!
-//! A call that has waited for [`PATIENCE`] is looked at: from the turns inside its grain to the calls that they wait
-//! for, and so on ([`graph`]), with a probe to each silo that such a call was sent to ([`look`]). If the search comes
-//! back to the turn that made the call, that is a circle. It is believed when the next search finds the same one, edge
-//! for edge: no edge is ever made again, so all of them stood at the moment between the two ([`searches`]).
+//! A call that has waited for [`PATIENCE`] is looked at: from the turns inside its grain to the
+//! calls that they wait for, and so on ([`graph`]), with a probe to each silo that such a call was
+//! sent to ([`look`]). If the search comes back to the turn that made the call, that is a circle.
+//! It is believed when the next search finds the same one, edge for edge: no edge is ever made
+//! again, so all of them stood at the moment between the two ([`searches`]).
 
 mod asker;
 mod graph;
@@ -39,10 +41,12 @@ const PATIENCE: Duration = Duration::from_millis(200);
 /// How often this silo looks at calls that have waited for long.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Two looks after its patience has ended a circle on one silo is known, and long before a second if others have a part in it.
+/// Two looks after its patience has ended a circle on one silo is known, and long before a second
+/// if others have a part in it.
 const _: () = assert!(PATIENCE.as_millis() + 3 * LOOK_EVERY.as_millis() <= 400);
 
-/// Messages of other silos that wait for the next tick; more are dropped: a search is made again and again.
+/// Messages of other silos that wait for the next tick; more are dropped: a search is made again
+/// and again.
 const INBOX_MAX: usize = 1_024;
 
 /// Locks that the list of turns is divided over.
@@ -60,8 +64,8 @@ pub(crate) struct Wait {
     pub(crate) suspect: bool,
 }
 
-/// The number of a turn that makes a call, never 0. Each thread counts from a number of its own, drawn at random from so
-/// many that no two threads of a cluster come near each other.
+/// The number of a turn that makes a call, never 0. Each thread counts from a number of its own,
+/// drawn at random from so many that no two threads of a cluster come near each other.
 #[inline]
 pub(crate) fn next_turn() -> u64 {
     if let Some(number) = world::number_of_host() {
@@ -119,7 +123,8 @@ impl Drop for Listing {
 /// What silos say to each other about waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum WaitsMessage {
-    /// The last turn of `path` waits for a call that was sent to you: which turns does it wait for there? Tell `origin`.
+    /// The last turn of `path` waits for a call that was sent to you: which turns does it wait for
+    /// there? Tell `origin`.
     #[serde(rename = "p")]
     Probe { origin: SiloAddress, gate: u64, round: u64, path: Path },
     /// The turns that a search of yours has reached, each at the end of a path.

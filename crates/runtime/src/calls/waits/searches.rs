@@ -1,8 +1,9 @@
 //! What searches have found, and when it is believed. Without IO.
 //!
-//! A search takes a tick for each step to another silo, and the next one begins before a long one is over. So several are under
-//! way. A circle is believed when a search finds it that began after another one had found it: each wait in it, which has a
-//! number that never comes back, stood before and after one moment between the two.
+//! A search takes a tick for each step to another silo, and the next one begins before a long one
+//! is over. So several are under way. A circle is believed when a search finds it that began after
+//! another one had found it: each wait in it, which has a number that never comes back, stood
+//! before and after one moment between the two.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,11 +13,13 @@ use super::graph::{Path, in_words};
 /// Circles of one gate that are remembered from one search to the next.
 const CIRCLES_MAX: usize = 64;
 
-/// The searches of one gate that are under way at once. One step to another silo takes a tick at most at each of the two, so
-/// this is enough for a circle of [`PATH_MAX`](super::graph::PATH_MAX) steps.
+/// The searches of one gate that are under way at once. One step to another silo takes a tick at
+/// most at each of the two, so this is enough for a circle of [`PATH_MAX`](super::graph::PATH_MAX)
+/// steps.
 const UNDER_WAY_MAX: usize = 32;
 
-/// A circle: the call that waits at this place, and the way from the turns inside its grain to the turn that made it.
+/// A circle: the call that waits at this place, and the way from the turns inside its grain to the
+/// turn that made it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Circle {
     ticket: u64,
@@ -42,8 +45,8 @@ pub(super) struct Searches {
 }
 
 impl Searches {
-    /// A search begins at `gate`, where these calls wait. What the oldest one under way finds from now on comes too late, once
-    /// there are [`UNDER_WAY_MAX`].
+    /// A search begins at `gate`, where these calls wait. What the oldest one under way finds from
+    /// now on comes too late, once there are [`UNDER_WAY_MAX`].
     pub(super) fn begin(&mut self, gate: u64, waits: &[Wait]) -> u64 {
         self.round += 1;
         let search = self.gates.entry(gate).or_default();
@@ -57,16 +60,19 @@ impl Searches {
         self.round
     }
 
-    /// The search that began as `round` at `gate` has reached the turn at the end of `path`. The calls that wait in a circle
-    /// for certain, and shall end: their places, each with the circle in words.
+    /// The search that began as `round` at `gate` has reached the turn at the end of `path`. The
+    /// calls that wait in a circle for certain, and shall end: their places, each with the circle
+    /// in words.
     pub(super) fn reached(&mut self, gate: u64, round: u64, path: &Path) -> Vec<(u64, String)> {
-        let Some(search) = self.gates.get_mut(&gate).filter(|search| search.rounds.contains(&round)) else {
+        let Some(search) =
+            self.gates.get_mut(&gate).filter(|search| search.rounds.contains(&round))
+        else {
             return Vec::new();
         };
         let Some(last_begun) = search.rounds.back().copied() else { return Vec::new() };
         let Some(last) = path.last() else { return Vec::new() };
-        // Of all calls in the circle one ends: that of the turn with the highest number. The others would find the same
-        // circle, and end although it stands no more.
+        // Of all calls in the circle one ends: that of the turn with the highest number. The others
+        // would find the same circle, and end although it stands no more.
         let is_highest = path.windows(2).all(|two| two[1].call == 0 || two[0].turn <= last.turn);
         if !is_highest {
             return Vec::new();
@@ -145,7 +151,8 @@ mod tests {
             let mut ended = 0;
             for _ in 0..2 {
                 let round = searches.begin(GATE, &waits);
-                let found = |n| searches.reached(GATE, round, &path(&[(1, 0), (callers(n), 55)])).len();
+                let found =
+                    |n| searches.reached(GATE, round, &path(&[(1, 0), (callers(n), 55)])).len();
                 ended += (0..CIRCLES_MAX).map(found).sum::<usize>();
             }
             assert_eq!(ended, CIRCLES_MAX, "crowd {crowd}");
@@ -168,7 +175,9 @@ mod tests {
 
     #[test]
     fn another_wait_between_the_same_turns_is_another_circle() {
-        for (steps, ticket) in [([(1, 0), (2, 56)], 7), ([(3, 0), (2, 55)], 7), ([(1, 0), (2, 55)], 8)] {
+        for (steps, ticket) in
+            [([(1, 0), (2, 56)], 7), ([(3, 0), (2, 55)], 7), ([(1, 0), (2, 55)], 8)]
+        {
             let mut searches = Searches::default();
             let first = searches.begin(GATE, &[wait(2, 7)]);
             searches.reached(GATE, first, &path(&[(1, 0), (2, 55)]));

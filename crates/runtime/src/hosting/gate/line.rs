@@ -12,11 +12,13 @@ use crate::clock::CoarseInstant;
 use crate::grain::DeactivationReason;
 use crate::world;
 
-/// A waiter that was called and has not come for so many ticks of the silo's clock has lost its place: its caller keeps
-/// the call and does not poll it. Not so one that a task of the runtime polls: its thread is held by other work.
+/// A waiter that was called and has not come for so many ticks of the silo's clock has lost its
+/// place: its caller keeps the call and does not poll it. Not so one that a task of the runtime
+/// polls: its thread is held by other work.
 const MISSED_TICKS_MAX: u8 = 10;
 
-/// The first ticket of each queue: a ticket of an earlier queue is never taken for one of a later queue.
+/// The first ticket of each queue: a ticket of an earlier queue is never taken for one of a later
+/// queue.
 static QUEUES: AtomicU64 = AtomicU64::new(0);
 
 /// A queue gives out fewer tickets than this.
@@ -28,8 +30,8 @@ pub(in crate::hosting) struct Line {
     waiting: AtomicU32,
     /// The turn inside has suspended: no use in trying again at once.
     suspended: AtomicBool,
-    /// A turn left the grain half way, or its state is not what is stored: only the closer goes in. Set under the lock of
-    /// the turn that knows it, and under that of the queue. Never taken back.
+    /// A turn left the grain half way, or its state is not what is stored: only the closer goes in.
+    /// Set under the lock of the turn that knows it, and under that of the queue. Never taken back.
     broken: AtomicBool,
     queue: Mutex<Option<Box<Queue>>>,
 }
@@ -108,8 +110,8 @@ impl Asks {
     }
 }
 
-/// The place of whoever ends the activation: behind those that wait already, or before all others when the grain is
-/// broken.
+/// The place of whoever ends the activation: behind those that wait already, or before all others
+/// when the grain is broken.
 pub(super) struct Closer {
     ticket: u64,
     pub(super) reason: DeactivationReason,
@@ -120,7 +122,8 @@ pub(super) struct Closer {
 
 impl Queue {
     fn new() -> Self {
-        let queue = world::number_of_host().unwrap_or_else(|| QUEUES.fetch_add(1, Ordering::Relaxed));
+        let queue =
+            world::number_of_host().unwrap_or_else(|| QUEUES.fetch_add(1, Ordering::Relaxed));
         let next_ticket = queue.wrapping_mul(TICKETS_PER_QUEUE);
         Self { next_ticket, waiters: VecDeque::new(), closer: None, past: 0, watched: false }
     }
@@ -137,7 +140,8 @@ impl Queue {
         let asking = asks.who.map(|who| Box::new(Asking { who, asker: None, doom: None }));
         let Asks { past, driven, .. } = asks;
         self.past += usize::from(past);
-        let waiter = Waiter { ticket, exclusive, past, deadline, driven, waker: None, missed: 0, asking };
+        let waiter =
+            Waiter { ticket, exclusive, past, deadline, driven, waker: None, missed: 0, asking };
         self.waiters.push_back(waiter);
         ticket
     }
@@ -195,7 +199,8 @@ impl Queue {
         let before = self.waiters.len();
         let past = &mut self.past;
         self.waiters.retain_mut(|waiter| {
-            waiter.missed = if waiter.waker.is_some() || waiter.driven { 0 } else { waiter.missed + 1 };
+            waiter.missed =
+                if waiter.waker.is_some() || waiter.driven { 0 } else { waiter.missed + 1 };
             let stays = waiter.missed < MISSED_TICKS_MAX;
             *past -= usize::from(waiter.past && !stays);
             stays
@@ -248,7 +253,8 @@ impl Line {
         QueueGuard(self.queue.lock())
     }
 
-    /// Nobody but the closer goes in any more. Called before the lock of the turn that broke the grain is given back.
+    /// Nobody but the closer goes in any more. Called before the lock of the turn that broke the
+    /// grain is given back.
     #[cold]
     pub(in crate::hosting) fn break_off(&self, why: &str) {
         let mut guard = self.queue();
@@ -298,14 +304,16 @@ impl Line {
         next.into_iter().chain(past).for_each(Waker::wake);
     }
 
-    /// A tick of the silo's clock. Wakes every waiter whose deadline has passed, so that its caller looks at the clock, and
-    /// passes over those that do not come. False when nobody waits any more and the silo need not look here again.
+    /// A tick of the silo's clock. Wakes every waiter whose deadline has passed, so that its caller
+    /// looks at the clock, and passes over those that do not come. False when nobody waits any more
+    /// and the silo need not look here again.
     pub(in crate::hosting) fn tick(&self, now: CoarseInstant) -> bool {
         let mut guard = self.queue();
         let Some(queue) = guard.get() else { return false };
         let absent = queue.drop_absent();
         self.waiting.fetch_sub(absent, Ordering::AcqRel);
-        // After one that did not come, all others are asked: they are passed over together, not one after the other.
+        // After one that did not come, all others are asked: they are passed over together, not one
+        // after the other.
         let asked = queue.waiters.iter_mut().filter(|waiter| absent > 0 || waiter.deadline <= now);
         let mut wake: Vec<Waker> = asked.filter_map(|waiter| waiter.waker.take()).collect();
         if absent > 0 {
@@ -320,8 +328,8 @@ impl Line {
         watched
     }
 
-    /// The waiters that turns wait for, as far as whoever is inside stands in their way: `alone`, or the turn of somebody
-    /// who waits before them.
+    /// The waiters that turns wait for, as far as whoever is inside stands in their way: `alone`,
+    /// or the turn of somebody who waits before them.
     pub(in crate::hosting) fn waits(&self, alone: bool, out: &mut Vec<Wait>) {
         let mut guard = self.queue();
         let Some(queue) = guard.get() else { return };
@@ -341,7 +349,8 @@ impl Line {
         }
     }
 
-    /// Ends a wait that can never end by itself: it is told the cycle. False when it is over already.
+    /// Ends a wait that can never end by itself: it is told the cycle. False when it is over
+    /// already.
     pub(in crate::hosting) fn doom(&self, ticket: u64, cycle: String) -> bool {
         let mut guard = self.queue();
         let Some(queue) = guard.get() else { return false };

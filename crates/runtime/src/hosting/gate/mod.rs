@@ -1,16 +1,18 @@
-//! The door to a grain: `&mut` turns one at a time, `&` turns together, all in the order in which they came.
+//! The door to a grain: `&mut` turns one at a time, `&` turns together, all in the order in which
+//! they came.
 //!
-//! The lock inside is only ever tried, never waited for. Who does not get it queues up here, and whoever gives it up
-//! wakes the next of the queue; while anybody queues, nobody goes past. An idle gate is three atomic operations and
-//! has no queue: the queue is made when it is first needed.
+//! The lock inside is only ever tried, never waited for. Who does not get it queues up here, and
+//! whoever gives it up wakes the next of the queue; while anybody queues, nobody goes past. An idle
+//! gate is three atomic operations and has no queue: the queue is made when it is first needed.
 //!
-//! Why nobody sleeps for ever: a waiter counts itself in `waiting` before it tries the lock a last time, and a leaver
-//! looks at `waiting` after it has unlocked, both by read-modify-write operations on the same word. Either the leaver
-//! sees the waiter and wakes it, or its look came before the waiter's count, which then also sees the lock free. Who was
-//! called and does not come, because its caller keeps the call without polling it, loses its place after a while.
+//! Why nobody sleeps for ever: a waiter counts itself in `waiting` before it tries the lock a last
+//! time, and a leaver looks at `waiting` after it has unlocked, both by read-modify-write
+//! operations on the same word. Either the leaver sees the waiter and wakes it, or its look came
+//! before the waiter's count, which then also sees the lock free. Who was called and does not come,
+//! because its caller keeps the call without polling it, loses its place after a while.
 //!
-//! Why nobody enters a broken grain: whoever breaks it says so before it gives its lock back, and takes the closer's place
-//! at the head of the queue in the same step.
+//! Why nobody enters a broken grain: whoever breaks it says so before it gives its lock back, and
+//! takes the closer's place at the head of the queue in the same step.
 
 mod line;
 
@@ -19,7 +21,9 @@ use std::ops::{Deref, DerefMut};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use parking_lot::{MappedRwLockReadGuard, MappedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{
+    MappedRwLockReadGuard, MappedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
 
 pub(super) use self::line::Line;
 pub(crate) use self::line::{Asks, Who};
@@ -27,14 +31,15 @@ use super::Closed;
 use crate::calls::waits::Wait;
 use crate::grain::{DeactivationReason, TurnContext};
 
-/// How often a lock that is held by a turn running on another thread right now is tried again before queueing up: a turn
-/// that does not suspend is over sooner than a task is woken.
+/// How often a lock that is held by a turn running on another thread right now is tried again
+/// before queueing up: a turn that does not suspend is over sooner than a task is woken.
 const SPINS: u32 = 64;
 
 /// What a turn that did not end tells of the grain it leaves.
 const HALF_WAY: &str = "a turn ended half way";
 
-/// The life of an activation: what is behind the door. It moves on, never back, under the lock of a turn alone.
+/// The life of an activation: what is behind the door. It moves on, never back, under the lock of a
+/// turn alone.
 pub(super) enum Life<G> {
     /// Nobody was admitted yet.
     New,
@@ -134,8 +139,13 @@ impl<T> Gate<T> {
         None
     }
 
-    /// Waits in the queue to enter alone. `watch` is called when the queue's deadlines begin to matter to the silo.
-    pub(super) const fn exclusive<W: FnMut()>(&self, asks: Asks, watch: W) -> Enter<'_, T, W, true> {
+    /// Waits in the queue to enter alone. `watch` is called when the queue's deadlines begin to
+    /// matter to the silo.
+    pub(super) const fn exclusive<W: FnMut()>(
+        &self,
+        asks: Asks,
+        watch: W,
+    ) -> Enter<'_, T, W, true> {
         Enter { gate: self, ticket: None, asks, watch }
     }
 
@@ -149,8 +159,8 @@ impl<T> Gate<T> {
         self.line.waits(self.cell.is_locked_exclusive(), out);
     }
 
-    /// Waits in the closer's place, which the caller has taken ([`Line::take_closer_place`]), and says why the activation
-    /// ends.
+    /// Waits in the closer's place, which the caller has taken ([`Line::take_closer_place`]), and
+    /// says why the activation ends.
     pub(super) const fn closing(&self) -> Close<'_, T> {
         Close { gate: self }
     }
@@ -254,7 +264,8 @@ impl<T, W: FnMut(), const EXCLUSIVE: bool> Drop for Enter<'_, T, W, EXCLUSIVE> {
     }
 }
 
-/// The wait in the closer's place. Whoever drops it leaves the place taken: nobody goes in any more.
+/// The wait in the closer's place. Whoever drops it leaves the place taken: nobody goes in any
+/// more.
 pub(super) struct Close<'a, T> {
     gate: &'a Gate<T>,
 }
@@ -320,7 +331,9 @@ impl<'a, G> Alone<'a, Life<G>> {
     #[inline]
     pub(super) fn grain(self) -> Result<Exclusive<'a, G>, Closed> {
         match RwLockWriteGuard::try_map(self.guard, Life::as_mut) {
-            Ok(guard) => Ok(Exclusive { half_way: HalfWay(self.leave.0), guard, _leave: self.leave }),
+            Ok(guard) => {
+                Ok(Exclusive { half_way: HalfWay(self.leave.0), guard, _leave: self.leave })
+            }
             Err(guard) => Err(guard.why()),
         }
     }
@@ -365,7 +378,8 @@ impl<T> Deref for Together<'_, T> {
     }
 }
 
-/// The lock of an exclusive turn. A turn that drops it without [`done`](Self::done) has left the grain half way.
+/// The lock of an exclusive turn. A turn that drops it without [`done`](Self::done) has left the
+/// grain half way.
 pub struct Exclusive<'a, G> {
     // Dropped before the lock is given back.
     half_way: HalfWay<'a>,
@@ -395,7 +409,8 @@ impl<G> DerefMut for Exclusive<'_, G> {
     }
 }
 
-/// The lock of a shared turn. A turn that drops it without [`done`](Self::done) has left the grain half way.
+/// The lock of a shared turn. A turn that drops it without [`done`](Self::done) has left the grain
+/// half way.
 pub struct Shared<'a, G> {
     // Dropped before the lock is given back.
     half_way: HalfWay<'a>,

@@ -124,7 +124,9 @@ fn the_closer_goes_behind_those_that_wait_and_before_them_when_the_grain_is_brok
         let mut closer = gate.closing();
         if broken {
             assert!(poll(&mut waits).is_pending());
-            let Poll::Ready((lock, reason)) = poll(&mut closer) else { panic!("the closer goes first") };
+            let Poll::Ready((lock, reason)) = poll(&mut closer) else {
+                panic!("the closer goes first")
+            };
             assert_eq!(reason, DeactivationReason::Broken(HALF_WAY.to_owned()));
             drop(lock);
             assert!(poll(&mut waits).is_ready());
@@ -132,7 +134,9 @@ fn the_closer_goes_behind_those_that_wait_and_before_them_when_the_grain_is_brok
             assert!(poll(&mut closer).is_pending());
             let Poll::Ready(lock) = poll(&mut waits) else { panic!("who waits goes first") };
             drop(lock);
-            let Poll::Ready((_, reason)) = poll(&mut closer) else { panic!("it is the closer's turn") };
+            let Poll::Ready((_, reason)) = poll(&mut closer) else {
+                panic!("it is the closer's turn")
+            };
             assert_eq!(reason, DeactivationReason::Requested);
         }
         assert_eq!(gate.line().waiting(), 0);

@@ -1,4 +1,5 @@
-//! Activations and their turns. Each stretch of a grain's own code, from a wait to the next, asks the fence first.
+//! Activations and their turns. Each stretch of a grain's own code, from a wait to the next, asks
+//! the fence first.
 
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use crate::grains::{Activation, Call, Packet, Phase, Segment, Waiting};
 use crate::invariants::{i8_turns, i9_directory, i9_serving};
 use crate::time::VirtualTime;
 
-/// How long the code of a grain runs without a wait, at most: below `POLL_GRACE` of the membership machine.
+/// How long the code of a grain runs without a wait, at most: below `POLL_GRACE` of the membership
+/// machine.
 const POLL_MAX: Duration = Duration::from_millis(45);
 
 /// The most waits in a hook or turn.
@@ -44,7 +46,10 @@ impl World {
 
     /// An activation is woken: it goes on if the fence is open, else it waits until it is.
     pub(super) fn poll(&mut self, number: u32, grain: u32, activation: u64) {
-        let Some(phase) = self.activation(number, grain, activation).map(|found| found.phase) else { return };
+        let Some(phase) = self.activation(number, grain, activation).map(|found| found.phase)
+        else {
+            return;
+        };
         if matches!(phase, Phase::Idle | Phase::Leaving) {
             return;
         }
@@ -91,12 +96,14 @@ impl World {
 
     /// Code of the grain runs for a moment; says how long.
     fn run(&mut self, number: u32, grain: u32, activation: u64) -> Duration {
-        let longest = if self.grain_rng.chance(0.05) { POLL_MAX } else { Duration::from_micros(300) };
+        let longest =
+            if self.grain_rng.chance(0.05) { POLL_MAX } else { Duration::from_micros(300) };
         let lasts = self.grain_rng.duration_below(longest);
         let segment = Segment { process: number, start: self.now, end: self.now + lasts };
         self.trace.event(self.now, 23, u64::from(number), mix_of(grain, activation));
         if self.trace.keeps_lines() {
-            let text = format_args!("{number:>4} runs grain {grain}#{activation} until {} s", segment.end);
+            let text =
+                format_args!("{number:>4} runs grain {grain}#{activation} until {} s", segment.end);
             self.trace.line(self.now, text);
         }
         self.judge_turns(number, grain, true);
@@ -118,8 +125,13 @@ impl World {
     /// The activation is the grain's one.
     pub(super) fn registered(&mut self, number: u32, grain: u32, activation: u64) {
         if self.violation.is_none()
-            && let Err(violation) =
-                i9_directory::check_registered(&self.facts(), &self.truth, number, grain, activation)
+            && let Err(violation) = i9_directory::check_registered(
+                &self.facts(),
+                &self.truth,
+                number,
+                grain,
+                activation,
+            )
         {
             self.violated(violation);
         }
@@ -157,7 +169,8 @@ impl World {
             found.phase = Phase::Falling(polls / 2);
             self.wake(number, grain, activation, Duration::ZERO);
         } else {
-            let longest = self.scenario.grains.as_ref().map_or(Duration::ZERO, |load| load.idle_max);
+            let longest =
+                self.scenario.grains.as_ref().map_or(Duration::ZERO, |load| load.idle_max);
             let after = self.grain_rng.duration_below(longest);
             let event = GrainEvent::Idle { grain, number: activation };
             self.queue.push(self.now + after, Event::Grain { process: number, event });
@@ -194,7 +207,8 @@ impl World {
         }
         let mut idle = Vec::new();
         for (grain, activation) in &mut shell.catalog {
-            if !std::mem::replace(&mut activation.closing, true) && activation.phase == Phase::Idle {
+            if !std::mem::replace(&mut activation.closing, true) && activation.phase == Phase::Idle
+            {
                 idle.push((*grain, activation.number));
             }
         }
@@ -212,7 +226,8 @@ impl World {
         self.unregister(number, grain, activation, Waiting::Unregister(grain, activation));
     }
 
-    /// The activation is not there any more; who waits for it looks elsewhere: at `moved`, if the directory said so.
+    /// The activation is not there any more; who waits for it looks elsewhere: at `moved`, if the
+    /// directory said so.
     pub(super) fn closed(&mut self, number: u32, grain: u32, activation: u64, moved: Option<u32>) {
         let Some(shell) = self.processes[number as usize].shell.as_deref_mut() else { return };
         if shell.catalog.get(&grain).is_none_or(|found| found.number != activation) {

@@ -22,14 +22,16 @@ impl World {
         self.truth.must.1 += call.must as u64;
     }
 
-    /// Finds the grain of a call: on this silo, where it was last seen, where the directory says, or where placement puts it.
+    /// Finds the grain of a call: on this silo, where it was last seen, where the directory says,
+    /// or where placement puts it.
     pub(super) fn locate(&mut self, number: u32, call: Call) {
         if self.holds(number, call) || self.enqueue(number, call) {
             return;
         }
         let process = &self.processes[number as usize];
         let Some(shell) = process.shell.as_deref() else { return };
-        if let Some(peer) = shell.locations.get(&call.grain).copied().filter(|peer| *peer != number) {
+        if let Some(peer) = shell.locations.get(&call.grain).copied().filter(|peer| *peer != number)
+        {
             let to = self.processes[peer as usize].address;
             self.pass_on(number, &to, call);
             return;
@@ -66,7 +68,9 @@ impl World {
 
     /// Lets the call wait for its turn on an activation of this silo, if there is one.
     fn enqueue(&mut self, number: u32, call: Call) -> bool {
-        let Some(shell) = self.processes[number as usize].shell.as_deref_mut() else { return false };
+        let Some(shell) = self.processes[number as usize].shell.as_deref_mut() else {
+            return false;
+        };
         let Some(activation) = shell.catalog.get_mut(&call.grain) else { return false };
         if activation.queue.len() >= QUEUE_MAX {
             self.call_failed(call);
@@ -115,7 +119,8 @@ impl World {
         self.wake(number, call.grain, activation, std::time::Duration::ZERO);
     }
 
-    /// Hands the call to another silo, unless that one is Dead here, or the call was passed on too often.
+    /// Hands the call to another silo, unless that one is Dead here, or the call was passed on too
+    /// often.
     pub(super) fn pass_on(&mut self, number: u32, to: &SiloAddress, mut call: Call) {
         call.hops += 1;
         if call.hops > FORWARDS_MAX || self.knows_dead(number, to) {
@@ -134,7 +139,8 @@ impl World {
         machine.is_some_and(|machine| machine.view().status_of(silo) == Some(SiloStatus::Dead))
     }
 
-    /// A call arrived over a connection: whoever sent it believes that the grain is, or shall be, here.
+    /// A call arrived over a connection: whoever sent it believes that the grain is, or shall be,
+    /// here.
     pub(in crate::world) fn call_arrives(&mut self, number: u32, call: Call) {
         if self.enqueue(number, call) || self.holds(number, call) {
             return;
@@ -159,7 +165,8 @@ impl World {
         }
     }
 
-    /// The connection to `peer` ended: calls that were sent over it failed, and the next ones ask the directory.
+    /// The connection to `peer` ended: calls that were sent over it failed, and the next ones ask
+    /// the directory.
     pub(in crate::world) fn forget_locations(&mut self, number: u32, peer: u32) {
         if let Some(shell) = self.processes[number as usize].shell.as_deref_mut() {
             shell.locations.retain(|_, at| *at != peer);

@@ -1,5 +1,6 @@
-//! What the runtime does around a silo's directory, in virtual time: views are handed to it, its messages go over the silos' own
-//! connections, grains are called, placed, registered, run and deactivated.
+//! What the runtime does around a silo's directory, in virtual time: views are handed to it, its
+//! messages go over the silos' own connections, grains are called, placed, registered, run and
+//! deactivated.
 //!
 //! | file | subject | what it follows in `emmer-runtime` |
 //! |---|---|---|
@@ -96,7 +97,9 @@ impl World {
             GrainEvent::Poll { grain, number: activation } => self.poll(number, grain, activation),
             GrainEvent::Ran { grain, number: activation } => self.ran(number, grain, activation),
             GrainEvent::Idle { grain, number: activation } => self.idle(number, grain, activation),
-            GrainEvent::Register { grain, number: activation } => self.register(number, grain, activation),
+            GrainEvent::Register { grain, number: activation } => {
+                self.register(number, grain, activation);
+            }
         }
     }
 
@@ -104,7 +107,9 @@ impl World {
         let now = self.now;
         let process = &mut self.processes[number as usize];
         let local = process.clock.now(now).mono;
-        let Some(shell) = process.shell.as_deref_mut().filter(|shell| shell.timer_at == now) else { return };
+        let Some(shell) = process.shell.as_deref_mut().filter(|shell| shell.timer_at == now) else {
+            return;
+        };
         shell.timer_at = crate::time::VirtualTime::MAX;
         if shell.directory.poll_timeout().is_some_and(|due| due <= local) {
             self.trace.event(now, 20, u64::from(number), 0);
@@ -114,7 +119,8 @@ impl World {
         self.judge(|facts, truth| i9_serving::check(facts, truth, number));
     }
 
-    /// Has the directory of `number` do something, and carries out what comes of it. None when there is none.
+    /// Has the directory of `number` do something, and carries out what comes of it. None when
+    /// there is none.
     fn with_directory<T>(
         &mut self,
         number: u32,
@@ -128,7 +134,9 @@ impl World {
 
     /// Carries out the directory's effects, in order, and arms its timer.
     fn drain_directory(&mut self, number: u32) {
-        while let Some(Some(effect)) = self.with_directory(number, |directory, _| directory.poll_effect()) {
+        while let Some(Some(effect)) =
+            self.with_directory(number, |directory, _| directory.poll_effect())
+        {
             match effect {
                 Effect::Send { to, message } => {
                     self.send_packet(number, &to, Packet::Directory(Box::new(message)));
@@ -143,15 +151,18 @@ impl World {
                         let place = ids[grain as usize].stable_hash();
                         ranges.iter().any(|range| range.contains(place))
                     };
-                    let held = shell.catalog.iter().filter(|(grain, a)| a.registered && lies_in(**grain));
-                    let entries = held.map(|(grain, a)| (ids[*grain as usize].clone(), a.number)).collect();
+                    let held =
+                        shell.catalog.iter().filter(|(grain, a)| a.registered && lies_in(**grain));
+                    let entries =
+                        held.map(|(grain, a)| (ids[*grain as usize].clone(), a.number)).collect();
                     shell.directory.handle_local_report(local, report, entries);
                     self.sometimes.reach("a silo reports its grains to a new owner");
                 }
                 Effect::Evict { grain, activation } => {
                     let me = self.processes[number as usize].address;
-                    let what =
-                        format!("{me} is to evict {grain}#{activation}: a recovery found two activations");
+                    let what = format!(
+                        "{me} is to evict {grain}#{activation}: a recovery found two activations"
+                    );
                     self.violated(Violation { invariant: "I9", at: self.now, what });
                 }
             }
@@ -192,7 +203,9 @@ impl World {
     pub(super) fn shell_installs(&mut self, number: u32, view: &View) {
         let process = &mut self.processes[number as usize];
         let local = process.clock.now(self.now).mono;
-        let (Some(shell), Some(machine)) = (process.shell.as_deref_mut(), process.machine.as_deref()) else {
+        let (Some(shell), Some(machine)) =
+            (process.shell.as_deref_mut(), process.machine.as_deref())
+        else {
             return;
         };
         let fading = if self.scenario.fading_forgotten { Vec::new() } else { machine.fading() };
@@ -213,7 +226,9 @@ impl World {
             self.sometimes.reach("a view with silos that fade");
         }
         let (active, lost) = (shell.candidates.len(), shell.candidates.len() < known);
-        let gone = |silo: &SiloAddress| view.status_of(silo).is_none_or(|status| status == SiloStatus::Dead);
+        let gone = |silo: &SiloAddress| {
+            view.status_of(silo).is_none_or(|status| status == SiloStatus::Dead)
+        };
         let processes = &self.processes;
         let forgotten: Vec<u32> = processes[number as usize]
             .shell
@@ -227,8 +242,12 @@ impl World {
                 shell.locations.remove(&grain);
             }
         }
-        let fades = fading.iter().map(|(_, until)| self.processes[number as usize].clock.when(*until)).max();
-        self.truth.unsettled_at = self.truth.unsettled_at.max(self.now).max(fades.unwrap_or_default());
+        let fades = fading
+            .iter()
+            .map(|(_, until)| self.processes[number as usize].clock.when(*until))
+            .max();
+        self.truth.unsettled_at =
+            self.truth.unsettled_at.max(self.now).max(fades.unwrap_or_default());
         self.drain_directory(number);
         self.judge(|facts, truth| i9_serving::check(facts, truth, number));
         if self.scenario.thorough {
@@ -255,7 +274,8 @@ impl World {
     fn concluded(&mut self, number: u32, waiting: Waiting, outcome: Outcome) {
         self.trace.event(self.now, 21, u64::from(number), outcome_kind(&outcome));
         if self.trace.keeps_lines() {
-            self.trace.line(self.now, format_args!("{number:>4} directory: {waiting:?} {outcome:?}"));
+            self.trace
+                .line(self.now, format_args!("{number:>4} directory: {waiting:?} {outcome:?}"));
         }
         if outcome == Outcome::Failed(FailReason::TimedOut) {
             self.sometimes.reach("a directory command times out");
@@ -275,7 +295,8 @@ impl World {
                 self.registration_concluded(number, grain, activation, &asked, outcome);
             }
             Waiting::Unregister(grain, activation) => {
-                let mine = Registration { silo: self.processes[number as usize].address, activation };
+                let mine =
+                    Registration { silo: self.processes[number as usize].address, activation };
                 if outcome == Outcome::Unregistered {
                     self.truth.end(grain, mine);
                 } else {
@@ -297,7 +318,9 @@ impl World {
     }
 
     fn judge_found(&mut self, number: u32, grain: u32, asked: &Asked, found: Option<Registration>) {
-        self.judge(|facts, truth| i9_directory::check_found(facts, truth, number, grain, asked, found));
+        self.judge(|facts, truth| {
+            i9_directory::check_found(facts, truth, number, grain, asked, found)
+        });
     }
 
     /// What is true now about `grain`, which the directory of `number` is asked about.
@@ -315,8 +338,9 @@ impl World {
         let mine = Registration { silo: process.address, activation };
         let local = process.clock.now(self.now).mono;
         let Some(shell) = process.shell.as_deref_mut() else { return };
-        let registers =
-            |a: &&crate::grains::Activation| a.number == activation && a.phase == Phase::Registering;
+        let registers = |a: &&crate::grains::Activation| {
+            a.number == activation && a.phase == Phase::Registering
+        };
         if shell.catalog.get(&grain).filter(registers).is_none() {
             return;
         }
@@ -354,8 +378,11 @@ impl World {
                 }
                 // Left behind by an activation that is not there any more.
                 self.sometimes.reach("a registration of an activation that is gone is removed");
-                let Some(shell) = self.processes[number as usize].shell.as_deref_mut() else { return };
-                let Some(held) = shell.catalog.get_mut(&grain).filter(|a| a.number == activation) else {
+                let Some(shell) = self.processes[number as usize].shell.as_deref_mut() else {
+                    return;
+                };
+                let Some(held) = shell.catalog.get_mut(&grain).filter(|a| a.number == activation)
+                else {
                     return;
                 };
                 held.retries += 1;
@@ -363,7 +390,12 @@ impl World {
                     self.closed(number, grain, activation, None);
                     return;
                 }
-                self.unregister(number, grain, other.activation, Waiting::UnregisterStale(grain, activation));
+                self.unregister(
+                    number,
+                    grain,
+                    other.activation,
+                    Waiting::UnregisterStale(grain, activation),
+                );
             }
             Outcome::Failed(FailReason::TooManyPending) => {
                 let event = GrainEvent::Register { grain, number: activation };
@@ -371,8 +403,10 @@ impl World {
             }
             _ => {
                 let load = self.scenario.grains.as_ref();
-                let patience = load.map_or(Duration::ZERO, |load| load.directory.unregister_timeout);
-                let mine = Registration { silo: self.processes[number as usize].address, activation };
+                let patience =
+                    load.map_or(Duration::ZERO, |load| load.directory.unregister_timeout);
+                let mine =
+                    Registration { silo: self.processes[number as usize].address, activation };
                 // The directory withdraws it by itself, for so long by a clock that may run fast.
                 self.truth.left_behind.insert((grain, mine), self.now + patience * 9 / 10);
                 self.closed(number, grain, activation, None);
@@ -381,7 +415,13 @@ impl World {
     }
 
     /// Gives the registration of `activation` back.
-    pub(super) fn unregister(&mut self, number: u32, grain: u32, activation: u64, waiting: Waiting) {
+    pub(super) fn unregister(
+        &mut self,
+        number: u32,
+        grain: u32,
+        activation: u64,
+        waiting: Waiting,
+    ) {
         let id = self.truth.ids[grain as usize].clone();
         let process = &mut self.processes[number as usize];
         let local = process.clock.now(self.now).mono;

@@ -1,4 +1,5 @@
-//! The end of a run: nobody calls any more, the directory comes to rest, and then every grain is called once.
+//! The end of a run: nobody calls any more, the directory comes to rest, and then every grain is
+//! called once.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -18,7 +19,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 const ROUNDS_MAX: u32 = 4;
 
 impl World {
-    /// The cluster is whole: within a bound the directory is at rest, and every grain can be called (invariant I10).
+    /// The cluster is whole: within a bound the directory is at rest, and every grain can be called
+    /// (invariant I10).
     pub fn come_to_rest(&mut self) {
         if self.scenario.grains.is_none() || self.went_back || self.violation.is_some() {
             return;
@@ -28,12 +30,14 @@ impl World {
             let Some(at) = self.rests() else { return };
             let fences = self.measures.fences;
             let Some(missing) = self.call_every_grain() else { return };
-            let fenced = self.processes.iter().any(|p| p.is_running() && !p.would_run_turns(self.now));
+            let fenced =
+                self.processes.iter().any(|p| p.is_running() && !p.would_run_turns(self.now));
             if self.truth.unsettled_at < at && self.measures.fences == fences && !fenced {
                 self.fails_to_rest(&missing);
                 return;
             }
-            // A fault that was over just before had an effect after all, or a fence holds the calls up.
+            // A fault that was over just before had an effect after all, or a fence holds the calls
+            // up.
         }
     }
 
@@ -48,7 +52,9 @@ impl World {
             let Some(why) = self.why_not_at_rest() else { return Some(self.now) };
             if self.now >= until {
                 let within = REST_WITHIN.as_secs();
-                self.fails_to_rest(&format!("not at rest {within} s after the cluster was whole: {why}"));
+                self.fails_to_rest(&format!(
+                    "not at rest {within} s after the cluster was whole: {why}"
+                ));
                 return None;
             }
             self.run_until(self.now + LOOK_EVERY);
@@ -63,12 +69,15 @@ impl World {
     /// Has every grain called, and every silo call one; what was not answered, in words.
     fn call_every_grain(&mut self) -> Option<String> {
         let numbers = (0u32..).zip(&self.processes);
-        let running: Vec<u32> = numbers.filter(|(_, p)| p.is_running()).map(|(number, _)| number).collect();
+        let running: Vec<u32> =
+            numbers.filter(|(_, p)| p.is_running()).map(|(number, _)| number).collect();
         let grains = self.truth.ids.len();
         let calls = if running.is_empty() { 0 } else { grains.max(running.len()) };
         // Where silos are many and grains few, one grain's queue does not hold the calls of all.
         let wave = grains.saturating_mul(QUEUE_MAX).max(1);
-        (0..calls).step_by(wave).find_map(|from| self.call_grains(from..calls.min(from + wave), &running))
+        (0..calls)
+            .step_by(wave)
+            .find_map(|from| self.call_grains(from..calls.min(from + wave), &running))
     }
 
     /// Makes these calls, all at once; what was not answered, in words.
@@ -77,14 +86,20 @@ impl World {
         for call in calls.clone() {
             let grain = u32::try_from(call % self.truth.ids.len()).unwrap_or(0);
             let event = GrainEvent::CallOf(grain);
-            self.queue.push(self.now, Event::Grain { process: running[call % running.len()], event });
+            self.queue
+                .push(self.now, Event::Grain { process: running[call % running.len()], event });
         }
         let calls = calls.len();
-        self.run_while(self.now + CALLS_WITHIN, LOOK_EVERY, |world| world.truth.must.0 >= calls as u64);
+        self.run_while(self.now + CALLS_WITHIN, LOOK_EVERY, |world| {
+            world.truth.must.0 >= calls as u64
+        });
         let (done, failed) = self.truth.must;
         (failed > 0 || done < calls as u64).then(|| {
             let within = CALLS_WITHIN.as_secs();
-            format!("of {calls} calls at rest {done} were answered within {within} s and {failed} failed")
+            format!(
+                "of {calls} calls at rest {done} were answered within {within} s and {failed} \
+                failed"
+            )
         })
     }
 

@@ -7,13 +7,15 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use emmer_test_servers::azurite::{ACCOUNT, KEY};
 use ring::hmac;
 
-/// A shared access signature for tables of the emulator's account with these permissions, as it follows a `?`.
+/// A shared access signature for tables of the emulator's account with these permissions, as it
+/// follows a `?`.
 pub(crate) fn sas(permissions: &str) -> String {
     let (services, kinds, until, version) = ("t", "sco", "2099-01-01T00:00:00Z", "2019-02-02");
     let text = format!("{ACCOUNT}\n{permissions}\n{services}\n{kinds}\n\n{until}\n\n\n{version}\n");
     let key = hmac::Key::new(hmac::HMAC_SHA256, &BASE64.decode(KEY).unwrap());
     let signature = BASE64.encode(hmac::sign(&key, text.as_bytes()).as_ref());
-    let signature = signature.replace('%', "%25").replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
+    let signature =
+        signature.replace('%', "%25").replace('+', "%2B").replace('/', "%2F").replace('=', "%3D");
     format!("sv={version}&ss={services}&srt={kinds}&sp={permissions}&se={until}&sig={signature}")
 }
 

@@ -56,7 +56,12 @@ impl Late {
     }
 }
 
-async fn both_ways(mut client: TcpStream, mut server: TcpStream, is_armed: Arc<AtomicBool>, kept: Kept) {
+async fn both_ways(
+    mut client: TcpStream,
+    mut server: TcpStream,
+    is_armed: Arc<AtomicBool>,
+    kept: Kept,
+) {
     let (mut up, mut down) = (vec![0; MESSAGE_BYTES_MAX], vec![0; MESSAGE_BYTES_MAX]);
     loop {
         tokio::select! {

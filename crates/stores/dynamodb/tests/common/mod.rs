@@ -7,7 +7,8 @@ use serde_json::Value as Json;
 /// What the server answers to an operation: status and body. The emulator looks at no signature.
 pub(crate) async fn request(port: u16, operation: &str, body: &Json) -> (u16, Json) {
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
-    let authorization = "AWS4-HMAC-SHA256 Credential=local/20261122/local/dynamodb/aws4_request, SignedHeaders=host, Signature=x";
+    let authorization = "AWS4-HMAC-SHA256 Credential=local/20261122/local/dynamodb/aws4_request, \
+        SignedHeaders=host, Signature=x";
     let answer = client
         .post(format!("http://127.0.0.1:{port}/"))
         .header("x-amz-target", format!("DynamoDB_20120810.{operation}"))

@@ -1,5 +1,5 @@
-//! A server between a store and its HTTP server that answers some requests itself, or loses answers: what a service in the
-//! cloud does and its emulator does not.
+//! A server between a store and its HTTP server that answers some requests itself, or loses
+//! answers: what a service in the cloud does and its emulator does not.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,8 +11,8 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::suite::rows::{NUMBERS, must_commit, number_of, row};
 use crate::suite::{Store, TestServer};
 
-/// How often a store may send a request that is throttled: until its patience ends, and again while it waits for a server that
-/// is away.
+/// How often a store may send a request that is throttled: until its patience ends, and again while
+/// it waits for a server that is away.
 const ATTEMPTS_MAX: usize = 40;
 
 /// How a server speaks.
@@ -29,7 +29,8 @@ pub struct Speech {
 pub enum Do {
     /// It is passed on, and its answer back.
     Pass,
-    /// It is answered with this status, code (none for an empty body) and headers, and not passed on.
+    /// It is answered with this status, code (none for an empty body) and headers, and not passed
+    /// on.
     Answer(u16, &'static str, &'static str),
     /// It is passed on, and answered with this status and code instead.
     PassAndAnswer(u16, &'static str),
@@ -73,8 +74,13 @@ impl Between {
     pub async fn start(server: u16, speech: Speech) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let state =
-            State { speech, writes: VecDeque::new(), reads: VecDeque::new(), always: None, seen: Vec::new() };
+        let state = State {
+            speech,
+            writes: VecDeque::new(),
+            reads: VecDeque::new(),
+            always: None,
+            seen: Vec::new(),
+        };
         let state = Arc::new(Mutex::new(state));
         let shared = state.clone();
         tokio::spawn(async move {
@@ -102,12 +108,17 @@ impl Between {
         (between, behind)
     }
 
-    /// Lets the server answer all requests with `busy`: a commit and a read are told so after a bounded number of attempts, and
-    /// nothing happened.
+    /// Lets the server answer all requests with `busy`: a commit and a read are told so after a
+    /// bounded number of attempts, and nothing happened.
     ///
     /// # Panics
     /// They are told something else, or asked too often, or something happened.
-    pub async fn throttles_for_ever(&self, busy: Do, store: &Arc<dyn SystemStore>, commit: &[Mutation]) {
+    pub async fn throttles_for_ever(
+        &self,
+        busy: Do,
+        store: &Arc<dyn SystemStore>,
+        commit: &[Mutation],
+    ) {
         let before = number_of(store, "r").await;
         self.always(Some(busy));
         self.seen();
@@ -121,7 +132,10 @@ impl Between {
                 "{error}"
             );
         }
-        assert!(sent.iter().all(|sent| *sent <= ATTEMPTS_MAX), "a throttled request was sent {sent:?} times");
+        assert!(
+            sent.iter().all(|sent| *sent <= ATTEMPTS_MAX),
+            "a throttled request was sent {sent:?} times"
+        );
         self.always(None);
         assert_eq!(number_of(store, "r").await, before);
     }
@@ -192,7 +206,8 @@ async fn one(mut client: TcpStream, server: u16, state: Arc<Mutex<State>>) {
         };
         let length = body.len();
         answer = format!(
-            "HTTP/1.1 {status} x\r\nContent-Length: {length}\r\n{headers}Connection: close\r\n\r\n{body}"
+            "HTTP/1.1 {status} x\r\nContent-Length: {length}\r\n{headers}Connection: \
+             close\r\n\r\n{body}"
         )
         .into();
     }
@@ -218,8 +233,9 @@ async fn read(client: &mut TcpStream) -> Option<Vec<u8>> {
     loop {
         if let Some(end) = request.windows(4).position(|four| four == b"\r\n\r\n") {
             let head = String::from_utf8_lossy(&request[..end]).to_ascii_lowercase();
-            let length =
-                head.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
+            let length = head
+                .lines()
+                .find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
             if request.len() >= end + 4 + length.unwrap_or(0) {
                 return Some(request);
             }

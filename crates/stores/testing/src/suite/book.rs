@@ -18,12 +18,18 @@ pub fn first_command(page: &str) -> &str {
     command
 }
 
-/// The first command on the store's page lists the silos of the cluster `prod`, with every column of the table description. `run` is
-/// given the command and returns what it prints at the server of `url`.
+/// The first command on the store's page lists the silos of the cluster `prod`, with every column
+/// of the table description. `run` is given the command and returns what it prints at the server of
+/// `url`.
 ///
 /// # Panics
 /// It does not.
-pub async fn lists_the_silos(store: Store, url: &str, page: &str, run: impl FnOnce(&str) -> String) {
+pub async fn lists_the_silos(
+    store: Store,
+    url: &str,
+    page: &str,
+    run: impl FnOnce(&str) -> String,
+) {
     let table = SiloTable::new(store.patient(url).await, cluster("prod"));
     table.ensure().await.unwrap();
     table.commit(&table.read_version().await.unwrap(), vec![silo(1)], vec![]).await.unwrap();
@@ -31,7 +37,10 @@ pub async fn lists_the_silos(store: Store, url: &str, page: &str, run: impl FnOn
     let lower = shown.to_ascii_lowercase();
     let keys = [SILO_INSTANCES.partition_key, SILO_INSTANCES.row_key].into_iter();
     for name in keys.chain(SILO_INSTANCES.columns.iter().map(|column| column.name)) {
-        assert!(lower.contains(&name.to_ascii_lowercase()), "no {name} in what the command prints:\n{shown}");
+        assert!(
+            lower.contains(&name.to_ascii_lowercase()),
+            "no {name} in what the command prints:\n{shown}"
+        );
     }
     for value in ["127.0.0.1-11111-1", "Active", "VersionRow", "1970-01-01"] {
         assert!(shown.contains(value), "no {value} in what the command prints:\n{shown}");

@@ -1,5 +1,5 @@
-//! What a store costs over its server's driver, on this machine, in one run: the two take turns, so that whatever else
-//! the machine does hits both; the numbers are medians.
+//! What a store costs over its server's driver, on this machine, in one run: the two take turns, so
+//! that whatever else the machine does hits both; the numbers are medians.
 
 use std::error::Error;
 use std::time::{Duration, Instant};
@@ -25,10 +25,12 @@ const RACES: u32 = 4;
 /// How often the processes start.
 const STARTS: u32 = 20;
 
-/// The driver, with the statements a careful user would write by hand, on a table of its own that is like the store's.
+/// The driver, with the statements a careful user would write by hand, on a table of its own that
+/// is like the store's.
 pub trait ByHand {
-    /// A membership commit in one transaction, each statement waiting for the answer of the one before: move the version
-    /// row on from `number - 1` to `number` if it is there, write the row of `silo`.
+    /// A membership commit in one transaction, each statement waiting for the answer of the one
+    /// before: move the version row on from `number - 1` to `number` if it is there, write the row
+    /// of `silo`.
     fn commit(&self, number: i64, silo: u64) -> impl Future<Output = Outcome<()>> + Send;
 
     /// Reads the partition and every cell of it; the number of rows.
@@ -38,14 +40,18 @@ pub trait ByHand {
 /// The silo that is written.
 pub fn silo(n: u64) -> SiloEntry {
     let endpoint = std::net::SocketAddr::from(([10, 0, 0, 1], 11_111));
-    let mut silo =
-        SiloEntry::new(SiloAddress::new(endpoint, n), SiloStatus::Active, Timestamp::from_millis(1));
+    let mut silo = SiloEntry::new(
+        SiloAddress::new(endpoint, n),
+        SiloStatus::Active,
+        Timestamp::from_millis(1),
+    );
     silo.host_name = "host-17.rack-3.example.net".into();
     silo.instance_name = "silo-17".into();
     silo
 }
 
-/// Prints what the store at `url`, an empty database, costs. `by_hand` connects when the store has made its tables.
+/// Prints what the store at `url`, an empty database, costs. `by_hand` connects when the store has
+/// made its tables.
 ///
 /// # Errors
 /// The server's.
@@ -107,7 +113,8 @@ async fn commit(table: &SiloTable, base: &TableVersion, n: u64) -> Outcome<Table
 }
 
 async fn reads(table: &SiloTable, by_hand: &impl ByHand) -> Outcome<()> {
-    let (mut store, mut driver, mut understood) = (Times::default(), Times::default(), Times::default());
+    let (mut store, mut driver, mut understood) =
+        (Times::default(), Times::default(), Times::default());
     for _ in 0..ROUNDS {
         let count = driver.take(by_hand.read()).await?;
         let read = async { Ok(table.store().read_partition(&SILO_INSTANCES, CLUSTER).await?) };
@@ -143,11 +150,14 @@ async fn race(table: &SiloTable, url: &str, store: Store) -> Outcome<()> {
     }
     let [alone, sharing, apart] = tallies;
     let per_second = |tally: Tally| tally.won as f64 / (RACE * RACES).as_secs_f64();
-    println!("one writer, reading the version before each commit: {:.0} commits/s", per_second(alone));
+    println!(
+        "one writer, reading the version before each commit: {:.0} commits/s",
+        per_second(alone)
+    );
     for (how, tally) in [("sharing one store", sharing), ("with a store each", apart)] {
         println!(
-            "{WRITERS} writers racing, {how}: {:.0} commits/s, {:.2} of one; {} lost for 100 won; none waited longer \
-             than {} ms",
+            "{WRITERS} writers racing, {how}: {:.0} commits/s, {:.2} of one; {} lost for 100 won; \
+             none waited longer than {} ms",
             per_second(tally),
             tally.won as f64 / alone.won as f64,
             100 * tally.lost / tally.won.max(1),
@@ -156,7 +166,8 @@ async fn race(table: &SiloTable, url: &str, store: Store) -> Outcome<()> {
     }
     let took = starts.median();
     println!(
-        "{WRITERS} processes that start at once: all have committed twice after {} ms, median of {STARTS}",
+        "{WRITERS} processes that start at once: all have committed twice after {} ms, median of \
+         {STARTS}",
         took.as_millis()
     );
     Ok(())
@@ -169,7 +180,8 @@ async fn start(tables: &[SiloTable]) -> Outcome<()> {
             let mut won = 0;
             while won < 2 {
                 let base = table.read_version().await?;
-                if let SiloCommit::Committed(_) = table.commit(&base, vec![silo(n)], vec![]).await? {
+                if let SiloCommit::Committed(_) = table.commit(&base, vec![silo(n)], vec![]).await?
+                {
                     won += 1;
                 }
             }

@@ -1,4 +1,5 @@
-//! Commits that name the same rows in different orders: all of them happen, and none costs a wait for a deadlock.
+//! Commits that name the same rows in different orders: all of them happen, and none costs a wait
+//! for a deadlock.
 
 use std::sync::Arc;
 
@@ -28,7 +29,8 @@ pub async fn without_deadlocks(server: &impl TestServer, store: Store) {
     assert_eq!(server.deadlocks(), Ok(0), "commits waited for each other");
 }
 
-/// Rows that are made and deleted, on a server that counts its deadlocks: there are none where it locks no gaps.
+/// Rows that are made and deleted, on a server that counts its deadlocks: there are none where it
+/// locks no gaps.
 ///
 /// # Panics
 /// There is one, or a commit does not happen.
@@ -36,11 +38,14 @@ pub async fn new_rows_without_deadlocks(server: &impl TestServer, store: Store) 
     new_rows(&server.url(), store).await;
     let deadlocks = server.deadlocks().unwrap();
     println!("{deadlocks} deadlocks");
-    assert!(deadlocks == 0 || server.locks_gaps(), "{deadlocks} times commits waited for each other");
+    assert!(
+        deadlocks == 0 || server.locks_gaps(),
+        "{deadlocks} times commits waited for each other"
+    );
 }
 
-/// Commits of the same rows in different orders all happen, those that replace what they read and those that do not; and
-/// a conflict is told by the caller's order.
+/// Commits of the same rows in different orders all happen, those that replace what they read and
+/// those that do not; and a conflict is told by the caller's order.
 ///
 /// # Panics
 /// It is otherwise.
@@ -54,7 +59,8 @@ pub async fn old_rows(url: &str, store: Store) {
         let store = opener.patient(url).await;
         writers.spawn(async move {
             for n in 0..COMMITS {
-                let upserts = keys.iter().map(|key| Mutation::Upsert { row: row(*key, n) }).collect();
+                let upserts =
+                    keys.iter().map(|key| Mutation::Upsert { row: row(*key, n) }).collect();
                 must_commit(&store, "p", upserts).await;
                 let replaced = async || {
                     let found = store.read_partition(&NUMBERS, "p").await.unwrap();
@@ -90,7 +96,8 @@ fn replace(found: &[StoredRow], keys: &[&str], n: i64) -> Vec<Mutation> {
 /// What the writers of [`new_rows`] do in one round, all at the same moment, each in its own order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Round {
-    /// Half of the rows by inserts, half by upserts: the first writer makes them, the others' inserts conflict.
+    /// Half of the rows by inserts, half by upserts: the first writer makes them, the others'
+    /// inserts conflict.
     Mixed,
     /// Upserts of rows that nobody made yet: all happen.
     Upserts,
@@ -100,10 +107,12 @@ enum Round {
     Others,
 }
 
-/// The rows that stand for one name of [`ORDERS`] in [`new_rows`]: so many that writers meet in the middle.
+/// The rows that stand for one name of [`ORDERS`] in [`new_rows`]: so many that writers meet in the
+/// middle.
 const EACH: usize = 20;
 
-/// Commits that make and delete the same rows in different orders all come to an end: whoever is first makes them.
+/// Commits that make and delete the same rows in different orders all come to an end: whoever is
+/// first makes them.
 ///
 /// # Panics
 /// It is otherwise.
@@ -118,7 +127,8 @@ pub async fn new_rows(url: &str, store: Store) {
     for (number, names) in writers.into_iter().enumerate() {
         let (store, together) = (opener.patient(url).await, together.clone());
         let key = |name: &str, i| if i == 0 { name.to_owned() } else { format!("{name}{i:02}") };
-        let keys: Vec<String> = names.iter().flat_map(|name| (0..EACH).map(move |i| key(name, i))).collect();
+        let keys: Vec<String> =
+            names.iter().flat_map(|name| (0..EACH).map(move |i| key(name, i))).collect();
         tasks.spawn(async move {
             let mut happened = Vec::new();
             for n in 0..ROUNDS {
@@ -162,7 +172,10 @@ async fn take_part(
         Round::Others if number >= ORDERS.len() => {
             let rows = keys.iter().map(|key| row(key, n).with("At", old.clone())).collect();
             store.append(&NUMBERS, partition, rows).await.unwrap();
-            store.delete_older_than(&NUMBERS, partition, "At", Timestamp::from_millis(1)).await.unwrap();
+            store
+                .delete_older_than(&NUMBERS, partition, "At", Timestamp::from_millis(1))
+                .await
+                .unwrap();
             return true;
         }
         Round::Upserts | Round::Deletes | Round::Others => keys.iter().map(upsert).collect(),

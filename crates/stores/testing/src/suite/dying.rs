@@ -1,6 +1,6 @@
-//! The client of a commit of several rows goes away: its connection is cut, its process is killed, or the server stands
-//! still until the client has given up. Whatever the server still does then, the version row and all rows of a commit are
-//! there, or none of it.
+//! The client of a commit of several rows goes away: its connection is cut, its process is killed,
+//! or the server stands still until the client has given up. Whatever the server still does then,
+//! the version row and all rows of a commit are there, or none of it.
 
 use std::io::{BufRead, BufReader, Lines};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -18,9 +18,11 @@ use crate::process::Frozen;
 
 /// More messages than any commit needs.
 const MESSAGES_MAX: usize = 60;
-/// How often each message is cut off: how far a server comes with a commit before it notices is up to chance.
+/// How often each message is cut off: how far a server comes with a commit before it notices is up
+/// to chance.
 const CUTS: usize = 3;
-/// How often a server stands still, and how many commits of each size and shape it then has before it.
+/// How often a server stands still, and how many commits of each size and shape it then has before
+/// it.
 const FREEZES: usize = 2;
 const COPIES: usize = 2;
 /// What a server does after it stood still, before it is judged.
@@ -71,8 +73,8 @@ pub async fn cut(server: &impl TestServer, opener: Store) {
     println!("cut: {}", ledger.judge(&direct).await);
 }
 
-/// The server stands still while commits arrive, for longer than their clients wait; then it goes on, with nobody there to
-/// hear its answers.
+/// The server stands still while commits arrive, for longer than their clients wait; then it goes
+/// on, with nobody there to hear its answers.
 ///
 /// # Panics
 /// A commit is there in part, or otherwise than its client was told.
@@ -82,7 +84,9 @@ pub async fn stopped(server: &impl TestServer, opener: Store) {
     let mut ledger = Ledger::default();
     for freeze in 0..FREEZES {
         let mut clients = Vec::new();
-        for ((size, shape), copy) in cases().flat_map(|case| (0..COPIES).map(move |copy| (case, copy))) {
+        for ((size, shape), copy) in
+            cases().flat_map(|case| (0..COPIES).map(move |copy| (case, copy)))
+        {
             let partition = format!("stopped-{size}-{shape:?}-{freeze}-{copy}");
             advance(&direct, &partition, size, Shape::Writes).await;
             let store = opener.hasty(&server.url()).await;
@@ -107,14 +111,15 @@ pub async fn stopped(server: &impl TestServer, opener: Store) {
         tokio::task::block_in_place(|| drop(frozen));
         // Who does so many commits one after the other has come to those that waited.
         for n in 0..COMMITS_AFTER {
-            must_commit(&direct, "after", vec![emmer_store::Mutation::Upsert { row: row("r", n) }]).await;
+            must_commit(&direct, "after", vec![emmer_store::Mutation::Upsert { row: row("r", n) }])
+                .await;
         }
     }
     println!("stopped: {}", ledger.judge(&direct).await);
 }
 
-/// Processes that write are killed at any point of a commit. `writer` is the name of the test in this program that calls
-/// [`writer`].
+/// Processes that write are killed at any point of a commit. `writer` is the name of the test in
+/// this program that calls [`writer`].
 ///
 /// # Panics
 /// A commit is there in part, or one that was acknowledged is not.
@@ -126,7 +131,8 @@ pub async fn killed(url: &str, opener: Store, writer: &str) {
         for kill in 0..KILLS {
             let partition = format!("killed-{size}-{shape:?}-{kill}");
             let acknowledged = tokio::task::block_in_place(|| {
-                let mut child = start(writer, &super::with(url, opener.patient), &partition, size, shape);
+                let mut child =
+                    start(writer, &super::with(url, opener.patient), &partition, size, shape);
                 let mut said = Said(BufReader::new(child.stdout.take().unwrap()).lines());
                 let mut took = Duration::MAX;
                 for _ in 0..=COMMITS_BEFORE {
@@ -154,7 +160,10 @@ impl Iterator for Said {
     type Item = i64;
 
     fn next(&mut self) -> Option<i64> {
-        self.0.by_ref().map_while(|line| line.ok()).find_map(|line| line.strip_prefix("wrote ")?.parse().ok())
+        self.0
+            .by_ref()
+            .map_while(|line| line.ok())
+            .find_map(|line| line.strip_prefix("wrote ")?.parse().ok())
     }
 }
 
@@ -171,8 +180,8 @@ fn start(writer: &str, url: &str, partition: &str, size: usize, shape: Shape) ->
         .unwrap()
 }
 
-/// What a process does that [`killed`] has started: it commits for ever and says each version it reached. Nothing in the test
-/// run itself.
+/// What a process does that [`killed`] has started: it commits for ever and says each version it
+/// reached. Nothing in the test run itself.
 ///
 /// # Panics
 /// A commit does not happen.

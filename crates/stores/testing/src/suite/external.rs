@@ -1,5 +1,5 @@
-//! The suite on a server that somebody else runs, named by a variable of the environment: for stores whose servers are on no
-//! package registry.
+//! The suite on a server that somebody else runs, named by a variable of the environment: for
+//! stores whose servers are on no package registry.
 
 use emmer_core::Timestamp;
 use emmer_store::{Mutation, StoredRow};
@@ -12,7 +12,8 @@ pub fn server(variable: &str, test: &str) -> Option<String> {
     let url = std::env::var(variable).ok();
     if url.is_none() {
         println!(
-            "NOT RUN {test}: no server is named by {variable}; this store is untested against a live server"
+            "NOT RUN {test}: no server is named by {variable}; this store is untested against a \
+             live server"
         );
     }
     url
@@ -29,7 +30,10 @@ pub async fn passes_all(url: &str, store: Store) {
         // What the part before left.
         let rows = open.read_partition(&NUMBERS, "p").await.unwrap();
         for some in rows.chunks(100) {
-            let delete = |row: &StoredRow| Mutation::Delete { row_key: row.row.key().to_owned(), etag: None };
+            let delete = |row: &StoredRow| Mutation::Delete {
+                row_key: row.row.key().to_owned(),
+                etag: None,
+            };
             open.commit(&NUMBERS, "p", some.iter().map(delete).collect()).await.unwrap();
         }
         match part {
@@ -44,7 +48,8 @@ pub async fn passes_all(url: &str, store: Store) {
     open.delete_older_than(&NUMBERS, "p", "At", Timestamp::from_millis(0)).await.unwrap();
 }
 
-/// The same server with another password or another database, and without the parameters of the URL.
+/// The same server with another password or another database, and without the parameters of the
+/// URL.
 pub fn elsewhere(url: &str, password: Option<&str>, database: Option<&str>) -> String {
     let (scheme, rest) = url.split_once("://").unwrap();
     let (credentials, place) = rest.rsplit_once('@').unwrap();

@@ -1,4 +1,5 @@
-//! The server or the connection dies: what was acknowledged is there, what is not known is called unknown.
+//! The server or the connection dies: what was acknowledged is there, what is not known is called
+//! unknown.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -46,8 +47,8 @@ async fn write_until(
     }
 }
 
-/// The server is killed during commits and started again, several times: every acknowledged commit is there, and none is
-/// there in part.
+/// The server is killed during commits and started again, several times: every acknowledged commit
+/// is there, and none is there in part.
 ///
 /// # Panics
 /// It is otherwise.
@@ -94,8 +95,8 @@ pub async fn killed(mut server: impl TestServer, store: Store) {
     }
 }
 
-/// The server is frozen, then gone, then back: `Unavailable` while it is not there, nothing changed by what was refused,
-/// and the same store finds it again by itself.
+/// The server is frozen, then gone, then back: `Unavailable` while it is not there, nothing changed
+/// by what was refused, and the same store finds it again by itself.
 ///
 /// # Panics
 /// It is otherwise.
@@ -127,13 +128,14 @@ pub async fn away(mut server: impl TestServer, opener: Store) {
     must_commit(&patient, "p", all(1, 3)).await;
 }
 
-/// Long before the minute that an operation of a patient store has, and long after the second that it waits for a server that
-/// is away.
+/// Long before the minute that an operation of a patient store has, and long after the second that
+/// it waits for a server that is away.
 const FAR_BEFORE_ITS_TIME: Duration = Duration::from_secs(30);
 
-/// A server that is away (nobody listens) is waited for, the same in every store: an operation outlasts an absence of a moment,
-/// and is `Unavailable` long before its own time is over when the absence lasts. A commit that met nobody is an error,
-/// not unknown. Opening a store is such an operation.
+/// A server that is away (nobody listens) is waited for, the same in every store: an operation
+/// outlasts an absence of a moment, and is `Unavailable` long before its own time is over when the
+/// absence lasts. A commit that met nobody is an error, not unknown. Opening a store is such an
+/// operation.
 ///
 /// # Panics
 /// It is otherwise.
@@ -170,8 +172,9 @@ pub async fn nobody_listens(server: &impl TestServer, opener: Store) {
     assert_eq!(same_number(&store.read_partition(&NUMBERS, "p").await.unwrap(), 1), 3);
 }
 
-/// The connection is cut before and after every single message of a commit. An error means that nothing happened, an
-/// acknowledgement that it did, everything else is `Unknown`; and whoever then tries again applies nothing twice.
+/// The connection is cut before and after every single message of a commit. An error means that
+/// nothing happened, an acknowledgement that it did, everything else is `Unknown`; and whoever then
+/// tries again applies nothing twice.
 ///
 /// # Panics
 /// It is otherwise.
@@ -191,7 +194,9 @@ pub async fn cut(server: &impl TestServer, opener: Store) {
                     unknown += 1;
                     unknown_and_done += i64::from(found == n);
                 }
-                Ok(CommitOutcome::Committed(_)) => assert_eq!(found, n, "acknowledged and not there"),
+                Ok(CommitOutcome::Committed(_)) => {
+                    assert_eq!(found, n, "acknowledged and not there");
+                }
                 Ok(CommitOutcome::Conflict(at)) => {
                     panic!("{side:?} {skip}: nobody else wrote, conflict at {at}")
                 }
@@ -223,8 +228,8 @@ pub async fn cut(server: &impl TestServer, opener: Store) {
     assert_eq!(number_of(&store, "r").await, n);
 }
 
-/// One commit of number `n` whose connection is cut: what the store said, which number is there, and whether anything
-/// was cut.
+/// One commit of number `n` whose connection is cut: what the store said, which number is there,
+/// and whether anything was cut.
 async fn cut_commit(
     store: &Arc<dyn SystemStore>,
     proxy: &Proxy,
@@ -234,7 +239,8 @@ async fn cut_commit(
 ) -> (emmer_store::Result<CommitOutcome>, i64, bool) {
     let before = store.read_row(&NUMBERS, "p", "r").await.unwrap().unwrap();
     let replace = || vec![Mutation::Replace { row: row("r", n), etag: before.etag.clone() }];
-    // What is prepared once per connection is prepared now, so that the messages counted are those of the commit.
+    // What is prepared once per connection is prepared now, so that the messages counted are those
+    // of the commit.
     let stale = Mutation::Replace { row: row("r", 0), etag: "1".into() };
     assert_eq!(store.commit(&NUMBERS, "p", vec![stale]).await.unwrap(), CommitOutcome::Conflict(0));
     proxy.arm(side, skip);

@@ -33,14 +33,15 @@ const fn version(number: u32) -> TableDecl {
     }
 }
 
-static VERSIONS: [TableDecl; 6] = [version(1), version(2), version(3), version(4), version(5), version(6)];
+static VERSIONS: [TableDecl; 6] =
+    [version(1), version(2), version(3), version(4), version(5), version(6)];
 
 fn named(name: &str) -> Row {
     Row::new("r").with("Name", Value::Text(name.into()))
 }
 
-/// Ten silos of a newer program bring a table forward at once, five times over: none is refused, the rows stay, silos of
-/// the older program go on, and one of it that starts afterwards is told.
+/// Ten silos of a newer program bring a table forward at once, five times over: none is refused,
+/// the rows stay, silos of the older program go on, and one of it that starts afterwards is told.
 ///
 /// # Panics
 /// It is otherwise.
@@ -56,12 +57,18 @@ pub async fn by_many_at_once(url: &str, store: Store) {
             makers.spawn(async move {
                 start.wait().await;
                 store.ensure_tables(&[newer]).await.unwrap();
-                assert_eq!(store.read_row(newer, "p", "r").await.unwrap().unwrap().row, named("old"));
+                assert_eq!(
+                    store.read_row(newer, "p", "r").await.unwrap().unwrap().row,
+                    named("old")
+                );
             });
         }
         makers.join_all().await;
         let error = store.patient(url).await.ensure_tables(&[older]).await.unwrap_err();
-        assert!(error.kind == StoreErrorKind::Corrupt && error.detail.contains("version"), "{error}");
+        assert!(
+            error.kind == StoreErrorKind::Corrupt && error.detail.contains("version"),
+            "{error}"
+        );
     }
     let (new, newest) = (store.patient(url).await, &VERSIONS[VERSIONS.len() - 1]);
     let more = Row::new("s").with("Number", Value::Int(7));

@@ -1,6 +1,7 @@
-//! What every system store proves on its own server, beside the conformance suite of `emmer-store`: the server is killed,
-//! frozen and away; the connection is cut before and after every single message of a commit, of one row and of many; the
-//! process that commits is killed; writers race, snapshots are taken under load, partitions are large, addresses and passwords are wrong.
+//! What every system store proves on its own server, beside the conformance suite of `emmer-store`:
+//! the server is killed, frozen and away; the connection is cut before and after every single
+//! message of a commit, of one row and of many; the process that commits is killed; writers race,
+//! snapshots are taken under load, partitions are large, addresses and passwords are wrong.
 //!
 //! A store's test program names its server and how it opens a store, and has all of it:
 //!
@@ -10,10 +11,15 @@
 //! store_suite!(PostgresServer::start_or_skip, store!(PostgresStore));
 //! ```
 //!
-//! The parts are plain functions too, for a store that needs them otherwise, or has a server only where somebody names
-//! one.
+//! The parts are plain functions too, for a store that needs them otherwise, or has a server only
+//! where somebody names one.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 pub mod between;
 pub mod book;
@@ -71,19 +77,20 @@ pub trait TestServer: Send + 'static {
         Ok(0)
     }
 
-    /// Whether it locks the gaps between rows, where two commits that make rows may wait for each other. It finds that out at
-    /// once, and one of them is sent again.
+    /// Whether it locks the gaps between rows, where two commits that make rows may wait for each
+    /// other. It finds that out at once, and one of them is sent again.
     fn locks_gaps(&self) -> bool {
         false
     }
 
-    /// Whether a partition of several pages is one moment only while nobody commits to it for as long as it takes to read.
+    /// Whether a partition of several pages is one moment only while nobody commits to it for as
+    /// long as it takes to read.
     fn needs_quiet(&self) -> bool {
         false
     }
 
-    /// Whether a commit whose answer was lost may be sent again, and is then told what became of it: none stays unknown then
-    /// but for want of time.
+    /// Whether a commit whose answer was lost may be sent again, and is then told what became of
+    /// it: none stays unknown then but for want of time.
     fn knows_repeats(&self) -> bool {
         false
     }
@@ -138,20 +145,24 @@ pub fn with(url: &str, parameters: &str) -> String {
 /// A case fails.
 pub async fn conforms(url: &str, store: Store) {
     let url = with(url, store.patient);
-    let report = conformance::run(&|| (store.open)(url.clone()), &mut |line| println!("{line}")).await;
+    let report =
+        conformance::run(&|| (store.open)(url.clone()), &mut |line| println!("{line}")).await;
     println!("{report}");
     assert!(report.is_success(), "{report}");
     let opened = (store.open)(url.clone()).await.unwrap();
     // A silo compares it with what the membership machine assumes.
-    assert!(opened.request_timeout().is_some(), "the store does not say how long a request may take");
+    assert!(
+        opened.request_timeout().is_some(),
+        "the store does not say how long a request may take"
+    );
     let found = opened.examine().await.unwrap();
     let scheme = url.split("://").next().unwrap_or_default();
     let version = format!("{} {}", found.server, found.version);
     crate::report::conformed(scheme, version.trim(), report.passed.len());
 }
 
-/// How a store with `async fn open(url: &str)` and the parameter `timeout_ms` is opened: a [`Store`](crate::suite::Store), also
-/// for a constant.
+/// How a store with `async fn open(url: &str)` and the parameter `timeout_ms` is opened: a
+/// [`Store`](crate::suite::Store), also for a constant.
 #[macro_export]
 macro_rules! store {
     ($store:ty) => {
@@ -169,8 +180,9 @@ macro_rules! store {
     };
 }
 
-/// Makes one test for each part of [`suite`](crate::suite). `$start` is `fn(test: &str) -> Option<impl TestServer>`, with
-/// none where the server is not installed; `$store` is a constant [`Store`](crate::suite::Store).
+/// Makes one test for each part of [`suite`](crate::suite). `$start` is
+/// `fn(test: &str) -> Option<impl TestServer>`, with none where the server is not installed;
+/// `$store` is a constant [`Store`](crate::suite::Store).
 ///
 /// The calling crate needs tokio with `macros` and `rt-multi-thread`.
 #[macro_export]

@@ -13,7 +13,8 @@ const ROWS: usize = 5_000;
 /// Every so manieth row is written by each commit.
 const APART: usize = 125;
 const READS: i64 = 10;
-/// The commits that come while a partition is read; then its writers rest. They spoil fewer passes than a reader makes.
+/// The commits that come while a partition is read; then its writers rest. They spoil fewer passes
+/// than a reader makes.
 const COMMITS: i64 = 2;
 
 fn key(i: usize) -> String {
@@ -27,8 +28,9 @@ fn changed(versioned: bool, n: i64) -> Vec<Mutation> {
     far_apart.chain(version).collect()
 }
 
-/// 5,000 rows are read in order and as one moment while a few commits change rows that lie far apart: in a partition with a
-/// version row, and in one without. While others never rest, a reader is told so, or reads one moment.
+/// 5,000 rows are read in order and as one moment while a few commits change rows that lie far
+/// apart: in a partition with a version row, and in one without. While others never rest, a reader
+/// is told so, or reads one moment.
 ///
 /// # Panics
 /// It is otherwise.
@@ -37,11 +39,13 @@ pub async fn whole(url: &str, store: Store) {
     store.ensure_tables(&[&NUMBERS]).await.unwrap();
     for (partition, versioned) in [("versioned", true), ("plain", false)] {
         for first in (0..ROWS).step_by(100) {
-            let inserts = (first..first + 100).map(|i| Mutation::Insert { row: row(key(i), 0) }).collect();
+            let inserts =
+                (first..first + 100).map(|i| Mutation::Insert { row: row(key(i), 0) }).collect();
             must_commit(&store, partition, inserts).await;
         }
         for read in 0..READS {
-            let writer = write(&store, partition, versioned, read * COMMITS + 1..=(read + 1) * COMMITS);
+            let writer =
+                write(&store, partition, versioned, read * COMMITS + 1..=(read + 1) * COMMITS);
             one_moment(&store, partition).await.unwrap();
             writer.await.unwrap();
             assert_eq!(one_moment(&store, partition).await.unwrap(), (read + 1) * COMMITS);
@@ -58,7 +62,9 @@ pub async fn whole(url: &str, store: Store) {
             }
         }
         restless.abort();
-        println!("{partition}: beside a writer without a pause {read} reads, {refused} told to come back");
+        println!(
+            "{partition}: beside a writer without a pause {read} reads, {refused} told to come back"
+        );
     }
 }
 
@@ -79,12 +85,17 @@ fn write(
 /// Reads a partition; the number of the last commit that changed it.
 async fn one_moment(store: &Arc<dyn SystemStore>, partition: &str) -> Result<i64, StoreErrorKind> {
     let rows = store.read_partition(&NUMBERS, partition).await.map_err(|error| error.kind)?;
-    let (versions, rows): (Vec<_>, Vec<_>) = rows.iter().partition(|row| row.row.key() == VERSION_ROW);
+    let (versions, rows): (Vec<_>, Vec<_>) =
+        rows.iter().partition(|row| row.row.key() == VERSION_ROW);
     assert_eq!(rows.len(), ROWS);
     assert!(rows.iter().enumerate().all(|(i, row)| row.row.key() == key(i)), "out of order");
-    let (together, others): (Vec<_>, Vec<_>) = rows.iter().enumerate().partition(|(i, _)| i % APART == 0);
-    let numbers: Vec<i64> =
-        together.iter().map(|(_, row)| number(row)).chain(versions.iter().map(|row| number(row))).collect();
+    let (together, others): (Vec<_>, Vec<_>) =
+        rows.iter().enumerate().partition(|(i, _)| i % APART == 0);
+    let numbers: Vec<i64> = together
+        .iter()
+        .map(|(_, row)| number(row))
+        .chain(versions.iter().map(|row| number(row)))
+        .collect();
     assert!(numbers.iter().all(|n| *n == numbers[0]), "torn: {numbers:?}");
     assert!(others.iter().all(|(_, row)| number(row) == 0));
     Ok(numbers[0])

@@ -41,7 +41,8 @@ impl Proxy {
     /// # Panics
     /// It cannot listen.
     pub async fn start(server_port: u16) -> Self {
-        // None of those that the kernel gives to others: while this one is shut, another proxy would get it.
+        // None of those that the kernel gives to others: while this one is shut, another proxy
+        // would get it.
         let port = free_port().unwrap();
         let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
         let state = Arc::new(Mutex::new(State::Pass));
@@ -51,7 +52,8 @@ impl Proxy {
         made
     }
 
-    /// Ends all connections and listens no more: whoever connects is refused, as by a host without a server.
+    /// Ends all connections and listens no more: whoever connects is refused, as by a host without
+    /// a server.
     pub async fn shut(&self) {
         self.is_open.send_replace(false);
         while TcpStream::connect(("127.0.0.1", self.port)).await.is_ok() {
@@ -69,8 +71,8 @@ impl Proxy {
         self.port
     }
 
-    /// Cuts one connection, after `skip` more messages of clients went through. A message is what one read from the
-    /// socket gives: for requests that wait for their answers, a request.
+    /// Cuts one connection, after `skip` more messages of clients went through. A message is what
+    /// one read from the socket gives: for requests that wait for their answers, a request.
     pub fn arm(&self, cut: Cut, skip: usize) {
         *lock(&self.state) = State::Armed(cut, skip);
     }
@@ -132,7 +134,11 @@ async fn both_ways(client: TcpStream, server: TcpStream, state: Arc<Mutex<State>
     }
 }
 
-async fn pump(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, is_cut: impl Fn() -> bool) {
+async fn pump(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    is_cut: impl Fn() -> bool,
+) {
     let mut buffer = vec![0; 64 * 1024];
     loop {
         let Ok(count @ 1..) = from.read(&mut buffer).await else { return };

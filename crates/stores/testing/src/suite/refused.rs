@@ -1,4 +1,5 @@
-//! Addresses where there is no store: an error that names the store, in time, and never the password.
+//! Addresses where there is no store: an error that names the store, in time, and never the
+//! password.
 
 use std::time::Duration;
 
@@ -8,13 +9,14 @@ use futures_util::FutureExt;
 use super::rows::{NUMBERS, all, must_commit, same_number};
 use super::{Store, with};
 
-/// Longer than anything here may take; a test must not hang. (A store gives up within 5 s; a loaded machine may not.)
+/// Longer than anything here may take; a test must not hang. (A store gives up within 5 s; a loaded
+/// machine may not.)
 const FAR_TOO_LONG: Duration = Duration::from_secs(60);
 /// The password that no error may hold.
 pub const PASSWORD: &str = "s3cret";
 
-/// Each URL is refused with an error of this kind that names the store and holds this word, and neither [`PASSWORD`] nor
-/// the beginning of a test server's.
+/// Each URL is refused with an error of this kind that names the store and holds this word, and
+/// neither [`PASSWORD`] nor the beginning of a test server's.
 ///
 /// # Panics
 /// It is otherwise.
@@ -27,12 +29,16 @@ pub async fn addresses(store: Store, cases: &[(String, StoreErrorKind, &str)]) {
         let scheme = url.split("://").next().unwrap();
         assert!(text.contains(word) && error.store.starts_with(scheme), "{url}: {text}");
         let is_secret = |word: &str| text.contains(word);
-        assert!(![PASSWORD, "only/for", "only%2Ffor", "only-for"].into_iter().any(is_secret), "{text}");
+        assert!(
+            ![PASSWORD, "only/for", "only%2Ffor", "only-for"].into_iter().any(is_secret),
+            "{text}"
+        );
     }
 }
 
-/// The store of `trusting`, a URL that names the authority of the server's certificate, works and does not say that its connection
-/// is not encrypted; the `others` are refused as [`addresses`] are.
+/// The store of `trusting`, a URL that names the authority of the server's certificate, works and
+/// does not say that its connection is not encrypted; the `others` are refused as [`addresses`]
+/// are.
 ///
 /// # Panics
 /// It is otherwise.
@@ -42,12 +48,15 @@ pub async fn untrusted(store: Store, trusting: &str, others: &[(String, StoreErr
     must_commit(&opened, "p", all(3, 7)).await;
     assert_eq!(same_number(&opened.read_partition(&NUMBERS, "p").await.unwrap(), 3), 7);
     let found = opened.examine().await.unwrap();
-    assert!(!found.findings.iter().any(|finding| finding.text.contains("not encrypted")), "{found:?}");
+    assert!(
+        !found.findings.iter().any(|finding| finding.text.contains("not encrypted")),
+        "{found:?}"
+    );
     addresses(store, others).await;
 }
 
-/// A server that accepts connections and never says anything is unavailable. `url_at` gives the URL for a port of
-/// 127.0.0.1.
+/// A server that accepts connections and never says anything is unavailable. `url_at` gives the URL
+/// for a port of 127.0.0.1.
 ///
 /// # Panics
 /// It is otherwise.
@@ -74,7 +83,8 @@ pub async fn dropped(url: &str, store: Store) {
     for read in futures_util::future::join_all(requests).await {
         read.unwrap();
     }
-    // One caller that gives up, most likely in the middle: a server this near may have answered already.
+    // One caller that gives up, most likely in the middle: a server this near may have answered
+    // already.
     if let Some(read) = store.read_partition(&NUMBERS, "p").now_or_never() {
         read.unwrap();
     }

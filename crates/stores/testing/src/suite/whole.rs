@@ -1,10 +1,12 @@
-//! Commits as membership makes them, the version row and the rows that go with it, and a judge who says row by row whether
-//! such a commit is there whole or not at all.
+//! Commits as membership makes them, the version row and the rows that go with it, and a judge who
+//! says row by row whether such a commit is there whole or not at all.
 
 use std::sync::Arc;
 
 use emmer_store::silos::VERSION_ROW;
-use emmer_store::{CommitOutcome, Etag, Mutation, Result, StoreErrorKind, StoredRow, SystemStore, Value};
+use emmer_store::{
+    CommitOutcome, Etag, Mutation, Result, StoreErrorKind, StoredRow, SystemStore, Value,
+};
 
 use super::rows::{NUMBERS, number, row};
 
@@ -35,8 +37,8 @@ pub struct Found {
 }
 
 impl Found {
-    /// The commit that comes next, of `size` rows beside the version row. Its version row lists the rows that are there
-    /// afterwards, each with the version's number.
+    /// The commit that comes next, of `size` rows beside the version row. Its version row lists the
+    /// rows that are there afterwards, each with the version's number.
     pub fn next(&self, size: usize, shape: Shape) -> Vec<Mutation> {
         let n = self.version + 1;
         let mut keys: Vec<String> = (0..size).map(|i| format!("r{i:03}")).collect();
@@ -57,17 +59,24 @@ impl Found {
 
 /// What is there, or in words how it is torn.
 fn examine(rows: &[StoredRow]) -> std::result::Result<Found, String> {
-    let (versions, others): (Vec<_>, Vec<_>) = rows.iter().partition(|found| found.row.key() == VERSION_ROW);
+    let (versions, others): (Vec<_>, Vec<_>) =
+        rows.iter().partition(|found| found.row.key() == VERSION_ROW);
     let keys: Vec<String> = others.iter().map(|found| found.row.key().to_owned()).collect();
     let Some(version) = versions.first() else {
-        return if keys.is_empty() { Ok(Found::default()) } else { Err(format!("no version, but {keys:?}")) };
+        return if keys.is_empty() {
+            Ok(Found::default())
+        } else {
+            Err(format!("no version, but {keys:?}"))
+        };
     };
     let n = number(version);
     let Some(Value::Text(listed)) = version.row.get("Text") else {
         return Err("a version of no rows".into());
     };
     let numbers: Vec<i64> = others.iter().map(|found| number(found)).collect();
-    if listed.split_whitespace().eq(keys.iter().map(String::as_str)) && numbers.iter().all(|m| *m == n) {
+    if listed.split_whitespace().eq(keys.iter().map(String::as_str))
+        && numbers.iter().all(|m| *m == n)
+    {
         return Ok(Found { version: n, etag: Some(version.etag.clone()), keys });
     }
     Err(format!("version {n} with the rows {listed:?}, but there are {keys:?} with {numbers:?}"))
@@ -102,7 +111,8 @@ pub async fn warm_up(store: &Arc<dyn SystemStore>, partition: &str, size: usize,
     assert_eq!(outcome, CommitOutcome::Conflict(0), "{partition}");
 }
 
-/// Commits whose clients came to grief, each in a partition of its own so that no later one mends it.
+/// Commits whose clients came to grief, each in a partition of its own so that no later one mends
+/// it.
 #[derive(Debug, Default)]
 pub struct Ledger(Vec<Entry>);
 
@@ -134,8 +144,8 @@ impl Ledger {
         self.0.push(Entry { partition, least, most });
     }
 
-    /// Judges every partition: it is whole, at a version it may have. Answers how many commits there were, how many of an
-    /// unknown outcome, how many of these happened.
+    /// Judges every partition: it is whole, at a version it may have. Answers how many commits
+    /// there were, how many of an unknown outcome, how many of these happened.
     ///
     /// # Panics
     /// One is torn, or at another version; all of these are named.
@@ -148,7 +158,10 @@ impl Ledger {
                     happened += usize::from(least < most && found.version == *most);
                 }
                 Ok(found) => {
-                    wrong.push(format!("{partition}: version {}, not {least} to {most}", found.version));
+                    wrong.push(format!(
+                        "{partition}: version {}, not {least} to {most}",
+                        found.version
+                    ));
                 }
                 Err(torn) => wrong.push(format!("{partition}: torn: {torn}")),
             }
@@ -167,9 +180,9 @@ mod tests {
         let mut rows: Vec<StoredRow> = mutations
             .into_iter()
             .filter_map(|mutation| match mutation {
-                Mutation::Insert { row } | Mutation::Replace { row, .. } | Mutation::Upsert { row } => {
-                    Some(StoredRow { row, etag: "e".into() })
-                }
+                Mutation::Insert { row }
+                | Mutation::Replace { row, .. }
+                | Mutation::Upsert { row } => Some(StoredRow { row, etag: "e".into() }),
                 Mutation::Delete { .. } | Mutation::Check { .. } => None,
             })
             .collect();
@@ -183,7 +196,8 @@ mod tests {
         assert_eq!(examine(&[]), Ok(empty.clone()));
         let first = examine(&stored(empty.next(3, Shape::Writes))).unwrap();
         for shape in SHAPES {
-            let (before, after) = (stored(empty.next(3, Shape::Writes)), stored(first.next(3, shape)));
+            let (before, after) =
+                (stored(empty.next(3, Shape::Writes)), stored(first.next(3, shape)));
             assert_eq!(examine(&after).unwrap().version, 2);
             for old in &before {
                 let torn: Vec<StoredRow> = before

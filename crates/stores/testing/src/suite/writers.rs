@@ -51,7 +51,8 @@ pub async fn race(url: &str, store: Store) {
         });
     }
     let each: u64 = writers.join_all().await.into_iter().sum();
-    let (version, silos) = SiloTable::new(stores[0].clone(), cluster("race")).read_all().await.unwrap();
+    let (version, silos) =
+        SiloTable::new(stores[0].clone(), cluster("race")).read_all().await.unwrap();
     let acknowledged = acknowledged.load(Ordering::Relaxed);
     println!("{acknowledged} commits by {WRITERS} writers in {RACE:?}");
     assert!(acknowledged > 0);
@@ -110,8 +111,8 @@ fn write_on(
     (writer, done)
 }
 
-/// 5,000 rows in one partition are read in order and as one moment, however the server pages: a writer changes rows that
-/// lie far apart in one commit meanwhile.
+/// 5,000 rows in one partition are read in order and as one moment, however the server pages: a
+/// writer changes rows that lie far apart in one commit meanwhile.
 ///
 /// # Panics
 /// It is otherwise.
@@ -123,7 +124,8 @@ pub async fn large_partition(url: &str, store: Store) {
     store.ensure_tables(&[&NUMBERS]).await.unwrap();
     let key = |i: usize| format!("r{i:04}");
     for first in (0..ROWS).step_by(100) {
-        let inserts = (first..first + 100).map(|i| Mutation::Insert { row: row(key(i), 0) }).collect();
+        let inserts =
+            (first..first + 100).map(|i| Mutation::Insert { row: row(key(i), 0) }).collect();
         must_commit(&store, "p", inserts).await;
     }
     let changed = move |n| {

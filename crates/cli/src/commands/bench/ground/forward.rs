@@ -1,4 +1,5 @@
-//! The way to the store's server for processes in other network namespaces: a port on an address that they reach.
+//! The way to the store's server for processes in other network namespaces: a port on an address
+//! that they reach.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -7,15 +8,16 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::exit::{Failure, Result};
 
-/// The URL by which processes in namespaces reach the store at `url`, through a port on `address`. A store that is a file
-/// needs none.
+/// The URL by which processes in namespaces reach the store at `url`, through a port on `address`.
+/// A store that is a file needs none.
 pub(super) async fn store(url: &str, address: Ipv4Addr) -> Result<String> {
     if url.starts_with("sqlite://") {
         return Ok(url.to_owned());
     }
     let (before, server, after) = split(url).ok_or_else(|| {
         Failure::usage(
-            "the store's URL must name one host and its port, for the way to it out of network namespaces",
+            "the store's URL must name one host and its port, for the way to it out of network \
+             namespaces",
         )
     })?;
     let listener = TcpListener::bind((address, 0)).await;

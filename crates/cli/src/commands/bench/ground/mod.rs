@@ -7,8 +7,9 @@
 //! | [`proxy`] | each silo behind a proxy; a proxy stops to forward |
 //! | [`forward`] | the way from namespaces to the store's server |
 //!
-//! A cut is silent: whatever is sent gets lost, nothing is refused and no connection ends. The store stays within reach of
-//! everybody, and so does every silo for the callers beside it and for those outside.
+//! A cut is silent: whatever is sent gets lost, nothing is refused and no connection ends. The
+//! store stays within reach of everybody, and so does every silo for the callers beside it and for
+//! those outside.
 
 mod forward;
 mod netns;
@@ -50,7 +51,8 @@ impl Ground {
         Self { how: How::Loopback, store: stage.url.clone() }
     }
 
-    /// Room for so many silos that can be cut from each other; by namespaces, where they are allowed, when nobody says.
+    /// Room for so many silos that can be cut from each other; by namespaces, where they are
+    /// allowed, when nobody says.
     pub(super) async fn divided(by: Option<By>, silos: usize, stage: &Stage) -> Result<Self> {
         if by != Some(By::Proxy) {
             match Net::set(silos) {

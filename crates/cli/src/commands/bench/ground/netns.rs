@@ -1,8 +1,10 @@
-//! Network namespaces: one for each silo, one for the callers outside, and one that routes between them and this process.
+//! Network namespaces: one for each silo, one for the callers outside, and one that routes between
+//! them and this process.
 //!
-//! All addresses are of 198.18.0.0/15, the block for measurements (RFC 2544); the third number comes from this process's
-//! number. Each namespace has a network of four addresses with the router. A cut is a rule of the router that drops what
-//! goes from one address to another one, silently.
+//! All addresses are of 198.18.0.0/15, the block for measurements (RFC 2544); the third number
+//! comes from this process's number. Each namespace has a network of four addresses with the
+//! router. A cut is a rule of the router that drops what goes from one address to another one,
+//! silently.
 
 use std::fs;
 use std::io::Write;
@@ -41,7 +43,9 @@ impl Net {
     /// Makes the namespaces.
     pub(super) fn set(silos: usize) -> Result<Self> {
         if silos > SILOS_MAX {
-            return Err(Failure::usage(format!("at most {SILOS_MAX} silos can be in network namespaces")));
+            return Err(Failure::usage(format!(
+                "at most {SILOS_MAX} silos can be in network namespaces"
+            )));
         }
         remove_leftovers();
         let net = Self { pid: std::process::id(), silos };
@@ -92,15 +96,18 @@ impl Net {
         ip(&["netns", "add", &router], "")?;
         let (mut links, mut at_router) = (String::new(), "link set lo up\n".to_owned());
         for member in 0..self.members() {
-            let (near, far) = (format!("em{}r{member}", self.pid), format!("em{}m{member}", self.pid));
+            let (near, far) =
+                (format!("em{}r{member}", self.pid), format!("em{}m{member}", self.pid));
             let its = self.name(member);
             let place = if member == 0 { String::new() } else { format!("netns {its}") };
             if member > 0 {
                 links += &format!("netns add {its}\n");
             }
             links += &format!("link add {near} netns {router} type veth peer name {far} {place}\n");
-            at_router +=
-                &format!("addr add {}/30 dev {near}\nlink set {near} up\n", self.address(member, true));
+            at_router += &format!(
+                "addr add {}/30 dev {near}\nlink set {near} up\n",
+                self.address(member, true)
+            );
         }
         ip(&["-batch", "-"], &links)?;
         ip(&["-n", &router, "-batch", "-"], &at_router)?;
@@ -124,8 +131,9 @@ impl Net {
     /// Drops whatever a silo and the others send to each other.
     pub(super) fn cut(&self, slot: usize) -> Result<()> {
         let one = self.address(slot + 1, false);
-        let others =
-            (0..self.silos).filter(|other| *other != slot).map(|other| self.address(other + 1, false));
+        let others = (0..self.silos)
+            .filter(|other| *other != slot)
+            .map(|other| self.address(other + 1, false));
         let rule = |from: Ipv4Addr, to: Ipv4Addr| {
             format!("rule add from {from} to {to} blackhole pref {PREFERENCE}\n")
         };
@@ -145,7 +153,8 @@ fn remove_leftovers() {
     for entry in fs::read_dir(NAMES).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let Some(name) = name.to_str() else { continue };
-        let pid = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-')).map(|(pid, _)| pid);
+        let pid =
+            name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-')).map(|(pid, _)| pid);
         if pid.is_some_and(|pid| !Path::new("/proc").join(pid).exists()) {
             // Whoever may not remove it may not make new ones either, and hears of that.
             let _ = Command::new("ip").args(["netns", "del", name]).stderr(Stdio::null()).status();

@@ -1,8 +1,8 @@
-//! Proxies: the address that a silo tells the others is a proxy's, which forwards to where the silo listens. A proxy knows
-//! whose a connection is by the process that holds the other end of it.
+//! Proxies: the address that a silo tells the others is a proxy's, which forwards to where the silo
+//! listens. A proxy knows whose a connection is by the process that holds the other end of it.
 //!
-//! Cut, it neither reads nor writes nor ends a connection, and new ones it accepts and leaves alone: a dial succeeds then,
-//! and its handshake gets no answer.
+//! Cut, it neither reads nor writes nor ends a connection, and new ones it accepts and leaves
+//! alone: a dial succeeds then, and its handshake gets no answer.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -54,7 +54,8 @@ impl Proxies {
         let (mut ports, mut running) = (Vec::new(), JoinSet::new());
         for slot in 0..silos {
             let listener = TcpListener::bind((NEAR, 0)).await;
-            let listener = listener.map_err(|e| Failure::other(format!("no port for a proxy: {e}")))?;
+            let listener =
+                listener.map_err(|e| Failure::other(format!("no port for a proxy: {e}")))?;
             let port = listener.local_addr().map_err(Failure::other)?.port();
             ports.push(port);
             running.spawn(serve(listener, slot, (FAR, port).into(), known.clone()));
@@ -65,7 +66,11 @@ impl Proxies {
     /// Where a silo listens, and what it tells the others.
     pub(super) fn place(&self, slot: usize) -> Place {
         let port = self.ports.get(slot).copied().unwrap_or_default();
-        Place { listen: (FAR, port).into(), advertise: Some((NEAR, port).into()), ..Place::default() }
+        Place {
+            listen: (FAR, port).into(),
+            advertise: Some((NEAR, port).into()),
+            ..Place::default()
+        }
     }
 
     /// Notes which process is the silo's.
@@ -95,8 +100,15 @@ async fn serve(listener: TcpListener, slot: usize, silo: SocketAddr, known: Arc<
     }
 }
 
-async fn connection(near: TcpStream, peer: SocketAddr, slot: usize, silo: SocketAddr, known: Arc<Known>) {
-    // One that is let through as nobody's would not be cut when its opener is. Only silos dial here, and they dial again.
+async fn connection(
+    near: TcpStream,
+    peer: SocketAddr,
+    slot: usize,
+    silo: SocketAddr,
+    known: Arc<Known>,
+) {
+    // One that is let through as nobody's would not be cut when its opener is. Only silos dial
+    // here, and they dial again.
     let Some(opener) = opener_in_time(peer, &known).await else { return };
     let gate = Gate { cut: known.cut.subscribe(), ends: [slot, opener] };
     let mut first = gate.clone();
@@ -140,8 +152,8 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut gate: Gate) {
     let _ = to.shutdown().await;
 }
 
-/// The same as [`opener`], looked for until it is found: a silo may dial before its process is noted, and the kernel's table of a
-/// busy machine may lack a row while it is read.
+/// The same as [`opener`], looked for until it is found: a silo may dial before its process is
+/// noted, and the kernel's table of a busy machine may lack a row while it is read.
 async fn opener_in_time(peer: SocketAddr, known: &Known) -> Option<usize> {
     for _ in 0..OPENER_TRIES {
         let pids = known.pids.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -168,7 +180,9 @@ fn inode(sockets: &str, address: SocketAddr) -> Option<&str> {
     let ip = u32::from_ne_bytes(address.ip().octets());
     let local = format!("{ip:08X}:{:04X}", address.port());
     let row = sockets.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    row.into_iter().find(|row| row.get(1) == Some(&local.as_str())).and_then(|row| row.get(9).copied())
+    row.into_iter()
+        .find(|row| row.get(1) == Some(&local.as_str()))
+        .and_then(|row| row.get(9).copied())
 }
 
 fn holds(pid: u32, link: &str) -> bool {

@@ -4,7 +4,8 @@ use super::*;
 
 const MS: u64 = 1_000_000;
 
-/// Books with lines of `activation turn part kind thread begin end`, times in milliseconds, of grain 1.
+/// Books with lines of `activation turn part kind thread begin end`, times in milliseconds, of
+/// grain 1.
 fn book(silos: &[&[&str]]) -> (Book, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let mut book = Book::default();
@@ -54,8 +55,11 @@ fn a_turn_that_goes_on_is_stale_once() {
 
 #[test]
 fn a_hook_in_the_middle_and_a_twin_on_one_silo_are_stale() {
-    let (mut book, _dir) =
-        book(&[&["1 1 0 activate 0 10ms 11", "1 1 1 activate 0 45ms 46", "2 5 0 activate 1 40ms 42"]]);
+    let (mut book, _dir) = book(&[&[
+        "1 1 0 activate 0 10ms 11",
+        "1 1 1 activate 0 45ms 46",
+        "2 5 0 activate 1 40ms 42",
+    ]]);
     let verdict = book.judge(u64::MAX);
     assert_eq!((verdict.stale_turns, verdict.stale_hooks, verdict.early), (0, 1, 1));
 }
