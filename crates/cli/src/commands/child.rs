@@ -16,6 +16,8 @@ pub(super) struct Settings<'a> {
     pub(super) cluster: &'a str,
     pub(super) name: &'a str,
     pub(super) profile: &'a str,
+    /// The strategy of classes that name none; the default one when none.
+    pub(super) placement: Option<&'a str>,
     pub(super) log: &'a str,
 }
 
@@ -68,7 +70,7 @@ impl Place {
 /// This program as a silo with a gateway. It stops when its standard input ends, so that it does
 /// not outlive whoever started it.
 pub(super) fn silo(settings: &Settings<'_>, place: &Place) -> Result<Command> {
-    let Settings { store, cluster, name, profile, log } = settings;
+    let Settings { store, cluster, name, profile, placement, log } = settings;
     let mut command = place.program()?;
     command.args(["silo", "--until-stdin-ends", "--listen", &place.listen.to_string()]);
     command.args(["--gateway", &place.gateway.to_string()]);
@@ -77,6 +79,9 @@ pub(super) fn silo(settings: &Settings<'_>, place: &Place) -> Result<Command> {
     }
     command.args(["--cluster-id", cluster, "--name", name]);
     command.args(["--profile", profile, "--log", log]);
+    if let Some(placement) = placement {
+        command.args(["--placement", placement]);
+    }
     // Not on the command line, where everybody sees the password in it.
     command.env("EMMER_STORE", store);
     Ok(command)

@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process;
 
+use emmer::placement::Strategy;
 use emmer::{Silo, StartError, TerminateReason};
 use emmer_example_flights::{Aircraft, AircraftGrain, Airport, AirportGrain};
 use tokio::sync::mpsc;
@@ -44,6 +45,10 @@ pub(crate) struct Args {
     /// fast, orleans-2026
     #[arg(long)]
     profile: Option<String>,
+    /// Where grains go whose class does not say it: random, prefer_local, hash_based,
+    /// activation_count
+    #[arg(long, value_name = "NAME")]
+    placement: Option<String>,
     #[command(flatten)]
     config: ConfigArgs,
     /// Stop in good order when the standard input ends: for whoever starts silos as children
@@ -64,12 +69,14 @@ pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
         ("gateway", args.gateway, "--gateway"),
         ("name", args.name, "--name"),
         ("membership.profile", args.profile, "--profile"),
+        ("placement", args.placement, "--placement"),
         ("log", log, "--log"),
     ];
     let settings = Settings::load(&args.config, std::env::vars_os(), flags)?;
     logging::start(&settings)?;
     let url = settings.required("store", "--store")?.text.clone();
     let options = settings.silo_options()?;
+    let placement = settings.placement()?;
     #[cfg(unix)]
     let turn_log =
         args.turn_log.map(|path| TurnLog::start(&path).map_err(|e| unwritten(&e))).transpose()?;
@@ -77,7 +84,7 @@ pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
     let ended = runtime.block_on(async {
         let mut requests = stop_requests(args.until_stdin_ends)?;
         tokio::select! {
-            silo = start(&url, options) => serve(silo?, &mut requests).await,
+            silo = start(&url, options, placement) => serve(silo?, &mut requests).await,
             _ = requests.recv() => Err(Failure::new(Code::Interrupted, "stopped before the silo \
                 was Active")),
         }
@@ -97,11 +104,12 @@ fn unwritten(error: &std::io::Error) -> Failure {
     Failure::other(format!("the turn log cannot be written: {error}"))
 }
 
-async fn start(url: &str, options: emmer::SiloOptions) -> Result<Silo> {
+async fn start(url: &str, options: emmer::SiloOptions, placement: Strategy) -> Result<Silo> {
     let store = store::open(url).await?;
     let builder = Silo::builder()
         .options(options.clone())
         .store(store)
+        .default_placement(placement)
         .host::<dyn Airport, AirportGrain>()
         .host::<dyn Aircraft, AircraftGrain>()
         .host::<dyn Probe, ProbeGrain>();

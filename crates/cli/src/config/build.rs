@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use emmer::placement::Strategy;
 use emmer::{ClusterId, SiloOptions, membership};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -44,6 +45,12 @@ impl Settings {
             None => Failure::usage(error),
         })?;
         Ok(options)
+    }
+
+    /// The strategy of grain classes that name none.
+    pub(crate) fn placement(&self) -> Result<Strategy> {
+        let Some(entry) = self.get(keys::PLACEMENT) else { return Ok(Strategy::default()) };
+        entry.text.parse().map_err(|error| entry.wrong(keys::PLACEMENT, error))
     }
 
     /// The membership options alone.

@@ -9,7 +9,7 @@ pub(super) const VARIABLE_PREFIX: &str = "EMMER_";
 pub(super) const CONFIG_VARIABLE: &str = "EMMER_CONFIG";
 
 /// The keys outside any table.
-const TOP: [&str; 16] = [
+const TOP: [&str; 17] = [
     "store",
     "cluster_id",
     "service_id",
@@ -22,11 +22,15 @@ const TOP: [&str; 16] = [
     "collection_age",
     "collection_quantum",
     "load_period",
+    PLACEMENT,
     "activation_timeout",
     "deactivation_timeout",
     "shutdown_timeout",
     "connect_timeout",
 ];
+
+/// The strategy of grain classes that name none.
+pub(super) const PLACEMENT: &str = "placement";
 
 /// Which named set of membership options holds where no key says otherwise.
 pub(super) const PROFILE: &str = "membership.profile";

@@ -160,3 +160,13 @@ fn departures_cut_off() {
         );
     }
 }
+
+#[test]
+fn a_placement_that_does_not_exist() {
+    let silo = ["silo", "--store", "memory://", "--cluster-id", "c", "--listen", "127.0.0.1:0"];
+    for command in [&silo[..], &["demo"]] {
+        let (code, said) = failure(&run(&[command, &["--placement", "nearby"]].concat()));
+        let is_named = said.contains("--placement") && said.contains("\"nearby\"");
+        assert!(code == 2 && is_named && said.contains("hash_based"), "{said}");
+    }
+}

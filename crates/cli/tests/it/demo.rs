@@ -23,9 +23,24 @@ fn assert_all_gone(silos: &[SocketAddr]) {
     }
 }
 
+/// The last lines show each silo that runs, with its grains: all grains together.
+fn assert_bars(lines: &[String]) {
+    let count = |word: Option<&str>| word.unwrap().replace(',', "").parse::<u64>().unwrap();
+    let compared = lines.iter().find(|line| line.ends_with("compared, 0 differ")).unwrap();
+    let mut words = compared.split_whitespace();
+    let grains = count(words.next()) + count(words.nth(2));
+    let title = "Grains by silo, placed by activation_count";
+    let at = lines.iter().position(|line| line == title).unwrap();
+    let bars: Vec<_> = lines[at + 1..].iter().map(|l| l.split_whitespace()).collect();
+    let names: Vec<_> = bars.iter().filter_map(|words| words.clone().next()).collect();
+    assert_eq!(names, ["a", "b", "d"], "{lines:?}");
+    assert_eq!(bars.into_iter().map(|mut words| count(words.nth(1))).sum::<u64>(), grains);
+}
+
 #[test]
 fn a_small_replay_survives_a_kill_with_exact_totals() {
-    let mut demo = Process::start(&["demo", "--quick", "20000", "--seed", "2"]);
+    let flags = ["demo", "--quick", "20000", "--seed", "2", "--placement", "activation_count"];
+    let mut demo = Process::start(&flags);
     let lines = demo.rest();
     let (status, said) = demo.end();
     let all = lines.join("\n");
@@ -41,6 +56,7 @@ fn a_small_replay_survives_a_kill_with_exact_totals() {
     }
     let silos = silos(&lines);
     assert_eq!(silos.len(), 4, "{all}");
+    assert_bars(&lines);
     assert_all_gone(&silos);
 }
 

@@ -116,6 +116,7 @@ impl<'a> Processes<'a> {
         let out = File::create(&log).map_err(failed)?;
         let errors = out.try_clone().map_err(failed)?;
         let settings = child::Settings {
+            placement: None,
             store: self.ground.store(),
             cluster: self.stage.cluster.as_str(),
             name: &name,

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, ExitStatus, Stdio};
 use std::time::Duration;
 
+use emmer::placement::Strategy;
 use emmer::{SiloEntry, SiloStatus};
 
 use super::PATIENCE;
@@ -50,14 +51,21 @@ pub(super) struct Cluster {
     url: String,
     id: String,
     profile: String,
+    placement: Strategy,
     started: usize,
     silos: Vec<Silo>,
 }
 
 impl Cluster {
     /// No process yet; logs go to `dir`.
-    pub(super) const fn new(dir: PathBuf, url: String, id: String, profile: String) -> Self {
-        Self { dir, url, id, profile, started: 0, silos: Vec::new() }
+    pub(super) const fn new(
+        dir: PathBuf,
+        url: String,
+        id: String,
+        profile: String,
+        placement: Strategy,
+    ) -> Self {
+        Self { dir, url, id, profile, placement, started: 0, silos: Vec::new() }
     }
 
     /// Starts the next silo, on free ports, and returns its name: `a`, `b`, ...
@@ -76,6 +84,7 @@ impl Cluster {
             cluster: &self.id,
             name: &name,
             profile: &self.profile,
+            placement: Some(self.placement.name()),
             log: &std::env::var("EMMER_LOG").unwrap_or_else(|_| "info".to_owned()),
         };
         let mut command = child::silo(&settings, &child::Place::default()).map_err(failed)?;

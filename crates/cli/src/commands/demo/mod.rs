@@ -9,6 +9,7 @@
 //! | [`play`] | the replay, the kill, the replacement |
 //! | [`verify`] | every grain's totals against the file's |
 //! | [`report`] | what is printed at the end |
+//! | [`shares`] | which silo has how many grains, as bars |
 //! | [`screen`] | lines, and the bar on a terminal |
 
 mod children;
@@ -16,6 +17,7 @@ mod input;
 mod play;
 mod report;
 mod screen;
+mod shares;
 mod verify;
 mod watch;
 
@@ -24,6 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
+use emmer::placement::Strategy;
 use emmer::{Client, ClusterId};
 
 use self::children::Cluster;
@@ -65,20 +68,25 @@ pub(crate) struct Args {
     /// The silos' membership options: default, classic, fast, orleans-2026
     #[arg(long, default_value = "default")]
     profile: String,
+    /// Where grains go: random, prefer_local, hash_based, activation_count
+    #[arg(long, value_name = "NAME", default_value = "random")]
+    placement: String,
 }
 
 pub(super) fn run(args: &Args, log: Option<String>) -> Result<()> {
     let flags = vec![
         ("log", log, "--log"),
         ("membership.profile", Some(args.profile.clone()), "--profile"),
+        ("placement", Some(args.placement.clone()), "--placement"),
     ];
     let settings = Settings::load(&ConfigArgs::default(), std::env::vars_os(), flags)?;
     logging::start(&settings)?;
     settings.membership()?;
+    let placement = settings.placement()?;
     let runtime = runtime()?;
     let done = runtime.block_on(async {
         tokio::select! {
-            done = perform(args) => done,
+            done = perform(args, placement) => done,
             _ = tokio::signal::ctrl_c() => Err(Failure::new(Code::Interrupted, "interrupted; every \
                 silo was ended")),
         }
@@ -87,7 +95,7 @@ pub(super) fn run(args: &Args, log: Option<String>) -> Result<()> {
     done
 }
 
-async fn perform(args: &Args) -> Result<()> {
+async fn perform(args: &Args, placement: Strategy) -> Result<()> {
     let input = input::load(args.data.as_deref(), args.quick)?;
     let screen = Screen::new(input.streams.deliveries());
     screen.line(&format!(
@@ -99,7 +107,7 @@ async fn perform(args: &Args) -> Result<()> {
     ));
     let dir = tempfile::Builder::new().prefix("emmer-demo-").tempdir().map_err(Failure::other)?;
     screen.line(&format!("logs in {}", dir.path().display()));
-    let done = on_cluster(args, &input, &screen, dir.path()).await;
+    let done = on_cluster(args, placement, &input, &screen, dir.path()).await;
     screen.finish();
     if args.keep || done.as_ref().is_err_and(|failure| failure.code != Code::Interrupted) {
         let kept = dir.keep();
@@ -110,6 +118,7 @@ async fn perform(args: &Args) -> Result<()> {
 
 async fn on_cluster(
     args: &Args,
+    placement: Strategy,
     input: &input::Input,
     screen: &Screen,
     dir: &std::path::Path,
@@ -125,7 +134,7 @@ async fn on_cluster(
     screen.line(&format!("cluster {name} in {}", store.describe()));
     let cluster_id = ClusterId::new(&name).map_err(Failure::other)?;
     let watcher = Watcher::start(store.clone(), cluster_id.clone(), screen.clone()).await?;
-    let mut cluster = Cluster::new(dir.to_owned(), url, name, args.profile.clone());
+    let mut cluster = Cluster::new(dir.to_owned(), url, name, args.profile.clone(), placement);
     for _ in 0..args.silos {
         cluster.start()?;
     }
@@ -138,10 +147,14 @@ async fn on_cluster(
     let played = play::play(input, &client, &mut cluster, &watcher, screen, args.seed).await?;
     screen.finish();
     let verdict = verify::verify(&input.streams, &Arc::new(client.clone())).await?;
+    let shares = shares::of(&client, &watcher).await;
     client.close().await;
     let stopped = cluster.stop().await;
     watcher.refresh().await;
     report::print(screen, input, &played, &verdict, &watcher.history(), args.seed);
+    for line in shares::chart(placement, &shares) {
+        screen.line(&line);
+    }
     stopped?;
     let differing = verdict.differing(&input.truth);
     if differing.is_empty() {
