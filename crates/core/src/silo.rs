@@ -123,7 +123,7 @@ pub struct SiloEntry {
     /// address, one port and one such name are taken for two processes of one host, of which the
     /// earlier one is gone.
     pub host_name: Arc<str>,
-    /// RoleName, for people only: what runs there.
+    /// RoleName: what runs there. Grains may ask for silos of a role.
     pub role_name: Arc<str>,
     /// InstanceName, for people only: the silo's own name.
     pub instance_name: Arc<str>,

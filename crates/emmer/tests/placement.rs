@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use emmer::placement::{PlacementContext, PlacementTarget, Strategy};
@@ -170,6 +171,35 @@ async fn activations_that_were_not_called_for_ten_minutes_do_not_count(world: Wo
     tokio::time::sleep(secs(3 * 60)).await;
     let later = share(30..60).await;
     assert!(later >= 15, "{later} of 30 went to the silo with the fewest busy ones");
+}
+
+class!(Front, FrontGrain, #[placement(silo_role = "front")]);
+
+#[emmer::test(seeds = 3)]
+async fn grains_that_ask_for_a_role_are_on_silos_of_that_role(world: World) {
+    let started = Arc::new(AtomicU64::new(0));
+    let describe = move |silo: emmer::SiloBuilder| {
+        let is_front = started.fetch_add(1, Ordering::Relaxed) != 1;
+        let role = if is_front { "front" } else { "back" };
+        silo.configure(move |options| options.role = Some(role.to_owned()))
+            .host::<dyn Front, FrontGrain>()
+    };
+    let cluster = world.cluster(3, describe).await;
+    let client = cluster.client().await;
+    let mut used = BTreeSet::new();
+    for key in 0..40 {
+        used.insert(client.grain::<dyn Front>(key).silo().await.unwrap());
+    }
+    let nodes = cluster.nodes();
+    assert_eq!(used, BTreeSet::from([nodes[0].address(), nodes[2].address()]));
+    // Nobody else takes them where no silo of the role is left.
+    for node in [0, 2] {
+        cluster.stop(node).await;
+    }
+    let asked = nodes[1]
+        .run(async |silo| silo.grain::<dyn Front>(7).silo().timeout(secs(5)).await.unwrap_err());
+    let error = asked.await.unwrap();
+    assert!(error.to_string().contains("no active silo has the role \"front\""), "{error}");
 }
 
 #[emmer::test(seeds = 3)]

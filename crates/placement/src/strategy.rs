@@ -17,6 +17,8 @@ pub enum Strategy {
     HashBased,
     /// The one of some silos, drawn at random, with the fewest recently busy activations.
     ActivationCount,
+    /// A random one of the compatible silos that have this role.
+    SiloRole(&'static str),
     /// What a director of the application's own chooses ([`Strategy::custom`]).
     Custom(CustomStrategy),
 }
@@ -42,7 +44,7 @@ impl CustomStrategy {
 }
 
 impl Strategy {
-    /// The strategies that every silo has a director for.
+    /// The strategies whose name says all.
     pub const BUILT_IN: [Self; 4] =
         [Self::Random, Self::PreferLocal, Self::HashBased, Self::ActivationCount];
 
@@ -57,6 +59,14 @@ impl Strategy {
         matches!(self, Self::ActivationCount | Self::Custom(_))
     }
 
+    /// The role that a silo needs; none when any will do.
+    pub const fn role(&self) -> Option<&'static str> {
+        match self {
+            Self::SiloRole(role) => Some(role),
+            _ => None,
+        }
+    }
+
     /// The name: that of the attribute, as in `prefer_local`, or the one that its director is
     /// registered under.
     pub const fn name(&self) -> &'static str {
@@ -65,6 +75,7 @@ impl Strategy {
             Self::PreferLocal => "prefer_local",
             Self::HashBased => "hash_based",
             Self::ActivationCount => "activation_count",
+            Self::SiloRole(_) => "silo_role",
             Self::Custom(custom) => custom.name(),
         }
     }
@@ -87,7 +98,7 @@ pub struct ParseStrategyError(String);
 impl FromStr for Strategy {
     type Err = ParseStrategyError;
 
-    /// One of the [built-in](Strategy::BUILT_IN) strategies by its name.
+    /// One of the strategies [whose name says all](Strategy::BUILT_IN).
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         Self::BUILT_IN
             .into_iter()

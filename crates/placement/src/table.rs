@@ -61,7 +61,8 @@ impl PlacementTable {
     /// [`PlaceError::NoDirector`].
     fn director(&self, strategy: &Strategy) -> Result<&dyn Director, PlaceError> {
         match strategy {
-            Strategy::Random => Ok(&self.random),
+            // The candidates have the role.
+            Strategy::Random | Strategy::SiloRole(_) => Ok(&self.random),
             Strategy::PreferLocal => Ok(&self.prefer_local),
             Strategy::HashBased => Ok(&HashDirector),
             Strategy::ActivationCount => Ok(&self.activation_count),
@@ -84,7 +85,10 @@ impl PlacementTable {
         context: &PlacementContext<'_>,
     ) -> Result<SiloAddress, PlaceError> {
         if context.silos.is_empty() {
-            return Err(PlaceError::NoCandidate);
+            return Err(match strategy.role() {
+                Some(role) => PlaceError::NoSiloOfRole(role),
+                None => PlaceError::NoCandidate,
+            });
         }
         let target = PlacementTarget { grain, strategy, requesting };
         let chosen = self
@@ -114,6 +118,9 @@ pub enum PlaceError {
     /// No Active silo can host the grain.
     #[error("no active silo can host the grain")]
     NoCandidate,
+    /// No Active silo has the role that the strategy asks for.
+    #[error("no active silo has the role {0:?}, where the grain belongs")]
+    NoSiloOfRole(&'static str),
     /// No director is registered for the strategy.
     #[error("no placement director is registered as {:?}: add one where the silo is \
         built", .0.name())]
@@ -193,6 +200,9 @@ mod tests {
 
     #[test]
     fn no_candidates_is_an_error_of_its_own() {
-        assert_eq!(place(&PlacementTable::new(1), None, &[]), Err(PlaceError::NoCandidate));
+        let table = PlacementTable::new(1);
+        assert_eq!(place(&table, None, &[]), Err(PlaceError::NoCandidate));
+        let of_role = place(&table, Some(&Strategy::SiloRole("front")), &[]);
+        assert_eq!(of_role, Err(PlaceError::NoSiloOfRole("front")));
     }
 }

@@ -34,6 +34,9 @@ pub struct SiloOptions {
     /// The silo's name, for people: 1 to 256 bytes without control characters. Default: the host's
     /// name and the port.
     pub name: Option<String>,
+    /// What the silo is for, as `#[placement(silo_role = "front")]` asks for it: 1 to 256 bytes
+    /// without control characters. Default: the name of the program.
+    pub role: Option<String>,
     /// The membership protocol's parameters.
     pub membership: emmer_membership::Config,
     /// The directory's parameters; `points_per_silo` must be the same on every silo.
@@ -71,6 +74,7 @@ impl Default for SiloOptions {
             advertise: None,
             gateway: None,
             name: None,
+            role: None,
             membership: emmer_membership::Config::default(),
             directory: emmer_directory::Config::default(),
             response_timeout: Duration::from_secs(30),

@@ -41,6 +41,9 @@ pub(crate) struct Args {
     /// A name for people [default: host name and port]
     #[arg(long)]
     name: Option<String>,
+    /// What it is for; grains may ask for silos of a role [default: the program's name]
+    #[arg(long)]
+    role: Option<String>,
     /// The membership options to start from: default, classic (the original's published ones),
     /// fast, orleans-2026
     #[arg(long)]
@@ -68,6 +71,7 @@ pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
         ("advertise", args.advertise, "--advertise"),
         ("gateway", args.gateway, "--gateway"),
         ("name", args.name, "--name"),
+        ("role", args.role, "--role"),
         ("membership.profile", args.profile, "--profile"),
         ("placement", args.placement, "--placement"),
         ("log", log, "--log"),

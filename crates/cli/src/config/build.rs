@@ -30,6 +30,7 @@ impl Settings {
         options.advertise = self.parsed("advertise")?;
         options.gateway = self.parsed("gateway")?;
         options.name = self.get("name").map(|entry| entry.text.clone());
+        options.role = self.get("role").map(|entry| entry.text.clone());
         set(&mut options.response_timeout, self.duration("response_timeout")?);
         set(&mut options.collection_age, self.duration("collection_age")?);
         options.collection_quantum = self.duration("collection_quantum")?;

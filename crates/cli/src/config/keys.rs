@@ -9,7 +9,7 @@ pub(super) const VARIABLE_PREFIX: &str = "EMMER_";
 pub(super) const CONFIG_VARIABLE: &str = "EMMER_CONFIG";
 
 /// The keys outside any table.
-const TOP: [&str; 17] = [
+const TOP: [&str; 18] = [
     "store",
     "cluster_id",
     "service_id",
@@ -17,6 +17,7 @@ const TOP: [&str; 17] = [
     "advertise",
     "gateway",
     "name",
+    "role",
     "log",
     "response_timeout",
     "collection_age",

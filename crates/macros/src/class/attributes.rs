@@ -17,6 +17,8 @@ use crate::errors::Errors;
 pub(crate) enum Placement {
     /// One of [`BUILT_IN`]: the name of the variant.
     BuiltIn(&'static str),
+    /// Silos of a role.
+    Role(LitStr),
     /// The name that its director is registered under, and data for that.
     Custom(LitStr, Option<LitStr>),
 }
@@ -37,6 +39,7 @@ impl Placement {
                 let variant = Ident::new(variant, Span::call_site());
                 quote!(::emmer::__rt::Strategy::#variant)
             }
+            Self::Role(role) => quote!(::emmer::__rt::Strategy::SiloRole(#role)),
             Self::Custom(name, data) => {
                 let data = data.as_ref().map_or_else(String::new, LitStr::value);
                 quote!(::emmer::__rt::Strategy::custom(#name, #data))
@@ -48,7 +51,10 @@ impl Placement {
 /// What may stand in the attribute.
 fn known() -> String {
     let built_in = BUILT_IN.map(|(name, _)| format!("`#[placement({name})]`")).join(", ");
-    format!("{built_in}, or `#[placement(\"name\")]` for a director of your own")
+    format!(
+        "{built_in}, `#[placement(silo_role = \"role\")]`, or `#[placement(\"name\")]` for a \
+         director of your own"
+    )
 }
 
 impl Parse for Placement {
@@ -57,6 +63,9 @@ impl Parse for Placement {
             return custom(input);
         }
         let name: Ident = input.parse().map_err(|error| not_one(error.span()))?;
+        if name == "silo_role" {
+            return role(input);
+        }
         if !input.is_empty() {
             return Err(not_one(input.span()));
         }
@@ -70,6 +79,17 @@ impl Parse for Placement {
 
 fn not_one(span: Span) -> syn::Error {
     syn::Error::new(span, format!("name one placement strategy: {}", known()))
+}
+
+fn role(input: ParseStream<'_>) -> syn::Result<Placement> {
+    const HOW: &str = "say which role a silo needs: `#[placement(silo_role = \"front\")]`";
+    let say = |error: syn::Error| syn::Error::new(error.span(), HOW);
+    input.parse::<Token![=]>().map_err(say)?;
+    let role: LitStr = input.parse().map_err(say)?;
+    if role.value().is_empty() || !input.is_empty() {
+        return Err(syn::Error::new(role.span(), HOW));
+    }
+    Ok(Placement::Role(role))
 }
 
 fn custom(input: ParseStream<'_>) -> syn::Result<Placement> {

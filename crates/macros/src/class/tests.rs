@@ -175,6 +175,10 @@ fn class_attributes_are_checked() {
     {
         assert!(of(quote!(#[placement(#wrong)])).contains("is named, and told a text"), "{wrong}");
     }
+    for wrong in [quote!(), quote!(= ""), quote!(= front), quote!(("front")), quote!(= "a", "b")] {
+        let said = of(quote!(#[placement(silo_role #wrong)]));
+        assert!(said.contains("say which role a silo needs"), "{wrong}: {said}");
+    }
     assert!(of(quote!(#[grain(idle = "10 minutes")])).contains("`idle = \"10m\"`"));
     assert!(of(quote!(#[grain(idle = 10)])).contains("`idle = \"10m\"`"));
     assert!(of(quote!(#[grain(idle = "1s", idle = "2s")])).contains("twice"));

@@ -35,7 +35,8 @@ pub struct PlacementContext<'a> {
     /// The silo that places: where the director runs.
     pub local: SiloAddress,
     /// The compatible silos that are Active in the placing silo's view, in the order of their
-    /// addresses, each once. At least one.
+    /// addresses, each once. Those that are full or suspected are missing where others are left. At
+    /// least one.
     pub silos: &'a [SiloAddress],
     /// What time it is, on the clock of `loads`.
     pub now: Instant,

@@ -105,11 +105,13 @@ impl Calls {
             Ok(Ok(silo)) if silo == self.address => self.host.create_here(id).map(Place::Here),
             Ok(Ok(peer)) => Ok(Place::There { peer, placed: true }),
             // The next view may have one.
-            Ok(Err(why @ PlaceError::NoCandidate)) => Err(CallError::Unreachable {
-                silo: None,
-                maybe_executed: false,
-                detail: why.to_string(),
-            }),
+            Ok(Err(why @ (PlaceError::NoCandidate | PlaceError::NoSiloOfRole(_)))) => {
+                Err(CallError::Unreachable {
+                    silo: None,
+                    maybe_executed: false,
+                    detail: why.to_string(),
+                })
+            }
             Ok(Err(why)) => Err(CallError::Rejected(why.to_string())),
             Err(words) => {
                 let name = strategy.name();

@@ -50,14 +50,15 @@ impl Placing {
         avoid: &[SiloAddress],
     ) -> Result<SiloAddress, PlaceError> {
         let choice = self.load.choice();
+        let silos = strategy.role().map_or(&choice.silos[..], |role| choice.of_role(role));
         // The view may not say yet that this silo leaves.
         let unusable = |silo: &SiloAddress| avoid.contains(silo) || (leaves && *silo == self.me);
         let usable: Vec<SiloAddress>;
         let silos = if leaves || !avoid.is_empty() {
-            usable = choice.silos.iter().copied().filter(|silo| !unusable(silo)).collect();
+            usable = silos.iter().copied().filter(|silo| !unusable(silo)).collect();
             &usable
         } else {
-            &choice.silos
+            silos
         };
         let mut context = PlacementContext::new(self.me, silos);
         if strategy.looks_at_load() {

@@ -40,9 +40,8 @@ impl SiloOptions {
     /// # Errors
     /// The first option that cannot be worked with.
     pub fn check(&self) -> Result<(), OptionError> {
-        if let Some(name) = &self.name {
-            self::name(name)?;
-        }
+        let names = [("name", &self.name), ("role", &self.role)];
+        names.into_iter().try_for_each(|(option, name)| self::name(option, name.as_deref()))?;
         let times = [
             ("response_timeout", self.response_timeout),
             ("collection_age", self.collection_age),
@@ -78,7 +77,8 @@ impl ClientOptions {
 }
 
 /// A name is for people, in tables and logs, and stands in a row of every store.
-fn name(name: &str) -> Checked {
+fn name(option: &str, name: Option<&str>) -> Checked {
+    let Some(name) = name else { return Ok(()) };
     let fault = if name.is_empty() {
         "is empty".to_owned()
     } else if name.len() > NAME_BYTES_MAX {
@@ -89,7 +89,7 @@ fn name(name: &str) -> Checked {
         return Ok(());
     };
     refuse(
-        "name",
+        option,
         format!("{fault}: expected 1 to {NAME_BYTES_MAX} bytes without control characters"),
     )
 }

@@ -26,10 +26,11 @@ pub(super) fn row(
 ) -> SiloEntry {
     let host = host_name();
     let name = options.name.clone().unwrap_or_else(|| format!("{host}:{}", address.port()));
-    let role = std::env::current_exe()
-        .ok()
-        .and_then(|exe| exe.file_stem().map(|s| s.to_string_lossy().into_owned()))
-        .unwrap_or_default();
+    let program = || {
+        let program = std::env::current_exe().ok()?;
+        Some(program.file_stem()?.to_string_lossy().into_owned())
+    };
+    let role = options.role.clone().or_else(program).unwrap_or_default();
     let mut entry = SiloEntry::new(address, SiloStatus::Created, clock::wall());
     entry.proxy_port = gateway.map_or(0, |g| g.port());
     entry.host_name = fit(&host).into();

@@ -16,7 +16,7 @@ use crate::calls::Calls;
 use crate::calls::waits::Waits;
 use crate::clock::Clock;
 use crate::cluster::directory::DirectoryService;
-use crate::cluster::load::LoadService;
+use crate::cluster::load::{LoadService, LoadTimes};
 use crate::cluster::locations::Locations;
 use crate::cluster::membership::MembershipHandle;
 use crate::cluster::{Cluster, Fence, Peers, Placing};
@@ -60,7 +60,10 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
     };
     let load = LoadService::new(
         address,
-        options.load_period,
+        &LoadTimes {
+            period: options.load_period,
+            vote_lasts: options.membership.death_vote_expiration_timeout,
+        },
         clock.clone(),
         peers.clone(),
         Arc::new(meter),
