@@ -164,3 +164,22 @@ async fn first_calls_beyond_the_directorys_room_wait_or_are_overloaded() {
         assert_eq!(call.await.unwrap(), 0);
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+#[cfg(target_os = "linux")]
+async fn a_silo_says_what_is_in_use_of_its_machine() {
+    let silo = Silo::builder()
+        .store(common::store())
+        .configure(|options| options.load_period = std::time::Duration::from_millis(50))
+        .start()
+        .await
+        .unwrap();
+    let mut told = silo.statistics();
+    while told.cpu_percent.is_none() || told.memory_percent.is_none() {
+        tokio::task::yield_now().await;
+        told = silo.statistics();
+    }
+    assert!(told.cpu_percent <= Some(100), "{told:?}");
+    assert!(told.memory_percent > Some(0) && told.memory_percent <= Some(100), "{told:?}");
+    silo.stop().await.unwrap();
+}

@@ -128,6 +128,7 @@ async fn one_has_more(world: &World, filled: u64, limit: usize) -> (Cluster, Sil
         .host::<dyn Told, ToldGrain>()
         .host::<dyn Near, NearGrain>()
         .host::<dyn Counted, CountedGrain>()
+        .host::<dyn Light, LightGrain>()
         .host::<dyn Plain, PlainGrain>()
         .director("told", told)
     };
@@ -153,6 +154,25 @@ async fn counted_grains_go_where_fewer_are(world: World) {
     }
     assert!(!counts.contains_key(&home), "{counts:?}, and {home} had more");
     assert!(counts.len() == 2 && counts.values().all(|count| *count >= 15), "{counts:?}");
+}
+
+class!(Light, LightGrain, #[placement(resource_optimized)]);
+
+#[emmer::test(seeds = 3)]
+async fn resource_optimized_grains_go_where_fewer_are_when_nothing_else_is_known(world: World) {
+    let (cluster, home) = one_has_more(&world, 60, 1_000).await;
+    let client = cluster.client().await;
+    let mut counts: BTreeMap<SiloAddress, u64> = BTreeMap::new();
+    for key in 0..40 {
+        *counts.entry(client.grain::<dyn Light>(key).silo().await.unwrap()).or_default() += 1;
+    }
+    // Sixty is the most, so that silo is twenty worse than one that has none.
+    assert!(!counts.contains_key(&home), "{counts:?}, and {home} had more");
+    assert_eq!(counts.values().sum::<u64>(), 40, "{counts:?}");
+    for node in cluster.nodes() {
+        let told = node.statistics();
+        assert_eq!((told.cpu_percent, told.memory_percent), (None, None), "no machine is here");
+    }
 }
 
 #[emmer::test(seeds = 3)]

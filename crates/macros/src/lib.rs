@@ -95,7 +95,8 @@ pub fn test(args: TokenStream, item: TokenStream) -> TokenStream {
 ///
 /// On the struct, below the derive:
 /// * `#[placement(random)]` (what holds without it), `#[placement(prefer_local)]`,
-///   `#[placement(hash_based)]` or `#[placement(activation_count)]`: where activations go;
+///   `#[placement(hash_based)]`, `#[placement(activation_count)]` or
+///   `#[placement(resource_optimized)]`: where activations go;
 ///   `#[placement(silo_role = "front")]`: to a silo of this role;
 ///   `#[placement("name")]`: where the application's director of this name says, and
 ///   `#[placement("name", "text")]`: the same, with a text for it;

@@ -14,7 +14,7 @@ mod table;
 
 pub use directors::{
     ActivationCountDirector, Director, HashDirector, PlacementContext, PlacementTarget,
-    PreferLocalDirector, RandomDirector,
+    PreferLocalDirector, RandomDirector, ResourceDirector,
 };
 pub use strategy::{CustomStrategy, ParseStrategyError, Strategy};
 pub use table::{PlaceError, PlacementTable};

@@ -17,6 +17,9 @@ pub enum Strategy {
     HashBased,
     /// The one of some silos, drawn at random, with the fewest recently busy activations.
     ActivationCount,
+    /// The one of some silos, drawn at random, whose processors and memory are used least and that
+    /// has the fewest activations; the local silo if it is nearly as good.
+    ResourceOptimized,
     /// A random one of the compatible silos that have this role.
     SiloRole(&'static str),
     /// What a director of the application's own chooses ([`Strategy::custom`]).
@@ -45,8 +48,13 @@ impl CustomStrategy {
 
 impl Strategy {
     /// The strategies whose name says all.
-    pub const BUILT_IN: [Self; 4] =
-        [Self::Random, Self::PreferLocal, Self::HashBased, Self::ActivationCount];
+    pub const BUILT_IN: [Self; 5] = [
+        Self::Random,
+        Self::PreferLocal,
+        Self::HashBased,
+        Self::ActivationCount,
+        Self::ResourceOptimized,
+    ];
 
     /// The strategy that the director registered as `name` carries out. `data` is for that director
     /// alone, and may be empty.
@@ -56,7 +64,7 @@ impl Strategy {
 
     /// Whether its director looks at how loaded the silos are.
     pub const fn looks_at_load(&self) -> bool {
-        matches!(self, Self::ActivationCount | Self::Custom(_))
+        matches!(self, Self::ActivationCount | Self::ResourceOptimized | Self::Custom(_))
     }
 
     /// The role that a silo needs; none when any will do.
@@ -75,6 +83,7 @@ impl Strategy {
             Self::PreferLocal => "prefer_local",
             Self::HashBased => "hash_based",
             Self::ActivationCount => "activation_count",
+            Self::ResourceOptimized => "resource_optimized",
             Self::SiloRole(_) => "silo_role",
             Self::Custom(custom) => custom.name(),
         }
@@ -90,8 +99,8 @@ impl fmt::Display for Strategy {
 /// The text names no placement strategy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is not a placement strategy: expected random, prefer_local, hash_based or \
-     activation_count"
+    "{0:?} is not a placement strategy: expected random, prefer_local, hash_based, \
+     activation_count or resource_optimized"
 )]
 pub struct ParseStrategyError(String);
 

@@ -7,7 +7,7 @@ use emmer_core::{GrainId, SiloAddress};
 
 use crate::directors::{
     ActivationCountDirector, Director, HashDirector, PlacementContext, PlacementTarget,
-    PreferLocalDirector, RandomDirector,
+    PreferLocalDirector, RandomDirector, ResourceDirector,
 };
 use crate::strategy::Strategy;
 
@@ -16,6 +16,7 @@ pub struct PlacementTable {
     random: RandomDirector,
     prefer_local: PreferLocalDirector,
     activation_count: ActivationCountDirector,
+    resource_optimized: ResourceDirector,
     custom: BTreeMap<String, Box<dyn Director>>,
     default: Strategy,
 }
@@ -25,11 +26,13 @@ impl PlacementTable {
     /// [`Strategy::Random`] (placement description: the default).
     pub fn new(seed: u64) -> Self {
         // Other streams: the directors must not choose in step.
-        let (second, third) = (seed ^ 0x9e37_79b9_7f4a_7c15, seed ^ 0xd1b5_4a32_d192_ed03);
+        let seeds = [0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03, 0x8cb9_2ba7_2f3d_8dd7];
+        let [second, third, fourth] = seeds.map(|other| seed ^ other);
         Self {
             random: RandomDirector::new(seed),
             prefer_local: PreferLocalDirector::new(second),
             activation_count: ActivationCountDirector::new(third, ActivationCountDirector::CHOICES),
+            resource_optimized: ResourceDirector::new(fourth),
             custom: BTreeMap::new(),
             default: Strategy::default(),
         }
@@ -66,6 +69,7 @@ impl PlacementTable {
             Strategy::PreferLocal => Ok(&self.prefer_local),
             Strategy::HashBased => Ok(&HashDirector),
             Strategy::ActivationCount => Ok(&self.activation_count),
+            Strategy::ResourceOptimized => Ok(&self.resource_optimized),
             custom @ Strategy::Custom(_) => {
                 let director = self.custom.get(custom.name()).map(AsRef::as_ref);
                 director.ok_or(PlaceError::NoDirector(*custom))

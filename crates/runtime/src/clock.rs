@@ -144,6 +144,14 @@ impl Clock {
         self.host.as_ref()
     }
 
+    /// Whether these are the clocks of a virtual world.
+    pub(crate) const fn is_virtual(&self) -> bool {
+        #[cfg(feature = "virtual")]
+        return self.host.is_some();
+        #[cfg(not(feature = "virtual"))]
+        return false;
+    }
+
     /// The coarse time.
     #[inline]
     pub(crate) fn now(&self) -> CoarseInstant {

@@ -49,7 +49,7 @@ pub(crate) struct Args {
     #[arg(long)]
     profile: Option<String>,
     /// Where grains go whose class does not say it: random, prefer_local, hash_based,
-    /// activation_count
+    /// activation_count, resource_optimized
     #[arg(long, value_name = "NAME")]
     placement: Option<String>,
     #[command(flatten)]

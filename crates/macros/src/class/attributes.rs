@@ -24,11 +24,12 @@ pub(crate) enum Placement {
 }
 
 /// The built-in strategies, as attribute and as variant.
-const BUILT_IN: [(&str, &str); 4] = [
+const BUILT_IN: [(&str, &str); 5] = [
     ("random", "Random"),
     ("prefer_local", "PreferLocal"),
     ("hash_based", "HashBased"),
     ("activation_count", "ActivationCount"),
+    ("resource_optimized", "ResourceOptimized"),
 ];
 
 impl Placement {

@@ -1,16 +1,11 @@
 //! Placement by the number of activations.
 
-use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
 
-use emmer_core::rng::SeededRng;
-use emmer_core::{Instant, SiloAddress};
+use emmer_core::SiloAddress;
 
+use super::draws::Draws;
 use super::{Director, PlacementContext, PlacementTarget};
-
-/// How long a silo that has just become Active is passed over now and then.
-const WARM_UP: Duration = Duration::from_secs(30);
 
 /// Placement by the number of recently busy activations (placement description; the power of two
 /// choices of Mitzenmacher): the one of some silos, drawn at random, that is predicted to have the
@@ -22,21 +17,7 @@ const WARM_UP: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct ActivationCountDirector {
     choices: usize,
-    state: Mutex<State>,
-}
-
-#[derive(Debug)]
-struct State {
-    rng: SeededRng,
-    placed: BTreeMap<SiloAddress, Placed>,
-}
-
-/// What was placed on a silo since a report.
-#[derive(Clone, Copy, Debug)]
-struct Placed {
-    /// When that report came; none while there is none.
-    since: Option<Instant>,
-    count: u32,
+    draws: Mutex<Draws>,
 }
 
 impl ActivationCountDirector {
@@ -46,55 +27,10 @@ impl ActivationCountDirector {
     /// The director that draws `choices` silos (at least one); what it draws grows from `seed`.
     /// Silos need different seeds.
     pub fn new(seed: u64, choices: usize) -> Self {
-        let state = State { rng: SeededRng::new(seed), placed: BTreeMap::new() };
-        Self { choices: choices.max(1), state: Mutex::new(state) }
-    }
-}
-
-impl State {
-    /// How many busy activations `silo` is believed to have.
-    fn predicted(&self, silo: &SiloAddress, context: &PlacementContext<'_>) -> u32 {
-        let report = context.loads.of(silo).and_then(|known| known.report);
-        let placed =
-            self.placed.get(silo).filter(|placed| placed.since == report.map(|(_, at)| at));
-        let reported = report.map_or_else(|| context.loads.mean_busy(), |(report, _)| report.busy);
-        reported.saturating_add(placed.map_or(0, |placed| placed.count))
-    }
-
-    fn note(&mut self, silo: SiloAddress, context: &PlacementContext<'_>) {
-        let since = context.loads.of(&silo).and_then(|known| known.report).map(|(_, at)| at);
-        let placed = self.placed.entry(silo).or_insert(Placed { since, count: 0 });
-        if placed.since != since {
-            *placed = Placed { since, count: 0 };
+        Self {
+            choices: if choices == 0 { 1 } else { choices },
+            draws: Mutex::new(Draws::new(seed)),
         }
-        placed.count = placed.count.saturating_add(1);
-        // Those that left are of no use. Some that can be had another time may not be candidates.
-        if self.placed.len() > 2 * context.loads.iter().len().max(context.silos.len()) {
-            let is_there = |silo: &SiloAddress| {
-                context.loads.of(silo).is_some() || context.silos.contains(silo)
-            };
-            self.placed.retain(|silo, _| is_there(silo));
-        }
-    }
-
-    /// Draws one of the silos that are not in `drawn`, whose places are in order.
-    fn draw(&mut self, drawn: &[usize], len: usize) -> Option<usize> {
-        let left = len.checked_sub(drawn.len()).filter(|left| *left > 0)?;
-        let place = self.rng.index(left);
-        Some(
-            drawn
-                .iter()
-                .fold(place, |place, before| if *before <= place { place + 1 } else { place }),
-        )
-    }
-
-    /// Whether a silo that was drawn is left out this once, since it has just joined.
-    fn is_spared(&mut self, silo: &SiloAddress, context: &PlacementContext<'_>) -> bool {
-        let Some(since) = context.loads.of(silo).and_then(|known| known.since) else {
-            return false;
-        };
-        let warm = context.now.saturating_since(since).as_secs_f64() / WARM_UP.as_secs_f64();
-        warm < 1.0 && !self.rng.chance(warm)
     }
 }
 
@@ -104,41 +40,26 @@ impl Director for ActivationCountDirector {
         _: &PlacementTarget<'_>,
         context: &PlacementContext<'_>,
     ) -> Option<SiloAddress> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut drawn, mut best) = (Vec::with_capacity(self.choices), None);
-        while drawn.len() < self.choices
-            && let Some(place) = state.draw(&drawn, context.silos.len())
-        {
-            drawn.insert(drawn.partition_point(|before| *before < place), place);
-            let silo = context.silos[place];
-            let rank = (state.is_spared(&silo, context), state.predicted(&silo, context));
-            if best.is_none_or(|(least, _)| rank < least) {
-                best = Some((rank, silo));
-            }
-        }
-        let (_, silo) = best?;
-        state.note(silo, context);
+        let mut draws = self.draws.lock().unwrap_or_else(PoisonError::into_inner);
+        let predicted = |draws: &Draws, silo: &SiloAddress| {
+            let report = context.loads.of(silo).and_then(|known| known.report);
+            let busy = report.map_or_else(|| context.loads.mean_busy(), |(report, _)| report.busy);
+            busy.saturating_add(draws.placed(silo, context))
+        };
+        let silo = draws.best(self.choices, context, predicted)?;
+        draws.note(silo, context);
         Some(silo)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use emmer_core::{GrainId, GrainTypeId};
+    use emmer_core::{GrainId, GrainTypeId, Instant};
 
-    use super::super::testing::silos;
+    use super::super::testing::{loads, silos};
     use super::*;
     use crate::Strategy;
-    use crate::load::{Known, LoadReport, Loads};
-
-    /// What is known when each silo has so many busy activations, as of `at`.
-    fn loads(silos: &[SiloAddress], busy: &[u32], at: Instant) -> Loads {
-        let known = silos.iter().zip(busy).map(|(silo, busy)| {
-            let report = LoadReport { busy: *busy, ..LoadReport::default() };
-            Known { silo: *silo, since: None, report: Some((report, at)) }
-        });
-        Loads::new(known.collect())
-    }
+    use crate::load::{LoadReport, Loads};
 
     fn choose(
         director: &dyn Director,
@@ -210,39 +131,6 @@ mod tests {
             counts[silos.iter().position(|silo| *silo == chosen).unwrap()] += 1;
         }
         assert!(counts.iter().all(|count| (45..=75).contains(count)), "{counts:?}");
-    }
-
-    #[test]
-    fn what_was_placed_on_a_silo_is_kept_while_it_is_there_though_others_are_the_candidates() {
-        let silos = silos(8);
-        let director = ActivationCountDirector::new(8, 8);
-        let seen = loads(&silos, &[0; 8], Instant::ZERO);
-        for n in 0..80 {
-            choose(&director, &silos, &seen, Instant::ZERO, n);
-        }
-        // Calls that may go to few silos only, for a while.
-        for n in 0..80 {
-            choose(&director, &silos[6..], &seen, Instant::ZERO, n);
-        }
-        for n in 0..240 {
-            choose(&director, &silos, &seen, Instant::ZERO, n);
-        }
-        let state = director.state.lock().unwrap();
-        assert!(silos.iter().all(|silo| state.placed[silo].count == 50), "{:?}", state.placed);
-    }
-
-    #[test]
-    fn silos_that_left_are_forgotten() {
-        let director = ActivationCountDirector::new(9, 2);
-        let everybody = silos(100);
-        for (n, there) in everybody.chunks(4).enumerate() {
-            let seen = loads(there, &[0; 4], Instant::ZERO);
-            for key in 0..20 {
-                choose(&director, there, &seen, Instant::ZERO, key);
-            }
-            let kept = director.state.lock().unwrap().placed.len();
-            assert!(kept <= 8, "{kept} after {n} changes of all silos");
-        }
     }
 
     #[test]

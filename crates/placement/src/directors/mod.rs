@@ -1,9 +1,11 @@
 //! Directors: what chooses a silo for a new activation.
 
 mod counts;
+mod draws;
 mod hash;
 mod local;
 mod random;
+mod resources;
 
 use emmer_core::{GrainId, Instant, SiloAddress};
 
@@ -11,6 +13,7 @@ pub use self::counts::ActivationCountDirector;
 pub use self::hash::HashDirector;
 pub use self::local::PreferLocalDirector;
 pub use self::random::RandomDirector;
+pub use self::resources::ResourceDirector;
 use crate::load::Loads;
 use crate::strategy::Strategy;
 
@@ -93,6 +96,16 @@ mod testing {
     use emmer_core::GrainTypeId;
 
     use super::*;
+    use crate::load::{Known, LoadReport};
+
+    /// What is known when each silo has so many busy activations, as of `at`.
+    pub(super) fn loads(silos: &[SiloAddress], busy: &[u32], at: Instant) -> Loads {
+        let known = silos.iter().zip(busy).map(|(silo, busy)| {
+            let report = LoadReport { busy: *busy, ..LoadReport::default() };
+            Known { silo: *silo, since: None, report: Some((report, at)) }
+        });
+        Loads::new(known.collect())
+    }
 
     pub(super) fn silos(n: u16) -> Vec<SiloAddress> {
         (0..n).map(|i| format!("10.0.0.1:{}:1", 1000 + i).parse().unwrap()).collect()
@@ -134,11 +147,12 @@ mod testing {
     fn nobody_is_chosen_from_nobody() {
         let local = silos(1)[0];
         let grain = GrainId::new(GrainTypeId::of("g"), 1u64);
-        let directors: [Box<dyn Director>; 4] = [
+        let directors: [Box<dyn Director>; 5] = [
             Box::new(RandomDirector::new(1)),
             Box::new(PreferLocalDirector::new(1)),
             Box::new(HashDirector),
             Box::new(ActivationCountDirector::new(1, 2)),
+            Box::new(ResourceDirector::new(1)),
         ];
         assert!(directors.iter().all(|director| choose(&**director, &grain, local, &[]).is_none()));
     }

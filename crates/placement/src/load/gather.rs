@@ -68,7 +68,7 @@ pub struct Message {
 }
 
 /// What the shell has to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// Send to a silo, best effort.
     Send {

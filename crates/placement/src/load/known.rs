@@ -19,25 +19,52 @@ pub struct Known {
 }
 
 /// The load of all Active silos, at one moment of one silo.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Loads {
     /// In the order of their addresses.
     silos: Vec<Known>,
     mean_busy: u32,
+    mean: Mean,
+    most_activations: u32,
+}
+
+/// The means of the silos that said something.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Mean {
+    /// In percent; 0 where nobody says it.
+    pub(crate) cpu: f64,
+    /// In percent; 0 where nobody says it.
+    pub(crate) memory: f64,
+    pub(crate) activations: f64,
+}
+
+fn mean(figures: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = figures.fold((0.0, 0.0), |(sum, count), figure| (sum + figure, count + 1.0));
+    if count > 0.0 { sum / count } else { 0.0 }
 }
 
 impl Loads {
     /// Nothing is known of anybody.
-    pub const EMPTY: Self = Self { silos: Vec::new(), mean_busy: 0 };
+    pub const EMPTY: Self = Self {
+        silos: Vec::new(),
+        mean_busy: 0,
+        mean: Mean { cpu: 0.0, memory: 0.0, activations: 0.0 },
+        most_activations: 0,
+    };
 
     /// What is known of each of `silos`, each once.
     pub fn new(mut silos: Vec<Known>) -> Self {
         silos.sort_unstable_by_key(|known| known.silo);
-        let busy =
-            silos.iter().filter_map(|known| known.report).map(|(report, _)| u64::from(report.busy));
-        let (count, sum) = busy.fold((0, 0), |(count, sum), busy| (count + 1, sum + busy));
-        let mean_busy = u32::try_from(sum / count.max(1)).unwrap_or(u32::MAX);
-        Self { silos, mean_busy }
+        let reports = || silos.iter().filter_map(|known| known.report).map(|(report, _)| report);
+        let sum: u64 = reports().map(|report| u64::from(report.busy)).sum();
+        let mean_busy = u32::try_from(sum / (reports().count() as u64).max(1)).unwrap_or(u32::MAX);
+        let mean = Mean {
+            cpu: mean(reports().filter_map(|report| report.cpu).map(f64::from)),
+            memory: mean(reports().filter_map(|report| report.memory).map(f64::from)),
+            activations: mean(reports().map(|report| f64::from(report.activations))),
+        };
+        let most_activations = reports().map(|report| report.activations).max().unwrap_or(0);
+        Self { mean_busy, mean, most_activations, silos }
     }
 
     /// Whether `silo` takes no new activations for now.
@@ -48,6 +75,16 @@ impl Loads {
     /// The mean of the silos that reported: how many busy activations one has.
     pub const fn mean_busy(&self) -> u32 {
         self.mean_busy
+    }
+
+    /// The means of what silos reported.
+    pub(crate) const fn mean(&self) -> Mean {
+        self.mean
+    }
+
+    /// The most activations that a silo reported.
+    pub(crate) const fn most_activations(&self) -> u32 {
+        self.most_activations
     }
 
     /// What is known of one silo; none when it is not Active.

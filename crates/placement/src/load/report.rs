@@ -9,10 +9,11 @@ pub struct LoadReport {
     pub busy: u32,
     /// How many calls from elsewhere are under way.
     pub calls: u32,
-    /// How much of its processors is in use, in percent; none where that is not measured.
+    /// How much of the processors is in use, in percent: of the machine's, or, when that is more,
+    /// of those that the process may use. None where that is not measured.
     pub cpu: Option<u8>,
-    /// How much of the memory that it may use is in use, in percent; none where that is not
-    /// measured.
+    /// How much of the memory is in use, in percent: of the machine's, or of the container's
+    /// limit. None where that is not measured.
     pub memory: Option<u8>,
     /// It takes no new activations for now.
     pub overloaded: bool,

@@ -17,12 +17,13 @@ use crate::clock::{Clock, wall};
 
 /// How loaded this silo is.
 pub(crate) trait Measured: Send + Sync {
-    /// As of now.
-    fn load(&self) -> LoadReport;
+    /// As of `now`.
+    fn load(&self, now: Instant) -> LoadReport;
 }
 
 /// What one silo knows of the load of all.
 pub(crate) struct LoadService {
+    me: SiloAddress,
     clock: Clock,
     peers: Arc<Peers>,
     measured: Arc<dyn Measured>,
@@ -98,6 +99,7 @@ impl LoadService {
         let config = GatherConfig { period: times.period, ..GatherConfig::default() };
         let machine = Gather::new(me, config);
         Arc::new(Self {
+            me,
             clock,
             peers,
             measured,
@@ -111,6 +113,13 @@ impl LoadService {
     /// What placement chooses from now.
     pub(super) fn choice(&self) -> Arc<Choice> {
         self.choice.read().clone()
+    }
+
+    /// What this silo said of itself last; nothing is in use before that.
+    pub(crate) fn reported(&self) -> LoadReport {
+        let choice = self.choice();
+        let own = choice.loads.of(&self.me).and_then(|known| known.report);
+        own.map_or_else(LoadReport::default, |(report, _)| report)
     }
 
     /// A new view is in force.
@@ -127,14 +136,14 @@ impl LoadService {
     /// A message from another silo.
     pub(crate) fn receive(&self, from: SiloAddress, message: &Message) {
         self.step(|state, now| {
-            state.machine.handle_message(now, from, message, || self.measured.load());
+            state.machine.handle_message(now, from, message, || self.measured.load(now));
             false
         });
     }
 
     fn time_out(&self) {
         self.step(|state, now| {
-            state.machine.handle_timeout(now, || self.measured.load());
+            state.machine.handle_timeout(now, || self.measured.load(now));
             false
         });
     }

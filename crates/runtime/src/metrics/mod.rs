@@ -86,6 +86,14 @@ impl Drop for Waits<'_> {
 pub struct SiloStatistics {
     /// Activations in memory now.
     pub activations: u64,
+    /// Those of them that were called within the last ten minutes, as of the last load report.
+    pub activations_busy: u64,
+    /// How much of the processors is in use, in percent, as of the last load report; none where
+    /// that is not measured.
+    pub cpu_percent: Option<u8>,
+    /// How much of the memory is in use, in percent, as of the last load report; none where that is
+    /// not measured.
+    pub memory_percent: Option<u8>,
     /// Grains whose place this silo's part of the directory knows now.
     pub registrations: u64,
     /// Activations since the start.

@@ -36,8 +36,12 @@ pub(crate) struct SiloCore {
 impl SiloCore {
     pub(super) fn statistics(&self) -> SiloStatistics {
         let (host, open) = (&self.host, self.pool.open());
+        let load = self.cluster.placing.load.reported();
         SiloStatistics {
             activations: host.catalog.len() as u64,
+            activations_busy: u64::from(load.busy),
+            cpu_percent: load.cpu,
+            memory_percent: load.memory,
             registrations: self.cluster.directory.registrations(),
             turns: host.turns(),
             calls_in_flight: open.iter().map(|c| u64::from(c.waiting())).sum(),

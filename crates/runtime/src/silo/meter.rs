@@ -2,30 +2,52 @@
 
 use std::sync::Arc;
 
+use emmer_core::Instant;
 use emmer_placement::load::LoadReport;
+use parking_lot::Mutex;
 
+use super::resources::{InUse, Resources};
+use crate::clock::Clock;
 use crate::cluster::load::Measured;
 use crate::hosting::catalog::Catalog;
 use crate::net::Pool;
 
 /// Measures a silo by its parts.
 pub(super) struct Meter {
-    pub(super) catalog: Arc<Catalog>,
-    pub(super) pool: Arc<Pool>,
+    catalog: Arc<Catalog>,
+    pool: Arc<Pool>,
     /// How many activations it may have.
-    pub(super) activations_max: usize,
+    activations_max: usize,
+    /// None where nothing is known of the machine.
+    resources: Option<Mutex<Resources>>,
+}
+
+impl Meter {
+    /// In a virtual world nothing is known of the machine: a run must not depend on it.
+    pub(super) fn new(
+        catalog: Arc<Catalog>,
+        pool: Arc<Pool>,
+        activations_max: usize,
+        clock: &Clock,
+    ) -> Self {
+        let resources = if clock.is_virtual() { None } else { Resources::new() };
+        Self { catalog, pool, activations_max, resources: resources.map(Mutex::new) }
+    }
 }
 
 impl Measured for Meter {
-    fn load(&self) -> LoadReport {
+    fn load(&self, now: Instant) -> LoadReport {
         let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let activations = self.catalog.len();
+        let resources = self.resources.as_ref();
+        let InUse { cpu, memory } =
+            resources.map_or_else(InUse::default, |resources| resources.lock().read(now));
         LoadReport {
             activations: number(activations),
             busy: number(self.catalog.busy()),
             calls: self.pool.open().iter().map(|connection| connection.serving()).sum(),
-            cpu: None,
-            memory: None,
+            cpu,
+            memory,
             overloaded: activations >= self.activations_max,
         }
     }

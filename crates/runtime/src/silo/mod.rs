@@ -8,6 +8,7 @@ mod gateway;
 mod identity;
 mod lifecycle;
 mod meter;
+mod resources;
 mod wiring;
 
 use std::future::Future;

@@ -53,11 +53,8 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         peers.clone(),
         catalog.clone(),
     );
-    let meter = Meter {
-        catalog: catalog.clone(),
-        pool: pool.clone(),
-        activations_max: options.limits.activations_max,
-    };
+    let full_at = options.limits.activations_max;
+    let meter = Meter::new(catalog.clone(), pool.clone(), full_at, &clock);
     let load = LoadService::new(
         address,
         &LoadTimes {

@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
 use emmer::placement::Strategy;
+use emmer::store::SystemStore;
 use emmer::{Client, ClusterId};
 
 use self::children::Cluster;
@@ -68,7 +69,7 @@ pub(crate) struct Args {
     /// The silos' membership options: default, classic, fast, orleans-2026
     #[arg(long, default_value = "default")]
     profile: String,
-    /// Where grains go: random, prefer_local, hash_based, activation_count
+    /// Where grains go: random, prefer_local, hash_based, activation_count, resource_optimized
     #[arg(long, value_name = "NAME", default_value = "random")]
     placement: String,
 }
@@ -141,12 +142,13 @@ async fn on_cluster(
     for name in cluster.names() {
         cluster.wait_active(&name, &watcher).await?;
     }
-    let connected = Client::builder().store(store).cluster_id(cluster_id).connect().await;
-    let client =
-        connected.map_err(|error| Failure::other(format!("the client cannot connect: {error}")))?;
+    let connect = || connect(store.clone(), cluster_id.clone());
+    let client = connect().await?;
     let played = play::play(input, &client, &mut cluster, &watcher, screen, args.seed).await?;
     screen.finish();
     let verdict = verify::verify(&input.streams, &Arc::new(client.clone())).await?;
+    client.close().await;
+    let client = connect().await?;
     let shares = shares::of(&client, &watcher).await;
     client.close().await;
     let stopped = cluster.stop().await;
@@ -164,4 +166,9 @@ async fn on_cluster(
     let some: Vec<_> = differing.into_iter().take(5).collect();
     let message = format!("{count} grains do not hold the file's totals: {}", some.join("; "));
     Err(Failure::new(Code::Mismatch, message))
+}
+
+async fn connect(store: Arc<dyn SystemStore>, cluster: ClusterId) -> Result<Client> {
+    let connected = Client::builder().store(store).cluster_id(cluster).connect().await;
+    connected.map_err(|error| Failure::other(format!("the client cannot connect: {error}")))
 }

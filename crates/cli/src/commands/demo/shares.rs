@@ -1,13 +1,20 @@
 //! Which silo has how many grains at the end.
 
-use emmer::Client;
-use emmer::placement::Strategy;
+use std::time::Duration;
 
+use emmer::placement::Strategy;
+use emmer::{Client, SiloStatus};
+use tokio::time::Instant;
+
+use super::PATIENCE;
 use super::watch::Watcher;
 use crate::text::{columns, grouped};
 
 /// The longest bar, in columns.
 const BAR: usize = 40;
+
+/// How often the connections are counted.
+const POLL: Duration = Duration::from_millis(20);
 
 /// The activations of one silo.
 pub(super) struct Share {
@@ -15,10 +22,18 @@ pub(super) struct Share {
     activations: u64,
 }
 
-/// What the running silos say, in the order of their names.
+/// What the running silos say, in the order of their names. `client` has just connected: one that
+/// did before may not know those that came later.
 pub(super) async fn of(client: &Client, watcher: &Watcher) -> Vec<Share> {
-    let statistics = client.statistics().await.into_iter();
-    let mut shares: Vec<_> = statistics
+    let running = watcher.count(|silo| silo.status == SiloStatus::Active);
+    let deadline = Instant::now() + PATIENCE;
+    while client.gateways().len() < running && Instant::now() < deadline {
+        tokio::time::sleep(POLL).await;
+    }
+    let mut shares: Vec<_> = client
+        .statistics()
+        .await
+        .into_iter()
         .map(|(address, statistics)| {
             let row = watcher.find(|silo| silo.address == address);
             let name = row.map_or_else(|| address.to_string(), |row| row.instance_name.to_string());

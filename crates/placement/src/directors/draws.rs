@@ -1,0 +1,162 @@
+//! What directors share that draw some silos and take the best of them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use emmer_core::rng::SeededRng;
+use emmer_core::{Instant, SiloAddress};
+
+use super::PlacementContext;
+
+/// How long a silo that has just become Active is passed over now and then.
+const WARM_UP: Duration = Duration::from_secs(30);
+
+/// Draws silos, and remembers what was placed where since the last reports.
+#[derive(Debug)]
+pub(super) struct Draws {
+    rng: SeededRng,
+    placed: BTreeMap<SiloAddress, Placed>,
+}
+
+/// What was placed on a silo since a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Placed {
+    /// When that report came; none while there is none.
+    since: Option<Instant>,
+    count: u32,
+}
+
+impl Draws {
+    /// What is drawn grows from `seed`.
+    pub(super) fn new(seed: u64) -> Self {
+        Self { rng: SeededRng::new(seed), placed: BTreeMap::new() }
+    }
+
+    /// The best of `choices` different silos, drawn at random: the one with the least rank, and of
+    /// several the first one drawn. It is noted as placed there.
+    pub(super) fn best<R: PartialOrd>(
+        &mut self,
+        choices: usize,
+        context: &PlacementContext<'_>,
+        rank: impl Fn(&Self, &SiloAddress) -> R,
+    ) -> Option<SiloAddress> {
+        let (mut drawn, mut best) = (Vec::with_capacity(choices), None);
+        while drawn.len() < choices
+            && let Some(place) = self.draw(&drawn, context.silos.len())
+        {
+            drawn.insert(drawn.partition_point(|before| *before < place), place);
+            let silo = context.silos[place];
+            let rank = (self.is_spared(&silo, context), rank(self, &silo));
+            if best.as_ref().is_none_or(|(least, _)| rank < *least) {
+                best = Some((rank, silo));
+            }
+        }
+        best.map(|(_, silo)| silo)
+    }
+
+    /// How many were placed on `silo` since its last report.
+    pub(super) fn placed(&self, silo: &SiloAddress, context: &PlacementContext<'_>) -> u32 {
+        let since = reported_at(silo, context);
+        self.placed
+            .get(silo)
+            .filter(|placed| placed.since == since)
+            .map_or(0, |placed| placed.count)
+    }
+
+    /// One more was placed on `silo`.
+    pub(super) fn note(&mut self, silo: SiloAddress, context: &PlacementContext<'_>) {
+        let since = reported_at(&silo, context);
+        let placed = self.placed.entry(silo).or_insert(Placed { since, count: 0 });
+        if placed.since != since {
+            *placed = Placed { since, count: 0 };
+        }
+        placed.count = placed.count.saturating_add(1);
+        // Those that left are of no use. Some that can be had another time may not be candidates.
+        if self.placed.len() > 2 * context.loads.iter().len().max(context.silos.len()) {
+            let is_there = |silo: &SiloAddress| {
+                context.loads.of(silo).is_some() || context.silos.contains(silo)
+            };
+            self.placed.retain(|silo, _| is_there(silo));
+        }
+    }
+
+    /// Draws one of `len` silos that is not in `drawn`, whose places are in order.
+    fn draw(&mut self, drawn: &[usize], len: usize) -> Option<usize> {
+        let left = len.checked_sub(drawn.len()).filter(|left| *left > 0)?;
+        let place = self.rng.index(left);
+        Some(drawn.iter().fold(place, |place, before| place + usize::from(*before <= place)))
+    }
+
+    /// Whether a silo that was drawn is left out this once, since it has just joined.
+    fn is_spared(&mut self, silo: &SiloAddress, context: &PlacementContext<'_>) -> bool {
+        let Some(since) = context.loads.of(silo).and_then(|known| known.since) else {
+            return false;
+        };
+        let warm = context.now.saturating_since(since).as_secs_f64() / WARM_UP.as_secs_f64();
+        warm < 1.0 && !self.rng.chance(warm)
+    }
+}
+
+fn reported_at(silo: &SiloAddress, context: &PlacementContext<'_>) -> Option<Instant> {
+    context.loads.of(silo).and_then(|known| known.report).map(|(_, at)| at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{loads, silos};
+    use super::*;
+
+    fn context<'a>(
+        silos: &'a [SiloAddress],
+        loads: &'a crate::load::Loads,
+    ) -> PlacementContext<'a> {
+        PlacementContext::new(silos[0], silos).with_loads(Instant::ZERO, loads)
+    }
+
+    #[test]
+    fn what_was_placed_on_a_silo_is_kept_while_it_is_there_though_others_are_the_candidates() {
+        let silos = silos(8);
+        let mut draws = Draws::new(8);
+        let seen = loads(&silos, &[0; 8], Instant::ZERO);
+        for silo in &silos {
+            draws.note(*silo, &context(&silos, &seen));
+        }
+        // Calls that may go to one silo only, for a while.
+        for _ in 0..40 {
+            draws.note(silos[7], &context(&silos[7..], &seen));
+        }
+        let placed = |silo| draws.placed(silo, &context(&silos, &seen));
+        assert!(silos[..7].iter().all(|silo| placed(silo) == 1) && placed(&silos[7]) == 41);
+        // A later report knows them.
+        let later = loads(&silos, &[1; 8], Instant::from_millis(1));
+        assert!(silos.iter().all(|silo| draws.placed(silo, &context(&silos, &later)) == 0));
+    }
+
+    #[test]
+    fn silos_that_left_are_forgotten() {
+        let mut draws = Draws::new(9);
+        for there in silos(100).chunks(4) {
+            let seen = loads(there, &[0; 4], Instant::ZERO);
+            for silo in there {
+                draws.note(*silo, &context(there, &seen));
+            }
+            assert!(draws.placed.len() <= 8, "{} are kept", draws.placed.len());
+        }
+    }
+
+    #[test]
+    fn as_many_different_silos_are_drawn_as_are_asked_for_and_there_are() {
+        let silos = silos(5);
+        let seen = loads(&silos, &[0; 5], Instant::ZERO);
+        for choices in 1..8 {
+            let drawn = std::cell::RefCell::new(Vec::new());
+            let rank = |_: &Draws, silo: &SiloAddress| drawn.borrow_mut().push(*silo);
+            let best = Draws::new(4).best(choices, &context(&silos, &seen), rank);
+            let mut drawn = drawn.into_inner();
+            assert_eq!(best, drawn.first().copied(), "of equal ones the first");
+            drawn.sort_unstable();
+            drawn.dedup();
+            assert_eq!(drawn.len(), choices.min(5));
+        }
+    }
+}

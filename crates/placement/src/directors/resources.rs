@@ -1,0 +1,193 @@
+//! Placement by what silos use of their resources.
+
+use std::sync::{Mutex, PoisonError};
+
+use emmer_core::SiloAddress;
+
+use super::draws::Draws;
+use super::{Director, PlacementContext, PlacementTarget};
+
+/// The parts of the score, in percent: the use of the processors, that of the memory, and the
+/// number of activations.
+const WEIGHTS: [f64; 3] = [50.0, 30.0, 20.0];
+
+/// How much worse the local silo may be and still be taken, in percent.
+const LOCAL_MARGIN: f64 = 5.0;
+
+/// Resource-optimized placement, in the spirit of the original's: of as many silos, drawn at
+/// random, as the root of their number says, the one with the least score. The score is
+///
+/// ```text
+/// 50 × processors in use + 30 × memory in use + 20 × activations / most activations of a silo
+/// ```
+///
+/// where use is between 0 and 1. What was placed since the last report counts among the
+/// activations. The local silo is taken when its score is at most 5 above the least.
+///
+/// A figure that a silo does not report is taken as the mean of those that do: not knowing makes a
+/// silo neither better nor worse. Where nobody reports anything, every silo has the same
+/// probability.
+#[derive(Debug)]
+pub struct ResourceDirector {
+    draws: Mutex<Draws>,
+}
+
+impl ResourceDirector {
+    /// The director whose draws grow from `seed`. Silos need different seeds.
+    pub fn new(seed: u64) -> Self {
+        Self { draws: Mutex::new(Draws::new(seed)) }
+    }
+}
+
+/// Between 0 (idle) and 100.
+fn score(draws: &Draws, silo: &SiloAddress, context: &PlacementContext<'_>) -> f64 {
+    let (loads, placed) = (context.loads, draws.placed(silo, context));
+    let report = loads.of(silo).and_then(|known| known.report).map(|(report, _)| report);
+    let percent = |own: Option<u8>, mean: f64| own.map_or(mean, f64::from) / 100.0;
+    let mean = loads.mean();
+    let activations = report.map_or(mean.activations, |report| f64::from(report.activations));
+    let parts = [
+        percent(report.and_then(|report| report.cpu), mean.cpu),
+        percent(report.and_then(|report| report.memory), mean.memory),
+        (activations + f64::from(placed)) / f64::from(loads.most_activations().max(1)),
+    ];
+    parts.into_iter().zip(WEIGHTS).map(|(part, weight)| part * weight).sum()
+}
+
+impl Director for ResourceDirector {
+    fn choose(
+        &self,
+        _: &PlacementTarget<'_>,
+        context: &PlacementContext<'_>,
+    ) -> Option<SiloAddress> {
+        let mut draws = self.draws.lock().unwrap_or_else(PoisonError::into_inner);
+        let choices = context.silos.len().isqrt();
+        let choices = choices + usize::from(choices * choices < context.silos.len());
+        let of = |draws: &Draws, silo: &SiloAddress| score(draws, silo, context);
+        let mut silo = draws.best(choices, context, of)?;
+        let local = context.local;
+        let is_known = context.loads.of(&local).is_some_and(|known| known.report.is_some());
+        if is_known
+            && context.silos.contains(&local)
+            && of(&draws, &local) <= of(&draws, &silo) + LOCAL_MARGIN
+        {
+            silo = local;
+        }
+        draws.note(silo, context);
+        Some(silo)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use emmer_core::{GrainId, GrainTypeId, Instant};
+
+    use super::super::testing::{chi_squared, silos};
+    use super::*;
+    use crate::Strategy;
+    use crate::load::{Known, LoadReport, Loads};
+
+    type Figures = (Option<u8>, Option<u8>, u32);
+
+    /// How often each of the silos is chosen of `draws` times, `local` being the silo that places.
+    fn chosen(figures: &[Option<Figures>], local: SiloAddress, draws: u64) -> Vec<u64> {
+        let silos = silos(u16::try_from(figures.len()).unwrap());
+        let known = silos.iter().zip(figures).map(|(silo, figures)| {
+            let report = figures.map(|(cpu, memory, activations)| {
+                (LoadReport { cpu, memory, activations, ..LoadReport::default() }, Instant::ZERO)
+            });
+            Known { silo: *silo, since: None, report }
+        });
+        let loads = Loads::new(known.collect());
+        let mut counts = vec![0; silos.len()];
+        for seed in 0..draws {
+            let grain = GrainId::new(GrainTypeId::of("g"), seed);
+            let target = PlacementTarget {
+                grain: &grain,
+                strategy: &Strategy::ResourceOptimized,
+                requesting: local,
+            };
+            let context = PlacementContext::new(local, &silos).with_loads(Instant::ZERO, &loads);
+            let chosen = ResourceDirector::new(seed).choose(&target, &context).unwrap();
+            counts[silos.iter().position(|silo| *silo == chosen).unwrap()] += 1;
+        }
+        counts
+    }
+
+    /// A silo that is no candidate.
+    fn elsewhere() -> SiloAddress {
+        "10.9.9.9:1:1".parse().unwrap()
+    }
+
+    const fn idle() -> Option<Figures> {
+        Some((Some(0), Some(0), 0))
+    }
+
+    #[test]
+    fn each_resource_that_is_in_use_makes_a_silo_worse() {
+        let worse = [(Some(20), Some(0), 0), (Some(0), Some(30), 0), (Some(0), Some(0), 9)];
+        for figures in worse {
+            // Two of four are drawn, so the worse one is taken only beside itself: never.
+            let counts = chosen(&[idle(), idle(), idle(), Some(figures)], elsewhere(), 3_000);
+            assert_eq!(counts[3], 0, "{figures:?}: {counts:?}");
+            assert!(counts[..3].iter().all(|count| *count > 800), "{counts:?}");
+        }
+    }
+
+    #[test]
+    fn the_weights_are_those_of_the_page() {
+        // 50 of 100 for the processors, 30 for the memory, 20 for the activations: the one with
+        // the least sum wins a duel by one.
+        let duel = |a: Figures, b: Figures| chosen(&[Some(a), Some(b)], elsewhere(), 20);
+        assert_eq!(duel((Some(30), Some(0), 1), (Some(0), Some(49), 1)), [0, 20]);
+        assert_eq!(duel((Some(30), Some(0), 1), (Some(0), Some(51), 1)), [20, 0]);
+        assert_eq!(duel((Some(39), Some(0), 0), (Some(0), Some(0), 7)), [20, 0]);
+        assert_eq!(duel((Some(41), Some(0), 0), (Some(0), Some(0), 7)), [0, 20]);
+    }
+
+    #[test]
+    fn the_local_silo_is_taken_when_it_is_not_much_worse() {
+        let local = silos(4)[2];
+        let with = |cpu| [idle(), idle(), Some((Some(cpu), Some(0), 0)), idle()];
+        assert_eq!(chosen(&with(10), local, 500), [0, 0, 500, 0]);
+        assert_eq!(chosen(&with(11), local, 500)[2], 0);
+    }
+
+    #[test]
+    fn who_says_nothing_is_neither_better_nor_worse() {
+        let busy = Some((Some(40), Some(40), 10));
+        let quiet = Some((Some(20), Some(20), 4));
+        // Better than the busier, worse than the quieter one.
+        for other in [None, Some((None, Some(30), 7))] {
+            let counts = chosen(&[other, busy, quiet, busy], elsewhere(), 2_000);
+            assert!(counts[0] > 500 && counts[2] > 900, "{counts:?}");
+        }
+        let nobody = chosen(&[None; 9], silos(9)[4], 9_000);
+        // 8 degrees of freedom: 26.1 is exceeded by chance once in a thousand seeds.
+        assert!(chi_squared(&nobody) < 26.1, "{nobody:?}");
+    }
+
+    #[test]
+    fn what_was_placed_since_a_report_counts_so_nobody_is_flooded() {
+        let silos = silos(4);
+        let known = silos.iter().map(|silo| {
+            let report = LoadReport { activations: 100, ..LoadReport::default() };
+            Known { silo: *silo, since: None, report: Some((report, Instant::ZERO)) }
+        });
+        let loads = Loads::new(known.collect());
+        let director = ResourceDirector::new(3);
+        let context = PlacementContext::new(elsewhere(), &silos).with_loads(Instant::ZERO, &loads);
+        let mut counts = [0_u32; 4];
+        for n in 0..400_u64 {
+            let grain = GrainId::new(GrainTypeId::of("g"), n);
+            let target = PlacementTarget {
+                grain: &grain,
+                strategy: &Strategy::ResourceOptimized,
+                requesting: elsewhere(),
+            };
+            let chosen = director.choose(&target, &context).unwrap();
+            counts[silos.iter().position(|silo| *silo == chosen).unwrap()] += 1;
+        }
+        assert!(counts.iter().all(|count| (95..=105).contains(count)), "{counts:?}");
+    }
+}
