@@ -54,7 +54,7 @@ impl Director for ActivationCountDirector {
 
 #[cfg(test)]
 mod tests {
-    use emmer_core::{GrainId, GrainTypeId, Instant};
+    use emmer_core::{GrainId, GrainTypeId, Instant, Timestamp};
 
     use super::super::testing::{loads, silos};
     use super::*;
@@ -133,22 +133,39 @@ mod tests {
         assert!(counts.iter().all(|count| (45..=75).contains(count)), "{counts:?}");
     }
 
-    #[test]
-    fn one_that_has_just_joined_is_not_flooded() {
+    /// How many of 1,000 grains the last of ten silos gets, which has none, in a second of the wall
+    /// clock; it was started in second `started` and the others, which have a thousand, in second 0.
+    fn share_of_a_newcomer(started: i64, wall: i64) -> usize {
         let silos = silos(10);
-        let director = ActivationCountDirector::new(7, 2);
+        let second = |n: i64| Timestamp::from_millis(n * 1_000);
         let mut known: Vec<_> =
             loads(&silos, &[1_000; 10], Instant::ZERO).iter().copied().collect();
-        known[9].since = Some(Instant::ZERO);
+        known[9].started = second(started);
         known[9].report = Some((LoadReport::default(), Instant::ZERO));
         let loads = Loads::new(known);
-        let share = |secs: u64| {
-            let now = Instant::from_millis(secs * 1_000);
-            (0..1_000).filter(|n| choose(&director, &silos, &loads, now, *n) == silos[9]).count()
+        let director = ActivationCountDirector::new(7, 2);
+        let chosen = |n: u64| {
+            let grain = GrainId::new(GrainTypeId::of("g"), n);
+            let strategy = &Strategy::ActivationCount;
+            let target = PlacementTarget { grain: &grain, strategy, requesting: silos[0] };
+            let context = PlacementContext::new(silos[0], &silos);
+            let context = context.with_loads(Instant::ZERO, second(wall), &loads);
+            director.choose(&target, &context).unwrap()
         };
+        (0..1_000).filter(|n| chosen(*n) == silos[9]).count()
+    }
+
+    #[test]
+    fn one_that_has_just_joined_is_not_flooded() {
         // Two draws of ten: 19 of a hundred would be its share with nothing said against it.
-        let (at_once, warm) = (share(3), share(31));
+        let (at_once, warm) = (share_of_a_newcomer(500, 503), share_of_a_newcomer(500, 531));
         assert!(at_once < 90, "{at_once} of 1,000 within its first seconds");
         assert!(warm > 150, "{warm} of 1,000 later");
+    }
+
+    #[test]
+    fn in_a_cluster_that_is_new_as_a_whole_nobody_is_a_newcomer() {
+        let share = share_of_a_newcomer(1, 10);
+        assert!(share > 130, "{share} of 1,000 for the one that was started a second later");
     }
 }

@@ -8,7 +8,7 @@ use emmer_core::{Instant, SiloAddress};
 
 use super::PlacementContext;
 
-/// How long a silo that has just become Active is passed over now and then.
+/// How long a silo that has just been started is passed over now and then.
 const WARM_UP: Duration = Duration::from_secs(30);
 
 /// Draws silos, and remembers what was placed where since the last reports.
@@ -87,13 +87,14 @@ impl Draws {
         Some(drawn.iter().fold(place, |place, before| place + usize::from(*before <= place)))
     }
 
-    /// Whether a silo that was drawn is left out this once, since it has just joined.
+    /// Whether a silo that was drawn is left out this once, since it has just been started. In a
+    /// cluster that is new as a whole its age counts beside that of the oldest.
     fn is_spared(&mut self, silo: &SiloAddress, context: &PlacementContext<'_>) -> bool {
-        let Some(since) = context.loads.of(silo).and_then(|known| known.since) else {
-            return false;
-        };
-        let warm = context.now.saturating_since(since).as_secs_f64() / WARM_UP.as_secs_f64();
-        warm < 1.0 && !self.rng.chance(warm)
+        let Some(known) = context.loads.of(silo) else { return false };
+        let age = |started| context.wall.saturating_since(started).as_secs_f64();
+        let warm_at = WARM_UP.as_secs_f64().min(age(context.loads.first_started()));
+        let age = age(known.started);
+        age < warm_at && !self.rng.chance(age / warm_at)
     }
 }
 
@@ -103,6 +104,8 @@ fn reported_at(silo: &SiloAddress, context: &PlacementContext<'_>) -> Option<Ins
 
 #[cfg(test)]
 mod tests {
+    use emmer_core::Timestamp;
+
     use super::super::testing::{loads, silos};
     use super::*;
 
@@ -110,7 +113,11 @@ mod tests {
         silos: &'a [SiloAddress],
         loads: &'a crate::load::Loads,
     ) -> PlacementContext<'a> {
-        PlacementContext::new(silos[0], silos).with_loads(Instant::ZERO, loads)
+        PlacementContext::new(silos[0], silos).with_loads(
+            Instant::ZERO,
+            Timestamp::default(),
+            loads,
+        )
     }
 
     #[test]

@@ -80,7 +80,7 @@ impl Director for ResourceDirector {
 
 #[cfg(test)]
 mod tests {
-    use emmer_core::{GrainId, GrainTypeId, Instant};
+    use emmer_core::{GrainId, GrainTypeId, Instant, Timestamp};
 
     use super::super::testing::{chi_squared, silos};
     use super::*;
@@ -96,7 +96,7 @@ mod tests {
             let report = figures.map(|(cpu, memory, activations)| {
                 (LoadReport { cpu, memory, activations, ..LoadReport::default() }, Instant::ZERO)
             });
-            Known { silo: *silo, since: None, report }
+            Known { silo: *silo, started: Timestamp::default(), report }
         });
         let loads = Loads::new(known.collect());
         let mut counts = vec![0; silos.len()];
@@ -107,7 +107,11 @@ mod tests {
                 strategy: &Strategy::ResourceOptimized,
                 requesting: local,
             };
-            let context = PlacementContext::new(local, &silos).with_loads(Instant::ZERO, &loads);
+            let context = PlacementContext::new(local, &silos).with_loads(
+                Instant::ZERO,
+                Timestamp::default(),
+                &loads,
+            );
             let chosen = ResourceDirector::new(seed).choose(&target, &context).unwrap();
             counts[silos.iter().position(|silo| *silo == chosen).unwrap()] += 1;
         }
@@ -172,11 +176,19 @@ mod tests {
         let silos = silos(4);
         let known = silos.iter().map(|silo| {
             let report = LoadReport { activations: 100, ..LoadReport::default() };
-            Known { silo: *silo, since: None, report: Some((report, Instant::ZERO)) }
+            Known {
+                silo: *silo,
+                started: Timestamp::default(),
+                report: Some((report, Instant::ZERO)),
+            }
         });
         let loads = Loads::new(known.collect());
         let director = ResourceDirector::new(3);
-        let context = PlacementContext::new(elsewhere(), &silos).with_loads(Instant::ZERO, &loads);
+        let context = PlacementContext::new(elsewhere(), &silos).with_loads(
+            Instant::ZERO,
+            Timestamp::default(),
+            &loads,
+        );
         let mut counts = [0_u32; 4];
         for n in 0..400_u64 {
             let grain = GrainId::new(GrainTypeId::of("g"), n);

@@ -19,7 +19,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use emmer_core::{Instant, SiloAddress};
+use emmer_core::{Instant, SiloAddress, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::known::{Known, Loads};
@@ -181,13 +181,12 @@ impl Gather {
         }
     }
 
-    /// A view is in force; `active`: its Active silos, each once.
-    pub fn handle_view(&mut self, now: Instant, version: u64, active: &[SiloAddress]) {
-        let first = self.view == 0;
+    /// A view is in force; `active`: its Active silos, each once, and when each was started.
+    pub fn handle_view(&mut self, now: Instant, version: u64, active: &[(SiloAddress, Timestamp)]) {
         self.view = version;
         self.wave = None;
         self.number = 0;
-        let mut silos = active.to_vec();
+        let mut silos: Vec<_> = active.iter().map(|(silo, _)| *silo).collect();
         silos.sort_unstable();
         if silos == self.silos {
             // Who is Active has not changed, so nobody is in a hurry.
@@ -195,10 +194,9 @@ impl Gather {
         }
         self.silos = silos;
         self.takes_part = self.silos.binary_search(&self.me).is_ok();
-        let since = (!first).then_some(now);
         let mut before = std::mem::take(&mut self.known);
-        let known = self.silos.iter().map(|silo| {
-            let new = Known { silo: *silo, since, report: None };
+        let known = active.iter().map(|(silo, started)| {
+            let new = Known { silo: *silo, started: *started, report: None };
             (*silo, before.remove(silo).unwrap_or(new))
         });
         self.known = known.collect();

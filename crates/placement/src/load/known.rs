@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use emmer_core::{Instant, SiloAddress};
+use emmer_core::{Instant, SiloAddress, Timestamp};
 
 use super::LoadReport;
 
@@ -11,9 +11,8 @@ use super::LoadReport;
 pub struct Known {
     /// Which silo.
     pub silo: SiloAddress,
-    /// Since when it is Active, as this silo saw it; none for those that were there before this
-    /// silo looked.
-    pub since: Option<Instant>,
+    /// When it was started, by its own wall clock.
+    pub started: Timestamp,
     /// Its last report, and when that came; none before the first one.
     pub report: Option<(LoadReport, Instant)>,
 }
@@ -26,6 +25,7 @@ pub struct Loads {
     mean_busy: u32,
     mean: Mean,
     most_activations: u32,
+    first_started: Timestamp,
 }
 
 /// The means of the silos that said something.
@@ -50,6 +50,7 @@ impl Loads {
         mean_busy: 0,
         mean: Mean { cpu: 0.0, memory: 0.0, activations: 0.0 },
         most_activations: 0,
+        first_started: Timestamp::from_millis(0),
     };
 
     /// What is known of each of `silos`, each once.
@@ -64,7 +65,8 @@ impl Loads {
             activations: mean(reports().map(|report| f64::from(report.activations))),
         };
         let most_activations = reports().map(|report| report.activations).max().unwrap_or(0);
-        Self { mean_busy, mean, most_activations, silos }
+        let first_started = silos.iter().map(|known| known.started).min().unwrap_or_default();
+        Self { mean_busy, mean, most_activations, first_started, silos }
     }
 
     /// Whether `silo` takes no new activations for now.
@@ -85,6 +87,11 @@ impl Loads {
     /// The most activations that a silo reported.
     pub(crate) const fn most_activations(&self) -> u32 {
         self.most_activations
+    }
+
+    /// When the first of the silos was started.
+    pub(crate) const fn first_started(&self) -> Timestamp {
+        self.first_started
     }
 
     /// What is known of one silo; none when it is not Active.
@@ -116,7 +123,7 @@ mod tests {
         let silo = |n: u8| format!("10.0.0.{n}:1:1").parse::<SiloAddress>().unwrap();
         let known = |n, report: Option<LoadReport>| {
             let report = report.map(|report| (report, Instant::from_millis(5)));
-            Known { silo: silo(n), since: None, report }
+            Known { silo: silo(n), started: Timestamp::from_millis(0), report }
         };
         let report =
             |busy, overloaded| Some(LoadReport { busy, overloaded, ..LoadReport::default() });

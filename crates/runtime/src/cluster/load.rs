@@ -125,10 +125,10 @@ impl LoadService {
     /// A new view is in force.
     pub(crate) fn install(&self, view: &View) {
         let active: Vec<Arc<SiloEntry>> = view.active().cloned().collect();
-        let addresses: Vec<SiloAddress> = active.iter().map(|silo| silo.address).collect();
+        let started: Vec<_> = active.iter().map(|silo| (silo.address, silo.start_time)).collect();
         self.step(|state, now| {
             state.active = active;
-            state.machine.handle_view(now, view.version(), &addresses);
+            state.machine.handle_view(now, view.version(), &started);
             true
         });
     }
@@ -203,7 +203,11 @@ mod tests {
         let known = silos.iter().map(|silo| {
             let overloaded = full.contains(&silo.address);
             let report = LoadReport { overloaded, ..LoadReport::default() };
-            Known { silo: silo.address, since: None, report: Some((report, Instant::ZERO)) }
+            Known {
+                silo: silo.address,
+                started: silo.start_time,
+                report: Some((report, Instant::ZERO)),
+            }
         });
         let active: Vec<_> = silos.iter().cloned().map(Arc::new).collect();
         let loads = Arc::new(Loads::new(known.collect()));

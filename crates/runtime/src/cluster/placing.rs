@@ -7,7 +7,7 @@ use emmer_core::{GrainId, SiloAddress};
 use emmer_placement::{PlaceError, PlacementContext, PlacementTable, Strategy};
 
 use super::load::LoadService;
-use crate::clock::Clock;
+use crate::clock::{Clock, wall};
 
 /// Placement on one silo.
 pub(crate) struct Placing {
@@ -62,7 +62,7 @@ impl Placing {
         };
         let mut context = PlacementContext::new(self.me, silos);
         if strategy.looks_at_load() {
-            context = context.with_loads(self.clock.mono(), &choice.loads);
+            context = context.with_loads(self.clock.mono(), wall(), &choice.loads);
         }
         self.table.place(strategy, grain, self.me, &context)
     }
