@@ -126,15 +126,15 @@ fn valid_votes(facts: &Facts<'_>, record: &Record, after: &SiloEntry) -> BTreeSe
 
 /// As many as configured, fewer in small clusters: a majority of the Active silos that are not
 /// stale. Counted here is the least that any silo could have thought: a row that may have looked
-/// stale to somebody is left out.
+/// stale to somebody is left out. The writer's clock may have stepped while the request was on its
+/// way: what it showed when the writer asked decides.
 fn votes_needed(facts: &Facts<'_>, record: &Record) -> usize {
     let config = &facts.scenario.config;
-    let writer = &facts.processes[record.writer as usize];
     let active = facts
         .table
         .rows()
         .filter(|row| status_before(facts, record, &row.address) == Some(SiloStatus::Active))
-        .filter(|row| !facts.may_look_stale(&row.address, writer, 0.8))
+        .filter(|row| !facts.may_look_stale(&row.address, record.asked, 0.8))
         .count();
     (config.num_votes_for_death_declaration as usize).min(active.div_ceil(2)).max(1)
 }

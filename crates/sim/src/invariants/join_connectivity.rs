@@ -52,7 +52,7 @@ pub(super) fn check(facts: &Facts<'_>, record: &Record) -> Result<(), Violation>
                 continue;
             }
             let Some(row) = facts.table.row(&member.address) else { continue };
-            let alive = !facts.may_look_stale(&member.address, joiner, 0.5);
+            let alive = !facts.may_look_stale(&member.address, joiner.now(facts.now).wall, 0.5);
             // Another process answers dials to its address, and says that it is not this one.
             let successors = facts.hosts.incarnations(member.host).iter();
             let replaced = successors

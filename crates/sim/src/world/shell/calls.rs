@@ -30,9 +30,10 @@ impl World {
         }
         let process = &self.processes[number as usize];
         let Some(shell) = process.shell.as_deref() else { return };
-        if let Some(peer) = shell.locations.get(&call.grain).copied().filter(|peer| *peer != number)
-        {
-            let to = self.processes[peer as usize].address;
+        // An answer that was on its way may name a silo that is Dead here by now.
+        let seen = shell.locations.get(&call.grain).filter(|peer| **peer != number);
+        let seen = seen.map(|peer| self.processes[*peer as usize].address);
+        if let Some(to) = seen.filter(|silo| !self.knows_dead(number, silo)) {
             self.pass_on(number, &to, call);
             return;
         }
