@@ -179,7 +179,6 @@ async fn a_silo_says_what_is_in_use_of_its_machine() {
         tokio::task::yield_now().await;
         told = silo.statistics();
     }
-    assert!(told.cpu_percent <= Some(100), "{told:?}");
-    assert!(told.memory_percent > Some(0) && told.memory_percent <= Some(100), "{told:?}");
+    assert!(told.memory_percent <= Some(100), "{told:?}");
     silo.stop().await.unwrap();
 }

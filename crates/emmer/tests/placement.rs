@@ -193,6 +193,38 @@ async fn activations_that_were_not_called_for_ten_minutes_do_not_count(world: Wo
     assert!(later >= 15, "{later} of 30 went to the silo with the fewest busy ones");
 }
 
+#[emmer::test(seeds = 3)]
+async fn a_director_is_asked_once_for_a_grain_wherever_its_call_comes_from(world: World) {
+    let asked = Arc::new(AtomicU64::new(0));
+    let counted = asked.clone();
+    let describe = move |silo: emmer::SiloBuilder| {
+        let asked = counted.clone();
+        let told = move |_: &PlacementTarget<'_>, context: &PlacementContext<'_>| {
+            let number = asked.fetch_add(1, Ordering::Relaxed);
+            context.silos.get(usize::try_from(number % 3).unwrap()).copied()
+        };
+        silo.host::<dyn Told, ToldGrain>().director("told", told)
+    };
+    let cluster = world.cluster(3, describe).await;
+    let mut counts: BTreeMap<SiloAddress, u64> = BTreeMap::new();
+    for node in cluster.nodes() {
+        let calls = node.run(async |silo| {
+            let mut found = Vec::new();
+            for key in 0..60_u64 {
+                let key = key + 60 * u64::from(node.address().ip().to_string().ends_with('1'));
+                found.push(silo.grain::<dyn Told>(key).silo().await.unwrap());
+            }
+            found
+        });
+        for silo in calls.await.unwrap() {
+            *counts.entry(silo).or_default() += 1;
+        }
+    }
+    let grains = asked.load(Ordering::Relaxed);
+    assert_eq!(grains, 120, "one question for each grain");
+    assert!(counts.values().all(|count| *count >= 40), "{counts:?}");
+}
+
 class!(Front, FrontGrain, #[placement(silo_role = "front")]);
 
 #[emmer::test(seeds = 3)]

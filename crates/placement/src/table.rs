@@ -89,10 +89,7 @@ impl PlacementTable {
         context: &PlacementContext<'_>,
     ) -> Result<SiloAddress, PlaceError> {
         if context.silos.is_empty() {
-            return Err(match strategy.role() {
-                Some(role) => PlaceError::NoSiloOfRole(role),
-                None => PlaceError::NoCandidate,
-            });
+            return Err(PlaceError::NoCandidate);
         }
         let target = PlacementTarget { grain, strategy, requesting };
         let chosen = self
@@ -119,8 +116,8 @@ impl fmt::Debug for PlacementTable {
 /// Why no silo was chosen.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlaceError {
-    /// No Active silo can host the grain.
-    #[error("no active silo can host the grain")]
+    /// No Active silo can host the grain, or none of those that can is reached.
+    #[error("no active silo that can be reached can host the grain")]
     NoCandidate,
     /// No Active silo has the role that the strategy asks for.
     #[error("no active silo has the role {0:?}, where the grain belongs")]
@@ -206,7 +203,5 @@ mod tests {
     fn no_candidates_is_an_error_of_its_own() {
         let table = PlacementTable::new(1);
         assert_eq!(place(&table, None, &[]), Err(PlaceError::NoCandidate));
-        let of_role = place(&table, Some(&Strategy::SiloRole("front")), &[]);
-        assert_eq!(of_role, Err(PlaceError::NoSiloOfRole("front")));
     }
 }

@@ -24,7 +24,8 @@ impl Ground {
     }
 
     /// The crates below `crates` whose sources decide what a hunt finds; the last one hunts.
-    /// Placement is none of the protocol's: the simulator takes any silo that it is given.
+    /// Placement is left out: the simulator takes any silo that it is given. A change of its random
+    /// choices may change what a seed does, and a result that is kept still counts.
     pub(crate) const fn sources(self) -> &'static [&'static str] {
         match self {
             Self::Protocol => &["core", "store", "wire", "membership", "directory", "sim"],

@@ -54,7 +54,7 @@ impl Director for ActivationCountDirector {
 
 #[cfg(test)]
 mod tests {
-    use emmer_core::{GrainId, GrainTypeId, Instant, Timestamp};
+    use emmer_core::{GrainId, GrainTypeId, Instant};
 
     use super::super::testing::{loads, silos};
     use super::*;
@@ -133,14 +133,14 @@ mod tests {
         assert!(counts.iter().all(|count| (45..=75).contains(count)), "{counts:?}");
     }
 
-    /// How many of 1,000 grains the last of ten silos gets, which has none, in a second of the wall
-    /// clock; it was started in second `started` and the others, which have a thousand, in second 0.
-    fn share_of_a_newcomer(started: i64, wall: i64) -> usize {
+    /// How many of 1,000 grains the last of ten silos gets, which has none, in second `now`; it
+    /// became Active in second `since` and the others, which have a thousand, in second 0.
+    fn share_of_a_newcomer(since: u64, now: u64) -> usize {
         let silos = silos(10);
-        let second = |n: i64| Timestamp::from_millis(n * 1_000);
+        let second = |n: u64| Instant::from_millis(n * 1_000);
         let mut known: Vec<_> =
             loads(&silos, &[1_000; 10], Instant::ZERO).iter().copied().collect();
-        known[9].started = second(started);
+        known[9].since = second(since);
         known[9].report = Some((LoadReport::default(), Instant::ZERO));
         let loads = Loads::new(known);
         let director = ActivationCountDirector::new(7, 2);
@@ -149,7 +149,7 @@ mod tests {
             let strategy = &Strategy::ActivationCount;
             let target = PlacementTarget { grain: &grain, strategy, requesting: silos[0] };
             let context = PlacementContext::new(silos[0], &silos);
-            let context = context.with_loads(Instant::ZERO, second(wall), &loads);
+            let context = context.with_loads(second(now), &loads);
             director.choose(&target, &context).unwrap()
         };
         (0..1_000).filter(|n| chosen(*n) == silos[9]).count()
@@ -166,6 +166,6 @@ mod tests {
     #[test]
     fn in_a_cluster_that_is_new_as_a_whole_nobody_is_a_newcomer() {
         let share = share_of_a_newcomer(1, 10);
-        assert!(share > 130, "{share} of 1,000 for the one that was started a second later");
+        assert!(share > 130, "{share} of 1,000 for the one that came a second later");
     }
 }

@@ -8,7 +8,7 @@ use emmer_core::{Instant, SiloAddress};
 
 use super::PlacementContext;
 
-/// How long a silo that has just been started is passed over now and then.
+/// How long a silo that has just become Active is passed over now and then.
 const WARM_UP: Duration = Duration::from_secs(30);
 
 /// Draws silos, and remembers what was placed where since the last reports.
@@ -33,7 +33,7 @@ impl Draws {
     }
 
     /// The best of `choices` different silos, drawn at random: the one with the least rank, and of
-    /// several the first one drawn. It is noted as placed there.
+    /// several the first one drawn. Whoever takes it notes it.
     pub(super) fn best<R: PartialOrd>(
         &mut self,
         choices: usize,
@@ -87,13 +87,13 @@ impl Draws {
         Some(drawn.iter().fold(place, |place, before| place + usize::from(*before <= place)))
     }
 
-    /// Whether a silo that was drawn is left out this once, since it has just been started. In a
+    /// Whether a silo that was drawn is left out this once, since it has just become Active. In a
     /// cluster that is new as a whole its age counts beside that of the oldest.
     fn is_spared(&mut self, silo: &SiloAddress, context: &PlacementContext<'_>) -> bool {
         let Some(known) = context.loads.of(silo) else { return false };
-        let age = |started| context.wall.saturating_since(started).as_secs_f64();
-        let warm_at = WARM_UP.as_secs_f64().min(age(context.loads.first_started()));
-        let age = age(known.started);
+        let age = |since| context.now.saturating_since(since).as_secs_f64();
+        let warm_at = WARM_UP.as_secs_f64().min(age(context.loads.first_since()));
+        let age = age(known.since);
         age < warm_at && !self.rng.chance(age / warm_at)
     }
 }
@@ -104,8 +104,6 @@ fn reported_at(silo: &SiloAddress, context: &PlacementContext<'_>) -> Option<Ins
 
 #[cfg(test)]
 mod tests {
-    use emmer_core::Timestamp;
-
     use super::super::testing::{loads, silos};
     use super::*;
 
@@ -113,11 +111,7 @@ mod tests {
         silos: &'a [SiloAddress],
         loads: &'a crate::load::Loads,
     ) -> PlacementContext<'a> {
-        PlacementContext::new(silos[0], silos).with_loads(
-            Instant::ZERO,
-            Timestamp::default(),
-            loads,
-        )
+        PlacementContext::new(silos[0], silos).with_loads(Instant::ZERO, loads)
     }
 
     #[test]

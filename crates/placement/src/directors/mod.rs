@@ -7,7 +7,7 @@ mod local;
 mod random;
 mod resources;
 
-use emmer_core::{GrainId, Instant, SiloAddress, Timestamp};
+use emmer_core::{GrainId, Instant, SiloAddress};
 
 pub use self::counts::ActivationCountDirector;
 pub use self::hash::HashDirector;
@@ -43,8 +43,6 @@ pub struct PlacementContext<'a> {
     pub silos: &'a [SiloAddress],
     /// What time it is, on the clock of `loads`.
     pub now: Instant,
-    /// What time it is, on the wall clock.
-    pub wall: Timestamp,
     /// How loaded each silo is, as far as this one knows.
     pub loads: &'a Loads,
 }
@@ -54,14 +52,13 @@ impl<'a> PlacementContext<'a> {
     /// the order of their addresses, each once.
     pub const fn new(local: SiloAddress, silos: &'a [SiloAddress]) -> Self {
         static NOTHING: Loads = Loads::EMPTY;
-        Self { local, silos, now: Instant::ZERO, wall: Timestamp::from_millis(0), loads: &NOTHING }
+        Self { local, silos, now: Instant::ZERO, loads: &NOTHING }
     }
 
     /// The same at `now`, with what is known of the silos' load.
     #[must_use]
-    pub const fn with_loads(mut self, now: Instant, wall: Timestamp, loads: &'a Loads) -> Self {
+    pub const fn with_loads(mut self, now: Instant, loads: &'a Loads) -> Self {
         self.now = now;
-        self.wall = wall;
         self.loads = loads;
         self
     }
@@ -105,7 +102,7 @@ mod testing {
     pub(super) fn loads(silos: &[SiloAddress], busy: &[u32], at: Instant) -> Loads {
         let known = silos.iter().zip(busy).map(|(silo, busy)| {
             let report = LoadReport { busy: *busy, ..LoadReport::default() };
-            Known { silo: *silo, started: Timestamp::default(), report: Some((report, at)) }
+            Known { silo: *silo, since: Instant::ZERO, report: Some((report, at)) }
         });
         Loads::new(known.collect())
     }

@@ -11,6 +11,9 @@ use super::{Director, PlacementContext, PlacementTarget};
 /// number of activations.
 const WEIGHTS: [f64; 3] = [50.0, 30.0, 20.0];
 
+/// With fewer activations than this on every silo, they hardly count.
+const MANY_ACTIVATIONS: u32 = 100;
+
 /// How much worse the local silo may be and still be taken, in percent.
 const LOCAL_MARGIN: f64 = 5.0;
 
@@ -21,8 +24,9 @@ const LOCAL_MARGIN: f64 = 5.0;
 /// 50 × processors in use + 30 × memory in use + 20 × activations / most activations of a silo
 /// ```
 ///
-/// where use is between 0 and 1. What was placed since the last report counts among the
-/// activations. The local silo is taken when its score is at most 5 above the least.
+/// where use is between 0 and 1, and the most activations are at least 100. What was placed since
+/// the last report counts among the activations. The local silo is taken when its score is at most
+/// 5 above the least, also when it has just joined.
 ///
 /// A figure that a silo does not report is taken as the mean of those that do: not knowing makes a
 /// silo neither better nor worse. Where nobody reports anything, every silo has the same
@@ -39,7 +43,7 @@ impl ResourceDirector {
     }
 }
 
-/// Between 0 (idle) and 100.
+/// From 0 (idle) to 100, and more where much was placed since the last report.
 fn score(draws: &Draws, silo: &SiloAddress, context: &PlacementContext<'_>) -> f64 {
     let (loads, placed) = (context.loads, draws.placed(silo, context));
     let report = loads.of(silo).and_then(|known| known.report).map(|(report, _)| report);
@@ -49,7 +53,8 @@ fn score(draws: &Draws, silo: &SiloAddress, context: &PlacementContext<'_>) -> f
     let parts = [
         percent(report.and_then(|report| report.cpu), mean.cpu),
         percent(report.and_then(|report| report.memory), mean.memory),
-        (activations + f64::from(placed)) / f64::from(loads.most_activations().max(1)),
+        (activations + f64::from(placed))
+            / f64::from(loads.most_activations().max(MANY_ACTIVATIONS)),
     ];
     parts.into_iter().zip(WEIGHTS).map(|(part, weight)| part * weight).sum()
 }
@@ -80,7 +85,7 @@ impl Director for ResourceDirector {
 
 #[cfg(test)]
 mod tests {
-    use emmer_core::{GrainId, GrainTypeId, Instant, Timestamp};
+    use emmer_core::{GrainId, GrainTypeId, Instant};
 
     use super::super::testing::{chi_squared, silos};
     use super::*;
@@ -96,7 +101,7 @@ mod tests {
             let report = figures.map(|(cpu, memory, activations)| {
                 (LoadReport { cpu, memory, activations, ..LoadReport::default() }, Instant::ZERO)
             });
-            Known { silo: *silo, started: Timestamp::default(), report }
+            Known { silo: *silo, since: Instant::ZERO, report }
         });
         let loads = Loads::new(known.collect());
         let mut counts = vec![0; silos.len()];
@@ -107,11 +112,7 @@ mod tests {
                 strategy: &Strategy::ResourceOptimized,
                 requesting: local,
             };
-            let context = PlacementContext::new(local, &silos).with_loads(
-                Instant::ZERO,
-                Timestamp::default(),
-                &loads,
-            );
+            let context = PlacementContext::new(local, &silos).with_loads(Instant::ZERO, &loads);
             let chosen = ResourceDirector::new(seed).choose(&target, &context).unwrap();
             counts[silos.iter().position(|silo| *silo == chosen).unwrap()] += 1;
         }
@@ -129,7 +130,7 @@ mod tests {
 
     #[test]
     fn each_resource_that_is_in_use_makes_a_silo_worse() {
-        let worse = [(Some(20), Some(0), 0), (Some(0), Some(30), 0), (Some(0), Some(0), 9)];
+        let worse = [(Some(20), Some(0), 0), (Some(0), Some(30), 0), (Some(0), Some(0), 200)];
         for figures in worse {
             // Two of four are drawn, so the worse one is taken only beside itself: never.
             let counts = chosen(&[idle(), idle(), idle(), Some(figures)], elsewhere(), 3_000);
@@ -145,8 +146,10 @@ mod tests {
         let duel = |a: Figures, b: Figures| chosen(&[Some(a), Some(b)], elsewhere(), 20);
         assert_eq!(duel((Some(30), Some(0), 1), (Some(0), Some(49), 1)), [0, 20]);
         assert_eq!(duel((Some(30), Some(0), 1), (Some(0), Some(51), 1)), [20, 0]);
-        assert_eq!(duel((Some(39), Some(0), 0), (Some(0), Some(0), 7)), [20, 0]);
-        assert_eq!(duel((Some(41), Some(0), 0), (Some(0), Some(0), 7)), [0, 20]);
+        assert_eq!(duel((Some(39), Some(0), 0), (Some(0), Some(0), 700)), [20, 0]);
+        assert_eq!(duel((Some(41), Some(0), 0), (Some(0), Some(0), 700)), [0, 20]);
+        // Few activations are no reason.
+        assert_eq!(duel((Some(41), Some(0), 0), (Some(0), Some(0), 50)), [0, 20]);
     }
 
     #[test]
@@ -176,19 +179,11 @@ mod tests {
         let silos = silos(4);
         let known = silos.iter().map(|silo| {
             let report = LoadReport { activations: 100, ..LoadReport::default() };
-            Known {
-                silo: *silo,
-                started: Timestamp::default(),
-                report: Some((report, Instant::ZERO)),
-            }
+            Known { silo: *silo, since: Instant::ZERO, report: Some((report, Instant::ZERO)) }
         });
         let loads = Loads::new(known.collect());
         let director = ResourceDirector::new(3);
-        let context = PlacementContext::new(elsewhere(), &silos).with_loads(
-            Instant::ZERO,
-            Timestamp::default(),
-            &loads,
-        );
+        let context = PlacementContext::new(elsewhere(), &silos).with_loads(Instant::ZERO, &loads);
         let mut counts = [0_u32; 4];
         for n in 0..400_u64 {
             let grain = GrainId::new(GrainTypeId::of("g"), n);

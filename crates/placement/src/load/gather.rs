@@ -19,7 +19,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use emmer_core::{Instant, SiloAddress, Timestamp};
+use emmer_core::{Instant, SiloAddress};
 use serde::{Deserialize, Serialize};
 
 use super::known::{Known, Loads};
@@ -31,10 +31,11 @@ const CIRCLES: u64 = 4;
 /// How often and how fast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GatherConfig {
-    /// The least time between two waves.
+    /// The time from one wave to the next, where no silo says less and none becomes Active: one
+    /// that does begins a wave at once.
     pub period: Duration,
-    /// How many bytes of reports a silo may send in a second, taken over some waves: with more than
-    /// some 200 silos waves come less often.
+    /// How many bytes of reports a silo sends in a second while no silo joins, taken over some
+    /// waves: with more than some 200 silos waves come less often.
     pub bytes_per_second: u32,
     /// How long a round waits for the one before.
     pub patience: Duration,
@@ -127,13 +128,20 @@ struct Circle {
 }
 
 impl Circle {
-    /// The circle of the wave of this number, as `me` of `len` silos sees it. Numbers that follow
-    /// each other give different ones where there are enough silos.
+    /// The circle of the wave of this number, as `me` of `len` silos sees it. Each of the four has
+    /// a stride of its own where there are enough numbers without a common divisor with `len`: of
+    /// more than six silos.
     fn new(len: usize, me: usize, number: u64) -> Self {
-        let mixed = (number % CIRCLES + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
-        let first = usize::try_from(mixed).unwrap_or_default() % len.max(1);
-        let coprime = (0..len).map(|n| (first + n) % len).find(|stride| gcd(*stride, len) == 1);
-        let order = Self { len, stride: coprime.unwrap_or(1), place: 0 };
+        let turn = usize::try_from(number % CIRCLES).unwrap_or_default();
+        let mut strides: Vec<usize> = Vec::new();
+        for before in 0..=turn {
+            // Far from each other, so that neighbours in one are no neighbours in the next.
+            let first = len * (2 * before + 1) / (2 * CIRCLES as usize + 1);
+            let others = (0..len).map(|n| (first + n) % len).filter(|n| gcd(*n, len) == 1);
+            let mut new = others.clone().filter(|stride| !strides.contains(stride));
+            strides.push(new.next().or_else(|| others.clone().next()).unwrap_or(1));
+        }
+        let order = Self { len, stride: strides[turn], place: 0 };
         let place = (0..len).find(|place| order.ahead(*place) == me).unwrap_or_default();
         Self { place, ..order }
     }
@@ -181,12 +189,12 @@ impl Gather {
         }
     }
 
-    /// A view is in force; `active`: its Active silos, each once, and when each was started.
-    pub fn handle_view(&mut self, now: Instant, version: u64, active: &[(SiloAddress, Timestamp)]) {
+    /// A view is in force; `active`: its Active silos, each once.
+    pub fn handle_view(&mut self, now: Instant, version: u64, active: &[SiloAddress]) {
         self.view = version;
         self.wave = None;
         self.number = 0;
-        let mut silos: Vec<_> = active.iter().map(|(silo, _)| *silo).collect();
+        let mut silos = active.to_vec();
         silos.sort_unstable();
         if silos == self.silos {
             // Who is Active has not changed, so nobody is in a hurry.
@@ -195,12 +203,12 @@ impl Gather {
         self.silos = silos;
         self.takes_part = self.silos.binary_search(&self.me).is_ok();
         let mut before = std::mem::take(&mut self.known);
-        let known = active.iter().map(|(silo, started)| {
-            let new = Known { silo: *silo, started: *started, report: None };
+        let known = self.silos.iter().map(|silo| {
+            let new = Known { silo: *silo, since: now, report: None };
             (*silo, before.remove(silo).unwrap_or(new))
         });
         self.known = known.collect();
-        self.next = self.next.min(now + self.config.period);
+        self.next = self.next.min(now + self.period());
         self.publish();
     }
 
@@ -331,5 +339,28 @@ impl Gather {
         // The last one says it all.
         self.effects.retain(|effect| !matches!(effect, Effect::Publish(_)));
         self.effects.push_back(Effect::Publish(loads));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn the_four_circles_have_four_strides_where_there_are_so_many() {
+        for len in 1..=1_000 {
+            let there_are = (0..len).filter(|stride| gcd(*stride, len) == 1).count();
+            let strides: BTreeSet<_> =
+                (1..=CIRCLES).map(|number| Circle::new(len, 0, number).stride).collect();
+            assert_eq!(strides.len(), there_are.clamp(1, 4), "{len} silos");
+            for number in 1..=CIRCLES {
+                let me = len / 2;
+                let circle = Circle::new(len, me, number);
+                let all: BTreeSet<_> = (0..len).map(|steps| circle.ahead(steps)).collect();
+                assert_eq!((circle.ahead(0), all.len()), (me, len), "wave {number} of {len} silos");
+            }
+        }
     }
 }

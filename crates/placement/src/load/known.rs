@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use emmer_core::{Instant, SiloAddress, Timestamp};
+use emmer_core::{Instant, SiloAddress};
 
 use super::LoadReport;
 
@@ -11,8 +11,8 @@ use super::LoadReport;
 pub struct Known {
     /// Which silo.
     pub silo: SiloAddress,
-    /// When it was started, by its own wall clock.
-    pub started: Timestamp,
+    /// When this silo first saw it Active.
+    pub since: Instant,
     /// Its last report, and when that came; none before the first one.
     pub report: Option<(LoadReport, Instant)>,
 }
@@ -25,7 +25,7 @@ pub struct Loads {
     mean_busy: u32,
     mean: Mean,
     most_activations: u32,
-    first_started: Timestamp,
+    first_since: Instant,
 }
 
 /// The means of the silos that said something.
@@ -50,7 +50,7 @@ impl Loads {
         mean_busy: 0,
         mean: Mean { cpu: 0.0, memory: 0.0, activations: 0.0 },
         most_activations: 0,
-        first_started: Timestamp::from_millis(0),
+        first_since: Instant::ZERO,
     };
 
     /// What is known of each of `silos`, each once.
@@ -65,8 +65,8 @@ impl Loads {
             activations: mean(reports().map(|report| f64::from(report.activations))),
         };
         let most_activations = reports().map(|report| report.activations).max().unwrap_or(0);
-        let first_started = silos.iter().map(|known| known.started).min().unwrap_or_default();
-        Self { mean_busy, mean, most_activations, first_started, silos }
+        let first_since = silos.iter().map(|known| known.since).min().unwrap_or(Instant::ZERO);
+        Self { mean_busy, mean, most_activations, first_since, silos }
     }
 
     /// Whether `silo` takes no new activations for now.
@@ -89,9 +89,9 @@ impl Loads {
         self.most_activations
     }
 
-    /// When the first of the silos was started.
-    pub(crate) const fn first_started(&self) -> Timestamp {
-        self.first_started
+    /// When this silo saw the first of them Active.
+    pub(crate) const fn first_since(&self) -> Instant {
+        self.first_since
     }
 
     /// What is known of one silo; none when it is not Active.
@@ -107,8 +107,8 @@ impl Loads {
         self.silos.iter()
     }
 
-    /// The age of the last report of `silo`, some milliseconds more than that of what it says; none
-    /// without one.
+    /// How long ago the last report of `silo` came; none without one. What it says is older by the
+    /// time that the wave took.
     pub fn age(&self, silo: &SiloAddress, now: Instant) -> Option<Duration> {
         self.of(silo)?.report.map(|(_, at)| now.saturating_since(at))
     }
@@ -123,7 +123,7 @@ mod tests {
         let silo = |n: u8| format!("10.0.0.{n}:1:1").parse::<SiloAddress>().unwrap();
         let known = |n, report: Option<LoadReport>| {
             let report = report.map(|report| (report, Instant::from_millis(5)));
-            Known { silo: silo(n), started: Timestamp::from_millis(0), report }
+            Known { silo: silo(n), since: Instant::ZERO, report }
         };
         let report =
             |busy, overloaded| Some(LoadReport { busy, overloaded, ..LoadReport::default() });

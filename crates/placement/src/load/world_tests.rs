@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
 use emmer_core::rng::SeededRng;
-use emmer_core::{Instant, SiloAddress, Timestamp};
+use emmer_core::{Instant, SiloAddress};
 
 use super::{Effect, Gather, GatherConfig, LoadReport, Loads, Message};
 
@@ -23,13 +23,6 @@ struct World {
     pairs: BTreeSet<(SiloAddress, SiloAddress)>,
     rng: SeededRng,
     loss: f64,
-}
-
-/// When all silos were started.
-const STARTED: Timestamp = Timestamp::from_millis(5);
-
-fn started(silos: &[SiloAddress]) -> Vec<(SiloAddress, Timestamp)> {
-    silos.iter().map(|silo| (*silo, STARTED)).collect()
 }
 
 fn silo(n: u16) -> SiloAddress {
@@ -65,9 +58,8 @@ impl World {
     }
 
     fn view(&mut self, version: u64, active: &[SiloAddress]) {
-        let active = started(active);
         for silo in self.silos.clone() {
-            self.step(silo, |machine, now| machine.handle_view(now, version, &active));
+            self.step(silo, |machine, now| machine.handle_view(now, version, active));
         }
     }
 
@@ -216,7 +208,7 @@ fn who_joins_is_known_soon_and_who_left_is_forgotten() {
     assert!(world.loads[&all[0]].of(&all[19]).is_none());
     world.view(3, &all[1..]);
     let newcomer = *world.loads[&all[5]].of(&all[19]).unwrap();
-    assert_eq!((newcomer.started, newcomer.report), (STARTED, None));
+    assert_eq!((newcomer.since, newcomer.report), (world.now, None));
     world.run(Instant::from_millis(4_100));
     for at in &all[1..] {
         assert!(world.loads[at].of(&all[0]).is_none());
@@ -259,18 +251,22 @@ fn what_does_not_fit_changes_nothing() {
 
 #[test]
 fn a_silo_measures_itself_once_for_each_wave() {
-    let mut machine = Gather::new(silo(0), GatherConfig::default());
-    let all: Vec<_> = (0..8).map(silo).collect();
-    machine.handle_view(Instant::ZERO, 1, &started(&all));
+    let mut world = World::new(8, 12);
+    world.run(Instant::from_millis(900));
+    let me = world.silos[3];
+    let of_the_wave: Vec<_> =
+        world.messages.iter().filter(|(_, to, _)| *to == me).cloned().collect();
+    assert_eq!(of_the_wave.len(), 3, "one wave of three rounds");
+    let mut machine = Gather::new(me, GatherConfig::default());
+    machine.handle_view(Instant::ZERO, 1, &world.silos);
     let mut measured = 0;
-    for n in 0..10_000 {
-        let now = Instant::from_millis(n);
+    // Each message twice.
+    for (from, _, message) in of_the_wave.iter().chain(&of_the_wave) {
         let own = || {
             measured += 1;
             LoadReport::default()
         };
-        machine.handle_timeout(now, own);
-        while machine.poll_effect().is_some() {}
+        machine.handle_message(Instant::from_millis(1), *from, message, own);
     }
-    assert_eq!(measured, 10);
+    assert_eq!(measured, 1);
 }

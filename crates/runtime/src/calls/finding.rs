@@ -65,10 +65,9 @@ impl Calls {
         }
     }
 
-    /// As [`locate`](Self::locate) for a grain that is not in the catalog, without a wait: the new
-    /// activation, when nothing but this silo is needed to know that the grain is nowhere and to
-    /// choose this silo for it.
-    pub(crate) fn create_now(&self, id: &GrainId) -> Option<Arc<dyn RunActivation>> {
+    /// As [`locate`](Self::locate) for a grain that is not in the catalog, without a wait: where
+    /// placement puts it, when nothing but this silo is needed to know that the grain is nowhere.
+    pub(crate) fn place_now(&self, id: &GrainId) -> Option<Place> {
         if self.host.is_fenced() || self.cluster.locations.get(id).is_some() {
             return None;
         }
@@ -76,10 +75,7 @@ impl Calls {
         if found.is_some_and(|at| at.silo != self.address) {
             return None;
         }
-        match self.place(id, &[]) {
-            Ok(Place::Here(activation)) => Some(activation),
-            _ => None,
-        }
+        self.place(id, &[]).ok()
     }
 
     fn unavailable(&self, why: FailReason) -> Failure {

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 use emmer_wire::codec;
 use tokio::task::coop;
 
+use crate::calls::Place;
 use crate::calls::invoke::{self, Caller, Finished, LocalTurn};
 use crate::calls::path::Met;
 use crate::calls::remote::{self, no_output};
@@ -163,10 +164,13 @@ fn first_poll<M: Method>(call: Call<M>, cx: &mut Context<'_>) -> Next<M> {
                     target.set_route(Route::Here(Arc::downgrade(&activation)));
                     run_here(call, caller, activation, cx)
                 }
-                None => match silo.create_now(&target.id) {
-                    Some(activation) => {
+                None => match silo.place_now(&target.id) {
+                    Some(Place::Here(activation)) => {
                         target.set_route(Route::Here(Arc::downgrade(&activation)));
                         run_here(call, caller, activation, cx)
+                    }
+                    Some(Place::There { peer, .. }) => {
+                        Next::slow(travel(call, caller, Some(Met::Placed(peer))))
                     }
                     None => Next::slow(travel(call, caller, None)),
                 },

@@ -37,6 +37,8 @@ pub(crate) enum Asker {
 /// What a try came to that brought no output.
 #[derive(Debug)]
 pub(crate) enum Met {
+    /// Nothing was tried yet: placement has put the grain on this silo.
+    Placed(SiloAddress),
     /// The activation here was closed before the turn began; some silo, when the directory names
     /// it.
     Closed(Option<SiloAddress>),
@@ -103,6 +105,8 @@ pub(crate) struct Path {
     avoid: Vec<SiloAddress>,
     /// Where the directory has just said that the grain is.
     elsewhere: Option<SiloAddress>,
+    /// Where placement has just put it.
+    placed: Option<SiloAddress>,
 }
 
 /// The failure of a call that did not run because `silo` could not be reached.
@@ -116,7 +120,7 @@ pub(crate) const fn unreachable_silo(
 
 impl Path {
     pub(crate) const fn new(asker: Asker) -> Self {
-        Self { asker, tries: 0, pauses: 0, avoid: Vec::new(), elsewhere: None }
+        Self { asker, tries: 0, pauses: 0, avoid: Vec::new(), elsewhere: None, placed: None }
     }
 
     /// Where placement shall not put the grain.
@@ -129,9 +133,18 @@ impl Path {
         self.elsewhere.take()
     }
 
+    /// Where placement has just put it; once.
+    pub(crate) const fn take_placed(&mut self) -> Option<SiloAddress> {
+        self.placed.take()
+    }
+
     /// A try brought no output, with so much time `left`.
     pub(crate) fn met(&mut self, met: Met, left: Duration) -> (Hint, Next) {
         match met {
+            Met::Placed(peer) => {
+                self.placed = Some(peer);
+                (Hint::Keep, Next::Again(Duration::ZERO))
+            }
             Met::Closed(elsewhere) => {
                 self.elsewhere = elsewhere;
                 let why =

@@ -125,12 +125,14 @@ impl<M: Method> Trip<'_, M> {
 
     async fn within_cluster(&mut self, silo: &Arc<Calls>) -> Try<M> {
         let known = self.path.take_elsewhere().filter(|peer| *peer != silo.address);
-        let place = match known {
-            Some(peer) => Place::There { peer, placed: false },
-            None => {
-                let located = silo.locate(&self.target.id, self.path.avoid());
-                self.bounds.keep("looking for the grain", located).await?.map_err(Met::NotFound)?
-            }
+        let placed = self.path.take_placed();
+        let place = if let Some(peer) = known {
+            Place::There { peer, placed: false }
+        } else if let Some(peer) = placed {
+            Place::There { peer, placed: true }
+        } else {
+            let located = silo.locate(&self.target.id, self.path.avoid());
+            self.bounds.keep("looking for the grain", located).await?.map_err(Met::NotFound)?
         };
         match place {
             Place::Here(activation) => {

@@ -57,7 +57,9 @@ pub(super) struct Choice {
 impl Choice {
     fn of(loads: Arc<Loads>, active: &[Arc<SiloEntry>], votes_since: Timestamp) -> Self {
         let will_do = |silo: &SiloEntry| {
-            let is_suspected = silo.votes.iter().any(|vote| vote.at >= votes_since);
+            let is_active = |voter| active.binary_search_by_key(voter, |silo| silo.address).is_ok();
+            let is_suspected =
+                silo.votes.iter().any(|vote| vote.at > votes_since && is_active(&vote.voter));
             !is_suspected && !loads.is_overloaded(&silo.address)
         };
         let mut roles: BTreeMap<_, Vec<&SiloEntry>> = BTreeMap::new();
@@ -115,7 +117,7 @@ impl LoadService {
         self.choice.read().clone()
     }
 
-    /// What this silo said of itself last; nothing is in use before that.
+    /// What this silo said of itself last; counts are 0 before that, and the rest is not known.
     pub(crate) fn reported(&self) -> LoadReport {
         let choice = self.choice();
         let own = choice.loads.of(&self.me).and_then(|known| known.report);
@@ -125,10 +127,10 @@ impl LoadService {
     /// A new view is in force.
     pub(crate) fn install(&self, view: &View) {
         let active: Vec<Arc<SiloEntry>> = view.active().cloned().collect();
-        let started: Vec<_> = active.iter().map(|silo| (silo.address, silo.start_time)).collect();
+        let addresses: Vec<SiloAddress> = active.iter().map(|silo| silo.address).collect();
         self.step(|state, now| {
             state.active = active;
-            state.machine.handle_view(now, view.version(), &started);
+            state.machine.handle_view(now, view.version(), &addresses);
             true
         });
     }
@@ -205,7 +207,7 @@ mod tests {
             let report = LoadReport { overloaded, ..LoadReport::default() };
             Known {
                 silo: silo.address,
-                started: silo.start_time,
+                since: Instant::ZERO,
                 report: Some((report, Instant::ZERO)),
             }
         });
@@ -224,9 +226,12 @@ mod tests {
         assert_eq!(chosen(&silos, &[a, c]), (vec![b, d], vec![a, c]));
         assert_eq!(chosen(&silos, &[a, b, c, d]), (vec![a, b, c, d], vec![a, c]));
         let vote = |at| Vote { voter: b, at: Timestamp::from_millis(at), gone: false };
-        silos[2].votes = vec![vote(999)];
+        silos[2].votes = vec![vote(1_000)];
         assert_eq!(chosen(&silos, &[]), (vec![a, b, c, d], vec![a, c]), "it is over");
-        silos[2].votes.push(vote(1_000));
+        let stranger = "10.0.0.9:1:1".parse().unwrap();
+        silos[2].votes.push(Vote { voter: stranger, ..vote(2_000) });
+        assert_eq!(chosen(&silos, &[]), (vec![a, b, c, d], vec![a, c]), "its voter is not Active");
+        silos[2].votes.push(vote(1_001));
         assert_eq!(chosen(&silos, &[]), (vec![a, b, d], vec![a]));
         assert_eq!(chosen(&silos, &[a]), (vec![b, d], vec![a, c]));
         assert_eq!(chosen(&silos[1..2], &[]).1, []);

@@ -7,7 +7,7 @@ use emmer_core::{GrainId, SiloAddress};
 use emmer_placement::{PlaceError, PlacementContext, PlacementTable, Strategy};
 
 use super::load::LoadService;
-use crate::clock::{Clock, wall};
+use crate::clock::Clock;
 
 /// Placement on one silo.
 pub(crate) struct Placing {
@@ -50,7 +50,13 @@ impl Placing {
         avoid: &[SiloAddress],
     ) -> Result<SiloAddress, PlaceError> {
         let choice = self.load.choice();
-        let silos = strategy.role().map_or(&choice.silos[..], |role| choice.of_role(role));
+        let silos = match strategy.role() {
+            None => &choice.silos[..],
+            Some(role) => match choice.of_role(role) {
+                [] => return Err(PlaceError::NoSiloOfRole(role)),
+                silos => silos,
+            },
+        };
         // The view may not say yet that this silo leaves.
         let unusable = |silo: &SiloAddress| avoid.contains(silo) || (leaves && *silo == self.me);
         let usable: Vec<SiloAddress>;
@@ -62,7 +68,7 @@ impl Placing {
         };
         let mut context = PlacementContext::new(self.me, silos);
         if strategy.looks_at_load() {
-            context = context.with_loads(self.clock.mono(), wall(), &choice.loads);
+            context = context.with_loads(self.clock.mono(), &choice.loads);
         }
         self.table.place(strategy, grain, self.me, &context)
     }

@@ -28,7 +28,9 @@ pub(super) fn row(
     let name = options.name.clone().unwrap_or_else(|| format!("{host}:{}", address.port()));
     let program = || {
         let program = std::env::current_exe().ok()?;
-        Some(program.file_stem()?.to_string_lossy().into_owned())
+        let name = program.file_stem()?.to_string_lossy().into_owned();
+        // So the kernel calls a program whose file was replaced since it began.
+        Some(name.strip_suffix(" (deleted)").unwrap_or(&name).to_owned())
     };
     let role = options.role.clone().or_else(program).unwrap_or_default();
     let mut entry = SiloEntry::new(address, SiloStatus::Created, clock::wall());

@@ -100,10 +100,10 @@ impl<'a> Facts<'a> {
         self.hosts.process_of(self.processes, silo).map(|number| &self.processes[number as usize])
     }
 
-    /// Whether the row of `silo` may look stale to an observer whose clock shows `wall`: not touched
-    /// for more than `share` of the time that makes a row stale, or (where clocks are compared)
-    /// touched by a clock that is that far behind. What the observer knows is a read that may be
-    /// older than the last touch.
+    /// Whether the row of `silo` may look stale to an observer whose clock shows `wall`: not
+    /// touched for more than `share` of the time that makes a row stale, or (where clocks are
+    /// compared) touched by a clock that is that far behind. What the observer knows is a read that
+    /// may be older than the last touch.
     pub fn may_look_stale(&self, silo: &SiloAddress, wall: Timestamp, share: f64) -> bool {
         let config = &self.scenario.config;
         let bound = config.stale_after().mul_f64(share);
