@@ -87,15 +87,15 @@ impl Connection {
         // number of rows, and neither statistics of yesterday nor a compiler may talk the server
         // into reading whole tables.
         let settings = format!(
-            "SET statement_timeout = {statement_timeout_ms}; SET \
-             idle_in_transaction_session_timeout = 30000;
-             SET default_transaction_isolation = 'read committed'; SET \
-             default_transaction_read_only = off;
+            "SET statement_timeout = {statement_timeout_ms};
+             SET idle_in_transaction_session_timeout = 30000;
+             SET default_transaction_isolation = 'read committed';
+             SET default_transaction_read_only = off;
              SET plan_cache_mode = force_generic_plan; SET jit = off; SET enable_seqscan = off;
-             SELECT set_config('synchronous_commit', 'on', false) WHERE \
-             current_setting('synchronous_commit') = 'off';
-             SELECT current_setting('server_version_num'), current_setting('server_encoding'), \
-             pg_is_in_recovery()"
+             SELECT set_config('synchronous_commit', 'on', false)
+               WHERE current_setting('synchronous_commit') = 'off';
+             SELECT current_setting('server_version_num'), current_setting('server_encoding'),
+               pg_is_in_recovery()"
         );
         let answer = self.client.simple_query(&settings).await.map_err(|e| fault::fault(&e))?;
         let last = answer.iter().rev().find_map(|message| match message {

@@ -15,8 +15,8 @@ use crate::fault;
 const ABOUT: &str = "SELECT current_setting('server_version'), current_setting('fsync'),
     current_setting('full_page_writes'), (extract(epoch FROM clock_timestamp()) * 1000)::bigint,
     coalesce(has_schema_privilege(current_schema(), 'CREATE'), false),
-    CASE current_setting('synchronous_standby_names') WHEN '' THEN (SELECT count(*) FROM \
-    pg_stat_replication) ELSE 0 END,
+    CASE current_setting('synchronous_standby_names') WHEN ''
+      THEN (SELECT count(*) FROM pg_stat_replication) ELSE 0 END,
     coalesce((SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()), false)";
 
 pub(crate) async fn examine(connection: &mut Connection) -> Result<Examination, Fault> {

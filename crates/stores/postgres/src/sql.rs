@@ -118,8 +118,8 @@ fn commit(decl: &TableDecl) -> String {
            FROM unnest($3::int[], $4::smallint[], $5::text[], $6::bigint[]{arrays}) WITH ORDINALITY
                 AS u(at, op, key, expected{aliases}, turn)
            LEFT JOIN LATERAL (
-             SELECT s.{etag} AS found FROM {table} s WHERE s.{partition} = $1 AND s.{row} = u.key \
-             FOR UPDATE
+             SELECT s.{etag} AS found FROM {table} s
+             WHERE s.{partition} = $1 AND s.{row} = u.key FOR UPDATE
            ) l ON true
          ), verdict AS MATERIALIZED (
            SELECT min(m.at) FILTER (WHERE CASE m.op
@@ -130,15 +130,15 @@ fn commit(decl: &TableDecl) -> String {
              ELSE m.found IS DISTINCT FROM m.expected END) AS conflict
            FROM m
          ), made AS (
-           {write} WHERE v.conflict IS NULL AND m.found IS NULL AND m.op IN ({insert}, {upsert}) \
+           {write} WHERE v.conflict IS NULL AND m.found IS NULL AND m.op IN ({insert}, {upsert})
            ORDER BY m.turn
            RETURNING 1
          ), ready AS MATERIALIZED (
            SELECT count(*) AS made FROM made
          ), written AS (
            {write}, ready r
-           WHERE v.conflict IS NULL AND m.found IS NOT NULL AND m.op IN ({replace}, {upsert}) AND \
-           r.made >= 0
+           WHERE v.conflict IS NULL AND m.found IS NOT NULL AND m.op IN ({replace}, {upsert})
+             AND r.made >= 0
            ON CONFLICT ({partition}, {row}) DO UPDATE SET {etag} = excluded.{etag}{assignments}
          ), deleted AS (
            DELETE FROM {table} WHERE {partition} = $1 AND {row} = ANY (ARRAY(
@@ -146,8 +146,8 @@ fn commit(decl: &TableDecl) -> String {
              WHERE v.conflict IS NULL AND m.op IN ({delete}, {delete_if}) AND r.made >= 0))
          )
          SELECT v.conflict,
-                CASE WHEN v.conflict IS NOT NULL THEN set_config('synchronous_commit', 'off', \
-                true) END
+                CASE WHEN v.conflict IS NOT NULL
+                  THEN set_config('synchronous_commit', 'off', true) END
          FROM verdict v"
     )
 }

@@ -57,8 +57,8 @@ async fn read_tables(
                    WHERE a.attnum > 0 AND NOT a.attisdropped ORDER BY t.at, a.attnum";
     let indexes = "SELECT (t.at - 1)::int, c.relname::text
                    FROM unnest($1::text[]) WITH ORDINALITY AS t(name, at)
-                   JOIN pg_index i ON i.indrelid = to_regclass(t.name) JOIN pg_class c ON c.oid = \
-                   i.indexrelid";
+                   JOIN pg_index i ON i.indrelid = to_regclass(t.name)
+                   JOIN pg_class c ON c.oid = i.indexrelid";
     let mut found = vec![FoundTable::default(); tables.len()];
     let table = |at: i32| usize::try_from(at).ok();
     for row in client.query(columns, &[&quoted]).await? {
