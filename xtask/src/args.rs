@@ -47,6 +47,9 @@ pub(crate) struct Options {
 pub(crate) const STEPS: &[&str] =
     &["fmt", "tidy", "clippy", "test", "mutants", "doc", "deny", "guard", "traces"];
 
+/// The most mutants that are hunted at a time.
+const JOBS_MAX: usize = 64;
+
 /// What `help` prints.
 pub(crate) const HELP: &str = "\
 Project tasks. Usage: cargo xtask TASK [OPTIONS]
@@ -62,34 +65,30 @@ Project tasks. Usage: cargo xtask TASK [OPTIONS]
                             (sqlite, postgres, mariadb, redis, zookeeper, consul, etcd, azure,
                             dynamodb, cassandra, mongodb (a compatible server), and sqlserver and
                             oracle where TEST_MSSQL_URL and TEST_ORACLE_URL are set);
-             with the tests of sqlserver Microsoft's T-SQL parser is installed into target/tools \
-             (pip,
-             46 MB, once), and reads the statements of that store
+             with the tests of sqlserver Microsoft's T-SQL parser is installed into target/tools
+             (pip, 46 MB, once), and reads the statements of that store
   ci       the same as the build machine runs it: Cargo.lock is binding, and cargo-deny and
-           gungraun-runner are compiled into target/tools when they are missing (takes minutes, \
-           once)
+           gungraun-runner are compiled into target/tools when they are missing (minutes, once)
   tidy     check the house rules: layers, sans-IO purity, file size, words, documents
   layers   print the tables of layers and rooms as ARCHITECTURE.md shows them
   guard    count the instructions of the hot paths and compare them with benches/guard.json
              --renew        write that file from what was counted
-  mutants  put small bugs into the protocol's sources (in a copy) and see whether the simulator or \
-  a unit
-           test finds each; a survivor without an explanation is a failure (docs/mutants.md)
+  mutants  put small bugs into the protocol's sources (in a copy) and see whether the simulator or
+           a unit test finds each; a survivor without an explanation is a failure (docs/mutants.md)
              --only NAME    those whose name begins so (may be given more than once)
              --skip NAME    all but those
              --smoke        the small set that `test` runs
              --runtime      mutants of the runtime, hunted by its swarm, instead of the protocol's
              --generated N  draw N mechanical ones (60), by --seed S (1)
              --cpu SECS     CPU time of the swarm for each (60)
+             --jobs N       how many the swarm hunts at a time, 1 to 64 (1)
              --list         print them; --build compile only; --fresh forget what is known
              --format json  a report for programs
   services up|down|status|install [NAME]
            real servers to try things with (postgres, mariadb, redis, zookeeper, consul, etcd,
-           azure, dynamodb, cassandra, mongodb), on private ports and in temporary folders; up and \
-           install
-           use apt-get, npm for azure and dynamodb, Maven for cassandra, and pip for mongodb, for \
-           what is
-           missing; tests start servers of their own
+           azure, dynamodb, cassandra, mongodb), on private ports and in temporary folders; up and
+           install use apt-get, npm for azure and dynamodb, Maven for cassandra, and pip for
+           mongodb, for what is missing; tests start servers of their own
   limited SECONDS PROGRAM [ARGUMENTS]
            run a program, and end it with exit code 124 when it takes longer; `test` runs its test
            programs so
@@ -155,11 +154,12 @@ fn mutants_task(args: &[String]) -> Result<mutants::Options, String> {
             "--generated" => options.generated = number(arg, args.next())?,
             "--seed" => options.seed = number(arg, args.next())?,
             "--cpu" => options.cpu = number(arg, args.next())?,
-            // One mutant after the other is all there is.
-            "--jobs" => number::<u32>(arg, args.next()).and_then(|jobs| match jobs {
-                1 => Ok(()),
-                _ => Err("`--jobs` can only be 1".to_owned()),
-            })?,
+            "--jobs" => {
+                options.jobs = number(arg, args.next())?;
+                if !(1..=JOBS_MAX).contains(&options.jobs) {
+                    return Err(format!("`--jobs` is between 1 and {JOBS_MAX}"));
+                }
+            }
             "--list" => options.list = true,
             "--build" => options.build_only = true,
             "--fresh" => options.fresh = true,
@@ -267,14 +267,19 @@ mod tests {
 
     #[test]
     fn mutants_take_options() {
-        let expected =
-            mutants::Options { smoke: true, json: true, seed: 9, ..mutants::Options::default() };
+        let expected = mutants::Options {
+            smoke: true,
+            json: true,
+            seed: 9,
+            jobs: 2,
+            ..mutants::Options::default()
+        };
         assert_eq!(
-            parse_words("mutants --smoke --seed 9 --format json --jobs 1"),
+            parse_words("mutants --smoke --seed 9 --format json --jobs 2"),
             Ok(Task::Mutants(expected))
         );
         assert!(
-            parse_words("mutants --jobs 2").is_err() && parse_words("mutants --cpu x").is_err()
+            parse_words("mutants --jobs 0").is_err() && parse_words("mutants --cpu x").is_err()
         );
     }
 

@@ -93,19 +93,21 @@ fn run_step(context: &Context, step: &str) -> Result<Vec<Row>, String> {
     }
 }
 
-/// The workspace as it is built by default, and the facade and the program with every store.
+/// The workspace with every feature, and what an application and the program are made of as they are
+/// built by default.
 fn clippy(context: &Context) -> Result<Vec<Row>, String> {
-    let arguments = ["--all-targets", "--keep-going", "--", "-D", "warnings"];
-    let mut rows = check(context, "clippy", cargo(context, "clippy", &arguments))?;
+    let arguments = ["--keep-going", "--", "-D", "warnings"];
+    let everything = [&["--all-targets", "--all-features"], &arguments[..]].concat();
+    let mut rows = check(context, "clippy", cargo(context, "clippy", &everything))?;
     if context.options.packages.is_empty() {
         let mut command = workspace::cargo(&context.root);
         command.arg("clippy");
         if context.options.ci {
             command.arg("--locked");
         }
-        command.args(["--package", "emmer", "--package", "emmer-cli"]);
-        command.args(["--features", "emmer/all-stores,emmer-cli/all-stores"]).args(arguments);
-        rows.extend(check(context, "clippy all stores", command)?);
+        let packages = ["--package=emmer", "--package=emmer-runtime", "--package=emmer-cli"];
+        command.args(packages).args(arguments);
+        rows.extend(check(context, "clippy default", command)?);
     }
     Ok(rows)
 }

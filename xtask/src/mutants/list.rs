@@ -147,6 +147,15 @@ pub(crate) fn explanation<'a>(survivors: &'a [Survivor], mutant: &Mutant) -> Opt
     survivors.iter().find(|s| s.mutant == mutant.name && same(&s.after) == same(&mutant.after))
 }
 
+/// The explanations of mutants that make another edit by now.
+pub(crate) fn outdated<'a>(survivors: &'a [Survivor], mutants: &[Mutant]) -> Vec<&'a str> {
+    let is_outdated = |survivor: &&Survivor| {
+        let mutant = mutants.iter().find(|mutant| mutant.name == survivor.mutant);
+        mutant.is_some_and(|mutant| explanation(survivors, mutant).is_none())
+    };
+    survivors.iter().filter(is_outdated).map(|survivor| survivor.mutant.as_str()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -181,5 +190,10 @@ mod tests {
         };
         assert!(explanation(&[survivor("c d")], &mutant).is_some());
         assert!(explanation(&[survivor("c e")], &mutant).is_none());
+        let mutants = [mutant];
+        assert!(outdated(&[survivor("c d")], &mutants).is_empty());
+        assert_eq!(outdated(&[survivor("c e")], &mutants), ["n"]);
+        let of_another = Survivor { mutant: "m".to_owned(), ..survivor("c e") };
+        assert!(outdated(&[of_another], &mutants).is_empty(), "it may be drawn another time");
     }
 }

@@ -19,6 +19,8 @@ mod weave;
 
 use std::ops::Range;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 
 use serde::Deserialize;
 
@@ -44,6 +46,8 @@ pub(crate) struct Options {
     pub(crate) seed: u64,
     /// CPU seconds for the swarm, for each mutant.
     pub(crate) cpu: u64,
+    /// How many mutants the swarm hunts at a time.
+    pub(crate) jobs: usize,
     pub(crate) json: bool,
     /// Only say which mutants there are.
     pub(crate) list: bool,
@@ -72,6 +76,7 @@ impl Default for Options {
             generated: GENERATED,
             seed: 1,
             cpu: CPU_SECS,
+            jobs: 1,
             json: false,
             list: false,
             build_only: false,
@@ -141,11 +146,15 @@ pub(crate) fn run(options: &Options) -> Result<bool, String> {
     for why in &stale {
         eprintln!("DOES NOT APPLY: {why}");
     }
+    let survivors = list::survivors(&root, options.ground)?;
+    let outdated = list::outdated(&survivors, &mutants);
+    for name in &outdated {
+        eprintln!("DOES NOT EXPLAIN: what is said of {name} was said of another edit");
+    }
     if options.list {
         print!("{}", report::list(&mutants));
-        return Ok(stale.is_empty());
+        return Ok(stale.is_empty() && outdated.is_empty());
     }
-    let survivors = list::survivors(&root, options.ground)?;
     let tree = Tree::new(&root, options.ground);
     let numbered: Vec<(u32, &Mutant)> = (1..).zip(&mutants).collect();
     let mut results = Results::open(&tree, options)?;
@@ -226,14 +235,13 @@ fn compile_and_hunt(
                 results.swarm(mutant, Finding::NotCompiled { why: why.clone() })?;
             }
         }
-        let mut swarm = Swarm::new(program, results)?;
-        for (number, mutant) in &open {
-            if !built.rejected.contains_key(number) && !options.build_only {
-                let finding = swarm.hunt(*number, mutant)?;
-                eprintln!("{}: {}", mutant.name, finding.text());
-                results.swarm(mutant, finding)?;
-            }
-        }
+        let swarm = Swarm::new(program, results)?;
+        let hunted = open.iter().filter(|(number, _)| !built.rejected.contains_key(number));
+        let hunted: Vec<_> = hunted.filter(|_| !options.build_only).copied().collect();
+        swarm.hunt_all(options.jobs, &hunted, |mutant, finding| {
+            eprintln!("{}: {}", mutant.name, finding.text());
+            results.swarm(mutant, finding)
+        })?;
     }
     let left: Vec<(u32, &Mutant)> = mutants
         .iter()
@@ -269,7 +277,7 @@ fn compile_and_hunt(
 /// The swarm, and what it finds without any mutant.
 struct Swarm {
     program: Program,
-    baseline: Baseline,
+    baseline: Mutex<Baseline>,
     cpu: u64,
 }
 
@@ -279,7 +287,7 @@ impl Swarm {
     fn new(program: Program, results: &Results) -> Result<Self, String> {
         let cpu = results.cpu();
         if let Some(baseline) = results.baseline() {
-            return Ok(Self { program, baseline, cpu });
+            return Ok(Self { program, baseline: Mutex::new(baseline), cpu });
         }
         let arguments = vec![format!("cpu={cpu}"), "all=yes".to_owned()];
         let hunt = hunt::swarm(&program.path, 0, cpu, &arguments)?;
@@ -291,18 +299,56 @@ impl Swarm {
         }
         eprintln!("the unmutated sources: {} seeds in {} CPU ms", hunt.seeds, hunt.cpu_ms);
         results.baseline_is(&baseline)?;
-        Ok(Self { program, baseline, cpu })
+        Ok(Self { program, baseline: Mutex::new(baseline), cpu })
+    }
+
+    /// Hunts mutants, `jobs` at a time, and hands on what was found as soon as it is known.
+    fn hunt_all(
+        &self,
+        jobs: usize,
+        mutants: &[(u32, &Mutant)],
+        mut told: impl FnMut(&Mutant, Finding) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let next = AtomicUsize::new(0);
+        let (tell, findings) = mpsc::sync_channel(jobs);
+        std::thread::scope(|scope| {
+            for _ in 0..jobs {
+                let (tell, next) = (tell.clone(), &next);
+                scope.spawn(move || {
+                    while let Some((number, mutant)) =
+                        mutants.get(next.fetch_add(1, Ordering::Relaxed))
+                    {
+                        // Nobody listens any more after a failure.
+                        if tell.send((*mutant, self.hunt(*number, mutant))).is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+            drop(tell);
+            for (mutant, finding) in findings {
+                told(mutant, finding?)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn baseline(&self) -> MutexGuard<'_, Baseline> {
+        self.baseline.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Hunts one mutant. A seed that fails without it as well is left out from then on.
-    fn hunt(&mut self, number: u32, mutant: &Mutant) -> Result<Finding, String> {
+    fn hunt(&self, number: u32, mutant: &Mutant) -> Result<Finding, String> {
         loop {
-            let known: Vec<String> = (self.baseline.violated.iter())
-                .map(|(invariant, count)| format!("{invariant}:{count}/{}", self.baseline.seeds))
-                .collect();
             let mut arguments = vec![format!("cpu={}", self.cpu)];
-            arguments.push(format!("skip={}", self.baseline.failing.join(",")));
-            arguments.push(format!("known={}", known.join(",")));
+            {
+                let baseline = self.baseline();
+                let known: Vec<String> = (baseline.violated.iter())
+                    .map(|(invariant, count)| format!("{invariant}:{count}/{}", baseline.seeds))
+                    .collect();
+                arguments.push(format!("skip={}", baseline.failing.join(",")));
+                arguments.push(format!("known={}", known.join(",")));
+            }
             if mutant.file.starts_with("crates/directory/") {
                 // Without grains the directory has nothing to do.
                 arguments.push("grains=yes".to_owned());
@@ -314,7 +360,7 @@ impl Swarm {
             };
             if !find.class.is_empty() && self.fails_anyway(&find)? {
                 eprintln!("WITHOUT A MUTANT: {} fails as well", find.replay);
-                self.baseline.failing.push(format!("{}:{}", find.class, find.seed));
+                self.baseline().failing.push(format!("{}:{}", find.class, find.seed));
                 continue;
             }
             return Ok(Finding::Swarm { find, cpu_ms });

@@ -18,8 +18,8 @@ pub(crate) const CHOICE: &str = "
 /// Which mutant runs; 0: none.
 pub(crate) fn chosen_mutant() -> u32 {
     static CHOSEN: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
-    *CHOSEN.get_or_init(|| std::env::var(\"EMMER_MUTANT\").ok().and_then(|n| \
-    n.parse().ok()).unwrap_or(0))
+    let told = || std::env::var(\"EMMER_MUTANT\").ok();
+    *CHOSEN.get_or_init(|| told().and_then(|n| n.parse().ok()).unwrap_or(0))
 }
 ";
 
