@@ -93,8 +93,8 @@ fn run_step(context: &Context, step: &str) -> Result<Vec<Row>, String> {
     }
 }
 
-/// The workspace with every feature, and what an application and the program are made of as they are
-/// built by default.
+/// The workspace with every feature, and what an application and the program are made of as they
+/// are built by default.
 fn clippy(context: &Context) -> Result<Vec<Row>, String> {
     let arguments = ["--keep-going", "--", "-D", "warnings"];
     let everything = [&["--all-targets", "--all-features"], &arguments[..]].concat();
