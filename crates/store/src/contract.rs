@@ -92,13 +92,19 @@ impl Mutation {
 
     /// Whether its condition holds where its row has the etag `now`, or (none) is not there.
     pub fn holds(&self, now: Option<&Etag>) -> bool {
+        self.holds_where(now, |now, etag| now == etag)
+    }
+
+    /// The same for a server that keeps something else in the place of an etag, `now` for this row;
+    /// `is_same` says whether an etag stands for it.
+    pub fn holds_where<E>(&self, now: Option<E>, is_same: impl FnOnce(E, &Etag) -> bool) -> bool {
         match self {
             Self::Insert { .. } => now.is_none(),
             Self::Upsert { .. } => true,
             Self::Delete { etag: None, .. } => now.is_some(),
             Self::Replace { etag, .. }
             | Self::Check { etag, .. }
-            | Self::Delete { etag: Some(etag), .. } => now == Some(etag),
+            | Self::Delete { etag: Some(etag), .. } => now.is_some_and(|now| is_same(now, etag)),
         }
     }
 }

@@ -15,14 +15,7 @@ pub fn revision_of(etag: &str) -> Option<i64> {
 
 /// Whether the condition of a mutation holds for a row of this revision, or for none.
 pub fn holds(mutation: &Mutation, now: Option<i64>) -> bool {
-    match mutation {
-        Mutation::Insert { .. } => now.is_none(),
-        Mutation::Upsert { .. } => true,
-        Mutation::Delete { etag: None, .. } => now.is_some(),
-        Mutation::Replace { etag, .. }
-        | Mutation::Delete { etag: Some(etag), .. }
-        | Mutation::Check { etag, .. } => now.is_some() && now == revision_of(etag),
-    }
+    mutation.holds_where(now, |now, etag| revision_of(etag) == Some(now))
 }
 
 #[cfg(test)]

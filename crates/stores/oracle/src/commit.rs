@@ -141,15 +141,8 @@ fn locks(mutations: &[Mutation]) -> Vec<Vec<&str>> {
 /// The position of the first mutation whose condition does not hold.
 fn verdict(mutations: &[Mutation], found: &Found) -> Option<usize> {
     mutations.iter().position(|mutation| {
-        let found = found.get(mutation.row_key()).copied();
-        match mutation {
-            Mutation::Upsert { .. } => false,
-            Mutation::Insert { .. } => found.is_some(),
-            Mutation::Delete { etag: None, .. } => found.is_none(),
-            Mutation::Replace { etag, .. }
-            | Mutation::Delete { etag: Some(etag), .. }
-            | Mutation::Check { etag, .. } => found.is_none() || found != etags::number(etag),
-        }
+        let now = found.get(mutation.row_key());
+        !mutation.holds_where(now, |now, etag| etags::number(etag) == Some(*now))
     })
 }
 

@@ -136,14 +136,7 @@ fn holds(
     let mut statement = session.conn.prepare_cached(&sql.etag)?;
     let now: Option<i64> =
         statement.query_row([partition, mutation.row_key()], |row| row.get(0)).optional()?;
-    Ok(match mutation {
-        Mutation::Upsert { .. } => true,
-        Mutation::Insert { .. } => now.is_none(),
-        Mutation::Delete { etag: None, .. } => now.is_some(),
-        Mutation::Replace { etag, .. }
-        | Mutation::Delete { etag: Some(etag), .. }
-        | Mutation::Check { etag, .. } => now.is_some() && now == etags::number(etag),
-    })
+    Ok(mutation.holds_where(now, |now, etag| etags::number(etag) == Some(now)))
 }
 
 struct Write<'a> {
