@@ -6,6 +6,7 @@ use emmer_core::SiloAddress;
 
 use super::draws::Draws;
 use super::{Director, PlacementContext, PlacementTarget};
+use crate::load::LoadReport;
 
 /// Placement by the number of recently busy activations (placement description; the power of two
 /// choices of Mitzenmacher): the one of some silos, drawn at random, that is predicted to have the
@@ -27,10 +28,7 @@ impl ActivationCountDirector {
     /// The director that draws `choices` silos (at least one); what it draws grows from `seed`.
     /// Silos need different seeds.
     pub fn new(seed: u64, choices: usize) -> Self {
-        Self {
-            choices: if choices == 0 { 1 } else { choices },
-            draws: Mutex::new(Draws::new(seed)),
-        }
+        Self { choices: choices.max(1), draws: Mutex::new(Draws::new(seed)) }
     }
 }
 
@@ -41,10 +39,9 @@ impl Director for ActivationCountDirector {
         context: &PlacementContext<'_>,
     ) -> Option<SiloAddress> {
         let mut draws = self.draws.lock().unwrap_or_else(PoisonError::into_inner);
-        let predicted = |draws: &Draws, silo: &SiloAddress| {
-            let report = context.loads.of(silo).and_then(|known| known.report);
-            let busy = report.map_or_else(|| context.loads.mean_busy(), |(report, _)| report.busy);
-            busy.saturating_add(draws.placed(silo, context))
+        let mean = context.loads.mean().busy;
+        let predicted = |report: Option<LoadReport>, placed: u32| {
+            report.map_or(mean, |report| f64::from(report.busy)) + f64::from(placed)
         };
         let silo = draws.best(self.choices, context, predicted)?;
         draws.note(silo, context);
@@ -59,7 +56,7 @@ mod tests {
     use super::super::testing::{loads, silos};
     use super::*;
     use crate::Strategy;
-    use crate::load::{LoadReport, Loads};
+    use crate::load::Loads;
 
     fn choose(
         director: &dyn Director,

@@ -7,6 +7,7 @@ use emmer_core::rng::SeededRng;
 use emmer_core::{Instant, SiloAddress};
 
 use super::PlacementContext;
+use crate::load::{Known, LoadReport};
 
 /// How long a silo that has just become Active is passed over now and then.
 const WARM_UP: Duration = Duration::from_secs(30);
@@ -33,20 +34,24 @@ impl Draws {
     }
 
     /// The best of `choices` different silos, drawn at random: the one with the least rank, and of
-    /// several the first one drawn. Whoever takes it notes it.
-    pub(super) fn best<R: PartialOrd>(
+    /// several the first one drawn. A silo is ranked by its last report, if there is one, and how
+    /// many were placed on it since. Whoever takes the best one notes it.
+    pub(super) fn best(
         &mut self,
         choices: usize,
         context: &PlacementContext<'_>,
-        rank: impl Fn(&Self, &SiloAddress) -> R,
+        rank: impl Fn(Option<LoadReport>, u32) -> f64,
     ) -> Option<SiloAddress> {
-        let (mut drawn, mut best) = (Vec::with_capacity(choices), None);
+        let mut drawn = Vec::with_capacity(choices);
+        let mut best: Option<((bool, f64), SiloAddress)> = None;
         while drawn.len() < choices
             && let Some(place) = self.draw(&drawn, context.silos.len())
         {
             drawn.insert(drawn.partition_point(|before| *before < place), place);
             let silo = context.silos[place];
-            let rank = (self.is_spared(&silo, context), rank(self, &silo));
+            let known = context.loads.of(&silo);
+            let (report, placed) = self.standing(&silo, known);
+            let rank = (self.is_spared(known, context), rank(report, placed));
             if best.as_ref().is_none_or(|(least, _)| rank < *least) {
                 best = Some((rank, silo));
             }
@@ -54,18 +59,20 @@ impl Draws {
         best.map(|(_, silo)| silo)
     }
 
-    /// How many were placed on `silo` since its last report.
-    pub(super) fn placed(&self, silo: &SiloAddress, context: &PlacementContext<'_>) -> u32 {
-        let since = reported_at(silo, context);
-        self.placed
-            .get(silo)
-            .filter(|placed| placed.since == since)
-            .map_or(0, |placed| placed.count)
+    /// The last report of a silo of which this is `known`, and how many were placed on it since.
+    pub(super) fn standing(
+        &self,
+        silo: &SiloAddress,
+        known: Option<&Known>,
+    ) -> (Option<LoadReport>, u32) {
+        let (report, since) = known.and_then(|known| known.report).unzip();
+        let placed = self.placed.get(silo).filter(|placed| placed.since == since);
+        (report, placed.map_or(0, |placed| placed.count))
     }
 
     /// One more was placed on `silo`.
     pub(super) fn note(&mut self, silo: SiloAddress, context: &PlacementContext<'_>) {
-        let since = reported_at(&silo, context);
+        let since = context.loads.of(&silo).and_then(|known| known.report).map(|(_, at)| at);
         let placed = self.placed.entry(silo).or_insert(Placed { since, count: 0 });
         if placed.since != since {
             *placed = Placed { since, count: 0 };
@@ -89,17 +96,13 @@ impl Draws {
 
     /// Whether a silo that was drawn is left out this once, since it has just become Active. In a
     /// cluster that is new as a whole its age counts beside that of the oldest.
-    fn is_spared(&mut self, silo: &SiloAddress, context: &PlacementContext<'_>) -> bool {
-        let Some(known) = context.loads.of(silo) else { return false };
+    fn is_spared(&mut self, known: Option<&Known>, context: &PlacementContext<'_>) -> bool {
+        let Some(known) = known else { return false };
         let age = |since| context.now.saturating_since(since).as_secs_f64();
         let warm_at = WARM_UP.as_secs_f64().min(age(context.loads.first_since()));
         let age = age(known.since);
         age < warm_at && !self.rng.chance(age / warm_at)
     }
-}
-
-fn reported_at(silo: &SiloAddress, context: &PlacementContext<'_>) -> Option<Instant> {
-    context.loads.of(silo).and_then(|known| known.report).map(|(_, at)| at)
 }
 
 #[cfg(test)]
@@ -126,11 +129,11 @@ mod tests {
         for _ in 0..40 {
             draws.note(silos[7], &context(&silos[7..], &seen));
         }
-        let placed = |silo| draws.placed(silo, &context(&silos, &seen));
+        let placed = |silo| draws.standing(silo, seen.of(silo)).1;
         assert!(silos[..7].iter().all(|silo| placed(silo) == 1) && placed(&silos[7]) == 41);
         // A later report knows them.
         let later = loads(&silos, &[1; 8], Instant::from_millis(1));
-        assert!(silos.iter().all(|silo| draws.placed(silo, &context(&silos, &later)) == 0));
+        assert!(silos.iter().all(|silo| draws.standing(silo, later.of(silo)).1 == 0));
     }
 
     #[test]
@@ -148,10 +151,14 @@ mod tests {
     #[test]
     fn as_many_different_silos_are_drawn_as_are_asked_for_and_there_are() {
         let silos = silos(5);
-        let seen = loads(&silos, &[0; 5], Instant::ZERO);
+        // So the number of busy activations tells which silo is ranked.
+        let seen = loads(&silos, &[0, 1, 2, 3, 4], Instant::ZERO);
         for choices in 1..8 {
             let drawn = std::cell::RefCell::new(Vec::new());
-            let rank = |_: &Draws, silo: &SiloAddress| drawn.borrow_mut().push(*silo);
+            let rank = |report: Option<LoadReport>, _| {
+                drawn.borrow_mut().push(silos[report.unwrap().busy as usize]);
+                0.0
+            };
             let best = Draws::new(4).best(choices, &context(&silos, &seen), rank);
             let mut drawn = drawn.into_inner();
             assert_eq!(best, drawn.first().copied(), "of equal ones the first");

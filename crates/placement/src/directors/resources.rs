@@ -6,6 +6,7 @@ use emmer_core::SiloAddress;
 
 use super::draws::Draws;
 use super::{Director, PlacementContext, PlacementTarget};
+use crate::load::{LoadReport, Loads};
 
 /// The parts of the score, in percent: the use of the processors, that of the memory, and the
 /// number of activations.
@@ -44,9 +45,7 @@ impl ResourceDirector {
 }
 
 /// From 0 (idle) to 100, and more where much was placed since the last report.
-fn score(draws: &Draws, silo: &SiloAddress, context: &PlacementContext<'_>) -> f64 {
-    let (loads, placed) = (context.loads, draws.placed(silo, context));
-    let report = loads.of(silo).and_then(|known| known.report).map(|(report, _)| report);
+fn score(report: Option<LoadReport>, placed: u32, loads: &Loads) -> f64 {
     let percent = |own: Option<u8>, mean: f64| own.map_or(mean, f64::from) / 100.0;
     let mean = loads.mean();
     let activations = report.map_or(mean.activations, |report| f64::from(report.activations));
@@ -68,13 +67,17 @@ impl Director for ResourceDirector {
         let mut draws = self.draws.lock().unwrap_or_else(PoisonError::into_inner);
         let choices = context.silos.len().isqrt();
         let choices = choices + usize::from(choices * choices < context.silos.len());
-        let of = |draws: &Draws, silo: &SiloAddress| score(draws, silo, context);
-        let mut silo = draws.best(choices, context, of)?;
+        let rank = |report, placed| score(report, placed, context.loads);
+        let mut silo = draws.best(choices, context, rank)?;
         let local = context.local;
+        let score_of = |silo: &SiloAddress| {
+            let (report, placed) = draws.standing(silo, context.loads.of(silo));
+            rank(report, placed)
+        };
         let is_known = context.loads.of(&local).is_some_and(|known| known.report.is_some());
         if is_known
             && context.silos.contains(&local)
-            && of(&draws, &local) <= of(&draws, &silo) + LOCAL_MARGIN
+            && score_of(&local) <= score_of(&silo) + LOCAL_MARGIN
         {
             silo = local;
         }
@@ -90,7 +93,7 @@ mod tests {
     use super::super::testing::{chi_squared, silos};
     use super::*;
     use crate::Strategy;
-    use crate::load::{Known, LoadReport, Loads};
+    use crate::load::Known;
 
     type Figures = (Option<u8>, Option<u8>, u32);
 
@@ -158,6 +161,32 @@ mod tests {
         let with = |cpu| [idle(), idle(), Some((Some(cpu), Some(0), 0)), idle()];
         assert_eq!(chosen(&with(10), local, 500), [0, 0, 500, 0]);
         assert_eq!(chosen(&with(11), local, 500)[2], 0);
+    }
+
+    #[test]
+    fn the_local_silo_is_taken_also_when_it_has_just_joined() {
+        let silos = silos(4);
+        let second = |n: u64| Instant::from_millis(n * 1_000);
+        let report = |at| Some((LoadReport::default(), at));
+        // The last of them came when the others had been there for a minute.
+        let known = silos.iter().enumerate().map(|(n, silo)| {
+            let since = second(if n == 3 { 60 } else { 0 });
+            Known { silo: *silo, since, report: report(second(61)) }
+        });
+        let loads = Loads::new(known.collect());
+        let share = |local| {
+            let chosen = (0..1_000_u64).filter(|seed| {
+                let grain = GrainId::new(GrainTypeId::of("g"), *seed);
+                let strategy = &Strategy::ResourceOptimized;
+                let target = PlacementTarget { grain: &grain, strategy, requesting: local };
+                let context = PlacementContext::new(local, &silos).with_loads(second(61), &loads);
+                let director = ResourceDirector::new(*seed);
+                director.choose(&target, &context).unwrap() == silos[3]
+            });
+            chosen.count()
+        };
+        assert_eq!(share(silos[3]), 1_000);
+        assert!(share(elsewhere()) < 100, "the others pass it over now and then");
     }
 
     #[test]

@@ -22,7 +22,6 @@ pub struct Known {
 pub struct Loads {
     /// In the order of their addresses.
     silos: Vec<Known>,
-    mean_busy: u32,
     mean: Mean,
     most_activations: u32,
     first_since: Instant,
@@ -36,6 +35,7 @@ pub(crate) struct Mean {
     /// In percent; 0 where nobody says it.
     pub(crate) memory: f64,
     pub(crate) activations: f64,
+    pub(crate) busy: f64,
 }
 
 fn mean(figures: impl Iterator<Item = f64>) -> f64 {
@@ -47,8 +47,7 @@ impl Loads {
     /// Nothing is known of anybody.
     pub const EMPTY: Self = Self {
         silos: Vec::new(),
-        mean_busy: 0,
-        mean: Mean { cpu: 0.0, memory: 0.0, activations: 0.0 },
+        mean: Mean { cpu: 0.0, memory: 0.0, activations: 0.0, busy: 0.0 },
         most_activations: 0,
         first_since: Instant::ZERO,
     };
@@ -57,16 +56,15 @@ impl Loads {
     pub fn new(mut silos: Vec<Known>) -> Self {
         silos.sort_unstable_by_key(|known| known.silo);
         let reports = || silos.iter().filter_map(|known| known.report).map(|(report, _)| report);
-        let sum: u64 = reports().map(|report| u64::from(report.busy)).sum();
-        let mean_busy = u32::try_from(sum / (reports().count() as u64).max(1)).unwrap_or(u32::MAX);
         let mean = Mean {
             cpu: mean(reports().filter_map(|report| report.cpu).map(f64::from)),
             memory: mean(reports().filter_map(|report| report.memory).map(f64::from)),
             activations: mean(reports().map(|report| f64::from(report.activations))),
+            busy: mean(reports().map(|report| f64::from(report.busy))),
         };
         let most_activations = reports().map(|report| report.activations).max().unwrap_or(0);
         let first_since = silos.iter().map(|known| known.since).min().unwrap_or(Instant::ZERO);
-        Self { mean_busy, mean, most_activations, first_since, silos }
+        Self { mean, most_activations, first_since, silos }
     }
 
     /// Whether `silo` takes no new activations for now.
@@ -74,9 +72,9 @@ impl Loads {
         self.of(silo).and_then(|known| known.report).is_some_and(|(report, _)| report.overloaded)
     }
 
-    /// The mean of the silos that reported: how many busy activations one has.
-    pub const fn mean_busy(&self) -> u32 {
-        self.mean_busy
+    /// The mean of the silos that reported: how many busy activations one has. 0 where none did.
+    pub const fn mean_busy(&self) -> f64 {
+        self.mean.busy
     }
 
     /// The means of what silos reported.
@@ -132,7 +130,7 @@ mod tests {
             known(2, report(10, true)),
             known(1, report(31, false)),
         ]);
-        assert_eq!(loads.mean_busy(), 20);
+        assert_eq!(loads.mean_busy(), 20.5);
         assert!(
             loads.is_overloaded(&silo(2))
                 && !loads.is_overloaded(&silo(3))
