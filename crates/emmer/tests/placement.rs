@@ -199,8 +199,13 @@ async fn a_director_is_asked_once_for_a_grain_wherever_its_call_comes_from(world
     let counted = asked.clone();
     let describe = move |silo: emmer::SiloBuilder| {
         let asked = counted.clone();
-        let told = move |_: &PlacementTarget<'_>, context: &PlacementContext<'_>| {
+        let told = move |target: &PlacementTarget<'_>, context: &PlacementContext<'_>| {
             let number = asked.fetch_add(1, Ordering::Relaxed);
+            match target.grain.key().to_string().as_str() {
+                "500" => panic!("no idea"),
+                "501" => return None,
+                _ => {}
+            }
             context.silos.get(usize::try_from(number % 3).unwrap()).copied()
         };
         silo.host::<dyn Told, ToldGrain>().director("told", told)
@@ -223,6 +228,36 @@ async fn a_director_is_asked_once_for_a_grain_wherever_its_call_comes_from(world
     let grains = asked.load(Ordering::Relaxed);
     assert_eq!(grains, 120, "one question for each grain");
     assert!(counts.values().all(|count| *count >= 40), "{counts:?}");
+    // So it is when it panics or has no answer, from a silo's own code and through a gateway.
+    let failed = cluster.nodes()[0].run(async |silo| {
+        for key in [500, 501] {
+            silo.grain::<dyn Told>(key).silo().await.unwrap_err();
+        }
+    });
+    failed.await.unwrap();
+    assert_eq!(asked.load(Ordering::Relaxed), 122, "one for each call that failed");
+    let client = cluster.client().await;
+    for key in [500, 501] {
+        client.grain::<dyn Told>(key).silo().await.unwrap_err();
+    }
+    assert_eq!(asked.load(Ordering::Relaxed), 124);
+}
+
+#[emmer::test(seeds = 3)]
+async fn random_grains_of_a_silos_own_code_are_anywhere_with_the_same_probability(world: World) {
+    let cluster = world.cluster(3, |silo| silo.host::<dyn Plain, PlainGrain>()).await;
+    let calls = cluster.nodes()[0].run(async |silo| {
+        let mut counts: BTreeMap<SiloAddress, u64> = BTreeMap::new();
+        for key in 0..600 {
+            let at = silo.grain::<dyn Plain>(key).silo().await.unwrap();
+            *counts.entry(at).or_default() += 1;
+        }
+        counts
+    });
+    let counts = calls.await.unwrap();
+    // 200 of 600 each; a share beyond 150 to 250 is seen once in 20,000 times.
+    let shares: Vec<u64> = counts.values().copied().collect();
+    assert!(shares.len() == 3 && shares.iter().all(|n| (150..=250).contains(n)), "{counts:?}");
 }
 
 class!(Front, FrontGrain, #[placement(silo_role = "front")]);
@@ -264,6 +299,26 @@ async fn a_silo_that_is_full_gets_nothing_while_there_is_room_elsewhere(world: W
         assert_ne!(client.grain::<dyn Near>(1_000 + key).silo().await.unwrap(), home);
         tokio::time::sleep(secs(1)).await;
     }
+}
+
+#[emmer::test(seeds = 3)]
+async fn a_call_to_a_silo_that_is_full_and_has_not_said_so_is_rejected_as_overloaded(world: World) {
+    let describe = |silo: emmer::SiloBuilder| {
+        silo.configure(|options| {
+            options.limits.activations_max = 5;
+            options.load_period = secs(3_600);
+        })
+        .host::<dyn Told, ToldGrain>()
+        .director("told", told)
+    };
+    let cluster = world.cluster(3, describe).await;
+    let client = cluster.client().await;
+    let home = addresses(&cluster)[1];
+    for key in 0..5 {
+        assert_eq!(client.grain::<dyn Told>(key).silo().await.unwrap(), home);
+    }
+    let refused = client.grain::<dyn Told>(5).silo().await.unwrap_err();
+    assert!(matches!(refused, CallError::Overloaded(_)), "{refused}");
 }
 
 #[tokio::test]

@@ -65,9 +65,9 @@ impl Calls {
         }
     }
 
-    /// As [`locate`](Self::locate) for a grain that is not in the catalog, without a wait: where
-    /// placement puts it, when nothing but this silo is needed to know that the grain is nowhere.
-    pub(crate) fn place_now(&self, id: &GrainId) -> Option<Place> {
+    /// As [`locate`](Self::locate) for a grain that is not in the catalog, without a wait: what
+    /// placement says, when nothing but this silo is needed to know that the grain is nowhere.
+    pub(crate) fn place_now(&self, id: &GrainId) -> Option<Result<Place, Failure>> {
         if self.host.is_fenced() || self.cluster.locations.get(id).is_some() {
             return None;
         }
@@ -75,7 +75,7 @@ impl Calls {
         if found.is_some_and(|at| at.silo != self.address) {
             return None;
         }
-        self.place(id, &[]).ok()
+        Some(self.place(id, &[]))
     }
 
     fn unavailable(&self, why: FailReason) -> Failure {

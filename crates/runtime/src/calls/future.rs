@@ -165,12 +165,16 @@ fn first_poll<M: Method>(call: Call<M>, cx: &mut Context<'_>) -> Next<M> {
                     run_here(call, caller, activation, cx)
                 }
                 None => match silo.place_now(&target.id) {
-                    Some(Place::Here(activation)) => {
+                    Some(Ok(Place::Here(activation))) => {
                         target.set_route(Route::Here(Arc::downgrade(&activation)));
                         run_here(call, caller, activation, cx)
                     }
-                    Some(Place::There { peer, .. }) => {
+                    Some(Ok(Place::There { peer, .. })) => {
                         Next::slow(travel(call, caller, Some(Met::Placed(peer))))
+                    }
+                    // Nobody is asked again for what placement has refused.
+                    Some(Err(failure)) => {
+                        Next::slow(travel(call, caller, Some(Met::NotFound(failure))))
                     }
                     None => Next::slow(travel(call, caller, None)),
                 },

@@ -268,6 +268,17 @@ mod tests {
     }
 
     #[test]
+    fn a_call_with_time_left_is_given_up_after_a_minute() {
+        let day = Duration::from_secs(24 * 3_600);
+        let nobody = || Met::NotFound(unreachable_silo(None, false, "no such role".to_owned()));
+        let (mut path, mut waited) = (Path::new(Asker::Own), Duration::ZERO);
+        while let Next::Again(pause) = path.met(nobody(), day).1 {
+            waited += pause;
+        }
+        assert!((60..65).contains(&waited.as_secs()), "{waited:?}");
+    }
+
+    #[test]
     fn what_may_have_run_is_never_tried_again() {
         let (ran, peer) = (|| unreachable_silo(None, true, "x".to_owned()), Some(silo(1)));
         let mets = [
