@@ -8,8 +8,9 @@ use sysinfo::{MemoryRefreshKind, Pid, ProcessRefreshKind, ProcessesToUpdate, Sys
 /// Over how long the use of the processors is averaged, about.
 const AVERAGED_OVER: Duration = Duration::from_secs(5);
 
-/// The least time between two looks at the processors.
-const LEAST_INTERVAL: Duration = sysinfo::MINIMUM_CPU_UPDATE_INTERVAL;
+/// The least time between two looks at the processors: longer than `sysinfo` wants it, whose time
+/// begins a little later.
+const LEAST_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Reads the machine's counters.
 pub(super) struct Resources {
@@ -52,6 +53,11 @@ impl Resources {
     }
 
     fn read_cpu(&mut self, now: Instant) {
+        let passed = self.last.map(|(before, _)| now.saturating_since(before));
+        // Processor time comes in ticks.
+        if passed.is_some_and(|passed| passed < LEAST_INTERVAL) {
+            return;
+        }
         // Before the first interval is over it is the mean since the machine began: not used.
         self.system.refresh_cpu_usage();
         let what = ProcessRefreshKind::nothing().with_cpu().without_tasks();
@@ -59,16 +65,8 @@ impl Resources {
         self.system.refresh_processes_specifics(ProcessesToUpdate::Some(&own), false, what);
         let Some(process) = self.system.process(self.process) else { return };
         let spent = Duration::from_millis(process.accumulated_cpu_time());
-        let Some((before, spent_before)) = self.last else {
-            self.last = Some((now, spent));
-            return;
-        };
-        let passed = now.saturating_since(before);
-        // Processor time comes in ticks, and the machine's counters are not read more often.
-        if passed < LEAST_INTERVAL {
-            return;
-        }
-        self.last = Some((now, spent));
+        let last = self.last.replace((now, spent));
+        let (Some((_, spent_before)), Some(passed)) = (last, passed) else { return };
         let own = spent.saturating_sub(spent_before).as_secs_f64() / passed.as_secs_f64();
         let used = f64::from(self.system.global_cpu_usage()).max(100.0 * own / self.processors);
         self.cpu = Some(averaged(self.cpu, used.min(100.0), passed));
@@ -124,7 +122,7 @@ mod tests {
         assert_eq!(resources.read(now).cpu, None, "nothing to compare with");
         // Computes until that is seen.
         loop {
-            if clock.mono().saturating_since(now) < Duration::from_millis(250) {
+            if clock.mono().saturating_since(now) < LEAST_INTERVAL {
                 continue;
             }
             now = clock.mono();
