@@ -50,8 +50,9 @@ pub struct SiloOptions {
     /// How often idle activations are looked for. Default: a quarter of `collection_age`, 1 s to 1
     /// min.
     pub collection_quantum: Option<Duration>,
-    /// How often, at most, silos tell each other how loaded they are. With more than some 200 silos
-    /// less often. Default 1 s.
+    /// How often silos tell each other how loaded they are. The shortest time of a silo counts for
+    /// all. With more than some 200 silos it is less often, and a silo that becomes Active tells it
+    /// at once. Default 1 s.
     pub load_period: Duration,
     /// The longest an activation may take: registration, reading the state, the hook. Default 30 s.
     pub activation_timeout: Duration,

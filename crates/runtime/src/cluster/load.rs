@@ -39,7 +39,6 @@ struct State {
     machine: Gather,
     /// The Active silos of the view in force, in the order of their addresses.
     active: Vec<Arc<SiloEntry>>,
-    loads: Arc<Loads>,
 }
 
 /// What placement chooses from. Silos that are full or suspected are passed over where others are
@@ -84,8 +83,10 @@ impl Choice {
 
 /// How often reports are made, and how long a vote counts.
 pub(crate) struct LoadTimes {
-    /// The least time between two reports.
+    /// How long after one report the next one is due. The shortest time of a silo counts for all.
+    /// A silo that becomes Active makes one at once.
     pub(crate) period: Duration,
+    /// How long a vote counts.
     pub(crate) vote_lasts: Duration,
 }
 
@@ -106,7 +107,7 @@ impl LoadService {
             peers,
             measured,
             vote_lasts: times.vote_lasts,
-            state: Mutex::new(State { machine, active: Vec::new(), loads: Arc::default() }),
+            state: Mutex::new(State { machine, active: Vec::new() }),
             changed: Notify::new(),
             choice: RwLock::default(),
         })
@@ -155,18 +156,19 @@ impl LoadService {
         {
             let mut state = self.state.lock();
             let mut is_new = step(&mut state, self.clock.mono());
+            let mut loads = self.choice().loads.clone();
             while let Some(effect) = state.machine.poll_effect() {
                 match effect {
                     Effect::Send { to, message } => self.peers.post(to, channel::LOAD, &message),
-                    Effect::Publish(loads) => {
-                        state.loads = Arc::new(loads);
+                    Effect::Publish(known) => {
+                        loads = Arc::new(known);
                         is_new = true;
                     }
                 }
             }
             if is_new {
                 let votes_since = wall() - self.vote_lasts;
-                let choice = Choice::of(state.loads.clone(), &state.active, votes_since);
+                let choice = Choice::of(loads, &state.active, votes_since);
                 *self.choice.write() = Arc::new(choice);
             }
         }
