@@ -10,7 +10,13 @@ use std::time::Duration;
 use common::Counter;
 use emmer::prelude::*;
 use emmer::store::{MemoryStore, SiloTable, StoreErrorKind, SystemStore};
-use emmer::{SiloEntry, StartError};
+use emmer::{SiloEntry, SiloOptions, StartError};
+
+/// An option that is a line of text, and how it is set.
+type Text = (&'static str, fn(&mut SiloOptions, String));
+
+const TEXTS: [Text; 2] =
+    [("name", |o, text| o.name = Some(text)), ("role", |o, text| o.role = Some(text))];
 
 /// What a silo that is refused has left: its port is free, and the store was not touched.
 async fn nothing_is_left(store: &Arc<dyn SystemStore>, listen: std::net::SocketAddr) {
@@ -21,43 +27,47 @@ async fn nothing_is_left(store: &Arc<dyn SystemStore>, listen: std::net::SocketA
 }
 
 #[tokio::test]
-async fn a_name_that_is_no_line_of_text_is_refused() {
+async fn a_name_or_role_that_is_no_line_of_text_is_refused() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let long = "x".repeat(257);
-    for (name, says) in [
+    let wrong = [
         ("a\0b\nc", "control character"),
         ("\u{1b}[31mred", "control character"),
         ("next\u{85}line", "control character"),
         ("", "is empty"),
         (long.as_str(), "257 bytes"),
-    ] {
+    ];
+    let each = TEXTS.iter().flat_map(|option| wrong.iter().map(move |wrong| (*option, *wrong)));
+    for ((option, set), (text, says)) in each {
         let store: Arc<dyn SystemStore> = Arc::new(MemoryStore::new());
         let silo = Silo::builder().store(store.clone()).listen(free).on_terminate(|_| {});
-        let start = silo.configure(|o| o.name = Some(name.to_owned())).start();
+        let start = silo.configure(|o| set(o, text.to_owned())).start();
         // What is refused late is tried again for ever.
         let started =
             tokio::time::timeout(Duration::from_secs(20), start).await.expect("an answer");
-        let refused = started.expect_err(name);
+        let refused = started.expect_err(text);
         let said = refused.to_string();
         assert!(matches!(refused, StartError::Option(_)), "{refused:?}");
-        assert!(said.starts_with("name: ") && said.contains(says), "{name:?}: {said}");
-        assert!(said.contains("1 to 256 bytes without control characters"), "{name:?}: {said}");
+        let begins = format!("{option}: ");
+        assert!(said.starts_with(&begins) && said.contains(says), "{text:?}: {said}");
+        assert!(said.contains("1 to 256 bytes without control characters"), "{text:?}: {said}");
         assert!(!said.chars().any(char::is_control), "{said:?}");
         nothing_is_left(&store, free).await;
     }
 }
 
 #[tokio::test]
-async fn any_other_name_is_in_the_table() {
+async fn any_other_name_and_role_is_in_the_table() {
     let longest = "ä".repeat(128);
     for name in ["silo 1", "ж/%~'\";--", "🦀", longest.as_str()] {
         let store = common::store();
         let silo = Silo::builder().store(store.clone()).on_terminate(|_| {});
-        let silo = silo.configure(|o| o.name = Some(name.to_owned())).start().await.unwrap();
+        let all = |o: &mut SiloOptions| TEXTS.iter().for_each(|(_, set)| set(o, name.to_owned()));
+        let silo = silo.configure(all).start().await.unwrap();
         let table = SiloTable::new(store, ClusterId::new("dev").unwrap());
         let (_, rows) = table.read_all().await.unwrap();
-        let found: Vec<&str> = rows.iter().map(|row| &*row.instance_name).collect();
-        assert_eq!(found, [name]);
+        let found: Vec<_> = rows.iter().map(|row| (&*row.instance_name, &*row.role_name)).collect();
+        assert_eq!(found, [(name, name)]);
         silo.stop().await.unwrap();
     }
 }

@@ -64,12 +64,13 @@ fn options_that_nothing_can_work_with() {
     std::fs::write(&file, "name = \"a\\u0000b\"\n[limits]\noutgoing_bytes_max = 0\n").unwrap();
     let common = ["silo", "--store", &store, "--cluster-id", "dev", "--listen", "127.0.0.1:0"];
     let path = file.to_str().unwrap();
-    let cases: [(&[&str], &[&str]); 6] = [
+    let cases: [(&[&str], &[&str]); 7] = [
         (
             &["--name", "a\nb"],
             &["--name: name: \"a\\nb\" has a control character", "1 to 256 bytes"],
         ),
         (&["--name", ""], &["--name: name: is empty"]),
+        (&["--role", ""], &["--role: role: is empty"]),
         (&["--config", path], &["emmer.toml:1: name: \"a\\0b\" has a control character"]),
         (
             &["--config", path, "--name", "b"],

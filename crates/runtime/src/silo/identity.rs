@@ -1,6 +1,7 @@
 //! Who a silo is: its incarnation, and what its row says about it.
 
 use std::net::SocketAddr;
+use std::path::Path;
 
 use emmer_core::limits::NAME_BYTES_MAX;
 use emmer_core::{SiloAddress, SiloEntry, SiloStatus};
@@ -26,12 +27,7 @@ pub(super) fn row(
 ) -> SiloEntry {
     let host = host_name();
     let name = options.name.clone().unwrap_or_else(|| format!("{host}:{}", address.port()));
-    let program = || {
-        let program = std::env::current_exe().ok()?;
-        let name = program.file_stem()?.to_string_lossy().into_owned();
-        // So the kernel calls a program whose file was replaced since it began.
-        Some(name.strip_suffix(" (deleted)").unwrap_or(&name).to_owned())
-    };
+    let program = || std::env::current_exe().ok().and_then(|path| program_name(&path));
     let role = options.role.clone().or_else(program).unwrap_or_default();
     let mut entry = SiloEntry::new(address, SiloStatus::Created, clock::wall());
     entry.proxy_port = gateway.map_or(0, |g| g.port());
@@ -39,6 +35,14 @@ pub(super) fn row(
     entry.instance_name = fit(&name).into();
     entry.role_name = fit(&role).into();
     entry
+}
+
+/// What a program is called that runs from `path`.
+fn program_name(path: &Path) -> Option<String> {
+    let file = path.file_name()?.to_string_lossy();
+    // So the kernel calls a program whose file was replaced since it began.
+    let file = file.strip_suffix(" (deleted)").unwrap_or(&file);
+    Some(Path::new(file).file_stem()?.to_string_lossy().into_owned())
 }
 
 /// A name as a row can hold it. Hosts and programs may be called anything, and nobody asks whether
@@ -94,6 +98,23 @@ mod tests {
         assert_eq!(fit("a\0b\nc\u{85}d"), "a?b?c?d");
         assert_eq!(fit(&"ä".repeat(200)), "ä".repeat(128));
         assert_eq!(fit(&format!("x{}", "ä".repeat(200))).len(), 255);
+    }
+
+    #[test]
+    fn a_program_is_called_as_its_file_also_when_that_was_replaced() {
+        for path in ["/opt/shop", "/opt/shop (deleted)", "shop.exe", "/opt/shop.bin (deleted)"] {
+            assert_eq!(program_name(Path::new(path)).as_deref(), Some("shop"), "{path}");
+        }
+        assert_eq!(program_name(Path::new("/")), None);
+    }
+
+    #[test]
+    fn the_role_of_a_silo_is_what_its_options_say_or_else_the_program() {
+        let address = SiloAddress::new("10.0.0.1:1".parse().unwrap(), 1);
+        let named = SiloOptions { role: Some("front".to_owned()), ..SiloOptions::default() };
+        assert_eq!(&*row(address, &named, None).role_name, "front");
+        let program = program_name(&std::env::current_exe().unwrap());
+        assert_eq!(row(address, &SiloOptions::default(), None).role_name, program.unwrap().into());
     }
 
     #[test]
