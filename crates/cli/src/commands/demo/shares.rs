@@ -1,9 +1,10 @@
 //! Which silo has how many grains at the end.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use emmer::placement::Strategy;
-use emmer::{Client, SiloStatus};
+use emmer::{Client, SiloEntry, SiloStatus};
 use tokio::time::Instant;
 
 use super::PATIENCE;
@@ -16,41 +17,43 @@ const BAR: usize = 40;
 /// How often the connections are counted.
 const POLL: Duration = Duration::from_millis(20);
 
-/// The activations of one silo.
+/// The activations of one silo; none when it did not answer.
 pub(super) struct Share {
     name: String,
-    activations: u64,
+    activations: Option<u64>,
 }
 
 /// What the running silos say, in the order of their names. `client` has just connected: one that
 /// did before may not know those that came later.
 pub(super) async fn of(client: &Client, watcher: &Watcher) -> Vec<Share> {
-    let running = watcher.count(|silo| silo.status == SiloStatus::Active);
+    let running = watcher.all(|silo| silo.status == SiloStatus::Active);
     let deadline = Instant::now() + PATIENCE;
-    while client.gateways().len() < running && Instant::now() < deadline {
+    while client.gateways().len() < running.len() && Instant::now() < deadline {
         tokio::time::sleep(POLL).await;
     }
-    let mut shares: Vec<_> = client
-        .statistics()
-        .await
-        .into_iter()
-        .map(|(address, statistics)| {
-            let row = watcher.find(|silo| silo.address == address);
-            let name = row.map_or_else(|| address.to_string(), |row| row.instance_name.to_string());
-            Share { name, activations: statistics.activations }
-        })
-        .collect();
+    let said: BTreeMap<_, _> = client.statistics().await.into_iter().collect();
+    let share = |silo: &SiloEntry| Share {
+        name: silo.instance_name.to_string(),
+        activations: said.get(&silo.address).map(|statistics| statistics.activations),
+    };
+    let mut shares: Vec<_> = running.iter().map(share).collect();
     shares.sort_by(|a, b| a.name.cmp(&b.name));
     shares
 }
 
 /// A bar for each silo; the one with the most has the longest.
 pub(super) fn chart(placement: Strategy, shares: &[Share]) -> Vec<String> {
-    let most = shares.iter().map(|share| share.activations).max().unwrap_or_default().max(1);
+    let most = shares.iter().filter_map(|share| share.activations).max().unwrap_or_default().max(1);
     let row = |share: &Share| {
-        let parts = share.activations * BAR as u64;
-        let bar = "#".repeat(usize::try_from(parts.div_ceil(most)).unwrap_or(BAR));
-        vec![format!("  {}", share.name), grouped(share.activations), bar]
+        let (count, bar) = match share.activations {
+            Some(activations) => {
+                let parts = activations * BAR as u64;
+                let bar = "#".repeat(usize::try_from(parts.div_ceil(most)).unwrap_or(BAR));
+                (grouped(activations), bar)
+            }
+            None => ("?".to_owned(), "did not answer".to_owned()),
+        };
+        vec![format!("  {}", share.name), count, bar]
     };
     let mut lines = vec![String::new(), format!("Grains by silo, placed by {placement}")];
     lines.extend(columns(&shares.iter().map(row).collect::<Vec<_>>()));
@@ -63,12 +66,15 @@ mod tests {
 
     #[test]
     fn the_silo_with_the_most_has_the_longest_bar_and_one_with_any_has_one() {
-        let share = |name: &str, activations| Share { name: name.to_owned(), activations };
-        let shares = [share("a", 1_000), share("b", 500), share("d", 1), share("e", 0)];
+        let share = |name: char, activations| Share { name: name.to_string(), activations };
+        let counts = [Some(1_000), Some(500), Some(1), Some(0), None];
+        let shares: Vec<_> =
+            "abdef".chars().zip(counts).map(|(name, count)| share(name, count)).collect();
         let lines = chart(Strategy::HashBased, &shares);
         assert!(lines[1].ends_with("placed by hash_based"), "{lines:?}");
         let bars: Vec<_> = lines[2..].iter().map(|line| line.matches('#').count()).collect();
-        assert_eq!(bars, [40, 20, 1, 0]);
+        assert_eq!(bars, [40, 20, 1, 0, 0]);
+        assert!(lines[6].contains("did not answer"), "{lines:?}");
         assert!(lines[2].contains("1,000"), "{lines:?}");
         assert_eq!(chart(Strategy::Random, &[]).len(), 2);
     }

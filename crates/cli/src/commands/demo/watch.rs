@@ -70,6 +70,12 @@ impl Watcher {
         seen.silos.values().find(|silo| like(silo)).cloned()
     }
 
+    /// All silos that `like` holds for.
+    pub(super) fn all(&self, like: impl Fn(&SiloEntry) -> bool) -> Vec<SiloEntry> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.silos.values().filter(|silo| like(silo)).cloned().collect()
+    }
+
     /// How many silos `like` holds for.
     pub(super) fn count(&self, like: impl Fn(&SiloEntry) -> bool) -> usize {
         let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
