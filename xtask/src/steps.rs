@@ -100,13 +100,8 @@ fn clippy(context: &Context) -> Result<Vec<Row>, String> {
     let everything = [&["--all-targets", "--all-features"], &arguments[..]].concat();
     let mut rows = check(context, "clippy", cargo(context, "clippy", &everything))?;
     if context.options.packages.is_empty() {
-        let mut command = workspace::cargo(&context.root);
-        command.arg("clippy");
-        if context.options.ci {
-            command.arg("--locked");
-        }
-        let packages = ["--package=emmer", "--package=emmer-runtime", "--package=emmer-cli"];
-        command.args(packages).args(arguments);
+        let packages = ["emmer", "emmer-runtime", "emmer-cli"].map(str::to_owned);
+        let command = cargo_of(context, "clippy", &packages, &arguments);
         rows.extend(check(context, "clippy default", command)?);
     }
     Ok(rows)
@@ -181,15 +176,20 @@ pub(crate) fn check_goals(
 /// A cargo task that compiles the packages asked for, with the lock file binding where a build
 /// machine runs.
 fn cargo(context: &Context, task: &str, args: &[&str]) -> Command {
+    cargo_of(context, task, &context.options.packages, args)
+}
+
+/// The same for some packages; the whole workspace when none are named.
+fn cargo_of(context: &Context, task: &str, packages: &[String], args: &[&str]) -> Command {
     let mut command = workspace::cargo(&context.root);
     command.arg(task);
     if context.options.ci {
         command.arg("--locked");
     }
-    if context.options.packages.is_empty() {
+    if packages.is_empty() {
         command.arg("--workspace");
     }
-    for package in &context.options.packages {
+    for package in packages {
         command.args(["--package", package]);
     }
     command.args(args);
