@@ -1,6 +1,5 @@
 //! Every limit has a least value: below it nothing starts and the error says why, at it a cluster
 //! works.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use std::time::Duration;
 

@@ -1,15 +1,13 @@
 //! Calls find their way while silos come and go: only what may have run can fail.
-#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
-
-mod common;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{Counter, cluster, settle, silo, until_dead};
 use emmer::ClusterClient;
 use emmer::prelude::*;
 use tokio::task::JoinSet;
+
+use crate::common::{Counter, cluster, settle, silo, until_dead};
 
 const KEYS: u64 = 40;
 

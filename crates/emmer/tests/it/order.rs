@@ -1,12 +1,10 @@
 //! Calls that nobody waits for arrive in the order in which they were made.
-#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
-mod common;
-
-use common::settle;
 use emmer::prelude::*;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
+
+use crate::common::{self, settle};
 
 const CALLS: u64 = 50;
 const GRAINS: u64 = 40;

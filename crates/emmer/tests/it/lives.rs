@@ -1,8 +1,5 @@
 //! The life of an activation: whatever a grain's own code does, its silo stays whole, and nobody
 //! sees a grain that was left half way.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "a test")]
-
-mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::{Future, IntoFuture};
@@ -11,11 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex};
 use std::task::{Context, Waker};
 
-use common::held::HeldStore;
-use common::settle;
 use emmer::prelude::*;
 use emmer::{SiloStatus, TerminateReason};
 use tokio::sync::Notify;
+
+use crate::common::{self, held::HeldStore, settle};
 
 /// What the grains tell the tests.
 static SAID: LazyLock<Mutex<Vec<String>>> = LazyLock::new(Mutex::default);

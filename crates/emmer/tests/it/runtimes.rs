@@ -1,14 +1,12 @@
 //! Callers whose runtime is not the silo's, or ends before their calls.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "a test")]
-
-mod common;
 
 use std::future::IntoFuture;
 use std::time::Duration;
 
-use common::{Counter, CounterRef, silo, store};
 use emmer::prelude::*;
 use tokio::runtime::{Builder, Runtime};
+
+use crate::common::{self, Counter, CounterRef, silo, store};
 
 async fn client(store: &std::sync::Arc<dyn emmer::store::SystemStore>) -> Client {
     Client::builder().store(store.clone()).connect().await.unwrap()

@@ -1,16 +1,14 @@
 //! Text that people give: what no row can hold is refused before anything begins, all else arrives
 //! as it is.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "a test")]
-
-mod common;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::Counter;
 use emmer::prelude::*;
 use emmer::store::{MemoryStore, SiloTable, StoreErrorKind, SystemStore};
 use emmer::{SiloEntry, SiloOptions, StartError};
+
+use crate::common::{self, Counter};
 
 /// An option that is a line of text, and how it is set.
 type Text = (&'static str, fn(&mut SiloOptions, String));

@@ -1,7 +1,5 @@
 //! Long chains of calls: one turn calls the next grain, whose turn calls the next.
 
-#![allow(missing_docs, clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use emmer::prelude::*;
 use tokio::runtime::Handle;
 use tokio::task::block_in_place;

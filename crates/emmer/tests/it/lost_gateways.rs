@@ -1,5 +1,4 @@
 //! Clients whose gateway is gone without a word do not wait for it until their deadlines.
-#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 use emmer::CallError;
 use emmer::prelude::*;

@@ -1,15 +1,13 @@
 //! What a silo looks at before it joins.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "a test")]
-
-mod common;
 
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
-use common::held::HeldStore;
 use emmer::prelude::*;
 use emmer::store::SiloTable;
 use emmer::{SiloAddress, SiloEntry, SiloStatus, StartError, Timestamp};
+
+use crate::common::{self, held::HeldStore};
 
 /// An address that nobody listens on.
 fn free_address() -> SocketAddr {

@@ -1,15 +1,13 @@
 //! Who is let in, and who is not: calls that wait for each other.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "a test")]
-
-mod common;
 
 use std::collections::BTreeMap;
 use std::future::IntoFuture;
 use std::sync::{Arc, LazyLock, Mutex};
 
-use common::settle;
 use emmer::prelude::*;
 use tokio::sync::{Barrier, Notify};
+
+use crate::common::{self, settle};
 
 /// Where turns of the tests meet, by name: so many.
 static MEETINGS: LazyLock<Mutex<BTreeMap<String, Arc<Barrier>>>> = LazyLock::new(Mutex::default);

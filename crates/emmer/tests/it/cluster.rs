@@ -1,14 +1,12 @@
 //! Silos and a client in one process, on real sockets.
-#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
-
-mod common;
 
 use std::collections::BTreeSet;
 use std::future::IntoFuture;
 use std::time::Duration;
 
-use common::{Counter, CounterGrain, cluster, settle, silo, until_dead};
 use emmer::prelude::*;
+
+use crate::common::{self, Counter, CounterGrain, cluster, settle, silo, until_dead};
 
 async fn client(store: &std::sync::Arc<dyn emmer::store::SystemStore>) -> Client {
     Client::builder().store(store.clone()).connect().await.unwrap()

@@ -1,6 +1,5 @@
 //! Calls that nobody waits for arrive in the order in which they were made, also where the limits
 //! are met.
-#![allow(missing_docs, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use emmer::prelude::*;
 use emmer::test::{NetModel, World};

@@ -1,18 +1,15 @@
 //! The fence holds for every poll of a grain's own code: turns that begin, turns that go on, and
 //! the hooks.
-#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
-
-mod common;
 
 use std::collections::HashMap;
 use std::future::IntoFuture;
 use std::sync::{Arc, Condvar, LazyLock, Mutex};
 
-use common::held::HeldStore;
-use common::until_dead;
 use emmer::membership::Config;
 use emmer::prelude::*;
 use tokio::sync::Semaphore;
+
+use crate::common::{self, held::HeldStore, until_dead};
 
 /// What a test and its grain tell each other, by the grain's key.
 #[derive(Default)]

@@ -1,14 +1,11 @@
 //! How silos leave, and what they learn of it.
-#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
-
-mod common;
 
 use std::sync::Arc;
 
-use common::held::HeldStore;
-use common::settle;
 use emmer::prelude::*;
 use emmer::{SiloStatus, TerminateReason};
+
+use crate::common::{self, held::HeldStore, settle};
 
 /// `n` silos, each with a way to the store that can be cut.
 async fn cluster(n: usize) -> (Vec<Silo>, Vec<Arc<HeldStore>>) {
@@ -57,7 +54,7 @@ async fn whoever_leaves_in_haste_is_told_of_its_own_death() {
 }
 
 /// How long it takes, for whoever wants to know:
-/// `cargo test -p emmer --test leaving -- --nocapture`.
+/// `cargo test -p emmer --test it leaving -- --nocapture`.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_silo_leaves_in_good_order() {
     let (mut silos, _stores) = cluster(4).await;

@@ -1,7 +1,5 @@
 //! Real silos in virtual time: what a user's tests can do.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use emmer::prelude::*;
 use emmer::test::{Failure, World, at_rest, hours};
 

@@ -1,8 +1,5 @@
 //! What interleaves: calls that go past those that wait, and turns that hold nothing while they
 //! wait.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "a test")]
-
-mod common;
 
 use std::collections::BTreeMap;
 use std::future::IntoFuture;
@@ -10,10 +7,11 @@ use std::pin::Pin;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::task::{Context, Waker};
 
-use common::settle;
 use emmer::prelude::*;
 use emmer::{Call, Left};
 use tokio::sync::{Notify, watch};
+
+use crate::common::{self, settle};
 
 /// How the tests let turns go on, and hear that they have come, by name.
 static SIGNS: LazyLock<Mutex<BTreeMap<String, Arc<Notify>>>> = LazyLock::new(Mutex::default);

@@ -1,16 +1,14 @@
 //! Methods that cannot suspend run in place. What a turn is allowed to do, and what it excludes, is
 //! the same.
-#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
-
-mod common;
 
 use std::future::{Future, IntoFuture};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use common::store;
 use emmer::prelude::*;
+
+use crate::common::store;
 
 #[grain_interface(key = String, grain = "instant-probe")]
 trait Probe {

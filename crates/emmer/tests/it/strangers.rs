@@ -1,16 +1,14 @@
 //! A process that speaks the protocol and is in no view has no say.
-#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
-
-mod common;
 
 use bytes::BytesMut;
-use common::Counter;
 use emmer::prelude::*;
 use emmer::{GrainId, Limits, SiloAddress, SiloStatus};
 use emmer_wire::{ConnectionLimits, Hello, PeerKind, channel, encode_hello, encode_system};
 use serde::Serialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+
+use crate::common::{self, Counter};
 
 /// What a directory says to the host of an activation that has lost its grain.
 #[derive(Serialize)]

@@ -1,7 +1,5 @@
 //! Calls in virtual time that a test counts, delays and lets fail.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use emmer::prelude::*;
 use emmer::test::{CallFault, Cluster, World};
 

@@ -1,7 +1,5 @@
 //! Where activations go: the strategies, and directors of an application's own.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +10,7 @@ use emmer::test::{Cluster, World};
 use emmer::{ClusterId, GrainId, GrainTypeId, Interface, SiloAddress, StartError};
 
 /// The sample of the book; its main function runs three silos on real sockets.
-#[path = "../examples/nearest.rs"]
+#[path = "../../examples/nearest.rs"]
 #[allow(missing_docs, unreachable_pub)]
 mod nearest;
 

@@ -1,14 +1,12 @@
 //! What a silo counts for its operator, and the limits whose refusals name them.
-#![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "a test")]
-
-mod common;
 
 use std::future::IntoFuture;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::{Counter, CounterGrain, cluster};
 use emmer::MethodStatistics;
 use emmer::prelude::*;
+
+use crate::common::{self, Counter, CounterGrain, cluster};
 
 fn of(silo: &Silo, method: &str) -> MethodStatistics {
     silo.method_statistics().into_iter().find(|m| m.method == method).unwrap()

@@ -1,0 +1,33 @@
+//! What users of the runtime rely on, through its public interface, one subject in each module: one
+//! program, so that the runtime is compiled for them once.
+
+#![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+mod admission;
+mod chains;
+mod cluster;
+mod common;
+#[cfg(feature = "test")]
+mod faulty_calls;
+mod fence;
+mod instant;
+mod leaving;
+#[cfg(feature = "test")]
+mod limits;
+mod lives;
+#[cfg(feature = "test")]
+mod lost_gateways;
+mod metrics;
+mod order;
+#[cfg(feature = "test")]
+mod order_in_virtual_time;
+mod paths;
+#[cfg(feature = "test")]
+mod placement;
+mod reentrancy;
+mod runtimes;
+mod starting;
+mod strangers;
+mod texts;
+#[cfg(feature = "test")]
+mod virtual_time;
