@@ -54,7 +54,6 @@ pub(crate) fn install_tool(root: &Path, tool: &str, version: &str) -> Command {
         .arg("--root")
         .arg(tools_dir(root))
         .env("CARGO_PROFILE_DEV_DEBUG", "0")
-        .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
         .env("CARGO_INCREMENTAL", "0")
         .env("CARGO_NET_RETRY", "10");
     command

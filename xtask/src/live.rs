@@ -33,8 +33,8 @@ pub(crate) fn rows(context: &Context, store: &Store) -> Result<Vec<Row>, String>
     )?);
     let demo = ["demo", "--quick", DEMO_ROWS, "--store", &url];
     rows.extend(steps::check(context, "demo", emmer(context, store, &demo))?);
-    let xtask = std::env::current_exe().map_err(|e| format!("this program's own path: {e}"))?;
-    let command = |action: &str| format!("'{}' services {action} {server}", xtask.display());
+    let xtask = context.program.display();
+    let command = |action: &str| format!("'{xtask}' services {action} {server}");
     let (stop, start) = (command("down"), command("up"));
     let outage = [
         "bench",

@@ -30,6 +30,8 @@ const PATIENCE: u32 = 4;
 /// What every step needs to know.
 pub(crate) struct Context {
     pub(crate) root: PathBuf,
+    /// This program's own file. Asked for at the start: a step may build it anew.
+    pub(crate) program: PathBuf,
     logs: PathBuf,
     options: Options,
 }
@@ -45,7 +47,8 @@ pub(crate) fn run(mut options: Options) -> Result<Vec<Row>, String> {
         options.packages = vec![store.package.to_owned()];
         options.only = vec!["test".to_owned()];
     }
-    let context = Context { root, logs, options };
+    let program = std::env::current_exe().map_err(|e| format!("this program's own path: {e}"))?;
+    let context = Context { root, program, logs, options };
     if let Some(store) = store {
         let mut rows = tests(&context)?;
         rows.extend(live::rows(&context, store)?);
@@ -114,8 +117,7 @@ fn mutants(context: &Context) -> Result<Vec<Row>, String> {
         let why = "only with the whole workspace".to_owned();
         return Ok(vec![Row::check("mutants", Verdict::Skipped(why), Duration::ZERO)]);
     }
-    let program = std::env::current_exe().map_err(|e| format!("this program's own path: {e}"))?;
-    let mut command = Command::new(program);
+    let mut command = Command::new(&context.program);
     command.args(["mutants", "--smoke"]).current_dir(&context.root);
     check(context, "mutants", command)
 }
@@ -199,12 +201,16 @@ fn cargo_of(context: &Context, task: &str, packages: &[String], args: &[&str]) -
 fn run_job(
     context: &Context,
     name: &str,
-    command: Command,
+    mut command: Command,
     limit: Duration,
     on_line: &mut dyn FnMut(&str),
 ) -> Result<Ran, String> {
     let log = log_path(&context.logs, name);
     let limit = if context.options.ci { limit } else { limit * PATIENCE };
+    if context.options.ci {
+        // Nothing is compiled a second time there.
+        command.env("CARGO_INCREMENTAL", "0");
+    }
     run::run(Job { name: name.to_owned(), command, log, limit, grace: run::GRACE }, on_line)
 }
 
@@ -276,9 +282,8 @@ fn tests(context: &Context) -> Result<Vec<Row>, String> {
     for file in [&told, &statements] {
         remove_old(file)?;
     }
-    let program = std::env::current_exe().map_err(|e| format!("this program's own path: {e}"))?;
     let limit = if context.options.ci { PROGRAM_LIMIT } else { PROGRAM_LIMIT * PATIENCE };
-    command.args(["--config", &limited::cargo_config(&program, limit)]);
+    command.args(["--config", &limited::cargo_config(&context.program, limit)]);
     command.env("RUST_BACKTRACE", "1");
     command.env(emmer_test_servers::report::VARIABLE, &told).env(tsql::VARIABLE, &statements);
     let whole = context.options.packages.is_empty();
