@@ -2,6 +2,7 @@
 //! `cargo xtask help`.
 
 mod args;
+mod aside;
 mod deny;
 mod excerpt;
 mod guard;
