@@ -3,9 +3,12 @@
 //! | module | subject |
 //! |---|---|
 //! | this one | a grain whose turns say where and when they ran, to the caller and in the silo's log |
+//! | [`quick`] | a grain whose turns are over at once |
 //! | [`slow`] | a grain that activates slowly and whose turns sleep |
 //! | [`turn_log`] | what ran when, piece by piece |
 
+#[cfg(unix)]
+pub(crate) mod quick;
 #[cfg(unix)]
 pub(crate) mod slow;
 #[cfg(unix)]

@@ -16,6 +16,7 @@ use crate::exit::{Code, Failure, Result};
 use crate::grains::{Probe, ProbeGrain};
 #[cfg(unix)]
 use crate::grains::{
+    quick::{Quick, QuickGrain},
     slow::{Slow, SlowGrain},
     turn_log::TurnLog,
 };
@@ -118,7 +119,7 @@ async fn start(url: &str, options: emmer::SiloOptions, placement: Strategy) -> R
         .host::<dyn Aircraft, AircraftGrain>()
         .host::<dyn Probe, ProbeGrain>();
     #[cfg(unix)]
-    let builder = builder.host::<dyn Slow, SlowGrain>();
+    let builder = builder.host::<dyn Slow, SlowGrain>().host::<dyn Quick, QuickGrain>();
     let silo = builder
         // What to do then is decided in `serve`, which waits for it.
         .on_terminate(|_| {})

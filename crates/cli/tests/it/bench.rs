@@ -51,6 +51,22 @@ fn no_call_fails_when_silos_leave_and_none_that_did_not_run_when_they_are_killed
 }
 
 #[test]
+fn what_callers_see_of_a_leave_stands_beside_what_others_were_measured_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let load = ["--only", "leave", "--grains", "50", "--rate", "100", "--window", "2s"];
+    let common = ["--format", "json", "--reports", dir.path().to_str().unwrap()];
+    let output = run(&[&["bench", "faults"], &load[..], &common[..]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(dir.path().join("bench-faults.csv").is_file());
+    let rows = String::from_utf8(output.stdout).unwrap();
+    let row: Value = serde_json::from_str(rows.lines().next().unwrap()).unwrap();
+    assert_eq!(row["fault"], "SIGTERM", "{row}");
+    assert!(row["calls"].as_u64() >= Some(500), "{row}");
+    assert_eq!((row["failed"].as_u64(), row["stale turns"].as_u64()), (Some(0), Some(0)), "{row}");
+    assert!(row["Orleans"].as_str().unwrap().contains("of 80,000"), "{row}");
+}
+
+#[test]
 fn connections_that_do_nothing_are_measured() {
     let dir = tempfile::tempdir().unwrap();
     let few =

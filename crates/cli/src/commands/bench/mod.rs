@@ -5,24 +5,28 @@
 //! |---|---|
 //! | [`stage`] | what every measurement needs: a store, a cluster of its own, a folder for logs |
 //! | [`processes`] | silo processes, none of which outlives the command |
-//! | [`load`] | a client that calls grains all the while, and what it saw |
+//! | [`load`], [`flow`] | a client that calls grains all the while, and what it saw: in a few loops, or at a steady pace |
 //! | [`start`], [`kill`], [`leave`], [`outage`] | measurements of membership |
+//! | [`faults`] | what a client sees of each fault, beside what others were measured to do |
 //! | [`silence`] | one silo falls silent: [`freeze`] and [`cut`] |
 //! | [`callers`], [`crowd`] | processes that call slow grains, and those as seen by the measurement |
 //! | [`ground`] | where processes run, and how one silo is cut from the others |
 //! | [`pursuit`] | calls that follow the grains of a dead silo |
-//! | [`judge`] | whether any grain ran on two silos, by the turn logs |
+//! | [`judge`], [`logs`] | whether any grain ran on two silos, by the turn logs |
 //! | [`speed`] | what calls, activations and idle grains cost |
 
 mod callers;
 mod crowd;
 mod cut;
+mod faults;
+mod flow;
 mod freeze;
 mod ground;
 mod judge;
 mod kill;
 mod leave;
 mod load;
+mod logs;
 mod outage;
 mod processes;
 mod pursuit;
@@ -57,6 +61,14 @@ enum Subject {
     Membership {
         #[command(subcommand)]
         what: Membership,
+    },
+    /// What a client sees when a silo process is killed, frozen, woken, asked to leave, and when
+    /// all are replaced
+    Faults {
+        #[command(flatten)]
+        args: faults::Args,
+        #[command(flatten)]
+        common: Common,
     },
     #[command(flatten)]
     Speed(speed::Scenario),
@@ -144,6 +156,7 @@ struct Common {
 pub(super) fn run(args: &Args, log: Option<String>) -> Result<()> {
     match &args.subject {
         Subject::Membership { what } => membership(what, log),
+        Subject::Faults { args, common } => on_stage(common, log, What::Faults(args)),
         Subject::Speed(scenario) => {
             let flags = vec![("log", log, "--log")];
             logging::start(&Settings::load(&ConfigArgs::default(), std::env::vars_os(), flags)?)?;
@@ -172,6 +185,38 @@ fn membership(what: &Membership, log: Option<String>) -> Result<()> {
     | Membership::Freeze { common, .. }
     | Membership::Cut { common, .. }
     | Membership::Outage { common, .. }) = what;
+    on_stage(common, log, What::Membership(what))
+}
+
+/// What is measured on a stage.
+#[derive(Clone, Copy)]
+enum What<'a> {
+    Membership(&'a Membership),
+    Faults(&'a faults::Args),
+}
+
+async fn measure(what: What<'_>, stage: &mut Stage) -> Result<Measured> {
+    match what {
+        What::Faults(args) => Box::pin(faults::measure(args, stage)).await,
+        What::Membership(what) => match what {
+            Membership::Start { args, .. } => {
+                Box::pin(start::measure(args, stage)).await.map(clean)
+            }
+            Membership::Kill { args, .. } => Box::pin(kill::measure(args, stage)).await.map(clean),
+            Membership::Leave { args, .. } => {
+                Box::pin(leave::measure(args, stage)).await.map(clean)
+            }
+            Membership::Freeze { args, .. } => Box::pin(freeze::measure(args, stage)).await,
+            Membership::Cut { args, .. } => Box::pin(cut::measure(args, stage)).await,
+            Membership::Outage { args, .. } => {
+                Box::pin(outage::measure(args, stage)).await.map(clean)
+            }
+        },
+    }
+}
+
+/// Sets the stage for a measurement and shows what it has found.
+fn on_stage(common: &Common, log: Option<String>, what: What<'_>) -> Result<()> {
     let flags = vec![
         ("log", log, "--log"),
         ("membership.profile", Some(common.profile.clone()), "--profile"),
@@ -183,22 +228,7 @@ fn membership(what: &Membership, log: Option<String>) -> Result<()> {
     let measured = runtime.block_on(async {
         let measured = async {
             let mut stage = Stage::set(common, membership).await?;
-            let measured = match what {
-                Membership::Start { args, .. } => {
-                    Box::pin(start::measure(args, &stage)).await.map(clean)
-                }
-                Membership::Kill { args, .. } => {
-                    Box::pin(kill::measure(args, &stage)).await.map(clean)
-                }
-                Membership::Leave { args, .. } => {
-                    Box::pin(leave::measure(args, &stage)).await.map(clean)
-                }
-                Membership::Freeze { args, .. } => Box::pin(freeze::measure(args, &stage)).await,
-                Membership::Cut { args, .. } => Box::pin(cut::measure(args, &stage)).await,
-                Membership::Outage { args, .. } => {
-                    Box::pin(outage::measure(args, &mut stage)).await.map(clean)
-                }
-            };
+            let measured = Box::pin(measure(what, &mut stage)).await;
             let missed = match &measured {
                 Ok((report, _)) => report.goals.iter().any(|goal| !goal.is_met()),
                 Err(failure) => failure.code != Code::Usage,

@@ -10,12 +10,13 @@ use rustix::process::Signal;
 
 use super::crowd::{Crowd, Sums};
 use super::ground::Ground;
-use super::judge::{Book, ON_ITS_WAY, Verdict};
-use super::processes::{Process, Processes, victim};
+use super::judge::{ON_ITS_WAY, Verdict};
+use super::logs::Logs;
+use super::processes::{Processes, victim};
 use super::pursuit::Pursuit;
 use super::stage::Stage;
 use super::{Measured, spread};
-use crate::exit::{Failure, Result};
+use crate::exit::Result;
 use crate::grains::turn_log;
 
 /// How often the row of the silent one is read.
@@ -71,8 +72,7 @@ struct Round {
 /// The processes, and the numbers of their logs in the book.
 struct Cluster<'a> {
     processes: Processes<'a>,
-    book: Book,
-    logs: Vec<(String, usize)>,
+    logs: Logs,
     crowd: Crowd,
 }
 
@@ -85,8 +85,8 @@ pub(super) async fn measure(plan: &Plan, stage: &Stage, ground: Ground) -> Resul
     processes.wait_active().await?;
     stage.say(&format!("{} silo processes are Active", plan.silos));
     let crowd = Crowd::start(stage, processes.ground(), plan.silos, plan.rate).await?;
-    let mut cluster = Cluster { processes, book: Book::default(), logs: Vec::new(), crowd };
-    cluster.open_logs();
+    let mut cluster = Cluster { processes, logs: Logs::default(), crowd };
+    cluster.logs.open(&cluster.processes.running);
     let mut rounds = Vec::new();
     for number in 1..=plan.rounds {
         let round = cluster.round(number, plan, stage).await?;
@@ -110,28 +110,12 @@ pub(super) async fn measure(plan: &Plan, stage: &Stage, ground: Ground) -> Resul
 }
 
 impl Cluster<'_> {
-    /// Adds the logs of processes that are new.
-    fn open_logs(&mut self) {
-        for process in &self.processes.running {
-            if self.logs.iter().all(|(name, _)| *name != process.name) {
-                let number = self.book.open(&process.name, process.turns.clone());
-                self.logs.push((process.name.clone(), number));
-            }
-        }
-    }
-
-    fn log_of(&self, process: &Process) -> Result<usize> {
-        let number =
-            self.logs.iter().find(|(name, _)| *name == process.name).map(|(_, number)| *number);
-        number.ok_or_else(|| Failure::other(format!("silo {} has no turn log", process.name)))
-    }
-
     async fn round(&mut self, number: usize, plan: &Plan, stage: &Stage) -> Result<Round> {
         let active = self.processes.wait_active().await?;
         tokio::time::sleep(plan.rest).await;
         let (address, name) = victim(&active, number)?;
         let mut process = self.processes.take(&name)?;
-        let log = self.log_of(&process)?;
+        let log = self.logs.of(&process)?;
         let before = self.crowd.sums();
 
         let (fault_at, fault_ns) = (Instant::now(), turn_log::now());
@@ -139,10 +123,10 @@ impl Cluster<'_> {
             Fault::Freeze => process.signal(Signal::STOP)?,
             Fault::Cut => self.processes.ground().cut(process.slot)?,
         }
-        self.book.silent(log, fault_ns);
+        self.logs.book.silent(log, fault_ns);
         tokio::time::sleep(ON_ITS_WAY).await;
-        self.book.read()?;
-        let grains = self.book.active(log, fault_ns, RECENT);
+        self.logs.book.read()?;
+        let grains = self.logs.book.active(log, fault_ns, RECENT);
         let dead_after = stage.wait_dead(&address, fault_at, LOOK).await?;
         let (mut from, dead_ns) = (Instant::now(), turn_log::now());
         let pursuit = Pursuit::start(stage, &grains);
@@ -150,7 +134,7 @@ impl Cluster<'_> {
         if plan.fault == Fault::Freeze {
             tokio::time::sleep(plan.hold).await;
             (from, late_from) = (Instant::now(), turn_log::now());
-            self.book.woken(log, late_from);
+            self.logs.book.woken(log, late_from);
             process.signal(Signal::CONT)?;
         }
         let ended = process.ended(END_LIMIT).await?;
@@ -168,59 +152,33 @@ impl Cluster<'_> {
         }
         self.processes.wait_active().await?;
 
-        // What the others wrote before this moment is in their files in a moment.
-        let cutoff = turn_log::now();
-        tokio::time::sleep(ON_ITS_WAY).await;
-        self.book.read()?;
+        let verdict = self.logs.judge().await?;
         let silo = format!("{name} {address}");
-        for (name, number) in
-            others.iter().map(|other| (&other.name, self.log_of(other))).chain([(&name, Ok(log))])
-        {
-            self.whole(name, number?)?;
-        }
+        others.iter().chain([&process]).try_for_each(|ended| self.logs.check_whole(ended))?;
+        let book = &self.logs.book;
         let round = Round {
             silo,
             dead_after,
             exit,
-            turns: self.book.turns(log),
-            late_turns: self.book.turns_since(log, late_from),
-            moved: self.book.moved(log, fault_ns, &grains),
-            verdict: self.book.judge(cutoff),
+            turns: book.turns(log),
+            late_turns: book.turns_since(log, late_from),
+            moved: book.moved(log, fault_ns, &grains),
+            verdict,
             others: others.len(),
             sums,
         };
-        self.open_logs();
+        self.logs.open(&self.processes.running);
         Ok(round)
-    }
-
-    /// A log that lost lines, or whose process did not come to its end, proves nothing.
-    fn whole(&self, name: &str, number: usize) -> Result<()> {
-        match self.book.lost(number) {
-            Some(0) => Ok(()),
-            Some(lost) => {
-                Err(Failure::other(format!("the turn log of silo {name} lost {lost} lines")))
-            }
-            None => Err(Failure::other(format!("the turn log of silo {name} has no end"))),
-        }
     }
 
     /// Stops everything in good order, and judges what was not judged.
     async fn end(mut self) -> Result<Verdict> {
         self.crowd.stop().await;
         self.processes.stop().await?;
-        self.book.read()?;
-        let rest = self.book.judge(u64::MAX);
-        let cluster = (&self.book, &self.logs);
-        for process in &self.processes.running {
-            let number =
-                cluster.1.iter().find(|(name, _)| *name == process.name).map(|(_, number)| *number);
-            if number.and_then(|number| cluster.0.lost(number)) != Some(0) {
-                return Err(Failure::other(format!(
-                    "the turn log of silo {} is not whole",
-                    process.name
-                )));
-            }
-        }
+        self.logs.book.read()?;
+        let rest = self.logs.book.judge(u64::MAX);
+        let running = &self.processes.running;
+        running.iter().try_for_each(|process| self.logs.check_whole(process))?;
         Ok(rest)
     }
 }

@@ -1,0 +1,53 @@
+//! The grain that is quick: it keeps nothing, and its turns cannot suspend. Each piece of its code
+//! is in the [turn log](super::turn_log).
+
+use emmer::{
+    ActivationError, Ctx, DeactivationReason, Grain, GrainKey, Lifecycle, grain, grain_interface,
+};
+
+use super::turn_log::{Kind, Watched, now, number};
+
+/// Something that answers at once.
+#[grain_interface(key = u64, grain = "emmer-quick")]
+pub(crate) trait Quick {
+    /// A turn that cannot suspend.
+    async fn turn(&mut self);
+}
+
+/// See the module.
+#[derive(Grain)]
+#[grain(lifecycle)]
+pub(crate) struct QuickGrain {
+    key: u64,
+    activation: u64,
+}
+
+impl QuickGrain {
+    fn note(&self, kind: Kind, begin: u64) {
+        Watched::new(self.key, self.activation, kind).note(begin);
+    }
+}
+
+impl Lifecycle for QuickGrain {
+    async fn activate(&mut self, ctx: &Ctx) -> Result<(), ActivationError> {
+        let begin = now();
+        self.activation = number();
+        self.key = match ctx.key() {
+            GrainKey::Uint(key) => *key,
+            other => return Err(ActivationError::new(format!("the key {other} is no number"))),
+        };
+        self.note(Kind::Activate, begin);
+        Ok(())
+    }
+
+    async fn deactivate(&mut self, _ctx: &Ctx, _reason: DeactivationReason) {
+        self.note(Kind::Deactivate, now());
+    }
+}
+
+#[grain]
+impl Quick for QuickGrain {
+    async fn turn(&mut self) {
+        self.note(Kind::Instant, now());
+    }
+}
