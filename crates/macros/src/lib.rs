@@ -98,6 +98,8 @@ pub fn test(args: TokenStream, item: TokenStream) -> TokenStream {
 ///   `#[placement(hash_based)]`, `#[placement(activation_count)]` or
 ///   `#[placement(resource_optimized)]`: where activations go;
 ///   `#[placement(silo_role = "front")]`: to a silo of this role;
+///   `#[placement(stateless_worker)]` or `#[placement(stateless_worker = 8)]`: where the call comes
+///   from, up to so many activations of one grain on each silo;
 ///   `#[placement("name")]`: where the application's director of this name says, and
 ///   `#[placement("name", "text")]`: the same, with a text for it;
 /// * `#[grain(idle = "10m")]`: how long an activation may be idle, in `ms`, `s`, `m` or `h`;

@@ -58,6 +58,12 @@ impl PlacementTable {
         self.default = strategy;
     }
 
+    /// How many silos [`Strategy::ActivationCount`] draws (at least one);
+    /// [`ActivationCountDirector::CHOICES`] before.
+    pub fn set_activation_count_choices(&mut self, choices: usize) {
+        self.activation_count.set_choices(choices);
+    }
+
     /// What carries out `strategy`.
     ///
     /// # Errors
@@ -143,9 +149,10 @@ pub enum PlaceError {
 
 #[cfg(test)]
 mod tests {
-    use emmer_core::{GrainId, GrainTypeId};
+    use emmer_core::{GrainId, GrainTypeId, Instant};
 
     use super::*;
+    use crate::load::{Known, LoadReport, Loads};
 
     fn silo(n: u16) -> SiloAddress {
         format!("10.0.0.1:{n}:1").parse().unwrap()
@@ -171,6 +178,40 @@ mod tests {
         table.set_default_strategy(Strategy::PreferLocal);
         assert!((0..50).all(|_| place(&table, None, &of) == Ok(silo(2))));
         assert!((0..50).any(|_| place(&table, Some(&Strategy::Random), &of) != Ok(silo(2))));
+    }
+
+    #[test]
+    fn so_many_silos_are_drawn_as_is_said() {
+        let mut table = PlacementTable::new(1);
+        let of: Vec<_> = (1..=10).map(silo).collect();
+        // The last one has nothing to do, and the others much.
+        let report = |busy| LoadReport { busy, ..LoadReport::default() };
+        let known = of.iter().map(|silo| {
+            let busy = if *silo == of[9] { 0 } else { 100 };
+            Known { silo: *silo, since: Instant::ZERO, report: Some((report(busy), Instant::ZERO)) }
+        });
+        let loads = Loads::new(known.collect());
+        let grain = GrainId::new(GrainTypeId::of("g"), "k");
+        let mut share = |choices| {
+            table.set_activation_count_choices(choices);
+            let draw = |table: &PlacementTable, at| {
+                // Each draw sees a report of its own, so that nothing was placed since.
+                let now = Instant::from_millis(at);
+                let known = loads.iter().map(|known| Known {
+                    report: known.report.map(|(report, _)| (report, now)),
+                    ..*known
+                });
+                let loads = Loads::new(known.collect());
+                let context = PlacementContext::new(silo(99), &of).with_loads(now, &loads);
+                table.place(&Strategy::ActivationCount, &grain, silo(99), &context).unwrap()
+            };
+            (0..1_000).filter(|at| draw(&table, *at) == of[9]).count()
+        };
+        // One of ten is drawn with a tenth of the probability for each draw.
+        for (choices, expected) in [(0, 100), (1, 100), (3, 300), (10, 1_000)] {
+            let found = share(choices);
+            assert!(found.abs_diff(expected) <= 50, "{choices} drawn: {found} of 1,000");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use emmer_core::ClusterId;
 use emmer_core::limits::{GRAIN_KEY_BYTES_MAX, Limits};
+use emmer_placement::ActivationCountDirector;
 
 pub use self::check::OptionError;
 
@@ -54,6 +55,9 @@ pub struct SiloOptions {
     /// all. With more than some 200 silos it is less often, and a silo that becomes Active tells it
     /// at once. Default 1 s.
     pub load_period: Duration,
+    /// Of how many silos, drawn at random, `#[placement(activation_count)]` takes the best: 1 to
+    /// 64. Default 2.
+    pub activation_count_choices: usize,
     /// The longest an activation may take: registration, reading the state, the hook. Default 30 s.
     pub activation_timeout: Duration,
     /// The longest a deactivate hook may take. Default 30 s.
@@ -82,6 +86,7 @@ impl Default for SiloOptions {
             collection_age: Duration::from_secs(15 * 60),
             collection_quantum: None,
             load_period: Duration::from_secs(1),
+            activation_count_choices: ActivationCountDirector::CHOICES,
             activation_timeout: Duration::from_secs(30),
             deactivation_timeout: Duration::from_secs(30),
             shutdown_timeout: Duration::from_secs(60),

@@ -35,6 +35,7 @@ impl Settings {
         set(&mut options.collection_age, self.duration("collection_age")?);
         options.collection_quantum = self.duration("collection_quantum")?;
         set(&mut options.load_period, self.duration("load_period")?);
+        set(&mut options.activation_count_choices, self.parsed("activation_count_choices")?);
         set(&mut options.activation_timeout, self.duration("activation_timeout")?);
         set(&mut options.deactivation_timeout, self.duration("deactivation_timeout")?);
         set(&mut options.shutdown_timeout, self.duration("shutdown_timeout")?);

@@ -9,7 +9,7 @@ pub(super) const VARIABLE_PREFIX: &str = "EMMER_";
 pub(super) const CONFIG_VARIABLE: &str = "EMMER_CONFIG";
 
 /// The keys outside any table.
-const TOP: [&str; 18] = [
+const TOP: [&str; 19] = [
     "store",
     "cluster_id",
     "service_id",
@@ -23,6 +23,7 @@ const TOP: [&str; 18] = [
     "collection_age",
     "collection_quantum",
     "load_period",
+    "activation_count_choices",
     PLACEMENT,
     "activation_timeout",
     "deactivation_timeout",

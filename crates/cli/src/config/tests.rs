@@ -45,9 +45,12 @@ fn flags_win_over_variables_and_those_over_the_file() {
     assert_eq!((options.membership.fan_out, options.membership.delta_log_max), (5, 9));
     assert_eq!(options.membership.probe_period, std::time::Duration::from_secs(7));
     assert_eq!((options.name, options.role), (None, None));
-    let named = load(FILE, &[("EMMER_NAME", "a")], &["role=front"]).unwrap();
+    assert_eq!(options.activation_count_choices, 2);
+    let set = ["role=front", "activation_count_choices=3"];
+    let named = load(FILE, &[("EMMER_NAME", "a")], &set).unwrap();
     let options = named.silo_options().unwrap();
     assert_eq!((options.name.as_deref(), options.role.as_deref()), (Some("a"), Some("front")));
+    assert_eq!(options.activation_count_choices, 3);
     let settings = load(FILE, &[], &[]).unwrap();
     assert_eq!(settings.get("store").unwrap().text, "sqlite://from-file.db");
 }

@@ -127,6 +127,12 @@ async fn no_time_and_no_list_of_nothing_is_accepted() {
         assert_eq!((refused.option.as_str(), &refused.reason), (name, &says));
         assert_eq!((client.option.as_str(), &client.reason), ("gateways_max", &says));
     }
+    for (choices, says) in [(0, "at least 1"), (65, "at most 64")] {
+        let [refused, _] =
+            refusals(|o| o.activation_count_choices = choices, |o| o.gateways_max = 0).await;
+        assert_eq!(refused.option, "activation_count_choices");
+        assert_eq!(refused.reason, format!("is {choices}: it must be {says}"));
+    }
     let many = |o: &mut SiloOptions| o.directory.points_per_silo = u32::MAX;
     let [refused, client] = refusals(many, |o| o.gateways_max = usize::MAX).await;
     assert_eq!(refused.reason, "is 4294967295: it must be at most 1024");

@@ -31,3 +31,5 @@ mod strangers;
 mod texts;
 #[cfg(feature = "test")]
 mod virtual_time;
+#[cfg(feature = "test")]
+mod workers;

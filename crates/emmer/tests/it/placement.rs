@@ -101,6 +101,22 @@ async fn hash_based_grains_are_where_their_hash_says_by_attribute_and_by_default
 }
 
 #[emmer::test(seeds = 3)]
+async fn a_call_that_nobody_serves_is_told_so_by_names(world: World) {
+    let cluster = world.cluster(1, |silo| silo.host::<dyn Plain, PlainGrain>()).await;
+    let own = cluster.node(0).run(async |silo| silo.grain::<dyn Told>(1).silo().await.unwrap_err());
+    let client = cluster.client().await;
+    let through_gateway = client.grain::<dyn Told>(1).silo().await.unwrap_err();
+    for error in [own.await.unwrap(), through_gateway] {
+        assert!(matches!(error, CallError::Rejected(_)), "{error:?}");
+        let said = error.to_string();
+        let hosted = format!("it hosts: {}", <dyn Plain as Interface>::GRAIN_TYPE);
+        assert!(said.contains("Told.silo: ") && said.contains(&hosted), "{said}");
+        let number = GrainTypeId::of(<dyn Told as Interface>::GRAIN_TYPE).to_string();
+        assert!(!said.contains(&number), "{said} has the number {number}");
+    }
+}
+
+#[emmer::test(seeds = 3)]
 async fn a_director_places_by_what_the_class_says_and_its_mistakes_end_their_own_calls_only(
     world: World,
 ) {

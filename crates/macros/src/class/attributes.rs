@@ -7,7 +7,7 @@ use quote::quote;
 use syn::meta::ParseNestedMeta;
 use syn::parse::{Parse, ParseStream};
 use syn::spanned::Spanned;
-use syn::{Attribute, Ident, LitStr, Meta, Token};
+use syn::{Attribute, Ident, LitInt, LitStr, Meta, Token};
 
 use super::idle;
 use crate::errors::Errors;
@@ -19,9 +19,14 @@ pub(crate) enum Placement {
     BuiltIn(&'static str),
     /// Silos of a role.
     Role(LitStr),
+    /// Where the call comes from, as many on a silo as there may be; 0: as it has processors.
+    Workers(u16),
     /// The name that its director is registered under, and data for that.
     Custom(LitStr, Option<LitStr>),
 }
+
+/// A call looks at each of them while others of its grain wait.
+const WORKERS_MAX: u16 = 1_024;
 
 /// The built-in strategies, as attribute and as variant.
 const BUILT_IN: [(&str, &str); 5] = [
@@ -33,6 +38,14 @@ const BUILT_IN: [(&str, &str); 5] = [
 ];
 
 impl Placement {
+    /// How many activations a silo may have of a grain that may have several.
+    pub(crate) const fn workers_max(&self) -> Option<u16> {
+        match self {
+            Self::Workers(max) => Some(*max),
+            _ => None,
+        }
+    }
+
     /// The strategy as the placement crate names it.
     pub(crate) fn strategy(&self) -> TokenStream {
         match self {
@@ -40,6 +53,7 @@ impl Placement {
                 let variant = Ident::new(variant, Span::call_site());
                 quote!(::emmer::__rt::Strategy::#variant)
             }
+            Self::Workers(_) => quote!(::emmer::__rt::Strategy::PreferLocal),
             Self::Role(role) => quote!(::emmer::__rt::Strategy::SiloRole(#role)),
             Self::Custom(name, data) => {
                 let data = data.as_ref().map_or_else(String::new, LitStr::value);
@@ -53,8 +67,8 @@ impl Placement {
 fn known() -> String {
     let built_in = BUILT_IN.map(|(name, _)| format!("`#[placement({name})]`")).join(", ");
     format!(
-        "{built_in}, `#[placement(silo_role = \"role\")]`, or `#[placement(\"name\")]` for a \
-         director of your own"
+        "{built_in}, `#[placement(silo_role = \"role\")]`, `#[placement(stateless_worker)]`, or \
+         `#[placement(\"name\")]` for a director of your own"
     )
 }
 
@@ -66,6 +80,9 @@ impl Parse for Placement {
         let name: Ident = input.parse().map_err(|error| not_one(error.span()))?;
         if name == "silo_role" {
             return role(input);
+        }
+        if name == "stateless_worker" {
+            return workers(input);
         }
         if !input.is_empty() {
             return Err(not_one(input.span()));
@@ -91,6 +108,23 @@ fn role(input: ParseStream<'_>) -> syn::Result<Placement> {
         return Err(syn::Error::new(role.span(), HOW));
     }
     Ok(Placement::Role(role))
+}
+
+fn workers(input: ParseStream<'_>) -> syn::Result<Placement> {
+    const HOW: &str = "say how many workers of a grain a silo may have, from 1 to 1024: \
+        `#[placement(stateless_worker = 8)]`";
+    if input.is_empty() {
+        return Ok(Placement::Workers(0));
+    }
+    let say = |error: syn::Error| syn::Error::new(error.span(), HOW);
+    input.parse::<Token![=]>().map_err(say)?;
+    let literal: LitInt = input.parse().map_err(say)?;
+    match literal.base10_parse::<u16>() {
+        Ok(max) if (1..=WORKERS_MAX).contains(&max) && input.is_empty() => {
+            Ok(Placement::Workers(max))
+        }
+        _ => Err(syn::Error::new(literal.span(), HOW)),
+    }
 }
 
 fn custom(input: ParseStream<'_>) -> syn::Result<Placement> {

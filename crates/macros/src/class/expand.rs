@@ -4,6 +4,7 @@ use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 
+use super::attributes::Placement;
 use super::field::{ClassField, Make};
 use super::{Class, attributes};
 
@@ -18,6 +19,13 @@ pub(super) fn class(class: &Class) -> TokenStream {
         }
         None => quote!(::core::option::Option::None),
     };
+    let workers = class.attributes.placement.as_ref().and_then(Placement::workers_max);
+    let workers = workers.map(|max| {
+        let max = usize::from(max);
+        quote! {
+            const WORKERS_MAX: ::core::option::Option<usize> = ::core::option::Option::Some(#max);
+        }
+    });
     let idle = class.attributes.idle.map_or_else(
         || quote!(::core::option::Option::None),
         |idle| {
@@ -42,6 +50,7 @@ pub(super) fn class(class: &Class) -> TokenStream {
         #[automatically_derived]
         impl #generics ::emmer::__rt::Grain for #ident #arguments #clause {
             const PLACEMENT: ::core::option::Option<::emmer::__rt::Strategy> = #placement;
+            #workers
             const IDLE: ::core::option::Option<::core::time::Duration> = #idle;
             const HAS_STATE: bool = #has_state;
             const REENTRANT: bool = #reentrant;

@@ -13,7 +13,7 @@ use syn::{
 };
 
 use self::attributes::ClassAttributes;
-use self::field::ClassField;
+use self::field::{ClassField, Make};
 use crate::errors::Errors;
 
 /// A struct that was found to be a grain class.
@@ -34,6 +34,7 @@ fn parse(item: TokenStream) -> syn::Result<Class> {
     let attributes = attributes::parse(&input.attrs, &mut errors);
     check_generics(&input.generics, &mut errors);
     let fields = fields(&input, &mut errors);
+    check_workers(&attributes, &input, &fields, &mut errors);
     errors.finish()?;
     Ok(Class { input, attributes, fields })
 }
@@ -60,6 +61,27 @@ fn fields(input: &DeriveInput, errors: &mut Errors) -> Vec<ClassField> {
             errors.at_span(data.union_token.span(), format!("{NAMED}, not a union"));
             Vec::new()
         }
+    }
+}
+
+/// The activations of one stateless worker would overwrite each other's state.
+fn check_workers(
+    attributes: &ClassAttributes,
+    input: &DeriveInput,
+    fields: &[ClassField],
+    errors: &mut Errors,
+) {
+    let is_worker = attributes.placement.as_ref().is_some_and(|p| p.workers_max().is_some());
+    if is_worker && (attributes.reentrant || attributes.call_chain_reentrancy) {
+        let message = "a stateless worker runs one call at a time: `reentrant` and \
+            `call_chain_reentrancy` are for other grains";
+        errors.at(&input.ident, message);
+    }
+    let states = fields.iter().filter(|field| matches!(field.make, Make::State(_)));
+    for field in states.filter(|_| is_worker) {
+        let message = "a stateless worker has no state in the store: its activations would \
+            overwrite each other's";
+        errors.at(&field.ident, message);
     }
 }
 

@@ -57,6 +57,19 @@ fn attributes_of_the_class_become_constants() {
     assert!(plain.contains("constHAS_STATE:bool=false;"), "{plain}");
     assert!(plain.contains("impl::emmer::__rt::LifecycleforCounterGrain{}"), "{plain}");
 
+    assert!(!plain.contains("WORKERS_MAX"), "{plain}");
+    for (placement, max) in [(quote!(stateless_worker), 0), (quote!(stateless_worker = 8), 8)] {
+        let workers = expansion(quote!(
+            #[placement(#placement)]
+            struct CounterGrain;
+        ));
+        assert!(workers.contains("Some(::emmer::__rt::Strategy::PreferLocal);"), "{workers}");
+        let said = format!(
+            "constWORKERS_MAX:::core::option::Option<usize>=::core::option::Option::Some({max}usize);"
+        );
+        assert!(workers.contains(&said), "{workers}");
+    }
+
     let rich = expansion(quote! {
         #[placement(prefer_local)]
         #[grain(idle = "90s", lifecycle)]
@@ -178,6 +191,23 @@ fn class_attributes_are_checked() {
     for wrong in [quote!(), quote!(= ""), quote!(= front), quote!(("front")), quote!(= "a", "b")] {
         let said = of(quote!(#[placement(silo_role #wrong)]));
         assert!(said.contains("say which role a silo needs"), "{wrong}: {said}");
+    }
+    for wrong in [quote!(= 0), quote!(= -1), quote!(= "8"), quote!((8)), quote!(= 1_025), quote!(8)]
+    {
+        let said = of(quote!(#[placement(stateless_worker #wrong)]));
+        assert!(said.contains("say how many workers of a grain"), "{wrong}: {said}");
+    }
+    let stateful = quote!(
+        #[placement(stateless_worker)]
+        struct CounterGrain {
+            #[state("total")]
+            total: Persistent<u64>,
+        }
+    );
+    assert!(complaint(stateful).contains("a stateless worker has no state in the store"));
+    for reentrant in [quote!(reentrant), quote!(call_chain_reentrancy)] {
+        let said = of(quote!(#[placement(stateless_worker)] #[grain(#reentrant)]));
+        assert!(said.contains("runs one call at a time"), "{said}");
     }
     assert!(of(quote!(#[grain(idle = "10 minutes")])).contains("`idle = \"10m\"`"));
     assert!(of(quote!(#[grain(idle = 10)])).contains("`idle = \"10m\"`"));

@@ -30,6 +30,11 @@ impl ActivationCountDirector {
     pub fn new(seed: u64, choices: usize) -> Self {
         Self { choices: choices.max(1), draws: Mutex::new(Draws::new(seed)) }
     }
+
+    /// From now on draws so many silos (at least one).
+    pub(crate) fn set_choices(&mut self, choices: usize) {
+        self.choices = choices.max(1);
+    }
 }
 
 impl Director for ActivationCountDirector {

@@ -48,6 +48,9 @@ impl Calls {
         if let Some(activation) = self.host.catalog.get(id) {
             return if shut { Err(CallError::ShuttingDown) } else { Ok(Place::Here(activation)) };
         }
+        if self.host.is_worker(id) {
+            return self.locate_worker(id, avoid).await;
+        }
         let usable = |peer: &SiloAddress| {
             *peer != self.address
                 && !avoid.contains(peer)
@@ -61,21 +64,45 @@ impl Calls {
             Some(at) if at.silo != self.address => {
                 Ok(Place::There { peer: at.silo, placed: false })
             }
-            _ => self.place(id, avoid),
+            _ => self.place(id, avoid)?.ok_or_else(|| {
+                CallError::Internal("a grain that is no worker has a queue of workers".to_owned())
+            }),
+        }
+    }
+
+    /// The worker that takes a call, which may have to wait for it; here, where there are any or
+    /// may be.
+    async fn locate_worker(&self, id: &GrainId, avoid: &[SiloAddress]) -> Result<Place, Failure> {
+        loop {
+            if self.stopped.is_cancelled() {
+                return Err(CallError::ShuttingDown);
+            }
+            if let Some(place) = self.place(id, avoid)? {
+                return Ok(place);
+            }
+            if let Some(worker) = self.host.await_worker(id).await? {
+                return Ok(Place::Here(worker));
+            }
         }
     }
 
     /// As [`locate`](Self::locate) for a grain that is not in the catalog, without a wait: what
     /// placement says, when nothing but this silo is needed to know that the grain is nowhere.
     pub(crate) fn place_now(&self, id: &GrainId) -> Option<Result<Place, Failure>> {
-        if self.host.is_fenced() || self.cluster.locations.get(id).is_some() {
+        if self.host.is_fenced() {
+            return None;
+        }
+        if self.host.is_worker(id) {
+            return self.place(id, &[]).transpose();
+        }
+        if self.cluster.locations.get(id).is_some() {
             return None;
         }
         let found = self.cluster.directory.lookup_now(id)?;
         if found.is_some_and(|at| at.silo != self.address) {
             return None;
         }
-        Some(self.place(id, &[]))
+        self.place(id, &[]).transpose()
     }
 
     fn unavailable(&self, why: FailReason) -> Failure {
@@ -91,15 +118,16 @@ impl Calls {
         CallError::Unreachable { silo: None, maybe_executed: false, detail: why.to_string() }
     }
 
-    fn place(&self, id: &GrainId, avoid: &[SiloAddress]) -> Result<Place, Failure> {
+    /// Where placement puts a grain; none for a worker that the call has to wait for.
+    fn place(&self, id: &GrainId, avoid: &[SiloAddress]) -> Result<Option<Place>, Failure> {
         let own = self.host.class_of(id)?.placement();
         let strategy = self.cluster.placing.strategy(own.as_ref());
         let leaves = !self.accepts_activations();
         // A director may be the application's own.
         let chosen = contain(|| self.cluster.placing.choose(id, strategy, leaves, avoid));
         match chosen {
-            Ok(Ok(silo)) if silo == self.address => self.host.create_here(id).map(Place::Here),
-            Ok(Ok(peer)) => Ok(Place::There { peer, placed: true }),
+            Ok(Ok(silo)) if silo == self.address => Ok(self.host.create_here(id)?.map(Place::Here)),
+            Ok(Ok(peer)) => Ok(Some(Place::There { peer, placed: true })),
             // The next view may have one.
             Ok(Err(why @ (PlaceError::NoCandidate | PlaceError::NoSiloOfRole(_)))) => {
                 Err(CallError::Unreachable {

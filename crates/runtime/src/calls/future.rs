@@ -14,7 +14,7 @@ use crate::calls::invoke::{self, Caller, Finished, LocalTurn};
 use crate::calls::path::Met;
 use crate::calls::remote::{self, no_output};
 use crate::calls::travel::travel;
-use crate::grain::{Call, CallError, Found, Lane, Method, Node, Route, TurnContext};
+use crate::grain::{Call, CallError, Failure, Found, Interface, Lane, Method, Node, TurnContext};
 use crate::hosting::{Begun, LocalSlot, RunActivation, Sink, TurnEnd};
 use crate::net::{Correlation, KEPT_BODY_BYTES_MAX, SendError};
 
@@ -91,7 +91,7 @@ impl<M: Method> Future for CallFuture<M> {
                 self.state = State::Over;
                 Poll::Ready(match finished {
                     Ok(output) => M::split(output).map_err(CallError::App),
-                    Err(failure) => Err(failure.into_call_error()),
+                    Err(failure) => Err(told::<M>(failure)),
                 })
             }
             Next::State(state) => {
@@ -99,6 +99,18 @@ impl<M: Method> Future for CallFuture<M> {
                 Poll::Pending
             }
         }
+    }
+}
+
+/// What the caller sees. A rejection names the method: whoever refuses a call may know its number
+/// alone.
+#[cold]
+fn told<M: Method>(failure: Failure) -> CallError<M::Err> {
+    match failure {
+        CallError::Rejected(why) => {
+            CallError::Rejected(format!("{}.{}: {why}", M::Interface::NAME, M::NAME))
+        }
+        failure => failure.into_call_error(),
     }
 }
 
@@ -161,12 +173,12 @@ fn first_poll<M: Method>(call: Call<M>, cx: &mut Context<'_>) -> Next<M> {
             Found::There(_) => Next::slow(travel(call, caller, None)),
             Found::Nothing => match silo.host.catalog.get(&target.id) {
                 Some(activation) => {
-                    target.set_route(Route::Here(Arc::downgrade(&activation)));
+                    target.note_here(&activation);
                     run_here(call, caller, activation, cx)
                 }
                 None => match silo.place_now(&target.id) {
                     Some(Ok(Place::Here(activation))) => {
-                        target.set_route(Route::Here(Arc::downgrade(&activation)));
+                        target.note_here(&activation);
                         run_here(call, caller, activation, cx)
                     }
                     Some(Ok(Place::There { peer, .. })) => {

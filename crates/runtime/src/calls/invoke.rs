@@ -21,8 +21,8 @@ use crate::clock::{Clock, CoarseInstant, Due};
 use crate::cluster::Shut;
 use crate::grain::{Call, CallError, Failure, Method, Node, RawRef, Target};
 use crate::hosting::{
-    Begun, BoxTurn, Input, LocalSlot, RunActivation, Sink, TurnEnd, poll_begun, run_to_end,
-    standing, until_begun,
+    Begun, BoxTurn, Input, LocalSlot, RunActivation, Sink, StartError, TurnEnd, poll_begun,
+    run_to_end, standing, until_begun,
 };
 use crate::net::SendError;
 
@@ -99,7 +99,9 @@ impl Caller {
             return Err(CallError::Rejected(format!("the grain key is longer than {max} bytes")));
         }
         // Longer circles are found when they stand: a turn further out may have given its call up.
-        if chain.last().is_some_and(|own| own.grain == target.id && own.holds_up(M::EXCLUSIVE)) {
+        let calls_itself =
+            chain.last().is_some_and(|own| own.grain == target.id && own.holds_up(M::EXCLUSIVE));
+        if calls_itself && !target.node.has_workers(&target.id) {
             return Err(CallError::Deadlock(format!("{0:?} waits for {0:?}", call.target)));
         }
         let due = match (call.timeout, inherited) {
@@ -137,7 +139,7 @@ impl Caller {
         Some(match ran {
             Ok(TurnEnd::Done) => Ok(()),
             Ok(end) => Err(failure_of(end)),
-            Err(e) => Err(e.into_failure(M::NAME)),
+            Err(e) => Err(e.into_failure()),
         })
     }
 
@@ -150,7 +152,7 @@ impl Caller {
     ) -> Result<BoxTurn, Failure> {
         activation
             .start(M::ID, Input::Local(slot), self.due, self.chain.clone())
-            .map_err(|e| e.into_failure(M::NAME))
+            .map_err(StartError::into_failure)
     }
 
     /// The call's header.

@@ -14,8 +14,8 @@ use crate::calls::invoke::{
 };
 use crate::calls::lanes::Handed;
 use crate::calls::path::Met;
-use crate::calls::travel::travel_in_line;
-use crate::grain::{Call, CallError, Failure, Found, Method, NoError, Node, Route};
+use crate::calls::travel::{travel, travel_in_line};
+use crate::grain::{Call, CallError, Failure, Found, Method, NoError, Node};
 use crate::hosting::{LocalSlot, RunActivation, Sink, TurnEnd};
 use crate::net::{Connection, SendError};
 
@@ -46,7 +46,7 @@ pub(crate) fn set_off<M: Method>(call: Call<M>) -> Result<(), CallError<NoError>
             let found = match target.route(0) {
                 Found::Nothing => {
                     silo.host.catalog.get(&target.id).map_or(Found::Nothing, |activation| {
-                        target.set_route(Route::Here(Arc::downgrade(&activation)));
+                        target.note_here(&activation);
                         Found::Here(activation)
                     })
                 }
@@ -62,6 +62,10 @@ pub(crate) fn set_off<M: Method>(call: Call<M>) -> Result<(), CallError<NoError>
                     }
                     sent => Ok(sent.map_err(|e| send_failure(lane.connection.silo(), e))?),
                 },
+                // Calls to workers have no order to keep.
+                Found::Nothing if silo.host.is_worker(&target.id) => {
+                    apart::<M>(silo, travel(call, caller, None))
+                }
                 Found::Nothing => in_lane(silo, call, caller, None),
             }
         }

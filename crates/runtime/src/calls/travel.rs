@@ -136,11 +136,12 @@ impl<M: Method> Trip<'_, M> {
         };
         match place {
             Place::Here(activation) => {
-                self.target.set_route(Route::Here(Arc::downgrade(&activation)));
+                self.target.note_here(&activation);
                 let mut slot = LocalSlot { args: self.args.take(), output: None };
                 // Its registration may fail, and the call then runs elsewhere: nobody goes before
                 // it.
-                let mut first = if activation.is_registered() { self.handed.take() } else { None };
+                let is_settled = activation.is_registered() || activation.is_worker();
+                let mut first = if is_settled { self.handed.take() } else { None };
                 let turn = self.caller.start::<M>(activation, &mut slot)?;
                 let cancel = self.bounds.cancel;
                 match run_local(silo, turn, slot, &self.caller, cancel, &mut first).await {
@@ -202,6 +203,8 @@ impl<M: Method> Trip<'_, M> {
         let at = location.or(peer);
         let lane = || Route::There(Lane::new(connection.clone(), listed));
         match &target.node {
+            // Its next call may find a worker here.
+            Node::Silo(silo) if silo.host.is_worker(&target.id) => {}
             Node::Silo(silo) => {
                 if at == peer {
                     target.set_route(lane());

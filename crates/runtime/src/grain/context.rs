@@ -33,7 +33,7 @@ impl Ctx {
     /// The context of the grain whose turn runs on this thread now; none outside a turn.
     pub fn current() -> Option<Self> {
         TurnContext::with(|turn| {
-            let activation: Arc<dyn AnyActivation> = turn?.activation(Clone::clone)?;
+            let activation = turn?.activation(|activation| activation.clone().as_any())?;
             let client = activation.client()?;
             Some(Self::new(&activation, client))
         })

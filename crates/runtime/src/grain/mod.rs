@@ -63,6 +63,9 @@ pub trait Lifecycle: Sized + Send + Sync + 'static {
 pub trait Grain: Lifecycle {
     /// Where new activations go; by the silo's default strategy when none.
     const PLACEMENT: Option<Strategy>;
+    /// For a stateless worker: how many activations of a grain a silo may have, 0 for as many as it
+    /// has processors. None for grains that have one in the whole cluster.
+    const WORKERS_MAX: Option<usize> = None;
     /// How long an activation may be idle before it is deactivated; the silo's setting when none.
     const IDLE: Option<Duration>;
     /// Whether [`load`](Self::load) has anything to read.

@@ -61,6 +61,16 @@ impl Node {
         }
     }
 
+    /// Whether a grain is known to be a stateless worker of which a silo may have several: a call
+    /// of its own comes to another one. A client knows no classes.
+    #[cold]
+    pub(crate) fn has_workers(&self, id: &GrainId) -> bool {
+        match self {
+            Self::Silo(silo) => silo.host.workers_max(id).is_some_and(|max| max > 1),
+            Self::Client(_) => false,
+        }
+    }
+
     /// The version of the view that calls name; 0 for a client, which has none.
     pub(crate) fn view_version(&self) -> u64 {
         match self {
@@ -180,6 +190,14 @@ impl Target {
         // What was there may be the last hold on an activation's memory: not under the lock.
         let before = std::mem::replace(&mut *self.route.lock(), route);
         drop(before);
+    }
+
+    /// Notes that the last call went to this activation. Which worker takes a call is asked anew
+    /// each time.
+    pub(crate) fn note_here(&self, activation: &Arc<dyn RunActivation>) {
+        if !activation.is_worker() {
+            self.set_route(Route::Here(Arc::downgrade(activation)));
+        }
     }
 
     /// Takes up where an answer said that the grain really is.

@@ -11,6 +11,8 @@ use hashbrown::hash_table::Entry;
 use parking_lot::Mutex;
 
 use super::RunActivation;
+use super::seat::Seat;
+use super::workers::{Queued, Workers};
 use crate::cluster::directory::Activations;
 use crate::grain::DeactivationReason;
 
@@ -23,7 +25,15 @@ pub(super) const BUSY_FOR: Duration = Duration::from_secs(600);
 
 /// Activations by the stable hash of their grain. They know their grain themselves: a map with keys
 /// of its own would take 80 bytes more for each.
-type Shard = Mutex<HashTable<Arc<dyn RunActivation>>>;
+type Grains = HashTable<Arc<dyn RunActivation>>;
+
+/// The activations of one part of the ring.
+#[derive(Default)]
+struct Shard {
+    /// Of grains that have one activation in the cluster.
+    grains: Grains,
+    workers: Workers,
+}
 
 /// Which shard has the grains of this place on the ring: those of one range of the ring lie in few
 /// shards.
@@ -48,9 +58,16 @@ fn hash_of(activation: &Arc<dyn RunActivation>) -> u64 {
     hash_of_grain(activation.id())
 }
 
+impl Shard {
+    /// All of them.
+    fn iter(&self) -> impl Iterator<Item = &Arc<dyn RunActivation>> {
+        self.grains.iter().chain(self.workers.iter())
+    }
+}
+
 /// The activations of one silo.
 pub(crate) struct Catalog {
-    shards: Box<[Shard]>,
+    shards: Box<[Mutex<Shard>]>,
     next_number: AtomicU64,
     count: AtomicUsize,
     /// How many of them were not called for [`BUSY_FOR`], when they were last looked at.
@@ -80,13 +97,16 @@ impl Catalog {
         }
     }
 
-    fn shard(&self, id: &GrainId) -> &Shard {
+    fn shard(&self, id: &GrainId) -> &Mutex<Shard> {
         &self.shards[shard_of(id.stable_hash())]
     }
 
-    /// The activation of `id` on this silo, if there is one.
-    pub(crate) fn get(&self, id: &GrainId) -> Option<Arc<dyn RunActivation>> {
-        self.shard(id).lock().find(hash_of_grain(id), |found| found.id() == id).cloned()
+    /// The activation of `id` on this silo that takes a call, if there is one. Of a stateless
+    /// worker, one that is free.
+    pub(crate) fn get(self: &Arc<Self>, id: &GrainId) -> Option<Arc<dyn RunActivation>> {
+        let mut shard = self.shard(id).lock();
+        let found = shard.grains.find(hash_of_grain(id), |found| found.id() == id).cloned();
+        found.or_else(|| Some(shard.workers.take(id, |worker| Seat::new(worker, self))?))
     }
 
     /// The activation of `id`; when there is none, and fewer than `max` in all, the one that `make`
@@ -97,22 +117,70 @@ impl Catalog {
         max: usize,
         make: impl FnOnce(u64) -> Arc<dyn RunActivation>,
     ) -> Result<Arc<dyn RunActivation>, NotMade> {
-        match self.shard(id).lock().entry(hash_of_grain(id), |found| found.id() == id, hash_of) {
+        let grains = &mut self.shard(id).lock().grains;
+        match grains.entry(hash_of_grain(id), |found| found.id() == id, hash_of) {
             Entry::Occupied(found) => Ok(found.get().clone()),
             Entry::Vacant(slot) => {
-                if self.is_closed() {
-                    return Err(NotMade::Closed);
-                }
-                if self.count.load(Ordering::Relaxed) >= max {
-                    return Err(NotMade::Full);
-                }
-                self.count.fetch_add(1, Ordering::Relaxed);
-                let number = self.next_number.fetch_add(1, Ordering::Relaxed);
-                let created = make(number);
+                let created = make(self.next(max)?);
                 slot.insert(created.clone());
                 Ok(created)
             }
         }
+    }
+
+    /// A worker that is free, of the stateless worker `id`, of which there may be `workers_max`.
+    /// One that `make` makes of a number, when none is and there is room for it: fewer than `max`
+    /// activations in all. None when the call has to wait for one.
+    pub(super) fn get_or_create_worker(
+        self: &Arc<Self>,
+        id: &GrainId,
+        max: usize,
+        workers_max: usize,
+        make: impl FnOnce(u64) -> Arc<dyn RunActivation>,
+    ) -> Result<Option<Arc<dyn RunActivation>>, NotMade> {
+        let workers = &mut self.shard(id).lock().workers;
+        if let Some(free) = workers.take(id, |worker| Seat::new(worker, self)) {
+            return Ok(Some(free));
+        }
+        if workers.has_enough(id, false) {
+            return Ok(None);
+        }
+        match self.next(max) {
+            Ok(number) => {
+                let created = make(number);
+                workers.add(created.clone(), workers_max);
+                Ok(Some(Seat::new(created, self)))
+            }
+            Err(NotMade::Full) if workers.has_enough(id, true) => Ok(None),
+            Err(why) => Err(why),
+        }
+    }
+
+    /// A call waits for a worker of `id`, behind fewer than `waiting_max` others.
+    pub(crate) fn queue_for_worker(self: &Arc<Self>, id: &GrainId, waiting_max: usize) -> Queued {
+        let workers = &mut self.shard(id).lock().workers;
+        workers.queue(id, waiting_max, |worker| Seat::new(worker, self))
+    }
+
+    /// A call has left its worker.
+    pub(super) fn hand_over(self: &Arc<Self>, worker: &Arc<dyn RunActivation>) {
+        let workers = &mut self.shard(worker.id()).lock().workers;
+        if let Some(unused) = workers.hand_over(worker, |worker| Seat::new(worker, self)) {
+            unused.end();
+        }
+    }
+
+    /// The number of one more activation, which counts from now on. Called under the lock of the
+    /// shard that it comes to.
+    fn next(&self, max: usize) -> Result<u64, NotMade> {
+        if self.is_closed() {
+            return Err(NotMade::Closed);
+        }
+        if self.count.load(Ordering::Relaxed) >= max {
+            return Err(NotMade::Full);
+        }
+        self.count.fetch_add(1, Ordering::Relaxed);
+        Ok(self.next_number.fetch_add(1, Ordering::Relaxed))
     }
 
     /// From now on no activation is made.
@@ -129,8 +197,9 @@ impl Catalog {
     pub(crate) fn remove(&self, id: &GrainId, number: u64) {
         let mut shard = self.shard(id).lock();
         let this = |found: &Arc<dyn RunActivation>| found.number() == number && found.id() == id;
-        if let Ok(entry) = shard.find_entry(hash_of_grain(id), this) {
-            let gone = entry.remove().0;
+        let grain = shard.grains.find_entry(hash_of_grain(id), this).ok();
+        let gone = grain.map(|entry| entry.remove().0);
+        if let Some(gone) = gone.or_else(|| shard.workers.remove(id, number)) {
             self.count.fetch_sub(1, Ordering::Relaxed);
             // The last reference may run the grain's own drop code: after the lock, not under it.
             drop(shard);
@@ -142,7 +211,7 @@ impl Catalog {
     pub(crate) fn clear(&self) {
         for shard in &self.shards {
             let gone = std::mem::take(&mut *shard.lock());
-            self.count.fetch_sub(gone.len(), Ordering::Relaxed);
+            self.count.fetch_sub(gone.iter().count(), Ordering::Relaxed);
         }
     }
 
@@ -161,6 +230,14 @@ impl Catalog {
         self.rested.store(rested, Ordering::Relaxed);
     }
 
+    /// How many calls wait for each grain of one shard for which some do.
+    pub(super) fn shard_waiting(&self, at: usize) -> Vec<(u32, GrainId)> {
+        let shard = self.shards[at].lock();
+        let grains = shard.grains.iter().map(|found| (found.waiting(), found.id()));
+        let all = grains.chain(shard.workers.waiting());
+        all.filter(|(waiting, _)| *waiting > 0).map(|(n, id)| (n, id.clone())).collect()
+    }
+
     /// Every activation of one shard; walk `0..shard_count()` to see all without stopping all calls
     /// at once.
     pub(crate) fn shard_activations(&self, at: usize) -> Vec<Arc<dyn RunActivation>> {
@@ -172,9 +249,11 @@ impl Catalog {
         SHARDS
     }
 
-    /// The activation `number` of `id`, if it is still there.
+    /// The activation `number` of `id`, if it is still there and no worker.
     fn get_number(&self, id: &GrainId, number: u64) -> Option<Arc<dyn RunActivation>> {
-        self.get(id).filter(|found| found.number() == number)
+        let shard = self.shard(id).lock();
+        let found = shard.grains.find(hash_of_grain(id), |found| found.id() == id);
+        found.filter(|found| found.number() == number).cloned()
     }
 }
 
@@ -188,6 +267,7 @@ impl Activations for Catalog {
             .flat_map(|shard| {
                 let shard = shard.lock();
                 shard
+                    .grains
                     .iter()
                     .filter(|a| a.is_registered())
                     .filter(|a| ranges.iter().any(|r| r.contains(a.id().stable_hash())))

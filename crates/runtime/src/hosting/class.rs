@@ -19,6 +19,10 @@ pub(crate) trait AnyClass: Send + Sync {
     /// Where its activations go; by the silo's default strategy when none.
     fn placement(&self) -> Option<Strategy>;
 
+    /// For a stateless worker: how many activations of a grain a silo may have, 0 for as many as it
+    /// has processors. None for grains that have one in the whole cluster.
+    fn workers_max(&self) -> Option<usize>;
+
     /// The methods' numbers and names, and the class as itself: for putting two interfaces of one
     /// class together.
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
@@ -135,6 +139,10 @@ impl<G: Grain> AnyClass for Class<G> {
 
     fn placement(&self) -> Option<Strategy> {
         G::PLACEMENT
+    }
+
+    fn workers_max(&self) -> Option<usize> {
+        G::WORKERS_MAX
     }
 
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {

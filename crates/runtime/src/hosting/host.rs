@@ -10,7 +10,8 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::catalog::{Catalog, NotMade};
-use super::{AnyClass, RunActivation};
+use super::workers::Queued;
+use super::{AnyClass, RunActivation, StartError};
 use crate::calls::waits::Waits;
 use crate::clock::{Clock, CoarseInstant};
 use crate::cluster::directory::DirectoryService;
@@ -49,6 +50,8 @@ pub(crate) struct Host {
     /// How the grains call others.
     pub(crate) client: OwnClient,
     pub(crate) limits: Limits,
+    /// How many activations of a stateless worker there may be whose class does not say it.
+    pub(crate) processors: usize,
     /// The longest an activation may take.
     pub(crate) activation_timeout: Duration,
     /// The longest a deactivate hook may take.
@@ -91,30 +94,69 @@ impl Host {
             let mut known: Vec<_> = self.classes.values().map(|c| c.name()).collect();
             known.sort_unstable();
             CallError::Rejected(format!(
-                "silo {} hosts no grain type with the number {} (it hosts: {})",
+                "silo {} hosts no grain of this type (it hosts: {})",
                 self.address,
-                id.grain_type(),
                 known.join(", ")
             ))
         })
     }
 
-    /// The activation of `id` on this silo, made (not yet activated) if there is none.
+    /// Whether `id` is a stateless worker: silos have activations of their own, as many as they
+    /// need, and the directory knows none of them.
+    pub(crate) fn is_worker(&self, id: &GrainId) -> bool {
+        self.workers_max(id).is_some()
+    }
+
+    /// How many activations this silo may have of a stateless worker; none for other grains.
+    pub(crate) fn workers_max(&self, id: &GrainId) -> Option<usize> {
+        let max = self.classes.get(&id.grain_type())?.workers_max()?;
+        Some(if max == 0 { self.processors } else { max })
+    }
+
+    /// The activation of `id` on this silo that takes a call, made (not yet activated) if there is
+    /// none. None when the call has to [wait for a worker](Self::await_worker).
     ///
     /// # Errors
     /// Why none can be made.
     pub(crate) fn create_here(
         self: &Arc<Self>,
         id: &GrainId,
-    ) -> Result<Arc<dyn RunActivation>, Failure> {
+    ) -> Result<Option<Arc<dyn RunActivation>>, Failure> {
         let class = self.class_of(id)?;
         let make = |number| class.clone().create(self.clone(), id.clone(), number);
-        self.catalog.get_or_create(id, self.limits.activations_max, make).map_err(|why| match why {
+        let max = self.limits.activations_max;
+        let found = match self.workers_max(id) {
+            None => self.catalog.get_or_create(id, max, make).map(Some),
+            Some(most) => self.catalog.get_or_create_worker(id, max, most, make),
+        };
+        found.map_err(|why| match why {
             NotMade::Full => {
                 CallError::Overloaded("the silo holds as many activations as it may".to_owned())
             }
             NotMade::Closed => CallError::ShuttingDown,
         })
+    }
+
+    /// Waits for a worker of `id`. None when one may be made now, here or elsewhere.
+    ///
+    /// # Errors
+    /// [`CallError::Overloaded`] when too many wait.
+    pub(crate) async fn await_worker(
+        &self,
+        id: &GrainId,
+    ) -> Result<Option<Arc<dyn RunActivation>>, Failure> {
+        let max = self.limits.activation_queue_max;
+        match self.catalog.queue_for_worker(id, usize::try_from(max).unwrap_or(usize::MAX)) {
+            Queued::Seat(seat) => Ok(Some(seat)),
+            Queued::Wait(turn) => {
+                Ok(turn.await.ok().map(|seat| -> Arc<dyn RunActivation> { seat }))
+            }
+            Queued::Nobody => Ok(None),
+            Queued::Full => {
+                self.metrics.refused();
+                Err(StartError::Overloaded(max).into_failure())
+            }
+        }
     }
 
     /// How many turns were started.

@@ -71,7 +71,7 @@ impl<G: Grain> Activation<G> {
         lock: &mut Alone<'_, Life<G>>,
         closed: Closed,
     ) -> Result<(), Closed> {
-        if !matches!(closed, Closed::Elsewhere(_)) {
+        if !matches!(closed, Closed::Elsewhere(_)) && !self.is_worker() {
             // A registration that did not complete in time is withdrawn by the directory itself.
             self.host.directory.unregister(self.registrant()).await;
         }
@@ -81,14 +81,8 @@ impl<G: Grain> Activation<G> {
     }
 
     async fn awake(self: &Arc<Self>) -> Result<G, Closed> {
-        match self.host.directory.register(self.registrant()).await {
-            Registered::Here => {}
-            Registered::Elsewhere(silo) => return Err(Closed::Elsewhere(silo)),
-            Registered::Failed(why) => {
-                // The cluster is changing: the call is tried again as long as it has time.
-                tracing::debug!(grain = %self.title(), why, "the grain could not be registered");
-                return Err(Closed::Gone);
-            }
+        if !self.is_worker() {
+            self.register().await?;
         }
         // Whoever drives a turn holds the silo.
         let ctx = self.ctx().ok_or(Closed::Gone)?;
@@ -98,6 +92,18 @@ impl<G: Grain> Activation<G> {
             self.rouse(grain, &ctx).await?;
         }
         held.grain.take().ok_or(Closed::Gone)
+    }
+
+    async fn register(&self) -> Result<(), Closed> {
+        match self.host.directory.register(self.registrant()).await {
+            Registered::Here => Ok(()),
+            Registered::Elsewhere(silo) => Err(Closed::Elsewhere(silo)),
+            Registered::Failed(why) => {
+                // The cluster is changing: the call is tried again as long as it has time.
+                tracing::debug!(grain = %self.title(), why, "the grain could not be registered");
+                Err(Closed::Gone)
+            }
+        }
     }
 
     /// Reads the state and runs the hook, both contained apart from the grain: it must not be
@@ -145,7 +151,7 @@ impl<G: Grain> Activation<G> {
             }
             Life::New | Life::Closing => {}
         }
-        if reason != DeactivationReason::Duplicate {
+        if reason != DeactivationReason::Duplicate && !self.is_worker() {
             self.host.directory.unregister(self.registrant()).await;
         }
         *lock = Life::Gone(Box::new(Closed::Gone));
@@ -263,6 +269,17 @@ impl<G: Grain> RunActivation for Activation<G> {
         due: Due,
         chain: CallChain,
     ) -> Result<BoxTurn, StartError> {
+        self.clone().start_for(self, method, input, due, chain)
+    }
+
+    fn start_for(
+        self: Arc<Self>,
+        held: Arc<dyn RunActivation>,
+        method: u32,
+        input: Input<'_>,
+        due: Due,
+        chain: CallChain,
+    ) -> Result<BoxTurn, StartError> {
         let Some((place, entry)) = self.class.method(method) else {
             return Err(StartError::NoSuchMethod);
         };
@@ -272,7 +289,7 @@ impl<G: Grain> RunActivation for Activation<G> {
             return Err(StartError::Overloaded(max));
         }
         let timed = self.class.metrics.begin(usize::from(place)).then(|| self.host.clock.stamp());
-        let mut context = TurnContext::new(self.clone(), place, entry.exclusive, due, chain, timed);
+        let mut context = TurnContext::new(held, place, entry.exclusive, due, chain, timed);
         if let Input::Wire(_) = input {
             context.set_remote();
         }
@@ -347,6 +364,14 @@ impl<G: Grain> RunActivation for Activation<G> {
 
     fn is_registered(&self) -> bool {
         self.registered.load(Ordering::Acquire)
+    }
+
+    fn is_worker(&self) -> bool {
+        G::WORKERS_MAX.is_some()
+    }
+
+    fn is_free(&self) -> bool {
+        self.gate.is_free()
     }
 
     fn set_registered(&self, registered: bool) {

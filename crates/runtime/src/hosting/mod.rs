@@ -19,7 +19,9 @@ mod instant;
 mod interleaved;
 mod lifecycle;
 mod queues;
+mod seat;
 mod turn;
+mod workers;
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -105,11 +107,11 @@ pub(crate) enum StartError {
 }
 
 impl StartError {
-    /// The failure its caller sees; `method` names the method for people.
-    pub(crate) fn into_failure(self, method: impl std::fmt::Display) -> Failure {
+    /// The failure its caller sees.
+    pub(crate) fn into_failure(self) -> Failure {
         match self {
             Self::NoSuchMethod => {
-                CallError::Rejected(format!("the grain's class has no method {method}"))
+                CallError::Rejected("the grain's class has no such method".to_owned())
             }
             Self::BadArguments(detail) => CallError::Codec { maybe_executed: false, detail },
             Self::Overloaded(max) => CallError::Overloaded(format!(
@@ -327,6 +329,16 @@ pub(crate) trait RunActivation: AnyActivation {
         chain: CallChain,
     ) -> Result<BoxTurn, StartError>;
 
+    /// The same for a turn that keeps `held`: this activation, or somebody's hold on it.
+    fn start_for(
+        self: Arc<Self>,
+        held: Arc<dyn RunActivation>,
+        method: u32,
+        input: Input<'_>,
+        due: Due,
+        chain: CallChain,
+    ) -> Result<BoxTurn, StartError>;
+
     /// A poll of a turn of the method at `method` begins; what it returns goes to
     /// [`poll_ends`](Self::poll_ends). None when the turn `goes_on` after it had begun and
     /// suspended, and the fence is closed: it must not be polled.
@@ -374,6 +386,12 @@ pub(crate) trait RunActivation: AnyActivation {
 
     /// Whether the directory holds a registration for it.
     fn is_registered(&self) -> bool;
+
+    /// Whether it is a stateless worker, which the directory never knows.
+    fn is_worker(&self) -> bool;
+
+    /// Whether a turn could begin now: nobody is inside, nobody waits, and it is not broken.
+    fn is_free(&self) -> bool;
 
     /// Notes whether the directory holds a registration for it; called under the directory's lock
     /// only.

@@ -64,10 +64,7 @@ impl Host {
     pub(crate) fn longest_queues(&self, n: usize) -> Vec<GrainQueue> {
         let mut found = Vec::new();
         for shard in 0..Catalog::shard_count() {
-            let waiting = self.catalog.shard_activations(shard).into_iter();
-            found.extend(
-                waiting.map(|a| (a.waiting(), a.id().clone())).filter(|(waiting, _)| *waiting > 0),
-            );
+            found.extend(self.catalog.shard_waiting(shard));
             found.sort_unstable_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
             found.truncate(n);
         }

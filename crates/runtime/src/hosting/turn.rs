@@ -143,9 +143,6 @@ pub type BoxTurn = Pin<Box<dyn Turn>>;
 pin_project! {
     /// The turn around the generated code's future.
     struct TypedTurn<M, F> {
-        // In the thread's hands during every poll, so that calls made by the method know who makes
-        // them.
-        context: Option<TurnContext>,
         // It holds the grain and waits for something else.
         suspended: bool,
         // The wait for the fence, of a turn that was to go on and found it closed.
@@ -156,13 +153,17 @@ pin_project! {
         listing: Option<Listing>,
         #[pin]
         future: F,
+        // In the thread's hands during every poll, so that calls made by the method know who makes
+        // them. Dropped after the future, which may have a lock: it may hold a worker, which the
+        // next call then has.
+        context: Option<TurnContext>,
         method: PhantomData<fn() -> M>,
     }
 
     impl<M, F> PinnedDrop for TypedTurn<M, F> {
         fn drop(this: Pin<&mut Self>) {
             // Its context goes with its end. What is dropped here half way leaves its grain so.
-            if let Some(context) = this.project().context.take().filter(TurnContext::has_begun) {
+            if let Some(context) = this.project().context.as_ref().filter(|c| c.has_begun()) {
                 context.break_activation("a turn was dropped half way");
             }
         }
@@ -176,12 +177,12 @@ where
     F: Future<Output = TurnOutcome<M>> + Send + 'static,
 {
     Box::pin(TypedTurn::<M, F> {
-        context: Some(context),
         suspended: false,
         held: None,
         asker: None,
         listing: None,
         future,
+        context: Some(context),
         method: PhantomData,
     })
 }

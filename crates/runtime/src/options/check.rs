@@ -13,6 +13,9 @@ const TIME_LEAST: Duration = Duration::from_millis(10);
 /// More points for each silo make a ring no more even, only larger.
 const POINTS_PER_SILO_MAX: u32 = 1_024;
 
+/// The most silos that are drawn for one activation.
+const CHOICES_MAX: usize = 64;
+
 /// The most gateways that a client stays connected to.
 const GATEWAYS_MAX: usize = 1_024;
 
@@ -53,6 +56,8 @@ impl SiloOptions {
             ("connect_timeout", self.connect_timeout),
         ];
         times.into_iter().try_for_each(|(option, time)| self::time(option, time))?;
+        let choices = self.activation_count_choices;
+        number("activation_count_choices", choices, 1, CHOICES_MAX)?;
         directory(&self.directory)?;
         limits(&self.limits)
     }

@@ -250,7 +250,7 @@ impl<S: StoreOpener> SiloBuilder<S> {
         let seed = address.stable_hash(address.epoch());
         let machine = Membership::new(options.membership.clone(), entry, seed, clock.exact())?;
         let (membership, inputs) = MembershipHandle::new();
-        let placement = directors.table(seed);
+        let placement = directors.table(seed, options.activation_count_choices);
         let core = wire(Given { address, options, clock, classes, states, membership, placement });
 
         open_ports(&core, silo_socket, gateway_socket);

@@ -32,9 +32,11 @@ impl Directors {
         }
     }
 
-    /// The table of a silo whose random choices grow from `seed`.
-    pub(super) fn table(self, seed: u64) -> PlacementTable {
+    /// The table of a silo whose random choices grow from `seed`, and which draws so many silos
+    /// for placement by the number of activations.
+    pub(super) fn table(self, seed: u64, activation_count_choices: usize) -> PlacementTable {
         let mut table = PlacementTable::new(seed);
+        table.set_activation_count_choices(activation_count_choices);
         table.set_default_strategy(self.default);
         for (name, director) in self.named {
             table.register(name, director);

@@ -1,5 +1,6 @@
 //! The parts of a silo, each made of what it needs.
 
+use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
 
@@ -94,6 +95,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
             ticking: pool.greeting().ticking.clone(),
             client: OwnClient::new(calls.clone()),
             limits: options.limits.clone(),
+            processors: processors(&clock),
             activation_timeout: options.activation_timeout,
             deactivation_timeout: options.deactivation_timeout,
             stopped: stopped.clone(),
@@ -118,6 +120,15 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
     let core = Arc::new(SiloCore { address, options, host, cluster, calls, pool, stopped, ended });
     core.pool.handled_by(&core);
     core
+}
+
+/// How many processors the process may use. A run in virtual time must not depend on the machine.
+fn processors(clock: &Clock) -> usize {
+    const IN_VIRTUAL_TIME: usize = 4;
+    if clock.is_virtual() {
+        return IN_VIRTUAL_TIME;
+    }
+    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
 /// How the silo introduces itself to peers.

@@ -15,7 +15,7 @@ use crate::calls::invoke::failure_of;
 use crate::calls::remote::failure_parts;
 use crate::clock::Due;
 use crate::grain::Failure;
-use crate::hosting::{BoxTurn, Input, RunActivation, Sink, TurnEnd};
+use crate::hosting::{BoxTurn, Input, RunActivation, Sink, StartError, TurnEnd};
 use crate::net::Connection;
 
 /// How a turn polled in the read loop stands.
@@ -37,7 +37,7 @@ impl Calls {
     ) -> Option<Arc<dyn RunActivation>> {
         let of_silo = matches!(connection.peer, PeerKind::Silo(_));
         let may = of_silo && !self.host.is_fenced() && self.accepts_activations();
-        may.then(|| self.host.create_here(&header.target).ok()).flatten()
+        may.then(|| self.host.create_here(&header.target).ok().flatten()).flatten()
     }
 
     pub(super) fn due_of(&self, header: &RequestHeader) -> Due {
@@ -141,11 +141,7 @@ fn answer_instantly(
         Some(Ok(TurnEnd::Done)) => {}
         Some(Ok(end)) => put_failure(replies, correlation, &failure_of(end)),
         Some(Err(e)) => {
-            put_failure(
-                replies,
-                correlation,
-                &e.into_failure(format_args!("{:08x}", header.method)),
-            );
+            put_failure(replies, correlation, &e.into_failure());
         }
     }
     true
@@ -159,7 +155,7 @@ pub(super) fn start(
 ) -> Result<BoxTurn, Failure> {
     activation
         .start(header.method, Input::Wire(body), due, header.chain.clone())
-        .map_err(|e| e.into_failure(format_args!("{:08x}", header.method)))
+        .map_err(StartError::into_failure)
 }
 
 pub(super) fn put_failure(replies: &mut BytesMut, correlation: u64, failure: &Failure) {

@@ -127,8 +127,14 @@ impl Calls {
         }
         if matches!(arrived.connection.peer, PeerKind::Silo(_)) {
             let open = self.host.fence.opened(&self.clock).await.is_ok();
-            if open && self.accepts_activations() {
-                return self.host.create_here(target).map(Place::Here);
+            while open && self.accepts_activations() {
+                let here = match self.host.create_here(target)? {
+                    None => self.host.await_worker(target).await?,
+                    here => here,
+                };
+                if let Some(activation) = here {
+                    return Ok(Place::Here(activation));
+                }
             }
             // Leaving: the sender's memory is stale, and so may be this one's.
             self.cluster.locations.forget_grain(target);
@@ -174,7 +180,9 @@ impl Calls {
             return Err(timed_out(Some(peer)).into());
         };
         let at = location.map_or(peer, |at| *at);
+        let is_worker = self.host.is_worker(&header.target);
         match status {
+            ResponseStatus::Ok if is_worker => {}
             ResponseStatus::Ok => self.cluster.locations.set(&header.target, at),
             ResponseStatus::Failed(
                 FailureCode::Unreachable | FailureCode::Moved | FailureCode::ShuttingDown,
@@ -185,7 +193,8 @@ impl Calls {
             ResponseStatus::Failed(_) => {}
         }
         let correlation = arrived.header.correlation;
-        let header = ResponseHeader { correlation, status, location: Some(at) };
+        let location = (!is_worker).then_some(at);
+        let header = ResponseHeader { correlation, status, location };
         arrived.answer(&self.clock, &header, &body).await;
         Ok(())
     }

@@ -89,6 +89,11 @@ impl<T> Gate<T> {
         &self.line
     }
 
+    /// Whether nobody is inside, nobody waits, and it is not broken.
+    pub(super) fn is_free(&self) -> bool {
+        self.line.waiting() == 0 && !self.cell.is_locked() && !self.line.is_broken()
+    }
+
     /// What is inside, of a gate that nobody else has.
     pub(super) fn get_mut(&mut self) -> &mut T {
         self.cell.get_mut()
