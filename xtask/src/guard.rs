@@ -55,25 +55,14 @@ pub(crate) fn install(root: &Path) -> Command {
     deny::install_tool(root, "gungraun-runner", VERSION)
 }
 
-/// The command that runs the benches with these further words.
-fn bench(root: &Path, locked: bool, words: &[&str]) -> Command {
+/// The command that counts; it prints a JSON object for each bench.
+pub(crate) fn count(root: &Path, locked: bool) -> Command {
     let mut command = workspace::cargo(root);
     command.arg("bench");
     if locked {
         command.arg("--locked");
     }
-    command.args(["--package", "emmer-benches", "--bench", "guard"]).args(words);
-    command
-}
-
-/// The command that only compiles the benches.
-pub(crate) fn build(root: &Path, locked: bool) -> Command {
-    bench(root, locked, &["--no-run"])
-}
-
-/// The command that counts; it prints a JSON object for each bench.
-pub(crate) fn count(root: &Path, locked: bool) -> Command {
-    let mut command = bench(root, locked, &["--", "--output-format=json"]);
+    command.args(["--package", "emmer-benches", "--bench", "guard", "--", "--output-format=json"]);
     // The benches look for the runner on the path.
     let mut path = OsString::from(tools_bin(root));
     if let Some(rest) = std::env::var_os("PATH") {

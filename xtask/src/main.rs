@@ -2,7 +2,6 @@
 //! `cargo xtask help`.
 
 mod args;
-mod aside;
 mod deny;
 mod excerpt;
 mod guard;

@@ -7,7 +7,6 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::args::{Options, STEPS};
-use crate::aside::Aside;
 use crate::report::{Counts, Row, Verdict};
 use crate::run::{self, Job, Ran};
 use crate::{
@@ -20,9 +19,6 @@ const STEP_LIMIT: Duration = Duration::from_secs(10 * 60);
 
 /// The longest the tests may take.
 const TEST_LIMIT: Duration = Duration::from_secs(40 * 60);
-
-/// The longest a step may take that is done beside the tests.
-const ASIDE_LIMIT: Duration = Duration::from_secs(30 * 60);
 
 /// The longest one test program may take. The slowest take about 100 s beside other work.
 const PROGRAM_LIMIT: Duration = Duration::from_secs(8 * 60);
@@ -38,7 +34,6 @@ pub(crate) struct Context {
     pub(crate) program: PathBuf,
     logs: PathBuf,
     options: Options,
-    aside: Aside,
 }
 
 /// Runs the steps that `options` ask for. An error means that they could not be run at all.
@@ -53,7 +48,7 @@ pub(crate) fn run(mut options: Options) -> Result<Vec<Row>, String> {
         options.only = vec!["test".to_owned()];
     }
     let program = std::env::current_exe().map_err(|e| format!("this program's own path: {e}"))?;
-    let context = Context { root, program, logs, options, aside: Aside::default() };
+    let context = Context { root, program, logs, options };
     if let Some(store) = store {
         let mut rows = tests(&context)?;
         rows.extend(live::rows(&context, store)?);
@@ -89,7 +84,11 @@ fn run_step(context: &Context, step: &str) -> Result<Vec<Row>, String> {
         "clippy" => clippy(context),
         "test" => tests(context),
         "mutants" => mutants(context),
-        "doc" => check(context, "doc", doc_command(context)),
+        "doc" => {
+            let mut command = cargo(context, "doc", &["--no-deps", "--keep-going"]);
+            command.env("RUSTDOCFLAGS", "-D warnings");
+            check(context, "doc", command)
+        }
         "deny" => deny_step(context),
         "guard" => guard_step(context),
         "traces" => traces_step(context),
@@ -118,19 +117,9 @@ fn mutants(context: &Context) -> Result<Vec<Row>, String> {
         let why = "only with the whole workspace".to_owned();
         return Ok(vec![Row::check("mutants", Verdict::Skipped(why), Duration::ZERO)]);
     }
-    check(context, "mutants", mutants_command(context))
-}
-
-fn mutants_command(context: &Context) -> Command {
     let mut command = Command::new(&context.program);
     command.args(["mutants", "--smoke"]).current_dir(&context.root);
-    command
-}
-
-fn doc_command(context: &Context) -> Command {
-    let mut command = cargo(context, "doc", &["--no-deps", "--keep-going"]);
-    command.env("RUSTDOCFLAGS", "-D warnings");
-    command
+    check(context, "mutants", command)
 }
 
 /// What is compiled with; a missing component is named here instead of failing three times below.
@@ -212,42 +201,17 @@ fn cargo_of(context: &Context, task: &str, packages: &[String], args: &[&str]) -
 fn run_job(
     context: &Context,
     name: &str,
-    command: Command,
+    mut command: Command,
     limit: Duration,
     on_line: &mut dyn FnMut(&str),
 ) -> Result<Ran, String> {
-    if let Some(ran) = context.aside.take(name) {
-        return ran;
-    }
-    run::run(job(context, name, command, limit), on_line)
-}
-
-fn job(context: &Context, name: &str, mut command: Command, limit: Duration) -> Job {
     let log = log_path(&context.logs, name);
     let limit = if context.options.ci { limit } else { limit * PATIENCE };
     if context.options.ci {
         // Nothing is compiled a second time there.
         command.env("CARGO_INCREMENTAL", "0");
     }
-    Job { name: name.to_owned(), command, log, limit, grace: run::GRACE }
-}
-
-/// What is done beside the tests of a build machine: of the steps that follow, those whose output
-/// nobody reads line by line.
-fn jobs_aside(context: &Context) -> Vec<Job> {
-    let root = &context.root;
-    let mut jobs = Vec::new();
-    let mut add = |step: &str, is_missing: bool, name: &str, command: Command| {
-        if is_missing && left_out(&context.options, step).is_none() {
-            jobs.push(job(context, name, command, ASIDE_LIMIT));
-        }
-    };
-    add("mutants", true, "mutants", mutants_command(context));
-    add("doc", true, "doc", doc_command(context));
-    add("deny", deny::find(root).is_none(), "deny install", deny::install(root));
-    add("guard", guard::find(root).is_none(), "guard install", guard::install(root));
-    add("guard", guard::has_valgrind(), "guard build", guard::build(root, true));
-    jobs
+    run::run(Job { name: name.to_owned(), command, log, limit, grace: run::GRACE }, on_line)
 }
 
 fn log_path(logs: &Path, name: &str) -> PathBuf {
@@ -327,14 +291,7 @@ fn tests(context: &Context) -> Result<Vec<Row>, String> {
     // Before the tests, one of which needs it.
     let parser = has_tsql.then(|| tsql::install(&context.root, &context.logs, context.options.ci));
     let mut reader = libtest::Reader::default();
-    let mut hear = |line: &str| {
-        // Everything is compiled.
-        if context.options.ci && whole && line.trim_start().starts_with("Running ") {
-            context.aside.begin(|| jobs_aside(context));
-        }
-        reader.line(line);
-    };
-    let ran = run_job(context, "test", command, TEST_LIMIT, &mut hear)?;
+    let ran = run_job(context, "test", command, TEST_LIMIT, &mut |line| reader.line(line))?;
     if !ran.success {
         let lines =
             if reader.failure_output.is_empty() { &ran.excerpt } else { &reader.failure_output };
@@ -460,10 +417,6 @@ fn guard_step(context: &Context) -> Result<Vec<Row>, String> {
         show_failure(context, name, &ran);
         rows.push(Row::check(name, verdict(&ran), ran.took));
     }
-    // Apart from the counting, so that a build machine can do it beside the tests.
-    let build = guard::build(&context.root, ci);
-    let built = run_job(context, "guard build", build, STEP_LIMIT, &mut |_| {})?;
-    rows.push(Row::check("guard build", verdict(&built), built.took));
     let mut counts = guard::Counts::new();
     let command = guard::count(&context.root, ci);
     let ran =
