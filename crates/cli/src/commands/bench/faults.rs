@@ -4,8 +4,9 @@
 
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use clap::builder::RangedU64ValueParser;
-use emmer::SiloEntry;
+use emmer::{SiloAddress, SiloEntry};
 use emmer_sim::report::{Cell, Goal, Report};
 use rustix::process::Signal;
 
@@ -45,7 +46,7 @@ pub(super) struct Args {
 }
 
 /// What is done to a silo process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Fault {
     /// It is killed (SIGKILL)
     Kill,
@@ -57,10 +58,8 @@ enum Fault {
     Rolling,
 }
 
-const FAULTS: [Fault; 4] = [Fault::Kill, Fault::Freeze, Fault::Leave, Fault::Rolling];
-
 /// What others were measured to do, with a client at the same pace over the same number of grains:
-/// by row, Orleans and Pekko cluster sharding (docs/benchmarks.md).
+/// by row, Orleans and Pekko cluster sharding.
 const OTHERS: [(&str, &str, &str); 5] = [
     ("kill -9", "3,715 and 5,257 of 80,000 failed", "first answer elsewhere after 46 to 48 s"),
     ("SIGSTOP", "69,553 of 200,000 failed", "first answer elsewhere after 46 to 48 s"),
@@ -100,7 +99,8 @@ pub(super) async fn measure(args: &Args, stage: &Stage) -> Result<Measured> {
     logs.open(&processes.running);
     let flow = Flow::start(stage, args.grains, args.rate).await?;
     let mut cluster = Cluster { stage, processes, active, logs, flow, rows: Vec::new() };
-    for fault in FAULTS.into_iter().filter(|fault| args.only.is_none_or(|only| only == *fault)) {
+    let asked = |fault: &&Fault| args.only.is_none_or(|only| only == **fault);
+    for fault in Fault::value_variants().iter().filter(asked) {
         match fault {
             Fault::Kill => cluster.kill(args.window).await?,
             Fault::Freeze => cluster.freeze(args.window).await?,
@@ -123,13 +123,11 @@ pub(super) async fn measure(args: &Args, stage: &Stage) -> Result<Measured> {
 impl Cluster<'_> {
     /// Lets the load run for a while, and takes a silo out. Its place in the list is that of
     /// `round`.
-    async fn before(&mut self, window: Duration, round: usize) -> Result<(SiloEntry, Process)> {
+    async fn before(&mut self, window: Duration, round: usize) -> Result<(SiloAddress, Process)> {
         self.flow.take();
         tokio::time::sleep(window / 4).await;
         let (address, name) = victim(&self.active, round)?;
-        let silo = self.active.iter().find(|silo| silo.address == address).cloned();
-        let silo = silo.ok_or_else(|| Failure::other("no silo is running"))?;
-        Ok((silo, self.processes.take(&name)?))
+        Ok((address, self.processes.take(&name)?))
     }
 
     /// Waits until the window is over, and no call of the fault is under way any more.
@@ -171,7 +169,7 @@ impl Cluster<'_> {
         let fault_at = Instant::now();
         self.logs.book.silent(log, turn_log::now());
         process.signal(Signal::KILL)?;
-        let dead_after = self.stage.wait_dead(&silo.address, fault_at, LOOK).await?;
+        let dead_after = self.stage.wait_dead(&silo, fault_at, LOOK).await?;
         self.replace().await?;
         self.after(fault_at, window).await;
         self.note(OTHERS[0].0, fault_at, Some(dead_after)).await
@@ -183,7 +181,7 @@ impl Cluster<'_> {
         let fault_at = Instant::now();
         self.logs.book.silent(log, turn_log::now());
         process.signal(Signal::STOP)?;
-        let dead_after = self.stage.wait_dead(&silo.address, fault_at, LOOK).await?;
+        let dead_after = self.stage.wait_dead(&silo, fault_at, LOOK).await?;
         self.after(fault_at, window).await;
         self.note(OTHERS[1].0, fault_at, Some(dead_after)).await?;
         let woken_at = Instant::now();
