@@ -1,9 +1,11 @@
 //! Stateless workers: several activations on each silo, where the calls come from.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::future::IntoFuture;
+use std::future::{Future, IntoFuture, poll_fn};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
 use emmer::prelude::*;
@@ -191,6 +193,45 @@ async fn callers_that_give_up_leave_no_worker_taken(world: World) {
     assert_eq!(different(&said.await.unwrap()), MILLS);
     let ground = GROUND.lock().unwrap()[&key];
     assert_eq!(ground, 3 + 3, "those that ran, and no other");
+}
+
+#[emmer::test(seeds = 3)]
+async fn calls_that_are_kept_and_not_polled_hold_up_no_other(world: World) {
+    let cluster = cluster(&world, 1).await;
+    let later = cluster.node(0).run(async |silo| {
+        let (mill, mut busy) = (silo.grain::<dyn Mill>(1), JoinSet::new());
+        (0..MILLS).for_each(|_| drop(busy.spawn(mill.grind(100).into_future())));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        let mut kept: Vec<_> = (0..5).map(|_| mill.grind(0).into_future()).collect();
+        for call in &mut kept {
+            let waits = poll_fn(|cx| Poll::Ready(Pin::new(&mut *call).poll(cx).is_pending())).await;
+            assert!(waits, "all workers are busy");
+        }
+        busy.join_all().await;
+        let later = mill.grind(0).timeout(secs(2)).await;
+        drop(kept);
+        later
+    });
+    later.await.unwrap().unwrap();
+}
+
+#[emmer::test(seeds = 3)]
+async fn calls_that_wait_have_their_turn_in_the_order_in_which_they_came(world: World) {
+    let cluster = cluster(&world, 1).await;
+    let order = cluster.node(0).run(async |silo| {
+        let (mill, mut under_way) = (silo.grain::<dyn Mill>(1), JoinSet::new());
+        let order = Arc::new(Mutex::new(Vec::new()));
+        for number in 0..9 {
+            let (call, order) = (mill.grind(100).into_future(), order.clone());
+            under_way.spawn(async move {
+                call.await.unwrap();
+                order.lock().unwrap().push(number);
+            });
+        }
+        under_way.join_all().await;
+        Arc::into_inner(order).unwrap().into_inner().unwrap()
+    });
+    assert!(order.await.unwrap().into_iter().eq(0..9));
 }
 
 #[emmer::test(seeds = 3)]

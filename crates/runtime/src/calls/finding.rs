@@ -49,7 +49,7 @@ impl Calls {
             return if shut { Err(CallError::ShuttingDown) } else { Ok(Place::Here(activation)) };
         }
         if self.host.is_worker(id) {
-            return self.locate_worker(id, avoid).await;
+            return self.placed(id, avoid).await;
         }
         let usable = |peer: &SiloAddress| {
             *peer != self.address
@@ -64,15 +64,16 @@ impl Calls {
             Some(at) if at.silo != self.address => {
                 Ok(Place::There { peer: at.silo, placed: false })
             }
-            _ => self.place(id, avoid)?.ok_or_else(|| {
-                CallError::Internal("a grain that is no worker has a queue of workers".to_owned())
-            }),
+            _ => self.placed(id, avoid).await,
         }
     }
 
-    /// The worker that takes a call, which may have to wait for it; here, where there are any or
-    /// may be.
-    async fn locate_worker(&self, id: &GrainId, avoid: &[SiloAddress]) -> Result<Place, Failure> {
+    /// Where placement puts a grain. For a worker, all of which are busy, that may be known later.
+    pub(super) async fn placed(
+        &self,
+        id: &GrainId,
+        avoid: &[SiloAddress],
+    ) -> Result<Place, Failure> {
         loop {
             if self.stopped.is_cancelled() {
                 return Err(CallError::ShuttingDown);

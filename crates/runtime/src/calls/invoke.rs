@@ -101,7 +101,8 @@ impl Caller {
         // Longer circles are found when they stand: a turn further out may have given its call up.
         let calls_itself =
             chain.last().is_some_and(|own| own.grain == target.id && own.holds_up(M::EXCLUSIVE));
-        if calls_itself && !target.node.has_workers(&target.id) {
+        // Of several workers another one may take it.
+        if calls_itself && target.node.workers_max(&target.id).is_none_or(|max| max < 2) {
             return Err(CallError::Deadlock(format!("{0:?} waits for {0:?}", call.target)));
         }
         let due = match (call.timeout, inherited) {

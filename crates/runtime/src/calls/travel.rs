@@ -30,8 +30,10 @@ pub(crate) async fn travel<M: Method>(
 ) -> Finished<M> {
     let reference = call.target.share();
     let trip = travel_in_line(call, caller, met, None);
-    let spawner = reference.0.node.spawner();
-    if spawner.is_here() {
+    let (node, spawner) = (&reference.0.node, reference.0.node.spawner());
+    // A worker comes to whoever waits for one: not to a call that its caller keeps unpolled.
+    let may_be_kept = node.workers_max(&reference.0.id).is_none();
+    if may_be_kept && spawner.is_here() {
         return trip.await;
     }
     // Turns, connections and timers belong to the runtime of the silo or client, wherever the

@@ -61,13 +61,13 @@ impl Node {
         }
     }
 
-    /// Whether a grain is known to be a stateless worker of which a silo may have several: a call
-    /// of its own comes to another one. A client knows no classes.
+    /// How many activations a silo may have of a stateless worker; none for other grains, and for a
+    /// client, which knows no classes.
     #[cold]
-    pub(crate) fn has_workers(&self, id: &GrainId) -> bool {
+    pub(crate) fn workers_max(&self, id: &GrainId) -> Option<usize> {
         match self {
-            Self::Silo(silo) => silo.host.workers_max(id).is_some_and(|max| max > 1),
-            Self::Client(_) => false,
+            Self::Silo(silo) => silo.host.workers_max(id),
+            Self::Client(_) => None,
         }
     }
 

@@ -142,7 +142,7 @@ impl Catalog {
         if let Some(free) = workers.take(id, |worker| Seat::new(worker, self)) {
             return Ok(Some(free));
         }
-        if workers.has_enough(id, false) {
+        if workers.is_full(id) {
             return Ok(None);
         }
         match self.next(max) {
@@ -151,7 +151,7 @@ impl Catalog {
                 workers.add(created.clone(), workers_max);
                 Ok(Some(Seat::new(created, self)))
             }
-            Err(NotMade::Full) if workers.has_enough(id, true) => Ok(None),
+            Err(NotMade::Full) if workers.has_some(id) => Ok(None),
             Err(why) => Err(why),
         }
     }

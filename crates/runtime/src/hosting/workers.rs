@@ -80,9 +80,14 @@ impl Workers {
         self.0.get_mut(id)?.take(seat)
     }
 
-    /// Whether the grain has as many workers as it may have, or has some (`any`).
-    pub(super) fn has_enough(&self, id: &GrainId, any: bool) -> bool {
-        self.0.get(id).is_some_and(|crew| any || crew.workers.len() >= crew.max)
+    /// Whether the grain has as many workers as it may have.
+    pub(super) fn is_full(&self, id: &GrainId) -> bool {
+        self.0.get(id).is_some_and(|crew| crew.workers.len() >= crew.max)
+    }
+
+    /// Whether it has any.
+    pub(super) fn has_some(&self, id: &GrainId) -> bool {
+        self.0.contains_key(id)
     }
 
     /// One more worker, of which there may be `max`. Its seat is taken.

@@ -127,14 +127,11 @@ impl Calls {
         }
         if matches!(arrived.connection.peer, PeerKind::Silo(_)) {
             let open = self.host.fence.opened(&self.clock).await.is_ok();
-            while open && self.accepts_activations() {
-                let here = match self.host.create_here(target)? {
-                    None => self.host.await_worker(target).await?,
-                    here => here,
+            if open && self.accepts_activations() {
+                return match self.host.create_here(target)? {
+                    Some(activation) => Ok(Place::Here(activation)),
+                    None => self.placed(target, path.avoid()).await,
                 };
-                if let Some(activation) = here {
-                    return Ok(Place::Here(activation));
-                }
             }
             // Leaving: the sender's memory is stale, and so may be this one's.
             self.cluster.locations.forget_grain(target);
