@@ -8,6 +8,7 @@
 //! grain at the same time, and only one activation gets registered.
 
 mod directors;
+pub mod hosted;
 pub mod load;
 mod strategy;
 mod table;

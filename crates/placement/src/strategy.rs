@@ -1,10 +1,13 @@
 //! The names of the placement strategies.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 /// How to choose the silo of a new activation (placement description).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Strategy {
     /// A silo selected at random from the compatible ones. The default unless overridden.
@@ -21,28 +24,30 @@ pub enum Strategy {
     /// has the fewest activations; the local silo if it is nearly as good.
     ResourceOptimized,
     /// A random one of the compatible silos that have this role.
-    SiloRole(&'static str),
+    SiloRole(Cow<'static, str>),
     /// What a director of the application's own chooses ([`Strategy::custom`]).
     Custom(CustomStrategy),
 }
 
 /// A strategy of the application's own: a name, under which a silo has its director, and data for
 /// that.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct CustomStrategy {
-    name: &'static str,
-    data: &'static str,
+    #[serde(rename = "n")]
+    name: Cow<'static, str>,
+    #[serde(rename = "d")]
+    data: Cow<'static, str>,
 }
 
 impl CustomStrategy {
     /// The name under which the director is registered.
-    pub const fn name(&self) -> &'static str {
-        self.name
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// What the grain class says to its director beside the name; empty when it says nothing.
-    pub const fn data(&self) -> &'static str {
-        self.data
+    pub fn data(&self) -> &str {
+        &self.data
     }
 }
 
@@ -59,7 +64,12 @@ impl Strategy {
     /// The strategy that the director registered as `name` carries out. `data` is for that director
     /// alone, and may be empty.
     pub const fn custom(name: &'static str, data: &'static str) -> Self {
-        Self::Custom(CustomStrategy { name, data })
+        Self::Custom(CustomStrategy { name: Cow::Borrowed(name), data: Cow::Borrowed(data) })
+    }
+
+    /// The strategy that places on silos of a role.
+    pub const fn silo_role(role: &'static str) -> Self {
+        Self::SiloRole(Cow::Borrowed(role))
     }
 
     /// Whether its director looks at how loaded the silos are.
@@ -68,16 +78,25 @@ impl Strategy {
     }
 
     /// The role that a silo needs; none when any will do.
-    pub const fn role(&self) -> Option<&'static str> {
+    pub fn role(&self) -> Option<&str> {
         match self {
             Self::SiloRole(role) => Some(role),
             _ => None,
         }
     }
 
+    /// Its name, and what it says beside that: its role, or the data of its director.
+    pub(crate) fn parts(&self) -> (&str, &str) {
+        match self {
+            Self::SiloRole(role) => (self.name(), role),
+            Self::Custom(custom) => (custom.name(), custom.data()),
+            _ => (self.name(), ""),
+        }
+    }
+
     /// The name: that of the attribute, as in `prefer_local`, or the one that its director is
     /// registered under.
-    pub const fn name(&self) -> &'static str {
+    pub fn name(&self) -> &str {
         match self {
             Self::Random => "random",
             Self::PreferLocal => "prefer_local",

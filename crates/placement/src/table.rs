@@ -78,7 +78,7 @@ impl PlacementTable {
             Strategy::ResourceOptimized => Ok(&self.resource_optimized),
             custom @ Strategy::Custom(_) => {
                 let director = self.custom.get(custom.name()).map(AsRef::as_ref);
-                director.ok_or(PlaceError::NoDirector(*custom))
+                director.ok_or_else(|| PlaceError::NoDirector(custom.clone()))
             }
         }
     }
@@ -101,11 +101,11 @@ impl PlacementTable {
         let chosen = self
             .director(strategy)?
             .choose(&target, context)
-            .ok_or(PlaceError::NothingChosen(*strategy))?;
+            .ok_or_else(|| PlaceError::NothingChosen(strategy.clone()))?;
         if context.silos.contains(&chosen) {
             Ok(chosen)
         } else {
-            Err(PlaceError::NotACandidate { strategy: *strategy, chosen })
+            Err(PlaceError::NotACandidate { strategy: strategy.clone(), chosen })
         }
     }
 }
@@ -125,9 +125,15 @@ pub enum PlaceError {
     /// No Active silo can host the grain, or none of those that can is reached.
     #[error("no active silo that can be reached can host the grain")]
     NoCandidate,
+    /// No Active silo hosts the grain's type, and none is known that did.
+    #[error("no active silo hosts grains of this type. Hosted are: {0}")]
+    NotHosted(String),
+    /// The silos that hosted the grain's type are gone, or it is not known yet what some host.
+    #[error("no active silo is known to host grains of this type")]
+    NoHostKnown,
     /// No Active silo has the role that the strategy asks for.
     #[error("no active silo has the role {0:?}, where the grain belongs")]
-    NoSiloOfRole(&'static str),
+    NoSiloOfRole(String),
     /// No director is registered for the strategy.
     #[error("no placement director is registered as {:?}: add one where the silo is \
         built", .0.name())]
@@ -188,7 +194,8 @@ mod tests {
         let report = |busy| LoadReport { busy, ..LoadReport::default() };
         let known = of.iter().map(|silo| {
             let busy = if *silo == of[9] { 0 } else { 100 };
-            Known { silo: *silo, since: Instant::ZERO, report: Some((report(busy), Instant::ZERO)) }
+            let report = Some((report(busy), Instant::ZERO));
+            Known { report, ..Known::new(*silo, Instant::ZERO) }
         });
         let loads = Loads::new(known.collect());
         let grain = GrainId::new(GrainTypeId::of("g"), "k");

@@ -106,6 +106,12 @@ impl<S: StoreOpener> Cluster<S> {
         &self.nodes[n]
     }
 
+    /// What silos that are started from now on host, and how they are configured: those of an
+    /// upgrade, or of another kind.
+    pub fn describe(&mut self, describe: impl Fn(SiloBuilder<S>) -> SiloBuilder<S> + 'static) {
+        self.describe = Box::new(describe);
+    }
+
     fn source(&self) -> StoreSource {
         let store: Arc<dyn SystemStore> = Arc::new(self.store.clone());
         StoreSource::Opened(store)

@@ -18,6 +18,8 @@ mod lives;
 #[cfg(feature = "test")]
 mod lost_gateways;
 mod metrics;
+#[cfg(feature = "test")]
+mod mixed;
 mod order;
 #[cfg(feature = "test")]
 mod order_in_virtual_time;

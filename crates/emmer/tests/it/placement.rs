@@ -109,7 +109,8 @@ async fn a_call_that_nobody_serves_is_told_so_by_names(world: World) {
     for error in [own.await.unwrap(), through_gateway] {
         assert!(matches!(error, CallError::Rejected(_)), "{error:?}");
         let said = error.to_string();
-        let hosted = format!("it hosts: {}", <dyn Plain as Interface>::GRAIN_TYPE);
+        let name = <dyn Plain as Interface>::GRAIN_TYPE;
+        let hosted = format!("no active silo hosts grains of this type. Hosted are: {name} by one");
         assert!(said.contains("Told.silo: ") && said.contains(&hosted), "{said}");
         let number = GrainTypeId::of(<dyn Told as Interface>::GRAIN_TYPE).to_string();
         assert!(!said.contains(&number), "{said} has the number {number}");

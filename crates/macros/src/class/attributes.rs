@@ -54,7 +54,7 @@ impl Placement {
                 quote!(::emmer::__rt::Strategy::#variant)
             }
             Self::Workers(_) => quote!(::emmer::__rt::Strategy::PreferLocal),
-            Self::Role(role) => quote!(::emmer::__rt::Strategy::SiloRole(#role)),
+            Self::Role(role) => quote!(::emmer::__rt::Strategy::silo_role(#role)),
             Self::Custom(name, data) => {
                 let data = data.as_ref().map_or_else(String::new, LitStr::value);
                 quote!(::emmer::__rt::Strategy::custom(#name, #data))

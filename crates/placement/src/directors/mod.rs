@@ -102,7 +102,7 @@ mod testing {
     pub(super) fn loads(silos: &[SiloAddress], busy: &[u32], at: Instant) -> Loads {
         let known = silos.iter().zip(busy).map(|(silo, busy)| {
             let report = LoadReport { busy: *busy, ..LoadReport::default() };
-            Known { silo: *silo, since: Instant::ZERO, report: Some((report, at)) }
+            Known { report: Some((report, at)), ..Known::new(*silo, Instant::ZERO) }
         });
         Loads::new(known.collect())
     }

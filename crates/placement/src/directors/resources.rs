@@ -104,7 +104,7 @@ mod tests {
             let report = figures.map(|(cpu, memory, activations)| {
                 (LoadReport { cpu, memory, activations, ..LoadReport::default() }, Instant::ZERO)
             });
-            Known { silo: *silo, since: Instant::ZERO, report }
+            Known { report, ..Known::new(*silo, Instant::ZERO) }
         });
         let loads = Loads::new(known.collect());
         let mut counts = vec![0; silos.len()];
@@ -171,7 +171,7 @@ mod tests {
         // The last of them came when the others had been there for a minute.
         let known = silos.iter().enumerate().map(|(n, silo)| {
             let since = second(if n == 3 { 60 } else { 0 });
-            Known { silo: *silo, since, report: report(second(61)) }
+            Known { report: report(second(61)), ..Known::new(*silo, since) }
         });
         let loads = Loads::new(known.collect());
         let share = |local| {
@@ -208,7 +208,7 @@ mod tests {
         let silos = silos(4);
         let known = silos.iter().map(|silo| {
             let report = LoadReport { activations: 100, ..LoadReport::default() };
-            Known { silo: *silo, since: Instant::ZERO, report: Some((report, Instant::ZERO)) }
+            Known { report: Some((report, Instant::ZERO)), ..Known::new(*silo, Instant::ZERO) }
         });
         let loads = Loads::new(known.collect());
         let director = ResourceDirector::new(3);

@@ -23,7 +23,7 @@ use emmer_core::{Instant, SiloAddress};
 use serde::{Deserialize, Serialize};
 
 use super::known::{Known, Loads};
-use super::report::{LoadReport, MISSING, PACKED};
+use super::report::{LoadReport, MISSING, PACKED, PLACE_MAX};
 
 /// How many circles waves take turns with.
 const CIRCLES: u64 = 4;
@@ -66,6 +66,9 @@ pub struct Message {
     /// The sender's report, that of the silo before it in the circle, and so on.
     #[serde(rename = "l", with = "serde_bytes")]
     pub(super) reports: Vec<u8>,
+    /// The numbers of what their silos host. A report names the place of its silo's, from 1.
+    #[serde(rename = "m")]
+    pub(super) manifests: Vec<u64>,
 }
 
 /// What the shell has to do.
@@ -86,6 +89,8 @@ pub enum Effect {
 #[derive(Debug)]
 pub struct Gather {
     me: SiloAddress,
+    /// The number of what this silo hosts.
+    manifest: u64,
     config: GatherConfig,
     view: u64,
     /// The Active silos of the view, in the order of their addresses; this one has its place among
@@ -107,7 +112,7 @@ pub struct Gather {
 struct Wave {
     circle: Circle,
     /// What was gathered: of this silo, of the one before it in the circle, and so on.
-    gathered: Vec<[u8; PACKED]>,
+    gathered: Vec<Option<Gathered>>,
     /// Which rounds were heard, a bit for each.
     heard: u32,
     /// How many rounds were sent.
@@ -116,6 +121,13 @@ struct Wave {
     due: Instant,
     /// Nothing is waited for any more.
     over: bool,
+}
+
+/// What came of one silo: its report, and the number of what it hosts.
+#[derive(Clone, Copy, Debug)]
+struct Gathered {
+    report: LoadReport,
+    manifest: Option<u64>,
 }
 
 /// An order of `len` silos: every `stride`th one, from the first.
@@ -173,10 +185,11 @@ const fn gcd(a: usize, b: usize) -> usize {
 }
 
 impl Gather {
-    /// The machine of `me`, which knows no view yet.
-    pub const fn new(me: SiloAddress, config: GatherConfig) -> Self {
+    /// The machine of `me`, which knows no view yet. `manifest`: the number of what it hosts.
+    pub const fn new(me: SiloAddress, manifest: u64, config: GatherConfig) -> Self {
         Self {
             me,
+            manifest,
             config,
             view: 0,
             silos: Vec::new(),
@@ -203,10 +216,10 @@ impl Gather {
         self.silos = silos;
         self.takes_part = self.silos.binary_search(&self.me).is_ok();
         let mut before = std::mem::take(&mut self.known);
-        let known = self.silos.iter().map(|silo| {
-            let new = Known { silo: *silo, since: now, report: None };
-            (*silo, before.remove(silo).unwrap_or(new))
-        });
+        let known = self
+            .silos
+            .iter()
+            .map(|silo| (*silo, before.remove(silo).unwrap_or_else(|| Known::new(*silo, now))));
         self.known = known.collect();
         self.next = self.next.min(now + self.period());
         self.publish();
@@ -229,11 +242,14 @@ impl Gather {
         let behind = 1_usize << message.round;
         for (n, report) in message.reports.chunks_exact(PACKED).enumerate() {
             let Ok(packed) = <[u8; PACKED]>::try_from(report) else { continue };
-            let Some(report) = LoadReport::unpacked(packed) else { continue };
-            wave.gathered[behind + n] = packed;
+            let Some((report, place)) = LoadReport::unpacked(packed) else { continue };
+            let place = usize::from(place).checked_sub(1);
+            let manifest = place.and_then(|place| message.manifests.get(place)).copied();
+            wave.gathered[behind + n] = Some(Gathered { report, manifest });
             let silo = self.silos[circle.behind(behind + n)];
             if let Some(known) = self.known.get_mut(&silo) {
                 known.report = Some((report, now));
+                known.manifest = manifest.or(known.manifest);
             }
         }
         wave.heard |= 1 << message.round;
@@ -257,6 +273,7 @@ impl Gather {
         let round = u32::from(message.round);
         let fits = round < circle.rounds()
             && message.reports.len() == circle.reports(round) * PACKED
+            && message.manifests.len() <= usize::from(PLACE_MAX)
             && self.silos.get(circle.behind(1 << round)) == Some(&from);
         fits.then_some(circle)
     }
@@ -303,10 +320,10 @@ impl Gather {
         self.number = number;
         self.next = now + self.period();
         if let Some(known) = self.known.get_mut(&self.me) {
-            known.report = Some((own, now));
+            (known.report, known.manifest) = (Some((own, now)), Some(self.manifest));
         }
-        let mut gathered = vec![MISSING; circle.len];
-        gathered[0] = own.packed();
+        let mut gathered = vec![None; circle.len];
+        gathered[0] = Some(Gathered { report: own, manifest: Some(self.manifest) });
         self.wave = Some(Wave { circle, gathered, heard: 0, sent: 0, due: now, over: false });
         self.go_on(now);
     }
@@ -325,9 +342,9 @@ impl Gather {
                 return self.publish();
             }
             let to = self.silos[wave.circle.ahead(1 << round)];
-            let reports = wave.gathered[..wave.circle.reports(round)].concat();
+            let (reports, manifests) = packed(&wave.gathered[..wave.circle.reports(round)]);
             let round = u8::try_from(round).unwrap_or(u8::MAX);
-            let message = Message { view: self.view, wave: self.number, round, reports };
+            let message = Message { view: self.view, wave: self.number, round, reports, manifests };
             self.effects.push_back(Effect::Send { to, message });
             wave.sent += 1;
             wave.due = now + self.config.patience;
@@ -340,6 +357,28 @@ impl Gather {
         self.effects.retain(|effect| !matches!(effect, Effect::Publish(_)));
         self.effects.push_back(Effect::Publish(loads));
     }
+}
+
+/// Reports in bytes, and the numbers that they name by their places. More numbers than there are
+/// places are left out.
+fn packed(gathered: &[Option<Gathered>]) -> (Vec<u8>, Vec<u64>) {
+    let mut manifests = Vec::new();
+    let mut place_of = |manifest: u64| {
+        let place = manifests.iter().position(|known| *known == manifest);
+        let place = place.unwrap_or_else(|| {
+            if manifests.len() < usize::from(PLACE_MAX) {
+                manifests.push(manifest);
+            }
+            manifests.len() - 1
+        });
+        let is_there = manifests.get(place) == Some(&manifest);
+        if is_there { u8::try_from(place + 1).unwrap_or(0) } else { 0 }
+    };
+    let bytes = gathered.iter().flat_map(|gathered| match gathered {
+        None => MISSING,
+        Some(Gathered { report, manifest }) => report.packed(manifest.map_or(0, &mut place_of)),
+    });
+    (bytes.collect(), manifests)
 }
 
 #[cfg(test)]

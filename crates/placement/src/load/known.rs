@@ -15,6 +15,15 @@ pub struct Known {
     pub since: Instant,
     /// Its last report, and when that came; none before the first one.
     pub report: Option<(LoadReport, Instant)>,
+    /// The number of what it hosts ([`Manifest`](crate::hosted::Manifest::number)), if it said one.
+    pub manifest: Option<u64>,
+}
+
+impl Known {
+    /// A silo that has not reported yet.
+    pub const fn new(silo: SiloAddress, since: Instant) -> Self {
+        Self { silo, since, report: None, manifest: None }
+    }
 }
 
 /// The load of all Active silos, at one moment of one silo.
@@ -121,7 +130,7 @@ mod tests {
         let silo = |n: u8| format!("10.0.0.{n}:1:1").parse::<SiloAddress>().unwrap();
         let known = |n, report: Option<LoadReport>| {
             let report = report.map(|report| (report, Instant::from_millis(5)));
-            Known { silo: silo(n), since: Instant::ZERO, report }
+            Known { report, ..Known::new(silo(n), Instant::ZERO) }
         };
         let report =
             |busy, overloaded| Some(LoadReport { busy, overloaded, ..LoadReport::default() });

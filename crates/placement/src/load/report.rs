@@ -28,29 +28,35 @@ pub(super) const MISSING: [u8; PACKED] = [0xff; PACKED];
 /// A percentage that is not known.
 const NO_PERCENT: u8 = 0xff;
 
+/// The last of the places that a report can name.
+pub(super) const PLACE_MAX: u8 = 126;
+
 impl LoadReport {
     /// Eight bytes, which keep eleven binary digits of the counts of activations and four of the
-    /// calls.
-    pub(super) fn packed(&self) -> [u8; PACKED] {
+    /// calls. `place`: where the message says what the silo hosts, 0 where it does not, at most
+    /// [`PLACE_MAX`].
+    pub(super) fn packed(&self, place: u8) -> [u8; PACKED] {
         let [a, b] = short::<11>(self.activations).to_be_bytes();
         let [c, d] = short::<11>(self.busy).to_be_bytes();
         let [_, calls] = short::<4>(self.calls.min((1 << 19) - 1)).to_be_bytes();
         let percent = |value: Option<u8>| value.map_or(NO_PERCENT, |value| value.min(100));
-        [a, b, c, d, calls, percent(self.cpu), percent(self.memory), u8::from(self.overloaded)]
+        let flags = u8::from(self.overloaded) | place.min(PLACE_MAX) << 1;
+        [a, b, c, d, calls, percent(self.cpu), percent(self.memory), flags]
     }
 
-    /// The report in eight bytes; none where it is missing.
-    pub(super) fn unpacked(bytes: [u8; PACKED]) -> Option<Self> {
+    /// The report in eight bytes, and the place; none where it is missing.
+    pub(super) fn unpacked(bytes: [u8; PACKED]) -> Option<(Self, u8)> {
         let [a, b, c, d, calls, cpu, memory, flags] = bytes;
         let percent = |value: u8| (value <= 100).then_some(value);
-        Some(Self {
+        let report = Self {
             activations: long::<11>(u16::from_be_bytes([a, b]))?,
             busy: long::<11>(u16::from_be_bytes([c, d]))?,
             calls: long::<4>(u16::from(calls))?,
             cpu: percent(cpu),
             memory: percent(memory),
             overloaded: flags & 1 == 1,
-        })
+        };
+        Some((report, flags >> 1))
     }
 }
 
@@ -82,7 +88,8 @@ mod tests {
                 memory: None,
                 overloaded: n % 2 == 1,
             };
-            let back = LoadReport::unpacked(report.packed()).unwrap();
+            let (back, place) = LoadReport::unpacked(report.packed(PLACE_MAX)).unwrap();
+            assert_eq!(place, PLACE_MAX);
             for (now, was) in [(back.activations, report.activations), (back.busy, report.busy)] {
                 assert!(now <= was && was - now <= was >> 10, "{was} became {now}");
             }
@@ -103,21 +110,21 @@ mod tests {
             overloaded: true,
         };
         // 2,050 is 1,025 with one digit left out; 17 is 8 with one digit left out.
-        let bytes = [0x03, 0xe8, 0x0c, 0x01, 0x18, 0x28, 0xff, 0x01];
-        assert_eq!(report.packed(), bytes);
-        assert_eq!(LoadReport::unpacked(bytes), Some(LoadReport { calls: 16, ..report }));
+        let bytes = [0x03, 0xe8, 0x0c, 0x01, 0x18, 0x28, 0xff, 0x05];
+        assert_eq!(report.packed(2), bytes);
+        assert_eq!(LoadReport::unpacked(bytes), Some((LoadReport { calls: 16, ..report }, 2)));
         let empty = LoadReport { cpu: Some(0), memory: Some(0), ..LoadReport::default() };
-        assert_eq!(empty.packed(), [0; PACKED]);
+        assert_eq!(empty.packed(0), [0; PACKED]);
     }
 
     #[test]
     fn a_missing_report_is_none_and_no_bytes_are_a_surprise() {
         assert_eq!(LoadReport::unpacked(MISSING), None);
         for first in 0..=u8::MAX {
-            let found = LoadReport::unpacked([first; PACKED]);
-            assert!(
-                found.is_none_or(|report| LoadReport::unpacked(report.packed()) == Some(report))
-            );
+            if let Some((report, place)) = LoadReport::unpacked([first; PACKED]) {
+                let again = report.packed(place);
+                assert_eq!(LoadReport::unpacked(again), Some((report, place.min(PLACE_MAX))));
+            }
         }
     }
 }

@@ -29,6 +29,11 @@ fn silo(n: u16) -> SiloAddress {
     format!("10.0.{}.{}:1:1", n / 256, n % 256).parse().unwrap()
 }
 
+/// Every third silo hosts something else than the others.
+fn hosts(silo: &SiloAddress) -> u64 {
+    1 + u64::from(silo.stable_hash(0).is_multiple_of(3))
+}
+
 /// The report of silo `n` says its number.
 fn report(n: usize) -> LoadReport {
     LoadReport { activations: u32::try_from(n).unwrap(), ..LoadReport::default() }
@@ -41,7 +46,7 @@ impl World {
             now: Instant::ZERO,
             machines: silos
                 .iter()
-                .map(|s| (*s, Gather::new(*s, GatherConfig::default())))
+                .map(|s| (*s, Gather::new(*s, hosts(s), GatherConfig::default())))
                 .collect(),
             silos: silos.clone(),
             loads: BTreeMap::new(),
@@ -146,6 +151,7 @@ fn after_a_wave_everybody_knows_everybody() {
             for (n, silo) in world.silos.iter().enumerate() {
                 let known = loads.of(silo).unwrap().report.map(|(report, _)| report);
                 assert_eq!(known, Some(report(n)), "{silos} silos: {silo} at {at}");
+                assert_eq!(loads.of(silo).unwrap().manifest, Some(hosts(silo)));
             }
         }
         // One wave at once, and one after a second.
@@ -234,6 +240,7 @@ fn what_does_not_fit_changes_nothing() {
             (from, other(&|m| (m.round, m.wave) = (255, wave))),
             (from, other(&|m| (m.reports, m.wave) = (vec![0; 9], wave))),
             (from, other(&|m| (m.reports, m.wave) = (Vec::new(), wave))),
+            (from, other(&|m| (m.manifests, m.wave) = (vec![1; 127], wave))),
             // From one that sends to others, or is no silo at all.
             (to, other(&|m| m.wave = wave)),
             (silo(99), other(&|m| m.wave = wave)),
@@ -257,7 +264,7 @@ fn a_silo_measures_itself_once_for_each_wave() {
     let of_the_wave: Vec<_> =
         world.messages.iter().filter(|(_, to, _)| *to == me).cloned().collect();
     assert_eq!(of_the_wave.len(), 3, "one wave of three rounds");
-    let mut machine = Gather::new(me, GatherConfig::default());
+    let mut machine = Gather::new(me, 1, GatherConfig::default());
     machine.handle_view(Instant::ZERO, 1, &world.silos);
     let mut measured = 0;
     // Each message twice.
@@ -269,4 +276,25 @@ fn a_silo_measures_itself_once_for_each_wave() {
         machine.handle_message(Instant::from_millis(1), *from, message, own);
     }
     assert_eq!(measured, 1);
+}
+
+#[test]
+fn silos_that_host_many_different_things_are_told_apart_as_far_as_a_message_goes() {
+    for (silos, known) in [(126_u16, 126..=126), (400, 126..=400)] {
+        let mut world = World::new(silos, 13);
+        for (n, silo) in (1..).zip(world.silos.clone()) {
+            world.machines.insert(silo, Gather::new(silo, n, GatherConfig::default()));
+        }
+        world.view(1, &world.silos.clone());
+        world.run(Instant::from_millis(4_000));
+        for loads in world.loads.values() {
+            let right = (1..).zip(&world.silos).filter(|(n, silo)| {
+                let said = loads.of(silo).unwrap().manifest;
+                assert!(said.is_none_or(|said| said == *n), "{silo}");
+                said.is_some()
+            });
+            let right = right.count();
+            assert!(known.contains(&right), "{right} of {silos}");
+        }
+    }
 }

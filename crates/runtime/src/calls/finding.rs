@@ -48,7 +48,7 @@ impl Calls {
         if let Some(activation) = self.host.catalog.get(id) {
             return if shut { Err(CallError::ShuttingDown) } else { Ok(Place::Here(activation)) };
         }
-        if self.host.is_worker(id) {
+        if self.is_worker(id) {
             return self.placed(id, avoid).await;
         }
         let usable = |peer: &SiloAddress| {
@@ -93,7 +93,7 @@ impl Calls {
         if self.host.is_fenced() {
             return None;
         }
-        if self.host.is_worker(id) {
+        if self.is_worker(id) {
             return self.place(id, &[]).transpose();
         }
         if self.cluster.locations.get(id).is_some() {
@@ -121,29 +121,37 @@ impl Calls {
 
     /// Where placement puts a grain; none for a worker that the call has to wait for.
     fn place(&self, id: &GrainId, avoid: &[SiloAddress]) -> Result<Option<Place>, Failure> {
-        let own = self.host.class_of(id)?.placement();
-        let strategy = self.cluster.placing.strategy(own.as_ref());
         let leaves = !self.accepts_activations();
         // A director may be the application's own.
-        let chosen = contain(|| self.cluster.placing.choose(id, strategy, leaves, avoid));
+        let chosen = contain(|| self.cluster.placing.choose(id, leaves, avoid));
         match chosen {
             Ok(Ok(silo)) if silo == self.address => Ok(self.host.create_here(id)?.map(Place::Here)),
             Ok(Ok(peer)) => Ok(Some(Place::There { peer, placed: true })),
             // The next view may have one.
-            Ok(Err(why @ (PlaceError::NoCandidate | PlaceError::NoSiloOfRole(_)))) => {
-                Err(CallError::Unreachable {
-                    silo: None,
-                    maybe_executed: false,
-                    detail: why.to_string(),
-                })
-            }
+            Ok(Err(
+                why @ (PlaceError::NoCandidate
+                | PlaceError::NoHostKnown
+                | PlaceError::NoSiloOfRole(_)),
+            )) => Err(CallError::Unreachable {
+                silo: None,
+                maybe_executed: false,
+                detail: why.to_string(),
+            }),
             Ok(Err(why)) => Err(CallError::Rejected(why.to_string())),
             Err(words) => {
-                let name = strategy.name();
+                let name = self.cluster.placing.strategy_name(id.grain_type());
                 Err(CallError::Rejected(format!(
                     "the placement director {name:?} panicked: {words}"
                 )))
             }
+        }
+    }
+
+    /// Whether `id` is a stateless worker, as far as this silo knows.
+    pub(super) fn is_worker(&self, id: &GrainId) -> bool {
+        match self.host.classes.get(&id.grain_type()) {
+            Some(class) => class.workers_max().is_some(),
+            None => self.cluster.placing.load.is_worker(id.grain_type()),
         }
     }
 

@@ -63,7 +63,7 @@ pub(crate) fn set_off<M: Method>(call: Call<M>) -> Result<(), CallError<NoError>
                     sent => Ok(sent.map_err(|e| send_failure(lane.connection.silo(), e))?),
                 },
                 // Calls to workers have no order to keep.
-                Found::Nothing if silo.host.is_worker(&target.id) => {
+                Found::Nothing if silo.is_worker(&target.id) => {
                     apart::<M>(silo, travel(call, caller, None))
                 }
                 Found::Nothing => in_lane(silo, call, caller, None),

@@ -206,7 +206,7 @@ impl<M: Method> Trip<'_, M> {
         let lane = || Route::There(Lane::new(connection.clone(), listed));
         match &target.node {
             // Its next call may find a worker here.
-            Node::Silo(silo) if silo.host.is_worker(&target.id) => {}
+            Node::Silo(silo) if silo.is_worker(&target.id) => {}
             Node::Silo(silo) => {
                 if at == peer {
                     target.set_route(lane());

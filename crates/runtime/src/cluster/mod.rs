@@ -1,6 +1,7 @@
 //! The silo's part in the cluster: the shells of its machines, when turns may run, the way to its
 //! peers, where grains are.
 
+mod choice;
 pub(crate) mod directory;
 mod fence;
 pub(crate) mod load;

@@ -3,8 +3,10 @@
 
 use std::sync::Arc;
 
-use emmer_core::{GrainId, SiloAddress};
+use emmer_core::{GrainId, GrainTypeId, SiloAddress};
 use emmer_placement::{PlaceError, PlacementContext, PlacementTable, Strategy};
+
+use super::choice::Choice;
 
 use super::load::LoadService;
 use crate::clock::Clock;
@@ -29,13 +31,19 @@ impl Placing {
         Self { me, clock, table, load }
     }
 
-    /// How the grains of a class are placed, by its own strategy or by the silo's default.
-    pub(crate) fn strategy<'a>(&'a self, own: Option<&'a Strategy>) -> &'a Strategy {
+    /// How grains of a type are placed: by its own strategy, or by the silo's default.
+    fn strategy<'a>(&'a self, choice: &'a Choice, grain_type: GrainTypeId) -> &'a Strategy {
+        let own = choice.hosted.hosted_type(grain_type).and_then(|own| own.placement.as_ref());
         own.unwrap_or_else(|| self.table.default_strategy())
     }
 
-    /// The silo where a new activation of `grain` goes: one of the Active silos, none of `avoid`,
-    /// and this one only if it does not leave.
+    /// The name of the strategy of a grain type.
+    pub(crate) fn strategy_name(&self, grain_type: GrainTypeId) -> String {
+        self.strategy(&self.load.choice(), grain_type).name().to_owned()
+    }
+
+    /// The silo where a new activation of `grain` goes: one of the Active silos that can host it,
+    /// none of `avoid`, and this one only if it does not leave.
     ///
     /// # Errors
     /// Why there is none.
@@ -45,18 +53,13 @@ impl Placing {
     pub(crate) fn choose(
         &self,
         grain: &GrainId,
-        strategy: &Strategy,
         leaves: bool,
         avoid: &[SiloAddress],
     ) -> Result<SiloAddress, PlaceError> {
         let choice = self.load.choice();
-        let silos = match strategy.role() {
-            None => &choice.silos[..],
-            Some(role) => match choice.of_role(role) {
-                [] => return Err(PlaceError::NoSiloOfRole(role)),
-                silos => silos,
-            },
-        };
+        let strategy = self.strategy(&choice, grain.grain_type());
+        let candidates = choice.candidates(grain.grain_type(), strategy.role())?;
+        let silos = &candidates[..];
         // The view may not say yet that this silo leaves.
         let unusable = |silo: &SiloAddress| avoid.contains(silo) || (leaves && *silo == self.me);
         let usable: Vec<SiloAddress>;

@@ -101,10 +101,9 @@ impl Host {
         })
     }
 
-    /// Whether `id` is a stateless worker: silos have activations of their own, as many as they
-    /// need, and the directory knows none of them.
-    pub(crate) fn is_worker(&self, id: &GrainId) -> bool {
-        self.workers_max(id).is_some()
+    /// Whether this silo hosts grains of the type of `id`.
+    pub(crate) fn hosts(&self, id: &GrainId) -> bool {
+        self.classes.contains_key(&id.grain_type())
     }
 
     /// How many activations this silo may have of a stateless worker; none for other grains.

@@ -59,7 +59,7 @@ impl Handler for SiloCore {
             }
             (channel::LOAD, PeerKind::Silo(from)) if self.knows(from) => {
                 match codec::decode(&payload) {
-                    Ok(message) => self.cluster.placing.load.receive(from, &message),
+                    Ok(message) => self.cluster.placing.load.receive(from, message),
                     Err(e) => tracing::warn!(%from, error = %e, "an unreadable message about load"),
                 }
             }

@@ -191,7 +191,8 @@ impl<S: StoreOpener> SiloBuilder<S> {
     }
 
     /// Lets `director` place the grains of classes that say `#[placement("name")]`. The last one of
-    /// a name counts. All silos of a cluster need it: a call is placed where it comes from.
+    /// a name counts. All silos that such grains are called from need it: a call is placed where it
+    /// comes from.
     #[must_use]
     pub fn director(mut self, name: impl Into<String>, director: impl Director + 'static) -> Self {
         self.directors.named.push((name.into(), Box::new(director)));

@@ -20,7 +20,9 @@ impl Directors {
     /// [`StartError::NoDirector`], with the first grain type that lacks one.
     pub(super) fn check(&self, classes: &Classes) -> Result<(), StartError> {
         let lacking = classes.values().filter_map(|class| {
-            let Strategy::Custom(custom) = class.placement().unwrap_or(self.default) else {
+            let Strategy::Custom(custom) =
+                class.placement().unwrap_or_else(|| self.default.clone())
+            else {
                 return None;
             };
             let is_known = self.named.iter().any(|(name, _)| name == custom.name());

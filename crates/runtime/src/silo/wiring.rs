@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 
 use emmer_core::SiloAddress;
 use emmer_placement::PlacementTable;
+use emmer_placement::hosted::{HostedType, Manifest};
 use emmer_store::state::StateTable;
 use emmer_wire::PeerKind;
 use parking_lot::Mutex;
@@ -58,6 +59,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
     let meter = Meter::new(catalog.clone(), pool.clone(), full_at, &clock);
     let load = LoadService::new(
         address,
+        manifest(&classes),
         &LoadTimes {
             period: options.load_period,
             vote_lasts: options.membership.death_vote_expiration_timeout,
@@ -120,6 +122,16 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
     let core = Arc::new(SiloCore { address, options, host, cluster, calls, pool, stopped, ended });
     core.pool.handled_by(&core);
     core
+}
+
+/// What a silo says that it hosts.
+fn manifest(classes: &Classes) -> Manifest {
+    let types = classes.values().map(|class| HostedType {
+        name: class.name().to_owned(),
+        placement: class.placement(),
+        is_worker: class.workers_max().is_some(),
+    });
+    Manifest::new(types.collect())
 }
 
 /// How many processors the process may use. A run in virtual time must not depend on the machine.

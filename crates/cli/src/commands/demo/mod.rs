@@ -135,7 +135,8 @@ async fn on_cluster(
     screen.line(&format!("cluster {name} in {}", store.describe()));
     let cluster_id = ClusterId::new(&name).map_err(Failure::other)?;
     let watcher = Watcher::start(store.clone(), cluster_id.clone(), screen.clone()).await?;
-    let mut cluster = Cluster::new(dir.to_owned(), url, name, args.profile.clone(), placement);
+    let mut cluster =
+        Cluster::new(dir.to_owned(), url, name, args.profile.clone(), placement.clone());
     for _ in 0..args.silos {
         cluster.start()?;
     }
@@ -154,7 +155,7 @@ async fn on_cluster(
     let stopped = cluster.stop().await;
     watcher.refresh().await;
     report::print(screen, input, &played, &verdict, &watcher.history(), args.seed);
-    for line in shares::chart(placement, &shares) {
+    for line in shares::chart(&placement, &shares) {
         screen.line(&line);
     }
     stopped?;

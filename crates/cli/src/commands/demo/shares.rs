@@ -42,7 +42,7 @@ pub(super) async fn of(client: &Client, watcher: &Watcher) -> Vec<Share> {
 }
 
 /// A bar for each silo; the one with the most has the longest.
-pub(super) fn chart(placement: Strategy, shares: &[Share]) -> Vec<String> {
+pub(super) fn chart(placement: &Strategy, shares: &[Share]) -> Vec<String> {
     let most = shares.iter().filter_map(|share| share.activations).max().unwrap_or_default().max(1);
     let row = |share: &Share| {
         let (count, bar) = match share.activations {
@@ -70,12 +70,12 @@ mod tests {
         let counts = [Some(1_000), Some(500), Some(1), Some(0), None];
         let shares: Vec<_> =
             "abdef".chars().zip(counts).map(|(name, count)| share(name, count)).collect();
-        let lines = chart(Strategy::HashBased, &shares);
+        let lines = chart(&Strategy::HashBased, &shares);
         assert!(lines[1].ends_with("placed by hash_based"), "{lines:?}");
         let bars: Vec<_> = lines[2..].iter().map(|line| line.matches('#').count()).collect();
         assert_eq!(bars, [40, 20, 1, 0, 0]);
         assert!(lines[6].contains("did not answer"), "{lines:?}");
         assert!(lines[2].contains("1,000"), "{lines:?}");
-        assert_eq!(chart(Strategy::Random, &[]).len(), 2);
+        assert_eq!(chart(&Strategy::Random, &[]).len(), 2);
     }
 }

@@ -127,13 +127,13 @@ impl Calls {
         }
         if matches!(arrived.connection.peer, PeerKind::Silo(_)) {
             let open = self.host.fence.opened(&self.clock).await.is_ok();
-            if open && self.accepts_activations() {
+            if open && self.accepts_activations() && self.host.hosts(target) {
                 return match self.host.create_here(target)? {
                     Some(activation) => Ok(Place::Here(activation)),
                     None => self.placed(target, path.avoid()).await,
                 };
             }
-            // Leaving: the sender's memory is stale, and so may be this one's.
+            // The sender knows no better, and this silo's memory may be stale too.
             self.cluster.locations.forget_grain(target);
         }
         self.locate(target, path.avoid()).await
@@ -177,7 +177,7 @@ impl Calls {
             return Err(timed_out(Some(peer)).into());
         };
         let at = location.map_or(peer, |at| *at);
-        let is_worker = self.host.is_worker(&header.target);
+        let is_worker = self.is_worker(&header.target);
         match status {
             ResponseStatus::Ok if is_worker => {}
             ResponseStatus::Ok => self.cluster.locations.set(&header.target, at),

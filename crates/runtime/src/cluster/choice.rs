@@ -1,0 +1,233 @@
+//! What placement chooses from.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use emmer_core::{GrainTypeId, SiloAddress, SiloEntry, Timestamp};
+use emmer_placement::PlaceError;
+use emmer_placement::hosted::Hosted;
+use emmer_placement::load::Loads;
+
+/// What placement chooses from. Silos that are full or suspected are passed over where others are
+/// left.
+#[derive(Default)]
+pub(super) struct Choice {
+    /// The Active silos, in the order of their addresses.
+    active: Vec<Candidate>,
+    /// Those that can be chosen where each can host the grain.
+    silos: Vec<SiloAddress>,
+    /// Those of each role.
+    by_role: BTreeMap<Arc<str>, Vec<SiloAddress>>,
+    /// How loaded they are.
+    pub(super) loads: Arc<Loads>,
+    /// What they host.
+    pub(super) hosted: Arc<Hosted>,
+}
+
+struct Candidate {
+    silo: SiloAddress,
+    role: Arc<str>,
+    /// Neither full nor suspected.
+    will_do: bool,
+}
+
+fn best(candidates: &[&Candidate]) -> Vec<SiloAddress> {
+    let left: Vec<_> = candidates.iter().filter(|one| one.will_do).map(|one| one.silo).collect();
+    if left.is_empty() { candidates.iter().map(|one| one.silo).collect() } else { left }
+}
+
+impl Choice {
+    /// Before any silo is known.
+    pub(super) fn of_nobody(hosted: Arc<Hosted>) -> Self {
+        Self { hosted, ..Self::default() }
+    }
+
+    /// `active`: in the order of their addresses. Votes after `votes_since` count.
+    pub(super) fn of(
+        loads: Arc<Loads>,
+        hosted: Arc<Hosted>,
+        active: &[Arc<SiloEntry>],
+        votes_since: Timestamp,
+    ) -> Self {
+        let candidate = |silo: &Arc<SiloEntry>| {
+            let is_active = |voter| active.binary_search_by_key(voter, |silo| silo.address).is_ok();
+            let is_suspected =
+                silo.votes.iter().any(|vote| vote.at > votes_since && is_active(&vote.voter));
+            Candidate {
+                silo: silo.address,
+                role: silo.role_name.clone(),
+                will_do: !is_suspected && !loads.is_overloaded(&silo.address),
+            }
+        };
+        let active: Vec<_> = active.iter().map(candidate).collect();
+        let mut roles: BTreeMap<_, Vec<&Candidate>> = BTreeMap::new();
+        for one in &active {
+            roles.entry(one.role.clone()).or_default().push(one);
+        }
+        let by_role = roles.into_iter().map(|(role, all)| (role, best(&all))).collect();
+        let silos = best(&active.iter().collect::<Vec<_>>());
+        Self { active, silos, by_role, loads, hosted }
+    }
+
+    /// The silos that can host grains of a type, and have a role if one is asked for; in the order
+    /// of their addresses.
+    ///
+    /// # Errors
+    /// Why there are none. None at all are no error as long as no silo is known.
+    pub(super) fn candidates(
+        &self,
+        grain_type: GrainTypeId,
+        role: Option<&str>,
+    ) -> Result<Cow<'_, [SiloAddress]>, PlaceError> {
+        let of_role = || PlaceError::NoSiloOfRole(role.unwrap_or_default().to_owned());
+        if self.active.is_empty() || self.hosted.is_everywhere(grain_type) {
+            return match role {
+                None => Ok(Cow::Borrowed(&self.silos)),
+                Some(role) => self.by_role.get(role).map(Cow::from).ok_or_else(of_role),
+            };
+        }
+        let mut hosting: Vec<_> = self.active.iter().collect();
+        hosting.retain(|one| self.hosted.hosts(&one.silo, grain_type));
+        if hosting.is_empty() {
+            let may_come =
+                self.hosted.is_incomplete() || self.hosted.hosted_type(grain_type).is_some();
+            return Err(if may_come {
+                PlaceError::NoHostKnown
+            } else {
+                PlaceError::NotHosted(self.hosted.summary())
+            });
+        }
+        hosting.retain(|one| role.is_none_or(|role| *one.role == *role));
+        if hosting.is_empty() { Err(of_role()) } else { Ok(Cow::Owned(best(&hosting))) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use emmer_core::{Instant, SiloStatus, Vote};
+    use emmer_placement::hosted::{HostedType, Learner, Manifest, Message};
+    use emmer_placement::load::{Known, LoadReport};
+
+    use super::*;
+
+    fn silo(n: u8, role: &str) -> SiloEntry {
+        let address = format!("10.0.0.{n}:1:1").parse().unwrap();
+        let mut entry = SiloEntry::new(address, SiloStatus::Active, Timestamp::from_millis(0));
+        entry.role_name = role.into();
+        entry
+    }
+
+    fn manifest(types: &[&str]) -> Arc<Manifest> {
+        let hosted = |name: &&str| HostedType {
+            name: (*name).to_owned(),
+            placement: None,
+            is_worker: false,
+        };
+        Arc::new(Manifest::new(types.iter().map(hosted).collect()))
+    }
+
+    /// What there is to choose from: the first silo asks, and each hosts what is said, or has not
+    /// said it yet.
+    fn choice(silos: &[SiloEntry], full: &[SiloAddress], hosts: &[Option<&[&str]>]) -> Choice {
+        let manifests: Vec<_> = hosts.iter().map(|types| types.map(manifest)).collect();
+        let known = silos.iter().zip(&manifests).map(|(silo, manifest)| {
+            let overloaded = full.contains(&silo.address);
+            let report = LoadReport { overloaded, ..LoadReport::default() };
+            Known {
+                report: Some((report, Instant::ZERO)),
+                manifest: manifest.as_ref().map(|manifest| manifest.number()),
+                ..Known::new(silo.address, Instant::ZERO)
+            }
+        });
+        let loads = Arc::new(Loads::new(known.collect()));
+        let own = manifests[0].clone().unwrap();
+        let mut learner = Learner::new(silos[0].address, own);
+        learner.handle_loads(Instant::ZERO, &loads);
+        for (silo, manifest) in silos.iter().zip(manifests) {
+            if let Some(manifest) = manifest {
+                let types = manifest.types().cloned().collect();
+                let told = Message::Tell(manifest.number(), types);
+                learner.handle_message(Instant::ZERO, silo.address, told);
+            }
+        }
+        let active: Vec<_> = silos.iter().cloned().map(Arc::new).collect();
+        let hosted = Arc::new(learner.hosted());
+        Choice::of(loads, hosted, &active, Timestamp::from_millis(1_000))
+    }
+
+    fn can_host(choice: &Choice, name: &str, role: Option<&str>) -> Vec<SiloAddress> {
+        choice.candidates(GrainTypeId::of(name), role).map(Cow::into_owned).unwrap_or_default()
+    }
+
+    /// Who can be chosen among all, and among those of the role "front".
+    fn chosen(silos: &[SiloEntry], full: &[SiloAddress]) -> (Vec<SiloAddress>, Vec<SiloAddress>) {
+        let choice = choice(silos, full, &vec![Some(&["A"][..]); silos.len()]);
+        (can_host(&choice, "A", None), can_host(&choice, "A", Some("front")))
+    }
+
+    #[test]
+    fn full_and_suspected_silos_are_passed_over_while_others_of_their_role_are_left() {
+        let mut silos = [silo(1, "front"), silo(2, "back"), silo(3, "front"), silo(4, "back")];
+        let [a, b, c, d] = silos.each_ref().map(|silo| silo.address);
+        assert_eq!(chosen(&silos, &[]), (vec![a, b, c, d], vec![a, c]));
+        assert_eq!(chosen(&silos, &[a]), (vec![b, c, d], vec![c]));
+        assert_eq!(chosen(&silos, &[a, c]), (vec![b, d], vec![a, c]));
+        assert_eq!(chosen(&silos, &[a, b, c, d]), (vec![a, b, c, d], vec![a, c]));
+        let vote = |at| Vote { voter: b, at: Timestamp::from_millis(at), gone: false };
+        silos[2].votes = vec![vote(1_000)];
+        assert_eq!(chosen(&silos, &[]), (vec![a, b, c, d], vec![a, c]), "it is over");
+        let stranger = "10.0.0.9:1:1".parse().unwrap();
+        silos[2].votes.push(Vote { voter: stranger, ..vote(2_000) });
+        assert_eq!(chosen(&silos, &[]), (vec![a, b, c, d], vec![a, c]), "its voter is not Active");
+        silos[2].votes.push(vote(1_001));
+        assert_eq!(chosen(&silos, &[]), (vec![a, b, d], vec![a]));
+        assert_eq!(chosen(&silos, &[a]), (vec![b, d], vec![a, c]));
+        assert_eq!(chosen(&silos[1..2], &[]).1, []);
+    }
+    #[test]
+    fn a_type_goes_to_silos_that_host_it_the_full_ones_last() {
+        let silos = [silo(1, "front"), silo(2, "back"), silo(3, "front"), silo(4, "back")];
+        let [a, b, c, d] = silos.each_ref().map(|silo| silo.address);
+        let hosts: [Option<&[&str]>; 4] =
+            [Some(&["A"]), Some(&["A", "B"]), Some(&["A", "B"]), Some(&["B"])];
+        let all = choice(&silos, &[], &hosts);
+        assert_eq!(can_host(&all, "A", None), [a, b, c]);
+        assert_eq!(can_host(&all, "B", None), [b, c, d]);
+        assert_eq!(can_host(&all, "B", Some("front")), [c]);
+        let some_full = choice(&silos, &[b, c], &hosts);
+        assert_eq!(can_host(&some_full, "A", None), [a]);
+        assert_eq!(can_host(&some_full, "B", None), [d]);
+        assert_eq!(can_host(&some_full, "B", Some("front")), [c], "there is no other");
+        let all_full = choice(&silos, &[b, c, d], &hosts);
+        assert_eq!(can_host(&all_full, "B", None), [b, c, d]);
+    }
+
+    #[test]
+    fn who_has_said_nothing_is_taken_for_one_like_this_silo() {
+        let silos = [silo(1, "front"), silo(2, "back"), silo(3, "front")];
+        let [a, b, c] = silos.each_ref().map(|silo| silo.address);
+        let one_kind = choice(&silos, &[], &[Some(&["A"]), Some(&["A"]), None]);
+        assert_eq!(can_host(&one_kind, "A", None), [a, b, c]);
+        let two_kinds = choice(&silos, &[], &[Some(&["A"]), Some(&["B"]), None]);
+        assert_eq!(can_host(&two_kinds, "A", None), [a, c]);
+        assert_eq!(can_host(&two_kinds, "B", None), [b]);
+    }
+
+    #[test]
+    fn what_nobody_hosts_is_told_from_what_somebody_may() {
+        let silos = [silo(1, "front"), silo(2, "back")];
+        let why = |choice: &Choice, name, role| {
+            choice.candidates(GrainTypeId::of(name), role).map(Cow::into_owned).unwrap_err()
+        };
+        let known = choice(&silos, &[], &[Some(&["A"]), Some(&["B"])]);
+        let nobody = PlaceError::NotHosted("A by one silo, B by one silo".to_owned());
+        assert_eq!(why(&known, "C", None), nobody);
+        let of_role = |role: &str| PlaceError::NoSiloOfRole(role.to_owned());
+        assert_eq!(why(&known, "B", Some("front")), of_role("front"));
+        assert_eq!(why(&known, "A", Some("middle")), of_role("middle"));
+        let unknown = choice(&silos, &[], &[Some(&["A"]), None]);
+        assert_eq!(why(&unknown, "C", None), PlaceError::NoHostKnown);
+        assert_eq!(can_host(&Choice::default(), "C", None), [], "no silo is known");
+    }
+}
