@@ -34,6 +34,7 @@ pub use emmer_runtime::{
 /// Where activations go: the strategies, and what a director of one's own needs
 /// ([`SiloBuilder::director`]).
 pub mod placement {
+    pub use emmer_placement::hosted::VersionSelector;
     pub use emmer_placement::load::{Known, LoadReport, Loads};
     pub use emmer_placement::{
         CustomStrategy, Director, PlacementContext, PlacementTarget, Strategy,

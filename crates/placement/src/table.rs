@@ -128,8 +128,16 @@ pub enum PlaceError {
     /// No Active silo hosts the grain's type, and none is known that did.
     #[error("no active silo hosts grains of this type. Hosted are: {0}")]
     NotHosted(String),
+    /// Active silos host the grain's type, but in no version that has the method.
+    #[error("no active silo has this method of {grain_type}: {versions}")]
+    NotServed {
+        /// The name of the grain type.
+        grain_type: String,
+        /// Which versions are hosted by how many silos.
+        versions: String,
+    },
     /// The silos that hosted the grain's type are gone, or it is not known yet what some host.
-    #[error("no active silo is known to host grains of this type")]
+    #[error("no active silo is known to serve this call")]
     NoHostKnown,
     /// No Active silo has the role that the strategy asks for.
     #[error("no active silo has the role {0:?}, where the grain belongs")]

@@ -8,6 +8,7 @@ use std::time::Duration;
 use emmer_core::ClusterId;
 use emmer_core::limits::{GRAIN_KEY_BYTES_MAX, Limits};
 use emmer_placement::ActivationCountDirector;
+use emmer_placement::hosted::VersionSelector;
 
 pub use self::check::OptionError;
 
@@ -58,6 +59,9 @@ pub struct SiloOptions {
     /// Of how many silos, drawn at random, `#[placement(activation_count)]` takes the best: 1 to
     /// 64. Default 2.
     pub activation_count_choices: usize,
+    /// Which silos get new activations where several versions of a class can serve a call. Default
+    /// [`VersionSelector::Any`].
+    pub version_selector: VersionSelector,
     /// The longest an activation may take: registration, reading the state, the hook. Default 30 s.
     pub activation_timeout: Duration,
     /// The longest a deactivate hook may take. Default 30 s.
@@ -87,6 +91,7 @@ impl Default for SiloOptions {
             collection_quantum: None,
             load_period: Duration::from_secs(1),
             activation_count_choices: ActivationCountDirector::CHOICES,
+            version_selector: VersionSelector::Any,
             activation_timeout: Duration::from_secs(30),
             deactivation_timeout: Duration::from_secs(30),
             shutdown_timeout: Duration::from_secs(60),

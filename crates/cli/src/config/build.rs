@@ -36,6 +36,7 @@ impl Settings {
         options.collection_quantum = self.duration("collection_quantum")?;
         set(&mut options.load_period, self.duration("load_period")?);
         set(&mut options.activation_count_choices, self.parsed("activation_count_choices")?);
+        set(&mut options.version_selector, self.parsed("version_selector")?);
         set(&mut options.activation_timeout, self.duration("activation_timeout")?);
         set(&mut options.deactivation_timeout, self.duration("deactivation_timeout")?);
         set(&mut options.shutdown_timeout, self.duration("shutdown_timeout")?);

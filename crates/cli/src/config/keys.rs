@@ -9,7 +9,7 @@ pub(super) const VARIABLE_PREFIX: &str = "EMMER_";
 pub(super) const CONFIG_VARIABLE: &str = "EMMER_CONFIG";
 
 /// The keys outside any table.
-const TOP: [&str; 19] = [
+const TOP: [&str; 20] = [
     "store",
     "cluster_id",
     "service_id",
@@ -24,6 +24,7 @@ const TOP: [&str; 19] = [
     "collection_quantum",
     "load_period",
     "activation_count_choices",
+    "version_selector",
     PLACEMENT,
     "activation_timeout",
     "deactivation_timeout",

@@ -32,6 +32,8 @@ mod starting;
 mod strangers;
 mod texts;
 #[cfg(feature = "test")]
+mod versions;
+#[cfg(feature = "test")]
 mod virtual_time;
 #[cfg(feature = "test")]
 mod workers;

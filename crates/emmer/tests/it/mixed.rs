@@ -118,7 +118,7 @@ async fn what_nobody_hosts_is_rejected_at_once_with_the_names_of_what_is_hosted(
         assert!(matches!(failure, CallError::Rejected(_)), "{failure:?}");
         let [apple, berry] =
             [<dyn Apple as Interface>::GRAIN_TYPE, <dyn Berry as Interface>::GRAIN_TYPE];
-        let told = format!("Hosted are: {apple} by 2, {berry} by 2");
+        let told = format!("Hosted are: {apple} by 2 silos, {berry} by 2 silos");
         assert!(failure.to_string().contains(&told), "{failure}");
         assert!(world.elapsed() - before < secs(1), "it took {:?}", world.elapsed() - before);
     }

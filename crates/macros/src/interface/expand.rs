@@ -125,7 +125,7 @@ fn method_impl(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
             TokenStream::new(),
         ),
     };
-    let full_name = full_name(interface, method);
+    let numbered = numbered(interface, method, interface.args.version_of_calls());
     quote! {
         #(#conditions)*
         #[automatically_derived]
@@ -135,7 +135,7 @@ fn method_impl(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
             type Ok = #ok;
             type Err = #err;
             const NAME: &'static str = #name;
-            const ID: u32 = ::emmer::__rt::name32(#full_name);
+            const ID: u32 = ::emmer::__rt::name32(#numbered);
             const EXCLUSIVE: bool = #exclusive;
 
             #is_error
@@ -147,7 +147,21 @@ fn method_impl(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
     }
 }
 
-/// `Counter.add`: what the method's number is made of.
+/// What the method's number is made of for callers of a version: `Counter.add`, `Counter.add@2`.
+fn numbered(interface: &Interface, method: &InterfaceMethod, version: u32) -> LitStr {
+    let name = full_name(interface, method).value();
+    let text = if version == 1 { name } else { format!("{name}@{version}") };
+    LitStr::new(&text, Span::call_site())
+}
+
+/// The method's numbers for callers of older versions.
+fn older(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
+    let numbered =
+        interface.args.older_versions().map(|version| numbered(interface, method, version));
+    quote!(const { &[#(::emmer::__rt::name32(#numbered)),*] })
+}
+
+/// `Counter.add`: the method's name for people.
 fn full_name(interface: &Interface, method: &InterfaceMethod) -> LitStr {
     LitStr::new(&format!("{}.{}", interface.name(), method.name()), Span::call_site())
 }
@@ -215,6 +229,7 @@ fn interface_impl(interface: &Interface) -> TokenStream {
     let (trait_ident, key, reference) =
         (&interface.item.ident, &interface.args.key, interface.reference());
     let (name, grain_type) = (interface.name(), interface.grain_type());
+    let version = interface.args.version;
     quote! {
         #[automatically_derived]
         impl ::emmer::__rt::Interface for dyn #trait_ident {
@@ -222,6 +237,7 @@ fn interface_impl(interface: &Interface) -> TokenStream {
             type Ref = #reference;
             const NAME: &'static str = #name;
             const GRAIN_TYPE: &'static str = #grain_type;
+            const VERSION: u32 = #version;
         }
     }
 }
@@ -248,7 +264,7 @@ fn hosted(interface: &Interface) -> TokenStream {
 fn entry(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
     let (trait_ident, ident, args_type) = (&interface.item.ident, &method.ident, &method.args_type);
     let (conditions, exclusive) = (method.conditions(), method.turn == Turn::Exclusive);
-    let full_name = full_name(interface, method);
+    let (full_name, older) = (full_name(interface, method), older(interface, method));
     let name = method.name();
     let names: Vec<&Ident> = method.arguments.iter().map(|a| &a.ident).collect();
     if method.turn == Turn::Free {
@@ -269,6 +285,7 @@ fn entry(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
         #(#conditions)*
         ::emmer::__rt::MethodEntry {
             id: <#args_type as ::emmer::__rt::Method>::ID,
+            also: #older,
             name: #full_name,
             exclusive: #exclusive,
             instant: if <__Class as #trait_ident>::__instant_methods().contains(&#name) {
@@ -304,11 +321,13 @@ fn entry(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
 fn free_entry(interface: &Interface, method: &InterfaceMethod) -> TokenStream {
     let (trait_ident, ident, args_type) = (&interface.item.ident, &method.ident, &method.args_type);
     let (conditions, full_name) = (method.conditions(), full_name(interface, method));
+    let older = older(interface, method);
     let names = method.arguments.iter().map(|a| &a.ident);
     quote! {
         #(#conditions)*
         ::emmer::__rt::MethodEntry {
             id: <#args_type as ::emmer::__rt::Method>::ID,
+            also: #older,
             name: #full_name,
             exclusive: false,
             instant: ::emmer::__rt::Instant::No,

@@ -162,7 +162,8 @@ fn attribute_arguments_are_checked() {
     assert!(of(quote!(key = u64, grain = tally)).contains("as a text"));
     assert!(of(quote!(key = u64, grain = "a b")).contains("cannot hold ' '"));
     assert!(
-        of(quote!(key = u64, name = "tally")).contains("knows `key = Type` and `grain = \"name\"`")
+        of(quote!(key = u64, name = "tally"))
+            .contains("knows `key = Type`, `grain = \"name\"`, `version = 2` and")
     );
     let on_struct = complaints(
         key(),
@@ -271,4 +272,66 @@ fn all_mistakes_are_reported_together() {
         }
     );
     assert_eq!(complaints(quote!(), item).len(), 6);
+}
+
+/// The numbers that callers use, and those that a class serves beside them.
+fn numbers(args: TokenStream) -> (Vec<String>, Vec<String>) {
+    let item = quote!(
+        trait Counter {
+            async fn add(&mut self, n: u64);
+        }
+    );
+    let out = expand(args, item).unwrap().to_string().replace(' ', "");
+    let names = |text: &str| {
+        let parts = text.split("name32(\"").skip(1);
+        parts.map(|part| part.split('"').next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let (before, after) = out.split_once("also:").unwrap();
+    (names(before), names(after.split("name:").next().unwrap()))
+}
+
+#[test]
+fn a_version_gives_methods_other_numbers_and_keeps_those_that_it_serves() {
+    let text = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let cases: [(TokenStream, &str, &[&str]); 6] = [
+        (quote!(), "Counter.add", &[]),
+        (quote!(, version = 1), "Counter.add", &[]),
+        (quote!(, version = 3), "Counter.add@3", &["Counter.add", "Counter.add@2"]),
+        (quote!(, version = 2, compatible = "backward"), "Counter.add@2", &["Counter.add"]),
+        (quote!(, version = 2, compatible = "strict"), "Counter.add@2", &[]),
+        (quote!(, version = 2, compatible = "all"), "Counter.add", &[]),
+    ];
+    for (args, own, older) in cases {
+        let told = args.to_string();
+        assert_eq!(numbers(quote!(key = u64 #args)), (text(&[own]), text(older)), "{told}");
+    }
+    let out = expand(
+        quote!(key = u64, version = 7),
+        quote!(
+            trait Counter {}
+        ),
+    )
+    .unwrap();
+    assert!(out.to_string().replace(' ', "").contains("constVERSION:u32=7u32;"), "{out}");
+}
+
+#[test]
+fn versions_that_are_none_are_refused() {
+    for (args, words) in [
+        (quote!(version = 0), "a whole number from 1 to 100"),
+        (quote!(version = 101), "a whole number from 1 to 100"),
+        (quote!(version = "2"), "a whole number from 1 to 100"),
+        (quote!(version = 2, version = 2), "said twice"),
+        (quote!(compatible = "forward"), "`\"strict\"` (of this version)"),
+        (quote!(compatible = strict), "`\"strict\"` (of this version)"),
+        (quote!(versions = 2), "knows `key = Type`"),
+    ] {
+        let told = complaints(
+            quote!(key = u64, #args),
+            quote!(
+                trait Counter {}
+            ),
+        );
+        assert!(told.len() == 1 && told[0].contains(words), "{args}: {told:?}");
+    }
 }

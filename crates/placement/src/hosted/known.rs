@@ -6,6 +6,7 @@ use std::sync::Arc;
 use emmer_core::{GrainTypeId, SiloAddress};
 
 use super::{HostedType, Manifest};
+use crate::table::PlaceError;
 
 /// So many grain types are named in a text.
 const NAMED_MAX: usize = 20;
@@ -34,21 +35,36 @@ impl Hosted {
         Self { own, silos, past, is_uniform }
     }
 
-    /// Whether all Active silos can host a grain of this type, as far as is known. Who has said
-    /// nothing yet is taken for one like this silo: that is what it mostly is, and a silo passes on
-    /// what it cannot host.
-    pub fn is_everywhere(&self, grain_type: GrainTypeId) -> bool {
-        self.own.get(grain_type).is_some()
-            && (self.is_uniform || self.silos.iter().all(|(silo, _)| self.hosts(silo, grain_type)))
+    /// Whether all Active silos can serve a call, as far as is known. Who has said nothing yet is
+    /// taken for one like this silo: that is what it mostly is, and a silo passes on what it cannot
+    /// serve.
+    pub fn is_everywhere(&self, grain_type: GrainTypeId, method: u32) -> bool {
+        self.own.get(grain_type).is_some_and(|own| own.serves(method))
+            && (self.is_uniform
+                || self.silos.iter().all(|(silo, _)| self.serves(silo, grain_type, method)))
     }
 
-    /// Whether a silo can host a grain of this type, as far as is known.
-    pub fn hosts(&self, silo: &SiloAddress, grain_type: GrainTypeId) -> bool {
-        let Ok(place) = self.silos.binary_search_by_key(silo, |(silo, _)| *silo) else {
-            return false;
-        };
-        let manifest = self.silos[place].1.as_ref().unwrap_or(&self.own);
-        manifest.get(grain_type).is_some()
+    /// Whether no silo is known to host something else than this one.
+    pub const fn is_uniform(&self) -> bool {
+        self.is_uniform
+    }
+
+    /// Whether a silo can serve a call of a method of a grain type, as far as is known.
+    pub fn serves(&self, silo: &SiloAddress, grain_type: GrainTypeId, method: u32) -> bool {
+        self.on(silo, grain_type).is_some_and(|hosted| hosted.serves(method))
+    }
+
+    /// Whether a silo could, that is Active or was, as far as is known.
+    pub fn was_served(&self, grain_type: GrainTypeId, method: u32) -> bool {
+        let others = self.silos.iter().filter_map(|(_, manifest)| manifest.as_ref());
+        let mut all = others.chain(&self.past).filter_map(|manifest| manifest.get(grain_type));
+        all.any(|hosted| hosted.serves(method))
+    }
+
+    /// What a silo says of a grain type, as far as is known; none when it does not host it.
+    pub fn on(&self, silo: &SiloAddress, grain_type: GrainTypeId) -> Option<&HostedType> {
+        let place = self.silos.binary_search_by_key(silo, |(silo, _)| *silo).ok()?;
+        self.silos[place].1.as_ref().unwrap_or(&self.own).get(grain_type)
     }
 
     /// What is said of a grain type, by this silo if it hosts it.
@@ -63,36 +79,59 @@ impl Hosted {
         self.silos.iter().any(|(_, manifest)| manifest.is_none())
     }
 
-    /// The grain types that are hosted, and by how many silos, as a text.
-    pub fn summary(&self) -> String {
-        let mut silos = BTreeMap::<&str, usize>::new();
-        for manifest in self.silos.iter().filter_map(|(_, manifest)| manifest.as_ref()) {
-            for hosted in manifest.types() {
-                *silos.entry(&hosted.name).or_default() += 1;
-            }
+    /// Why no Active silo serves a call: who hosts the grain's type in which version, or else which
+    /// types are hosted.
+    pub fn why_not(&self, grain_type: GrainTypeId) -> PlaceError {
+        let known = self.silos.iter().filter_map(|(_, manifest)| manifest.as_ref());
+        let mut versions = BTreeMap::<u32, usize>::new();
+        for hosted in known.clone().filter_map(|manifest| manifest.get(grain_type)) {
+            *versions.entry(hosted.version).or_default() += 1;
         }
-        let more = silos.len().saturating_sub(NAMED_MAX);
-        let line = |(name, count): (&str, usize)| match count {
-            1 => format!("{name} by one silo"),
-            count => format!("{name} by {count}"),
-        };
-        let mut lines: Vec<_> = silos.into_iter().take(NAMED_MAX).map(line).collect();
+        if let Some(hosted) = self.hosted_type(grain_type).filter(|_| !versions.is_empty()) {
+            let line = |(version, count)| format!("version {version} by {}", silos(count));
+            let versions: Vec<_> = versions.into_iter().map(line).collect();
+            return PlaceError::NotServed {
+                grain_type: hosted.name.clone(),
+                versions: versions.join(", "),
+            };
+        }
+        let mut types = BTreeMap::<&str, usize>::new();
+        for hosted in known.flat_map(|manifest| manifest.types()) {
+            *types.entry(&hosted.name).or_default() += 1;
+        }
+        let more = types.len().saturating_sub(NAMED_MAX);
+        let line = |(name, count): (&str, usize)| format!("{name} by {}", silos(count));
+        let mut lines: Vec<_> = types.into_iter().take(NAMED_MAX).map(line).collect();
         if more > 0 {
             lines.push(format!("{more} more"));
         }
-        if lines.is_empty() { "nothing".to_owned() } else { lines.join(", ") }
+        let hosted = if lines.is_empty() { "nothing".to_owned() } else { lines.join(", ") };
+        PlaceError::NotHosted(hosted)
     }
+}
+
+fn silos(count: usize) -> String {
+    if count == 1 { "one silo".to_owned() } else { format!("{count} silos") }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const METHOD: u32 = 1;
+
+    /// Types of version 1 with one method, where the name does not say another version: "A2" has
+    /// one method more.
     fn manifest(names: &[&str]) -> Option<Arc<Manifest>> {
-        let hosted = |name: &&str| HostedType {
-            name: (*name).to_owned(),
-            placement: None,
-            is_worker: false,
+        let hosted = |name: &&str| {
+            let (name, version) = name.split_once('2').map_or((*name, 1), |(name, _)| (name, 2));
+            HostedType {
+                name: name.to_owned(),
+                placement: None,
+                is_worker: false,
+                version,
+                methods: (METHOD..=version).collect(),
+            }
         };
         Some(Arc::new(Manifest::new(names.iter().map(hosted).collect())))
     }
@@ -111,27 +150,45 @@ mod tests {
     fn a_type_is_where_it_was_said_to_be_and_perhaps_where_nothing_was_said() {
         let (a, b) = (GrainTypeId::of("A"), GrainTypeId::of("B"));
         let same = hosted(&[manifest(&["A"]), manifest(&["A"]), None], &[]);
-        assert!(same.is_everywhere(a) && !same.is_everywhere(b));
-        assert!((1..=3).all(|n| same.hosts(&silo(n), a) && !same.hosts(&silo(n), b)));
-        assert!(!same.hosts(&silo(9), a), "nobody knows that silo");
+        assert!(same.is_everywhere(a, METHOD) && !same.is_everywhere(b, METHOD));
+        let serves = |hosted: &Hosted, n, of| hosted.serves(&silo(n), of, METHOD);
+        assert!((1..=3).all(|n| serves(&same, n, a) && !serves(&same, n, b)));
+        assert!(!serves(&same, 9, a), "nobody knows that silo");
         let mixed = hosted(&[manifest(&["A"]), manifest(&["A", "B"]), None], &["C"]);
-        assert!(mixed.is_everywhere(a) && mixed.is_incomplete());
-        assert_eq!([1, 2, 3].map(|n| mixed.hosts(&silo(n), b)), [false, true, false]);
+        assert!(mixed.is_everywhere(a, METHOD) && mixed.is_incomplete() && !mixed.is_uniform());
+        assert_eq!([1, 2, 3].map(|n| serves(&mixed, n, b)), [false, true, false]);
         let apart = hosted(&[manifest(&["A"]), manifest(&["B"])], &["C"]);
-        assert!(!apart.is_everywhere(a) && !apart.is_everywhere(b) && !apart.is_incomplete());
+        assert!(!apart.is_everywhere(a, METHOD) && !apart.is_everywhere(b, METHOD));
+        assert!(!apart.is_incomplete());
         let known = ["A", "B", "C", "D"]
             .map(|name| apart.hosted_type(GrainTypeId::of(name)).map(|hosted| &*hosted.name));
         assert_eq!(known, [Some("A"), Some("B"), Some("C"), None]);
     }
 
     #[test]
-    fn the_summary_says_how_many_silos_host_a_type_and_has_an_end() {
-        let few = hosted(&[manifest(&["A"]), manifest(&["B", "A"])], &["C"]);
-        assert_eq!(few.summary(), "A by 2, B by one silo");
-        assert_eq!(hosted(&[manifest(&[])], &[]).summary(), "nothing");
-        let names: Vec<_> = (0..25).map(|n| format!("Type{n:02}")).collect();
+    fn a_method_is_where_its_version_is() {
+        let a = GrainTypeId::of("A");
+        let versions = hosted(&[manifest(&["A"]), manifest(&["A2"]), None], &[]);
+        assert_eq!([1, 2, 3].map(|n| versions.serves(&silo(n), a, 2)), [false, true, false]);
+        assert!(versions.is_everywhere(a, 1) && !versions.is_everywhere(a, 2));
+        assert!(versions.was_served(a, 2) && !versions.was_served(a, 3));
+        let gone = hosted(&[manifest(&["A"])], &["A2"]);
+        assert!(gone.was_served(a, 2) && !gone.is_everywhere(a, 2));
+    }
+
+    #[test]
+    fn the_reason_says_how_many_silos_host_what_and_has_an_end() {
+        let why = |hosted: &Hosted, name| hosted.why_not(GrainTypeId::of(name)).to_string();
+        let few = hosted(&[manifest(&["A"]), manifest(&["B", "A2"])], &["C"]);
+        assert!(why(&few, "D").ends_with("Hosted are: A by 2 silos, B by one silo"));
+        let told = why(&few, "A");
+        assert!(told.ends_with("of A: version 1 by one silo, version 2 by one silo"), "{told}");
+        assert!(why(&few, "C").ends_with("Hosted are: A by 2 silos, B by one silo"));
+        assert!(why(&hosted(&[manifest(&[])], &[]), "A").ends_with("nothing"));
+        let names: Vec<_> =
+            (10..35).map(|n| format!("Type{}", n.to_string().replace('2', "x"))).collect();
         let names: Vec<_> = names.iter().map(String::as_str).collect();
-        let many = hosted(&[manifest(&names)], &[]).summary();
-        assert!(many.ends_with("Type19 by one silo, 5 more"), "{many}");
+        let many = why(&hosted(&[manifest(&names)], &[]), "A");
+        assert!(many.ends_with(" by one silo, 5 more"), "{many}");
     }
 }

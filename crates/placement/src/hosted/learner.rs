@@ -199,6 +199,8 @@ mod tests {
             name: (*name).to_owned(),
             placement: None,
             is_worker: false,
+            version: 1,
+            methods: vec![1],
         };
         Arc::new(Manifest::new(names.iter().map(hosted).collect()))
     }
@@ -266,7 +268,7 @@ mod tests {
         learner.handle_message(at(1_001), silo(2), answer());
         assert_eq!(effects(&mut learner), (vec![], true));
         let (hosted, b) = (learner.hosted(), GrainTypeId::of("B"));
-        let hosts_b = [1, 2, 3, 4].map(|n| hosted.hosts(&silo(n), b));
+        let hosts_b = [1, 2, 3, 4].map(|n| hosted.serves(&silo(n), b, 1));
         assert_eq!(hosts_b, [false, true, true, false]);
         assert_eq!(learner.poll_timeout(), None);
         learner.handle_message(at(1_002), silo(2), Message::Tell(77, Vec::new()));
@@ -288,7 +290,7 @@ mod tests {
         let hosted = learner.hosted();
         let known = |name| hosted.hosted_type(GrainTypeId::of(name)).is_some();
         assert!(known("A") && known("B") && !known("C"));
-        assert!(!hosted.hosts(&silo(2), GrainTypeId::of("B")));
+        assert!(!hosted.serves(&silo(2), GrainTypeId::of("B"), 1));
     }
 
     #[test]

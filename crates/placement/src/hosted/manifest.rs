@@ -20,6 +20,20 @@ pub struct HostedType {
     /// does not know.
     #[serde(rename = "w", default)]
     pub is_worker: bool,
+    /// The newest version of its interfaces.
+    #[serde(rename = "v")]
+    pub version: u32,
+    /// The numbers of the methods that can be called, those of older versions among them; in any
+    /// order.
+    #[serde(rename = "m")]
+    pub methods: Vec<u32>,
+}
+
+impl HostedType {
+    /// Whether a call of the method of this number can be served.
+    pub fn serves(&self, method: u32) -> bool {
+        self.methods.binary_search(&method).is_ok()
+    }
 }
 
 /// All that a silo hosts.
@@ -33,9 +47,12 @@ impl Manifest {
     /// The manifest of a silo that hosts `types`, each once.
     pub fn new(types: Vec<HostedType>) -> Self {
         let mut text = Vec::new();
-        let types: BTreeMap<_, _> =
-            types.into_iter().map(|hosted| (GrainTypeId::of(&hosted.name), hosted)).collect();
-        for HostedType { name, placement, is_worker } in types.values() {
+        let sorted = |mut hosted: HostedType| {
+            hosted.methods.sort_unstable();
+            (GrainTypeId::of(&hosted.name), hosted)
+        };
+        let types: BTreeMap<_, _> = types.into_iter().map(sorted).collect();
+        for HostedType { name, placement, is_worker, version, methods } in types.values() {
             let (strategy, data) = placement.as_ref().map_or(("", ""), Strategy::parts);
             let custom = matches!(placement, Some(Strategy::Custom(_)));
             for part in [name, strategy, data] {
@@ -43,6 +60,9 @@ impl Manifest {
                 text.extend(part.bytes().chain([0xff]));
             }
             text.extend([u8::from(*is_worker), u8::from(custom)]);
+            text.extend(version.to_be_bytes());
+            text.extend((methods.len() as u64).to_be_bytes());
+            text.extend(methods.iter().flat_map(|method| method.to_be_bytes()));
         }
         Self { number: hash::stable64(&text), types }
     }
@@ -73,7 +93,8 @@ mod tests {
     use super::*;
 
     fn hosted(name: &str, placement: Option<Strategy>, is_worker: bool) -> HostedType {
-        HostedType { name: name.to_owned(), placement, is_worker }
+        let (name, methods) = (name.to_owned(), vec![3, 1, 2]);
+        HostedType { name, placement, is_worker, version: 1, methods }
     }
 
     #[test]
@@ -91,12 +112,26 @@ mod tests {
             vec![a(), hosted("B", custom("random"), false)],
             vec![a(), hosted("B", Some(Strategy::custom("random", "x")), false)],
             vec![a(), hosted("B", Some(Strategy::SiloRole("x".into())), false)],
+            vec![a(), HostedType { version: 2, ..b() }],
+            vec![a(), HostedType { methods: vec![1, 2], ..b() }],
         ];
         let mut numbers: Vec<_> =
             others.into_iter().map(|types| Manifest::new(types).number()).collect();
         numbers.push(both.number());
         numbers.sort_unstable();
         numbers.dedup();
-        assert_eq!(numbers.len(), 9);
+        assert_eq!(numbers.len(), 11);
+        let shuffled = HostedType { methods: vec![2, 1, 3], ..b() };
+        assert_eq!(both, Manifest::new(vec![a(), shuffled]));
+    }
+
+    #[test]
+    fn a_type_serves_its_methods_and_no_others() {
+        let told = Manifest::told(7, vec![hosted("A", None, false)]);
+        let a = told.get(GrainTypeId::of("A")).unwrap();
+        assert_eq!(
+            [0, 1, 2, 3, 4].map(|method| a.serves(method)),
+            [false, true, true, true, false]
+        );
     }
 }

@@ -9,7 +9,7 @@ use emmer_placement::PlaceError;
 use super::Calls;
 use super::path::Hint;
 use crate::cluster::locations::Locations;
-use crate::grain::{CallError, Failure};
+use crate::grain::{CallError, DeactivationReason, Failure};
 use crate::hosting::{RunActivation, contain};
 
 /// Where a call goes.
@@ -35,9 +35,13 @@ impl Hint {
 impl Calls {
     /// Finds a grain: on this silo, where it was last seen, where the directory says, or where
     /// placement puts it.
+    ///
+    /// An activation here whose class lacks the method is closed, where another silo could serve
+    /// the call.
     pub(crate) async fn locate(
         &self,
         id: &GrainId,
+        method: u32,
         avoid: &[SiloAddress],
     ) -> Result<Place, Failure> {
         if self.stopped.is_cancelled() {
@@ -46,10 +50,17 @@ impl Calls {
         // A fence that was shut opens no more, but the call may go elsewhere.
         let shut = self.host.fence.opened(&self.clock).await.is_err();
         if let Some(activation) = self.host.catalog.get(id) {
-            return if shut { Err(CallError::ShuttingDown) } else { Ok(Place::Here(activation)) };
+            if shut {
+                return Err(CallError::ShuttingDown);
+            }
+            if self.host.serves(id, method) {
+                return Ok(Place::Here(activation));
+            }
+            self.cluster.placing.can_serve(id, method).map_err(|why| not_placed(&why))?;
+            activation.close_and_wait(DeactivationReason::OtherVersion).await;
         }
         if self.is_worker(id) {
-            return self.placed(id, avoid).await;
+            return self.placed(id, method, avoid).await;
         }
         let usable = |peer: &SiloAddress| {
             *peer != self.address
@@ -64,7 +75,7 @@ impl Calls {
             Some(at) if at.silo != self.address => {
                 Ok(Place::There { peer: at.silo, placed: false })
             }
-            _ => self.placed(id, avoid).await,
+            _ => self.placed(id, method, avoid).await,
         }
     }
 
@@ -72,13 +83,14 @@ impl Calls {
     pub(super) async fn placed(
         &self,
         id: &GrainId,
+        method: u32,
         avoid: &[SiloAddress],
     ) -> Result<Place, Failure> {
         loop {
             if self.stopped.is_cancelled() {
                 return Err(CallError::ShuttingDown);
             }
-            if let Some(place) = self.place(id, avoid)? {
+            if let Some(place) = self.place(id, method, avoid)? {
                 return Ok(place);
             }
             if let Some(worker) = self.host.await_worker(id).await? {
@@ -89,12 +101,12 @@ impl Calls {
 
     /// As [`locate`](Self::locate) for a grain that is not in the catalog, without a wait: what
     /// placement says, when nothing but this silo is needed to know that the grain is nowhere.
-    pub(crate) fn place_now(&self, id: &GrainId) -> Option<Result<Place, Failure>> {
+    pub(crate) fn place_now(&self, id: &GrainId, method: u32) -> Option<Result<Place, Failure>> {
         if self.host.is_fenced() {
             return None;
         }
         if self.is_worker(id) {
-            return self.place(id, &[]).transpose();
+            return self.place(id, method, &[]).transpose();
         }
         if self.cluster.locations.get(id).is_some() {
             return None;
@@ -103,7 +115,7 @@ impl Calls {
         if found.is_some_and(|at| at.silo != self.address) {
             return None;
         }
-        self.place(id, &[]).transpose()
+        self.place(id, method, &[]).transpose()
     }
 
     fn unavailable(&self, why: FailReason) -> Failure {
@@ -120,24 +132,19 @@ impl Calls {
     }
 
     /// Where placement puts a grain; none for a worker that the call has to wait for.
-    fn place(&self, id: &GrainId, avoid: &[SiloAddress]) -> Result<Option<Place>, Failure> {
+    fn place(
+        &self,
+        id: &GrainId,
+        method: u32,
+        avoid: &[SiloAddress],
+    ) -> Result<Option<Place>, Failure> {
         let leaves = !self.accepts_activations();
         // A director may be the application's own.
-        let chosen = contain(|| self.cluster.placing.choose(id, leaves, avoid));
+        let chosen = contain(|| self.cluster.placing.choose(id, method, leaves, avoid));
         match chosen {
             Ok(Ok(silo)) if silo == self.address => Ok(self.host.create_here(id)?.map(Place::Here)),
             Ok(Ok(peer)) => Ok(Some(Place::There { peer, placed: true })),
-            // The next view may have one.
-            Ok(Err(
-                why @ (PlaceError::NoCandidate
-                | PlaceError::NoHostKnown
-                | PlaceError::NoSiloOfRole(_)),
-            )) => Err(CallError::Unreachable {
-                silo: None,
-                maybe_executed: false,
-                detail: why.to_string(),
-            }),
-            Ok(Err(why)) => Err(CallError::Rejected(why.to_string())),
+            Ok(Err(why)) => Err(not_placed(&why)),
             Err(words) => {
                 let name = self.cluster.placing.strategy_name(id.grain_type());
                 Err(CallError::Rejected(format!(
@@ -158,5 +165,17 @@ impl Calls {
     /// Whether new activations may be made here.
     pub(crate) fn accepts_activations(&self) -> bool {
         self.cluster.is_active() && !self.host.catalog.is_closed()
+    }
+}
+
+/// What a call comes to that no silo was chosen for.
+fn not_placed(why: &PlaceError) -> Failure {
+    let detail = why.to_string();
+    match why {
+        // The next view may have one.
+        PlaceError::NoCandidate | PlaceError::NoHostKnown | PlaceError::NoSiloOfRole(_) => {
+            CallError::Unreachable { silo: None, maybe_executed: false, detail }
+        }
+        _ => CallError::Rejected(detail),
     }
 }

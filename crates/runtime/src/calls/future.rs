@@ -176,7 +176,7 @@ fn first_poll<M: Method>(call: Call<M>, cx: &mut Context<'_>) -> Next<M> {
                     target.note_here(&activation);
                     run_here(call, caller, activation, cx)
                 }
-                None => match silo.place_now(&target.id) {
+                None => match silo.place_now(&target.id, M::ID) {
                     Some(Ok(Place::Here(activation))) => {
                         target.note_here(&activation);
                         run_here(call, caller, activation, cx)

@@ -133,7 +133,7 @@ impl<M: Method> Trip<'_, M> {
         } else if let Some(peer) = placed {
             Place::There { peer, placed: true }
         } else {
-            let located = silo.locate(&self.target.id, self.path.avoid());
+            let located = silo.locate(&self.target.id, M::ID, self.path.avoid());
             self.bounds.keep("looking for the grain", located).await?.map_err(Met::NotFound)?
         };
         match place {

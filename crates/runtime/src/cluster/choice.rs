@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use emmer_core::{GrainTypeId, SiloAddress, SiloEntry, Timestamp};
 use emmer_placement::PlaceError;
-use emmer_placement::hosted::Hosted;
+use emmer_placement::hosted::{Hosted, VersionSelector};
 use emmer_placement::load::Loads;
 
 /// What placement chooses from. Silos that are full or suspected are passed over where others are
@@ -70,36 +70,49 @@ impl Choice {
         Self { active, silos, by_role, loads, hosted }
     }
 
-    /// The silos that can host grains of a type, and have a role if one is asked for; in the order
-    /// of their addresses.
+    /// The silos that can serve a call of a method of a grain type, and have a role if one is asked
+    /// for; in the order of their addresses. Of several versions those that `selector` says.
     ///
     /// # Errors
     /// Why there are none. None at all are no error as long as no silo is known.
     pub(super) fn candidates(
         &self,
         grain_type: GrainTypeId,
+        method: u32,
         role: Option<&str>,
+        selector: VersionSelector,
     ) -> Result<Cow<'_, [SiloAddress]>, PlaceError> {
         let of_role = || PlaceError::NoSiloOfRole(role.unwrap_or_default().to_owned());
-        if self.active.is_empty() || self.hosted.is_everywhere(grain_type) {
+        let is_one = self.hosted.is_uniform() || selector == VersionSelector::Any;
+        if self.active.is_empty() || (is_one && self.hosted.is_everywhere(grain_type, method)) {
             return match role {
                 None => Ok(Cow::Borrowed(&self.silos)),
                 Some(role) => self.by_role.get(role).map(Cow::from).ok_or_else(of_role),
             };
         }
         let mut hosting: Vec<_> = self.active.iter().collect();
-        hosting.retain(|one| self.hosted.hosts(&one.silo, grain_type));
+        hosting.retain(|one| self.hosted.serves(&one.silo, grain_type, method));
         if hosting.is_empty() {
             let may_come =
-                self.hosted.is_incomplete() || self.hosted.hosted_type(grain_type).is_some();
+                self.hosted.is_incomplete() || self.hosted.was_served(grain_type, method);
             return Err(if may_come {
                 PlaceError::NoHostKnown
             } else {
-                PlaceError::NotHosted(self.hosted.summary())
+                self.hosted.why_not(grain_type)
             });
         }
         hosting.retain(|one| role.is_none_or(|role| *one.role == *role));
-        if hosting.is_empty() { Err(of_role()) } else { Ok(Cow::Owned(best(&hosting))) }
+        if hosting.is_empty() {
+            return Err(of_role());
+        }
+        let mut silos = best(&hosting);
+        let version = |silo: &SiloAddress| {
+            self.hosted.on(silo, grain_type).map_or(0, |hosted| hosted.version)
+        };
+        if let Some(picked) = selector.pick(silos.iter().map(version)) {
+            silos.retain(|silo| version(silo) == picked);
+        }
+        Ok(Cow::Owned(silos))
     }
 }
 
@@ -118,11 +131,19 @@ mod tests {
         entry
     }
 
+    const METHOD: u32 = 1;
+
+    /// "A2" is version 2 of A, and has one method more.
     fn manifest(types: &[&str]) -> Arc<Manifest> {
-        let hosted = |name: &&str| HostedType {
-            name: (*name).to_owned(),
-            placement: None,
-            is_worker: false,
+        let hosted = |name: &&str| {
+            let (name, version) = name.split_once('2').map_or((*name, 1), |(name, _)| (name, 2));
+            HostedType {
+                name: name.to_owned(),
+                placement: None,
+                is_worker: false,
+                version,
+                methods: (METHOD..=version).collect(),
+            }
         };
         Arc::new(Manifest::new(types.iter().map(hosted).collect()))
     }
@@ -157,7 +178,9 @@ mod tests {
     }
 
     fn can_host(choice: &Choice, name: &str, role: Option<&str>) -> Vec<SiloAddress> {
-        choice.candidates(GrainTypeId::of(name), role).map(Cow::into_owned).unwrap_or_default()
+        let candidates =
+            choice.candidates(GrainTypeId::of(name), METHOD, role, VersionSelector::Any);
+        candidates.map(Cow::into_owned).unwrap_or_default()
     }
 
     /// Who can be chosen among all, and among those of the role "front".
@@ -215,10 +238,35 @@ mod tests {
     }
 
     #[test]
+    fn of_several_versions_those_are_taken_that_have_the_method_and_are_selected() {
+        let silos = [silo(1, "front"), silo(2, "back"), silo(3, "front")];
+        let [a, b, c] = silos.each_ref().map(|silo| silo.address);
+        let hosts: [Option<&[&str]>; 3] = [Some(&["A"]), Some(&["A2"]), Some(&["A2"])];
+        let all = choice(&silos, &[], &hosts);
+        let taken = |choice: &Choice, method, selector| {
+            let of = choice.candidates(GrainTypeId::of("A"), method, None, selector);
+            of.map(Cow::into_owned)
+        };
+        use VersionSelector::{Any, Newest, Oldest};
+        assert_eq!(taken(&all, 1, Any), Ok(vec![a, b, c]));
+        assert_eq!(taken(&all, 1, Newest), Ok(vec![b, c]));
+        assert_eq!(taken(&all, 1, Oldest), Ok(vec![a]));
+        for selector in VersionSelector::ALL {
+            assert_eq!(taken(&all, 2, selector), Ok(vec![b, c]));
+            assert!(matches!(taken(&all, 3, selector), Err(PlaceError::NotServed { .. })));
+        }
+        let full = choice(&silos, &[b, c], &hosts);
+        assert_eq!(taken(&full, 1, Newest), Ok(vec![a]), "those with room come first");
+        assert_eq!(taken(&full, 2, Oldest), Ok(vec![b, c]));
+    }
+
+    #[test]
     fn what_nobody_hosts_is_told_from_what_somebody_may() {
         let silos = [silo(1, "front"), silo(2, "back")];
         let why = |choice: &Choice, name, role| {
-            choice.candidates(GrainTypeId::of(name), role).map(Cow::into_owned).unwrap_err()
+            let candidates =
+                choice.candidates(GrainTypeId::of(name), METHOD, role, VersionSelector::Any);
+            candidates.map(Cow::into_owned).unwrap_err()
         };
         let known = choice(&silos, &[], &[Some(&["A"]), Some(&["B"])]);
         let nobody = PlaceError::NotHosted("A by one silo, B by one silo".to_owned());

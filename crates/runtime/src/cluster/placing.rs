@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use emmer_core::{GrainId, GrainTypeId, SiloAddress};
+use emmer_placement::hosted::VersionSelector;
 use emmer_placement::{PlaceError, PlacementContext, PlacementTable, Strategy};
 
 use super::choice::Choice;
@@ -16,6 +17,8 @@ pub(crate) struct Placing {
     me: SiloAddress,
     clock: Clock,
     table: PlacementTable,
+    /// Which versions get new activations.
+    selector: VersionSelector,
     /// Knows the Active silos of the view in force, and how loaded they are.
     pub(crate) load: Arc<LoadService>,
 }
@@ -26,9 +29,10 @@ impl Placing {
         me: SiloAddress,
         clock: Clock,
         table: PlacementTable,
+        selector: VersionSelector,
         load: Arc<LoadService>,
     ) -> Self {
-        Self { me, clock, table, load }
+        Self { me, clock, table, selector, load }
     }
 
     /// How grains of a type are placed: by its own strategy, or by the silo's default.
@@ -42,8 +46,18 @@ impl Placing {
         self.strategy(&self.load.choice(), grain_type).name().to_owned()
     }
 
-    /// The silo where a new activation of `grain` goes: one of the Active silos that can host it,
-    /// none of `avoid`, and this one only if it does not leave.
+    /// Whether there is a silo where a new activation of `grain` could serve a call of a method.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(crate) fn can_serve(&self, grain: &GrainId, method: u32) -> Result<(), PlaceError> {
+        let choice = self.load.choice();
+        let role = self.strategy(&choice, grain.grain_type()).role();
+        choice.candidates(grain.grain_type(), method, role, self.selector).map(drop)
+    }
+
+    /// The silo where a new activation of `grain` goes, for a call of a method: one of the Active
+    /// silos that can serve it, none of `avoid`, and this one only if it does not leave.
     ///
     /// # Errors
     /// Why there is none.
@@ -53,12 +67,14 @@ impl Placing {
     pub(crate) fn choose(
         &self,
         grain: &GrainId,
+        method: u32,
         leaves: bool,
         avoid: &[SiloAddress],
     ) -> Result<SiloAddress, PlaceError> {
         let choice = self.load.choice();
         let strategy = self.strategy(&choice, grain.grain_type());
-        let candidates = choice.candidates(grain.grain_type(), strategy.role())?;
+        let (grain_type, role) = (grain.grain_type(), strategy.role());
+        let candidates = choice.candidates(grain_type, method, role, self.selector)?;
         let silos = &candidates[..];
         // The view may not say yet that this silo leaves.
         let unusable = |silo: &SiloAddress| avoid.contains(silo) || (leaves && *silo == self.me);

@@ -27,6 +27,8 @@ pub trait Interface: 'static {
     const NAME: &'static str;
     /// The name of the grain type that implements it, the same on every silo and client.
     const GRAIN_TYPE: &'static str;
+    /// Its version.
+    const VERSION: u32;
 }
 
 /// A type that can be a grain's key.
@@ -84,7 +86,8 @@ pub trait Method: Serialize + DeserializeOwned + Send + 'static {
     type Err: Send + 'static;
     /// The method's name.
     const NAME: &'static str;
-    /// The method's number: [`name32`](emmer_core::hash::name32) of `Interface.method`.
+    /// The method's number: [`name32`](emmer_core::hash::name32) of `Interface.method`, or of
+    /// `Interface.method@2` where the interface's version is 2 and counts.
     const ID: u32;
     /// Whether it takes `&mut self`: such a turn runs alone.
     const EXCLUSIVE: bool;

@@ -33,6 +33,12 @@ pub(crate) trait AnyClass: Send + Sync {
         other: Arc<dyn AnyClass>,
     ) -> Result<Arc<dyn AnyClass>, MethodCollision>;
 
+    /// The newest version of its interfaces.
+    fn version(&self) -> u32;
+
+    /// The numbers of all its methods.
+    fn method_numbers(&self) -> Vec<u32>;
+
     /// The name of the method of this number, if it has it.
     fn method_name(&self, number: u32) -> Option<&'static str>;
 
@@ -47,9 +53,10 @@ pub(crate) trait AnyClass: Send + Sync {
 /// The class `G` under the name of its grain type.
 pub(crate) struct Class<G: Grain> {
     pub(super) name: &'static str,
+    version: u32,
     methods: Box<[MethodEntry<G>]>,
-    /// Open addressing by method number: the place in `methods`, or [`FREE`].
-    places: Box<[u16]>,
+    /// Open addressing by method number: the number, and the place in `methods` or [`FREE`].
+    places: Box<[(u32, u16)]>,
     shift: u32,
     pub(super) metrics: MethodMetrics,
     pub(super) idle: Duration,
@@ -65,16 +72,20 @@ pub(crate) struct MethodCollision {
 }
 
 impl<G: Grain> Class<G> {
-    /// The class with `methods`; `idle` is the silo's idle time, used when the class has none of
-    /// its own.
+    /// The class with `methods` of an interface of this version; `idle` is the silo's idle time,
+    /// used when the class has none of its own.
     pub(crate) fn new(
         name: &'static str,
+        version: u32,
         methods: Vec<MethodEntry<G>>,
         idle: Duration,
     ) -> Result<Self, MethodCollision> {
         let mut by_number: Vec<MethodEntry<G>> = Vec::with_capacity(methods.len());
         for method in methods {
-            match by_number.iter().find(|known| known.id == method.id) {
+            let is_same = |known: &&MethodEntry<G>| {
+                known.numbers().any(|number| method.numbers().any(|other| other == number))
+            };
+            match by_number.iter().find(is_same) {
                 Some(known) if known.name != method.name => {
                     return Err(MethodCollision { first: known.name, second: method.name });
                 }
@@ -83,10 +94,12 @@ impl<G: Grain> Class<G> {
             }
         }
         // At most half full, so that a look-up seldom tries twice.
-        let bits = (by_number.len() * 2).next_power_of_two().trailing_zeros().clamp(1, 16);
+        let numbers: usize = by_number.iter().map(|method| 1 + method.also.len()).sum();
+        let bits = (numbers * 2).next_power_of_two().trailing_zeros().clamp(1, 16);
         let mut class = Self {
             name,
-            places: vec![FREE; 1 << bits].into_boxed_slice(),
+            version,
+            places: vec![(0, FREE); 1 << bits].into_boxed_slice(),
             shift: u32::BITS - bits,
             metrics: MethodMetrics::new(by_number.len()),
             methods: by_number.into_boxed_slice(),
@@ -99,11 +112,13 @@ impl<G: Grain> Class<G> {
     fn index(&mut self) {
         let mask = self.places.len() - 1;
         for (place, method) in self.methods.iter().enumerate() {
-            let mut at = first_place(method.id, self.shift);
-            while self.places[at & mask] != FREE {
-                at += 1;
+            for number in method.numbers() {
+                let mut at = first_place(number, self.shift);
+                while self.places[at & mask].1 != FREE {
+                    at += 1;
+                }
+                self.places[at & mask] = (number, u16::try_from(place).unwrap_or(FREE));
             }
-            self.places[at & mask] = u16::try_from(place).unwrap_or(FREE);
         }
     }
 
@@ -118,9 +133,9 @@ impl<G: Grain> Class<G> {
         let mask = self.places.len() - 1;
         let first = first_place(number, self.shift);
         for at in first..first + self.places.len() {
-            let place = self.places[at & mask];
+            let (known, place) = self.places[at & mask];
             let method = self.methods.get(usize::from(place))?;
-            if method.id == number {
+            if known == number {
                 return Some((place, method));
             }
         }
@@ -155,7 +170,8 @@ impl<G: Grain> AnyClass for Class<G> {
     ) -> Result<Arc<dyn AnyClass>, MethodCollision> {
         let Ok(other) = other.into_any().downcast::<Self>() else { return Ok(self) };
         let methods = self.methods.iter().chain(&other.methods).map(MethodEntry::same).collect();
-        Ok(Arc::new(Self::new(self.name, methods, self.idle)?))
+        let version = self.version.max(other.version);
+        Ok(Arc::new(Self::new(self.name, version, methods, self.idle)?))
     }
 
     fn create(
@@ -165,6 +181,14 @@ impl<G: Grain> AnyClass for Class<G> {
         number: u64,
     ) -> Arc<dyn RunActivation> {
         Arc::new(Activation::new(host, self, id, number))
+    }
+
+    fn version(&self) -> u32 {
+        self.version
+    }
+
+    fn method_numbers(&self) -> Vec<u32> {
+        self.methods.iter().flat_map(MethodEntry::numbers).collect()
     }
 
     fn method_name(&self, number: u32) -> Option<&'static str> {

@@ -101,9 +101,10 @@ impl Host {
         })
     }
 
-    /// Whether this silo hosts grains of the type of `id`.
-    pub(crate) fn hosts(&self, id: &GrainId) -> bool {
-        self.classes.contains_key(&id.grain_type())
+    /// Whether the class of the grain `id` is hosted here and has a method of this number.
+    pub(crate) fn serves(&self, id: &GrainId, method: u32) -> bool {
+        let class = self.classes.get(&id.grain_type());
+        class.is_some_and(|class| class.method_name(method).is_some())
     }
 
     /// How many activations this silo may have of a stateless worker; none for other grains.

@@ -61,6 +61,8 @@ pub type StartMethod<G> = fn(Arc<Activation<G>>, Input<'_>, TurnContext) -> Resu
 pub struct MethodEntry<G: Grain> {
     /// The method's number.
     pub id: u32,
+    /// The numbers of the same method for callers of other versions of its interface.
+    pub also: &'static [u32],
     /// `Interface.method`, for people.
     pub name: &'static str,
     /// Whether it takes `&mut self`.
@@ -72,10 +74,16 @@ pub struct MethodEntry<G: Grain> {
 }
 
 impl<G: Grain> MethodEntry<G> {
+    /// All its numbers.
+    fn numbers(&self) -> impl Iterator<Item = u32> {
+        [self.id].into_iter().chain(self.also.iter().copied())
+    }
+
     /// The same entry again.
     const fn same(&self) -> Self {
         Self {
             id: self.id,
+            also: self.also,
             name: self.name,
             exclusive: self.exclusive,
             instant: self.instant,

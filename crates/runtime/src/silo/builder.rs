@@ -182,7 +182,7 @@ impl<S: StoreOpener> SiloBuilder<S> {
         G: Grain,
     {
         let make: MakeClass = Box::new(|idle| {
-            let class = Class::<G>::new(I::GRAIN_TYPE, I::methods(), idle)?;
+            let class = Class::<G>::new(I::GRAIN_TYPE, I::VERSION, I::methods(), idle)?;
             Ok(Arc::new(class) as Arc<dyn AnyClass>)
         });
         let class = std::any::TypeId::of::<G>();

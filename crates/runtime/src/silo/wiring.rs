@@ -68,7 +68,8 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         peers.clone(),
         Arc::new(meter),
     );
-    let placing = Placing::new(address, clock.clone(), placement, load);
+    let selector = options.version_selector;
+    let placing = Placing::new(address, clock.clone(), placement, selector, load);
     let locations = Locations::new(options.limits.location_cache_max);
     let cluster = Cluster::new(
         address,
@@ -130,6 +131,8 @@ fn manifest(classes: &Classes) -> Manifest {
         name: class.name().to_owned(),
         placement: class.placement(),
         is_worker: class.workers_max().is_some(),
+        version: class.version(),
+        methods: class.method_numbers(),
     });
     Manifest::new(types.collect())
 }

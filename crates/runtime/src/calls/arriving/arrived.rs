@@ -13,7 +13,7 @@ use crate::calls::remote::failure_parts;
 use crate::calls::waits;
 use crate::clock::{Clock, CoarseInstant, Due};
 use crate::grain::{CallError, Failure};
-use crate::hosting::{BoxTurn, RunActivation};
+use crate::hosting::{BoxTurn, RunActivation, StartError};
 use crate::net::Connection;
 
 /// A call that came over a connection and is not answered yet.
@@ -73,6 +73,7 @@ impl Arrived {
 
     pub(super) fn start(&self, activation: Arc<dyn RunActivation>) -> Result<BoxTurn, Failure> {
         start(activation, &self.header, &self.body, Due::at(self.deadline))
+            .map_err(StartError::into_failure)
     }
 
     /// Answers, when the peer reads its answers; within the call's time.

@@ -64,8 +64,10 @@ impl Calls {
         }
         let mut turn = match start(activation, header, body, due) {
             Ok(turn) => turn,
-            Err(failure) => {
-                put_failure(replies, correlation, &failure);
+            // Another silo may have a version of the class that has it.
+            Err(StartError::NoSuchMethod) => return Inline::Closed(None),
+            Err(why) => {
+                put_failure(replies, correlation, &why.into_failure());
                 return Inline::Over;
             }
         };
@@ -152,10 +154,8 @@ pub(super) fn start(
     header: &RequestHeader,
     body: &[u8],
     due: Due,
-) -> Result<BoxTurn, Failure> {
-    activation
-        .start(header.method, Input::Wire(body), due, header.chain.clone())
-        .map_err(StartError::into_failure)
+) -> Result<BoxTurn, StartError> {
+    activation.start(header.method, Input::Wire(body), due, header.chain.clone())
 }
 
 pub(super) fn put_failure(replies: &mut BytesMut, correlation: u64, failure: &Failure) {

@@ -121,22 +121,22 @@ impl Calls {
     /// asks: two silos with stale memories would send the call to and fro. The directory decides
     /// when the activation registers.
     async fn place_arrived(&self, arrived: &Arrived, path: &mut Path) -> Result<Place, Failure> {
-        let target = &arrived.header.target;
+        let (target, method) = (&arrived.header.target, arrived.header.method);
         if let Some(peer) = path.take_elsewhere().filter(|peer| *peer != self.address) {
             return Ok(Place::There { peer, placed: false });
         }
         if matches!(arrived.connection.peer, PeerKind::Silo(_)) {
             let open = self.host.fence.opened(&self.clock).await.is_ok();
-            if open && self.accepts_activations() && self.host.hosts(target) {
+            if open && self.accepts_activations() && self.host.serves(target, method) {
                 return match self.host.create_here(target)? {
                     Some(activation) => Ok(Place::Here(activation)),
-                    None => self.placed(target, path.avoid()).await,
+                    None => self.placed(target, method, path.avoid()).await,
                 };
             }
             // The sender knows no better, and this silo's memory may be stale too.
             self.cluster.locations.forget_grain(target);
         }
-        self.locate(target, path.avoid()).await
+        self.locate(target, method, path.avoid()).await
     }
 
     async fn forward(

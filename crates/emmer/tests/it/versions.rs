@@ -1,0 +1,263 @@
+//! Versions of one interface side by side: who is served where, and upgrades under load.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use emmer::placement::VersionSelector;
+use emmer::prelude::*;
+use emmer::test::{Cluster, World};
+use emmer::{SiloAddress, SiloBuilder};
+use tokio::task::JoinHandle;
+
+/// One version of the interface `Account`, and its class, in a module.
+macro_rules! account {
+    ($module:ident, ($($args:tt)*), $version:literal $(, $more:ident)?) => {
+        mod $module {
+            use std::sync::Mutex;
+
+            use emmer::prelude::*;
+            use emmer::{DeactivationReason, SiloAddress};
+
+            /// Why grains of this version were deactivated.
+            pub static ENDED: Mutex<Vec<(String, DeactivationReason)>> = Mutex::new(Vec::new());
+
+            #[grain_interface(key = String, $($args)*)]
+            pub trait Account {
+                async fn add(&mut self, n: u64) -> Result<u64, StateError>;
+                /// The version of the class that has it, and where.
+                async fn place(&self) -> (u32, SiloAddress);
+                $(async fn $more(&mut self) -> Result<u64, StateError>;)?
+            }
+
+            #[derive(Grain)]
+            #[grain(lifecycle)]
+            pub struct AccountGrain {
+                #[state("total")]
+                total: Persistent<u64>,
+                #[context]
+                ctx: Ctx,
+            }
+
+            impl Lifecycle for AccountGrain {
+                async fn deactivate(&mut self, ctx: &Ctx, reason: DeactivationReason) {
+                    ENDED.lock().unwrap().push((ctx.key().to_string(), reason));
+                }
+            }
+
+            #[grain]
+            impl Account for AccountGrain {
+                async fn add(&mut self, n: u64) -> Result<u64, StateError> {
+                    self.total.modify(|total| *total += n);
+                    self.total.write().await?;
+                    Ok(*self.total)
+                }
+
+                async fn place(&self) -> (u32, SiloAddress) {
+                    ($version, self.ctx.silo().unwrap())
+                }
+
+                $(async fn $more(&mut self) -> Result<u64, StateError> {
+                    self.add(1_000).await
+                })?
+            }
+        }
+    };
+}
+
+account!(v1, (grain = "account"), 1);
+account!(v2, (grain = "account", version = 2), 2, bonus);
+account!(strict1, (grain = "strict", compatible = "strict"), 1);
+account!(strict2, (grain = "strict", version = 2, compatible = "strict"), 2);
+account!(all1, (grain = "all", compatible = "all"), 1);
+account!(all2, (grain = "all", version = 2, compatible = "all"), 2, bonus);
+
+const fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+fn host_1(silo: SiloBuilder) -> SiloBuilder {
+    silo.host::<dyn v1::Account, v1::AccountGrain>()
+        .host::<dyn strict1::Account, strict1::AccountGrain>()
+        .host::<dyn all1::Account, all1::AccountGrain>()
+}
+
+fn host_2(silo: SiloBuilder) -> SiloBuilder {
+    silo.host::<dyn v2::Account, v2::AccountGrain>()
+        .host::<dyn strict2::Account, strict2::AccountGrain>()
+        .host::<dyn all2::Account, all2::AccountGrain>()
+}
+
+/// Two silos of version 1, and two of version 2.
+async fn both(world: &World, selector: VersionSelector) -> Cluster {
+    let with = move |silo: SiloBuilder| silo.configure(move |o| o.version_selector = selector);
+    let mut cluster = world.cluster(2, move |silo| host_1(with(silo))).await;
+    cluster.describe(move |silo| host_2(with(silo)));
+    for _ in 0..2 {
+        cluster.add().await;
+    }
+    world.advance(secs(3)).await;
+    cluster
+}
+
+fn addresses(cluster: &Cluster, nodes: &[usize]) -> BTreeSet<SiloAddress> {
+    nodes.iter().map(|node| cluster.node(*node).address()).collect()
+}
+
+#[emmer::test(seeds = 5)]
+async fn a_call_of_a_newer_version_moves_the_grain_and_older_callers_follow(world: World) {
+    let cluster = both(&world, VersionSelector::Any).await;
+    let old = cluster.client().await;
+    let new = cluster.client().await;
+    let (mut on, mut moved) = ([0, 0], 0);
+    for n in 0..20 {
+        let key = format!("{}-{n}", world.bits());
+        let account = old.grain::<dyn v1::Account>(&key);
+        assert_eq!(account.add(1).await, Ok(1));
+        let (before, _) = account.place().await.unwrap();
+        on[before as usize - 1] += 1;
+        let newer = new.grain::<dyn v2::Account>(&key);
+        // Not even a method that both have is served by the older one.
+        assert_eq!(newer.add(1).await, Ok(2));
+        assert_eq!(newer.bonus().await, Ok(1_002));
+        let (after, silo) = newer.place().await.unwrap();
+        assert!(after == 2 && addresses(&cluster, &[2, 3]).contains(&silo));
+        assert_eq!(account.add(1).await, Ok(1_003));
+        assert_eq!(account.place().await.unwrap(), (2, silo), "nothing moves it back");
+        let ended = v1::ENDED.lock().unwrap();
+        let why: Vec<_> = ended.iter().filter(|(of, _)| *of == key).map(|(_, why)| why).collect();
+        let expected: &[_] = if before == 1 { &[&DeactivationReason::OtherVersion] } else { &[] };
+        assert_eq!(why, expected);
+        moved += usize::from(before == 1);
+    }
+    assert!(moved > 0 && on[0] > 0 && on[1] > 0, "{moved}, {on:?}");
+}
+
+#[emmer::test(seeds = 5)]
+async fn strict_versions_serve_their_own_callers_only(world: World) {
+    let cluster = both(&world, VersionSelector::Any).await;
+    let client = cluster.client().await;
+    for n in 0..10 {
+        let key = format!("{}-{n}", world.bits());
+        for round in 0..3 {
+            let older = client.grain::<dyn strict1::Account>(&key);
+            assert_eq!(older.add(1).await, Ok(2 * round + 1));
+            assert_eq!(older.place().await.unwrap().0, 1);
+            let newer = client.grain::<dyn strict2::Account>(&key);
+            assert_eq!(newer.add(1).await, Ok(2 * round + 2));
+            assert_eq!(newer.place().await.unwrap().0, 2);
+        }
+    }
+}
+
+#[emmer::test(seeds = 5)]
+async fn versions_that_serve_all_callers_do_so_as_far_as_they_have_the_method(world: World) {
+    let cluster = both(&world, VersionSelector::Any).await;
+    let client = cluster.client().await;
+    let mut versions = BTreeSet::new();
+    for n in 0..20 {
+        let account = client.grain::<dyn all2::Account>(format!("{}-{n}", world.bits()));
+        assert_eq!(account.add(1).await, Ok(1));
+        versions.insert(account.place().await.unwrap().0);
+        assert_eq!(account.bonus().await, Ok(1_001));
+        assert_eq!(account.place().await.unwrap().0, 2);
+    }
+    assert_eq!(versions, BTreeSet::from([1, 2]));
+}
+
+#[emmer::test(seeds = 3)]
+async fn the_selector_says_which_version_gets_new_activations(world: World) {
+    for (selector, nodes) in [
+        (VersionSelector::Any, &[0, 1, 2, 3][..]),
+        (VersionSelector::Newest, &[2, 3]),
+        (VersionSelector::Oldest, &[0, 1]),
+    ] {
+        let cluster = both(&world, selector).await;
+        let client = cluster.client().await;
+        let mut used = BTreeSet::new();
+        for n in 0..40 {
+            let account = client.grain::<dyn v1::Account>(format!("{}-{n}", world.bits()));
+            used.insert(account.place().await.unwrap().1);
+        }
+        assert_eq!(used, addresses(&cluster, nodes), "{selector}");
+        for node in 0..4 {
+            cluster.stop(node).await;
+        }
+    }
+}
+
+#[emmer::test(seeds = 3)]
+async fn a_call_that_no_version_serves_is_rejected_and_told_which_there_are(world: World) {
+    let cluster = world.cluster(2, host_1).await;
+    let client = cluster.client().await;
+    world.advance(secs(3)).await;
+    // Whether it is active or not.
+    let (idle, active) = (format!("idle-{}", world.bits()), format!("active-{}", world.bits()));
+    client.grain::<dyn v1::Account>(&active).add(1).await.unwrap();
+    for key in [&idle, &active] {
+        let refused = client.grain::<dyn v2::Account>(key).bonus().await.unwrap_err();
+        assert!(matches!(refused, CallError::Rejected(_)), "{refused:?}");
+        let told = "no active silo has this method of account: version 1 by 2 silos";
+        assert!(refused.to_string().contains(told), "{refused}");
+    }
+    world.advance(secs(10)).await;
+    assert!(v1::ENDED.lock().unwrap().iter().all(|(key, _)| *key != active), "it stays");
+    assert_eq!(client.grain::<dyn v1::Account>(&active).add(1).await, Ok(2));
+}
+
+/// Calls accounts in turn until it is told to stop, and expects each to have grown by its own calls
+/// only. Says how many calls it made.
+macro_rules! caller {
+    ($name:ident, $interface:path) => {
+        fn $name(client: Client, stop: Arc<AtomicBool>) -> JoinHandle<u64> {
+            tokio::spawn(async move {
+                let mut rounds = 0;
+                while !stop.load(Ordering::Relaxed) {
+                    rounds += 1;
+                    for n in 0..20 {
+                        let key = format!("{}-{n}", stringify!($name));
+                        let account = client.grain::<dyn $interface>(&key);
+                        let added = account.add(1).timeout(secs(30)).await;
+                        assert_eq!(added, Ok(rounds), "account {key}");
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                    }
+                }
+                rounds
+            })
+        }
+    };
+}
+
+caller!(old_callers, v1::Account);
+caller!(new_callers, v2::Account);
+
+#[emmer::test(seeds = 10)]
+async fn an_upgrade_to_another_version_and_back_loses_no_call_and_doubles_none(world: World) {
+    let mut cluster = world.cluster(3, host_1).await;
+    let stops = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    let old = old_callers(cluster.client().await, stops[0].clone());
+    let mut new = None;
+    cluster.describe(host_2);
+    for node in 0..3 {
+        cluster.stop(node).await;
+        cluster.restart(node).await;
+        world.advance(secs(2)).await;
+        if node == 0 {
+            new = Some(new_callers(cluster.client().await, stops[1].clone()));
+        }
+    }
+    cluster.describe(host_1);
+    for node in 0..3 {
+        if node == 2 {
+            // Nobody is left for them.
+            stops[1].store(true, Ordering::Relaxed);
+            assert!(new.take().unwrap().await.unwrap() > 50);
+        }
+        cluster.stop(node).await;
+        cluster.restart(node).await;
+        world.advance(secs(2)).await;
+    }
+    stops[0].store(true, Ordering::Relaxed);
+    assert!(old.await.unwrap() > 100);
+}
