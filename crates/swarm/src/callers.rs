@@ -8,6 +8,7 @@ use std::time::Duration;
 use emmer::{CallError, Client, millis};
 use tokio::time::Instant;
 
+use crate::kinds::Later;
 use crate::ledger::{self, Told};
 use crate::plan::Plan;
 use crate::subject::{Order, Step, Subject};
@@ -123,7 +124,9 @@ pub(crate) async fn call(plan: Plan, client: Client) {
             let _ = std::future::poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_ready())).await;
         }
         _ => {
-            order.is_awaited = true;
+            // The only silo that serves a later method may be away.
+            let is_later = plan.is_mixed && !is_read && ledger::chance(0.2);
+            order.is_awaited = !is_later;
             let _waits = death::awaits(number, None);
             if is_read {
                 let answer = grain.look(order).timeout(timeout).await;
@@ -131,10 +134,17 @@ pub(crate) async fn call(plan: Plan, client: Client) {
                 patience::judge(number, until, &answer);
                 idle::judge(number, key, asked, &answer);
             } else {
-                let answer = grain.work(order).timeout(timeout).await;
+                let answer = if is_later {
+                    ledger::reach("a call that not every silo serves");
+                    client.grain::<dyn Later>(key).work_later(order).timeout(timeout).await
+                } else {
+                    grain.work(order).timeout(timeout).await
+                };
                 judge(number, &answer);
                 patience::judge(number, until, &answer);
-                idle::judge(number, key, asked, &answer);
+                if !is_later {
+                    idle::judge(number, key, asked, &answer);
+                }
             }
             let took = begun.elapsed();
             if took > timeout + TICK {

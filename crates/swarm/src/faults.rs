@@ -5,10 +5,11 @@ use std::time::Duration;
 use emmer::test::{Cluster, Failure, NetModel, World};
 use emmer::{Client, millis, secs};
 
-use crate::{circles, death, leaving, ledger, patience, turns};
+use crate::plan::Plan;
+use crate::{circles, death, kinds, leaving, ledger, patience, turns};
 
 /// One fault, from its beginning to its end.
-pub(crate) async fn one(world: &World, cluster: &mut Cluster, clients: &[Client], is_gentle: bool) {
+pub(crate) async fn one(world: &World, cluster: &mut Cluster, clients: &[Client], plan: &Plan) {
     turns::judge(cluster);
     circles::breaks();
     let silos = cluster.nodes().len();
@@ -16,17 +17,17 @@ pub(crate) async fn one(world: &World, cluster: &mut Cluster, clients: &[Client]
     let other = (at + 1) % silos;
     let a_while = millis(100 + ledger::below(9_000));
     let kind = ledger::below(14);
-    match if is_gentle { 5 } else { kind } {
+    match if plan.is_gentle { 5 } else { kind } {
         0 | 1 => {
             ledger::reach("kill");
             cluster.kill(at);
             world.advance(a_while).await;
-            cluster.restart(at).await;
+            kinds::restart(cluster, plan, at).await;
         }
         2 => {
             ledger::reach("unplug");
             death::unplug(world, cluster, clients, at, secs(20)).await;
-            cluster.restart(at).await;
+            kinds::restart(cluster, plan, at).await;
         }
         3 | 4 => {
             ledger::reach("pause");
@@ -40,7 +41,7 @@ pub(crate) async fn one(world: &World, cluster: &mut Cluster, clients: &[Client]
                 leaving::hold_up(world, cluster, &clients[0]).await;
             }
             leave(world, cluster, at, a_while).await;
-            cluster.restart(at).await;
+            kinds::restart(cluster, plan, at).await;
         }
         6 | 7 => {
             ledger::reach("cut off from its peers");
@@ -89,7 +90,7 @@ pub(crate) async fn one(world: &World, cluster: &mut Cluster, clients: &[Client]
     }
     // Those that live through it; those that were killed are gone.
     turns::judge(cluster);
-    bring_back(cluster).await;
+    bring_back(cluster, plan).await;
 }
 
 /// A silo leaves in good order. Time passes until every other one knows.
@@ -100,22 +101,22 @@ async fn leave(world: &World, cluster: &Cluster, at: usize, a_while: Duration) {
 }
 
 /// Starts again what was declared dead meanwhile.
-async fn bring_back(cluster: &mut Cluster) {
+async fn bring_back(cluster: &mut Cluster, plan: &Plan) {
     for n in 0..cluster.nodes().len() {
         if cluster.node(n).has_ended() {
             ledger::reach("a silo that was declared dead");
-            cluster.restart(n).await;
+            kinds::restart(cluster, plan, n).await;
         }
     }
 }
 
 /// Everything back to normal.
-pub(crate) async fn end(world: &World, cluster: &mut Cluster) {
+pub(crate) async fn end(world: &World, cluster: &mut Cluster, plan: &Plan) {
     world.net().set_model(NetModel::default());
     world.net().heal();
     world.store().recover();
     cluster.heal();
     // Who is dead without knowing it finds out.
     world.advance(secs(15)).await;
-    bring_back(cluster).await;
+    bring_back(cluster, plan).await;
 }

@@ -31,6 +31,7 @@ mod circles;
 mod death;
 mod faults;
 mod idle;
+mod kinds;
 mod leaving;
 pub mod ledger;
 mod order;

@@ -2,6 +2,8 @@
 
 use emmer_core::rng::SeededRng;
 
+use crate::kinds::STRATEGIES;
+
 /// How a world is tried.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
@@ -29,6 +31,10 @@ pub struct Plan {
     pub is_gentle: bool,
     /// Whether everything takes up to 40 ms on its way, and nothing is lost.
     pub is_slow: bool,
+    /// Whether some silos host an older version of the class, and some host nothing.
+    pub is_mixed: bool,
+    /// Where grains go: the number of the strategy, from 0 for random placement.
+    pub placement: usize,
 }
 
 impl Plan {
@@ -51,6 +57,8 @@ impl Plan {
             is_fast: rng.chance(0.3),
             is_gentle: rng.chance(0.2),
             is_slow: rng.chance(0.5),
+            is_mixed: rng.chance(0.4),
+            placement: rng.index(STRATEGIES.len()),
         };
         if plan.is_gentle {
             Self { trouble: 0.0, is_noisy: false, is_tight: false, ..plan }
@@ -94,10 +102,12 @@ impl Plan {
             "fast" => self.is_fast = yes()?,
             "gentle" => self.is_gentle = yes()?,
             "slow" => self.is_slow = yes()?,
+            "mixed" => self.is_mixed = yes()?,
+            "placement" => self.placement = usize::try_from(number()?).unwrap_or(0),
             _ => {
                 return Err(format!(
                     "`{key}` is no part of a plan; expected silos, grains, calls, seconds, faults, \
-                     trouble, noisy, tight, fast, gentle, slow"
+                     trouble, noisy, tight, fast, gentle, slow, mixed, placement"
                 ));
             }
         }
@@ -112,6 +122,8 @@ impl Plan {
         add(self.is_slow, Self { is_slow: false, ..self.clone() });
         add(self.is_tight, Self { is_tight: false, ..self.clone() });
         add(self.is_fast, Self { is_fast: false, ..self.clone() });
+        add(self.is_mixed, Self { is_mixed: false, ..self.clone() });
+        add(self.placement > 0, Self { placement: 0, ..self.clone() });
         add(self.trouble > 0.0, Self { trouble: 0.0, ..self.clone() });
         add(self.faults > 0, Self { faults: self.faults / 2, ..self.clone() });
         add(self.silos > 1, Self { silos: self.silos - 1, ..self.clone() });
@@ -128,14 +140,15 @@ impl Plan {
 impl std::fmt::Display for Plan {
     /// As the command line takes it.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { seed, silos, grains, calls, seconds, trouble, faults, .. } = self;
+        let Self { seed, silos, grains, calls, seconds, trouble, faults, placement, .. } = self;
         let yes = |is: bool| if is { "yes" } else { "no" };
         let (noisy, tight, fast) = (yes(self.is_noisy), yes(self.is_tight), yes(self.is_fast));
-        let (gentle, slow) = (yes(self.is_gentle), yes(self.is_slow));
+        let (gentle, slow, mixed) = (yes(self.is_gentle), yes(self.is_slow), yes(self.is_mixed));
         write!(
             f,
             "{seed} silos={silos} grains={grains} calls={calls} seconds={seconds} faults={faults} \
-             trouble={trouble} noisy={noisy} tight={tight} fast={fast} gentle={gentle} slow={slow}"
+             trouble={trouble} noisy={noisy} tight={tight} fast={fast} gentle={gentle} slow={slow} \
+             mixed={mixed} placement={placement}"
         )
     }
 }

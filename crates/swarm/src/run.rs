@@ -6,12 +6,11 @@ use std::sync::Once;
 use std::time::Duration;
 
 use emmer::test::{Cluster, NetModel, World};
-use emmer::{Client, SiloBuilder, millis};
+use emmer::{Client, millis};
 
 use crate::ledger::{self, Sometimes, Violation};
 use crate::plan::Plan;
-use crate::subject::{Subject, SubjectGrain};
-use crate::{callers, circles, faults, idle, leaving, patience, peace, quiet, turns};
+use crate::{callers, circles, faults, idle, kinds, leaving, patience, peace, quiet, turns};
 
 /// Clients outside the cluster.
 pub(crate) const CLIENTS: usize = 2;
@@ -76,8 +75,7 @@ pub fn run(plan: &Plan) -> Report {
 }
 
 async fn live(world: &World, plan: &Plan) {
-    let described = plan.clone();
-    let mut cluster = world.cluster(plan.silos, move |silo| describe(&described, silo)).await;
+    let mut cluster = kinds::start(world, plan).await;
     let mut clients = Vec::new();
     for _ in 0..CLIENTS {
         clients.push(cluster.client().await);
@@ -106,7 +104,7 @@ async fn live(world: &World, plan: &Plan) {
         watch(world, plan, &cluster, rest).await;
     }
     let _ = calling.await;
-    faults::end(world, &mut cluster).await;
+    faults::end(world, &mut cluster, plan).await;
     // The longest timeout of a caller, and the longest time for which one keeps a future.
     world.advance(Duration::from_secs(40)).await;
     quiet::totals(world, &clients[0], plan).await;
@@ -123,22 +121,6 @@ async fn live(world: &World, plan: &Plan) {
     circles::when_quiet(&clients[0], plan).await;
     turns::judge(&cluster);
     leaving::when_quiet(world, &cluster).await;
-}
-
-fn describe(plan: &Plan, silo: SiloBuilder) -> SiloBuilder {
-    let plan = plan.clone();
-    silo.host::<dyn Subject, SubjectGrain>().configure(move |options| {
-        options.deactivation_timeout = Duration::from_secs(5);
-        if plan.is_fast {
-            options.membership = emmer::membership::Config::fast();
-        }
-        if plan.is_tight {
-            options.limits.activation_queue_max = idle::TIGHT_QUEUE;
-            options.limits.calls_in_flight_max = 20;
-            options.limits.location_cache_max = 16;
-            options.limits.activations_max = 100;
-        }
-    })
 }
 
 /// Spreads the calls over the time.
@@ -181,6 +163,6 @@ async fn suffer(world: &World, plan: &Plan, cluster: &mut Cluster, clients: &[Cl
         if !plan.is_noisy {
             (0..CIRCLES).for_each(|_| circles::make(&clients[0]));
         }
-        faults::one(world, cluster, clients, plan.is_gentle).await;
+        faults::one(world, cluster, clients, plan).await;
     }
 }

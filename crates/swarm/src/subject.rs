@@ -270,7 +270,10 @@ impl Lifecycle for SubjectGrain {
         Ok(())
     }
 
-    async fn deactivate(&mut self, _: &Ctx, _: DeactivationReason) {
+    async fn deactivate(&mut self, _: &Ctx, reason: DeactivationReason) {
+        if let DeactivationReason::OtherVersion(_) = reason {
+            ledger::reach("a grain that went for a newer version");
+        }
         order::ends(self.instance.number);
         let _inside = idle::enters(self.key());
         if ledger::trouble("a slow deactivate hook") {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use emmer::placement::{PlacementContext, PlacementTarget};
 use emmer::prelude::*;
-use emmer::test::{Cluster, World};
+use emmer::test::{Cluster, NetModel, World};
 use emmer::{Client, GrainId, GrainTypeId, Interface, SiloAddress, SiloBuilder};
 
 /// The same interface for classes that differ in their placement.
@@ -252,4 +252,20 @@ async fn a_rolling_upgrade_that_brings_a_grain_type_and_takes_it_back_loses_no_c
     }
     stops[0].store(1, Ordering::Relaxed);
     assert!(apples.await.unwrap() > 1_000);
+}
+
+#[emmer::test(seeds = 20)]
+async fn a_silo_that_is_new_calls_at_once_what_it_alone_hosts(world: World) {
+    let mut cluster = world.cluster(3, |silo| silo.host::<dyn Apple, AppleGrain>()).await;
+    cluster.describe(|silo| silo.host::<dyn Apple, AppleGrain>().host::<dyn Berry, BerryGrain>());
+    // It knows that it is Active long before others do.
+    let delay_max = Duration::from_millis(200);
+    world.net().set_model(NetModel { delay_max, ..NetModel::default() });
+    let new = cluster.add().await;
+    let called = cluster.node(new).run(async |silo| {
+        for key in 0..30 {
+            silo.grain::<dyn Berry>(key).silo().await.unwrap();
+        }
+    });
+    assert!(called.await.is_some());
 }

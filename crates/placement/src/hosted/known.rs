@@ -41,7 +41,10 @@ impl Hosted {
     pub fn is_everywhere(&self, grain_type: GrainTypeId, method: u32) -> bool {
         self.own.get(grain_type).is_some_and(|own| own.serves(method))
             && (self.is_uniform
-                || self.silos.iter().all(|(silo, _)| self.serves(silo, grain_type, method)))
+                || self.silos.iter().all(|(_, manifest)| {
+                    let hosted = manifest.as_ref().unwrap_or(&self.own).get(grain_type);
+                    hosted.is_some_and(|hosted| hosted.serves(method))
+                }))
     }
 
     /// Whether no silo is known to host something else than this one.
@@ -54,11 +57,17 @@ impl Hosted {
         self.on(silo, grain_type).is_some_and(|hosted| hosted.serves(method))
     }
 
-    /// Whether a silo could, that is Active or was, as far as is known.
+    /// Whether a silo could, that is Active or was, as far as is known. This one counts too: it may
+    /// be about to leave.
     pub fn was_served(&self, grain_type: GrainTypeId, method: u32) -> bool {
+        self.all(grain_type).any(|hosted| hosted.serves(method))
+    }
+
+    /// What is said of a grain type: by this silo, by others, by silos that were Active.
+    fn all(&self, grain_type: GrainTypeId) -> impl Iterator<Item = &HostedType> {
         let others = self.silos.iter().filter_map(|(_, manifest)| manifest.as_ref());
-        let mut all = others.chain(&self.past).filter_map(|manifest| manifest.get(grain_type));
-        all.any(|hosted| hosted.serves(method))
+        let all = [&self.own].into_iter().chain(others).chain(&self.past);
+        all.filter_map(move |manifest| manifest.get(grain_type))
     }
 
     /// What a silo says of a grain type, as far as is known; none when it does not host it.
@@ -69,9 +78,12 @@ impl Hosted {
 
     /// What is said of a grain type, by this silo if it hosts it.
     pub fn hosted_type(&self, grain_type: GrainTypeId) -> Option<&HostedType> {
-        let others = self.silos.iter().filter_map(|(_, manifest)| manifest.as_ref());
-        let mut all = [&self.own].into_iter().chain(others).chain(&self.past);
-        all.find_map(|manifest| manifest.get(grain_type))
+        self.all(grain_type).next()
+    }
+
+    /// What is said of a grain type by a silo that serves a method of it, by this silo if it does.
+    pub fn serving_type(&self, grain_type: GrainTypeId, method: u32) -> Option<&HostedType> {
+        self.all(grain_type).find(|hosted| hosted.serves(method))
     }
 
     /// Whether there are Active silos of which nothing is known.
@@ -172,6 +184,8 @@ mod tests {
         assert_eq!([1, 2, 3].map(|n| versions.serves(&silo(n), a, 2)), [false, true, false]);
         assert!(versions.is_everywhere(a, 1) && !versions.is_everywhere(a, 2));
         assert!(versions.was_served(a, 2) && !versions.was_served(a, 3));
+        assert_eq!([1, 2].map(|method| versions.serving_type(a, method).unwrap().version), [1, 2]);
+        assert!(versions.serving_type(a, 3).is_none());
         let gone = hosted(&[manifest(&["A"])], &["A2"]);
         assert!(gone.was_served(a, 2) && !gone.is_everywhere(a, 2));
     }

@@ -1,9 +1,9 @@
 //! Which grain types each silo hosts, as every silo knows it.
 //!
-//! Silos need not host the same types. Each has a [`Manifest`]: its grain types, the methods
-//! of each, and how each is placed. The number of its manifest goes round with its load report. Whoever hears a number that
-//! it does not know asks one of the silos that said it ([`Learner`]). So silos that host the same
-//! ask nobody. Placement looks at the result ([`Hosted`]).
+//! Silos need not host the same types. Each has a [`Manifest`]: its grain types, their methods, and
+//! how each is placed. The number of its manifest goes round with its load report. Whoever hears a
+//! number that it does not know asks one of the silos that said it ([`Learner`]). So silos that
+//! host the same ask nobody. Placement looks at the result ([`Hosted`]).
 
 mod known;
 mod learner;

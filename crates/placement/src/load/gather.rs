@@ -14,7 +14,8 @@
 //! pairs are concerned. There are four and no more, for a silo has a connection to each of those
 //! that it sends to: to some forty among a thousand.
 //!
-//! Messages of another view are not taken: its silos stand elsewhere.
+//! Messages of another view are not taken: its silos stand elsewhere. Whoever has missed a wave so
+//! begins the next one a moment after it has seen that view.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -27,6 +28,10 @@ use super::report::{LoadReport, MISSING, PACKED, PLACE_MAX};
 
 /// How many circles waves take turns with.
 const CIRCLES: u64 = 4;
+
+/// How long after a view came whoever has missed a wave of it begins another one: others may see
+/// it even later.
+const SETTLE: Duration = Duration::from_millis(200);
 
 /// How often and how fast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +106,8 @@ pub struct Gather {
     /// The number of the last wave that this silo took part in, in this view.
     number: u64,
     wave: Option<Wave>,
+    /// A later view of which a message came, and the number of its wave.
+    missed: (u64, u64),
     /// When the next wave is overdue.
     next: Instant,
     known: BTreeMap<SiloAddress, Known>,
@@ -196,6 +203,7 @@ impl Gather {
             takes_part: false,
             number: 0,
             wave: None,
+            missed: (0, 0),
             next: Instant::ZERO,
             known: BTreeMap::new(),
             effects: VecDeque::new(),
@@ -206,7 +214,7 @@ impl Gather {
     pub fn handle_view(&mut self, now: Instant, version: u64, active: &[SiloAddress]) {
         self.view = version;
         self.wave = None;
-        self.number = 0;
+        self.number = if self.missed.0 == version { self.missed.1 } else { 0 };
         let mut silos = active.to_vec();
         silos.sort_unstable();
         if silos == self.silos {
@@ -221,7 +229,8 @@ impl Gather {
             .iter()
             .map(|silo| (*silo, before.remove(silo).unwrap_or_else(|| Known::new(*silo, now))));
         self.known = known.collect();
-        self.next = self.next.min(now + self.period());
+        let soon = if self.number > 0 { SETTLE } else { self.period() };
+        self.next = self.next.min(now + soon);
         self.publish();
     }
 
@@ -261,7 +270,10 @@ impl Gather {
     }
 
     /// The circle of the wave of a message, if it is what its sender has to send in that wave.
-    fn circle_of(&self, from: SiloAddress, message: &Message) -> Option<Circle> {
+    fn circle_of(&mut self, from: SiloAddress, message: &Message) -> Option<Circle> {
+        if message.view > self.view {
+            self.missed = self.missed.max((message.view, message.wave));
+        }
         if message.view != self.view || message.wave < self.number {
             return None;
         }
@@ -318,7 +330,10 @@ impl Gather {
 
     fn begin(&mut self, now: Instant, number: u64, circle: Circle, own: LoadReport) {
         self.number = number;
-        self.next = now + self.period();
+        let next = now + self.period();
+        // A wave of which a message was missed has gaps, although this silo joins it now.
+        let has_gaps = self.missed == (self.view, number);
+        self.next = if has_gaps { self.next.min(next) } else { next };
         if let Some(known) = self.known.get_mut(&self.me) {
             (known.report, known.manifest) = (Some((own, now)), Some(self.manifest));
         }

@@ -235,7 +235,7 @@ fn what_does_not_fit_changes_nothing() {
     let mut wrong = Vec::new();
     for wave in [fitting.wave, fitting.wave + 1, fitting.wave + 2, u64::MAX] {
         wrong.extend([
-            (from, other(&|m| (m.view, m.wave) = (9, wave))),
+            (from, other(&|m| (m.view, m.wave) = (0, wave))),
             (from, other(&|m| (m.round, m.wave) = (3, wave))),
             (from, other(&|m| (m.round, m.wave) = (255, wave))),
             (from, other(&|m| (m.reports, m.wave) = (vec![0; 9], wave))),
@@ -296,5 +296,25 @@ fn silos_that_host_many_different_things_are_told_apart_as_far_as_a_message_goes
             let right = right.count();
             assert!(known.contains(&right), "{right} of {silos}");
         }
+    }
+}
+
+#[test]
+fn who_sees_a_view_late_hears_the_newcomer_soon_all_the_same() {
+    let mut world = World::new(6, 14);
+    let all = world.silos.clone();
+    world.view(2, &all[..5]);
+    world.run(Instant::from_millis(3_000));
+    // The newcomer and two others see it first, and their wave is over before the rest does.
+    let (early, late) = ([all[5], all[0], all[1]], [all[2], all[3], all[4]]);
+    for (silos, until) in [(early, 3_100), (late, 3_900)] {
+        for silo in silos {
+            world.step(silo, |machine, now| machine.handle_view(now, 3, &all));
+        }
+        world.run(Instant::from_millis(until));
+    }
+    for at in &all {
+        let said = world.loads[at].of(&all[5]).unwrap();
+        assert!(said.report.is_some() && said.manifest.is_some(), "the newcomer at {at}");
     }
 }

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use emmer_core::{GrainId, SiloAddress};
 use emmer_directory::FailReason;
 use emmer_placement::PlaceError;
+use emmer_wire::CallChain;
 
 use super::Calls;
 use super::path::Hint;
+use crate::clock::Due;
 use crate::cluster::locations::Locations;
-use crate::grain::{CallError, DeactivationReason, Failure};
-use crate::hosting::{RunActivation, contain};
+use crate::grain::{CallError, Failure};
+use crate::hosting::{BoxTurn, RunActivation, StartError, contain};
 
 /// Where a call goes.
 pub(crate) enum Place {
@@ -35,9 +37,6 @@ impl Hint {
 impl Calls {
     /// Finds a grain: on this silo, where it was last seen, where the directory says, or where
     /// placement puts it.
-    ///
-    /// An activation here whose class lacks the method is closed, where another silo could serve
-    /// the call.
     pub(crate) async fn locate(
         &self,
         id: &GrainId,
@@ -53,11 +52,10 @@ impl Calls {
             if shut {
                 return Err(CallError::ShuttingDown);
             }
-            if self.host.serves(id, method) {
+            // Another silo's worker does as well.
+            if !activation.is_worker() || self.host.serves(id, method) {
                 return Ok(Place::Here(activation));
             }
-            self.cluster.placing.can_serve(id, method).map_err(|why| not_placed(&why))?;
-            activation.close_and_wait(DeactivationReason::OtherVersion).await;
         }
         if self.is_worker(id) {
             return self.placed(id, method, avoid).await;
@@ -138,20 +136,45 @@ impl Calls {
         method: u32,
         avoid: &[SiloAddress],
     ) -> Result<Option<Place>, Failure> {
+        let silo = self.choose(id, method, avoid)?;
+        if silo == self.address {
+            return Ok(self.host.create_here(id)?.map(Place::Here));
+        }
+        Ok(Some(Place::There { peer: silo, placed: true }))
+    }
+
+    /// The silo that placement chooses for a grain.
+    fn choose(
+        &self,
+        id: &GrainId,
+        method: u32,
+        avoid: &[SiloAddress],
+    ) -> Result<SiloAddress, Failure> {
         let leaves = !self.accepts_activations();
         // A director may be the application's own.
-        let chosen = contain(|| self.cluster.placing.choose(id, method, leaves, avoid));
-        match chosen {
-            Ok(Ok(silo)) if silo == self.address => Ok(self.host.create_here(id)?.map(Place::Here)),
-            Ok(Ok(peer)) => Ok(Some(Place::There { peer, placed: true })),
-            Ok(Err(why)) => Err(not_placed(&why)),
+        match contain(|| self.cluster.placing.choose(id, method, leaves, avoid)) {
+            Ok(chosen) => chosen.map_err(|why| not_placed(&why)),
             Err(words) => {
-                let name = self.cluster.placing.strategy_name(id.grain_type());
+                let name = self.cluster.placing.strategy_name(id, method);
                 Err(CallError::Rejected(format!(
                     "the placement director {name:?} panicked: {words}"
                 )))
             }
         }
+    }
+
+    /// A turn for a call whose method the class of the activation here does not have: it ends when
+    /// the activation has, and the grain can be on a silo that has the method.
+    pub(super) fn step_aside(
+        &self,
+        activation: Arc<dyn RunActivation>,
+        method: u32,
+        due: Due,
+        chain: &CallChain,
+    ) -> Result<BoxTurn, Failure> {
+        let to = self.choose(activation.id(), method, &[])?;
+        let turn = activation.step_aside(to, due, chain.clone());
+        turn.map_err(StartError::into_failure)
     }
 
     /// Whether `id` is a stateless worker, as far as this silo knows.

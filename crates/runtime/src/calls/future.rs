@@ -15,7 +15,7 @@ use crate::calls::path::Met;
 use crate::calls::remote::{self, no_output};
 use crate::calls::travel::travel;
 use crate::grain::{Call, CallError, Failure, Found, Interface, Lane, Method, Node, TurnContext};
-use crate::hosting::{Begun, LocalSlot, RunActivation, Sink, TurnEnd};
+use crate::hosting::{Begun, LocalSlot, RunActivation, Sink, StartError, TurnEnd};
 use crate::net::{Correlation, KEPT_BODY_BYTES_MAX, SendError};
 
 /// A call being made. Dropping it cancels a call that has not begun.
@@ -220,7 +220,12 @@ fn run_here<M: Method>(
     }
     let mut turn = match caller.start::<M>(activation, &mut slot) {
         Ok(turn) => turn,
-        Err(failure) => return Next::Ready(Err(failure)),
+        Err(StartError::NoSuchMethod) => {
+            let Some(args) = slot.args.take() else { return Next::Ready(Err(no_output::<M>())) };
+            let call = Call { target, args, timeout, cancel };
+            return Next::slow(travel(call, caller, Some(Met::Closed(None))));
+        }
+        Err(why) => return Next::Ready(Err(why.into_failure())),
     };
     let end = match turn.as_mut().poll_turn(cx, &mut Sink::Local(&mut slot)) {
         Poll::Ready(TurnEnd::Done) => return Next::Ready(slot.output.ok_or_else(no_output::<M>)),

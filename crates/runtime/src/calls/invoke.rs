@@ -150,10 +150,8 @@ impl Caller {
         &self,
         activation: Arc<dyn RunActivation>,
         slot: &mut LocalSlot<M>,
-    ) -> Result<BoxTurn, Failure> {
-        activation
-            .start(M::ID, Input::Local(slot), self.due, self.chain.clone())
-            .map_err(StartError::into_failure)
+    ) -> Result<BoxTurn, StartError> {
+        activation.start(M::ID, Input::Local(slot), self.due, self.chain.clone())
     }
 
     /// The call's header.

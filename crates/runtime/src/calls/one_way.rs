@@ -16,7 +16,7 @@ use crate::calls::lanes::Handed;
 use crate::calls::path::Met;
 use crate::calls::travel::{travel, travel_in_line};
 use crate::grain::{Call, CallError, Failure, Found, Method, NoError, Node};
-use crate::hosting::{LocalSlot, RunActivation, Sink, TurnEnd};
+use crate::hosting::{LocalSlot, RunActivation, Sink, StartError, TurnEnd};
 use crate::net::{Connection, SendError};
 
 /// One-way calls of this process under way at once; one more is `Overloaded`.
@@ -112,7 +112,16 @@ fn run_here<M: Method>(
     {
         return in_lane(silo, Call { target, args, timeout, cancel }, caller, None);
     }
-    let mut turn = caller.start::<M>(activation, &mut slot)?;
+    let mut turn = match (caller.start::<M>(activation, &mut slot), slot.args.take()) {
+        (Err(StartError::NoSuchMethod), Some(args)) => {
+            let call = Call { target, args, timeout, cancel };
+            return in_lane(silo, call, caller, Some(Met::Closed(None)));
+        }
+        (turn, args) => {
+            slot.args = args;
+            turn.map_err(StartError::into_failure)?
+        }
+    };
     turn.as_mut().set_driven();
     // Nobody is to be woken: a turn that is not over now is polled again by the task it gets.
     let mut cx = Context::from_waker(Waker::noop());

@@ -53,6 +53,19 @@ pub(crate) enum Met {
     NotFound(Failure),
 }
 
+impl Met {
+    /// Placement has said this of a call of another silo, which may know silos that this one has
+    /// not seen yet: then its word is not the last.
+    pub(crate) fn not_found(failure: Failure, asker_knows_more: bool) -> Self {
+        Self::NotFound(match failure {
+            CallError::Rejected(detail) if asker_knows_more => {
+                unreachable_silo(None, false, detail)
+            }
+            failure => failure,
+        })
+    }
+}
+
 /// How a try ended that brought no output.
 #[derive(Debug)]
 pub(crate) enum Tried {
@@ -297,6 +310,21 @@ mod tests {
             assert!(matches!(next, Next::Fail(_)), "{told}");
             let lost = told.contains("Lost") || told.contains("Unreachable");
             assert_eq!(hint, if lost { Hint::Forget(silo(1)) } else { Hint::Keep }, "{told}");
+        }
+    }
+
+    #[test]
+    fn the_word_of_a_silo_that_knows_less_than_its_asker_is_not_the_last() {
+        let rejected = || CallError::Rejected("nobody hosts it".to_owned());
+        for (knows_more, is_final) in [(false, true), (true, false)] {
+            let met = Met::not_found(rejected(), knows_more);
+            let Next::Fail(told) = Path::new(Asker::Silo).met(met, LONG).1 else {
+                panic!("a silo is kept waiting")
+            };
+            // The asker reads it so.
+            let met = Met::Answered { peer: Some(silo(1)), failure: told };
+            let next = Path::new(Asker::Own).met(met, LONG).1;
+            assert_eq!(matches!(next, Next::Fail(_)), is_final);
         }
     }
 

@@ -18,7 +18,7 @@ use crate::calls::{Calls, Place};
 use crate::client::ClientCore;
 use crate::clock::{Clock, CoarseInstant, Due};
 use crate::grain::{Call, Failure, Lane, Method, Node, Route, Target};
-use crate::hosting::LocalSlot;
+use crate::hosting::{LocalSlot, StartError};
 use crate::net::{Connection, SendError};
 
 /// Makes a call: finds the grain, here or elsewhere, placing it if it is nowhere, and tries again
@@ -144,7 +144,15 @@ impl<M: Method> Trip<'_, M> {
                 // it.
                 let is_settled = activation.is_registered() || activation.is_worker();
                 let mut first = if is_settled { self.handed.take() } else { None };
-                let turn = self.caller.start::<M>(activation, &mut slot)?;
+                let turn = match self.caller.start::<M>(activation.clone(), &mut slot) {
+                    Ok(turn) => turn,
+                    Err(StartError::NoSuchMethod) => {
+                        let Caller { due, chain } = &self.caller;
+                        let turn = silo.step_aside(activation, M::ID, *due, chain);
+                        turn.inspect_err(|_| self.args = slot.args.take()).map_err(Met::NotFound)?
+                    }
+                    Err(why) => return Err(why.into_failure().into()),
+                };
                 let cancel = self.bounds.cancel;
                 match run_local(silo, turn, slot, &self.caller, cancel, &mut first).await {
                     LocalEnd::Output(output) => Ok(output),

@@ -25,6 +25,18 @@ pub(super) struct Choice {
     pub(super) hosted: Arc<Hosted>,
 }
 
+/// What a silo has to have.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted<'a> {
+    pub(super) grain_type: GrainTypeId,
+    /// The method that is called.
+    pub(super) method: u32,
+    /// The role, if one is asked for.
+    pub(super) role: Option<&'a str>,
+    /// Which versions are taken of those that have the method.
+    pub(super) selector: VersionSelector,
+}
+
 struct Candidate {
     silo: SiloAddress,
     role: Arc<str>,
@@ -70,29 +82,28 @@ impl Choice {
         Self { active, silos, by_role, loads, hosted }
     }
 
-    /// The silos that can serve a call of a method of a grain type, and have a role if one is asked
-    /// for; in the order of their addresses. Of several versions those that `selector` says.
+    /// The silos that can have a grain, none of `avoid`; in the order of their addresses.
     ///
     /// # Errors
-    /// Why there are none. None at all are no error as long as no silo is known.
+    /// Why no silo can have it. No error when no silo is known, or all of them are to be avoided.
     pub(super) fn candidates(
         &self,
-        grain_type: GrainTypeId,
-        method: u32,
-        role: Option<&str>,
-        selector: VersionSelector,
+        wanted: Wanted<'_>,
+        avoid: &[SiloAddress],
     ) -> Result<Cow<'_, [SiloAddress]>, PlaceError> {
+        let Wanted { grain_type, method, role, selector } = wanted;
         let of_role = || PlaceError::NoSiloOfRole(role.unwrap_or_default().to_owned());
-        let is_one = self.hosted.is_uniform() || selector == VersionSelector::Any;
-        if self.active.is_empty() || (is_one && self.hosted.is_everywhere(grain_type, method)) {
+        let any_version = self.hosted.is_uniform() || selector == VersionSelector::Any;
+        let everywhere = any_version && self.hosted.is_everywhere(grain_type, method);
+        if self.active.is_empty() || (everywhere && avoid.is_empty()) {
             return match role {
                 None => Ok(Cow::Borrowed(&self.silos)),
                 Some(role) => self.by_role.get(role).map(Cow::from).ok_or_else(of_role),
             };
         }
-        let mut hosting: Vec<_> = self.active.iter().collect();
-        hosting.retain(|one| self.hosted.serves(&one.silo, grain_type, method));
-        if hosting.is_empty() {
+        let mut serving: Vec<_> = self.active.iter().collect();
+        serving.retain(|one| self.hosted.serves(&one.silo, grain_type, method));
+        if serving.is_empty() {
             let may_come =
                 self.hosted.is_incomplete() || self.hosted.was_served(grain_type, method);
             return Err(if may_come {
@@ -101,11 +112,12 @@ impl Choice {
                 self.hosted.why_not(grain_type)
             });
         }
-        hosting.retain(|one| role.is_none_or(|role| *one.role == *role));
-        if hosting.is_empty() {
+        serving.retain(|one| role.is_none_or(|role| *one.role == *role));
+        if serving.is_empty() {
             return Err(of_role());
         }
-        let mut silos = best(&hosting);
+        serving.retain(|one| !avoid.contains(&one.silo));
+        let mut silos = best(&serving);
         let version = |silo: &SiloAddress| {
             self.hosted.on(silo, grain_type).map_or(0, |hosted| hosted.version)
         };
@@ -177,9 +189,17 @@ mod tests {
         Choice::of(loads, hosted, &active, Timestamp::from_millis(1_000))
     }
 
+    fn wanted<'a>(
+        name: &str,
+        method: u32,
+        role: Option<&'a str>,
+        selector: VersionSelector,
+    ) -> Wanted<'a> {
+        Wanted { grain_type: GrainTypeId::of(name), method, role, selector }
+    }
+
     fn can_host(choice: &Choice, name: &str, role: Option<&str>) -> Vec<SiloAddress> {
-        let candidates =
-            choice.candidates(GrainTypeId::of(name), METHOD, role, VersionSelector::Any);
+        let candidates = choice.candidates(wanted(name, METHOD, role, VersionSelector::Any), &[]);
         candidates.map(Cow::into_owned).unwrap_or_default()
     }
 
@@ -208,6 +228,7 @@ mod tests {
         assert_eq!(chosen(&silos, &[a]), (vec![b, d], vec![a, c]));
         assert_eq!(chosen(&silos[1..2], &[]).1, []);
     }
+
     #[test]
     fn a_type_goes_to_silos_that_host_it_the_full_ones_last() {
         let silos = [silo(1, "front"), silo(2, "back"), silo(3, "front"), silo(4, "back")];
@@ -244,8 +265,7 @@ mod tests {
         let hosts: [Option<&[&str]>; 3] = [Some(&["A"]), Some(&["A2"]), Some(&["A2"])];
         let all = choice(&silos, &[], &hosts);
         let taken = |choice: &Choice, method, selector| {
-            let of = choice.candidates(GrainTypeId::of("A"), method, None, selector);
-            of.map(Cow::into_owned)
+            choice.candidates(wanted("A", method, None, selector), &[]).map(Cow::into_owned)
         };
         use VersionSelector::{Any, Newest, Oldest};
         assert_eq!(taken(&all, 1, Any), Ok(vec![a, b, c]));
@@ -258,15 +278,21 @@ mod tests {
         let full = choice(&silos, &[b, c], &hosts);
         assert_eq!(taken(&full, 1, Newest), Ok(vec![a]), "those with room come first");
         assert_eq!(taken(&full, 2, Oldest), Ok(vec![b, c]));
+        let without = |avoid: &[SiloAddress], selector| {
+            all.candidates(wanted("A", 1, None, selector), avoid).map(Cow::into_owned)
+        };
+        assert_eq!(without(&[b], Newest), Ok(vec![c]));
+        assert_eq!(without(&[b, c], Newest), Ok(vec![a]), "another version is left");
+        assert_eq!(without(&[a, b, c], Any), Ok(vec![]));
+        assert_eq!(without(&[a], Any), Ok(vec![b, c]));
     }
 
     #[test]
     fn what_nobody_hosts_is_told_from_what_somebody_may() {
         let silos = [silo(1, "front"), silo(2, "back")];
         let why = |choice: &Choice, name, role| {
-            let candidates =
-                choice.candidates(GrainTypeId::of(name), METHOD, role, VersionSelector::Any);
-            candidates.map(Cow::into_owned).unwrap_err()
+            let wanted = wanted(name, METHOD, role, VersionSelector::Any);
+            choice.candidates(wanted, &[]).map(Cow::into_owned).unwrap_err()
         };
         let known = choice(&silos, &[], &[Some(&["A"]), Some(&["B"])]);
         let nobody = PlaceError::NotHosted("A by one silo, B by one silo".to_owned());

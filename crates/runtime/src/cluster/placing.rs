@@ -1,13 +1,14 @@
 //! Where new activations go: the silos there are, what is known of them, and the directors that
 //! choose.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use emmer_core::{GrainId, GrainTypeId, SiloAddress};
+use emmer_core::{GrainId, SiloAddress};
 use emmer_placement::hosted::VersionSelector;
 use emmer_placement::{PlaceError, PlacementContext, PlacementTable, Strategy};
 
-use super::choice::Choice;
+use super::choice::{Choice, Wanted};
 
 use super::load::LoadService;
 use crate::clock::Clock;
@@ -35,25 +36,17 @@ impl Placing {
         Self { me, clock, table, selector, load }
     }
 
-    /// How grains of a type are placed: by its own strategy, or by the silo's default.
-    fn strategy<'a>(&'a self, choice: &'a Choice, grain_type: GrainTypeId) -> &'a Strategy {
-        let own = choice.hosted.hosted_type(grain_type).and_then(|own| own.placement.as_ref());
+    /// How grains of a type are placed for a call of a method: as a class says that has it, or by
+    /// the silo's default.
+    fn strategy<'a>(&'a self, choice: &'a Choice, grain: &GrainId, method: u32) -> &'a Strategy {
+        let hosted = choice.hosted.serving_type(grain.grain_type(), method);
+        let own = hosted.and_then(|hosted| hosted.placement.as_ref());
         own.unwrap_or_else(|| self.table.default_strategy())
     }
 
-    /// The name of the strategy of a grain type.
-    pub(crate) fn strategy_name(&self, grain_type: GrainTypeId) -> String {
-        self.strategy(&self.load.choice(), grain_type).name().to_owned()
-    }
-
-    /// Whether there is a silo where a new activation of `grain` could serve a call of a method.
-    ///
-    /// # Errors
-    /// Why there is none.
-    pub(crate) fn can_serve(&self, grain: &GrainId, method: u32) -> Result<(), PlaceError> {
-        let choice = self.load.choice();
-        let role = self.strategy(&choice, grain.grain_type()).role();
-        choice.candidates(grain.grain_type(), method, role, self.selector).map(drop)
+    /// The name of that strategy.
+    pub(crate) fn strategy_name(&self, grain: &GrainId, method: u32) -> String {
+        self.strategy(&self.load.choice(), grain, method).name().to_owned()
     }
 
     /// The silo where a new activation of `grain` goes, for a call of a method: one of the Active
@@ -72,20 +65,16 @@ impl Placing {
         avoid: &[SiloAddress],
     ) -> Result<SiloAddress, PlaceError> {
         let choice = self.load.choice();
-        let strategy = self.strategy(&choice, grain.grain_type());
-        let (grain_type, role) = (grain.grain_type(), strategy.role());
-        let candidates = choice.candidates(grain_type, method, role, self.selector)?;
-        let silos = &candidates[..];
-        // The view may not say yet that this silo leaves.
-        let unusable = |silo: &SiloAddress| avoid.contains(silo) || (leaves && *silo == self.me);
-        let usable: Vec<SiloAddress>;
-        let silos = if leaves || !avoid.is_empty() {
-            usable = silos.iter().copied().filter(|silo| !unusable(silo)).collect();
-            &usable
-        } else {
-            silos
-        };
-        let mut context = PlacementContext::new(self.me, silos);
+        let strategy = self.strategy(&choice, grain, method);
+        let (grain_type, role, selector) = (grain.grain_type(), strategy.role(), self.selector);
+        let mut avoid = Cow::Borrowed(avoid);
+        if leaves {
+            // The view may not say so yet.
+            avoid.to_mut().push(self.me);
+        }
+        let wanted = Wanted { grain_type, method, role, selector };
+        let silos = choice.candidates(wanted, &avoid)?;
+        let mut context = PlacementContext::new(self.me, &silos);
         if strategy.looks_at_load() {
             context = context.with_loads(self.clock.mono(), &choice.loads);
         }

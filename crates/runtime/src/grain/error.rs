@@ -221,8 +221,9 @@ pub enum DeactivationReason {
     ShuttingDown,
     /// Another activation of the grain holds the registration.
     Duplicate,
-    /// A call needs a version of the class that this silo does not have, and another one has.
-    OtherVersion,
+    /// A call needs a version of the class that this silo does not have. The grain goes on on the
+    /// silo that is named, which has it.
+    OtherVersion(SiloAddress),
     /// A method panicked, or a write found the state changed by somebody else.
     Broken(String),
 }

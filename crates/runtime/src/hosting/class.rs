@@ -82,20 +82,23 @@ impl<G: Grain> Class<G> {
     ) -> Result<Self, MethodCollision> {
         let mut by_number: Vec<MethodEntry<G>> = Vec::with_capacity(methods.len());
         for method in methods {
-            let is_same = |known: &&MethodEntry<G>| {
-                known.numbers().any(|number| method.numbers().any(|other| other == number))
-            };
-            match by_number.iter().find(is_same) {
+            let shares = |known: &MethodEntry<G>| known.numbers().any(|number| method.has(number));
+            match by_number.iter_mut().find(|known| shares(known)) {
+                None => by_number.push(method),
                 Some(known) if known.name != method.name => {
                     return Err(MethodCollision { first: known.name, second: method.name });
                 }
-                Some(_) => {}
-                None => by_number.push(method),
+                // Of two versions the one that serves the callers of both.
+                Some(known) if known.numbers().all(|number| method.has(number)) => *known = method,
+                Some(known) if method.numbers().all(|number| known.has(number)) => {}
+                Some(known) => {
+                    return Err(MethodCollision { first: known.name, second: method.name });
+                }
             }
         }
         // At most half full, so that a look-up seldom tries twice.
         let numbers: usize = by_number.iter().map(|method| 1 + method.also.len()).sum();
-        let bits = (numbers * 2).next_power_of_two().trailing_zeros().clamp(1, 16);
+        let bits = (numbers * 2).next_power_of_two().trailing_zeros().clamp(1, 24);
         let mut class = Self {
             name,
             version,

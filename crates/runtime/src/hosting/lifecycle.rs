@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::task::Poll;
 use std::time::Duration;
 
-use emmer_core::GrainId;
+use emmer_core::{GrainId, SiloAddress};
 use emmer_wire::CallChain;
 
 use tokio::task::JoinHandle;
@@ -154,7 +154,14 @@ impl<G: Grain> Activation<G> {
         if reason != DeactivationReason::Duplicate && !self.is_worker() {
             self.host.directory.unregister(self.registrant()).await;
         }
-        *lock = Life::Gone(Box::new(Closed::Gone));
+        let closed = match reason {
+            DeactivationReason::OtherVersion(silo) => {
+                self.host.handed.note(&self.id, silo, self.host.clock.now());
+                Closed::Elsewhere(silo)
+            }
+            _ => Closed::Gone,
+        };
+        *lock = Life::Gone(Box::new(closed));
         self.host.catalog.remove(&self.id, self.number);
     }
 
@@ -191,8 +198,24 @@ impl<G: Grain> Activation<G> {
         }
     }
 
+    /// Whether one more turn may wait for it.
+    ///
+    /// # Errors
+    /// [`StartError::Overloaded`].
+    pub(super) fn check_queue(&self) -> Result<(), StartError> {
+        let max = self.host.limits.activation_queue_max;
+        if self.gate.line().waiting() < max {
+            return Ok(());
+        }
+        self.host.metrics.refused();
+        Err(StartError::Overloaded(max))
+    }
+
     /// Ends the activation in a task of its own, unless that is done already.
-    fn begin_closing(self: &Arc<Self>, reason: DeactivationReason) -> Option<JoinHandle<()>> {
+    pub(super) fn begin_closing(
+        self: &Arc<Self>,
+        reason: DeactivationReason,
+    ) -> Option<JoinHandle<()>> {
         let first = self.gate.line().take_closer_place(reason);
         first.then(|| self.host.spawner.spawn(self.clone().close_down()))
     }
@@ -283,11 +306,7 @@ impl<G: Grain> RunActivation for Activation<G> {
         let Some((place, entry)) = self.class.method(method) else {
             return Err(StartError::NoSuchMethod);
         };
-        let max = self.host.limits.activation_queue_max;
-        if self.gate.line().waiting() >= max {
-            self.host.metrics.refused();
-            return Err(StartError::Overloaded(max));
-        }
+        self.check_queue()?;
         let timed = self.class.metrics.begin(usize::from(place)).then(|| self.host.clock.stamp());
         let mut context = TurnContext::new(held, place, entry.exclusive, due, chain, timed);
         if let Input::Wire(_) = input {
@@ -295,6 +314,15 @@ impl<G: Grain> RunActivation for Activation<G> {
         }
         let start = entry.start;
         start(self, input, context).map_err(StartError::BadArguments)
+    }
+
+    fn step_aside(
+        self: Arc<Self>,
+        to: SiloAddress,
+        due: Due,
+        chain: CallChain,
+    ) -> Result<BoxTurn, StartError> {
+        self.aside(to, due, chain)
     }
 
     fn poll_begins(&self, method: u16, goes_on: bool) -> Option<Outer> {

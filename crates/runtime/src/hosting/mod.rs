@@ -9,11 +9,13 @@
 //! memory is not the one in the store, breaks it: from then on nobody but the closer goes in, and
 //! whoever waits comes to a fresh activation.
 
+mod aside;
 pub(crate) mod catalog;
 mod class;
 mod collection;
 mod contain;
 mod gate;
+mod handed;
 mod host;
 mod instant;
 mod interleaved;
@@ -41,6 +43,7 @@ pub use self::instant::{Instant, InstantEnd, InstantTurn, poll_now};
 
 pub(crate) use self::collection::Collection;
 pub(crate) use self::contain::contain;
+pub(crate) use self::handed::Handed;
 pub(crate) use self::host::{Classes, Host};
 
 pub(crate) use self::class::{AnyClass, Class, MethodCollision};
@@ -77,6 +80,11 @@ impl<G: Grain> MethodEntry<G> {
     /// All its numbers.
     fn numbers(&self) -> impl Iterator<Item = u32> {
         [self.id].into_iter().chain(self.also.iter().copied())
+    }
+
+    /// Whether this is one of its numbers.
+    fn has(&self, number: u32) -> bool {
+        self.numbers().any(|own| own == number)
     }
 
     /// The same entry again.
@@ -343,6 +351,15 @@ pub(crate) trait RunActivation: AnyActivation {
         held: Arc<dyn RunActivation>,
         method: u32,
         input: Input<'_>,
+        due: Due,
+        chain: CallChain,
+    ) -> Result<BoxTurn, StartError>;
+
+    /// Starts a turn for a call whose method the class does not have, so that the grain can be on
+    /// `to`: this activation ends, and then the turn, which says where the call goes on.
+    fn step_aside(
+        self: Arc<Self>,
+        to: SiloAddress,
         due: Due,
         chain: CallChain,
     ) -> Result<BoxTurn, StartError>;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use emmer_core::GrainId;
+use emmer_core::{GrainId, SiloAddress};
 use emmer_store::BoxFuture;
 use emmer_store::state::StateSlot;
 use emmer_wire::CallChain;
@@ -99,6 +99,16 @@ impl RunActivation for Seat {
         chain: CallChain,
     ) -> Result<BoxTurn, StartError> {
         self.worker.clone().start_for(held, method, input, due, chain)
+    }
+
+    fn step_aside(
+        self: Arc<Self>,
+        _: SiloAddress,
+        _: Due,
+        _: CallChain,
+    ) -> Result<BoxTurn, StartError> {
+        // Another silo's worker takes the call.
+        Err(StartError::NoSuchMethod)
     }
 
     fn poll_begins(&self, method: u16, goes_on: bool) -> Option<Outer> {

@@ -48,7 +48,13 @@ impl Input<'_> {
             Self::Local(slot) => slot
                 .downcast_mut::<LocalSlot<M>>()
                 .and_then(|slot| slot.args.take())
-                .ok_or_else(|| format!("{} was started without its arguments", M::NAME)),
+                .ok_or_else(|| {
+                    format!(
+                        "this process calls {} by another version of its interface than the one \
+                         that it hosts",
+                        M::NAME
+                    )
+                }),
             Self::Wire(body) => {
                 contain(|| codec::decode(body)).and_then(|args| args.map_err(|e| e.to_string()))
             }

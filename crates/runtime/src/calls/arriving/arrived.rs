@@ -71,9 +71,8 @@ impl Arrived {
         }
     }
 
-    pub(super) fn start(&self, activation: Arc<dyn RunActivation>) -> Result<BoxTurn, Failure> {
+    pub(super) fn start(&self, activation: Arc<dyn RunActivation>) -> Result<BoxTurn, StartError> {
         start(activation, &self.header, &self.body, Due::at(self.deadline))
-            .map_err(StartError::into_failure)
     }
 
     /// Answers, when the peer reads its answers; within the call's time.

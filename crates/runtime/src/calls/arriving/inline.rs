@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use emmer_core::SiloAddress;
+use emmer_core::{GrainId, SiloAddress};
 use emmer_wire::{
     PeerKind, RequestHeader, ResponseHeader, ResponseStatus, encode_failure, encode_response,
 };
@@ -35,9 +35,17 @@ impl Calls {
         connection: &Connection,
         header: &RequestHeader,
     ) -> Option<Arc<dyn RunActivation>> {
-        let of_silo = matches!(connection.peer, PeerKind::Silo(_));
-        let may = of_silo && !self.host.is_fenced() && self.accepts_activations();
+        let PeerKind::Silo(asker) = connection.peer else { return None };
+        let may = !self.host.is_fenced()
+            && self.accepts_activations()
+            && self.follow(&header.target, asker).is_none();
         may.then(|| self.host.create_here(&header.target).ok().flatten()).flatten()
+    }
+
+    /// Where a grain went a moment ago, for a call that another silo passes on.
+    pub(super) fn follow(&self, target: &GrainId, asker: SiloAddress) -> Option<SiloAddress> {
+        let to = self.host.handed.follow(target, asker, self.clock.now())?;
+        (!self.cluster.peers.pool.is_dead(to)).then_some(to)
     }
 
     pub(super) fn due_of(&self, header: &RequestHeader) -> Due {

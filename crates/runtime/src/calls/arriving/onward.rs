@@ -5,16 +5,21 @@ use std::time::Duration;
 
 use bytes::{BufMut, BytesMut};
 use emmer_core::SiloAddress;
-use emmer_wire::{FailureCode, PeerKind, RequestFlags, ResponseHeader, ResponseStatus};
+use emmer_wire::{
+    FailureCode, PeerKind, RequestFlags, RequestHeader, ResponseHeader, ResponseStatus,
+};
 
 use super::arrived::{Arrived, given_up};
 use crate::calls::invoke::{dropped, failure_of, overdue, send_failure};
 use crate::calls::path::{Asker, Met, Next, Path, Tried, unreachable_silo};
 use crate::calls::remote::{read_failed, timed_out};
 use crate::calls::{Calls, Place};
+use crate::clock::Due;
 use crate::cluster::Shut;
 use crate::grain::{CallError, Failure};
-use crate::hosting::{Begun, BoxTurn, Progress, Sink, TurnEnd, run_to_end, until_begun};
+use crate::hosting::{
+    Begun, BoxTurn, Progress, Sink, StartError, TurnEnd, run_to_end, until_begun,
+};
 use crate::net::{Answer, SendError};
 
 impl Calls {
@@ -102,16 +107,36 @@ impl Calls {
             place = async {
                 arrived.connection.until_room().await;
                 self.place_arrived(arrived, path).await
-            } => place.map_err(Met::NotFound)?,
+            } => place.map_err(|failure| self.not_found(arrived, failure))?,
             () = due => {
                 let detail = "looking for the grain".to_owned();
                 return Err(Failure::Timeout { maybe_executed: false, detail }.into());
             }
         };
         match place {
-            Place::Here(activation) => self.run_there(arrived, arrived.start(activation)?).await,
+            Place::Here(activation) => {
+                let turn = match arrived.start(activation.clone()) {
+                    Ok(turn) => turn,
+                    Err(StartError::NoSuchMethod) => {
+                        let due = Due::at(arrived.deadline);
+                        let RequestHeader { method, chain, .. } = &arrived.header;
+                        let aside = self.step_aside(activation, *method, due, chain);
+                        let mut turn = aside.map_err(|failure| self.not_found(arrived, failure))?;
+                        turn.as_mut().set_driven();
+                        turn
+                    }
+                    Err(why) => return Err(why.into_failure().into()),
+                };
+                self.run_there(arrived, turn).await
+            }
             Place::There { peer, placed } => self.forward(arrived, peer, placed).await,
         }
+    }
+
+    /// The grain of a call was not found.
+    fn not_found(&self, arrived: &Arrived, failure: Failure) -> Met {
+        let asker_knows_more = arrived.header.expect_view > self.cluster.view_version();
+        Met::not_found(failure, asker_knows_more)
     }
 
     /// A silo asked this one, so it believes the grain is (or shall be) here; a client asked its
@@ -125,7 +150,10 @@ impl Calls {
         if let Some(peer) = path.take_elsewhere().filter(|peer| *peer != self.address) {
             return Ok(Place::There { peer, placed: false });
         }
-        if matches!(arrived.connection.peer, PeerKind::Silo(_)) {
+        if let PeerKind::Silo(asker) = arrived.connection.peer {
+            if let Some(peer) = self.follow(target, asker) {
+                return Ok(Place::There { peer, placed: false });
+            }
             let open = self.host.fence.opened(&self.clock).await.is_ok();
             if open && self.accepts_activations() && self.host.serves(target, method) {
                 return match self.host.create_here(target)? {
