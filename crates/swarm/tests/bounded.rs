@@ -14,6 +14,8 @@ const ALSO: [u64; 1] = [34];
 /// What these seeds have to reach: what is never reached is not tested.
 const MUST: &[&str] = &[
     "a call that a turn kept",
+    "a call that not every silo serves",
+    "a grain that went for a newer version",
     "a call that was given up at once",
     "a broken connection between silos that live",
     "a caller that gave up",

@@ -2,6 +2,8 @@
 
 use emmer::prelude::*;
 use emmer::test::{Failure, World, at_rest, hours};
+use std::future::{Future, IntoFuture, poll_fn};
+use std::task::Poll;
 
 #[grain_interface(key = String)]
 trait Counter {
@@ -162,6 +164,25 @@ async fn a_silo_that_is_cut_off_ends_and_its_grains_go_on_elsewhere(world: World
     for n in 0..20 {
         assert_eq!(client.grain::<dyn Counter>(format!("c{n}")).add(1).await.unwrap(), 2);
     }
+}
+
+#[emmer::test(seeds = 5)]
+async fn a_call_that_was_kept_while_the_fence_was_closed_holds_up_no_other(world: World) {
+    let cluster = counters(&world, 1).await;
+    let called = cluster.node(0).run(async |silo| {
+        let counter = || silo.grain::<dyn Counter>("kept");
+        assert_eq!(counter().add(1).await, Ok(1));
+        cluster.cut_from_store(0);
+        world.advance(secs(60)).await;
+        let mut kept = std::pin::pin!(counter().add(1).timeout(secs(300)).into_future());
+        let waits = poll_fn(|cx| Poll::Ready(kept.as_mut().poll(cx).is_pending())).await;
+        assert!(waits, "the fence is closed");
+        cluster.heal();
+        world.advance(secs(20)).await;
+        assert_eq!(counter().add(1).timeout(secs(5)).await, Ok(2));
+        assert_eq!(kept.await, Ok(3));
+    });
+    assert!(called.await.is_some());
 }
 
 #[test]

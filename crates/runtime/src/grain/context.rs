@@ -283,6 +283,11 @@ impl TurnContext {
         self.marks &= !ORPHAN;
     }
 
+    /// Whether a task of the runtime polls the current turn, whatever user code does.
+    pub(crate) fn is_driven() -> bool {
+        Self::with(|turn| turn.is_none_or(|turn| turn.marks & DRIVEN != 0))
+    }
+
     /// What the current turn brings to the queue of the grain `id`, where it waits from `now` on.
     pub(crate) fn asks(now: CoarseInstant, id: &GrainId) -> Asks {
         Self::with(|turn| {

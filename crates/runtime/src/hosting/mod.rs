@@ -170,16 +170,27 @@ impl<G: Grain> Activation<G> {
     }
 
     /// Asks the fence, after whatever the turn had to wait for, and notes that the turn has begun.
+    /// None when the fence is closed and the turn must not wait for it here: it has the grain, and
+    /// the user's code that polls it may never do so again.
     #[inline]
-    async fn pass_fence(&self) -> Result<CoarseInstant, Closed> {
+    async fn pass_fence(&self) -> Result<Option<CoarseInstant>, Closed> {
         let mut now = self.host.clock.now();
         while self.host.fence.is_closed_at(now) {
-            let opened = self.host.unfenced_until(TurnContext::deadline(now)).await;
-            opened.map_err(|Shut| Closed::Gone)?;
-            now = self.host.clock.now();
+            if !TurnContext::is_driven() {
+                return Ok(None);
+            }
+            now = self.until_unfenced(now).await?;
         }
         TurnContext::begin(now);
-        Ok(now)
+        Ok(Some(now))
+    }
+
+    /// Waits until the fence may be open.
+    #[cold]
+    async fn until_unfenced(&self, now: CoarseInstant) -> Result<CoarseInstant, Closed> {
+        let opened = self.host.unfenced_until(TurnContext::deadline(now)).await;
+        opened.map_err(|Shut| Closed::Gone)?;
+        Ok(self.host.clock.now())
     }
 
     /// Asks the fence once more, after an activation: the process may have been stopped meanwhile,
@@ -235,8 +246,14 @@ impl<G: Grain> Activation<G> {
     /// # Errors
     /// [`Closed`] when the grain is not here any more.
     pub async fn admit_exclusive(self: &Arc<Self>) -> Result<Exclusive<'_, G>, Closed> {
-        let mut lock = self.lock_exclusive().await;
-        let mut now = self.pass_fence().await?;
+        let (mut lock, mut now) = loop {
+            let lock = self.lock_exclusive().await;
+            if let Some(now) = self.pass_fence().await? {
+                break (lock, now);
+            }
+            drop(lock);
+            self.until_unfenced(self.host.clock.now()).await?;
+        };
         if let Life::New = *lock {
             self.activate(&mut lock).await?;
             now = self.pass_fence_again().await?;
@@ -274,8 +291,14 @@ impl<G: Grain> Activation<G> {
     }
 
     async fn admit_beside(self: &Arc<Self>, past: bool) -> Result<Shared<'_, G>, Closed> {
-        let mut lock = self.lock_shared(past).await;
-        let mut now = self.pass_fence().await?;
+        let (mut lock, mut now) = loop {
+            let lock = self.lock_shared(past).await;
+            if let Some(now) = self.pass_fence().await? {
+                break (lock, now);
+            }
+            drop(lock);
+            self.until_unfenced(self.host.clock.now()).await?;
+        };
         if let Life::New = *lock {
             drop(lock);
             let mut alone = self.lock_exclusive().await;
