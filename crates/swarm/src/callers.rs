@@ -8,7 +8,7 @@ use std::time::Duration;
 use emmer::{CallError, Client, millis};
 use tokio::time::Instant;
 
-use crate::kinds::Later;
+use crate::kinds::{self, Later};
 use crate::ledger::{self, Told};
 use crate::plan::Plan;
 use crate::subject::{Order, Step, Subject};
@@ -124,9 +124,10 @@ pub(crate) async fn call(plan: Plan, client: Client) {
             let _ = std::future::poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_ready())).await;
         }
         _ => {
-            // The only silo that serves a later method may be away.
             let is_later = plan.is_mixed && !is_read && ledger::chance(0.2);
-            order.is_awaited = !is_later;
+            // The only silo that serves a later method may be away.
+            let may_wait = is_later && kinds::new_ones(&plan) < 2;
+            order.is_awaited = !may_wait;
             let _waits = death::awaits(number, None);
             if is_read {
                 let answer = grain.look(order).timeout(timeout).await;
@@ -142,7 +143,7 @@ pub(crate) async fn call(plan: Plan, client: Client) {
                 };
                 judge(number, &answer);
                 patience::judge(number, until, &answer);
-                if !is_later {
+                if !may_wait {
                     idle::judge(number, key, asked, &answer);
                 }
             }

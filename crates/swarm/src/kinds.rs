@@ -45,6 +45,11 @@ const fn kind(plan: &Plan, n: usize) -> Kind {
     }
 }
 
+/// How many silos host everything.
+pub(crate) fn new_ones(plan: &Plan) -> usize {
+    (0..plan.silos).filter(|n| kind(plan, *n) == Kind::New).count()
+}
+
 /// Where grains go.
 pub(crate) const STRATEGIES: [Strategy; 6] = [
     Strategy::Random,

@@ -151,6 +151,31 @@ async fn strict_versions_serve_their_own_callers_only(world: World) {
     }
 }
 
+#[emmer::test(seeds = 10)]
+async fn callers_of_strict_versions_that_call_in_turn_are_all_served(world: World) {
+    let cluster = both(&world, VersionSelector::Any).await;
+    let mut callers = Vec::new();
+    for _ in 0..3 {
+        callers.push((cluster.client().await, cluster.client().await));
+    }
+    for n in 0..5 {
+        let key = format!("{}-{n}", world.bits());
+        let mut total = 0;
+        for (older, newer) in callers.iter().cycle().take(12) {
+            // One without an answer, and one with an answer, of each version.
+            older.grain::<dyn strict1::Account>(&key).add(1).send().unwrap();
+            world.advance(Duration::from_millis(20)).await;
+            newer.grain::<dyn strict2::Account>(&key).add(1).send().unwrap();
+            world.advance(Duration::from_millis(20)).await;
+            let older = older.grain::<dyn strict1::Account>(&key);
+            assert_eq!(older.add(1).timeout(secs(5)).await, Ok(total + 3));
+            let newer = newer.grain::<dyn strict2::Account>(&key);
+            assert_eq!(newer.add(1).timeout(secs(5)).await, Ok(total + 4));
+            total += 4;
+        }
+    }
+}
+
 #[emmer::test(seeds = 5)]
 async fn versions_that_serve_all_callers_do_so_as_far_as_they_have_the_method(world: World) {
     let cluster = both(&world, VersionSelector::Any).await;

@@ -33,6 +33,12 @@ const CIRCLES: u64 = 4;
 /// it even later.
 const SETTLE: Duration = Duration::from_millis(200);
 
+/// Messages of views so much later are not heeded.
+const AHEAD_MAX: u64 = 10_000;
+
+/// Nor are messages of waves beyond this one.
+const WAVE_MAX: u64 = u32::MAX as u64;
+
 /// How often and how fast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GatherConfig {
@@ -271,7 +277,9 @@ impl Gather {
 
     /// The circle of the wave of a message, if it is what its sender has to send in that wave.
     fn circle_of(&mut self, from: SiloAddress, message: &Message) -> Option<Circle> {
-        if message.view > self.view {
+        // Numbers that no silo comes to are nobody's.
+        let is_near = message.view.checked_sub(self.view).is_some_and(|ahead| ahead <= AHEAD_MAX);
+        if is_near && message.view > self.view && message.wave <= WAVE_MAX {
             self.missed = self.missed.max((message.view, message.wave));
         }
         if message.view != self.view || message.wave < self.number {

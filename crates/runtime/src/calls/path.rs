@@ -40,7 +40,7 @@ pub(crate) enum Met {
     /// Nothing was tried yet: placement has put the grain on this silo.
     Placed(SiloAddress),
     /// The activation here was closed before the turn began; some silo, when the directory names
-    /// it.
+    /// it, or the activation went for it.
     Closed(Option<SiloAddress>),
     /// Nothing was sent to `peer`, a gateway when none: there is no connection. `placed`: placement
     /// chose it, nobody says that the grain is there.

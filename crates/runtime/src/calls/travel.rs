@@ -149,7 +149,12 @@ impl<M: Method> Trip<'_, M> {
                     Err(StartError::NoSuchMethod) => {
                         let Caller { due, chain } = &self.caller;
                         let turn = silo.step_aside(activation, M::ID, *due, chain);
-                        turn.inspect_err(|_| self.args = slot.args.take()).map_err(Met::NotFound)?
+                        turn.map_err(|failure| {
+                            // It is tried again, and still goes before the next call in its lane.
+                            self.args = slot.args.take();
+                            self.handed = self.handed.take().or(first.take());
+                            Met::NotFound(failure)
+                        })?
                     }
                     Err(why) => return Err(why.into_failure().into()),
                 };

@@ -102,6 +102,11 @@ impl LoadService {
         self.choice.read().clone()
     }
 
+    /// Whether a silo can serve a call of a method of a grain type, as far as this silo knows.
+    pub(crate) fn serves(&self, silo: &SiloAddress, grain_type: GrainTypeId, method: u32) -> bool {
+        self.choice.read().hosted.serves(silo, grain_type, method)
+    }
+
     /// Whether grains of a type are stateless workers, as far as this silo knows.
     pub(crate) fn is_worker(&self, grain_type: GrainTypeId) -> bool {
         self.choice.read().hosted.hosted_type(grain_type).is_some_and(|hosted| hosted.is_worker)

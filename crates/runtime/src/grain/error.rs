@@ -221,8 +221,8 @@ pub enum DeactivationReason {
     ShuttingDown,
     /// Another activation of the grain holds the registration.
     Duplicate,
-    /// A call needs a version of the class that this silo does not have. The grain goes on on the
-    /// silo that is named, which has it.
+    /// A call needs a version of the class that this silo does not have. The silo that is named has
+    /// it, and gets the calls that wait.
     OtherVersion(SiloAddress),
     /// A method panicked, or a write found the state changed by somebody else.
     Broken(String),

@@ -57,9 +57,9 @@ impl Turn for Aside {
                 suspend(context, asker.as_ref(), listing).map_or(Poll::Pending, Poll::Ready)
             }
             Poll::Ready(closed) => Poll::Ready(match closed {
-                Closed::Gone => TurnEnd::Closed(None),
+                // Why this class could not be activated is no affair of the call.
+                Closed::Gone | Closed::Failed(_) => TurnEnd::Closed(None),
                 Closed::Elsewhere(silo) => TurnEnd::Closed(Some(silo)),
-                Closed::Failed(why) => TurnEnd::ActivationFailed(why),
             }),
         }
     }

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::catalog::{Catalog, NotMade};
-use super::handed::Handed;
+use super::departures::Departures;
 use super::workers::Queued;
 use super::{AnyClass, RunActivation, StartError};
 use crate::calls::waits::Waits;
@@ -43,7 +43,7 @@ pub(crate) struct Host {
     pub(crate) directory: Arc<DirectoryService>,
     pub(crate) metrics: Metrics,
     /// Which grains went to silos with another version of their class.
-    pub(crate) handed: Handed,
+    pub(crate) departures: Departures,
     /// Where turns are listed that have made calls and wait.
     pub(crate) waits: Arc<Waits>,
     /// Activations whose waiting turns have deadlines to be looked at: at most one entry for each.

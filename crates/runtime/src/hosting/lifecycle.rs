@@ -156,7 +156,7 @@ impl<G: Grain> Activation<G> {
         }
         let closed = match reason {
             DeactivationReason::OtherVersion(silo) => {
-                self.host.handed.note(&self.id, silo, self.host.clock.now());
+                self.host.departures.note(&self.id, silo, self.host.clock.now());
                 Closed::Elsewhere(silo)
             }
             _ => Closed::Gone,

@@ -14,8 +14,8 @@ pub(crate) mod catalog;
 mod class;
 mod collection;
 mod contain;
+mod departures;
 mod gate;
-mod handed;
 mod host;
 mod instant;
 mod interleaved;
@@ -43,7 +43,7 @@ pub use self::instant::{Instant, InstantEnd, InstantTurn, poll_now};
 
 pub(crate) use self::collection::Collection;
 pub(crate) use self::contain::contain;
-pub(crate) use self::handed::Handed;
+pub(crate) use self::departures::Departures;
 pub(crate) use self::host::{Classes, Host};
 
 pub(crate) use self::class::{AnyClass, Class, MethodCollision};

@@ -24,7 +24,7 @@ use crate::cluster::membership::MembershipHandle;
 use crate::cluster::{Cluster, Fence, Peers, Placing};
 use crate::grain::OwnClient;
 use crate::hosting::catalog::Catalog;
-use crate::hosting::{Classes, Handed, Host};
+use crate::hosting::{Classes, Departures, Host};
 use crate::metrics::Metrics;
 use crate::net::{Budget, Greeting, Pool};
 use crate::options::SiloOptions;
@@ -93,7 +93,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
             states,
             directory,
             metrics: Metrics::default(),
-            handed: Handed::default(),
+            departures: Departures::default(),
             waits: waits.clone(),
             queues: Mutex::default(),
             ticking: pool.greeting().ticking.clone(),

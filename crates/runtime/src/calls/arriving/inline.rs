@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::BytesMut;
-use emmer_core::{GrainId, SiloAddress};
+use emmer_core::SiloAddress;
 use emmer_wire::{
     PeerKind, RequestHeader, ResponseHeader, ResponseStatus, encode_failure, encode_response,
 };
@@ -39,14 +39,16 @@ impl Calls {
         let may = !self.host.is_fenced()
             && self.accepts_activations()
             && self.host.serves(&header.target, header.method)
-            && self.follow(&header.target, asker).is_none();
+            && self.follow(header, asker).is_none();
         may.then(|| self.host.create_here(&header.target).ok().flatten()).flatten()
     }
 
-    /// Where a grain went a moment ago, for a call that another silo passes on.
-    pub(super) fn follow(&self, target: &GrainId, asker: SiloAddress) -> Option<SiloAddress> {
-        let to = self.host.handed.follow(target, asker, self.clock.now())?;
-        (!self.cluster.peers.pool.is_dead(to)).then_some(to)
+    /// Where a grain went a moment ago, for a call of another silo that can be served there.
+    pub(super) fn follow(&self, header: &RequestHeader, asker: SiloAddress) -> Option<SiloAddress> {
+        let (target, method) = (&header.target, header.method);
+        let to = self.host.departures.follow(target, asker, self.clock.now())?;
+        let serves = self.cluster.placing.load.serves(&to, target.grain_type(), method);
+        (serves && !self.cluster.peers.pool.is_dead(to)).then_some(to)
     }
 
     pub(super) fn due_of(&self, header: &RequestHeader) -> Due {

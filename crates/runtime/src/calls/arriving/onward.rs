@@ -144,15 +144,19 @@ impl Calls {
     ///
     /// What this silo remembers of the grain's location counts for nothing against a silo that
     /// asks: two silos with stale memories would send the call to and fro. The directory decides
-    /// when the activation registers.
+    /// when the activation registers. One memory counts, for a second: that the grain left for a
+    /// version which serves the call, while this silo does as well. Whoever has that version sends
+    /// the call nowhere else.
     async fn place_arrived(&self, arrived: &Arrived, path: &mut Path) -> Result<Place, Failure> {
         let (target, method) = (&arrived.header.target, arrived.header.method);
         if let Some(peer) = path.take_elsewhere().filter(|peer| *peer != self.address) {
             return Ok(Place::There { peer, placed: false });
         }
         if let PeerKind::Silo(asker) = arrived.connection.peer {
-            if let Some(peer) = self.follow(target, asker) {
-                return Ok(Place::There { peer, placed: false });
+            let left_for = self.follow(&arrived.header, asker);
+            let left_for = left_for.filter(|peer| !path.avoid().contains(peer));
+            if let Some(peer) = left_for.filter(|_| self.host.catalog.get(target).is_none()) {
+                return Ok(Place::There { peer, placed: true });
             }
             let open = self.host.fence.opened(&self.clock).await.is_ok();
             if open && self.accepts_activations() && self.host.serves(target, method) {
