@@ -152,7 +152,7 @@ impl<M: Method> Trip<'_, M> {
                         turn.map_err(|failure| {
                             // It is tried again, and still goes before the next call in its lane.
                             self.args = slot.args.take();
-                            self.handed = self.handed.take().or(first.take());
+                            self.handed = self.handed.take().or_else(|| first.take());
                             Met::NotFound(failure)
                         })?
                     }
