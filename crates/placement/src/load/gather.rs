@@ -34,10 +34,10 @@ const CIRCLES: u64 = 4;
 const SETTLE: Duration = Duration::from_millis(200);
 
 /// Messages of views so much later are not heeded.
-const AHEAD_MAX: u64 = 10_000;
+pub(super) const AHEAD_MAX: u64 = 10_000;
 
 /// Nor are messages of waves beyond this one.
-const WAVE_MAX: u64 = u32::MAX as u64;
+pub(super) const WAVE_MAX: u64 = u32::MAX as u64;
 
 /// How often and how fast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -278,11 +278,14 @@ impl Gather {
     /// The circle of the wave of a message, if it is what its sender has to send in that wave.
     fn circle_of(&mut self, from: SiloAddress, message: &Message) -> Option<Circle> {
         // Numbers that no silo comes to are nobody's.
-        let is_near = message.view.checked_sub(self.view).is_some_and(|ahead| ahead <= AHEAD_MAX);
-        if is_near && message.view > self.view && message.wave <= WAVE_MAX {
+        let ahead = message.view.checked_sub(self.view)?;
+        if ahead > AHEAD_MAX || message.wave > WAVE_MAX {
+            return None;
+        }
+        if ahead > 0 {
             self.missed = self.missed.max((message.view, message.wave));
         }
-        if message.view != self.view || message.wave < self.number {
+        if ahead > 0 || message.wave < self.number {
             return None;
         }
         let current = self.wave.as_ref().filter(|_| message.wave == self.number);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use emmer_core::rng::SeededRng;
 use emmer_core::{Instant, SiloAddress};
 
+use super::gather::{AHEAD_MAX, WAVE_MAX};
 use super::{Effect, Gather, GatherConfig, LoadReport, Loads, Message};
 
 struct World {
@@ -247,6 +248,16 @@ fn what_does_not_fit_changes_nothing() {
         ]);
     }
     wrong.push((from, other(&|m| m.wave = 0)));
+    // Numbers that no silo comes to, whoever sends them.
+    for from in world.silos.clone() {
+        for view in [fitting.view, fitting.view + 1] {
+            for wave in (WAVE_MAX + 1)..=(WAVE_MAX + 4) {
+                wrong.push((from, other(&|m| (m.view, m.wave) = (view, wave))));
+            }
+        }
+        let view = fitting.view + AHEAD_MAX + 1;
+        wrong.push((from, other(&|m| m.view = view)));
+    }
     let machine = world.machines.get_mut(&to).unwrap();
     let before = format!("{machine:?}");
     let now = world.now;
