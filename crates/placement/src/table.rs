@@ -102,7 +102,7 @@ impl PlacementTable {
             .director(strategy)?
             .choose(&target, context)
             .ok_or_else(|| PlaceError::NothingChosen(strategy.clone()))?;
-        if context.silos.contains(&chosen) {
+        if context.silos.binary_search(&chosen).is_ok() {
             Ok(chosen)
         } else {
             Err(PlaceError::NotACandidate { strategy: strategy.clone(), chosen })

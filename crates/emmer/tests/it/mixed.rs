@@ -10,29 +10,7 @@ use emmer::prelude::*;
 use emmer::test::{Cluster, NetModel, World};
 use emmer::{Client, GrainId, GrainTypeId, Interface, SiloAddress, SiloBuilder};
 
-/// The same interface for classes that differ in their placement.
-macro_rules! class {
-    ($interface:ident, $class:ident, $($placement:tt)*) => {
-        #[grain_interface(key = u64)]
-        trait $interface {
-            async fn silo(&self) -> SiloAddress;
-        }
-
-        #[derive(Grain, Default)]
-        $($placement)*
-        struct $class {
-            #[context]
-            ctx: Option<Ctx>,
-        }
-
-        #[grain]
-        impl $interface for $class {
-            async fn silo(&self) -> SiloAddress {
-                self.ctx.as_ref().unwrap().silo().unwrap()
-            }
-        }
-    };
-}
+use crate::common::class;
 
 class!(Apple, AppleGrain,);
 class!(Berry, BerryGrain,);

@@ -9,6 +9,8 @@ use emmer::prelude::*;
 use emmer::test::{Cluster, World};
 use emmer::{ClusterId, GrainId, GrainTypeId, Interface, SiloAddress, StartError};
 
+use crate::common::class;
+
 /// The sample of the book; its main function runs three silos on real sockets.
 #[path = "../../examples/nearest.rs"]
 #[allow(missing_docs, unreachable_pub)]
@@ -17,30 +19,6 @@ mod nearest;
 #[test]
 fn the_sample_with_a_director_of_its_own_runs() {
     nearest::main().unwrap();
-}
-
-/// The same interface for classes that differ in their placement.
-macro_rules! class {
-    ($interface:ident, $class:ident, $($placement:tt)*) => {
-        #[grain_interface(key = u64)]
-        trait $interface {
-            async fn silo(&self) -> SiloAddress;
-        }
-
-        #[derive(Grain, Default)]
-        $($placement)*
-        struct $class {
-            #[context]
-            ctx: Option<Ctx>,
-        }
-
-        #[grain]
-        impl $interface for $class {
-            async fn silo(&self) -> SiloAddress {
-                self.ctx.as_ref().unwrap().silo().unwrap()
-            }
-        }
-    };
 }
 
 class!(Hashed, HashedGrain, #[placement(hash_based)]);

@@ -35,16 +35,17 @@ impl Hosted {
         Self { own, silos, past, is_uniform }
     }
 
-    /// Whether all Active silos can serve a call, as far as is known. Who has said nothing yet is
-    /// taken for one like this silo: that is what it mostly is, and a silo passes on what it cannot
-    /// serve.
-    pub fn is_everywhere(&self, grain_type: GrainTypeId, method: u32) -> bool {
-        self.own.get(grain_type).is_some_and(|own| own.serves(method))
-            && (self.is_uniform
-                || self.silos.iter().all(|(_, manifest)| {
-                    let hosted = manifest.as_ref().unwrap_or(&self.own).get(grain_type);
-                    hosted.is_some_and(|hosted| hosted.serves(method))
-                }))
+    /// What this silo says of a grain type, if all Active silos can serve a method of it, as far as
+    /// is known. Who has said nothing yet is taken for one like this silo: that is what it mostly
+    /// is, and a silo passes on what it cannot serve.
+    pub fn everywhere(&self, grain_type: GrainTypeId, method: u32) -> Option<&HostedType> {
+        let own = self.own.get(grain_type).filter(|own| own.serves(method))?;
+        let serves = |manifest: &Option<Arc<Manifest>>| {
+            let hosted = manifest.as_ref().unwrap_or(&self.own).get(grain_type);
+            hosted.is_some_and(|hosted| hosted.serves(method))
+        };
+        let all = self.is_uniform || self.silos.iter().all(|(_, manifest)| serves(manifest));
+        all.then_some(own)
     }
 
     /// Whether no silo is known to host something else than this one.
@@ -128,24 +129,11 @@ fn silos(count: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::kinds::{METHOD, manifest as kind};
     use super::*;
 
-    const METHOD: u32 = 1;
-
-    /// Types of version 1 with one method, where the name does not say another version: "A2" has
-    /// one method more.
     fn manifest(names: &[&str]) -> Option<Arc<Manifest>> {
-        let hosted = |name: &&str| {
-            let (name, version) = name.split_once('2').map_or((*name, 1), |(name, _)| (name, 2));
-            HostedType {
-                name: name.to_owned(),
-                placement: None,
-                is_worker: false,
-                version,
-                methods: (METHOD..=version).collect(),
-            }
-        };
-        Some(Arc::new(Manifest::new(names.iter().map(hosted).collect())))
+        Some(kind(names))
     }
 
     fn silo(n: u8) -> SiloAddress {
@@ -162,15 +150,17 @@ mod tests {
     fn a_type_is_where_it_was_said_to_be_and_perhaps_where_nothing_was_said() {
         let (a, b) = (GrainTypeId::of("A"), GrainTypeId::of("B"));
         let same = hosted(&[manifest(&["A"]), manifest(&["A"]), None], &[]);
-        assert!(same.is_everywhere(a, METHOD) && !same.is_everywhere(b, METHOD));
+        assert!(same.everywhere(a, METHOD).is_some() && same.everywhere(b, METHOD).is_none());
         let serves = |hosted: &Hosted, n, of| hosted.serves(&silo(n), of, METHOD);
         assert!((1..=3).all(|n| serves(&same, n, a) && !serves(&same, n, b)));
         assert!(!serves(&same, 9, a), "nobody knows that silo");
         let mixed = hosted(&[manifest(&["A"]), manifest(&["A", "B"]), None], &["C"]);
-        assert!(mixed.is_everywhere(a, METHOD) && mixed.is_incomplete() && !mixed.is_uniform());
+        assert!(
+            mixed.everywhere(a, METHOD).is_some() && mixed.is_incomplete() && !mixed.is_uniform()
+        );
         assert_eq!([1, 2, 3].map(|n| serves(&mixed, n, b)), [false, true, false]);
         let apart = hosted(&[manifest(&["A"]), manifest(&["B"])], &["C"]);
-        assert!(!apart.is_everywhere(a, METHOD) && !apart.is_everywhere(b, METHOD));
+        assert!(apart.everywhere(a, METHOD).is_none() && apart.everywhere(b, METHOD).is_none());
         assert!(!apart.is_incomplete());
         let known = ["A", "B", "C", "D"]
             .map(|name| apart.hosted_type(GrainTypeId::of(name)).map(|hosted| &*hosted.name));
@@ -182,12 +172,12 @@ mod tests {
         let a = GrainTypeId::of("A");
         let versions = hosted(&[manifest(&["A"]), manifest(&["A2"]), None], &[]);
         assert_eq!([1, 2, 3].map(|n| versions.serves(&silo(n), a, 2)), [false, true, false]);
-        assert!(versions.is_everywhere(a, 1) && !versions.is_everywhere(a, 2));
+        assert!(versions.everywhere(a, 1).is_some() && versions.everywhere(a, 2).is_none());
         assert!(versions.was_served(a, 2) && !versions.was_served(a, 3));
         assert_eq!([1, 2].map(|method| versions.serving_type(a, method).unwrap().version), [1, 2]);
         assert!(versions.serving_type(a, 3).is_none());
         let gone = hosted(&[manifest(&["A"])], &["A2"]);
-        assert!(gone.was_served(a, 2) && !gone.is_everywhere(a, 2));
+        assert!(gone.was_served(a, 2) && gone.everywhere(a, 2).is_none());
     }
 
     #[test]

@@ -193,19 +193,9 @@ impl Learner {
 mod tests {
     use emmer_core::GrainTypeId;
 
+    use super::super::kinds::manifest;
     use super::*;
     use crate::load::{Known, LoadReport};
-
-    fn manifest(names: &[&str]) -> Arc<Manifest> {
-        let hosted = |name: &&str| HostedType {
-            name: (*name).to_owned(),
-            placement: None,
-            is_worker: false,
-            version: 1,
-            methods: vec![1],
-        };
-        Arc::new(Manifest::new(names.iter().map(hosted).collect()))
-    }
 
     fn silo(n: u8) -> SiloAddress {
         format!("10.0.0.{n}:1:1").parse().unwrap()
@@ -298,9 +288,10 @@ mod tests {
 
     #[test]
     fn no_more_manifests_are_remembered_than_may() {
-        let mut learner = Learner::new(silo(1), manifest(&["A"]));
+        let mut learner = Learner::new(silo(1), manifest(&["Own"]));
+        let name = |n: u8| char::from(b'A' + n).to_string();
         for n in 0..40_u8 {
-            let other = manifest(&[&format!("Type{n}")]);
+            let other = manifest(&[&name(n)]);
             let number = other.number();
             learner.handle_loads(at(u64::from(n)), &loads(&[(2, Some(number))]));
             let types = other.types().cloned().collect();
@@ -309,7 +300,7 @@ mod tests {
         // Its own, the last one, and those before.
         assert_eq!(learner.known.len(), 2 + PAST_MAX);
         let hosted = learner.hosted();
-        let known = |n: u8| hosted.hosted_type(GrainTypeId::of(&format!("Type{n}"))).is_some();
+        let known = |n: u8| hosted.hosted_type(GrainTypeId::of(&name(n))).is_some();
         assert!((23..40).all(known) && !(0..23).any(known));
     }
 

@@ -14,3 +14,30 @@ pub use known::Hosted;
 pub use learner::{Effect, Learner, Message};
 pub use manifest::{HostedType, Manifest};
 pub use selector::{ParseSelectorError, VersionSelector};
+
+#[cfg(test)]
+mod kinds {
+    //! What the silos of the tests host.
+
+    use std::sync::Arc;
+
+    use super::{HostedType, Manifest};
+
+    pub(super) const METHOD: u32 = 1;
+
+    /// Types of version 1 with one method, where the name does not say another version: "A2" is
+    /// version 2 of A, and has one method more.
+    pub(super) fn manifest(names: &[&str]) -> Arc<Manifest> {
+        let hosted = |name: &&str| {
+            let (name, version) = name.split_once('2').map_or((*name, 1), |(name, _)| (name, 2));
+            HostedType {
+                name: name.to_owned(),
+                placement: None,
+                is_worker: false,
+                version,
+                methods: (METHOD..=version).collect(),
+            }
+        };
+        Arc::new(Manifest::new(names.iter().map(hosted).collect()))
+    }
+}

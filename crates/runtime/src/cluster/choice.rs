@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use emmer_core::{GrainTypeId, SiloAddress, SiloEntry, Timestamp};
 use emmer_placement::PlaceError;
-use emmer_placement::hosted::{Hosted, VersionSelector};
+use emmer_placement::hosted::{Hosted, HostedType, VersionSelector};
 use emmer_placement::load::Loads;
 
 /// What placement chooses from. Silos that are full or suspected are passed over where others are
@@ -25,16 +25,15 @@ pub(super) struct Choice {
     pub(super) hosted: Arc<Hosted>,
 }
 
-/// What a silo has to have.
+/// What a call needs of a silo: a method of a grain type.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted<'a> {
-    pub(super) grain_type: GrainTypeId,
-    /// The method that is called.
-    pub(super) method: u32,
-    /// The role, if one is asked for.
-    pub(super) role: Option<&'a str>,
-    /// Which versions are taken of those that have the method.
-    pub(super) selector: VersionSelector,
+    grain_type: GrainTypeId,
+    method: u32,
+    /// What is said of the type by a silo that has the method.
+    pub(super) hosted: Option<&'a HostedType>,
+    /// All silos have it.
+    everywhere: bool,
 }
 
 struct Candidate {
@@ -82,20 +81,29 @@ impl Choice {
         Self { active, silos, by_role, loads, hosted }
     }
 
-    /// The silos that can have a grain, none of `avoid`; in the order of their addresses.
+    /// What a call of a method needs.
+    pub(super) fn wanted(&self, grain_type: GrainTypeId, method: u32) -> Wanted<'_> {
+        let everywhere = self.hosted.everywhere(grain_type, method);
+        let hosted = everywhere.or_else(|| self.hosted.serving_type(grain_type, method));
+        Wanted { grain_type, method, hosted, everywhere: everywhere.is_some() }
+    }
+
+    /// The silos that can have a grain, of a role if one is said, none of `avoid`; in the order of
+    /// their addresses. `selector`: which versions are taken of those that have the method.
     ///
     /// # Errors
     /// Why no silo can have it. No error when no silo is known, or all of them are to be avoided.
     pub(super) fn candidates(
         &self,
         wanted: Wanted<'_>,
+        role: Option<&str>,
+        selector: VersionSelector,
         avoid: &[SiloAddress],
     ) -> Result<Cow<'_, [SiloAddress]>, PlaceError> {
-        let Wanted { grain_type, method, role, selector } = wanted;
+        let Wanted { grain_type, method, everywhere, .. } = wanted;
         let of_role = || PlaceError::NoSiloOfRole(role.unwrap_or_default().to_owned());
         let any_version = self.hosted.is_uniform() || selector == VersionSelector::Any;
-        let everywhere = any_version && self.hosted.is_everywhere(grain_type, method);
-        if self.active.is_empty() || (everywhere && avoid.is_empty()) {
+        if self.active.is_empty() || (any_version && everywhere && avoid.is_empty()) {
             return match role {
                 None => Ok(Cow::Borrowed(&self.silos)),
                 Some(role) => self.by_role.get(role).map(Cow::from).ok_or_else(of_role),
@@ -189,18 +197,20 @@ mod tests {
         Choice::of(loads, hosted, &active, Timestamp::from_millis(1_000))
     }
 
-    fn wanted<'a>(
-        name: &str,
-        method: u32,
-        role: Option<&'a str>,
+    fn candidates(
+        choice: &Choice,
+        (name, method): (&str, u32),
+        role: Option<&str>,
         selector: VersionSelector,
-    ) -> Wanted<'a> {
-        Wanted { grain_type: GrainTypeId::of(name), method, role, selector }
+        avoid: &[SiloAddress],
+    ) -> Result<Vec<SiloAddress>, PlaceError> {
+        let wanted = choice.wanted(GrainTypeId::of(name), method);
+        choice.candidates(wanted, role, selector, avoid).map(Cow::into_owned)
     }
 
     fn can_host(choice: &Choice, name: &str, role: Option<&str>) -> Vec<SiloAddress> {
-        let candidates = choice.candidates(wanted(name, METHOD, role, VersionSelector::Any), &[]);
-        candidates.map(Cow::into_owned).unwrap_or_default()
+        let any = VersionSelector::Any;
+        candidates(choice, (name, METHOD), role, any, &[]).unwrap_or_default()
     }
 
     /// Who can be chosen among all, and among those of the role "front".
@@ -265,7 +275,7 @@ mod tests {
         let hosts: [Option<&[&str]>; 3] = [Some(&["A"]), Some(&["A2"]), Some(&["A2"])];
         let all = choice(&silos, &[], &hosts);
         let taken = |choice: &Choice, method, selector| {
-            choice.candidates(wanted("A", method, None, selector), &[]).map(Cow::into_owned)
+            candidates(choice, ("A", method), None, selector, &[])
         };
         use VersionSelector::{Any, Newest, Oldest};
         assert_eq!(taken(&all, 1, Any), Ok(vec![a, b, c]));
@@ -278,9 +288,8 @@ mod tests {
         let full = choice(&silos, &[b, c], &hosts);
         assert_eq!(taken(&full, 1, Newest), Ok(vec![a]), "those with room come first");
         assert_eq!(taken(&full, 2, Oldest), Ok(vec![b, c]));
-        let without = |avoid: &[SiloAddress], selector| {
-            all.candidates(wanted("A", 1, None, selector), avoid).map(Cow::into_owned)
-        };
+        let without =
+            |avoid: &[SiloAddress], selector| candidates(&all, ("A", 1), None, selector, avoid);
         assert_eq!(without(&[b], Newest), Ok(vec![c]));
         assert_eq!(without(&[b, c], Newest), Ok(vec![a]), "another version is left");
         assert_eq!(without(&[a, b, c], Any), Ok(vec![]));
@@ -291,8 +300,7 @@ mod tests {
     fn what_nobody_hosts_is_told_from_what_somebody_may() {
         let silos = [silo(1, "front"), silo(2, "back")];
         let why = |choice: &Choice, name, role| {
-            let wanted = wanted(name, METHOD, role, VersionSelector::Any);
-            choice.candidates(wanted, &[]).map(Cow::into_owned).unwrap_err()
+            candidates(choice, (name, METHOD), role, VersionSelector::Any, &[]).unwrap_err()
         };
         let known = choice(&silos, &[], &[Some(&["A"]), Some(&["B"])]);
         let nobody = PlaceError::NotHosted("A by one silo, B by one silo".to_owned());

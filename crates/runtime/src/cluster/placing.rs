@@ -8,8 +8,7 @@ use emmer_core::{GrainId, SiloAddress};
 use emmer_placement::hosted::VersionSelector;
 use emmer_placement::{PlaceError, PlacementContext, PlacementTable, Strategy};
 
-use super::choice::{Choice, Wanted};
-
+use super::choice::Wanted;
 use super::load::LoadService;
 use crate::clock::Clock;
 
@@ -38,15 +37,14 @@ impl Placing {
 
     /// How grains of a type are placed for a call of a method: as a class says that has it, or by
     /// the silo's default.
-    fn strategy<'a>(&'a self, choice: &'a Choice, grain: &GrainId, method: u32) -> &'a Strategy {
-        let hosted = choice.hosted.serving_type(grain.grain_type(), method);
-        let own = hosted.and_then(|hosted| hosted.placement.as_ref());
+    fn strategy<'a>(&'a self, wanted: Wanted<'a>) -> &'a Strategy {
+        let own = wanted.hosted.and_then(|hosted| hosted.placement.as_ref());
         own.unwrap_or_else(|| self.table.default_strategy())
     }
 
     /// The name of that strategy.
     pub(crate) fn strategy_name(&self, grain: &GrainId, method: u32) -> String {
-        self.strategy(&self.load.choice(), grain, method).name().to_owned()
+        self.strategy(self.load.choice().wanted(grain.grain_type(), method)).name().to_owned()
     }
 
     /// The silo where a new activation of `grain` goes, for a call of a method: one of the Active
@@ -65,15 +63,14 @@ impl Placing {
         avoid: &[SiloAddress],
     ) -> Result<SiloAddress, PlaceError> {
         let choice = self.load.choice();
-        let strategy = self.strategy(&choice, grain, method);
-        let (grain_type, role, selector) = (grain.grain_type(), strategy.role(), self.selector);
+        let wanted = choice.wanted(grain.grain_type(), method);
+        let strategy = self.strategy(wanted);
         let mut avoid = Cow::Borrowed(avoid);
         if leaves {
             // The view may not say so yet.
             avoid.to_mut().push(self.me);
         }
-        let wanted = Wanted { grain_type, method, role, selector };
-        let silos = choice.candidates(wanted, &avoid)?;
+        let silos = choice.candidates(wanted, strategy.role(), self.selector, &avoid)?;
         let mut context = PlacementContext::new(self.me, &silos);
         if strategy.looks_at_load() {
             context = context.with_loads(self.clock.mono(), &choice.loads);

@@ -11,6 +11,33 @@ use std::time::Duration;
 use emmer::prelude::*;
 use emmer::{SiloAddress, SiloStatus};
 
+/// An interface and its class. Several have the same method and differ in their placement.
+#[cfg(feature = "test")]
+macro_rules! class {
+    ($interface:ident, $class:ident, $($placement:tt)*) => {
+        #[grain_interface(key = u64)]
+        trait $interface {
+            async fn silo(&self) -> SiloAddress;
+        }
+
+        #[derive(Grain, Default)]
+        $($placement)*
+        struct $class {
+            #[context]
+            ctx: Option<Ctx>,
+        }
+
+        #[grain]
+        impl $interface for $class {
+            async fn silo(&self) -> SiloAddress {
+                self.ctx.as_ref().unwrap().silo().unwrap()
+            }
+        }
+    };
+}
+#[cfg(feature = "test")]
+pub(crate) use class;
+
 #[grain_interface(key = String)]
 pub trait Counter {
     async fn add(&mut self, n: u64) -> Result<u64, StateError>;
