@@ -1,80 +1,37 @@
-//! The guard of instruction counts: the benches of `benches/benches/guard.rs` run once each under
-//! callgrind, and their counts are compared with `benches/guard.json`. No clock takes part: two
+//! The guard of instruction counts: the benches of `lab/guard/benches/guard.rs` run once each under
+//! callgrind, and their counts are compared with `lab/guard/guard.json`. No clock takes part: two
 //! runs of one program count alike.
 //!
 //! Another compiler or another standard library counts differently; then the baseline is written
 //! anew, in a commit that says why: `cargo xtask guard --renew`.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::run::{self, Job};
-use crate::{deny, workspace};
-
-/// The version of the runner; it must be that of the library in `Cargo.toml`.
-const VERSION: &str = "0.20.0";
+use crate::report::{Row, Verdict};
+use crate::run::Context;
+use crate::{tests, tools};
 
 /// Where the baseline is.
-const BASELINE: &str = "benches/guard.json";
+const BASELINE: &str = "lab/guard/guard.json";
 
 /// How much above its baseline a count may be, in percent. As far below it the baseline is out of
 /// date.
 const TOLERANCE_PERCENT: u64 = 5;
 
-/// How long `cargo xtask guard` may take, compiling included.
-const LIMIT: Duration = Duration::from_secs(40 * 60);
-
 /// Instructions by bench.
-pub(crate) type Counts = BTreeMap<String, u64>;
+type Counts = BTreeMap<String, u64>;
 
 /// Whether valgrind is installed.
-pub(crate) fn has_valgrind() -> bool {
+fn has_valgrind() -> bool {
     Command::new("valgrind").arg("--version").output().is_ok_and(|out| out.status.success())
 }
 
-/// The runner of the right version: our own, else the one on the path.
-pub(crate) fn find(root: &Path) -> Option<PathBuf> {
-    let name = format!("gungraun-runner{}", std::env::consts::EXE_SUFFIX);
-    let own = tools_bin(root).join(&name);
-    [own, PathBuf::from(name)]
-        .into_iter()
-        .find(|program| deny::version_of(program).is_some_and(|version| version == VERSION))
-}
-
-fn tools_bin(root: &Path) -> PathBuf {
-    deny::tools_dir(root).join("bin")
-}
-
-/// The command that compiles and installs the runner.
-pub(crate) fn install(root: &Path) -> Command {
-    deny::install_tool(root, "gungraun-runner", VERSION)
-}
-
-/// The command that counts; it prints a JSON object for each bench.
-pub(crate) fn count(root: &Path, locked: bool) -> Command {
-    let mut command = workspace::cargo(root);
-    command.arg("bench");
-    if locked {
-        command.arg("--locked");
-    }
-    command.args(["--package", "emmer-benches", "--bench", "guard", "--", "--output-format=json"]);
-    // The benches look for the runner on the path.
-    let mut path = OsString::from(tools_bin(root));
-    if let Some(rest) = std::env::var_os("PATH") {
-        path.push(if cfg!(windows) { ";" } else { ":" });
-        path.push(rest);
-    }
-    command.env("PATH", path);
-    command
-}
-
 /// The name and the count in a line of the runner's output, if it is about a bench.
-pub(crate) fn counted(line: &str) -> Option<(String, u64)> {
+fn counted(line: &str) -> Option<(String, u64)> {
     let json: Value = serde_json::from_str(line).ok()?;
     let name = json["function_name"].as_str()?;
     let count = json["profiles"][0]["data"]["total"]["metrics"]["Ir"]["values"]["new"].as_u64()?;
@@ -82,13 +39,13 @@ pub(crate) fn counted(line: &str) -> Option<(String, u64)> {
 }
 
 /// What comparing says: a line for each bench, and whether all is well.
-pub(crate) struct Comparison {
-    pub(crate) lines: Vec<String>,
-    pub(crate) fine: bool,
+struct Comparison {
+    lines: Vec<String>,
+    fine: bool,
 }
 
 /// Compares counts with the baseline.
-pub(crate) fn compare(baseline: &Counts, counts: &Counts) -> Comparison {
+fn compare(baseline: &Counts, counts: &Counts) -> Comparison {
     let mut lines = Vec::new();
     let mut fine = true;
     for (name, wanted) in baseline {
@@ -116,7 +73,7 @@ pub(crate) fn compare(baseline: &Counts, counts: &Counts) -> Comparison {
 }
 
 /// The baseline that is checked in.
-pub(crate) fn baseline(root: &Path) -> Result<Counts, String> {
+fn baseline(root: &Path) -> Result<Counts, String> {
     let path = root.join(BASELINE);
     let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
     let json: Value =
@@ -137,43 +94,57 @@ fn renew(root: &Path, counts: &Counts) -> Result<(), String> {
 }
 
 /// `cargo xtask guard`: counts, and compares or writes the baseline. Whether all is well.
-pub(crate) fn run(renewing: bool) -> Result<bool, String> {
-    let root = workspace::root()?;
-    if !has_valgrind() {
-        return Err("valgrind is not installed: `apt-get install valgrind`".to_owned());
-    }
-    let logs = root.join("target").join("xtask");
-    std::fs::create_dir_all(&logs).map_err(|e| format!("{}: {e}", logs.display()))?;
-    let job = |name: &str, command: Command| Job {
-        name: name.to_owned(),
-        command,
-        log: logs.join(format!("{}.log", name.replace(' ', "-"))),
-        limit: LIMIT,
-        grace: run::GRACE,
-    };
-    if find(&root).is_none()
-        && !run::run(job("guard install", install(&root)), &mut |_| {})?.success
-    {
-        return Err(
-            "gungraun-runner cannot be installed: see target/xtask/guard-install.log".to_owned()
-        );
-    }
-    let mut counts = Counts::new();
-    let ran =
-        run::run(job("guard", count(&root, false)), &mut |line| counts.extend(counted(line)))?;
-    if !ran.success {
-        return Err(format!("the benches failed ({}): see target/xtask/guard.log", ran.ending));
+pub(crate) fn run(context: &Context, renewing: bool) -> Result<bool, String> {
+    let (row, counts) = count(context)?;
+    if row.verdict != Verdict::Passed {
+        return Err("the benches could not be counted".to_owned());
     }
     if renewing {
-        renew(&root, &counts)?;
+        renew(&context.root, &counts)?;
     }
-    let comparison = compare(&baseline(&root)?, &counts);
+    let comparison = compare(&baseline(&context.root)?, &counts);
     println!("{}", comparison.lines.join("\n"));
     Ok(comparison.fine)
 }
 
+/// The same as a step.
+pub(crate) fn step(context: &Context) -> Result<Row, String> {
+    let (row, counts) = count(context)?;
+    if row.verdict != Verdict::Passed {
+        return Ok(row);
+    }
+    let comparison = compare(&baseline(&context.root)?, &counts);
+    if !comparison.fine {
+        println!("    {}", comparison.lines.join("\n    "));
+        let why = Verdict::Failed("instruction counts, listed above".to_owned());
+        return Ok(Row::check("guard", why, row.took));
+    }
+    Ok(row.noted(format!("instructions of {} benches", counts.len())))
+}
+
+/// Runs the benches, each of which prints a JSON object.
+fn count(context: &Context) -> Result<(Row, Counts), String> {
+    let missing = |why| Ok((context.missing("guard", why), Counts::new()));
+    if !has_valgrind()
+        && let Err(why) = tools::apt(&["valgrind", "libc6-dbg"])
+    {
+        return missing(format!("valgrind is not installed: {why}"));
+    }
+    let runner = match tools::GUNGRAUN.find(context) {
+        Ok(runner) => runner,
+        Err(why) => return missing(why),
+    };
+    let mut command = context.cargo("bench");
+    command.args(["--package", "emmer-guard", "--bench", "guard", "--", "--output-format=json"]);
+    // The benches look for the runner on the path.
+    command.env("PATH", tests::on_path(&runner));
+    let row = context.step("guard", 240, command)?;
+    let log = std::fs::read_to_string(context.log("guard")).unwrap_or_default();
+    Ok((row, log.lines().filter_map(counted).collect()))
+}
+
 #[cfg(test)]
-mod tests {
+mod test {
     use super::*;
 
     fn counts(of: &[(&str, u64)]) -> Counts {
@@ -207,10 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_baseline_is_there_and_the_runner_is_the_librarys() {
-        let root = workspace::root().unwrap();
-        assert!(!baseline(&root).unwrap().is_empty());
-        let manifest = std::fs::read_to_string(root.join("Cargo.toml")).unwrap();
-        assert!(manifest.contains(&format!("gungraun = \"={VERSION}\"")));
+    fn the_baseline_is_there() {
+        assert!(!baseline(&crate::workspace::root().unwrap()).unwrap().is_empty());
     }
 }

@@ -1,80 +1,206 @@
-//! The project's tasks: `cargo xtask test`, `ci`, `tidy`, `layers`, `guard`, `mutants`. See
-//! `cargo xtask help`.
+//! The project's tasks: three tiers of tests, and the house rules as checks. See `cargo xtask
+//! help`.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`first`] | the first tier, `test`: every check of what users link, in minutes |
+//! | [`stores`] | the second, `test --stores`: every other system store on its server |
+//! | [`nightly`] | the third, `nightly`: what takes long |
+//! | [`tests`] | running tests, and reading what came of them |
+//! | [`guard`] | instruction counts beside their baseline |
+//! | [`tidy`] | the house rules |
+//! | [`tools`] | programs that are installed for this: nextest, cargo-deny, typos, lychee |
+//! | [`run`], [`report`] | one command in a log, and the table at the end |
+//! | [`workspace`] | the packages and files there are |
 
-mod args;
-mod deny;
-mod excerpt;
+mod first;
 mod guard;
-mod libtest;
-mod limited;
-mod live;
-mod lock;
-mod mutants;
+mod nightly;
 mod report;
 mod run;
-mod services;
-mod steps;
 mod stores;
+mod tests;
 mod tidy;
-mod traces;
-mod tsql;
+mod tools;
 mod workspace;
 
 use std::process::ExitCode;
 
-use crate::args::Task;
+use clap::{Parser, Subcommand};
+
+use crate::report::Row;
+use crate::run::Context;
+
+/// The project's tasks
+///
+/// Logs are in target/xtask, tools in target/tools (or where EMMER_TOOLS says). Where the
+/// environment says CI=true, Cargo.lock is binding, and a tool or a server that is missing and
+/// cannot be installed is a failure.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", after_help = CODES)]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+const CODES: &str = "\
+Exit codes: 0 everything passed; 1 something failed; 2 the command line is wrong;
+3 the checks could not be run (no workspace, no cargo, no disk)";
+
+#[derive(Subcommand)]
+enum Task {
+    /// The first tier: every check of what users link, with SQLite and PostgreSQL
+    Test(TestArgs),
+    /// The first and the second tier, as the build machine runs them
+    Ci,
+    /// The third tier: mutants, instruction counts, traces of two builds, models of threads, long
+    /// swarms, every store's server under the whole program
+    Nightly(NightlyArgs),
+    /// Check the house rules that neither the compiler nor clippy checks
+    Tidy,
+    /// Print the tables of layers and rooms as ARCHITECTURE.md shows them
+    Layers,
+    /// Count the instructions of the hot paths and compare them with lab/guard/guard.json
+    Guard {
+        /// Write that file from what was counted
+        #[arg(long)]
+        renew: bool,
+    },
+    /// Put small bugs into the sources and see who finds them (`--help` says more)
+    #[command(disable_help_flag = true)]
+    Mutants {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+        arguments: Vec<String>,
+    },
+    /// Real servers to try things with: up, down, status, install (`--help` says more)
+    #[command(disable_help_flag = true)]
+    Services {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+        arguments: Vec<String>,
+    },
+}
+
+#[derive(clap::Args)]
+struct TestArgs {
+    /// The second tier instead: the suites of all other stores, each on its server
+    #[arg(long, conflicts_with_all = ["only", "package"])]
+    stores: bool,
+    /// One store's suite, and the program on its server: the demo, and a cluster that outlives a
+    /// restart
+    #[arg(long, value_name = "NAME", value_parser = stores::names(), conflicts_with_all = ["only", "package", "stores"])]
+    store: Option<String>,
+    /// These steps only, separated by commas
+    #[arg(long, value_name = "STEPS", value_delimiter = ',', value_parser = first::names())]
+    only: Vec<String>,
+    /// Compile and test this package only (may be given more than once)
+    #[arg(long, short, value_name = "NAME")]
+    package: Vec<String>,
+    /// Check the advisory database too, which is fetched from the network
+    #[arg(long)]
+    advisories: bool,
+}
+
+#[derive(clap::Args)]
+struct NightlyArgs {
+    /// These steps only, separated by commas
+    #[arg(long, value_name = "STEPS", value_delimiter = ',', value_parser = nightly::names())]
+    only: Vec<String>,
+}
 
 /// Something was checked and failed.
 const FAILED: u8 = 1;
-/// The command line is wrong.
-const USAGE: u8 = 2;
 /// The checks could not be run.
 const BROKEN: u8 = 3;
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    let task = match args::parse(&args) {
-        Ok(task) => task,
-        Err(mistake) => {
-            eprintln!("error: {mistake}");
-            return ExitCode::from(USAGE);
-        }
-    };
-    let passed = match task {
-        Task::Help => {
-            print!("{}", args::HELP);
-            Ok(true)
-        }
-        Task::Layers => {
-            print!("{}\n{}", tidy::layers::markdown(), tidy::rooms::markdown());
-            Ok(true)
-        }
-        Task::Guard { renew } => guard::run(renew),
-        Task::Mutants(options) => mutants::run(&options),
-        Task::Services(action, names) => services::run(&action, &names),
-        Task::Tidy => tidy::run().map(|outcomes| {
-            print!("{}", tidy::render(&outcomes));
-            outcomes.iter().all(|outcome| outcome.failures() == 0)
-        }),
-        Task::Limited(limit, program, arguments) => {
-            return limited::run(limit, &program, &arguments).unwrap_or_else(|reason| {
-                eprintln!("error: {reason}");
-                ExitCode::from(BROKEN)
-            });
-        }
-        Task::Test(options) => steps::run(options).map(|rows| {
-            println!("\n{}", report::table(&rows));
-            // The last line stands alone: build machines read it.
-            println!("{}", report::closing_line(&rows));
-            !report::failed(&rows)
-        }),
-    };
-    match passed {
+    match run(Cli::parse().task) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(FAILED),
         Err(reason) => {
             eprintln!("error: {reason}");
             ExitCode::from(BROKEN)
         }
+    }
+}
+
+fn run(task: Task) -> Result<bool, String> {
+    match task {
+        Task::Test(args) => {
+            let mut context = Context::new(args.package)?;
+            context.advisories = args.advisories;
+            if let Some(name) = args.store {
+                stores::one(&context, &name).map(|rows| told(&rows))
+            } else if args.stores {
+                stores::rows(&context).map(|rows| told(&rows))
+            } else {
+                first::rows(&context, &args.only).map(|rows| told(&rows))
+            }
+        }
+        Task::Ci => {
+            let mut context = Context::new(Vec::new())?;
+            context.ci = true;
+            let mut rows = first::rows(&context, &[])?;
+            rows.extend(stores::rows(&context)?);
+            Ok(told(&rows))
+        }
+        Task::Nightly(args) => {
+            nightly::rows(&Context::new(Vec::new())?, &args.only).map(|rows| told(&rows))
+        }
+        Task::Tidy => tidy::run().map(|outcomes| {
+            print!("{}", tidy::render(&outcomes));
+            outcomes.iter().all(|outcome| outcome.failures() == 0)
+        }),
+        Task::Layers => {
+            print!("{}\n{}", tidy::layers::markdown(), tidy::rooms::markdown());
+            Ok(true)
+        }
+        Task::Guard { renew } => guard::run(&Context::new(Vec::new())?, renew),
+        Task::Mutants { arguments } => program(&["emmer-mutants"], &arguments),
+        Task::Services { arguments } => program(stores::SERVICES, &arguments),
+    }
+}
+
+/// Prints the table; whether everything passed. The last line stands alone: build machines read it.
+fn told(rows: &[Row]) -> bool {
+    println!("\n{}", report::table(rows));
+    println!("{}", report::closing_line(rows));
+    !report::failed(rows)
+}
+
+/// Compiles and runs a program of the workspace, which has the terminal.
+fn program(package: &[&str], arguments: &[String]) -> Result<bool, String> {
+    let mut command = workspace::cargo(&workspace::root()?);
+    command.args(["run", "--quiet", "--package"]).args(package).arg("--").args(arguments);
+    let status = command.status().map_err(|e| format!("cargo did not start: {e}"))?;
+    match status.code() {
+        Some(0) => Ok(true),
+        // Its own number, such as that of a wrong command line.
+        Some(code) => std::process::exit(code),
+        None => Ok(false),
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound_and_names_mistakes() {
+        Cli::command().debug_assert();
+        let parse = |line: &str| {
+            let words = line.split_whitespace();
+            Cli::try_parse_from(["xtask"].into_iter().chain(words)).err().map(|e| e.to_string())
+        };
+        for good in ["test", "test --only fmt,doc", "test -p emmer-core", "test --stores", "ci"] {
+            assert_eq!(parse(good), None, "{good}");
+        }
+        for good in ["mutants --smoke --only x", "services up redis", "nightly --only guard"] {
+            assert_eq!(parse(good), None, "{good}");
+        }
+        assert!(parse("test --only lint").unwrap().contains("clippy"));
+        assert!(parse("test --store redit").unwrap().contains("redis"));
+        assert!(parse("tets").unwrap().contains("test"));
     }
 }

@@ -43,6 +43,16 @@ impl Row {
         Self { name: name.to_owned(), verdict, counts, took, note: String::new() }
     }
 
+    /// The same row, which says so when it took more than twice as long as the stated seconds.
+    pub(crate) fn stated(self, seconds: u64) -> Self {
+        if self.took.as_secs() <= 2 * seconds {
+            return self;
+        }
+        let slow = format!("SLOW: stated to take {seconds} s on two quiet cores");
+        let note = if self.note.is_empty() { slow } else { format!("{}; {slow}", self.note) };
+        self.noted(note)
+    }
+
     /// The same row with a remark.
     pub(crate) fn noted(mut self, note: impl Into<String>) -> Self {
         self.note = note.into();
@@ -96,7 +106,7 @@ pub(crate) fn failed(rows: &[Row]) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+mod test {
     use super::*;
 
     fn rows() -> Vec<Row> {
@@ -128,6 +138,13 @@ mod tests {
         assert!(table(&rows).contains("FAILED"), "{}", table(&rows));
         assert!(table(&rows).contains("exit code 101"));
         assert_eq!(closing_line(&rows), "41 passed, 1 failed, 2 skipped");
+    }
+
+    #[test]
+    fn a_row_that_takes_twice_its_time_says_so() {
+        let row = |secs| Row::check("doc", Verdict::Passed, Duration::from_secs(secs)).stated(10);
+        assert_eq!(row(20).note, "");
+        assert!(row(21).note.contains("stated to take 10 s"));
     }
 
     #[test]

@@ -2,142 +2,187 @@
 //! limit.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
-use std::path::PathBuf;
+use std::io::{IsTerminal, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
-use crate::excerpt::Excerpt;
+use crate::report::{Row, Verdict};
+use crate::workspace;
 
-/// The longest piece of output handled as one line.
-const MAX_LINE_BYTES: u64 = 64 * 1024;
+/// How often a command is looked at.
+const TICK: Duration = Duration::from_millis(100);
+/// How often a sign of life is given: on a terminal, and elsewhere.
+const SIGNS: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30)];
+/// How much of a log's end a sign of life or a failure looks at, in bytes.
+const TAIL_BYTES: u64 = 256 * 1024;
+/// The most lines that a failure shows.
+const SHOWN_LINES: usize = 80;
 
-/// Lines read but not yet logged; the command waits when it is this far ahead.
-const QUEUED_LINES: usize = 1024;
-
-/// How often the terminal's live line is renewed.
-const TICK: Duration = Duration::from_millis(500);
-
-/// How often a sign of life is printed where the output is no terminal.
-const HEARTBEAT: Duration = Duration::from_secs(30);
-
-/// How long output may still come after the command itself has ended: a process it left behind may
-/// hold the pipe open for ever.
-pub(crate) const GRACE: Duration = Duration::from_secs(5);
-
-/// A command to run.
-pub(crate) struct Job {
-    /// What the terminal calls it, and the log's file name.
-    pub(crate) name: String,
-    pub(crate) command: Command,
-    /// Where its whole output goes.
-    pub(crate) log: PathBuf,
-    /// After this long it is killed and counts as failed.
-    pub(crate) limit: Duration,
-    /// How long to read on after its end; [`GRACE`] but in tests.
-    pub(crate) grace: Duration,
+/// What every step needs to know.
+pub(crate) struct Context {
+    pub(crate) root: PathBuf,
+    pub(crate) logs: PathBuf,
+    /// As the build machine does it: Cargo.lock is binding, and what is missing is a failure.
+    pub(crate) ci: bool,
+    /// Only these packages; all of the tier when empty.
+    pub(crate) packages: Vec<String>,
+    pub(crate) advisories: bool,
 }
 
-/// How it went.
+impl Context {
+    pub(crate) fn new(packages: Vec<String>) -> Result<Self, String> {
+        let root = workspace::root()?;
+        let logs = root.join("target").join("xtask");
+        std::fs::create_dir_all(&logs).map_err(|e| format!("{}: {e}", logs.display()))?;
+        let ci = std::env::var("CI").is_ok_and(|value| value == "true" || value == "1");
+        Ok(Self { root, logs, ci, packages, advisories: false })
+    }
+
+    /// A cargo task, with the lock file binding where a build machine runs.
+    pub(crate) fn cargo(&self, task: &str) -> Command {
+        let mut command = workspace::cargo(&self.root);
+        command.arg(task);
+        if self.ci {
+            command.arg("--locked");
+            // Nothing is compiled a second time there.
+            command.env("CARGO_INCREMENTAL", "0");
+        }
+        command
+    }
+
+    /// Where the output of the step called `name` goes.
+    pub(crate) fn log(&self, name: &str) -> PathBuf {
+        self.logs.join(format!("{}.log", name.replace(' ', "-")))
+    }
+
+    /// Runs a step that passes or fails as a whole, and takes about `stated` seconds on two quiet
+    /// cores. One that takes twice as long says so; one that takes ten times as long is ended.
+    pub(crate) fn step(&self, name: &str, stated: u64, command: Command) -> Result<Row, String> {
+        let limit = Duration::from_secs(stated.max(60) * 10);
+        let ran = run(name, command, &self.log(name), limit)?;
+        if !ran.success {
+            self.show(name);
+        }
+        let verdict =
+            if ran.success { Verdict::Passed } else { Verdict::Failed(ran.ending.clone()) };
+        Ok(Row::check(name, verdict, ran.took).stated(stated))
+    }
+
+    /// Shows the end of a failed step's output, and where the rest is.
+    pub(crate) fn show(&self, name: &str) {
+        let log = self.log(name);
+        println!("    {name} FAILED:");
+        for line in excerpt(&tail(&log)) {
+            println!("    | {line}");
+        }
+        println!("    the whole output: {}", log.display());
+    }
+
+    /// A row for what cannot be checked here: a failure on a build machine.
+    pub(crate) fn missing(&self, name: &str, why: String) -> Row {
+        println!("    {name}: NOT CHECKED: {why}");
+        let verdict = if self.ci { Verdict::Failed(why) } else { Verdict::Skipped(why) };
+        Row::check(name, verdict, Duration::ZERO)
+    }
+}
+
+/// How a command went.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) success: bool,
     /// What to say beside a failure: the exit code, or the time limit.
     pub(crate) ending: String,
     pub(crate) took: Duration,
-    /// What a failure shows of the output; the log has all of it.
-    pub(crate) excerpt: Vec<String>,
 }
 
-/// Runs `job`, giving every line of its output to `on_line`. An error means that it could not be
-/// run at all.
-pub(crate) fn run(job: Job, on_line: &mut dyn FnMut(&str)) -> Result<Ran, String> {
-    let Job { name, mut command, log, limit, grace } = job;
+/// Runs `command` with its output in `log`. An error means that it could not be run at all.
+pub(crate) fn run(
+    name: &str,
+    mut command: Command,
+    log: &Path,
+    limit: Duration,
+) -> Result<Ran, String> {
     let say = |e: std::io::Error| format!("{name}: {e}");
-    let mut log = File::create(&log).map_err(|e| format!("{}: {e}", log.display()))?;
+    let out = File::create(log).map_err(|e| format!("{}: {e}", log.display()))?;
+    command.stdin(Stdio::null()).stdout(out.try_clone().map_err(say)?).stderr(out);
     let live = std::io::stdout().is_terminal();
-    let (reader, writer) = std::io::pipe().map_err(say)?;
-    command.stdin(Stdio::null()).stdout(writer.try_clone().map_err(say)?).stderr(writer);
     // Without a terminal nobody can press Ctrl-C, and a group of its own lets the time limit end
     // the whole tree.
     let own_group = !live && set_own_group(&mut command);
+    println!("--> {name}");
     let start = Instant::now();
     let mut child = command.spawn().map_err(say)?;
-    // The command holds the pipe's writing ends; the reader sees the end only when they are gone.
-    drop(command);
-    let lines = read_lines(reader);
-
-    let mut screen = Screen::new(&name, live, start);
-    let mut excerpt = Excerpt::default();
-    let mut ended_at: Option<Instant> = None;
-    let mut timed_out = false;
-    loop {
-        match lines.recv_timeout(TICK) {
-            Ok(line) => {
-                writeln!(log, "{line}").map_err(say)?;
-                on_line(&line);
-                screen.line(&line);
-                excerpt.push(line);
-            }
-            Err(RecvTimeoutError::Disconnected) => break,
-            Err(RecvTimeoutError::Timeout) => {
-                if ended_at.is_none() && child.try_wait().map_err(say)?.is_some() {
-                    ended_at = Some(Instant::now());
-                }
-            }
+    let (mut shown_at, mut timed_out) = (start, false);
+    let status = loop {
+        if let Some(status) = child.try_wait().map_err(say)? {
+            break status;
         }
-        screen.tick();
-        if ended_at.is_some_and(|at| at.elapsed() > grace) {
-            break;
-        }
-        if start.elapsed() > limit {
+        if start.elapsed() > limit && !timed_out {
             timed_out = true;
             kill(&mut child, own_group);
-            break;
         }
+        if shown_at.elapsed() > SIGNS[usize::from(!live)] {
+            shown_at = Instant::now();
+            sign_of_life(name, live, start.elapsed(), log);
+        }
+        std::thread::sleep(TICK);
+    };
+    if live {
+        print!("\r\x1b[K");
     }
-    let status = child.wait().map_err(say)?;
-    screen.clear();
     let ending = if timed_out {
         format!("killed after {} s, its time limit", limit.as_secs())
     } else {
-        status
-            .code()
-            .map_or_else(|| "ended by a signal".to_owned(), |code| format!("exit code {code}"))
+        status.code().map_or_else(|| "ended by a signal".to_owned(), |c| format!("exit code {c}"))
     };
-    Ok(Ran {
-        success: status.success() && !timed_out,
-        ending,
-        took: start.elapsed(),
-        excerpt: excerpt.lines(),
-    })
+    let success = status.success() && !timed_out;
+    Ok(Ran { success, ending, took: start.elapsed() })
 }
 
-/// Reads lines on a thread of its own, so that the time limit holds while the command is silent.
-fn read_lines(reader: impl Read + Send + 'static) -> Receiver<String> {
-    let (sender, receiver) = sync_channel(QUEUED_LINES);
-    std::thread::spawn(move || {
-        let mut reader = BufReader::new(reader);
+/// One line: rewritten on a terminal.
+fn sign_of_life(name: &str, live: bool, took: Duration, log: &Path) {
+    let text = tail(log);
+    let last = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    let last: String = last.trim().chars().filter(|c| !c.is_control()).take(70).collect();
+    if live {
+        print!("\r\x1b[K    {} s  {last}", took.as_secs());
+        // A terminal that cannot be written to loses its live line, nothing else.
+        let _ = std::io::stdout().flush();
+    } else {
+        println!("    {name}: {} s, now: {last}", took.as_secs());
+    }
+}
+
+/// The end of a file; nothing when it cannot be read.
+fn tail(path: &Path) -> String {
+    let read = || -> std::io::Result<Vec<u8>> {
+        let mut file = File::open(path)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(TAIL_BYTES)))?;
         let mut bytes = Vec::new();
-        loop {
-            bytes.clear();
-            match reader.by_ref().take(MAX_LINE_BYTES).read_until(b'\n', &mut bytes) {
-                Ok(0) | Err(_) => return,
-                Ok(_) => {}
-            }
-            let line = String::from_utf8_lossy(&bytes).trim_end_matches(['\n', '\r']).to_owned();
-            if sender.send(line).is_err() {
-                return;
-            }
-        }
-    });
-    receiver
+        file.take(TAIL_BYTES).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    String::from_utf8_lossy(&read().unwrap_or_default()).into_owned()
+}
+
+/// What a failure shows: from the first error on, else the end.
+fn excerpt(text: &str) -> Vec<&str> {
+    let lines: Vec<&str> = text.lines().collect();
+    let is_error = |line: &&str| {
+        ["error", "Diff in ", "FAIL", "DOES NOT", "MISSED"]
+            .iter()
+            .any(|s| line.trim_start().starts_with(s))
+    };
+    let last = lines.len().saturating_sub(SHOWN_LINES);
+    let from = lines.iter().position(is_error).map_or(last, |first| first);
+    lines.into_iter().skip(from).take(SHOWN_LINES).collect()
 }
 
 #[cfg(unix)]
 fn set_own_group(command: &mut Command) -> bool {
-    use std::os::unix::process::CommandExt;
+    use std::os::unix::process::CommandExt as _;
     command.process_group(0);
     true
 }
@@ -158,100 +203,46 @@ fn kill(child: &mut Child, own_group: bool) {
     let _ = child.kill();
 }
 
-/// The sign of life: one line that is rewritten on a terminal, a line now and then elsewhere.
-struct Screen<'a> {
-    name: &'a str,
-    live: bool,
-    start: Instant,
-    last: String,
-    shown_at: Instant,
-}
-
-impl<'a> Screen<'a> {
-    fn new(name: &'a str, live: bool, start: Instant) -> Self {
-        println!("--> {name}");
-        Self { name, live, start, last: String::new(), shown_at: start }
-    }
-
-    fn line(&mut self, line: &str) {
-        if !line.trim().is_empty() {
-            self.last = line.trim().chars().filter(|c| !c.is_control()).take(70).collect();
-        }
-    }
-
-    fn tick(&mut self) {
-        let every = if self.live { TICK } else { HEARTBEAT };
-        if self.shown_at.elapsed() < every {
-            return;
-        }
-        self.shown_at = Instant::now();
-        let seconds = self.start.elapsed().as_secs();
-        if self.live {
-            print!("\r\x1b[K    {seconds} s  {}", self.last);
-            // A terminal that cannot be written to loses its live line, nothing else.
-            let _ = std::io::stdout().flush();
-        } else {
-            println!("    {}: {seconds} s, now: {}", self.name, self.last);
-        }
-    }
-
-    fn clear(&self) {
-        if self.live {
-            print!("\r\x1b[K");
-            let _ = std::io::stdout().flush();
-        }
-    }
-}
-
 #[cfg(test)]
 #[cfg(unix)]
-mod tests {
+mod test {
     use super::*;
 
-    fn sh(script: &str, limit: Duration) -> (Ran, Vec<String>) {
-        let folder = std::env::temp_dir();
+    fn sh(script: &str, limit: Duration) -> (Ran, String) {
         let name = format!("emmer-xtask-run-{}-{}", std::process::id(), script.len());
-        let log = folder.join(&name);
+        let log = std::env::temp_dir().join(&name);
         let mut command = Command::new("sh");
         command.args(["-c", script]);
-        let mut lines = Vec::new();
-        let job = Job { name, command, log: log.clone(), limit, grace: Duration::from_millis(100) };
-        let ran = run(job, &mut |line| lines.push(line.to_owned())).unwrap();
+        let ran = run(&name, command, &log, limit).unwrap();
+        let text = std::fs::read_to_string(&log).unwrap();
         std::fs::remove_file(log).unwrap();
-        (ran, lines)
+        (ran, text)
     }
 
     #[test]
     fn both_streams_arrive_in_order_and_the_exit_code_counts() {
-        let (ran, lines) = sh("echo out; echo err >&2; echo more; exit 3", Duration::from_secs(60));
-        assert_eq!(lines, ["out", "err", "more"]);
+        let (ran, text) = sh("echo out; echo err >&2; echo more; exit 3", Duration::from_secs(60));
+        assert_eq!(text, "out\nerr\nmore\n");
         assert!(!ran.success);
         assert_eq!(ran.ending, "exit code 3");
     }
 
     #[test]
-    fn the_tail_is_bounded_and_the_lines_are_not_lost() {
-        let (ran, lines) =
-            sh("i=0; while [ $i -lt 2000 ]; do echo $i; i=$((i+1)); done", Duration::from_secs(60));
-        assert!(ran.success);
-        assert_eq!(lines.len(), 2000);
-        assert!(ran.excerpt.len() < 200);
-        assert_eq!(ran.excerpt.last().map(String::as_str), Some("1999"));
-    }
-
-    #[test]
-    fn the_time_limit_ends_a_silent_command() {
-        let (ran, _) = sh("sleep 600", Duration::from_millis(50));
+    fn the_time_limit_ends_a_silent_command_and_what_it_started() {
+        let (ran, _) = sh("sleep 600 & sleep 601", Duration::from_millis(50));
         assert!(!ran.success);
         assert!(ran.ending.contains("time limit"), "{}", ran.ending);
     }
 
     #[test]
-    fn a_process_left_behind_does_not_hold_the_step() {
-        // The child of the shell keeps the pipe open; the answer must not wait for it.
-        let (ran, _) = sh("sleep 120 & echo $!; exit 0", Duration::from_secs(100));
-        assert!(ran.success);
-        let pid = ran.excerpt.last().unwrap();
-        Command::new("kill").arg(pid).status().unwrap();
+    fn the_first_error_is_shown_however_much_follows() {
+        let before = (0..500).map(|n| format!("Compiling {n}\n"));
+        let after = (0..500).map(|n| format!("  | {n}\n"));
+        let text: String =
+            before.chain(["error[E0308]: mismatched\n".to_owned()]).chain(after).collect();
+        let shown = excerpt(&text);
+        assert_eq!((shown.len(), shown[0]), (SHOWN_LINES, "error[E0308]: mismatched"));
+        let plain: String = (0..500).map(|n| format!("{n}\n")).collect();
+        assert_eq!(excerpt(&plain).last(), Some(&"499"));
     }
 }

@@ -1,22 +1,48 @@
-//! One line for each system store in the table of `cargo xtask test`: which server it was run
-//! against, and how far.
+//! The second tier, `cargo xtask test --stores`: the suites of all system stores but SQLite and
+//! PostgreSQL, each against its real server, beside each other where they mostly wait; and one line
+//! for each store, with the server it was run against.
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Duration;
+use std::process::Command;
 
-use crate::libtest::Group;
+use clap::builder::PossibleValuesParser;
+
 use crate::report::{Counts, Row, Verdict};
+use crate::run::Context;
+use crate::tests::{self, Group, Run};
+use crate::{first, workspace};
+
+/// The program that installs, starts and ends servers, as cargo runs it.
+pub(crate) const SERVICES: &[&str] =
+    &["emmer-test-servers", "--features", "services", "--bin", "services"];
+
+/// How many tests run at a time: most of them wait for a server, or for a time that has to pass.
+const THREADS: u32 = 8;
+
+/// Servers whose tests share one, because it takes seconds to start; by the name of the service.
+/// Their tests find it by the variable.
+const SHARED: &[(&str, &str)] =
+    &[("cassandra", "EMMER_SHARED_CASSANDRA"), ("mongodb", "EMMER_SHARED_MONGODB")];
+
+/// Packages of this tier that are no store.
+const COMMON: &[&str] = &["emmer-store-keyvalue"];
+
+/// How many departures the demo replays on a store.
+const DEMO_ROWS: &str = "20000";
+/// How long the server is away.
+const AWAY: &str = "5s";
 
 /// A store: its name here, its package, the URL schemes it opens, and the server of
 /// `cargo xtask services` it needs.
+#[derive(Clone, Copy)]
 pub(crate) struct Store {
     pub(crate) name: &'static str,
-    pub(crate) package: &'static str,
+    package: &'static str,
     schemes: &'static [&'static str],
-    pub(crate) server: Option<&'static str>,
+    server: Option<&'static str>,
     /// The feature of the CLI that brings it; none for what is always there.
-    pub(crate) feature: Option<&'static str>,
+    feature: Option<&'static str>,
     /// The variable that names a server where no package has one; without it the store is not run.
     variable: Option<&'static str>,
 }
@@ -58,23 +84,193 @@ pub(crate) const STORES: &[Store] = &[
     },
 ];
 
-/// The store called `name`.
-pub(crate) fn named(name: &str) -> Option<&'static Store> {
-    STORES.iter().find(|store| store.name == name)
+/// The names of the stores, for the command line.
+pub(crate) fn names() -> PossibleValuesParser {
+    PossibleValuesParser::new(STORES.iter().map(|store| store.name))
+}
+
+/// Whether the first tier tests a store.
+fn is_first(store: &Store) -> bool {
+    ["sqlite", "postgres"].contains(&store.name)
+}
+
+/// The packages of this tier.
+pub(crate) fn packages() -> Vec<&'static str> {
+    let stores = STORES.iter().filter(|store| !is_first(store)).map(|store| store.package);
+    COMMON.iter().copied().chain(stores).collect()
+}
+
+/// The whole tier.
+pub(crate) fn rows(context: &Context) -> Result<Vec<Row>, String> {
+    let packages = packages();
+    let mut rows = Vec::new();
+    if context.ci {
+        // What cannot be installed fails the tests that need it, by name.
+        rows.push(context.step("servers", 60, services(context, "install", &[]))?);
+    }
+    let all = [&packages[..], &["emmer-cost", "emmer", "emmer-cli", "emmer-lab"]].concat();
+    let clippy = with_all_features(context, &first::clippy(context, &all));
+    rows.push(context.step("clippy stores", 150, clippy)?);
+    rows.push(context.step("doc stores", 60, first::doc(context, &packages))?);
+    let chosen: Vec<&Store> = STORES.iter().filter(|store| !is_first(store)).collect();
+    rows.extend(suites(context, &chosen, &packages, 300)?);
+    Ok(rows)
+}
+
+/// The same command with `--all-features`.
+fn with_all_features(context: &Context, command: &Command) -> Command {
+    let mut with = context.cargo("clippy");
+    with.arg("--all-features");
+    let task = usize::from(context.ci) + 1;
+    with.args(command.get_args().skip(task));
+    with
+}
+
+/// One store: its suite, and the program `emmer` on its server.
+pub(crate) fn one(context: &Context, name: &str) -> Result<Vec<Row>, String> {
+    let Some(store) = STORES.iter().find(|store| store.name == name) else {
+        return Err(format!("there is no store {name}"));
+    };
+    let mut rows = suites(context, &[store], &[store.package], 300)?;
+    rows.extend(live(context, store)?);
+    Ok(rows)
+}
+
+/// Runs the tests of some stores: a row for the run, one for each store, one for each package
+/// beside them.
+fn suites(
+    context: &Context,
+    stores: &[&Store],
+    packages: &[&str],
+    stated: u64,
+) -> Result<Vec<Row>, String> {
+    let told = context.logs.join(tests::TOLD);
+    // A file of last time tells of last time.
+    let _ = std::fs::remove_file(&told);
+    let mut env = Vec::new();
+    for (server, variable) in SHARED {
+        if stores.iter().any(|store| store.server == Some(server)) {
+            // One that does not start fails the tests that need it, by name.
+            if let Ok(url) = started(context, server, &["--fresh"]) {
+                env.extend(port_of(&url).map(|port| ((*variable).to_owned(), port)));
+            }
+        }
+    }
+    let name = match stores {
+        [one] => format!("test {}", one.name),
+        _ => "test stores".to_owned(),
+    };
+    let run = Run { name: &name, packages, stated, env: &env, threads: Some(THREADS) };
+    let ran = tests::grouped(context, &run);
+    for (server, _) in SHARED.iter().filter(|(_, v)| env.iter().any(|(name, _)| name == v)) {
+        // It is not worth a failure: it was started with data of its own, on a port of its own.
+        let _ = services(context, "down", &[server]).output();
+    }
+    let (mut rows, mut groups) = ran?;
+    let told = Told::read(&told);
+    for (test, why) in &told.skipped {
+        println!("    skipped: {test}: {why}");
+    }
+    for store in stores {
+        let group = groups.remove(store.package).unwrap_or_default();
+        rows.push(row(store, &told, &group, context.ci));
+    }
+    rows.extend(groups.iter().map(|(package, group)| group.row(&format!("  {package}"))));
+    Ok(rows)
+}
+
+/// A call of the program of servers.
+fn services(context: &Context, action: &str, servers: &[&str]) -> Command {
+    let mut command = workspace::cargo(&context.root);
+    command.args(["run", "--quiet", "--package"]).args(SERVICES);
+    command.args(["--", action]).args(servers);
+    command
+}
+
+/// The address of a server that is started now, or ran already.
+fn started(context: &Context, server: &str, how: &[&str]) -> Result<String, String> {
+    let out = services(context, "up", &[&[server], how].concat())
+        .output()
+        .map_err(|e| format!("cargo: {e}"))?;
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    let prefix = format!("{server}: ");
+    let url = said.lines().rev().find_map(|line| line.strip_prefix(&prefix));
+    let url = url.filter(|url| out.status.success() && url.contains("://"));
+    url.map(str::to_owned).ok_or_else(|| format!("{server} does not start: {}", said.trim()))
+}
+
+/// `cassandra://127.0.0.1:17123/emmer?x=1` gives `17123`.
+fn port_of(url: &str) -> Option<String> {
+    let (_, rest) = url.split_once("127.0.0.1:")?;
+    Some(rest.chars().take_while(char::is_ascii_digit).collect())
+}
+
+/// The program on a store's real server: the doctor, the demo, and a cluster that outlives a
+/// restart of the server. A store without a server of its own here has no rows.
+pub(crate) fn live(context: &Context, store: &Store) -> Result<Vec<Row>, String> {
+    let Some(server) = store.server else { return Ok(Vec::new()) };
+    let name = |what: &str| format!("{what} on {server}");
+    let url = match started(context, server, &[]) {
+        Ok(url) => url,
+        Err(why) => return Ok(vec![context.missing(&name("server"), why)]),
+    };
+    let mut rows = Vec::new();
+    let doctor = release(context, store, "emmer-cli", &["doctor", "--store", &url]);
+    rows.push(context.step(&name("doctor"), 120, doctor)?);
+    let demo = ["demo", "--quick", DEMO_ROWS, "--store", &url];
+    rows.push(context.step(&name("demo"), 60, release(context, store, "emmer-cli", &demo))?);
+    let turn = |action: &str| {
+        format!("cd '{}' && cargo xtask services {action} {server}", context.root.display())
+    };
+    let (stop, start) = (turn("down"), turn("up"));
+    let outage = ["bench", "membership", "outage", "--store", &url, "--for", AWAY];
+    let outage = [&outage[..], &["--stop", &stop, "--start", &start]].concat();
+    let restart = name("restart");
+    let row = context.step(&restart, 120, release(context, store, "emmer-lab", &outage))?;
+    rows.push(met(row, &context.log(&restart)));
+    // The next call starts it again, should it not end.
+    let _ = services(context, "down", &[server]).output();
+    Ok(rows)
+}
+
+/// The row of a command that prints a table of goals: each one missed is a failure.
+fn met(row: Row, log: &Path) -> Row {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let missed: Vec<&str> = text.lines().filter(|l| l.contains("MISSED")).map(str::trim).collect();
+    if row.verdict != Verdict::Passed || missed.is_empty() {
+        return row;
+    }
+    Row::check(&row.name, Verdict::Failed(missed.join("; ")), row.took)
+}
+
+/// A program with this store's feature, compiled as it is shipped.
+fn release(context: &Context, store: &Store, package: &str, arguments: &[&str]) -> Command {
+    let mut command = workspace::cargo(&context.root);
+    command.args(["run", "--release", "--quiet", "--package", package]);
+    if let Some(feature) = store.feature {
+        let feature = if package == "emmer-cli" {
+            feature.to_owned()
+        } else {
+            format!("emmer-cli/{feature}")
+        };
+        command.args(["--features", &feature]);
+    }
+    command.arg("--").args(arguments);
+    command
 }
 
 /// What the tests told of themselves.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+struct Told {
     /// By scheme: the server's name and version, and how many conformance cases passed on it.
     conformed: BTreeMap<String, (String, usize)>,
     /// Tests that were skipped, with the reason.
-    pub(crate) skipped: Vec<(String, String)>,
+    skipped: Vec<(String, String)>,
 }
 
 impl Told {
     /// Reads the file that tests wrote lines to.
-    pub(crate) fn read(path: &Path) -> Self {
+    fn read(path: &Path) -> Self {
         // No file: nobody told anything.
         Self::parse(&std::fs::read_to_string(path).unwrap_or_default())
     }
@@ -97,64 +293,51 @@ impl Told {
     }
 }
 
-/// The lines of the table, for the stores whose packages were tested; of a `whole` run all of them.
-pub(crate) fn rows(told: &Told, groups: &[Group], ci: bool, whole: bool) -> Vec<Row> {
-    STORES.iter().filter_map(|store| row(store, told, groups, ci, whole)).collect()
-}
-
-fn row(store: &Store, told: &Told, groups: &[Group], ci: bool, whole: bool) -> Option<Row> {
-    let krate = store.package.replace('-', "_");
-    let groups: Vec<&Group> = groups.iter().filter(|group| group.krate == krate).collect();
-    if groups.is_empty() && !whole {
-        return None;
-    }
-    let sum = |of: fn(&Group) -> usize| groups.iter().map(|group| of(group)).sum::<usize>();
-    let (passed, failed) = (sum(|g| g.passed), sum(|g| g.failed));
-    let took: Duration = groups.iter().map(|group| group.took).sum();
+/// A store's line.
+fn row(store: &Store, told: &Told, group: &Group, ci: bool) -> Row {
+    let Counts { passed, failed, .. } = group.counts;
     let found = store.schemes.iter().find_map(|scheme| told.conformed.get(*scheme));
-    let (verdict, note) = match (found, store.variable) {
-        _ if failed > 0 => {
-            (Verdict::Failed(format!("{failed} of {} tests", passed + failed)), String::new())
-        }
-        (Some((version, cases)), _) => {
-            (Verdict::Passed, format!("{version}: {cases} conformance cases, {passed} tests"))
-        }
+    let ran = found.map(|(version, cases)| {
+        format!("{version}: {cases} conformance cases, {passed} of {} tests", passed + failed)
+    });
+    let name = format!("  store {}", store.name);
+    let no_suite = "the conformance suite did not run".to_owned();
+    let verdict = match (&ran, store.variable) {
+        _ if failed > 0 => Verdict::Failed(format!(
+            "{}: {}",
+            ran.as_ref().unwrap_or(&no_suite),
+            group.failed.join(", ")
+        )),
+        (Some(_), _) => Verdict::Passed,
         (None, Some(variable)) if std::env::var_os(variable).is_none() => {
-            let why = format!(
-                "not run: no package has a server, and {variable} is not set; {passed} tests \
-                 without one"
-            );
-            (Verdict::Skipped(why), String::new())
+            Verdict::Skipped(format!(
+                "no package has a server, and {variable} is not set; {passed} tests without one passed"
+            ))
         }
-        (None, _) => {
-            let why = "the conformance suite did not run".to_owned();
-            (if ci { Verdict::Failed(why) } else { Verdict::Skipped(why) }, String::new())
-        }
+        (None, _) if ci => Verdict::Failed(no_suite),
+        (None, _) => Verdict::Skipped(no_suite),
     };
-    // The tests are counted with their crates; only what no test shows counts here.
+    // A failure that no test shows counts by itself.
     let own = usize::from(matches!(verdict, Verdict::Failed(_)) && failed == 0);
     let skipped = usize::from(matches!(verdict, Verdict::Skipped(_)));
-    let counts = Counts { failed: own, skipped, ..Counts::default() };
-    Some(
-        Row { counts, ..Row::check(&format!("  store {}", store.name), verdict, took) }.noted(note),
-    )
+    let counts = Counts { passed, failed: failed + own, skipped };
+    Row { counts, ..Row::check(&name, verdict, group.took) }.noted(ran.unwrap_or_default())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::libtest::Kind;
+mod test {
+    use std::time::Duration;
 
-    fn group(krate: &str, failed: usize) -> Group {
-        let took = Duration::from_secs(1);
-        Group {
-            krate: krate.to_owned(),
-            kind: Kind::Integration,
-            passed: 7,
-            failed,
-            ignored: 0,
-            took,
-        }
+    use super::*;
+
+    fn group(failed: &[&str]) -> Group {
+        let counts = Counts { passed: 7, failed: failed.len(), skipped: 0 };
+        let failed = failed.iter().map(|name| (*name).to_owned()).collect();
+        Group { counts, took: Duration::from_secs(1), failed }
+    }
+
+    fn named(name: &str) -> &'static Store {
+        STORES.iter().find(|store| store.name == name).unwrap()
     }
 
     #[test]
@@ -164,35 +347,24 @@ mod tests {
              installed\nstrange\n",
         );
         assert_eq!(told.skipped.len(), 1);
-        let groups =
-            [group("emmer_store_redis", 0), group("emmer_store_etcd", 0), group("emmer_core", 0)];
-        let rows = rows(&told, &groups, true, false);
-        let shown: Vec<_> = rows.iter().map(|row| (row.name.trim(), row.counts.failed)).collect();
-        assert_eq!(shown, [("store redis", 0), ("store etcd", 1)]);
-        assert_eq!(rows[0].note, "Redis 7.0.15: 42 conformance cases, 7 tests");
-        assert_eq!(super::rows(&told, &groups, false, true).len(), STORES.len());
-        let not_run = &super::rows(&told, &groups, false, false)[1];
+        let redis = row(named("redis"), &told, &group(&[]), true);
+        assert_eq!(redis.note, "Redis 7.0.15: 42 conformance cases, 7 of 7 tests");
+        assert_eq!(row(named("etcd"), &told, &group(&[]), true).counts.failed, 1);
+        let not_run = row(named("etcd"), &told, &group(&[]), false);
         assert!(matches!(not_run.verdict, Verdict::Skipped(_)) && not_run.counts.skipped == 1);
     }
 
     #[test]
-    fn failed_tests_are_counted_with_their_crates_only() {
-        let rows = rows(
-            &Told::parse("conformed\tredis\tRedis 7\t42\n"),
-            &[group("emmer_store_redis", 2)],
-            true,
-            false,
-        );
-        assert_eq!(
-            (rows[0].counts.failed, &rows[0].verdict),
-            (0, &Verdict::Failed("2 of 9 tests".to_owned()))
-        );
+    fn a_store_that_fails_still_shows_its_count_of_cases() {
+        let told = Told::parse("conformed\tredis\tRedis 7\t42\n");
+        let redis = row(named("redis"), &told, &group(&["suite::a"]), true);
+        let shown = "Redis 7: 42 conformance cases, 7 of 8 tests: suite::a".to_owned();
+        assert_eq!((redis.counts.failed, redis.verdict), (1, Verdict::Failed(shown)));
     }
 
     #[test]
-    fn names_are_those_of_the_services() {
-        let servers = crate::services::names();
-        assert!(STORES.iter().filter_map(|store| store.server).all(|name| servers.contains(&name)));
-        assert!(named("mariadb").is_some() && named("mysql").is_none());
+    fn the_port_of_a_server_is_in_its_url() {
+        assert_eq!(port_of("cassandra://127.0.0.1:17123/emmer?x=1").as_deref(), Some("17123"));
+        assert_eq!(port_of("sqlite://x"), None);
     }
 }

@@ -1,12 +1,13 @@
 //! How the command ends: one paragraph on stderr and a number a script can tell apart.
 
 use std::fmt;
+use std::io::Write;
 use std::process::ExitCode;
 
 /// What the command exits with. `docs/operations.md` and `--help` list the same numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Code {
+pub enum Code {
     /// Something that has no number of its own.
     Failed = 1,
     /// Flags, configuration file or environment cannot be understood. Nothing was started.
@@ -36,7 +37,7 @@ pub(crate) enum Code {
 }
 
 /// The list shown by `--help`.
-pub(crate) const HELP: &str = "\
+pub const HELP: &str = "\
 Exit codes:
     0  done
     1  failed for another reason
@@ -54,25 +55,31 @@ Exit codes:
 
 /// Why the command failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Failure {
-    pub(crate) code: Code,
-    pub(crate) message: String,
+pub struct Failure {
+    /// Its number.
+    pub code: Code,
+    /// What a person is told, without a name of the program and without an end of line.
+    pub message: String,
 }
 
 impl Failure {
-    pub(crate) fn new(code: Code, message: impl fmt::Display) -> Self {
+    /// One with a number.
+    pub fn new(code: Code, message: impl fmt::Display) -> Self {
         Self { code, message: message.to_string() }
     }
 
-    pub(crate) fn usage(message: impl fmt::Display) -> Self {
+    /// One of the command line, the configuration file or the environment.
+    pub fn usage(message: impl fmt::Display) -> Self {
         Self::new(Code::Usage, message)
     }
 
-    pub(crate) fn store(message: impl fmt::Display) -> Self {
+    /// One of the system store.
+    pub fn store(message: impl fmt::Display) -> Self {
         Self::new(Code::Store, message)
     }
 
-    pub(crate) fn other(message: impl fmt::Display) -> Self {
+    /// One without a number of its own.
+    pub fn other(message: impl fmt::Display) -> Self {
         Self::new(Code::Failed, message)
     }
 }
@@ -89,8 +96,20 @@ impl From<Code> for ExitCode {
     }
 }
 
+/// Says on stderr why `program` failed, if it did, and with which number it ends.
+pub fn code(program: &str, ended: Result<()>) -> ExitCode {
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            // With the reader gone (`2>&1 | head`) the exit code still tells.
+            let _ = writeln!(std::io::stderr(), "{program}: {failure}");
+            failure.code.into()
+        }
+    }
+}
+
 /// What every command returns.
-pub(crate) type Result<T> = std::result::Result<T, Failure>;
+pub type Result<T> = std::result::Result<T, Failure>;
 
 #[cfg(test)]
 mod tests {

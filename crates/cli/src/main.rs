@@ -1,18 +1,10 @@
 //! The `emmer` command: runs silos, shows the membership table, and proves itself in a demo.
 
-mod commands;
-mod config;
-mod exit;
-mod grains;
-mod logging;
-mod text;
-
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
-
-use crate::commands::Command;
+use emmer_cli::commands::Command;
+use emmer_cli::exit;
 
 /// Virtual actors in clusters that manage themselves.
 #[derive(Parser)]
@@ -28,12 +20,11 @@ struct Cli {
 
 fn main() -> ExitCode {
     let Cli { log, command } = Cli::parse();
-    match command.run(log) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            // With the reader gone (`2>&1 | head`) the exit code still tells.
-            let _ = writeln!(std::io::stderr(), "emmer: {failure}");
-            failure.code.into()
-        }
-    }
+    exit::code("emmer", command.run(log))
+}
+
+#[test]
+fn the_command_line_is_sound() {
+    use clap::CommandFactory as _;
+    Cli::command().debug_assert();
 }

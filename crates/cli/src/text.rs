@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// `1234567` as `1,234,567`.
-pub(crate) fn grouped(number: u64) -> String {
+pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
     for (at, digit) in digits.chars().enumerate() {
@@ -16,13 +16,13 @@ pub(crate) fn grouped(number: u64) -> String {
 }
 
 /// [`grouped`] with a sign.
-pub(crate) fn grouped_signed(number: i64) -> String {
+pub fn grouped_signed(number: i64) -> String {
     let sign = if number < 0 { "-" } else { "" };
     format!("{sign}{}", grouped(number.unsigned_abs()))
 }
 
 /// A span in its two largest units: `350ms`, `4.2s`, `3m 5s`, `2h 3m`, `4d 1h`.
-pub(crate) fn span(duration: Duration) -> String {
+pub fn span(duration: Duration) -> String {
     let (millis, secs) = (duration.as_millis(), duration.as_secs());
     match secs {
         0 => format!("{millis}ms"),
@@ -34,14 +34,14 @@ pub(crate) fn span(duration: Duration) -> String {
 }
 
 /// Events per second; 0 for no time at all.
-pub(crate) fn rate(count: u64, elapsed: Duration) -> u64 {
+pub fn rate(count: u64, elapsed: Duration) -> u64 {
     let millis = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
     count.saturating_mul(1_000).checked_div(millis).unwrap_or(0)
 }
 
 /// Rows as columns, each as wide as its widest cell, two blanks apart, no blanks at the end of a
 /// line.
-pub(crate) fn columns(rows: &[Vec<String>]) -> Vec<String> {
+pub fn columns(rows: &[Vec<String>]) -> Vec<String> {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width =
         |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|c| c.chars().count()).max();

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use super::{Finding, Tree, scan};
 
 /// Where the simulator's checks live, one file per invariant.
-const FOLDER: &str = "crates/sim/src/invariants/";
+const FOLDER: &str = "lab/sim/src/invariants/";
 
 /// The highest invariant number in use.
 const HIGHEST: usize = 14;
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     const ONE: (&str, &str) =
-        ("crates/sim/src/invariants/version.rs", "//! I1: the version grows by one.\n");
+        ("lab/sim/src/invariants/version.rs", "//! I1: the version grows by one.\n");
 
     #[test]
     fn a_named_invariant_needs_a_check_or_an_answer() {
@@ -94,12 +94,12 @@ mod tests {
 
     #[test]
     fn a_check_names_its_invariant_or_its_source() {
-        let nameless = tree(&[], &[("crates/sim/src/invariants/version.rs", "//! Versions.\n")]);
+        let nameless = tree(&[], &[("lab/sim/src/invariants/version.rs", "//! Versions.\n")]);
         assert_eq!(check(&nameless).unwrap().len(), 1);
         let sourced = tree(
             &[],
             &[(
-                "crates/sim/src/invariants/join.rs",
+                "lab/sim/src/invariants/join.rs",
                 "//! A joiner dials (membership description, step 8).\n",
             )],
         );

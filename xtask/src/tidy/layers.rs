@@ -63,6 +63,14 @@ pub(crate) const LAYERS: &[Layer] = &[
         may_use: &["emmer-core", "emmer-store", "emmer-store-relational", "emmer-store-keyvalue"],
         tests_may_use: &["emmer-test-servers"],
     },
+    Layer { package: "emmer-report", sans_io: false, may_use: &[], tests_may_use: &[] },
+    Layer { package: "emmer-mutants", sans_io: false, may_use: &[], tests_may_use: &[] },
+    Layer {
+        package: "emmer-cost",
+        sans_io: false,
+        may_use: &["emmer-core", "emmer-store", "emmer-store-*", "emmer-test-servers"],
+        tests_may_use: &[],
+    },
     Layer {
         package: "emmer-sim",
         sans_io: false,
@@ -72,6 +80,7 @@ pub(crate) const LAYERS: &[Layer] = &[
             "emmer-membership",
             "emmer-directory",
             "emmer-placement",
+            "emmer-report",
         ],
         tests_may_use: &[],
     },
@@ -138,24 +147,38 @@ pub(crate) const LAYERS: &[Layer] = &[
             "emmer-core",
             "emmer-directory",
             "emmer-membership",
-            "emmer-sim",
+            "emmer-report",
             "emmer-store",
             "emmer-wire",
         ],
         tests_may_use: &[],
     },
     Layer {
+        package: "emmer-guard",
+        sans_io: false,
+        may_use: &[],
+        tests_may_use: &["emmer-benches"],
+    },
+    Layer {
         package: "emmer-cli",
         sans_io: false,
-        may_use: &["emmer", "emmer-benches", "emmer-example-*", "emmer-sim", "emmer-test-servers"],
+        may_use: &["emmer", "emmer-example-*"],
         tests_may_use: &["emmer-core", "emmer-wire"],
     },
     Layer {
-        package: "xtask",
+        package: "emmer-lab",
         sans_io: false,
-        may_use: &["emmer-test-servers"],
+        may_use: &[
+            "emmer",
+            "emmer-benches",
+            "emmer-cli",
+            "emmer-report",
+            "emmer-sim",
+            "emmer-test-servers",
+        ],
         tests_may_use: &[],
     },
+    Layer { package: "xtask", sans_io: false, may_use: &[], tests_may_use: &[] },
 ];
 
 /// The layer of the package called `name`: an exact entry wins over one with a `*`.
@@ -265,13 +288,13 @@ mod tests {
         let tree = tree(
             &[
                 ("emmer-runtime", "crates/runtime", &[]),
-                ("emmer-sim", "crates/sim", &["emmer-runtime"]),
+                ("emmer-sim", "lab/sim", &["emmer-runtime"]),
             ],
             &[],
         );
         let findings = check(&tree).unwrap();
         assert_eq!(findings.len(), 1);
-        assert_eq!(findings[0].path, "crates/sim/Cargo.toml");
+        assert_eq!(findings[0].path, "lab/sim/Cargo.toml");
         assert!(
             findings[0]
                 .text
@@ -283,16 +306,12 @@ mod tests {
     fn a_store_knows_the_contract_and_nothing_above() {
         let good: &[&str] = &["emmer-core", "emmer-store"];
         assert!(
-            check(&tree(&[("emmer-store-redis", "crates/stores/redis", good)], &[]))
-                .unwrap()
-                .is_empty()
+            check(&tree(&[("emmer-store-redis", "stores/redis", good)], &[])).unwrap().is_empty()
         );
         for above in ["emmer-membership", "emmer-store-sqlite"] {
             let bad: &[&str] = &[above];
             assert_eq!(
-                check(&tree(&[("emmer-store-redis", "crates/stores/redis", bad)], &[]))
-                    .unwrap()
-                    .len(),
+                check(&tree(&[("emmer-store-redis", "stores/redis", bad)], &[])).unwrap().len(),
                 1
             );
         }

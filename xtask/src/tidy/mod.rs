@@ -8,7 +8,6 @@ mod docs;
 mod ignored;
 mod invariants;
 pub(crate) mod layers;
-mod links;
 mod purity;
 pub(crate) mod rooms;
 mod scan;
@@ -132,11 +131,10 @@ const RULES: &[Rule] = &[
     },
     Rule { name: "docs", about: "the book and the code map are complete", check: docs::check },
     Rule {
-        name: "links",
-        about: "relative paths in documents and comments exist",
-        check: links::check,
+        name: "weight",
+        about: "applications take on few packages, the program no test code",
+        check: weight::check,
     },
-    Rule { name: "weight", about: "an application takes on few packages", check: weight::check },
     Rule { name: "ignored", about: "an ignored test says why", check: ignored::check },
     Rule {
         name: "invariants",

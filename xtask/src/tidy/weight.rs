@@ -1,61 +1,99 @@
-//! What an application takes on with Emmer: the number of packages in its lock file stays small.
+//! What users take on: an application few packages with the facade, and the program of operators no
+//! package of tests or of the laboratory.
 
 use super::{Finding, Tree};
 use crate::workspace;
 
 /// The most packages that a lock file may have because of the facade with its default features
 /// (SQLite among them), on all systems together, the facade's own packages included.
-const PACKAGES_MAX: usize = 130;
+const FACADE_MAX: usize = 130;
 
-/// Counts the packages below the facade.
+/// The most packages that the README's first command compiles.
+const PROGRAM_MAX: usize = 120;
+
+/// What the program of operators may not contain, as cargo names packages and features.
+const NOT_SHIPPED: &[&str] = &[
+    "emmer-benches ",
+    "emmer-lab ",
+    "emmer-report ",
+    "emmer-sim ",
+    "emmer-swarm ",
+    "emmer-test-servers ",
+    "emmer-testkit ",
+    "emmer-virtual ",
+    "tokio feature \"test-util\"",
+];
+
+/// Asks cargo for both graphs.
 pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
+    let facade =
+        graph(tree, &["--package", "emmer", "--edges", "normal,build", "--target", "all"])?;
+    let program = graph(tree, &["--package", "emmer-cli", "--edges", "normal,build,features"])?;
+    let few = [
+        few("an application takes on", "crates/emmer/Cargo.toml", packages(&facade), FACADE_MAX),
+        few("the first command compiles", "crates/cli/Cargo.toml", packages(&program), PROGRAM_MAX),
+    ];
+    Ok(few.into_iter().flatten().chain(shipped(&program)).collect())
+}
+
+fn graph(tree: &Tree, arguments: &[&str]) -> Result<String, String> {
     let out = workspace::cargo(tree.root())
-        .args(["tree", "--package", "emmer", "--edges", "normal,build", "--target", "all"])
-        .args(["--prefix", "none", "--format", "{p}"])
+        .args(["tree", "--prefix", "none", "--format", "{p}"])
+        .args(arguments)
         .output()
         .map_err(|e| format!("cargo tree did not start: {e}"))?;
     if !out.status.success() {
-        return Err(format!(
-            "cargo tree --package emmer:\n{}",
-            String::from_utf8_lossy(&out.stderr)
-        ));
+        return Err(format!("cargo tree:\n{}", String::from_utf8_lossy(&out.stderr)));
     }
-    Ok(judge(packages(&String::from_utf8_lossy(&out.stdout))).into_iter().collect())
+    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
 /// How many different packages there are in a tree, by name and version.
 fn packages(tree: &str) -> usize {
     let name_and_version =
         |line: &str| line.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
-    let mut packages: Vec<_> =
-        tree.lines().map(name_and_version).filter(|line| !line.is_empty()).collect();
+    let is_package =
+        |line: &&str| line.split_whitespace().nth(1).is_some_and(|v| v.starts_with('v'));
+    let mut packages: Vec<_> = tree.lines().filter(is_package).map(name_and_version).collect();
     packages.sort();
     packages.dedup();
     packages.len()
 }
 
-fn judge(count: usize) -> Option<Finding> {
-    (count > PACKAGES_MAX).then(|| {
-        let text =
-            format!("an application takes on {count} packages with emmer, {PACKAGES_MAX} at most");
-        Finding::fail("crates/emmer/Cargo.toml", 0, text)
-    })
+fn few(what: &str, manifest: &str, count: usize, most: usize) -> Option<Finding> {
+    (count > most)
+        .then(|| Finding::fail(manifest, 0, format!("{what} {count} packages, {most} at most")))
+}
+
+/// What is in the program and does not belong there.
+fn shipped(program: &str) -> Vec<Finding> {
+    let found =
+        NOT_SHIPPED.iter().filter(|name| program.lines().any(|line| line.starts_with(**name)));
+    let say = |name: &&str| {
+        Finding::fail("crates/cli/Cargo.toml", 0, format!("the program contains {}", name.trim()))
+    };
+    found.map(say).collect()
 }
 
 #[cfg(test)]
-mod tests {
+mod test {
     use super::*;
+
+    const PROGRAM: &str = "emmer-cli v0.1.0 (/r)\nbytes v1.12.0\ntokio feature \"net\"\n\
+                           syn v2.0.1\nbytes v1.12.0 (*)\nsyn v3.0.0\n\n";
 
     #[test]
     fn a_package_counts_once_for_each_version() {
-        let tree =
-            "emmer v0.1.0 (/r)\nbytes v1.12.0\nsyn v2.0.1\nbytes v1.12.0 (*)\nsyn v3.0.0\n\n";
-        assert_eq!(packages(tree), 4);
+        assert_eq!(packages(PROGRAM), 4);
+        assert!(few("it has", "x", 120, 120).is_none());
+        assert!(few("it has", "x", 121, 120).is_some_and(|finding| finding.text.contains("121")));
     }
 
     #[test]
-    fn too_many_are_too_many() {
-        assert!(judge(PACKAGES_MAX).is_none());
-        assert!(judge(PACKAGES_MAX + 1).is_some_and(|finding| finding.text.contains("131")));
+    fn code_of_tests_is_found_in_the_program() {
+        assert!(shipped(PROGRAM).is_empty());
+        for line in ["tokio feature \"test-util\"", "emmer-virtual v0.1.0 (/r/crates/virtual)"] {
+            assert_eq!(shipped(&format!("{PROGRAM}{line}\n")).len(), 1, "{line}");
+        }
     }
 }

@@ -74,7 +74,48 @@ pub(crate) fn check(tree: &Tree) -> Result<Vec<Finding>, String> {
         findings.extend(filler(&file.path, &file.text));
         findings.extend(places(&file.path, &file.text));
     }
+    let exists = |path: &str| tree.root().join(path).exists();
+    let rust = tree.rust.iter().map(|rust| (&rust.file.path, &rust.split.comments));
+    let pages = tree.other.iter().filter(|f| f.path.ends_with(".md")).map(|f| (&f.path, &f.text));
+    for (path, text) in rust.chain(pages) {
+        findings.extend(upward(path, text, &exists));
+    }
     Ok(findings)
+}
+
+/// Paths with `../` in comments and documents lead to something in this repository. (That links in
+/// documents lead somewhere is checked by lychee.)
+fn upward(path: &str, text: &str, exists: &dyn Fn(&str) -> bool) -> Vec<Finding> {
+    let in_path = |c: char| c.is_alphanumeric() || "./_-".contains(c);
+    let mut findings = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        // `.../` is an ellipsis; the full stop that ends a sentence is not part of the path.
+        let words = line.split(|c| !in_path(c)).filter(|w| w.starts_with("../") && w.len() > 3);
+        for word in words.map(|word| word.trim_end_matches('.')) {
+            let found = match resolve(path, word) {
+                None => format!("{word} leaves the repository"),
+                Some(to) if !exists(&to) => format!("{word} leads to {to}, which does not exist"),
+                Some(_) => continue,
+            };
+            findings.push(Finding::fail(path, index + 1, found));
+        }
+    }
+    findings
+}
+
+/// `target` as a path from the root when it is written in `file`; `None` when it climbs out of the
+/// repository.
+fn resolve(file: &str, target: &str) -> Option<String> {
+    let mut parts: Vec<&str> = file.split('/').collect();
+    parts.pop();
+    for part in target.split('/').filter(|part| !["", "."].contains(part)) {
+        if part == ".." {
+            parts.pop()?;
+        } else {
+            parts.push(part);
+        }
+    }
+    Some(parts.join("/"))
 }
 
 fn leftovers(path: &str, text: &str) -> Vec<Finding> {
@@ -170,6 +211,20 @@ mod tests {
         assert!(
             texts("a.rs", "let p = \"target/work/x\"; // and ./home/x, {dir}/root/x").is_empty()
         );
+    }
+
+    #[test]
+    fn no_path_leaves_the_repository() {
+        let exists = |p: &str| ["docs/wire.md", "README.md"].contains(&p);
+        let texts = |path: &str, text: &str| -> Vec<String> {
+            upward(path, text, &exists).into_iter().map(|f| f.text).collect()
+        };
+        let outside = format!("see `{}/elsewhere/design.md`.", "..");
+        let said = format!("{}/elsewhere/design.md leaves the repository", "..");
+        assert_eq!(texts("README.md", &outside), [said]);
+        assert!(texts("docs/a/b.rs", &format!("// {}/README.md.", "../..")).is_empty());
+        assert_eq!(texts("docs/a/b.rs", &format!("// {}/gone.", "../..")).len(), 1);
+        assert!(texts("docs/x.rs", "// a .../ellipsis and 0..1/2").is_empty());
     }
 
     #[test]

@@ -11,27 +11,32 @@ use std::process::Command;
 const LOG_TAIL: u64 = 2_000;
 
 /// What one silo is told.
-pub(super) struct Settings<'a> {
-    pub(super) store: &'a str,
-    pub(super) cluster: &'a str,
-    pub(super) name: &'a str,
-    pub(super) profile: &'a str,
+pub struct Settings<'a> {
+    /// The URL of the store.
+    pub store: &'a str,
+    /// The cluster to join.
+    pub cluster: &'a str,
+    /// Its name for people.
+    pub name: &'a str,
+    /// Its membership options.
+    pub profile: &'a str,
     /// The strategy of classes that name none; the default one when none.
-    pub(super) placement: Option<&'a str>,
-    pub(super) log: &'a str,
+    pub placement: Option<&'a str>,
+    /// What it logs.
+    pub log: &'a str,
 }
 
 /// Where a process is put on this machine.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub struct Place {
     /// Its network namespace; this process's own when none.
-    pub(super) namespace: Option<String>,
+    pub namespace: Option<String>,
     /// Where it listens for silos.
-    pub(super) listen: SocketAddr,
+    pub listen: SocketAddr,
     /// Where it listens for clients.
-    pub(super) gateway: SocketAddr,
+    pub gateway: SocketAddr,
     /// What other silos are told, when that is something else.
-    pub(super) advertise: Option<SocketAddr>,
+    pub advertise: Option<SocketAddr>,
 }
 
 impl Default for Place {
@@ -44,7 +49,7 @@ impl Default for Place {
 
 impl Place {
     /// This program, run there; configured by nothing but what it is told.
-    pub(super) fn program(&self) -> Result<Command> {
+    pub fn program(&self) -> Result<Command> {
         let program = std::env::current_exe()?;
         let mut command = match &self.namespace {
             None => Command::new(program),
@@ -69,7 +74,7 @@ impl Place {
 
 /// This program as a silo with a gateway. It stops when its standard input ends, so that it does
 /// not outlive whoever started it.
-pub(super) fn silo(settings: &Settings<'_>, place: &Place) -> Result<Command> {
+pub fn silo(settings: &Settings<'_>, place: &Place) -> Result<Command> {
     let Settings { store, cluster, name, profile, placement, log } = settings;
     let mut command = place.program()?;
     command.args(["silo", "--until-stdin-ends", "--listen", &place.listen.to_string()]);
@@ -88,7 +93,7 @@ pub(super) fn silo(settings: &Settings<'_>, place: &Place) -> Result<Command> {
 }
 
 /// The last lines of a log as the end of an error; nothing when there are none.
-pub(super) fn said(log: &Path) -> String {
+pub fn said(log: &Path) -> String {
     let said = tail(log).unwrap_or_default();
     if said.is_empty() { String::new() } else { format!("; its log ends with: {said}") }
 }

@@ -1,16 +1,15 @@
 //! The commands, one module each.
 
-#[cfg(unix)]
-mod bench;
-mod child;
-mod demo;
-mod doctor;
-mod members;
-mod output;
-mod schema;
-mod silo;
-mod sim;
-mod store;
+pub mod child;
+pub mod demo;
+pub mod doctor;
+pub mod members;
+pub mod output;
+pub mod schema;
+pub mod silo;
+pub mod store;
+
+use std::time::SystemTime;
 
 use clap::Subcommand;
 
@@ -18,7 +17,7 @@ use crate::exit::{Failure, Result};
 
 /// What to do.
 #[derive(Subcommand)]
-pub(crate) enum Command {
+pub enum Command {
     /// Run a silo that hosts the example grains, until Ctrl-C
     ///
     /// Prints one line when the silo is Active. Ctrl-C or SIGTERM leaves the cluster in good order;
@@ -38,34 +37,32 @@ pub(crate) enum Command {
     Doctor(doctor::Args),
     /// Print the script that makes the tables of a relational store
     Schema(schema::Args),
-    /// Run the simulator: experiments in virtual time, random scenarios, replays
-    ///
-    /// Thousands of silos in one process and no socket: the same protocol code that `emmer silo`
-    /// runs.
-    Sim(sim::Args),
-    /// Measure silos on real sockets and a real store
-    #[cfg(unix)]
-    Bench(bench::Args),
 }
 
 impl Command {
     /// Runs the command; `log` is the global flag.
-    pub(crate) fn run(self, log: Option<String>) -> Result<()> {
+    pub fn run(self, log: Option<String>) -> Result<()> {
         match self {
-            Self::Silo(args) => silo::run(args, log),
+            Self::Silo(args) => silo::run(args, log, |builder| builder),
             Self::Members(args) => members::run(args, log),
             Self::Demo(args) => demo::run(&args, log),
             Self::Doctor(args) => doctor::run(args, log),
             Self::Schema(args) => schema::run(args, log),
-            Self::Sim(args) => sim::run(&args),
-            #[cfg(unix)]
-            Self::Bench(args) => bench::run(&args, log),
         }
     }
 }
 
 /// The threads of every command that needs them.
-fn runtime() -> Result<tokio::runtime::Runtime> {
+///
+/// # Errors
+/// The system has none to give.
+pub fn runtime() -> Result<tokio::runtime::Runtime> {
     let built = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     built.map_err(|error| Failure::other(format!("no threads to run on: {error}")))
+}
+
+/// Microseconds since 1970.
+pub fn now_us() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }

@@ -5,8 +5,9 @@ use super::output::write_out;
 use crate::config::{ConfigArgs, Settings};
 use crate::exit::{Failure, Result};
 
+/// The flags of `emmer schema`.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub struct Args {
     /// The system store, as in postgres://host/database; nothing is connected to
     #[arg(long, value_name = "URL")]
     store: Option<String>,

@@ -1,29 +1,23 @@
 //! `emmer silo`: one silo in this process.
 
 use std::io::{Read, Write};
-#[cfg(unix)]
-use std::path::PathBuf;
 use std::process;
 
 use emmer::placement::Strategy;
-use emmer::{Silo, StartError, TerminateReason};
+use emmer::{Silo, SiloBuilder, StartError, TerminateReason};
 use emmer_example_flights::{Aircraft, AircraftGrain, Airport, AirportGrain};
 use tokio::sync::mpsc;
 
 use super::{runtime, store};
 use crate::config::{ConfigArgs, Settings};
 use crate::exit::{Code, Failure, Result};
-use crate::grains::{Probe, ProbeGrain};
-#[cfg(unix)]
-use crate::grains::{
-    quick::{Quick, QuickGrain},
-    slow::{Slow, SlowGrain},
-    turn_log::TurnLog,
-};
 use crate::logging;
 
+/// The flags of `emmer silo`.
+// No group of its own: another program has these flags beside more.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+#[group(skip)]
+pub struct Args {
     /// The system store that all silos of the cluster share, as in sqlite://cluster.db
     #[arg(long, value_name = "URL")]
     store: Option<String>,
@@ -58,13 +52,13 @@ pub(crate) struct Args {
     /// Stop in good order when the standard input ends: for whoever starts silos as children
     #[arg(long, hide = true)]
     until_stdin_ends: bool,
-    /// Where the grains for measurements write what ran when
-    #[cfg(unix)]
-    #[arg(long, hide = true, value_name = "FILE")]
-    turn_log: Option<PathBuf>,
 }
 
-pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
+/// Runs a silo until it is asked to stop. It hosts the example's grains, and what `host` adds.
+///
+/// # Errors
+/// What the exit codes tell apart.
+pub fn run(args: Args, log: Option<String>, host: fn(SiloBuilder) -> SiloBuilder) -> Result<()> {
     let flags = vec![
         ("store", args.store, "--store"),
         ("cluster_id", args.cluster_id, "--cluster-id"),
@@ -82,14 +76,11 @@ pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
     let url = settings.required("store", "--store")?.text.clone();
     let options = settings.silo_options()?;
     let placement = settings.placement()?;
-    #[cfg(unix)]
-    let turn_log =
-        args.turn_log.map(|path| TurnLog::start(&path).map_err(|e| unwritten(&e))).transpose()?;
     let runtime = runtime()?;
     let ended = runtime.block_on(async {
         let mut requests = stop_requests(args.until_stdin_ends)?;
         tokio::select! {
-            silo = start(&url, options, placement) => serve(silo?, &mut requests).await,
+            silo = start(&url, options, placement, host) => serve(silo?, &mut requests).await,
             _ = requests.recv() => Err(Failure::new(Code::Interrupted, "stopped before the silo \
                 was Active")),
         }
@@ -97,30 +88,23 @@ pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
     // Threads that still wait for something (the standard input, a slow store) must not hold the
     // process.
     runtime.shutdown_background();
-    #[cfg(unix)]
-    if let Some(log) = turn_log {
-        log.finish().map_err(|e| unwritten(&e))?;
-    }
     ended
 }
 
-#[cfg(unix)]
-fn unwritten(error: &std::io::Error) -> Failure {
-    Failure::other(format!("the turn log cannot be written: {error}"))
-}
-
-async fn start(url: &str, options: emmer::SiloOptions, placement: Strategy) -> Result<Silo> {
+async fn start(
+    url: &str,
+    options: emmer::SiloOptions,
+    placement: Strategy,
+    host: fn(SiloBuilder) -> SiloBuilder,
+) -> Result<Silo> {
     let store = store::open(url).await?;
     let builder = Silo::builder()
         .options(options.clone())
         .store(store)
         .default_placement(placement)
         .host::<dyn Airport, AirportGrain>()
-        .host::<dyn Aircraft, AircraftGrain>()
-        .host::<dyn Probe, ProbeGrain>();
-    #[cfg(unix)]
-    let builder = builder.host::<dyn Slow, SlowGrain>().host::<dyn Quick, QuickGrain>();
-    let silo = builder
+        .host::<dyn Aircraft, AircraftGrain>();
+    let silo = host(builder)
         // What to do then is decided in `serve`, which waits for it.
         .on_terminate(|_| {})
         .start()

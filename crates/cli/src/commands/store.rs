@@ -7,13 +7,13 @@ use emmer::store::{self, StoreErrorKind, SystemStore};
 use crate::exit::{Failure, Result};
 
 /// Opens the store at `url`, making what is missing.
-pub(super) async fn open(url: &str) -> Result<Arc<dyn SystemStore>> {
+pub async fn open(url: &str) -> Result<Arc<dyn SystemStore>> {
     store::open(url).await.map_err(Failure::store)
 }
 
 /// Opens the store at `url` to look at it: a file that is missing is an error and stays missing,
 /// because the likeliest reason is a typing mistake.
-pub(super) async fn open_existing(url: &str) -> Result<Arc<dyn SystemStore>> {
+pub async fn open_existing(url: &str) -> Result<Arc<dyn SystemStore>> {
     store::open(&existing(url)).await.map_err(|error| {
         let hint = match error.kind {
             StoreErrorKind::Refused if is_file(url) => {

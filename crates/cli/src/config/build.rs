@@ -15,13 +15,13 @@ const PROFILES: [&str; 4] = ["default", "classic", "fast", "orleans-2026"];
 
 impl Settings {
     /// The cluster, which must be given.
-    pub(crate) fn cluster(&self) -> Result<ClusterId> {
+    pub fn cluster(&self) -> Result<ClusterId> {
         let entry = self.required("cluster_id", "--cluster-id")?;
         ClusterId::new(&entry.text).map_err(|error| entry.wrong("cluster_id", error))
     }
 
     /// The options of a silo: the defaults, and what was set.
-    pub(crate) fn silo_options(&self) -> Result<SiloOptions> {
+    pub fn silo_options(&self) -> Result<SiloOptions> {
         let mut options = SiloOptions::default();
         options.cluster_id = self.cluster()?;
         options.service_id = self.parsed("service_id")?;
@@ -51,13 +51,13 @@ impl Settings {
     }
 
     /// The strategy of grain classes that name none.
-    pub(crate) fn placement(&self) -> Result<Strategy> {
+    pub fn placement(&self) -> Result<Strategy> {
         let Some(entry) = self.get(keys::PLACEMENT) else { return Ok(Strategy::default()) };
         entry.text.parse().map_err(|error| entry.wrong(keys::PLACEMENT, error))
     }
 
     /// The membership options alone.
-    pub(crate) fn membership(&self) -> Result<membership::Config> {
+    pub fn membership(&self) -> Result<membership::Config> {
         let profile = match self.get(keys::PROFILE) {
             None => membership::Config::default(),
             Some(entry) => profile(entry)?,

@@ -21,7 +21,7 @@ use crate::exit::{Failure, Result};
 
 /// The flags of every command that can be configured.
 #[derive(Args, Clone, Debug, Default)]
-pub(crate) struct ConfigArgs {
+pub struct ConfigArgs {
     /// A TOML file with any of the keys that docs/operations.md lists [environment: EMMER_CONFIG]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -32,9 +32,14 @@ pub(crate) struct ConfigArgs {
 
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub enum Place {
     /// A line of the file.
-    File { path: PathBuf, line: usize },
+    File {
+        /// Where the file is.
+        path: PathBuf,
+        /// Counted from 1.
+        line: usize,
+    },
     /// An environment variable.
     Variable(String),
     /// A flag.
@@ -53,19 +58,21 @@ impl fmt::Display for Place {
 
 /// A value as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
-    pub(crate) text: String,
-    pub(crate) place: Place,
+pub struct Entry {
+    /// What was written.
+    pub text: String,
+    /// Where.
+    pub place: Place,
 }
 
 /// Every key that was set anywhere, each with the value that wins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Settings(BTreeMap<String, Entry>);
+pub struct Settings(BTreeMap<String, Entry>);
 
 impl Settings {
     /// Layers file, environment and flags. `flags` are key, value if given, and how the flag is
     /// called.
-    pub(crate) fn load(
+    pub fn load(
         args: &ConfigArgs,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
         flags: Vec<(&'static str, Option<String>, &'static str)>,
@@ -106,12 +113,12 @@ impl Settings {
     }
 
     /// The value of a key, if it was set.
-    pub(crate) fn get(&self, key: &str) -> Option<&Entry> {
+    pub fn get(&self, key: &str) -> Option<&Entry> {
         self.0.get(key)
     }
 
     /// The value of a key, parsed.
-    pub(crate) fn parsed<T>(&self, key: &str) -> Result<Option<T>>
+    pub fn parsed<T>(&self, key: &str) -> Result<Option<T>>
     where
         T: std::str::FromStr,
         T::Err: fmt::Display,
@@ -121,7 +128,7 @@ impl Settings {
     }
 
     /// The value of a key that has no default.
-    pub(crate) fn required(&self, key: &str, flag: &str) -> Result<&Entry> {
+    pub fn required(&self, key: &str, flag: &str) -> Result<&Entry> {
         self.get(key).ok_or_else(|| {
             let variable = keys::variable(key);
             Failure::usage(format!(
@@ -137,7 +144,7 @@ impl Settings {
 
 impl Entry {
     /// The failure that this value of `key` is.
-    pub(crate) fn wrong(&self, key: &str, why: impl fmt::Display) -> Failure {
+    pub fn wrong(&self, key: &str, why: impl fmt::Display) -> Failure {
         Failure::usage(format!("{}: {key}: {why}", self.place))
     }
 }

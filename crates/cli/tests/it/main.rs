@@ -4,9 +4,6 @@
 #[cfg(test)]
 mod bad_input;
 #[cfg(test)]
-#[cfg(unix)]
-mod bench;
-#[cfg(test)]
 mod cluster;
 #[cfg(test)]
 mod demo;
@@ -16,5 +13,3 @@ mod doctor;
 mod harness;
 #[cfg(test)]
 mod hostile;
-#[cfg(test)]
-mod sim;

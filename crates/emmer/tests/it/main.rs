@@ -2,8 +2,10 @@
 //! program, so that the runtime is compiled for them once.
 
 #![allow(missing_docs, unreachable_pub, clippy::unwrap_used, clippy::panic, reason = "a test")]
+#![allow(clippy::type_complexity, reason = "a test")]
 
 mod admission;
+mod attacks;
 mod chains;
 mod cluster;
 mod common;
@@ -17,6 +19,8 @@ mod limits;
 mod lives;
 #[cfg(feature = "test")]
 mod lost_gateways;
+// Public: it looks at what the lints say of public items.
+pub mod macros;
 mod metrics;
 #[cfg(feature = "test")]
 mod mixed;

@@ -33,10 +33,10 @@ use emmer::{Client, ClusterId};
 use self::children::Cluster;
 use self::screen::Screen;
 use self::watch::Watcher;
-use super::{runtime, store};
+use super::{now_us, runtime, store};
 use crate::config::{ConfigArgs, Settings};
 use crate::exit::{Code, Failure, Result};
-use crate::{grains, logging, text};
+use crate::{logging, text};
 
 /// The cluster's name where the store is the demo's own, and the beginning of its name elsewhere.
 const CLUSTER: &str = "demo";
@@ -44,8 +44,9 @@ const CLUSTER: &str = "demo";
 /// How long anything may take that should take a moment: a silo to join, a death to be declared.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// The flags of `emmer demo`.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub struct Args {
     /// How many silos to start
     #[arg(long, default_value_t = 3, value_parser = RangedU64ValueParser::<usize>::new().range(2..=16))]
     silos: usize,
@@ -127,7 +128,7 @@ async fn on_cluster(
     let (url, name) = match &args.store {
         // Unlike any other run's: the grains of one that was before are not for this one.
         Some(url) => {
-            (url.clone(), format!("{CLUSTER}-{}-{}", std::process::id(), grains::now_us() / 1_000))
+            (url.clone(), format!("{CLUSTER}-{}-{}", std::process::id(), now_us() / 1_000))
         }
         None => (format!("sqlite://{}", dir.join("cluster.db").display()), CLUSTER.to_owned()),
     };

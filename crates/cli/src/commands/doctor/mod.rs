@@ -11,13 +11,14 @@ use emmer::store::checkup::{self, Checkup, Trouble};
 use emmer::store::{Examination, FindingLevel, StoreLimits};
 
 use super::output::write_out;
-use super::{runtime, store};
+use super::{now_us, runtime, store};
 use crate::config::{ConfigArgs, Settings};
 use crate::exit::{Code, Failure, Result};
-use crate::{grains, logging};
+use crate::logging;
 
+/// The flags of `emmer doctor`.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub struct Args {
     /// The system store to look at, as in postgres://user@host/database
     #[arg(long, value_name = "URL")]
     store: Option<String>,
@@ -96,7 +97,7 @@ async fn diagnose(url: &str) -> Result<Diagnosis> {
     let connected = begun.elapsed();
     let examination = store.examine().await.map_err(Failure::store)?;
     let other = store::open_existing(url).await?;
-    let checkup = checkup::run(&store, &other, grains::now_us()).await;
+    let checkup = checkup::run(&store, &other, now_us()).await;
     let limits = store.limits();
     Ok(Diagnosis { store: store.describe(), connected, limits, examination, checkup })
 }

@@ -19,8 +19,9 @@ use crate::logging;
 /// How often `--watch` looks.
 const WATCH_PERIOD: Duration = Duration::from_secs(1);
 
+/// The flags of `emmer members`.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub struct Args {
     /// The system store that all silos of the cluster share, as in sqlite://cluster.db
     #[arg(long, value_name = "URL")]
     store: Option<String>,

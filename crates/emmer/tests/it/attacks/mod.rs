@@ -1,0 +1,24 @@
+//! Attacks on what the book promises, through the public interface only: callers that give up at
+//! any moment, panics in every place, circles, limits, strangers, silos that leave.
+#![allow(clippy::type_complexity, reason = "a test")]
+
+mod bounds;
+mod callers;
+mod circles;
+mod deep;
+#[cfg(feature = "test")]
+mod idle;
+mod imp;
+mod inside;
+mod leaving;
+mod lives;
+#[cfg(feature = "test")]
+mod lost;
+mod rings;
+#[cfg(feature = "test")]
+mod state;
+mod storm;
+#[cfg(feature = "test")]
+mod trouble;
+#[cfg(feature = "test")]
+mod virt;

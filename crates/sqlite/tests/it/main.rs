@@ -1,0 +1,14 @@
+//! The store on real files.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod bad_files;
+mod conformance;
+mod processes;
+#[cfg(target_os = "linux")]
+mod readers;

@@ -1,0 +1,141 @@
+//! A storm: 300,000 grains that nobody called before are called at once, each by a task of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use emmer::{CallError, ClusterClient};
+use emmer_report::Report;
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
+
+use crate::grains::Cell;
+use crate::job::{Job, Launcher, Serve, Server, What, runtime};
+use crate::meter::Meter;
+use crate::remote::{cpu_of, until_known};
+use crate::report::{Compared, Rounds};
+use crate::sample::{Sample, nanos};
+use crate::{Result, Settings, silos};
+
+/// The name of the number of calls that were refused for too much work, and made again.
+pub const REFUSED: &str = "refused and made again";
+/// How many silos the cluster has.
+const SILOS: usize = 3;
+/// How long a refused call waits before it is made again.
+const AGAIN: Duration = Duration::from_millis(2);
+/// How often a refused call is made again before the run fails.
+const TRIES_MAX: u64 = 20_000;
+
+/// Where the grains are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Contender {
+    /// On the calling silo.
+    One,
+    /// On three silo processes, the calling one among them.
+    Three,
+}
+
+impl Contender {
+    /// Its name in tables.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::One => "emmer, 1 silo",
+            Self::Three => "emmer, 3 silos",
+        }
+    }
+}
+
+/// One contender's run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Plan {
+    contender: Contender,
+    threads: usize,
+    grains: u64,
+}
+
+/// Runs one contender.
+///
+/// # Errors
+/// The first call that failed for another reason than too much work.
+pub fn run(plan: &Plan, launcher: &Launcher) -> Result<Vec<Sample>> {
+    let folder = tempfile::tempdir()?;
+    let store = format!("sqlite://{}", folder.path().join("cluster.db").display());
+    let others = match plan.contender {
+        Contender::One => 0,
+        Contender::Three => SILOS - 1,
+    };
+    let serve = Serve { threads: plan.threads, what: What::Silo(store.clone()) };
+    let started: Result<Vec<Server>> = (0..others).map(|_| launcher.serve(serve.clone())).collect();
+    let mut servers = started?;
+    let plan = plan.clone();
+    runtime(plan.threads)?.block_on(async move {
+        let silo = silos::hosting(silos::builder(store.as_str())?).start().await?;
+        until_known(&silo, others + 1).await?;
+        let sample = strike(&plan, &silo.client(), &mut servers).await?;
+        silo.abort();
+        Ok(vec![sample])
+    })
+}
+
+async fn strike(plan: &Plan, grains: &ClusterClient, servers: &mut [Server]) -> Result<Sample> {
+    // Connections are made before the storm.
+    for key in 0..64 {
+        grains.grain::<dyn Cell>(u64::MAX - key).bump(0).await?;
+    }
+    let refused = Arc::new(AtomicU64::new(0));
+    let (served, meter) = (cpu_of(servers)?, Meter::start());
+    let mut calls = JoinSet::new();
+    for key in 0..plan.grains {
+        let (grain, refused) = (grains.grain::<dyn Cell>(key), refused.clone());
+        calls.spawn(async move {
+            for _ in 0..TRIES_MAX {
+                match grain.bump(key).await {
+                    Ok(answer) if answer == key + 1 => return Ok(()),
+                    Ok(_) => return Err(crate::Error::from("a wrong answer")),
+                    Err(CallError::Overloaded(_)) => {
+                        refused.fetch_add(1, Ordering::Relaxed);
+                        tokio::time::sleep(AGAIN).await;
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Err("refused again and again".into())
+        });
+    }
+    while let Some(ended) = calls.join_next().await {
+        ended??;
+    }
+    let (wall, cpu) = meter.read();
+    let served = cpu_of(servers)?.saturating_sub(served);
+    let refused = u32::try_from(refused.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
+    let mut sample =
+        Sample::new("activations at once", plan.contender.name(), plan.threads, plan.grains)
+            .taking((wall, cpu + served))
+            .with(REFUSED, f64::from(refused));
+    sample.server_cpu_ns = nanos(served);
+    Ok(sample)
+}
+
+/// Runs every contender in every round.
+///
+/// # Errors
+/// The first run that failed.
+pub fn measure(settings: &Settings, launcher: &Launcher, say: &dyn Fn(&str)) -> Result<Compared> {
+    let grains = settings.scaled(300_000, 100);
+    let mut rounds = Rounds::new(settings.rounds, say);
+    while rounds.begin() {
+        for threads in &settings.threads {
+            for contender in [Contender::One, Contender::Three] {
+                let plan = Plan { contender, threads: *threads, grains };
+                rounds.add(contender.name(), || launcher.measure(&Job::Storm(plan)))?;
+            }
+        }
+    }
+    Ok(rounds.compared(["emmer, 1 silo", "emmer, 1 silo"]))
+}
+
+/// The table.
+pub fn report(compared: &Compared) -> Report {
+    let title = "Grains called for the first time, all at once, a task for each call (emmer-lab bench storm).";
+    compared.report("bench-storm", title)
+}

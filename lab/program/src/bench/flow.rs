@@ -1,0 +1,158 @@
+//! A client that calls at a steady pace, whatever becomes of the calls before.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use emmer::Client;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+
+use super::stage::Stage;
+use crate::grains::quick::Quick;
+use emmer_cli::exit::{Failure, Result};
+
+/// How often calls begin.
+const TICK: Duration = Duration::from_millis(2);
+/// How long a call waits for its answer.
+pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// The most calls under way: more than begin within their time at the fastest pace.
+const IN_FLIGHT_MAX: usize = 1 << 18;
+/// How many grains are called for the first time at once.
+const WARM_AT_ONCE: u64 = 100;
+/// The most failures that are kept word by word; all are counted.
+const TOLD_MAX: usize = 10;
+
+/// What became of the calls that ended since the last look.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    pub(super) answered: u64,
+    pub(super) failed: u64,
+    /// Those of the failed that are known not to have run.
+    pub(super) unrun: u64,
+    /// Calls that did not begin, since too many were under way.
+    pub(super) left_out: u64,
+    /// The slowest answer.
+    pub(super) slowest: Duration,
+    /// When the last one failed.
+    pub(super) last_failure: Option<Instant>,
+    /// Some of the failures, word by word.
+    pub(super) told: Vec<String>,
+}
+
+type Shared = Arc<Mutex<Seen>>;
+
+/// Calls until it is dropped.
+pub(super) struct Flow {
+    client: Client,
+    seen: Shared,
+    calls: JoinSet<()>,
+}
+
+impl Flow {
+    /// Connects, calls every grain once, and goes on with `rate` calls a second.
+    pub(super) async fn start(stage: &Stage, grains: u64, rate: u64) -> Result<Self> {
+        let connecting =
+            Client::builder().store(stage.store.clone()).cluster_id(stage.cluster.clone());
+        let client = connecting.connect().await;
+        let client = client
+            .map_err(|error| Failure::other(format!("the client cannot connect: {error}")))?;
+        for first in (0..grains).step_by(WARM_AT_ONCE as usize) {
+            let mut warm = JoinSet::new();
+            for key in first..(first + WARM_AT_ONCE).min(grains) {
+                let client = client.clone();
+                warm.spawn(async move { (key, turn(&client, key).await) });
+            }
+            for (key, answer) in warm.join_all().await {
+                answer.map_err(|(_, words)| {
+                    Failure::other(format!("grain {key} does not answer: {words}"))
+                })?;
+            }
+        }
+        let (seen, mut calls) = (Shared::default(), JoinSet::new());
+        calls.spawn(flow(client.clone(), seen.clone(), grains, rate));
+        Ok(Self { client, seen, calls })
+    }
+
+    /// What was seen since the last time.
+    pub(super) fn take(&self) -> Seen {
+        std::mem::take(&mut *lock(&self.seen))
+    }
+
+    /// Ends the calls.
+    pub(super) async fn stop(mut self) {
+        self.calls.abort_all();
+        self.client.close().await;
+    }
+}
+
+fn lock(seen: &Mutex<Seen>) -> std::sync::MutexGuard<'_, Seen> {
+    seen.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One call; when it failed, whether it may have run, and the words.
+async fn turn(client: &Client, key: u64) -> std::result::Result<(), (bool, String)> {
+    let answer = client.grain::<dyn Quick>(key).turn().timeout(CALL_TIMEOUT).await;
+    answer.map_err(|error| (error.maybe_executed(), error.to_string()))
+}
+
+async fn flow(client: Client, seen: Shared, grains: u64, rate: u64) {
+    let room = Arc::new(Semaphore::new(IN_FLIGHT_MAX));
+    let (begun, mut calls) = (Instant::now(), 0_u64);
+    let mut ticks = tokio::time::interval(TICK);
+    loop {
+        ticks.tick().await;
+        while u128::from(calls) < begun.elapsed().as_millis() * u128::from(rate) / 1_000 {
+            // A stride without a factor in common with usual numbers of grains.
+            let key = calls * 7 % grains;
+            calls += 1;
+            let Ok(room) = room.clone().try_acquire_owned() else {
+                lock(&seen).left_out += 1;
+                continue;
+            };
+            let (client, seen) = (client.clone(), seen.clone());
+            tokio::spawn(async move {
+                let begun = Instant::now();
+                let answer = turn(&client, key).await;
+                lock(&seen).note(key, begun.elapsed(), answer);
+                drop(room);
+            });
+        }
+    }
+}
+
+impl Seen {
+    fn note(&mut self, key: u64, took: Duration, answer: std::result::Result<(), (bool, String)>) {
+        match answer {
+            Ok(()) => {
+                self.answered += 1;
+                self.slowest = self.slowest.max(took);
+            }
+            Err((maybe_executed, words)) => {
+                self.failed += 1;
+                self.unrun += u64::from(!maybe_executed);
+                self.last_failure = Some(Instant::now());
+                if self.told.len() < TOLD_MAX {
+                    self.told.push(format!("grain {key} after {} ms: {words}", took.as_millis()));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_became_of_calls_is_counted() {
+        let mut seen = Seen::default();
+        seen.note(1, Duration::from_millis(3), Ok(()));
+        seen.note(2, Duration::from_millis(9), Err((true, "it may have run".to_owned())));
+        seen.note(3, Duration::from_millis(8), Err((false, "it did not".to_owned())));
+        seen.note(4, Duration::from_millis(2), Ok(()));
+        assert_eq!((seen.answered, seen.failed, seen.unrun), (2, 2, 1));
+        assert_eq!(seen.slowest, Duration::from_millis(3), "of the answers");
+        assert_eq!(seen.told[1], "grain 3 after 8 ms: it did not");
+        assert!(seen.last_failure.is_some());
+    }
+}

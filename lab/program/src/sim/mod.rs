@@ -1,0 +1,64 @@
+//! `emmer-lab sim`: the simulator from the command line.
+//!
+//! | module | subject |
+//! |---|---|
+//! | [`experiment`] | the experiments: tables, and reports in files |
+//! | [`seeds`] | random scenarios: many of them, one again exactly, one made smaller |
+//! | [`progress`] | the line on stderr that moves meanwhile |
+
+mod experiment;
+mod progress;
+mod seeds;
+
+use clap::Subcommand;
+use emmer_sim::experiments::Experiment;
+
+use emmer_cli::exit::Result;
+
+#[derive(clap::Args)]
+#[command(arg_required_else_help = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Crash to Dead for four kinds of crash, what probing costs, how fast views spread
+    Detect(experiment::Args),
+    /// Wrong deaths under Lifeguard's grid of anomalies: 128 members, 1 to 32 of them slow now and
+    /// then
+    Lifeguard(experiment::Args),
+    /// Wrong deaths and detection under message loss
+    Loss(experiment::Args),
+    /// Rapid's three faults: crash, one-way flip-flop, heavy loss
+    Rapid(experiment::Args),
+    /// Every silo starts at once
+    #[command(name = "coldstart")]
+    ColdStart(experiment::Args),
+    /// A tenth of the cluster crashes at once
+    MassCrash(experiment::Args),
+    /// The system store is away for ten minutes
+    Outage(experiment::Args),
+    /// Replay the random scenario of one seed exactly; exit code 8 when it violates an invariant
+    Run(seeds::RunArgs),
+    /// Run the random scenarios of many seeds; exit code 8 when one violates an invariant
+    Swarm(seeds::SwarmArgs),
+    /// Make the scenario of a seed that violates an invariant as small as can be
+    Shrink(seeds::ShrinkArgs),
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    match &args.command {
+        Command::Detect(args) => experiment::run(Experiment::Detect, args),
+        Command::Lifeguard(args) => experiment::run(Experiment::Lifeguard, args),
+        Command::Loss(args) => experiment::run(Experiment::Loss, args),
+        Command::Rapid(args) => experiment::run(Experiment::Rapid, args),
+        Command::ColdStart(args) => experiment::run(Experiment::ColdStart, args),
+        Command::MassCrash(args) => experiment::run(Experiment::MassCrash, args),
+        Command::Outage(args) => experiment::run(Experiment::Outage, args),
+        Command::Run(args) => seeds::run(args),
+        Command::Swarm(args) => seeds::swarm(args),
+        Command::Shrink(args) => seeds::shrink(args),
+    }
+}

@@ -1,0 +1,12 @@
+//! The store on its real server.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod book;
+mod server;
+mod suite;

@@ -1,0 +1,14 @@
+//! The store on its real server.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod book;
+mod common;
+mod examine;
+mod refused;
+mod suite;

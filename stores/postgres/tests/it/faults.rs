@@ -1,0 +1,53 @@
+//! A session that waits for a lock and is cancelled or ended by an administrator.
+
+use std::sync::Arc;
+
+use crate::common::{PATIENT, open};
+use emmer_store::{CommitOutcome, Mutation, StoreErrorKind, SystemStore};
+use emmer_test_servers::PostgresServer;
+use emmer_test_servers::suite::rows::{NUMBERS, must_commit, number_of, row};
+
+/// The commit waits for a row that another session holds; then `end_it` is done to its session.
+async fn held_commit(
+    server: &PostgresServer,
+    store: &Arc<dyn SystemStore>,
+    end_it: &str,
+) -> emmer_store::Result<CommitOutcome> {
+    let url = server.url("postgres");
+    let (holder, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
+    tokio::spawn(async move { drop(connection.await) });
+    holder.batch_execute("BEGIN; SELECT 1 FROM numbers WHERE part = 'p' FOR UPDATE").await.unwrap();
+    let commit = tokio::spawn({
+        let store = store.clone();
+        async move { store.commit(&NUMBERS, "p", vec![Mutation::Upsert { row: row("r", 7) }]).await }
+    });
+    let waiting = "SELECT pid FROM pg_stat_activity WHERE application_name = 'emmer' AND \
+        wait_event_type = 'Lock'";
+    loop {
+        // Another session than the holder, which sees the statistics of its transaction's begin.
+        let pids = tokio::task::block_in_place(|| server.psql(&["-Atc", waiting]).unwrap());
+        if let Ok(pid) = pids.trim().parse::<i32>() {
+            let sql = format!("SELECT {end_it}({pid})");
+            tokio::task::block_in_place(|| server.psql(&["-Atc", &sql]).unwrap());
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    let outcome = commit.await.unwrap();
+    holder.batch_execute("ROLLBACK").await.unwrap();
+    outcome
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancelled_statement_did_nothing_and_an_ended_session_is_unknown() {
+    let Some(server) = PostgresServer::start_or_skip("a_cancelled_statement") else { return };
+    let store = open(&format!("{}?{PATIENT}", server.url("postgres"))).await;
+    store.ensure_tables(&[&NUMBERS]).await.unwrap();
+    must_commit(&store, "p", vec![Mutation::Upsert { row: row("r", 1) }]).await;
+    let error = held_commit(&server, &store, "pg_cancel_backend").await.unwrap_err();
+    assert!(error.kind == StoreErrorKind::Unavailable && error.detail.contains("57014"), "{error}");
+    let outcome = held_commit(&server, &store, "pg_terminate_backend").await.unwrap();
+    assert!(matches!(outcome, CommitOutcome::Unknown(_)), "{outcome:?}");
+    assert_eq!(number_of(&store, "r").await, 1);
+    must_commit(&store, "p", vec![Mutation::Upsert { row: row("r", 2) }]).await;
+}

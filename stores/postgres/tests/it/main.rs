@@ -1,0 +1,16 @@
+//! The store on its real server.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod book;
+mod common;
+mod examine;
+mod faults;
+mod refused;
+mod suite;
+mod tls;

@@ -1,0 +1,28 @@
+//! What the book says an administrator types lists the silos.
+
+use std::process::Command;
+
+use emmer_store_redis::RedisStore;
+use emmer_test_servers::RedisServer;
+use emmer_test_servers::redis::PASSWORD;
+use emmer_test_servers::store;
+use emmer_test_servers::suite::Store;
+use emmer_test_servers::suite::book::{lists_the_silos, output_of};
+
+const STORE: Store = store!(RedisStore);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_servers_own_tool_lists_the_silos() {
+    let Some(server) = RedisServer::start_or_skip("the_servers_own_tool") else { return };
+    lists_the_silos(
+        STORE,
+        &server.url(),
+        include_str!("../../../../docs/stores/redis.md"),
+        |command| {
+            let command = command
+                .replace("-h localhost -p 6379", &format!("-h 127.0.0.1 -p {}", server.port()));
+            output_of(Command::new("sh").args(["-c", &command]).env("REDISCLI_AUTH", PASSWORD))
+        },
+    )
+    .await;
+}

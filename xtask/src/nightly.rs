@@ -1,0 +1,142 @@
+//! The third tier, `cargo xtask nightly`: what takes long.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Instant;
+
+use clap::builder::PossibleValuesParser;
+
+use crate::guard;
+use crate::report::{Row, Verdict};
+use crate::run::Context;
+use crate::stores::{self, STORES};
+
+/// The steps, in the order they run.
+const STEPS: &[&str] = &["models", "mutants", "guard", "traces", "swarm", "simulator", "live"];
+
+/// So many seeds are traced by each build: a debug build takes three seconds for one.
+const TRACED_SEEDS: &str = "4";
+/// The seeds of the runtime's swarm, and of the simulator's.
+const SWARM_SEEDS: [&str; 3] = ["--", "1000", "1300"];
+const SIMULATOR_SEEDS: &str = "0..4000";
+
+/// The builds whose traces have to be equal. What depends on overflow checks, on the optimiser or
+/// on an assertion with an effect shows up here.
+const BUILDS: [(&str, &[&str]); 2] = [("debug", &[]), ("release", &["--release"])];
+
+/// The names of the steps, for the command line.
+pub(crate) fn names() -> PossibleValuesParser {
+    PossibleValuesParser::new(STEPS)
+}
+
+/// Runs the steps named, all when none is.
+pub(crate) fn rows(context: &Context, only: &[String]) -> Result<Vec<Row>, String> {
+    let mut rows = Vec::new();
+    for step in STEPS {
+        if only.is_empty() || only.iter().any(|name| name == step) {
+            rows.extend(run_step(context, step)?);
+        }
+    }
+    Ok(rows)
+}
+
+fn run_step(context: &Context, step: &str) -> Result<Vec<Row>, String> {
+    Ok(match step {
+        "models" => {
+            let mut command = context.cargo("test");
+            command.args(["--package", "emmer-runtime", "--test", "models"]);
+            vec![context.step(step, 120, command)?]
+        }
+        "mutants" => {
+            let mut command = context.cargo("run");
+            command.args(["--quiet", "--package", "emmer-mutants", "--", "--smoke"]);
+            vec![context.step(step, 180, command)?]
+        }
+        "guard" => vec![guard::step(context)?],
+        "traces" => vec![traces(context)?],
+        "swarm" => {
+            let mut command = context.cargo("run");
+            command.args(["--release", "--package", "emmer-swarm", "--example", "runtime"]);
+            vec![context.step(step, 900, with(command, &SWARM_SEEDS))?]
+        }
+        "simulator" => {
+            let mut command = context.cargo("run");
+            command.args(["--release", "--package", "emmer-lab", "--", "sim", "swarm"]);
+            vec![context.step(step, 900, with(command, &["--seeds", SIMULATOR_SEEDS]))?]
+        }
+        "live" => {
+            let mut rows = Vec::new();
+            for store in STORES {
+                rows.extend(stores::live(context, store)?);
+            }
+            rows
+        }
+        other => return Err(format!("no step {other}")),
+    })
+}
+
+fn with(mut command: Command, arguments: &[&str]) -> Command {
+    command.args(arguments);
+    command
+}
+
+/// The trace of a few seeds in two builds. Both compile first, so that a failure names what failed.
+fn traces(context: &Context) -> Result<Row, String> {
+    let (start, mut traces) = (Instant::now(), Vec::new());
+    let failed = |why: String| Ok(Row::check("traces", Verdict::Failed(why), start.elapsed()));
+    for (build, words) in BUILDS {
+        let mut compile = context.cargo("build");
+        compile.args(["--package", "emmer-swarm", "--example", "runtime"]).args(words);
+        let name = format!("traces {build}");
+        let compiled = context.step(&name, 300, compile)?;
+        if compiled.verdict != Verdict::Passed {
+            return failed(format!("the {build} build does not compile"));
+        }
+        let mut run = Command::new(target(context).join(build).join("examples/runtime"));
+        run.args(["0", TRACED_SEEDS]);
+        let ran = context.step(&name, 60, run)?;
+        if ran.verdict != Verdict::Passed {
+            return failed(format!("the {build} build fails"));
+        }
+        let log = std::fs::read_to_string(context.log(&name)).unwrap_or_default();
+        let Some(trace) = log.lines().rev().find_map(trace_in) else {
+            return failed(format!("the {build} build did not tell its trace"));
+        };
+        traces.push(trace);
+    }
+    if traces[0] != traces[1] {
+        let why = format!(
+            "the same seeds, and other traces: {} in debug, {} in release",
+            traces[0], traces[1]
+        );
+        return failed(why);
+    }
+    let note = format!("{TRACED_SEEDS} seeds, two builds, trace {}", traces[0]);
+    Ok(Row::check("traces", Verdict::Passed, start.elapsed()).noted(note).stated(300))
+}
+
+/// Where cargo puts what it compiles.
+fn target(context: &Context) -> PathBuf {
+    let other = std::env::var_os("CARGO_TARGET_DIR");
+    other.map_or_else(|| context.root.join("target"), PathBuf::from)
+}
+
+/// The number over everything that happened, if the line tells it.
+fn trace_in(line: &str) -> Option<String> {
+    let (_, trace) = line.rsplit_once(", trace ")?;
+    let trace = trace.trim();
+    (trace.len() == 16 && trace.bytes().all(|b| b.is_ascii_hexdigit())).then(|| trace.to_owned())
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn the_last_line_of_the_swarm_tells_the_trace() {
+        let line =
+            "4 seeds, 0 failed, 51471 calls ran, 19 seeds per minute, trace 9c4ddd85b0605c31";
+        assert_eq!(trace_in(line).as_deref(), Some("9c4ddd85b0605c31"));
+        assert_eq!(trace_in("seed 3: R5: a grain, trace of nothing"), None);
+    }
+}
