@@ -11,6 +11,7 @@ mod socket;
 mod watched;
 
 use std::future::Future;
+use std::pin::Pin;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -20,6 +21,9 @@ use crate::clock::COARSE_TICK;
 
 pub(crate) use self::socket::{ReadHalf, TcpListener, TcpStream, WriteHalf};
 pub(crate) use self::watched::Watched;
+
+/// The future of a task.
+type Boxed = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Starts tasks for one silo or client, from whatever thread.
 #[derive(Clone, Debug)]
@@ -39,11 +43,16 @@ impl Spawner {
         }
     }
 
-    /// Starts a task.
+    /// Starts a task. Its future is boxed: otherwise every method of every grain would bring copies
+    /// of tokio's whole task with it, a third of what an application compiles.
     pub(crate) fn spawn(
         &self,
         future: impl Future<Output = ()> + Send + 'static,
     ) -> JoinHandle<()> {
+        self.spawn_boxed(Box::pin(future))
+    }
+
+    fn spawn_boxed(&self, future: Boxed) -> JoinHandle<()> {
         #[cfg(feature = "virtual")]
         if let Some(host) = &self.host {
             return host.spawn(&self.handle, future);
@@ -83,9 +92,13 @@ impl Drop for Abort {
     }
 }
 
-/// Starts a task of the silo or client whose code runs now.
-#[allow(clippy::disallowed_methods, reason = "this is the one place")]
+/// Starts a task of the silo or client whose code runs now, boxed as by [`Spawner::spawn`].
 pub(crate) fn spawn(future: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+    spawn_boxed(Box::pin(future))
+}
+
+#[allow(clippy::disallowed_methods, reason = "this is the one place")]
+fn spawn_boxed(future: Boxed) -> JoinHandle<()> {
     #[cfg(feature = "virtual")]
     if let Some(host) = emmer_virtual::Host::current() {
         return host.spawn(&tokio::runtime::Handle::current(), future);
