@@ -166,7 +166,7 @@ mod tests {
         let mut rng = emmer_core::rng::SeededRng::new(5);
         let (mut queue, mut sorted) = (Queue::default(), Vec::new());
         let mut now = 0;
-        for number in 0..20_000u64 {
+        for number in 0..5_000u64 {
             let at = now + rng.below(if number % 3 == 0 { 1_000 } else { 5_000_000 });
             queue.push(VirtualTime::from_nanos(at), (at, number));
             sorted.push((at, number));

@@ -5,13 +5,17 @@ use std::collections::BTreeMap;
 
 use emmer_swarm::{Plan, Report, run};
 
-/// Seeds of a test run.
-const SEEDS: u64 = 24;
+/// Seeds that reach much in little time; they come first.
+const RICH: [u64; 4] = [16, 42, 47, 55];
 
-/// Seeds beside those, for what none of them reaches: a silo that loses its power while it leaves.
-const ALSO: [u64; 1] = [39];
+/// A test run has so many seeds at least, ...
+const SEEDS_MIN: usize = 10;
 
-/// What these seeds have to reach: what is never reached is not tested.
+/// ... and more, up to so many, while something was not reached. `cargo xtask nightly` runs
+/// hundreds.
+const SEEDS_MAX: usize = 64;
+
+/// What they have to reach: what is never reached is not tested.
 const MUST: &[&str] = &[
     "a call that a turn kept",
     "a call that not every silo serves",
@@ -64,18 +68,25 @@ fn well(seed: u64) -> Report {
 #[test]
 fn no_rule_is_broken_and_every_rare_thing_happens() {
     let mut sometimes: BTreeMap<&str, u64> = BTreeMap::new();
-    for seed in (0..SEEDS).chain(ALSO) {
+    let missing = |sometimes: &BTreeMap<&str, u64>| -> Vec<&str> {
+        MUST.iter().copied().filter(|what| !sometimes.contains_key(what)).collect()
+    };
+    let others = (0..).filter(|seed| !RICH.contains(seed));
+    for (count, seed) in RICH.into_iter().chain(others).take(SEEDS_MAX).enumerate() {
+        if count >= SEEDS_MIN && missing(&sometimes).is_empty() {
+            return;
+        }
         for (what, times) in well(seed).sometimes {
             *sometimes.entry(what).or_default() += times;
         }
     }
-    let missing: Vec<_> = MUST.iter().filter(|what| !sometimes.contains_key(*what)).collect();
+    let missing = missing(&sometimes);
     assert!(missing.is_empty(), "never reached: {missing:?}; reached: {sometimes:?}");
 }
 
 #[test]
 fn the_same_seed_gives_the_same_trace() {
-    for seed in [3, 7, 11] {
+    for seed in [3, 42, 47] {
         let first = well(seed);
         assert_eq!(well(seed), first, "seed {seed}");
     }

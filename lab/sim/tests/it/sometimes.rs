@@ -3,19 +3,26 @@
 use emmer_sim::sometimes::{MUST, RARE, Sometimes};
 use emmer_sim::{Swarm, run};
 
-/// How many seeds must do.
-const SEEDS: u64 = 1_200;
+/// A test run has so many seeds at least, ...
+const SEEDS_MIN: u64 = 300;
+
+/// ... and more, up to so many, while something was not reached. `cargo xtask nightly` runs
+/// thousands.
+const SEEDS_MAX: u64 = 1_200;
 
 #[test]
 fn the_bounded_swarm_reaches_every_rare_situation() {
     let swarm = Swarm::default();
     let mut sometimes = Sometimes::default();
-    for seed in 0..SEEDS {
+    for seed in 0..SEEDS_MAX {
+        if seed >= SEEDS_MIN && sometimes.missing().is_empty() {
+            break;
+        }
         let outcome = run(&swarm.scenario(seed));
         assert_eq!(outcome.violation, None, "seed {seed}");
         sometimes.add(&outcome.sometimes);
     }
-    assert_eq!(sometimes.missing(), [""; 0], "never reached in {SEEDS} seeds");
+    assert_eq!(sometimes.missing(), [""; 0], "never reached in {SEEDS_MAX} seeds");
     let unlisted: Vec<_> = sometimes
         .iter()
         .map(|(what, _)| what)
