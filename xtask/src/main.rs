@@ -10,7 +10,7 @@
 //! | [`guard`] | instruction counts beside their baseline |
 //! | [`tidy`] | the house rules |
 //! | [`tools`] | programs that are installed for this: nextest, cargo-deny, typos, lychee |
-//! | [`run`], [`report`] | one command in a log, and the table at the end |
+//! | [`mod@run`], [`report`] | one command in a log, and the table at the end |
 //! | [`workspace`] | the packages and files there are |
 
 mod first;
@@ -113,7 +113,7 @@ const FAILED: u8 = 1;
 const BROKEN: u8 = 3;
 
 fn main() -> ExitCode {
-    match run(Cli::parse().task) {
+    match perform(Cli::parse().task) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(FAILED),
         Err(reason) => {
@@ -123,7 +123,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(task: Task) -> Result<bool, String> {
+fn perform(task: Task) -> Result<bool, String> {
     match task {
         Task::Test(args) => {
             let mut context = Context::new(args.package)?;

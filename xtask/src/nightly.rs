@@ -44,7 +44,7 @@ fn run_step(context: &Context, step: &str) -> Result<Vec<Row>, String> {
     Ok(match step {
         "models" => {
             let mut command = context.cargo("test");
-            command.args(["--package", "emmer-runtime", "--test", "models"]);
+            command.args(["--package", "emmer-models", "--lib"]);
             vec![context.step(step, 120, command)?]
         }
         "mutants" => {

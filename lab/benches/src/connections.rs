@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bytes::{BufMut, BytesMut};
 use emmer::store::{SiloTable, open};
 use emmer_core::limits::Limits;
-use emmer_report::{Cell, Goal, Report};
+use emmer_report::{Cell, Goal, Report, quantile};
 use emmer_wire::{
     ConnectionLimits, FrameKind, HANDSHAKE_BYTES_MAX, Hello, PeerKind, decode_frame, encode_hello,
 };
@@ -184,9 +184,7 @@ async fn honest(gateway: SocketAddr) -> Result<[Duration; 2]> {
         drop(hello(gateway).await?);
         times.push(begun.elapsed());
     }
-    times.sort_unstable();
-    let longest = times.last().copied().unwrap_or_default();
-    Ok([times[times.len() / 2], longest])
+    Ok([0.5, 1.0].map(|q| quantile(&times, q).unwrap_or_default()))
 }
 
 /// How much of one core the silo uses when nobody calls, in percent.

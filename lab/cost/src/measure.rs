@@ -5,6 +5,7 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use emmer_core::{SiloAddress, SiloEntry, SiloStatus, TableVersion, Timestamp};
+use emmer_report::quantile;
 use emmer_store::silos::SILO_INSTANCES;
 use emmer_store::{SiloCommit, SiloTable};
 use futures_util::future::try_join_all;
@@ -80,9 +81,8 @@ impl Times {
         Ok(done)
     }
 
-    fn median(mut self) -> Duration {
-        self.0.sort_unstable();
-        self.0.get(self.0.len() / 2).copied().unwrap_or_default()
+    fn median(self) -> Duration {
+        quantile(&self.0, 0.5).unwrap_or_default()
     }
 }
 

@@ -171,6 +171,22 @@ impl Report {
     }
 }
 
+/// The value below which the share `q` (0 to 1) of `values` lies; none when there are none. Where the
+/// share falls between two, it is the nearer one.
+pub fn quantile<T: Copy + Ord>(values: &[T], q: f64) -> Option<T> {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable();
+    let last = sorted.len().checked_sub(1)?;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "q is a share of a length"
+    )]
+    let at = (last as f64 * q.clamp(0.0, 1.0)).round() as usize;
+    sorted.get(at).copied()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,5 +208,16 @@ mod tests {
         let names: Vec<_> = written.iter().filter_map(|path| path.file_name()?.to_str()).collect();
         assert_eq!(names, ["demo.csv", "demo.jsonl", "demo.svg"]);
         fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn quantiles_of_small_lists() {
+        let list: Vec<u32> = (0..=100).collect();
+        assert_eq!(
+            [quantile(&list, 0.0), quantile(&list, 0.5), quantile(&list, 0.99)],
+            [Some(0), Some(50), Some(99)]
+        );
+        assert_eq!(quantile(&[7], 0.99), Some(7));
+        assert_eq!(quantile::<u32>(&[], 0.5), None);
     }
 }

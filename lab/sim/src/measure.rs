@@ -205,35 +205,7 @@ const fn is_probe(message: &Message) -> bool {
     matches!(message, Message::Probe { .. } | Message::ProbeFor { .. })
 }
 
-/// The value below which the share `q` (0 to 1) of `sorted` lies; none when it is empty.
-pub fn quantile<T: Copy>(sorted: &[T], q: f64) -> Option<T> {
-    let last = sorted.len().checked_sub(1)?;
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "q is a share of a length"
-    )]
-    let at = (last as f64 * q.clamp(0.0, 1.0)).round() as usize;
-    sorted.get(at).copied()
-}
-
 /// A duration in seconds with milliseconds, for tables.
 pub fn seconds(d: Duration) -> String {
     format!("{:.3}", d.as_secs_f64())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quantiles_of_small_lists() {
-        let list: Vec<u32> = (0..=100).collect();
-        assert_eq!(
-            [quantile(&list, 0.0), quantile(&list, 0.5), quantile(&list, 0.99)],
-            [Some(0), Some(50), Some(99)]
-        );
-        assert_eq!(quantile(&[7], 0.99), Some(7));
-        assert_eq!(quantile::<u32>(&[], 0.5), None);
-    }
 }

@@ -64,6 +64,7 @@ pub(crate) const LAYERS: &[Layer] = &[
         tests_may_use: &["emmer-test-servers"],
     },
     Layer { package: "emmer-report", sans_io: false, may_use: &[], tests_may_use: &[] },
+    Layer { package: "emmer-models", sans_io: false, may_use: &[], tests_may_use: &[] },
     Layer { package: "emmer-mutants", sans_io: false, may_use: &[], tests_may_use: &[] },
     Layer {
         package: "emmer-cost",

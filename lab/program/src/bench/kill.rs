@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use clap::builder::RangedU64ValueParser;
-use emmer_report::{Cell, Chart, Goal, Report};
+use emmer_report::{Cell, Chart, Goal, Report, quantile};
 use rustix::process::Signal;
 
 use super::processes::{Processes, victim};
 use super::stage::Stage;
-use super::{duration, median, spread};
+use super::{duration, spread};
 use emmer_cli::exit::{Failure, Result};
 
 /// How often the row of the killed one is read: what the times are exact to.
@@ -68,7 +68,7 @@ pub(super) async fn measure(args: &Args, stage: &Stage) -> Result<Report> {
     );
     let mut report = Report::new("bench-membership-kill", title, &columns);
     report.rows = rows;
-    let middle = median(&times).map(|time| time.as_secs_f64() * 1_000.0);
+    let middle = quantile(&times, 0.5).map(|time| time.as_secs_f64() * 1_000.0);
     report.goals.push(Goal::at_most("median, ms", middle, 300.0));
     let bars =
         times.iter().enumerate().map(|(at, t)| (format!("{}", at + 1), t.as_secs_f64() * 1_000.0));

@@ -39,7 +39,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Subcommand;
-use emmer_report::Report;
+use emmer_report::{Report, quantile};
 
 use self::stage::Stage;
 use crate::output::{TableFormat, show};
@@ -273,17 +273,10 @@ fn duration(text: &str) -> std::result::Result<Duration, String> {
     emmer::membership::humane::parse(text).map_err(|error| error.to_string())
 }
 
-/// The middle one of some times; of an even number the lower one.
-fn median(times: &[Duration]) -> Option<Duration> {
-    let mut sorted = times.to_vec();
-    sorted.sort_unstable();
-    sorted.get(sorted.len().checked_sub(1)? / 2).copied()
-}
-
 /// `median 8.1 ms (5.9 to 12.0)`.
 fn spread(times: &[Duration]) -> String {
     let ms = |time: Duration| format!("{:.1}", time.as_secs_f64() * 1_000.0);
-    match (median(times), times.iter().min(), times.iter().max()) {
+    match (quantile(times, 0.5), times.iter().min(), times.iter().max()) {
         (Some(median), Some(min), Some(max)) => {
             format!("median {} ms ({} to {})", ms(median), ms(*min), ms(*max))
         }
@@ -296,11 +289,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_is_one_of_the_times() {
+    fn the_spread_of_some_times_is_told() {
         let ms = |n: &[u64]| n.iter().map(|n| Duration::from_millis(*n)).collect::<Vec<_>>();
-        assert_eq!(median(&[]), None);
-        assert_eq!(median(&ms(&[9, 1, 5])), Some(Duration::from_millis(5)));
-        assert_eq!(median(&ms(&[9, 1, 5, 7])), Some(Duration::from_millis(5)));
+        assert_eq!(spread(&[]), "nothing measured");
         assert_eq!(spread(&ms(&[3, 1, 2])), "median 2.0 ms (1.0 to 3.0)");
     }
 

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use emmer::EXIT_CODE_TERMINATED;
-use emmer_report::{Cell, Goal, Report};
+use emmer_report::{Cell, Goal, Report, quantile};
 use rustix::process::Signal;
 
 use super::crowd::{Crowd, Sums};
@@ -268,7 +268,8 @@ fn row(number: usize, round: &Round) -> Vec<Cell> {
         ms(verdict.worst),
         verdict.caught.into(),
         round.moved.len().into(),
-        p99(&round.moved).map_or(Cell::Nothing, |time| Cell::Number(time.as_secs_f64(), 2)),
+        quantile(&round.moved, 0.99)
+            .map_or(Cell::Nothing, |time| Cell::Number(time.as_secs_f64(), 2)),
         round.others.into(),
         round.sums.answered.into(),
         round.sums.failed.into(),
@@ -296,7 +297,7 @@ fn total(rounds: &[Round], all: &Verdict) -> Vec<Cell> {
         ms(all.worst),
         all.caught.into(),
         sum(|round| round.moved.len()).into(),
-        p99(&pooled(rounds)).map_or(Cell::Nothing, seconds),
+        quantile(&pooled(rounds), 0.99).map_or(Cell::Nothing, seconds),
         sum(|round| round.others).into(),
         rounds.iter().map(|round| round.sums.answered).sum::<u64>().into(),
         rounds.iter().map(|round| round.sums.failed).sum::<u64>().into(),
@@ -327,7 +328,7 @@ fn goals(report: &mut Report, plan: &Plan, stage: &Stage, rounds: &[Round], all:
         ));
     }
     if let Some((_, goal)) = MOVED_GOALS.iter().find(|(profile, _)| *profile == stage.profile) {
-        let reached = p99(&pooled(rounds)).map(|time| time.as_secs_f64());
+        let reached = quantile(&pooled(rounds), 0.99).map(|time| time.as_secs_f64());
         report.goals.push(Goal::at_most(
             "from the fault to active elsewhere, p99, s",
             reached,
@@ -336,27 +337,7 @@ fn goals(report: &mut Report, plan: &Plan, stage: &Stage, rounds: &[Round], all:
     }
 }
 
-/// The times of all rounds, in order.
+/// The times of all rounds.
 fn pooled(rounds: &[Round]) -> Vec<Duration> {
-    let mut all: Vec<Duration> =
-        rounds.iter().flat_map(|round| round.moved.iter().copied()).collect();
-    all.sort_unstable();
-    all
-}
-
-/// What 99 of 100 of some times in order do not exceed.
-fn p99(sorted: &[Duration]) -> Option<Duration> {
-    sorted.get((sorted.len() * 99).div_ceil(100).checked_sub(1)?).copied()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ninety_nine_of_a_hundred() {
-        let times: Vec<Duration> = (1..=200).map(Duration::from_millis).collect();
-        assert_eq!(p99(&times), Some(Duration::from_millis(198)));
-        assert_eq!((p99(&times[..1]), p99(&[])), (Some(Duration::from_millis(1)), None));
-    }
+    rounds.iter().flat_map(|round| round.moved.iter().copied()).collect()
 }

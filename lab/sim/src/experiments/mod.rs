@@ -23,11 +23,10 @@ mod rapid;
 
 use std::time::Duration;
 
-use crate::measure::quantile;
 use crate::scenario::{Profile, Scenario};
 use crate::time::VirtualTime;
 use crate::world::World;
-use emmer_report::{Cell, Report};
+use emmer_report::{Cell, Report, quantile};
 
 /// What an experiment is run with.
 #[derive(Clone, Debug)]
@@ -172,15 +171,9 @@ impl Times {
         self.0.len()
     }
 
-    fn sorted(&self) -> Vec<Duration> {
-        let mut sorted = self.0.clone();
-        sorted.sort_unstable();
-        sorted
-    }
-
     /// The value below which the share `q` lies, in seconds.
     fn at(&self, q: f64) -> Option<f64> {
-        quantile(&self.sorted(), q).map(|d| d.as_secs_f64())
+        quantile(&self.0, q).map(|d| d.as_secs_f64())
     }
 
     fn cell(&self, q: f64) -> Cell {
@@ -190,9 +183,7 @@ impl Times {
 
 /// The share `q` of view lags lies below, in milliseconds.
 fn view_lag_ms(world: &World, q: f64) -> Option<f64> {
-    let mut lags = world.measures().view_lags_us.clone();
-    lags.sort_unstable();
-    quantile(&lags, q).map(|us| f64::from(us) / 1_000.0)
+    quantile(&world.measures().view_lags_us, q).map(|us| f64::from(us) / 1_000.0)
 }
 
 /// A ratio of two counts.

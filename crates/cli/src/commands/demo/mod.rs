@@ -3,14 +3,14 @@
 //!
 //! | module | subject |
 //! |---|---|
-//! | [`input`] | the file, read and checked before anything is started |
-//! | [`children`] | the silo processes, none of which outlives the demo |
-//! | [`watch`] | the membership table, watched while all this happens |
-//! | [`play`] | the replay, the kill, the replacement |
-//! | [`verify`] | every grain's totals against the file's |
-//! | [`report`] | what is printed at the end |
-//! | [`shares`] | which silo has how many grains, as bars |
-//! | [`screen`] | lines, and the bar on a terminal |
+//! | `input` | the file, read and checked before anything is started |
+//! | `children` | the silo processes, none of which outlives the demo |
+//! | `watch` | the membership table, watched while all this happens |
+//! | `play` | the replay, the kill, the replacement |
+//! | `verify` | every grain's totals against the file's |
+//! | `report` | what is printed at the end |
+//! | `shares` | which silo has how many grains, as bars |
+//! | `screen` | lines, and the bar on a terminal |
 
 mod children;
 mod input;

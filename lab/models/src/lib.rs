@@ -19,6 +19,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[cfg(test)]
 mod budget;
+#[cfg(test)]
 mod counters;
+#[cfg(test)]
 mod gate;
