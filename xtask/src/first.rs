@@ -76,7 +76,14 @@ fn run_step(context: &Context, step: &str, packages: &[&str]) -> Result<Vec<Row>
         "doc" => vec![context.step(step, 40, doc(context, packages))?],
         "test" => tests::run(
             context,
-            &tests::Run { name: step, packages, stated: 330, env: &[], threads: None },
+            &tests::Run {
+                name: step,
+                packages,
+                features: &[],
+                stated: 420,
+                env: &[],
+                threads: None,
+            },
         )?,
         "doctests" => vec![doctests(context, packages)?],
         other => return Err(format!("no step {other}")),

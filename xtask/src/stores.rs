@@ -17,16 +17,18 @@ use crate::{first, workspace};
 pub(crate) const SERVICES: &[&str] =
     &["emmer-test-servers", "--features", "services", "--bin", "services"];
 
-/// How many tests run at a time: most of them wait for a server, or for a time that has to pass.
-const THREADS: u32 = 8;
+/// How many tests run at a time. Most of them wait, but for servers that compute meanwhile: with six
+/// on two cores they took as long, and the patience of some ended.
+const THREADS: u32 = 2;
 
 /// Servers whose tests share one, because it takes seconds to start; by the name of the service.
 /// Their tests find it by the variable.
 const SHARED: &[(&str, &str)] =
     &[("cassandra", "EMMER_SHARED_CASSANDRA"), ("mongodb", "EMMER_SHARED_MONGODB")];
 
-/// Packages of this tier that are no store.
-const COMMON: &[&str] = &["emmer-store-keyvalue"];
+/// Packages of this tier that are no store; the servers with all that they have.
+const COMMON: &[&str] = &["emmer-store-keyvalue", "emmer-test-servers"];
+const FEATURES: &[&str] = &["emmer-test-servers/services", "emmer-test-servers/tsql"];
 
 /// How many departures the demo replays on a store.
 const DEMO_ROWS: &str = "20000";
@@ -160,7 +162,9 @@ fn suites(
         [one] => format!("test {}", one.name),
         _ => "test stores".to_owned(),
     };
-    let run = Run { name: &name, packages, stated, env: &env, threads: Some(THREADS) };
+    let features = if packages.contains(&"emmer-test-servers") { FEATURES } else { &[] };
+    let threads = Some(THREADS);
+    let run = Run { name: &name, packages, features, stated, env: &env, threads };
     let ran = tests::grouped(context, &run);
     for (server, _) in SHARED.iter().filter(|(_, v)| env.iter().any(|(name, _)| name == v)) {
         // It is not worth a failure: it was started with data of its own, on a port of its own.

@@ -16,10 +16,15 @@ pub(crate) const TOLD: &str = "stores.txt";
 /// The variable that names it; the same as in `emmer-test-servers`.
 const TOLD_VARIABLE: &str = "EMMER_TEST_REPORT";
 
+/// The variable that names the folder for servers' data; the same as in `emmer-test-servers`.
+const DATA_VARIABLE: &str = "EMMER_TEST_DATA";
+
 /// A run of tests.
 pub(crate) struct Run<'a> {
     pub(crate) name: &'a str,
     pub(crate) packages: &'a [&'a str],
+    /// Features beside the packages' own.
+    pub(crate) features: &'a [&'a str],
     /// How long it takes on two quiet cores, compiling included, in seconds.
     pub(crate) stated: u64,
     /// What the tests are told.
@@ -64,11 +69,19 @@ pub(crate) fn grouped(
     for package in run.packages {
         command.args(["--package", package]);
     }
+    for feature in run.features {
+        command.args(["--features", feature]);
+    }
     command.args(["--lib", "--bins", "--tests", "--color", "never"]);
     command.args(["--status-level", "slow", "--final-status-level", "slow"]);
     command.args(["--failure-output", "final"]).env("RUST_BACKTRACE", "1");
     if let Some(threads) = run.threads {
         command.args(["--test-threads", &threads.to_string()]);
+    }
+    // A folder in memory, where there is one, spares the disk of servers that write all the time.
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() && std::env::var_os(DATA_VARIABLE).is_none() {
+        command.env(DATA_VARIABLE, memory);
     }
     command.env(TOLD_VARIABLE, context.logs.join(TOLD)).envs(run.env.iter().cloned());
     let report = context.root.join("target/nextest/default/junit.xml");

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use tempfile::TempDir;
 
-use crate::process::{POLL, end, free_port, signal};
+use crate::process::{POLL, data_folder, end, free_port, signal};
 use crate::{Trouble, skip};
 
 /// The programs of a server, found on this machine, and how it is started.
@@ -215,8 +215,7 @@ impl<S: Starter> Local<S> {
     }
 
     fn folder() -> Result<TempDir, Trouble> {
-        TempDir::with_prefix(format!("emmer-{}-", S::NAME))
-            .map_err(|e| Trouble::Failed(e.to_string()))
+        data_folder(&format!("emmer-{}-", S::NAME))
     }
 
     /// The address of an empty store on it.

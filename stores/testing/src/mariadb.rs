@@ -189,8 +189,7 @@ impl MariadbServer {
     /// MariaDB is not installed or does not start.
     pub fn start_with(options: &[&str]) -> Result<Self, Trouble> {
         let programs = Programs::find()?;
-        let folder =
-            TempDir::with_prefix("emmer-mariadb-").map_err(|e| Trouble::Failed(e.to_string()))?;
+        let folder = crate::process::data_folder("emmer-mariadb-")?;
         copy_template(&programs, folder.path())?;
         let port = free_port()?;
         let options: Vec<String> = options.iter().map(|&o| o.to_owned()).collect();

@@ -148,8 +148,7 @@ impl PostgresServer {
     /// PostgreSQL is not installed or does not start.
     pub fn start() -> Result<Self, Trouble> {
         let programs = Programs::find()?;
-        let folder =
-            TempDir::with_prefix("emmer-postgres-").map_err(|e| Trouble::Failed(e.to_string()))?;
+        let folder = crate::process::data_folder("emmer-postgres-")?;
         programs.initialize(folder.path())?;
         let port = free_port()?;
         let child = launch(&programs, folder.path(), port)?;

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use tempfile::TempDir;
+
 use crate::Trouble;
 
 /// How long a server is given to end by itself.
@@ -23,6 +25,20 @@ const PORTS: std::ops::Range<u16> = 15_000..32_000;
 const PORTS_TRIED: usize = 100;
 /// How much of a log an error repeats, in bytes.
 const LOG_TAIL_BYTES: u64 = 2_000;
+
+/// The variable that names the folder for servers' data; one in memory spares the disk. A server
+/// that is killed loses nothing there: its files are the kernel's.
+const DATA: &str = "EMMER_TEST_DATA";
+
+/// A new folder for the data of a server, removed when it is dropped.
+///
+/// # Errors
+/// It cannot be made.
+pub(crate) fn data_folder(prefix: &str) -> Result<TempDir, Trouble> {
+    let parent = std::env::var_os(DATA).map_or_else(std::env::temp_dir, PathBuf::from);
+    TempDir::with_prefix_in(prefix, &parent)
+        .map_err(|e| Trouble::Failed(format!("{}: {e}", parent.display())))
+}
 
 /// Whether this process runs as root, as which several servers refuse to run.
 pub fn is_root() -> bool {

@@ -69,7 +69,13 @@ pub(crate) const LAYERS: &[Layer] = &[
     Layer {
         package: "emmer-cost",
         sans_io: false,
-        may_use: &["emmer-core", "emmer-store", "emmer-store-*", "emmer-test-servers"],
+        may_use: &[
+            "emmer-core",
+            "emmer-report",
+            "emmer-store",
+            "emmer-store-*",
+            "emmer-test-servers",
+        ],
         tests_may_use: &[],
     },
     Layer {
