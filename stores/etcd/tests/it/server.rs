@@ -1,7 +1,6 @@
 //! What is special about etcd: addresses, users, what an administrator sees, limits, compaction.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use emmer_core::Timestamp;
 use emmer_store::silos::SILO_INSTANCES;
@@ -11,6 +10,7 @@ use emmer_test_servers::store;
 use emmer_test_servers::suite::rows::{NUMBERS, all, cluster, must_commit, row, same_number, silo};
 use emmer_test_servers::suite::{self, Store};
 use emmer_test_servers::{Certificates, EtcdServer, process, skip};
+use tokio::sync::Semaphore;
 
 const STORE: Store = store!(EtcdStore);
 
@@ -207,12 +207,15 @@ async fn a_read_of_many_pages_survives_compaction() {
         let rows = (0..100).map(|i| Mutation::Upsert { row: row(format!("{part:02}-{i:02}"), 1) });
         must_commit(&store, "p", rows.collect()).await;
     }
-    let done = Arc::new(AtomicBool::new(false));
+    // One compaction for each read, somewhere within it: a server without a disk to wait for would
+    // compact as often as a read asks.
+    let due = Arc::new(Semaphore::new(0));
     let compacting = tokio::spawn({
-        let (store, done) = (store.clone(), done.clone());
+        let (store, due) = (store.clone(), due.clone());
         async move {
             let mut compacted = 0;
-            while !done.load(Ordering::Relaxed) {
+            while let Ok(one) = due.acquire().await {
+                one.forget();
                 must_commit(&store, "q", all(1, 1)).await;
                 let version = store.read_row(&NUMBERS, "q", "r000").await.unwrap().unwrap().etag;
                 compacted += u32::from(tokio::task::block_in_place(|| {
@@ -224,6 +227,7 @@ async fn a_read_of_many_pages_survives_compaction() {
     });
     let mut survived = 0;
     for _ in 0..40 {
+        due.add_permits(1);
         match store.read_partition(&NUMBERS, "p").await {
             Ok(rows) => {
                 assert_eq!(same_number(&rows, ROWS), 1);
@@ -233,7 +237,7 @@ async fn a_read_of_many_pages_survives_compaction() {
             Err(error) => assert!(error.detail.contains("compacted"), "{error}"),
         }
     }
-    done.store(true, Ordering::Relaxed);
+    due.close();
     let (compacted, _server) = compacting.await.unwrap();
     println!("{survived} reads beside {compacted} compactions");
     assert!(compacted > 0 && survived > 0);
