@@ -59,8 +59,9 @@ pub(crate) fn rows(context: &Context, only: &[String]) -> Result<Vec<Row>, Strin
 fn run_step(context: &Context, step: &str, packages: &[&str]) -> Result<Vec<Row>, String> {
     Ok(match step {
         "fmt" => {
-            let mut command = context.cargo("fmt");
-            command.args(["--all", "--check", "--", "--color", "never"]);
+            // It takes no `--locked`.
+            let mut command = crate::workspace::cargo(&context.root);
+            command.args(["fmt", "--all", "--check", "--", "--color", "never"]);
             vec![context.step(step, 10, command)?]
         }
         "tidy" => vec![tidy_step()],

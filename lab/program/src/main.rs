@@ -4,7 +4,7 @@
 //! | module | subject |
 //! |---|---|
 //! | [`sim`] | the simulator |
-//! | [`bench`] | silos measured on real sockets and a real store |
+//! | [`mod@bench`] | silos measured on real sockets and a real store |
 //! | [`silo`] | the silo processes of measurements |
 //! | [`grains`] | the grains that these host |
 //! | [`output`] | tables on stdout |
