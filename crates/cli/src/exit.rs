@@ -58,7 +58,7 @@ Exit codes:
 pub struct Failure {
     /// Its number.
     pub code: Code,
-    /// What a person is told, without a name of the program and without an end of line.
+    /// The sentence for people, without the name of the program and without an end of line.
     pub message: String,
 }
 

@@ -13,7 +13,7 @@ const MOST_NS: u64 = 3_600_000_000_000;
 #[derive(Clone, Debug)]
 pub struct Histogram(hdrhistogram::Histogram<u64>);
 
-/// What is told of many latencies, in nanoseconds.
+/// The usual shares of many latencies, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quantiles {
     /// Half of them are at most this.
@@ -46,7 +46,7 @@ impl Histogram {
         let _ = self.0.add(&other.0);
     }
 
-    /// How many were counted.
+    /// The number of latencies that were counted.
     pub fn count(&self) -> u64 {
         self.0.len()
     }

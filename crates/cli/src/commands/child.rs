@@ -22,7 +22,7 @@ pub struct Settings<'a> {
     pub profile: &'a str,
     /// The strategy of classes that name none; the default one when none.
     pub placement: Option<&'a str>,
-    /// What it logs.
+    /// Its log filter, as in `warn`.
     pub log: &'a str,
 }
 

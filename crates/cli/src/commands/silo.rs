@@ -57,7 +57,7 @@ pub struct Args {
 /// Runs a silo until it is asked to stop. It hosts the example's grains, and what `host` adds.
 ///
 /// # Errors
-/// What the exit codes tell apart.
+/// The command line, the store, an address or the cluster: each has its exit code.
 pub fn run(args: Args, log: Option<String>, host: fn(SiloBuilder) -> SiloBuilder) -> Result<()> {
     let flags = vec![
         ("store", args.store, "--store"),

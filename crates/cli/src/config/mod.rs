@@ -59,7 +59,7 @@ impl fmt::Display for Place {
 /// A value as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What was written.
+    /// The text as it was written.
     pub text: String,
     /// Where.
     pub place: Place,
