@@ -215,13 +215,11 @@ where
         let line = &this.gate.line;
         let mut guard = line.queue();
         let queue = guard.open();
-        let mut watch = false;
         // A place that was lost is taken again, at the end.
         let place = this.ticket.and_then(|ticket| queue.place_of(ticket));
         let at = place.unwrap_or_else(|| {
             this.ticket = Some(queue.push(EXCLUSIVE, this.asks));
             line.count(true);
-            watch = queue.watch();
             queue.waiters.len() - 1
         });
         let in_turn = at == 0 && !queue.closer_is_next(line.is_broken());
@@ -253,6 +251,8 @@ where
                 waiter.waker = Some(cx.waker().clone());
             }
         }
+        // The mark is set only where the silo is told: a turn that goes in at once tells nobody.
+        let watch = queue.watch();
         drop(guard);
         if watch {
             (this.watch)();

@@ -68,6 +68,23 @@ fn the_silo_is_told_once_to_look_at_deadlines_and_may_stop_when_nobody_waits() {
     drop(inside);
 }
 
+/// A call that goes in at once tells nobody: the next one that waits does.
+#[test]
+fn a_queue_with_a_waiter_is_watched_whoever_went_in_at_once_before() {
+    let gate = Gate::new(Some(0));
+    let told = AtomicU64::new(0);
+    let tell = || {
+        told.fetch_add(1, Ordering::Relaxed);
+    };
+    let soon = CoarseInstant::from_millis(5);
+    let inside = poll(&mut gate.exclusive(Asks::until(soon), tell));
+    assert!(inside.is_ready());
+    assert_eq!(told.load(Ordering::Relaxed), 0);
+    let mut waits = gate.exclusive(Asks::until(soon), tell);
+    assert!(poll(&mut waits).is_pending());
+    assert_eq!(told.load(Ordering::Relaxed), 1, "nobody looks at its deadline");
+}
+
 #[test]
 fn no_turn_is_lost_and_none_runs_beside_another() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).build().unwrap();
