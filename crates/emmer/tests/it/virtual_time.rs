@@ -4,6 +4,7 @@ use emmer::prelude::*;
 use emmer::test::{Failure, World, at_rest, hours};
 use std::future::{Future, IntoFuture, poll_fn};
 use std::task::Poll;
+use std::time::Duration;
 
 #[grain_interface(key = String)]
 trait Counter {
@@ -181,6 +182,58 @@ async fn a_call_that_was_kept_while_the_fence_was_closed_holds_up_no_other(world
         world.advance(secs(20)).await;
         assert_eq!(counter().add(1).timeout(secs(5)).await, Ok(2));
         assert_eq!(kept.await, Ok(3));
+    });
+    assert!(called.await.is_some());
+}
+
+#[grain_interface(key = String)]
+trait Door {
+    async fn hold(&mut self, millis: u64);
+    async fn pass(&mut self) -> u64;
+}
+
+#[derive(Grain, Default)]
+struct DoorGrain {
+    passed: u64,
+}
+
+#[grain]
+impl Door for DoorGrain {
+    async fn hold(&mut self, millis: u64) {
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+    }
+
+    async fn pass(&mut self) -> u64 {
+        self.passed += 1;
+        self.passed
+    }
+}
+
+#[emmer::test(seeds = 5)]
+async fn a_call_times_out_behind_one_that_was_kept_and_then_went_in_at_once(world: World) {
+    const LIMIT: Duration = Duration::from_millis(200);
+    let cluster = world.cluster(1, |silo| silo.host::<dyn Door, DoorGrain>()).await;
+    let called = cluster.node(0).run(async |silo| {
+        let door = || silo.grain::<dyn Door>("d");
+        let mut kept = std::pin::pin!(door().pass().into_future());
+        let keep = async {
+            let waits = poll_fn(|cx| Poll::Ready(kept.as_mut().poll(cx).is_pending())).await;
+            assert!(waits, "another call is inside");
+        };
+        let (held, ()) = tokio::join!(door().hold(30).into_future(), keep);
+        assert_eq!(held, Ok(()));
+        // It loses its place meanwhile.
+        world.advance(Duration::from_secs(2)).await;
+        assert_eq!(kept.await, Ok(1));
+        let start = world.elapsed();
+        let late = async {
+            let late = door().pass().timeout(LIMIT).await;
+            (late, world.elapsed() - start)
+        };
+        let (held, (late, took)) = tokio::join!(door().hold(3_000).into_future(), late);
+        assert_eq!(held, Ok(()));
+        assert!(late.is_err() && took < LIMIT * 2, "{late:?} after {took:?}");
+        assert_eq!(door().pass().await, Ok(2));
     });
     assert!(called.await.is_some());
 }
