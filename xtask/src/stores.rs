@@ -17,8 +17,8 @@ use crate::{first, workspace};
 pub(crate) const SERVICES: &[&str] =
     &["emmer-test-servers", "--features", "services", "--bin", "services"];
 
-/// How many tests run at a time. Most of them wait, but for servers that compute meanwhile: with
-/// six on two cores they took as long, and the patience of some ended.
+/// The suites of stores run this many tests at a time. A test mostly waits, but its server computes
+/// meanwhile: six tests at a time took as long on two cores, and some ran into their time limits.
 const THREADS: u32 = 2;
 
 /// Servers whose tests share one, because it takes seconds to start; by the name of the service.

@@ -222,8 +222,8 @@ async fn a_call_times_out_behind_one_that_was_kept_and_then_went_in_at_once(worl
         };
         let (held, ()) = tokio::join!(door().hold(30).into_future(), keep);
         assert_eq!(held, Ok(()));
-        // It loses its place meanwhile.
-        world.advance(Duration::from_secs(2)).await;
+        // The kept call loses its place meanwhile.
+        world.advance(secs(2)).await;
         assert_eq!(kept.await, Ok(1));
         let start = world.elapsed();
         let late = async {

@@ -68,7 +68,7 @@ fn the_silo_is_told_once_to_look_at_deadlines_and_may_stop_when_nobody_waits() {
     drop(inside);
 }
 
-/// A call that goes in at once tells nobody: the next one that waits does.
+/// A call that goes in at once does not tell the silo to look; the next call that waits does.
 #[test]
 fn a_queue_with_a_waiter_is_watched_whoever_went_in_at_once_before() {
     let gate = Gate::new(Some(0));
