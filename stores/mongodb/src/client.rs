@@ -5,7 +5,7 @@ use std::future::{Future, IntoFuture};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use emmer_store::away::AWAY_WAIT;
+use emmer_store::away::{AWAY_PAUSE, AWAY_WAIT};
 use emmer_store::{Result, TableDecl};
 use emmer_store_keyvalue::tls::read_certificates;
 use emmer_store_keyvalue::{Fault, Patience};
@@ -52,8 +52,9 @@ fn options(address: &Address) -> std::result::Result<ClientOptions, Fault> {
         .hosts(place.hosts.iter().map(host).collect::<Vec<_>>())
         .app_name("emmer".to_owned())
         .connect_timeout(place.timeout)
-        // As long as every store waits for a server that is away.
-        .server_selection_timeout(AWAY_WAIT)
+        // As long as every store waits for a server that is away, less one pause: the shortest
+        // operation takes no longer, and the driver must say before its end that it found nobody.
+        .server_selection_timeout(AWAY_WAIT - AWAY_PAUSE)
         .max_pool_size(CONNECTIONS)
         .max_connecting(CONNECTING)
         .retry_writes(true)

@@ -110,7 +110,10 @@ pub async fn away(mut server: impl TestServer, opener: Store) {
     assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
     tokio::task::block_in_place(|| drop(frozen));
     tokio::task::block_in_place(|| server.kill());
-    // Its other processes die with the main one, but not at the same moment.
+    // Its other processes die with the main one, but not at the same moment: one of them may still
+    // take a connection and say nothing.
+    let at = (std::net::Ipv4Addr::LOCALHOST, server.port());
+    while tokio::net::TcpStream::connect(at).await.is_ok() {}
     while store.read_partition(&NUMBERS, "p").await.is_ok() {}
     let error = store.read_partition(&NUMBERS, "p").await.unwrap_err();
     assert_eq!(error.kind, StoreErrorKind::Unavailable, "{error}");
