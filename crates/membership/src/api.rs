@@ -3,6 +3,7 @@
 //! The shell (tokio in `emmer-runtime`, the virtual world in `emmer-sim`) executes [`Effect`]s and
 //! reports what became of them; it decides nothing.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -189,6 +190,12 @@ pub enum Effect {
         /// After this, `NoAnswer`.
         timeout: Duration,
     },
+    /// From now on keep one more connection to each of these silos, and to no others: a lifeline,
+    /// on which neither side sends anything after the handshake. Make it again when it ends, at
+    /// growing intervals. Report its end with `handle_connection`, like that of any connection. A
+    /// kernel that ends a process with unread bytes in a connection resets that one; on a lifeline
+    /// there are none, so its end comes in good order ([`ConnectionEvent::Closed`]).
+    Watch(BTreeSet<SiloAddress>),
     /// A new view is in force from now on. Versions strictly grow.
     Install(Arc<View>),
     /// Start no new turns (true), or start them again (false): the silence fence (improvement 9).

@@ -21,7 +21,7 @@ impl Membership {
         }
         self.standing.leave(status);
         self.abandon_join();
-        self.probing.stop();
+        self.stop_probing();
         self.dials.forget_all(Purpose::Hint);
         self.wishes.keep_only_status();
         if self.standing.is_in_table() {

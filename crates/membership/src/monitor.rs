@@ -195,7 +195,6 @@ impl Probing {
         self.peers.len()
     }
 
-    /// Probes nobody any more.
     pub(crate) fn stop(&mut self) {
         self.peers.clear();
         self.due_at = None;
@@ -254,14 +253,35 @@ impl Membership {
         self.forget_doubts_about_the_dead();
         let gone: Vec<SiloAddress> =
             self.probing.peers.keys().filter(|p| !targets.contains(*p)).copied().collect();
+        let mut changed = !gone.is_empty();
         for silo in gone {
             self.drop_peer(&silo);
         }
         for silo in targets {
             if !self.probing.peers.contains_key(&silo) {
+                changed = true;
                 let first = self.dice.duration_below(self.probe_period());
                 self.probing.peers.insert(silo, Peer::new(now.mono + first));
             }
+        }
+        if changed {
+            self.watch_peers();
+        }
+    }
+
+    /// As [`Probing::stop`], and watches nobody either.
+    pub(crate) fn stop_probing(&mut self) {
+        if !self.probing.peers.is_empty() {
+            self.probing.stop();
+            self.watch_peers();
+        }
+    }
+
+    /// Asks for a lifeline to each silo that is probed: its end is a hint that no reset can hide.
+    fn watch_peers(&mut self) {
+        if self.config.connection_hints {
+            let probed = self.probing.peers.keys().copied().collect();
+            self.effects.push_back(Effect::Watch(probed));
         }
     }
 

@@ -32,6 +32,7 @@ const MAGIC: [u8; 4] = *b"EMMR";
 const PEER_SILO: u8 = 1;
 const PEER_CLIENT: u8 = 2;
 const PEER_PROBE: u8 = 3;
+const PEER_WATCH: u8 = 4;
 
 /// The version two sides speak: the highest that both know, when the peer speaks `min` to `max`.
 pub const fn negotiate(min: u16, max: u16) -> Option<u16> {
@@ -48,6 +49,10 @@ pub enum PeerKind {
     Client(u64),
     /// A silo that only wants to know who answers here: the acceptor answers and closes.
     Probe(SiloAddress),
+    /// A silo that wants to see when the acceptor's process ends: the dialer sends nothing after
+    /// its Hello, and the acceptor nothing but a goodbye. So there is never anything unread in it,
+    /// and the acceptor's kernel ends it in good order however the process ends.
+    Watch(SiloAddress),
 }
 
 /// What the sender of this accepts on the connection.
@@ -160,6 +165,7 @@ impl Hello {
             PEER_SILO => PeerKind::Silo(read_silo(&mut input)?),
             PEER_CLIENT => PeerKind::Client(input.u64("the client's number")?),
             PEER_PROBE => PeerKind::Probe(read_silo(&mut input)?),
+            PEER_WATCH => PeerKind::Watch(read_silo(&mut input)?),
             value => {
                 return Err(HeaderError::Value {
                     field: "the peer's kind",
@@ -199,6 +205,10 @@ pub fn encode_hello(out: &mut BytesMut, hello: &Hello) -> usize {
             }
             PeerKind::Probe(silo) => {
                 out.put_u8(PEER_PROBE);
+                put_silo(out, silo);
+            }
+            PeerKind::Watch(silo) => {
+                out.put_u8(PEER_WATCH);
                 put_silo(out, silo);
             }
         }

@@ -69,6 +69,10 @@ pub struct Process {
     pub timer_spins: u32,
     /// Whom it has a connection with, by process number.
     pub connections: HostSet,
+    /// Whom its machine watches, by process number.
+    pub watched: HostSet,
+    /// To whom it has a lifeline.
+    pub lifelines: HostSet,
     /// Who was Dead in a view that it installed while they ran, by process number.
     pub parted: HostSet,
     /// The order on its connections, by the receiver's number. In large clusters only connections
@@ -155,6 +159,8 @@ impl Process {
             timer_at: VirtualTime::MAX,
             timer_spins: 0,
             connections: HostSet::default(),
+            watched: HostSet::default(),
+            lifelines: HostSet::default(),
             parted: HostSet::default(),
             streams: BTreeMap::new(),
             paused_until: VirtualTime::ZERO,

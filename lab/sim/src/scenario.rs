@@ -89,6 +89,9 @@ pub enum Fault {
     Stop(u32),
     /// The host's process dies; the host stays up and refuses connections (kill -9).
     Kill(u32),
+    /// The same, with unread bytes in all its connections: its kernel resets them. Its lifelines
+    /// end in good order.
+    KillUnread(u32),
     /// The host vanishes with everything on it (power loss). At the end of the step it is up again,
     /// empty.
     LoseHost(u32),
@@ -173,6 +176,7 @@ impl Fault {
                 | Self::Leave(_)
                 | Self::Stop(_)
                 | Self::Kill(_)
+                | Self::KillUnread(_)
                 | Self::Reset(_)
                 | Self::StoreForgets(_)
         )
@@ -187,6 +191,7 @@ impl Fault {
             | Self::Leave(host)
             | Self::Stop(host)
             | Self::Kill(host)
+            | Self::KillUnread(host)
             | Self::LoseHost(host)
             | Self::Pause(host)
             | Self::Refuse(host)

@@ -24,6 +24,7 @@ pub const MUST: &[&str] = &[
     "a fence that closed and opened",
     "a gap in the deltas filled by several at once",
     "a joiner that had to check again",
+    "a lifeline ends in good order where a connection was reset",
     "a membership message that comes twice",
     "a predecessor succeeded with proof that it is gone",
     "a predecessor succeeded without proof",

@@ -259,12 +259,13 @@ const KINDS: [fn(&mut SeededRng, u32) -> Fault; 14] = [
 ];
 
 /// The kinds of faults that came with the second meaning of seeds.
-const LATER_KINDS: [fn(&mut SeededRng, u32) -> Fault; 5] = [
+const LATER_KINDS: [fn(&mut SeededRng, u32) -> Fault; 6] = [
     |rng, n| Fault::Suspend { host: index(rng, n), clock_stops: false },
     |rng, n| Fault::Refuse(index(rng, n)),
     |rng, n| Fault::Reset(index(rng, n)),
     |rng, n| Fault::Pause(index(rng, n)),
     |rng, n| Fault::LoseHost(index(rng, n)),
+    |rng, n| Fault::KillUnread(index(rng, n)),
 ];
 
 /// Above so many silos several faults always come at once.

@@ -1,7 +1,7 @@
 //! The shell of the membership machine: one task that owns it, executes its effects and tells it
 //! what happened.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,8 +18,8 @@ use tokio::sync::mpsc;
 
 use super::Cluster;
 use crate::clock::CoarseInstant;
-use crate::net::dial_probe;
-use crate::world;
+use crate::net::{dial_probe, keep_lifeline};
+use crate::world::{self, Abort};
 
 /// Inputs waiting for the machine; one more is dropped (the protocol bears lost messages).
 const INPUTS_MAX: usize = 16_384;
@@ -142,9 +142,12 @@ pub(crate) async fn run(
     world::spawn(measure_health(cluster.clone()));
     let mut inputs_in_a_row = 0;
     let mut fence_deadline = None;
+    let mut lifelines = Lifelines::default();
     loop {
         while let Some(effect) = machine.poll_effect() {
-            if let Some(reason) = execute(&cluster, seat, &table, &mut machine, effect) {
+            if let Effect::Watch(silos) = effect {
+                lifelines.keep_only(&cluster, &silos);
+            } else if let Some(reason) = execute(&cluster, seat, &table, &mut machine, effect) {
                 return reason;
             }
         }
@@ -189,6 +192,27 @@ pub(crate) async fn run(
     }
 }
 
+/// The lifelines to the silos that the machine watches, each kept by a task.
+#[derive(Default)]
+struct Lifelines(HashMap<SiloAddress, Abort>);
+
+impl Lifelines {
+    fn keep_only(&mut self, cluster: &Arc<Cluster>, silos: &BTreeSet<SiloAddress>) {
+        self.0.retain(|silo, _| silos.contains(silo));
+        for silo in silos {
+            self.0.entry(*silo).or_insert_with(|| {
+                let (cluster, silo) = (cluster.clone(), *silo);
+                let kept = async move {
+                    let greeting = cluster.watch_greeting();
+                    let report = |event| cluster.membership.send(Input::Connection(silo, event));
+                    keep_lifeline(silo, &greeting, report).await;
+                };
+                world::spawn(kept).into()
+            });
+        }
+    }
+}
+
 fn execute(
     cluster: &Arc<Cluster>,
     seat: &impl Seat,
@@ -214,6 +238,8 @@ fn execute(
                 cluster.membership.send_surely(Input::Dial(dial, outcome)).await;
             });
         }
+        // Kept by the caller.
+        Effect::Watch(_) => {}
         Effect::Install(view) => seat.install(view, machine.status(), &machine.fading()),
         Effect::Fence(on) => seat.set_fence(on),
         Effect::Event(event) => log(cluster, &event),

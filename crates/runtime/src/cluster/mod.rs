@@ -100,6 +100,11 @@ impl Cluster {
         Greeting { me: PeerKind::Probe(self.me), options: 0, ..self.peers.pool.greeting().clone() }
     }
 
+    /// How this silo introduces itself where it wants to see when a process ends.
+    fn watch_greeting(&self) -> Greeting {
+        Greeting { me: PeerKind::Watch(self.me), ..self.probe_greeting() }
+    }
+
     /// Takes up a new view, in the order in which the parts depend on it. The connections to the
     /// dead are cut already.
     pub(crate) fn install(

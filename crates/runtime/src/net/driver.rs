@@ -9,9 +9,9 @@ use std::task::{Context, Poll, Waker};
 use bytes::{Buf, Bytes, BytesMut};
 use emmer_core::SiloAddress;
 use emmer_wire::{
-    FrameKind, FrameRef, Goodbye, GoodbyeCode, HeaderError, RequestHeader, channel, codec,
-    decode_cancel, decode_credit, decode_system_channel, encode_goodbye, peek_frame, read_request,
-    read_response,
+    FrameKind, FrameRef, Goodbye, GoodbyeCode, HeaderError, PeerKind, RequestHeader, channel,
+    codec, decode_cancel, decode_credit, decode_system_channel, encode_goodbye, peek_frame,
+    read_request, read_response,
 };
 use tokio::io::AsyncReadExt;
 
@@ -104,6 +104,7 @@ pub(crate) async fn drive<H: Handler>(
         behind: Behind::default(),
         deaf: false,
         room: None,
+        mute: matches!(connection.peer, PeerKind::Watch(_)),
     };
     let why = std::future::poll_fn(|cx| driver.poll(cx)).await;
     if let Lost::Protocol(text) = &why {
@@ -150,6 +151,8 @@ struct Driver<H> {
     deaf: bool,
     /// Held by a large frame that has begun and not ended.
     room: Option<Room>,
+    /// A lifeline: the peer sends nothing.
+    mute: bool,
 }
 
 /// Callers that have their answers and are let go before the driver writes.
@@ -218,6 +221,9 @@ impl<H: Handler> Driver<H> {
     }
 
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Result<Progress, Lost> {
+        if self.mute && !self.input.is_empty() {
+            return Err(Lost::Protocol("bytes on a lifeline".to_owned()));
+        }
         // Frames that came together with the handshake.
         self.handle_frames(cx)?;
         // A connection that has never carried anything has no buffer.
@@ -246,6 +252,9 @@ impl<H: Handler> Driver<H> {
                 Poll::Ready(Ok(0)) => return Err(self.ended()),
                 Poll::Ready(Ok(n)) => {
                     progress = Progress::Read;
+                    if self.mute {
+                        return Err(Lost::Protocol("bytes on a lifeline".to_owned()));
+                    }
                     self.connection.active.store(true, Ordering::Relaxed);
                     self.note_room(self.input.len());
                     self.read_bytes = if n == room {

@@ -71,6 +71,18 @@ pub(crate) async fn dial(
     expects: Option<SiloAddress>,
     greeting: &Greeting,
 ) -> Result<(Connection, SiloAddress, BytesMut), DialError> {
+    let (stream, welcome, input) = greet(endpoint, expects, greeting).await?;
+    let peer = PeerKind::Silo(welcome.silo);
+    let connection = Connection::new(peer, welcome.options, stream, welcome.limits, greeting);
+    Ok((connection, welcome.silo, input))
+}
+
+/// As [`dial`]; the stream as it is, what the acceptor said, and what came behind that.
+pub(super) async fn greet(
+    endpoint: std::net::SocketAddr,
+    expects: Option<SiloAddress>,
+    greeting: &Greeting,
+) -> Result<(TcpStream, Welcome, BytesMut), DialError> {
     let attempt = async {
         let mut stream = TcpStream::connect(endpoint)
             .await
@@ -97,14 +109,7 @@ pub(crate) async fn dial(
             FrameKind::Welcome => {
                 let welcome = Welcome::decode(&payload)
                     .map_err(|e| DialError::Protocol(endpoint, e.to_string()))?;
-                let connection = Connection::new(
-                    PeerKind::Silo(welcome.silo),
-                    welcome.options,
-                    stream,
-                    welcome.limits,
-                    greeting,
-                );
-                Ok((connection, welcome.silo, input))
+                Ok((stream, welcome, input))
             }
             FrameKind::Refuse => {
                 let refuse = Refuse::decode(&payload)
@@ -190,6 +195,9 @@ pub(crate) async fn accept(
         };
         match (hello, verdict) {
             (Ok(hello), Verdict::Accept) => {
+                if let PeerKind::Watch(_) = hello.peer {
+                    stream.keep_alive();
+                }
                 let limits = greeting.connection_limits();
                 let version = hello.negotiated().unwrap_or(emmer_wire::PROTOCOL_VERSION);
                 encode_welcome(

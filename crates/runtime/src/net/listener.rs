@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::driver::{Handler, drive};
 use super::handshake::{Greeting, Verdict, accept};
-use super::{Connection, Pool};
+use super::{Connection, Lost, Pool};
 use crate::world::{self, TcpListener, TcpStream};
 
 /// Which of the two ports.
@@ -36,7 +36,7 @@ const HANDSHAKES_MAX: usize = 1024;
 const STRANGERS_MAX: usize = 1024;
 
 /// Connections at once of one silo: it has one that carries its calls, sometimes another while both
-/// sides dial, and those that are ending.
+/// sides dial, its lifeline, and those that are ending.
 const CONNECTIONS_PER_SILO_MAX: usize = 16;
 
 /// The silos that are connected, each with the number of its connections. So the port has at most
@@ -165,8 +165,13 @@ impl<H: Handler> Listener<H> {
         }
         let knows = |silo| self.handler.knows(silo);
         // Many may have been judged at the same moment.
-        let caller = connection.silo().map(|silo| self.callers.enter(silo, knows));
+        let caller = match connection.peer {
+            PeerKind::Silo(silo) | PeerKind::Watch(silo) => Some(self.callers.enter(silo, knows)),
+            _ => None,
+        };
         if let Some(None) = caller {
+            // Never in good order: the dialer would take it for the end of this process.
+            connection.reset(Lost::Closed);
             return;
         }
         self.pool.adopt(&connection);
@@ -204,7 +209,7 @@ impl<H: Handler> Listener<H> {
                 RefuseCode::NotAGateway,
                 "this is a silo's port; clients connect to its gateway".to_owned(),
             ),
-            (Port::Gateway, PeerKind::Silo(_)) => Verdict::Refuse(
+            (Port::Gateway, PeerKind::Silo(_) | PeerKind::Watch(_)) => Verdict::Refuse(
                 RefuseCode::NotAGateway,
                 "this is a gateway's port, not a silo's".to_owned(),
             ),
@@ -212,7 +217,7 @@ impl<H: Handler> Listener<H> {
                 RefuseCode::Overloaded,
                 "this gateway has too many connections".to_owned(),
             ),
-            (Port::Silo, PeerKind::Silo(silo))
+            (Port::Silo, PeerKind::Silo(silo) | PeerKind::Watch(silo))
                 if !Callers::has_room(&self.callers.0.lock(), silo, |silo| {
                     self.handler.knows(silo)
                 }) =>

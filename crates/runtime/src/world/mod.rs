@@ -84,7 +84,14 @@ impl Spawner {
 }
 
 /// Ends a task when it is dropped.
-struct Abort(JoinHandle<()>);
+#[derive(Debug)]
+pub(crate) struct Abort(JoinHandle<()>);
+
+impl From<JoinHandle<()>> for Abort {
+    fn from(task: JoinHandle<()>) -> Self {
+        Self(task)
+    }
+}
 
 impl Drop for Abort {
     fn drop(&mut self) {

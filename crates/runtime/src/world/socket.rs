@@ -4,9 +4,14 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+
+/// How often the kernels say so.
+const KEEPALIVE: Duration = Duration::from_secs(15);
 
 /// A connection.
 #[derive(Debug)]
@@ -33,6 +38,20 @@ impl TcpStream {
             Self::Kernel(stream) => stream.set_nodelay(true),
             #[cfg(feature = "virtual")]
             Self::Virtual(_) => Ok(()),
+        }
+    }
+
+    /// Lets the kernels on both sides say now and then that the connection is still there: so no
+    /// translator of addresses on the way forgets it, and one that is not there any more breaks.
+    pub(crate) fn keep_alive(&self) {
+        match self {
+            // Best effort: without it a silent connection is forgotten sooner.
+            Self::Kernel(stream) => {
+                let often = TcpKeepalive::new().with_time(KEEPALIVE).with_interval(KEEPALIVE);
+                let _ = SockRef::from(stream).set_tcp_keepalive(&often);
+            }
+            #[cfg(feature = "virtual")]
+            Self::Virtual(_) => {}
         }
     }
 

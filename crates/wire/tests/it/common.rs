@@ -172,6 +172,7 @@ fn handshakes() -> Vec<(&'static str, Message)> {
         ("hello-silo", hello(PeerKind::Silo(here))),
         ("hello-client", Message::Hello(client)),
         ("hello-probe", hello(PeerKind::Probe(here))),
+        ("hello-watch", hello(PeerKind::Watch(here))),
         ("welcome", Message::Welcome(welcome)),
         ("refuse", Message::Refuse(refuse)),
         ("refuse-bare", Message::Refuse(bare)),

@@ -82,7 +82,7 @@ fn handshakes_leave_room_for_later_fields() {
 fn a_hello_with_an_illegal_field_is_refused() {
     // Offsets in the vector "hello-silo": 8 the length of the cluster id, 9 to 12 the id, 13 the
     // peer.
-    for (at, value) in [(8, 0), (8, 255), (9, b'/'), (9, 0xff), (13, 0), (13, 4), (40, 2), (67, 0)]
+    for (at, value) in [(8, 0), (8, 255), (9, b'/'), (9, 0xff), (13, 0), (13, 5), (40, 2), (67, 0)]
     {
         let mut hello = payload("hello-silo");
         hello[at] = value;
@@ -197,7 +197,7 @@ fn long_details_are_cut_between_characters() {
 
 #[test]
 fn bodies_and_payloads_are_not_copied() {
-    let mut input = samples()[6].1.bytes();
+    let mut input = samples()[7].1.bytes();
     let memory = input.as_ptr() as usize..input.as_ptr() as usize + input.len();
     let frame = decode_frame(&mut input, 4096).unwrap().unwrap();
     let (_, body) = decode_request(frame.payload).unwrap();

@@ -75,6 +75,7 @@ fn any_handshake() -> impl Strategy<Value = Message> {
     let peer = prop_oneof![
         any_silo().prop_map(PeerKind::Silo),
         any_silo().prop_map(PeerKind::Probe),
+        any_silo().prop_map(PeerKind::Watch),
         any::<u64>().prop_map(PeerKind::Client),
     ];
     let hello = (

@@ -1,4 +1,4 @@
-//! Crash to Dead: one silo at a time fails in one of four ways; how long until its death is
+//! Crash to Dead: one silo at a time fails in one of five ways; how long until its death is
 //! committed?
 
 use std::time::Duration;
@@ -11,8 +11,13 @@ use crate::world::World;
 use emmer_report::{Cell, Chart, Goal, Report};
 
 /// The ways to fail.
-const WAYS: [(&str, bool); 4] =
-    [("killed, host up", false), ("host lost", true), ("partitioned", true), ("frozen", true)];
+const WAYS: [(&str, bool); 5] = [
+    ("killed, host up", false),
+    ("killed, bytes unread", false),
+    ("host lost", true),
+    ("partitioned", true),
+    ("frozen", true),
+];
 
 /// How long a detection may take before it is given up.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -20,6 +25,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 fn fault(way: &str, host: u32) -> Fault {
     match way {
         "killed, host up" => Fault::Kill(host),
+        "killed, bytes unread" => Fault::KillUnread(host),
         "host lost" => Fault::LoseHost(host),
         "frozen" => Fault::Pause(host),
         _ => Fault::Cut {

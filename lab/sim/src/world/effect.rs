@@ -15,7 +15,7 @@ use crate::bytes;
 use crate::grains::Packet;
 use crate::invariants::Violation;
 use crate::measure::Overrun;
-use crate::net::Verdict;
+use crate::net::{HostSet, Verdict};
 use crate::process::Life;
 use crate::table::{Author, Change};
 use crate::time::VirtualTime;
@@ -34,6 +34,8 @@ pub(super) enum Farewell {
     Goodbye,
     /// Its kernel ended its connections.
     Kernel,
+    /// The same, and bytes lay unread on all of them.
+    Resets,
     /// Nothing: its host is gone.
     Silence,
 }
@@ -46,6 +48,7 @@ impl World {
             Effect::Send { to, message } => self.send(number, &to, message),
             Effect::Table { op, request } => self.ask_table(number, op, request),
             Effect::Dial { dial, to, timeout } => self.dial(number, dial, to, timeout),
+            Effect::Watch(silos) => self.watch(number, &silos),
             Effect::Install(view) => {
                 self.install(number, &view);
                 return true;
@@ -379,17 +382,24 @@ impl World {
         let process = &mut self.processes[number as usize];
         let peers = std::mem::take(&mut process.connections);
         let host = process.host;
+        let mut told = HostSet::default();
         for peer in peers.iter() {
             if self.processes[peer as usize].is_running() {
                 let event = match farewell {
                     Farewell::Silence => continue,
                     Farewell::Goodbye => ConnectionEvent::Goodbye,
+                    Farewell::Resets => ConnectionEvent::Broken,
                     Farewell::Kernel if self.rng.chance(UNREAD_SHARE) => ConnectionEvent::Broken,
                     Farewell::Kernel => ConnectionEvent::Closed,
                 };
+                if event == ConnectionEvent::Closed {
+                    told.insert(peer);
+                }
                 self.notify(peer, number, event);
             }
         }
+        let in_order = matches!(farewell, Farewell::Kernel | Farewell::Resets);
+        self.end_lifelines(number, in_order, &told);
         if let Some(after) = self.scenario.restart_after
             && life != Life::Ended(TerminateReason::Left)
         {

@@ -63,6 +63,8 @@ pub(super) enum Event {
     DialEnds { process: u32, dial: DialId, to: SiloAddress, outcome: DialOutcome },
     /// The process notices something about its connection with `peer`.
     Noticed { process: u32, peer: u32, event: ConnectionEvent },
+    /// The process dials `peer` for a lifeline; the pause after that is for the next attempt.
+    Lifeline { process: u32, peer: u32, pause: Duration },
     /// The process measures itself.
     Health { process: u32 },
     /// Application bytes flow on the process's connections.
@@ -104,6 +106,7 @@ impl World {
                 self.dial_ends(process, dial, to, outcome);
             }
             Event::Noticed { process, peer, event } => self.noticed(process, peer, event),
+            Event::Lifeline { process, peer, pause } => self.lifeline(process, peer, pause),
             Event::Health { process } => self.health(process),
             Event::Traffic { process } => self.traffic(process),
             Event::FinishLeave { process } => self.finish_leave(process),

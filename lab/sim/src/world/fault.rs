@@ -139,7 +139,8 @@ impl World {
             Fault::Start(host) => self.start(host),
             Fault::Leave(host) => self.leave(host),
             Fault::Stop(host) => self.stop(host),
-            Fault::Kill(host) => self.kill(host),
+            Fault::Kill(host) => self.kill(host, Farewell::Kernel),
+            Fault::KillUnread(host) => self.kill(host, Farewell::Resets),
             Fault::LoseHost(host) => self.lose_host(host),
             Fault::Pause(host) => self.pause(host, until),
             Fault::Suspend { host, clock_stops } => self.suspend(step, host, until, clock_stops),
@@ -196,6 +197,7 @@ impl World {
             | Fault::Leave(_)
             | Fault::Stop(_)
             | Fault::Kill(_)
+            | Fault::KillUnread(_)
             | Fault::Reset(_)
             | Fault::StoreForgets(_) => {}
         }
@@ -256,10 +258,10 @@ impl World {
         }
     }
 
-    fn kill(&mut self, host: u32) {
+    fn kill(&mut self, host: u32, farewell: Farewell) {
         if let Some(number) = self.running_on(host) {
             self.trace.line(self.now, format_args!("{number:>4} is killed"));
-            self.gone(number, Life::Killed, Farewell::Kernel);
+            self.gone(number, Life::Killed, farewell);
         }
     }
 
@@ -284,6 +286,7 @@ impl World {
     /// Something on the way resets every connection of the host's process; both ends hear of it.
     fn reset_connections(&mut self, host: u32) {
         let Some(number) = self.running_on(host) else { return };
+        self.reset_lifelines(number);
         let peers = std::mem::take(&mut self.processes[number as usize].connections);
         for peer in peers.iter().filter(|peer| *peer != number) {
             if self.scenario.resets_lose {

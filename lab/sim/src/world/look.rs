@@ -78,7 +78,7 @@ impl World {
     /// The fault as a single event whose end can be timed.
     pub(super) fn single(&self, fault: &Fault) -> Option<Alone> {
         let (host, what) = match fault {
-            Fault::Kill(host) => (host, Alone::Kill),
+            Fault::Kill(host) | Fault::KillUnread(host) => (host, Alone::Kill),
             Fault::LoseHost(host) => (host, Alone::Loss),
             Fault::Leave(host) => (host, Alone::Leave),
             Fault::Stop(host) => (host, Alone::Stop),

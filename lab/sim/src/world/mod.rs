@@ -17,6 +17,7 @@ mod ahead;
 mod effect;
 mod event;
 mod fault;
+mod lifeline;
 mod look;
 mod shell;
 mod shown;

@@ -6,7 +6,7 @@ use emmer_core::SiloStatus;
 use emmer_membership::TerminateReason;
 use emmer_sim::measure::Measures;
 use emmer_sim::process::Life;
-use emmer_sim::{Fault, Profile, Scenario, VirtualTime, World, run};
+use emmer_sim::{Fault, Profile, Scenario, Step, VirtualTime, World, run};
 
 const BOTH: [Profile; 2] = [Profile::Classic, Profile::Default];
 
@@ -48,7 +48,7 @@ fn a_cold_start_converges() {
 #[test]
 fn a_crashed_silo_is_declared_dead_by_the_others() {
     for profile in BOTH {
-        for fault in [Fault::Kill(2), Fault::LoseHost(2)] {
+        for fault in [Fault::Kill(2), Fault::KillUnread(2), Fault::LoseHost(2)] {
             let scenario = Scenario::calm(profile, 5, 1)
                 .during(at(100), at(9_999), fault)
                 .calm_at(at(100), secs(120));
@@ -99,6 +99,38 @@ fn a_silo_killed_during_an_outage_is_dead_soon_after_it() {
         .calm_at(at(720), secs(5));
     let measures = whole_within(&scenario, 5);
     assert_eq!((measures.deaths.len(), measures.wrong_deaths()), (1, 0));
+}
+
+/// Its kernel resets every busy connection. Nothing lies unread on the lifelines.
+#[test]
+fn a_silo_killed_with_unread_bytes_is_dead_within_150_ms() {
+    for (hosts, seed) in (3..=8).flat_map(|hosts| (0..10).map(move |seed| (hosts, seed))) {
+        let mut world = world(Scenario::calm(Profile::Default, hosts, seed), 60);
+        let killed = world.now() + Duration::from_millis(97 * seed);
+        let silo = world.processes()[world.running_on(1).unwrap() as usize].address;
+        let fault = Fault::KillUnread(1);
+        world.inject(Step { at: killed, until: VirtualTime::MAX, fault });
+        world.run_until(killed + Duration::from_millis(150));
+        assert_eq!(world.violation(), None);
+        assert!(world.measures().death_of(&silo).is_some(), "{hosts} silos, seed {seed}");
+        assert_eq!(world.measures().wrong_deaths(), 0);
+    }
+}
+
+/// A firewall resets the connections of a silo, its lifelines among them, and refuses new ones;
+/// what it lets through are the answers to probes. Between some pairs or all: nobody dies.
+#[test]
+fn a_firewall_that_resets_and_refuses_kills_nobody() {
+    for seed in 0..20 {
+        let mut scenario = Scenario::calm(Profile::Default, 6, seed);
+        for host in [0, 2, 3] {
+            scenario = scenario
+                .during(at(60 + u64::from(host)), at(90), Fault::Refuse(host))
+                .at(at(70), Fault::Reset(host));
+        }
+        let measures = whole_within(&scenario.calm_at(at(90), secs(60)), 60);
+        assert_eq!((measures.deaths.len(), measures.wrong_deaths()), (0, 0), "seed {seed}");
+    }
 }
 
 #[test]

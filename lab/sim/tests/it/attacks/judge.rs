@@ -97,6 +97,7 @@ pub(crate) fn ill_hosts(scenario: &Scenario) -> Vec<u32> {
             Fault::Cut { inside, .. } => ill.extend(inside.iter()),
             Fault::BreakLink { from, to } => ill.extend([*from, *to]),
             Fault::Kill(host)
+            | Fault::KillUnread(host)
             | Fault::LoseHost(host)
             | Fault::Start(host)
             | Fault::Leave(host)
