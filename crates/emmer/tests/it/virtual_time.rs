@@ -282,6 +282,42 @@ async fn a_silo_that_is_killed_is_found_at_once_at_rest_too(world: World) {
     }
 }
 
+/// A kernel that ends a process resets the connections in which bytes lie unread. A firewall does
+/// so too, but it does not close a lifeline in good order.
+#[emmer::test(seeds = 5)]
+async fn a_silo_killed_with_unread_bytes_is_dead_within_150_ms(world: World) {
+    let cluster = counters(&world, 3).await;
+    let killed = cluster.node(1).address();
+    let client = cluster.client().await;
+    for n in 0..30 {
+        client.grain::<dyn Counter>(format!("c{n}")).add(1).await.unwrap();
+    }
+    // It reads nothing any more, and its peers go on asking it.
+    cluster.pause(1);
+    for node in [0, 2] {
+        let asked = cluster.node(node).run(async |silo| {
+            for n in 0..30 {
+                let counter = silo.grain::<dyn Counter>(format!("c{n}"));
+                let _ = counter.total().timeout(millis(5)).await;
+            }
+        });
+        asked.await.unwrap();
+    }
+    cluster.kill(1);
+    world.advance(millis(150)).await;
+    for node in [0, 2] {
+        let view = cluster.node(node).view();
+        let status = view.iter().find(|(silo, _)| *silo == killed).map(|(_, status)| *status);
+        assert!(matches!(status, None | Some(emmer::SiloStatus::Dead)), "{view:?}");
+    }
+    let start = world.elapsed();
+    for n in 0..30 {
+        let counter = client.grain::<dyn Counter>(format!("c{n}"));
+        assert_eq!(counter.total().timeout(secs(1)).await, Ok(1), "c{n}");
+    }
+    assert!(world.elapsed() - start < secs(1), "{:?}", world.elapsed() - start);
+}
+
 #[emmer::test]
 async fn a_day_of_three_silos(world: World) {
     let cluster =
