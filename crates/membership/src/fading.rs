@@ -13,6 +13,10 @@
 //! | it was voted dead | `fence_table_timeout`; if it had just become Active, `fence_timeout` from then on |
 //! | a successor took its `ip:port` | as long as the fence of a silo that is alone may stay open |
 //!
+//! A silo that did not see the death, because it got a view that shows it already, does not know what
+//! the dead one held. It takes the longest time, unless the view came from a silo that tells it how
+//! much is left.
+//!
 //! Each of them is lengthened by [`CLOCK_RATE_PERCENT`], for clocks that run at different rates,
 //! and by [`POLL_GRACE`], for a turn that is between its look at the fence and its next wait.
 
@@ -56,6 +60,29 @@ impl Membership {
     /// fence.
     pub fn fading(&self) -> Vec<(SiloAddress, Instant)> {
         self.fading.until.iter().map(|(silo, until)| (*silo, *until)).collect()
+    }
+
+    /// The same for a silo that did not see them die, in milliseconds from now on. None where there
+    /// is no fence.
+    pub(crate) fn fading_to_tell(&self, now: Now) -> Option<Vec<(SiloAddress, u64)>> {
+        let left = |until: &Instant| {
+            u64::try_from(until.saturating_since(now.mono).as_nanos().div_ceil(1_000_000))
+        };
+        let until = self.fading.until.iter().filter(|(_, until)| **until > now.mono);
+        let told = until.map(|(silo, until)| (*silo, left(until).unwrap_or(u64::MAX)));
+        (!self.config.fence_timeout.is_zero()).then(|| told.collect())
+    }
+
+    /// The view in force came whole, from a silo that says so much of those that are Dead in it. A
+    /// silo that was not there when they died supposes the worst of each; the smaller of the two
+    /// times is enough. The sender's clock may run faster.
+    pub(crate) fn fading_told(&mut self, now: Now, told: &[(SiloAddress, u64)]) {
+        let told: BTreeMap<SiloAddress, u64> = told.iter().copied().collect();
+        self.fading.until.retain(|silo, until| {
+            let left = told.get(silo).map(|millis| lapse(Duration::from_millis(*millis)));
+            *until = left.map_or(now.mono, |left| (now.mono + left).min(*until));
+            *until > now.mono
+        });
     }
 
     /// The view in force followed `before`, by `delta` if one step led there.

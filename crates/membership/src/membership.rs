@@ -287,10 +287,10 @@ impl Membership {
                 self.on_recheck(now, version);
             }
             Message::Tree { root, delta } => self.on_tree(now, from, root, &delta),
-            Message::Pull { have } => self.on_pull(from, have),
+            Message::Pull { have } => self.on_pull(now, from, have),
             Message::Hint { version } => self.on_hint(now, from, version),
             Message::Deltas(deltas) => self.on_deltas(now, from, &deltas),
-            Message::Snapshot(view) => self.on_view(now, from, view),
+            Message::Snapshot { view, fading } => self.on_view(now, from, view, fading),
             Message::Obituary { version } => self.on_obituary(version),
         }
         self.finish(now);

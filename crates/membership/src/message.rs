@@ -185,7 +185,16 @@ pub enum Message {
     Deltas(Vec<Arc<Delta>>),
     /// A whole view.
     #[serde(rename = "s")]
-    Snapshot(Arc<View>),
+    Snapshot {
+        /// The sender's view.
+        #[serde(rename = "v")]
+        view: Arc<View>,
+        /// Those that are Dead in it and may still run turns, and for how many milliseconds more by
+        /// the sender's clock; all other Dead can run none. The receiver did not see them die. None
+        /// where the sender has no fence.
+        #[serde(rename = "f", default)]
+        fading: Option<Vec<(SiloAddress, u64)>>,
+    },
     /// "You are dead": the answer to a silo that speaks after its death is in the table.
     #[serde(rename = "x")]
     Obituary {

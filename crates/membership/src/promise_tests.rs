@@ -401,3 +401,27 @@ fn a_joiner_that_nobody_reaches_hears_of_its_death_from_the_table() {
     world.write_a_row_again();
     world.until(secs(6), |w| w.silos[at].machine.is_done());
 }
+
+/// A silo is voted dead without proof; another one starts in its place at once. It has not seen
+/// the death, and is told what is left of the wait.
+#[test]
+fn a_newcomer_waits_no_longer_for_the_dead_than_those_that_saw_them_die() {
+    let config = Config::default();
+    for port in 3_000..3_020 {
+        let mut world = World::cluster(&config, 3);
+        let lost = world.silos[0].machine.me();
+        world.silos[0].silent = true;
+        world.until(secs(20), |w| w.status(&lost) == Some(SiloStatus::Dead));
+        let newcomer = world.start(&config, address(port, 1), u64::from(port));
+        let me = world.silos[newcomer].machine.me();
+        world.until(secs(5), |w| {
+            w.status(&me) == Some(SiloStatus::Active)
+                && w.silos[newcomer].machine.view().status_of(&lost) == Some(SiloStatus::Dead)
+        });
+        let until = |i: usize| world.silos[i].machine.fading().first().map(|(_, until)| *until);
+        let saw = [1, 2].map(|i| until(i).unwrap_or(world.now)).into_iter().max().unwrap();
+        let waits = until(newcomer).unwrap_or(world.now);
+        // Its own allowance for clocks and for a turn comes on top.
+        assert!(waits <= saw + ms(70), "{waits:?} after {saw:?}");
+    }
+}

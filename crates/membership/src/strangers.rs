@@ -45,7 +45,7 @@ impl Membership {
         }
         match message {
             Message::Probe { seq, .. } => self.answer_stranger(now, from, seq),
-            Message::Pull { have } => self.on_pull(from, have),
+            Message::Pull { have } => self.on_pull(now, from, have),
             Message::Reach => self.on_reach(from),
             Message::Write { intents, hops, .. } => {
                 let own: Vec<_> =
@@ -104,7 +104,7 @@ fn claimed_version(message: &Message) -> Option<u64> {
         | Message::Obituary { version } => *version,
         Message::Tree { delta, .. } => delta.version(),
         Message::Deltas(deltas) => deltas.iter().map(|delta| delta.version()).max()?,
-        Message::Snapshot(view) => view.version(),
+        Message::Snapshot { view, .. } => view.version(),
         _ => return None,
     })
 }

@@ -47,7 +47,7 @@ fn a_stranger_ends_nobody_and_changes_no_view() {
         Message::Obituary { version: u64::MAX },
         Message::Superseded { by: successor },
         Message::Hush { target: victim, by: successor, stamp: 1 },
-        Message::Snapshot(Arc::new(invented(1_000))),
+        Message::Snapshot { view: Arc::new(invented(1_000)), fading: None },
         Message::Tree { root: stranger(), delta: delta.clone() },
         Message::Deltas(vec![delta]),
         Message::Recheck { version: 1_000 },

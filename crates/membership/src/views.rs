@@ -183,7 +183,9 @@ impl Membership {
         for row in view.members() {
             let tell = is_on_rings(row.status) || dead_now(&row.address);
             if tell && row.address != me && !self.is_stale(&row.address) {
-                self.send(row.address, Message::Snapshot(view.clone()));
+                // Its receivers have seen who died.
+                let fading = None;
+                self.send(row.address, Message::Snapshot { view: view.clone(), fading });
             }
         }
     }
@@ -300,10 +302,19 @@ impl Membership {
         self.apply_early(now, from);
     }
 
-    pub(crate) fn on_view(&mut self, now: Now, from: SiloAddress, view: Arc<View>) {
+    pub(crate) fn on_view(
+        &mut self,
+        now: Now,
+        from: SiloAddress,
+        view: Arc<View>,
+        fading: Option<Vec<(SiloAddress, u64)>>,
+    ) {
         if view.version() > self.view.version() {
             self.counters.snapshots_installed += 1;
             self.install(now, view, None);
+            if let Some(fading) = fading {
+                self.fading_told(now, &fading);
+            }
             self.apply_early(now, from);
         }
     }
@@ -375,7 +386,7 @@ impl Membership {
         }
     }
 
-    pub(crate) fn on_pull(&mut self, from: SiloAddress, have: u64) {
+    pub(crate) fn on_pull(&mut self, now: Now, from: SiloAddress, have: u64) {
         let version = self.view.version();
         if have >= version {
             return;
@@ -389,7 +400,7 @@ impl Membership {
             let from = self.gossip.log.len() - missing;
             Message::Deltas(self.gossip.log.range(from..).cloned().collect())
         } else {
-            Message::Snapshot(self.view.clone())
+            Message::Snapshot { view: self.view.clone(), fading: self.fading_to_tell(now) }
         };
         self.send(from, message);
     }

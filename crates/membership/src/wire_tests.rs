@@ -52,7 +52,7 @@ fn the_largest_commit_travels_in_less_than_twenty_kilobytes() {
     let tree = Message::Tree { root: address(1, 1), delta: Arc::new(delta) };
     let size = round_trip(&tree);
     assert!(size <= 12_000, "{size}");
-    let size = round_trip(&Message::Snapshot(view));
+    let size = round_trip(&Message::Snapshot { view, fading: None });
     assert!(size <= 12_000, "{size}");
 }
 

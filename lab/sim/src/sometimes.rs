@@ -92,7 +92,7 @@ impl Sometimes {
 
     pub(crate) fn delivered(&mut self, message: &Message) {
         match message {
-            Message::Snapshot(_) => self.reach("a whole view pulled"),
+            Message::Snapshot { .. } => self.reach("a whole view pulled"),
             Message::Deltas(deltas) if deltas.len() > 1 => {
                 self.reach("a gap in the deltas filled by several at once");
             }

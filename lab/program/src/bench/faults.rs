@@ -10,7 +10,7 @@ use emmer::{SiloAddress, SiloEntry};
 use emmer_report::{Cell, Goal, Report};
 use rustix::process::Signal;
 
-use super::flow::{CALL_TIMEOUT, Flow, Seen};
+use super::flow::{CALL_TIMEOUT, Flow, Load, Seen};
 use super::ground::Ground;
 use super::logs::Logs;
 use super::processes::{Process, Processes, victim};
@@ -37,6 +37,9 @@ pub(super) struct Args {
     /// Calls in a second
     #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = RangedU64ValueParser::<u64>::new().range(1..=20_000))]
     rate: u64,
+    /// Every call makes its grain call another one, and 64 callers go as fast as they can
+    #[arg(long, conflicts_with = "rate")]
+    between: bool,
     /// How long the calls of one fault are counted: from a quarter of this before it
     #[arg(long, value_name = "TIME", default_value = "40s", value_parser = duration)]
     window: Duration,
@@ -97,7 +100,8 @@ pub(super) async fn measure(args: &Args, stage: &Stage) -> Result<Measured> {
     stage.say(&format!("{} silo processes are Active", args.silos));
     let mut logs = Logs::default();
     logs.open(&processes.running);
-    let flow = Flow::start(stage, args.grains, args.rate).await?;
+    let load = if args.between { Load::Between } else { Load::Steady(args.rate) };
+    let flow = Flow::start(stage, args.grains, load).await?;
     let mut cluster = Cluster { stage, processes, active, logs, flow, rows: Vec::new() };
     let asked = |fault: &&Fault| args.only.is_none_or(|only| only == **fault);
     for fault in Fault::value_variants().iter().filter(asked) {
@@ -146,8 +150,12 @@ impl Cluster<'_> {
         let verdict = self.logs.judge().await?;
         verdict.told.iter().for_each(|line| self.stage.say(line));
         self.stage.say(&format!(
-            "{name}: {} calls answered, {} failed, {} of them known not to have run",
-            seen.answered, seen.failed, seen.unrun
+            "{name}: {} calls answered, {} failed, {} of them known not to have run; at most {} ms \
+             between two answers to one caller",
+            seen.answered,
+            seen.failed,
+            seen.unrun,
+            seen.gap.as_millis()
         ));
         seen.told.iter().for_each(|words| self.stage.say(&format!("a call that failed: {words}")));
         let stale = verdict.stale() + verdict.early;
@@ -226,11 +234,16 @@ impl Cluster<'_> {
 }
 
 fn report(args: &Args, stage: &Stage, rows: &[Row], stale: u64) -> Report {
+    let calls = if args.between {
+        "calls as fast as 64 callers can, each of which makes its grain call another one,"
+            .to_owned()
+    } else {
+        format!("{} calls a second", args.rate)
+    };
     let title = format!(
-        "What a client sees that makes {} calls a second to {} grains on {} silo processes over \
-         {}, profile {}, when one of them fails or leaves. Orleans (three silos, its defaults) and \
+        "What a client sees that makes {} to {} grains on {} silo processes over {}, profile {}, when one of them fails or leaves. Orleans (three silos, its defaults) and \
          Pekko (three nodes, its defaults) were measured by us on such a machine",
-        args.rate,
+        calls,
         args.grains,
         args.silos,
         stage.kind(),
@@ -243,6 +256,7 @@ fn report(args: &Args, stage: &Stage, rows: &[Row], stale: u64) -> Report {
         "known not to have run",
         "left out",
         "slowest answer ms",
+        "longest gap ms",
         "last failure after s",
         "Dead after s",
         "stale turns",
@@ -252,7 +266,7 @@ fn report(args: &Args, stage: &Stage, rows: &[Row], stale: u64) -> Report {
     let mut report = Report::new("bench-faults", title, &columns);
     let seconds = |time: Duration| Cell::Number(time.as_secs_f64(), 2);
     for row in rows {
-        let Seen { answered, failed, unrun, left_out, slowest, last_failure, .. } = &row.seen;
+        let Seen { answered, failed, unrun, left_out, slowest, gap, last_failure, .. } = &row.seen;
         let since = |at: &Instant| seconds(at.saturating_duration_since(row.fault_at));
         let (_, orleans, pekko) =
             OTHERS.iter().find(|(name, ..)| *name == row.name).copied().unwrap_or_default();
@@ -263,6 +277,7 @@ fn report(args: &Args, stage: &Stage, rows: &[Row], stale: u64) -> Report {
             (*unrun).into(),
             (*left_out).into(),
             Cell::Number(slowest.as_secs_f64() * 1_000.0, 1),
+            Cell::Number(gap.as_secs_f64() * 1_000.0, 1),
             last_failure.as_ref().map_or(Cell::Nothing, since),
             row.dead_after.map_or(Cell::Nothing, seconds),
             row.stale.into(),
@@ -277,6 +292,14 @@ fn report(args: &Args, stage: &Stage, rows: &[Row], stale: u64) -> Report {
         sum(|row| row.seen.unrun),
         0.0,
     ));
+    if args.between
+        && let Some(killed) = rows.iter().find(|row| row.name == OTHERS[0].0)
+    {
+        let dead = killed.dead_after.map(|after| after.as_secs_f64());
+        report.goals.push(Goal::at_most("killed at full speed: Dead after s", dead, 0.150));
+        let gap = killed.seen.gap.as_secs_f64();
+        report.goals.push(Goal::at_most("killed at full speed: longest gap s", gap, 1.0));
+    }
     let is_planned = |row: &&Row| [OTHERS[3].0, OTHERS[4].0].contains(&row.name);
     let planned = rows.iter().filter(is_planned).map(|row| row.seen.failed).sum();
     report.goals.push(Goal::at_most(

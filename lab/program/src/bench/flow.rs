@@ -1,5 +1,7 @@
-//! A client that calls at a steady pace, whatever becomes of the calls before.
+//! A client that calls: at a steady pace, whatever becomes of the calls before, or as fast as its
+//! callers can.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -21,6 +23,19 @@ const IN_FLIGHT_MAX: usize = 1 << 18;
 const WARM_AT_ONCE: u64 = 100;
 /// The most failures that are kept word by word; all are counted.
 const TOLD_MAX: usize = 10;
+/// How many callers there are. At a steady pace the calls go to them in turn.
+const CALLERS: usize = 64;
+/// How long a caller rests after a call that failed.
+const REST: Duration = Duration::from_millis(1);
+
+/// How the client calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Load {
+    /// So many calls a second.
+    Steady(u64),
+    /// Each caller calls again when it has its answer, and each called grain calls another one.
+    Between,
+}
 
 /// What became of the calls that ended since the last look.
 #[derive(Debug, Default)]
@@ -33,6 +48,10 @@ pub(super) struct Seen {
     pub(super) left_out: u64,
     /// The slowest answer.
     pub(super) slowest: Duration,
+    /// The longest time between two answers to one caller.
+    pub(super) gap: Duration,
+    /// When each caller had its last answer.
+    heard: BTreeMap<usize, Instant>,
     /// When the last one failed.
     pub(super) last_failure: Option<Instant>,
     /// Some of the failures, word by word.
@@ -49,8 +68,8 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// Connects, calls every grain once, and goes on with `rate` calls a second.
-    pub(super) async fn start(stage: &Stage, grains: u64, rate: u64) -> Result<Self> {
+    /// Connects, calls every grain once, and goes on with `load`.
+    pub(super) async fn start(stage: &Stage, grains: u64, load: Load) -> Result<Self> {
         let connecting =
             Client::builder().store(stage.store.clone()).cluster_id(stage.cluster.clone());
         let client = connecting.connect().await;
@@ -69,13 +88,25 @@ impl Flow {
             }
         }
         let (seen, mut calls) = (Shared::default(), JoinSet::new());
-        calls.spawn(flow(client.clone(), seen.clone(), grains, rate));
+        match load {
+            Load::Steady(rate) => {
+                calls.spawn(flow(client.clone(), seen.clone(), grains, rate));
+            }
+            Load::Between => {
+                for caller in 0..CALLERS {
+                    calls.spawn(between(client.clone(), seen.clone(), grains, caller));
+                }
+            }
+        }
         Ok(Self { client, seen, calls })
     }
 
     /// What was seen since the last time.
     pub(super) fn take(&self) -> Seen {
-        std::mem::take(&mut *lock(&self.seen))
+        let mut seen = lock(&self.seen);
+        // A gap may have begun already.
+        let heard = seen.heard.clone();
+        std::mem::replace(&mut *seen, Seen { heard, ..Seen::default() })
     }
 
     /// Ends the calls.
@@ -102,6 +133,7 @@ async fn flow(client: Client, seen: Shared, grains: u64, rate: u64) {
     loop {
         ticks.tick().await;
         while u128::from(calls) < begun.elapsed().as_millis() * u128::from(rate) / 1_000 {
+            let caller = (calls % CALLERS as u64) as usize;
             // A stride without a factor in common with usual numbers of grains.
             let key = calls * 7 % grains;
             calls += 1;
@@ -113,17 +145,50 @@ async fn flow(client: Client, seen: Shared, grains: u64, rate: u64) {
             tokio::spawn(async move {
                 let begun = Instant::now();
                 let answer = turn(&client, key).await;
-                lock(&seen).note(key, begun.elapsed(), answer);
+                lock(&seen).note(caller, key, begun.elapsed(), answer);
                 drop(room);
             });
         }
     }
 }
 
+/// One caller: the grains of the lower half call those of the upper one, so that no two wait for
+/// each other.
+async fn between(client: Client, seen: Shared, grains: u64, caller: usize) {
+    let half = (grains / 2).max(1);
+    let mut calls = caller as u64;
+    loop {
+        calls += CALLERS as u64;
+        // Strides without a factor in common with usual numbers of grains.
+        let (key, to) = (calls * 7 % half, half + calls * 11 % half);
+        let begun = Instant::now();
+        let call = client.grain::<dyn Quick>(key).pass(to).timeout(CALL_TIMEOUT);
+        let answer = match call.await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) | Err(error) => Err((error.maybe_executed(), error.to_string())),
+        };
+        let failed = answer.is_err();
+        lock(&seen).note(caller, key, begun.elapsed(), answer);
+        if failed {
+            tokio::time::sleep(REST).await;
+        }
+    }
+}
+
 impl Seen {
-    fn note(&mut self, key: u64, took: Duration, answer: std::result::Result<(), (bool, String)>) {
+    fn note(
+        &mut self,
+        caller: usize,
+        key: u64,
+        took: Duration,
+        answer: std::result::Result<(), (bool, String)>,
+    ) {
         match answer {
             Ok(()) => {
+                let now = Instant::now();
+                if let Some(last) = self.heard.insert(caller, now) {
+                    self.gap = self.gap.max(now.saturating_duration_since(last));
+                }
                 self.answered += 1;
                 self.slowest = self.slowest.max(took);
             }
@@ -146,13 +211,17 @@ mod tests {
     #[test]
     fn what_became_of_calls_is_counted() {
         let mut seen = Seen::default();
-        seen.note(1, Duration::from_millis(3), Ok(()));
-        seen.note(2, Duration::from_millis(9), Err((true, "it may have run".to_owned())));
-        seen.note(3, Duration::from_millis(8), Err((false, "it did not".to_owned())));
-        seen.note(4, Duration::from_millis(2), Ok(()));
+        seen.note(0, 1, Duration::from_millis(3), Ok(()));
+        seen.note(0, 2, Duration::from_millis(9), Err((true, "it may have run".to_owned())));
+        seen.note(0, 3, Duration::from_millis(8), Err((false, "it did not".to_owned())));
+        seen.note(1, 4, Duration::from_millis(2), Ok(()));
         assert_eq!((seen.answered, seen.failed, seen.unrun), (2, 2, 1));
         assert_eq!(seen.slowest, Duration::from_millis(3), "of the answers");
         assert_eq!(seen.told[1], "grain 3 after 8 ms: it did not");
         assert!(seen.last_failure.is_some());
+        assert_eq!(seen.gap, Duration::ZERO, "one answer to each caller");
+        let last = seen.heard[&1];
+        seen.note(1, 5, Duration::from_millis(1), Ok(()));
+        assert_eq!(seen.gap, seen.heard[&1] - last);
     }
 }

@@ -1,8 +1,10 @@
-//! The grain that is quick: it keeps nothing, and its turns cannot suspend. Each piece of its code
+//! The grain that is quick: it keeps nothing, and its turns cannot suspend, but for one that calls
+//! another grain. Each piece of its code
 //! is in the [turn log](super::turn_log).
 
 use emmer::{
-    ActivationError, Ctx, DeactivationReason, Grain, GrainKey, Lifecycle, grain, grain_interface,
+    ActivationError, CallError, Ctx, DeactivationReason, Grain, GrainKey, Lifecycle, grain,
+    grain_interface,
 };
 
 use super::turn_log::{Kind, Watched, now, number};
@@ -12,12 +14,17 @@ use super::turn_log::{Kind, Watched, now, number};
 pub(crate) trait Quick {
     /// A turn that cannot suspend.
     async fn turn(&mut self);
+
+    /// A turn that calls another such grain and waits for its answer.
+    async fn pass(&mut self, to: u64) -> Result<(), CallError>;
 }
 
 /// See the module.
 #[derive(Grain)]
 #[grain(lifecycle)]
 pub(crate) struct QuickGrain {
+    #[context]
+    ctx: Ctx,
     key: u64,
     activation: u64,
 }
@@ -49,5 +56,10 @@ impl Lifecycle for QuickGrain {
 impl Quick for QuickGrain {
     async fn turn(&mut self) {
         self.note(Kind::Instant, now());
+    }
+
+    async fn pass(&mut self, to: u64) -> Result<(), CallError> {
+        self.note(Kind::Instant, now());
+        self.ctx.grain::<dyn Quick>(to).turn().await
     }
 }

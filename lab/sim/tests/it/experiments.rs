@@ -18,7 +18,7 @@ fn small(experiment: Experiment) -> Report {
 #[test]
 fn detect() {
     let report = small(Experiment::Detect);
-    assert_eq!((report.rows.len(), report.charts.len()), (4, 1));
+    assert_eq!((report.rows.len(), report.charts.len()), (5, 1));
     assert!(report.goals.len() > 10);
 }
 
