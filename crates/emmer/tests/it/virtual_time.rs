@@ -190,6 +190,7 @@ async fn a_call_that_was_kept_while_the_fence_was_closed_holds_up_no_other(world
 trait Door {
     async fn hold(&mut self, millis: u64);
     async fn pass(&mut self) -> u64;
+    async fn look(&self) -> u64;
 }
 
 #[derive(Grain, Default)]
@@ -205,6 +206,11 @@ impl Door for DoorGrain {
 
     async fn pass(&mut self) -> u64 {
         self.passed += 1;
+        self.passed
+    }
+
+    async fn look(&self) -> u64 {
+        tokio::task::yield_now().await;
         self.passed
     }
 }
@@ -280,6 +286,44 @@ async fn a_silo_that_is_killed_is_found_at_once_at_rest_too(world: World) {
         let status = view.iter().find(|(silo, _)| *silo == killed).map(|(_, status)| *status);
         assert!(matches!(status, None | Some(emmer::SiloStatus::Dead)), "{view:?}");
     }
+}
+
+/// A consumer that is slow keeps the calls that it does not poll. Nobody is inside.
+#[emmer::test(seeds = 5)]
+async fn nobody_waits_more_than_150_ms_before_a_free_grain(world: World) {
+    use futures_util::StreamExt as _;
+    let cluster = world.cluster(1, |silo| silo.host::<dyn Door, DoorGrain>()).await;
+    let called = cluster.node(0).run(async |silo| {
+        let door = || silo.grain::<dyn Door>("d");
+        let slow = async {
+            let calls = futures_util::stream::iter(0..12).map(|n| {
+                let door = door();
+                // In the line there are those that write, those that read, and those that hold.
+                async move {
+                    match n % 3 {
+                        0 => door.hold(1).await.map(|()| 0),
+                        1 => door.pass().await,
+                        _ => door.look().await,
+                    }
+                }
+            });
+            let mut calls = std::pin::pin!(calls.buffer_unordered(4));
+            while calls.next().await.is_some() {
+                world.advance(secs(3)).await;
+            }
+        };
+        let others = async {
+            for n in 0..200 {
+                let start = world.elapsed();
+                if n % 2 == 0 { door().look().await } else { door().pass().await }.unwrap();
+                let took = world.elapsed() - start;
+                assert!(took <= millis(150), "call {n} took {took:?}");
+                world.advance(millis(37 * (n % 7))).await;
+            }
+        };
+        tokio::join!(slow, others);
+    });
+    assert!(called.await.is_some());
 }
 
 /// A kernel that ends a process resets the connections in which bytes lie unread. A firewall does

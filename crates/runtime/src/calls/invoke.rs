@@ -21,7 +21,7 @@ use crate::clock::{Clock, CoarseInstant, Due};
 use crate::cluster::Shut;
 use crate::grain::{Call, CallError, Failure, Method, Node, RawRef, Target};
 use crate::hosting::{
-    Begun, BoxTurn, Input, LocalSlot, RunActivation, Sink, StartError, TurnEnd, poll_begun,
+    Begun, BoxTurn, Input, LocalSlot, RunActivation, Sink, StartError, TurnEnd, let_go, poll_begun,
     run_to_end, standing, until_begun,
 };
 use crate::net::SendError;
@@ -326,7 +326,10 @@ async fn run_apart<M: Method>(
     });
     silo.spawner.spawn(async move {
         if let Ok(end) = run_to_end(turn, &driven.host.fence, &mut Sink::Local(&mut slot)).await {
-            let _ = done.send((end, slot));
+            // Nobody waits for it any more.
+            if let Err((_, slot)) = done.send((end, slot)) {
+                let_go(slot);
+            }
         }
     });
     match bounded(&silo.clock, deadline, cancel, wait).await {

@@ -16,7 +16,7 @@ use crate::calls::lanes::Handed;
 use crate::calls::path::Met;
 use crate::calls::travel::{travel, travel_in_line};
 use crate::grain::{Call, CallError, Failure, Found, Method, NoError, Node};
-use crate::hosting::{LocalSlot, RunActivation, Sink, StartError, TurnEnd};
+use crate::hosting::{LocalSlot, RunActivation, Sink, StartError, TurnEnd, let_go};
 use crate::net::{Connection, SendError};
 
 /// One-way calls of this process under way at once; one more is `Overloaded`.
@@ -105,6 +105,7 @@ fn run_here<M: Method>(
         if let Err(failure) = ran {
             log_failure::<M>(&failure);
         }
+        let_go(slot);
         return Ok(());
     }
     if !silo.spawner.is_here()
@@ -128,7 +129,10 @@ fn run_here<M: Method>(
     let polled = turn.as_mut().poll_turn(&mut cx, &mut Sink::Local(&mut slot));
     drop(depth);
     match polled {
-        Poll::Ready(TurnEnd::Done) => Ok(()),
+        Poll::Ready(TurnEnd::Done) => {
+            let_go(slot);
+            Ok(())
+        }
         Poll::Ready(TurnEnd::Closed(elsewhere)) => {
             let local = LocalTurn { target, turn, slot, timeout, cancel, caller };
             match local.into_call() {
@@ -189,8 +193,9 @@ fn apart<M: Method>(
 }
 
 async fn log<M: Method>(call: impl Future<Output = Result<M::Output, Failure>>) {
-    if let Err(failure) = call.await {
-        log_failure::<M>(&failure);
+    match call.await {
+        Ok(output) => let_go(output),
+        Err(failure) => log_failure::<M>(&failure),
     }
 }
 

@@ -17,6 +17,17 @@ pub(crate) fn contain<T>(code: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(code)).map_err(words_of)
 }
 
+/// Drops a value of a grain's own kind, in a place that must not be left by a panic: one in its
+/// `Drop` is logged.
+#[inline]
+pub(crate) fn let_go<T>(value: T) {
+    if std::mem::needs_drop::<T>()
+        && let Err(panic) = contain(|| drop(value))
+    {
+        tracing::warn!(panic, "a value of a grain's panicked while it was dropped");
+    }
+}
+
 /// What a panic said, if it said something in words.
 #[cold]
 pub(super) fn words_of(panic: Box<dyn Any + Send>) -> String {
@@ -67,7 +78,13 @@ impl<F: Future> Future for Contained<F> {
         };
         match contain(|| running.poll(cx)) {
             Ok(Poll::Pending) => Poll::Pending,
-            Ok(Poll::Ready(output)) => Poll::Ready(contain(|| code.set(None)).map(|()| output)),
+            Ok(Poll::Ready(output)) => Poll::Ready(match contain(|| code.set(None)) {
+                Ok(()) => Ok(output),
+                Err(words) => {
+                    let_go(output);
+                    Err(words)
+                }
+            }),
             Err(words) => {
                 let _ = contain(|| code.set(None));
                 Poll::Ready(Err(words))
@@ -108,6 +125,17 @@ mod tests {
             7
         });
         assert_eq!(poll(std::pin::pin!(at_its_end)), Poll::Ready(Err("dropped".to_owned())));
+        let both = contained(async {
+            let _bomb = Bomb;
+            Bomb
+        });
+        let Poll::Ready(Ok(bomb)) = poll(std::pin::pin!(both)).map(|end| match end {
+            Err(words) if words == "dropped" => Ok::<_, ()>(Bomb),
+            _ => Err(()),
+        }) else {
+            panic!("its own value panicked first")
+        };
+        let_go(bomb);
         let mut half_way = Box::pin(contained(async {
             let _bomb = Bomb;
             std::future::pending::<()>().await;

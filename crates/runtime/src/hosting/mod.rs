@@ -42,7 +42,7 @@ pub use self::interleaved::{Interleaved, Left};
 pub use self::instant::{Instant, InstantEnd, InstantTurn, poll_now};
 
 pub(crate) use self::collection::Collection;
-pub(crate) use self::contain::contain;
+pub(crate) use self::contain::{contain, let_go};
 pub(crate) use self::departures::Departures;
 pub(crate) use self::host::{Classes, Host};
 

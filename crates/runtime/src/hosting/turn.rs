@@ -23,7 +23,7 @@ use emmer_wire::codec;
 use pin_project_lite::pin_project;
 
 use super::Closed;
-use super::contain::contain;
+use super::contain::{Contained, contain, contained, let_go};
 use crate::calls::waits::{Asker, Listing};
 use crate::clock::{Clock, CoarseInstant};
 use crate::cluster::{Fence, Shut};
@@ -158,7 +158,7 @@ pin_project! {
         // Its place among the turns that have made calls and wait.
         listing: Option<Listing>,
         #[pin]
-        future: F,
+        future: Contained<F>,
         // In the thread's hands during every poll, so that calls made by the method know who makes
         // them. Dropped after the future, which may have a lock: it may hold a worker, which the
         // next call then has.
@@ -187,7 +187,7 @@ where
         held: None,
         asker: None,
         listing: None,
-        future,
+        future: contained(future),
         context: Some(context),
         method: PhantomData,
     })
@@ -215,31 +215,31 @@ where
         }
         // A panic unwinds through the method's own values, and through the lock, which breaks the
         // activation before it is given back: nobody observes a broken one.
-        let run = || contain(|| this.future.poll(cx));
+        let run = || this.future.poll(cx);
         let polled = match this.asker {
             None => TurnContext::scope(this.context, run),
             Some(asker) => TurnContext::scope_asked(this.context, asker, run),
         };
         this.context.as_ref().inspect(|context| context.poll_ends(outer));
         let (end, ended) = match polled {
-            Ok(Poll::Pending) => match suspend(this.context, this.asker.as_ref(), this.listing) {
+            Poll::Pending => match suspend(this.context, this.asker.as_ref(), this.listing) {
                 Some(doomed) => (doomed, Ended::Failed),
                 None => {
                     *this.suspended = this.context.as_ref().is_some_and(TurnContext::has_begun);
                     return Poll::Pending;
                 }
             },
-            Ok(Poll::Ready(TurnOutcome::Done(output))) => {
+            Poll::Ready(Ok(TurnOutcome::Done(output))) => {
                 let own = if M::is_error(&output) { Ended::OwnError } else { Ended::Done };
                 match deliver::<M>(output, sink) {
                     unencodable @ TurnEnd::Unencodable(_) => (unencodable, Ended::Failed),
                     end => (end, own),
                 }
             }
-            Ok(Poll::Ready(TurnOutcome::Closed(args, closed))) => {
+            Poll::Ready(Ok(TurnOutcome::Closed(args, closed))) => {
                 closed_end::<M>(args, closed, sink)
             }
-            Err(text) => {
+            Poll::Ready(Err(text)) => {
                 if let Some(context) = this.context {
                     context.break_activation(&text);
                 }
@@ -310,10 +310,13 @@ pub(super) fn suspend(
 /// Gives the arguments back to a local caller.
 #[cold]
 fn closed_end<M: Method>(args: M, closed: Closed, sink: &mut Sink<'_>) -> (TurnEnd, Ended) {
-    if let Sink::Local(slot) = sink
-        && let Some(slot) = slot.downcast_mut::<LocalSlot<M>>()
-    {
-        slot.args = Some(args);
+    match sink {
+        Sink::Local(slot) => {
+            if let Some(slot) = slot.downcast_mut::<LocalSlot<M>>() {
+                slot.args = Some(args);
+            }
+        }
+        Sink::Wire(_) | Sink::Discard => let_go(args),
     }
     match closed {
         Closed::Gone => (TurnEnd::Closed(None), Ended::Closed),
@@ -331,12 +334,20 @@ pub(super) fn deliver<M: Method>(output: M::Output, sink: &mut Sink<'_>) -> Turn
             }
             TurnEnd::Done
         }
-        Sink::Wire(out) => match contain(|| codec::encode_into(out, &output)) {
-            Ok(Ok(())) => TurnEnd::Done,
-            Ok(Err(e)) => TurnEnd::Unencodable(e.to_string()),
-            Err(panic) => TurnEnd::Unencodable(format!("a panic: {panic}")),
-        },
-        Sink::Discard => TurnEnd::Done,
+        Sink::Wire(out) => {
+            let end = match contain(|| codec::encode_into(out, &output)) {
+                Ok(Ok(())) => TurnEnd::Done,
+                Ok(Err(e)) => TurnEnd::Unencodable(e.to_string()),
+                Err(panic) => TurnEnd::Unencodable(format!("a panic: {panic}")),
+            };
+            // The turn is over and its answer stands, whatever its `Drop` does.
+            let_go(output);
+            end
+        }
+        Sink::Discard => {
+            let_go(output);
+            TurnEnd::Done
+        }
     }
 }
 

@@ -9,7 +9,10 @@ use emmer_membership::ConnectionEvent;
 use emmer_wire::{PeerKind, RequestHeader, channel, codec};
 
 use super::SiloCore;
+use crate::calls::arriving::put_failure;
 use crate::cluster::membership::Input as MembershipInput;
+use crate::grain::CallError;
+use crate::hosting::contain;
 use crate::net::{Connection, Handler, Lost};
 
 impl Handler for SiloCore {
@@ -22,7 +25,16 @@ impl Handler for SiloCore {
         replies: &mut BytesMut,
         cx: &mut Context<'_>,
     ) -> u64 {
-        self.calls.arrived(connection, header, body, cost, replies, cx)
+        let (correlation, answered) = (header.correlation, replies.len());
+        let run = || self.calls.arrived(connection, header, body, cost, &mut *replies, cx);
+        contain(run).unwrap_or_else(|panic| {
+            // Every turn contains its own panics. If one gets here all the same, it is this call's:
+            // the other calls of the connection go on.
+            tracing::error!(panic, "a panic outside of a turn");
+            replies.truncate(answered);
+            put_failure(replies, correlation, &CallError::Panicked(panic));
+            cost
+        })
     }
 
     fn system(self: &Arc<Self>, connection: &Arc<Connection>, channel: u8, payload: Bytes) {

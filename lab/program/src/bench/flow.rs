@@ -164,8 +164,9 @@ async fn between(client: Client, seen: Shared, grains: u64, caller: usize) {
         let begun = Instant::now();
         let call = client.grain::<dyn Quick>(key).pass(to).timeout(CALL_TIMEOUT);
         let answer = match call.await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) | Err(error) => Err((error.maybe_executed(), error.to_string())),
+            Ok(None) => Ok(()),
+            Ok(Some(failed)) => Err(failed),
+            Err(error) => Err((error.maybe_executed(), error.to_string())),
         };
         let failed = answer.is_err();
         lock(&seen).note(caller, key, begun.elapsed(), answer);

@@ -3,8 +3,7 @@
 //! is in the [turn log](super::turn_log).
 
 use emmer::{
-    ActivationError, CallError, Ctx, DeactivationReason, Grain, GrainKey, Lifecycle, grain,
-    grain_interface,
+    ActivationError, Ctx, DeactivationReason, Grain, GrainKey, Lifecycle, grain, grain_interface,
 };
 
 use super::turn_log::{Kind, Watched, now, number};
@@ -15,8 +14,9 @@ pub(crate) trait Quick {
     /// A turn that cannot suspend.
     async fn turn(&mut self);
 
-    /// A turn that calls another such grain and waits for its answer.
-    async fn pass(&mut self, to: u64) -> Result<(), CallError>;
+    /// A turn that calls another such grain and waits for its answer. When that call fails: whether
+    /// it may have run, and the words.
+    async fn pass(&mut self, to: u64) -> Option<(bool, String)>;
 }
 
 /// See the module.
@@ -58,8 +58,9 @@ impl Quick for QuickGrain {
         self.note(Kind::Instant, now());
     }
 
-    async fn pass(&mut self, to: u64) -> Result<(), CallError> {
+    async fn pass(&mut self, to: u64) -> Option<(bool, String)> {
         self.note(Kind::Instant, now());
-        self.ctx.grain::<dyn Quick>(to).turn().await
+        let other = self.ctx.client().grain::<dyn Quick>(to);
+        other.turn().await.err().map(|error| (error.maybe_executed(), error.to_string()))
     }
 }

@@ -7,6 +7,8 @@ mod callers;
 mod circles;
 mod deep;
 #[cfg(feature = "test")]
+mod drops;
+#[cfg(feature = "test")]
 mod idle;
 mod imp;
 mod inside;

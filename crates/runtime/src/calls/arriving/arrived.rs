@@ -54,6 +54,10 @@ pub(super) const fn given_up() -> Failure {
 
 impl Drop for Arrived {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            // No code should get here. The caller and the connection must not suffer if some does.
+            self.fail(&CallError::Panicked("a panic outside of the turn".to_owned()));
+        }
         self.connection.forget(self.header.correlation);
     }
 }

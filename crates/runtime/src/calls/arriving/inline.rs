@@ -169,7 +169,8 @@ pub(super) fn start(
     activation.start(header.method, Input::Wire(body), due, header.chain.clone())
 }
 
-pub(super) fn put_failure(replies: &mut BytesMut, correlation: u64, failure: &Failure) {
+/// Answers a call with a failure, unless nobody waits for its answer.
+pub(crate) fn put_failure(replies: &mut BytesMut, correlation: u64, failure: &Failure) {
     if correlation != 0 {
         let (code, maybe, detail) = failure_parts(failure);
         encode_failure(replies, correlation, code, maybe, &detail);

@@ -11,7 +11,8 @@ use bytes::{Bytes, BytesMut};
 use emmer_wire::RequestHeader;
 
 use self::arrived::{Arrived, Serving};
-use self::inline::{Inline, put_failure};
+use self::inline::Inline;
+pub(crate) use self::inline::put_failure;
 use crate::calls::Calls;
 use crate::calls::invoke::InlineDepth;
 use crate::calls::path::Met;

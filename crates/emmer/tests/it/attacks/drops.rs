@@ -1,0 +1,181 @@
+//! Values that panic when they are dropped: an answer, an own error, an argument.
+
+use std::future::IntoFuture;
+use std::time::Duration;
+
+use emmer::SiloStatus;
+use emmer::prelude::*;
+use emmer::test::World;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Panics when it is dropped, if it is armed.
+#[derive(Debug, Default)]
+pub struct Mine {
+    armed: bool,
+    /// Whether it is armed where it arrives.
+    next: bool,
+}
+
+/// Panics on the silo only.
+const ANSWER: Mine = Mine { armed: true, next: false };
+
+impl Serialize for Mine {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_bool(self.next)
+    }
+}
+
+impl<'de> Deserialize<'de> for Mine {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        Ok(Self { armed: bool::deserialize(d)?, next: false })
+    }
+}
+
+impl Drop for Mine {
+    fn drop(&mut self) {
+        assert!(!self.armed || std::thread::panicking(), "boom on purpose: drop of a value");
+    }
+}
+
+#[grain_interface(key = String)]
+trait Field {
+    async fn answer(&self) -> Mine;
+    async fn answer_later(&mut self) -> Mine;
+    async fn error(&self) -> Result<(), Mine>;
+    async fn error_later(&mut self) -> Result<(), Mine>;
+    async fn argument(&mut self, mine: Mine);
+    async fn argument_later(&self, mine: Mine);
+    async fn piece(this: Interleaved<Self>, mine: Mine) -> Mine;
+    async fn wait(&self, millis: u64) -> u64;
+    async fn silo(&self) -> Option<String>;
+}
+
+#[derive(Grain, Default)]
+#[placement(hash_based)]
+struct FieldGrain {
+    #[context]
+    ctx: Option<Ctx>,
+}
+
+async fn a_moment() {
+    tokio::time::sleep(millis(5)).await;
+}
+
+#[grain]
+impl Field for FieldGrain {
+    async fn answer(&self) -> Mine {
+        ANSWER
+    }
+    async fn answer_later(&mut self) -> Mine {
+        a_moment().await;
+        ANSWER
+    }
+    async fn error(&self) -> Result<(), Mine> {
+        Err(ANSWER)
+    }
+    async fn error_later(&mut self) -> Result<(), Mine> {
+        a_moment().await;
+        Err(ANSWER)
+    }
+    async fn argument(&mut self, mine: Mine) {
+        drop(mine);
+    }
+    async fn argument_later(&self, mine: Mine) {
+        a_moment().await;
+        drop(mine);
+    }
+    async fn piece(this: Interleaved<Self>, mine: Mine) -> Mine {
+        let _ = this.read(|_| ()).await;
+        drop(mine);
+        ANSWER
+    }
+    async fn wait(&self, millis: u64) -> u64 {
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+        millis
+    }
+    async fn silo(&self) -> Option<String> {
+        self.ctx.as_ref()?.silo().map(|silo| silo.to_string())
+    }
+}
+
+/// What a caller heard; its own copy of a value is not dropped.
+fn heard<T>(answer: T) {
+    std::mem::forget(answer);
+}
+
+/// Every form of it, for one grain.
+async fn step_on_all(grains: &ClusterClient, me: Option<String>, key: &str) {
+    let field = || grains.grain::<dyn Field>(key);
+    // A grain goes where its key says, also after its instance broke.
+    let is_near = field().silo().await.unwrap() == me;
+    let answers = [field().answer().await, field().answer_later().await];
+    assert!(answers.iter().all(Result::is_ok), "{key}: {answers:?}");
+    heard(answers);
+    let errors = [field().error().await, field().error_later().await];
+    assert!(errors.iter().all(|e| matches!(e, Err(CallError::App(_)))), "{key}: {errors:?}");
+    heard(errors);
+    // Where the grain is near the value itself arrives; elsewhere what was made of it.
+    let mine = || Mine { armed: is_near, next: true };
+    let arguments = [field().argument(mine()).await, field().argument_later(mine()).await];
+    let is_panic = |end: &Result<_, _>| matches!(end, Err(CallError::Panicked(_)));
+    assert!(arguments.iter().all(is_panic), "{key}: {arguments:?}");
+    let piece = field().piece(mine()).await;
+    assert!(matches!(piece, Err(CallError::Panicked(_))), "{key}: {piece:?}");
+    heard(piece);
+    // A call that waits in vain takes its argument along.
+    let inside = field().answer_later().into_future();
+    let late = field().argument(mine()).timeout(millis(1)).into_future();
+    let (inside, late) = tokio::join!(inside, late);
+    assert!(late.is_err());
+    heard(inside);
+    field().answer().send().unwrap();
+    field().answer_later().send().unwrap();
+    field().error().send().unwrap();
+    field().error_later().send().unwrap();
+    field().argument(mine()).send().unwrap();
+    field().argument_later(mine()).send().unwrap();
+    field().piece(mine()).send().unwrap();
+}
+
+#[emmer::test(seeds = 5)]
+async fn a_drop_that_panics_ends_no_call_but_its_own(world: World) {
+    let cluster = world.cluster(2, |silo| silo.host::<dyn Field, FieldGrain>()).await;
+    let outside = cluster.client().await;
+    let bystanders = |grains: ClusterClient| async move {
+        for n in 0..40_u64 {
+            let field = grains.grain::<dyn Field>(format!("bystander{n}"));
+            assert_eq!(field.wait(7).timeout(secs(1)).await, Ok(7), "bystander {n}");
+        }
+    };
+    let start = world.elapsed();
+    for node in [0, 1] {
+        let me = cluster.node(node).address().to_string();
+        let from_inside = cluster.node(node).run(async move |silo| {
+            let steps = async {
+                for n in 0..6 {
+                    step_on_all(&silo, Some(me.clone()), &format!("g{n}")).await;
+                }
+            };
+            tokio::join!(steps, bystanders(silo.clone()));
+        });
+        assert!(from_inside.await.is_some());
+    }
+    let from_outside = async {
+        for n in 0..6 {
+            step_on_all(&outside.grains(), None, &format!("g{n}")).await;
+        }
+    };
+    tokio::join!(from_outside, bystanders(outside.grains().clone()));
+    assert!(world.elapsed() - start < secs(5), "{:?}", world.elapsed() - start);
+    world.advance(secs(20)).await;
+    for node in [0, 1] {
+        let view = cluster.node(node).view();
+        assert!(view.iter().all(|(_, status)| *status == SiloStatus::Active), "{view:?}");
+        assert_eq!(cluster.node(node).statistics().calls_serving, 0);
+    }
+    for node in [1, 0] {
+        let start = world.elapsed();
+        cluster.stop(node).await;
+        assert!(world.elapsed() - start <= millis(100), "{:?}", world.elapsed() - start);
+    }
+}
