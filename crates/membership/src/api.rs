@@ -190,6 +190,9 @@ pub enum Effect {
         /// After this, `NoAnswer`.
         timeout: Duration,
     },
+    /// Put a new connection in the place of the silos' own one to this silo, on both sides: its
+    /// process answers dials, and what is sent over the old one is lost. Never report.
+    Renew(SiloAddress),
     /// From now on keep one more connection to each of these silos, and to no others: a lifeline,
     /// on which neither side sends anything after the handshake. Make it again when it ends, at
     /// growing intervals. Report its end with `handle_connection`, like that of any connection. A

@@ -15,6 +15,10 @@ use crate::view::View;
 /// How many peers are probed once in a `probe_period`; fewer are probed more often, up to twice.
 const PEERS_PER_PERIOD: u32 = 10;
 
+/// After so many misses in a row a silo that answers dials gets a new connection: a firewall may
+/// have forgotten the old one. A slow silo answers one of so many.
+pub(crate) const RENEW_MISSES: u32 = 3;
+
 /// The most stale silos probed beyond those of the rings.
 const STALE_PROBED_MAX: usize = 64;
 
@@ -366,7 +370,7 @@ impl Membership {
         let misses = peer.misses();
         self.counters.probes_missed += 1;
         self.effects.push_back(Effect::Event(Event::ProbeMissed { peer: silo, in_a_row: misses }));
-        if misses == 1 {
+        if misses == 1 || misses == RENEW_MISSES {
             self.dial_peer(silo);
         }
         self.want_table_witness(&silo);

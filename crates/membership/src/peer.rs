@@ -5,6 +5,7 @@ use std::time::Duration;
 use emmer_core::Instant;
 
 use crate::config::{Config, grown};
+use crate::monitor::RENEW_MISSES;
 
 /// The most unanswered probes of one burst whose send times are remembered.
 const UNANSWERED_MAX: usize = 12;
@@ -46,6 +47,8 @@ pub(crate) struct Peer {
     /// How many probes were sent again since the last answer, because theirs went with their
     /// connection.
     repeats: u32,
+    /// Whether its connection was renewed since the last answer.
+    renewed: bool,
     /// Since when the process is known to be gone: its kernel ended a connection and refuses new
     /// ones.
     gone_since: Option<Instant>,
@@ -117,6 +120,7 @@ impl Peer {
             closed: false,
             lost: None,
             repeats: 0,
+            renewed: false,
             gone_since: None,
             suspected: false,
             joining_since: None,
@@ -198,6 +202,12 @@ impl Peer {
         let repeats = with_it && self.repeats < REPEATS_MAX;
         self.repeats += u32::from(repeats);
         repeats
+    }
+
+    /// It answers a dial. Whether its connection is to be renewed: it has answered no probe for so
+    /// long that what goes over the old one seems to be lost. Once for each silence.
+    pub(crate) const fn renews(&mut self) -> bool {
+        self.misses >= RENEW_MISSES && !std::mem::replace(&mut self.renewed, true)
     }
 
     /// Its host says that no such process listens there.
@@ -365,6 +375,7 @@ impl Peer {
         self.closed = false;
         self.lost = None;
         self.repeats = 0;
+        self.renewed = false;
         self.gone_since = None;
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use emmer_core::{Instant, Now, SiloAddress, SiloStatus, Vote};
 
-use crate::api::{ConnectionEvent, DialOutcome};
+use crate::api::{ConnectionEvent, DialOutcome, Effect};
 use crate::dials::Purpose;
 use crate::fading::lapse;
 use crate::intent::{Evidence, Intent, Key};
@@ -260,7 +260,11 @@ impl Membership {
         let Some(peer) = self.probing.peer_mut(&silo) else { return };
         match outcome {
             DialOutcome::Answered => {
-                if peer.repeats_probe() {
+                let renews = peer.renews();
+                if renews {
+                    self.effects.push_back(Effect::Renew(silo));
+                }
+                if renews || peer.repeats_probe() {
                     self.send_probe(now, silo);
                 }
             }

@@ -233,7 +233,7 @@ impl World {
                 self.silos[i].installs.push(view.version());
             }
             Effect::Fence(closed) => self.silos[i].fences.push(closed),
-            Effect::Watch(_) | Effect::Event(_) => {}
+            Effect::Watch(_) | Effect::Renew(_) | Effect::Event(_) => {}
             Effect::Terminate(reason) => {
                 self.silos[i].ended = Some(reason);
                 self.kill(i);

@@ -197,6 +197,17 @@ impl<S: StoreOpener> Cluster<S> {
         self.net().cut(self.ip(from), self.ip(to));
     }
 
+    /// Loses what is sent over the connections between two silos that are open now, as a firewall
+    /// does that has forgotten them: neither side is told, and new connections work.
+    pub fn forget_connections(&self, one: usize, other: usize) {
+        self.net().forget(self.ip(one), self.ip(other));
+    }
+
+    /// The same for every connection there is, those of clients included.
+    pub fn forget_all_connections(&self) {
+        self.net().forget_all();
+    }
+
     /// Cuts the silo `n` off from the store.
     pub fn cut_from_store(&self, n: usize) {
         self.store.cut_off(self.ip(n));

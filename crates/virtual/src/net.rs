@@ -159,6 +159,22 @@ impl Net {
         }
     }
 
+    /// Loses what is sent over the connections between two machines that are open now, as a
+    /// firewall or a translator of addresses does that has forgotten them: neither end is told.
+    /// New connections work.
+    pub fn forget(&self, a: IpAddr, b: IpAddr) {
+        let links = self.links();
+        self.event("forget", &[]);
+        links.iter().filter(|link| link.joins(a, b)).for_each(|link| link.forget());
+    }
+
+    /// The same for every connection there is.
+    pub fn forget_all(&self) {
+        let links = self.links();
+        self.event("forget all", &[]);
+        links.iter().for_each(|link| link.forget());
+    }
+
     /// Holds back what is cut, and lets go what is not.
     fn apply(&self) {
         for link in self.links() {

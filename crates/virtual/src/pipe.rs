@@ -26,6 +26,9 @@ pub(crate) struct Pipe {
     deaf: bool,
     /// Nothing arrives: the link is cut.
     held: bool,
+    /// Nothing arrives ever again, and nobody is told: something on the way has forgotten the
+    /// connection.
+    forgotten: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
 }
@@ -60,7 +63,7 @@ impl Pipe {
 
     /// Sends bytes that arrive at `due`, or behind what arrives later.
     pub(crate) fn send(&mut self, bytes: &[u8], due: Instant) {
-        if self.deaf {
+        if self.deaf || self.forgotten {
             // The sender does not know it yet: it learns by what comes back, the end or a reset.
             return;
         }
@@ -79,6 +82,7 @@ impl Pipe {
     /// What a reader finds now. It is woken when that changes, but not when the moment comes.
     pub(crate) fn look(&mut self, now: Instant, reader: &Waker) -> Found {
         let next = self.under_way.front().map(|piece| piece.due).or(self.end);
+        let next = next.filter(|_| !self.forgotten);
         if self.broken || (!self.held && next.is_some_and(|due| due <= now)) {
             return Found::Now;
         }
@@ -129,10 +133,19 @@ impl Pipe {
 
     /// The connection breaks now; what is under way is lost.
     pub(crate) fn break_now(&mut self) {
-        self.broken = true;
+        // The reset is lost as well.
+        self.broken = !self.forgotten;
         self.under_way.clear();
         self.bytes = 0;
         self.wake_reader();
+        self.wake_writer();
+    }
+
+    /// Lets nothing arrive ever again; what was sent is lost.
+    pub(crate) fn forget(&mut self) {
+        self.forgotten = true;
+        self.under_way.clear();
+        self.bytes = 0;
         self.wake_writer();
     }
 

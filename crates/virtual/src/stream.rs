@@ -65,6 +65,10 @@ impl Link {
         self.closed.iter().any(|closed| !closed.load(Ordering::Relaxed))
     }
 
+    pub(crate) fn forget(&self) {
+        self.pipes.iter().for_each(|pipe| pipe.lock().forget());
+    }
+
     pub(crate) fn break_now(&self) {
         self.pipes.iter().for_each(|pipe| pipe.lock().break_now());
     }

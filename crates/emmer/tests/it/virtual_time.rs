@@ -326,6 +326,85 @@ async fn nobody_waits_more_than_150_ms_before_a_free_grain(world: World) {
     assert!(called.await.is_some());
 }
 
+/// A firewall forgets every connection that is open; new ones work.
+#[emmer::test(seeds = 3)]
+async fn a_client_whose_connection_falls_silent_is_served_within_5_s(world: World) {
+    for silos in [1, 3] {
+        let cluster = counters(&world, silos).await;
+        let (idle, busy) = (cluster.client().await, cluster.client().await);
+        let gateways = busy.gateways();
+        let add = |client: &Client, n: usize| {
+            client.grain::<dyn Counter>(format!("{silos}-{n}")).add(1).timeout(secs(60))
+        };
+        for n in 0..8 {
+            add(&idle, n).await.unwrap();
+        }
+        let end = world.elapsed() + secs(25);
+        let callers = (0..8).map(|n| {
+            let (busy, world) = (busy.clone(), &world);
+            async move {
+                let mut worst = Duration::ZERO;
+                let mut last = world.elapsed();
+                while last < end {
+                    if add(&busy, n).await.is_ok() {
+                        worst = worst.max(world.elapsed() - last);
+                        last = world.elapsed();
+                    }
+                    world.advance(millis(20)).await;
+                }
+                worst
+            }
+        });
+        let forgets = async {
+            world.advance(secs(5)).await;
+            cluster.forget_all_connections();
+            // One that was idle finds out with its next call.
+            world.advance(secs(7)).await;
+            let start = world.elapsed();
+            while add(&idle, 0).await.is_err() {}
+            world.elapsed() - start
+        };
+        let (worst, idle_took) = tokio::join!(futures_util::future::join_all(callers), forgets);
+        assert!(idle_took <= secs(5), "{silos} silos: the idle client waited {idle_took:?}");
+        assert!(worst.iter().all(|worst| *worst <= secs(5)), "{silos} silos: {worst:?}");
+        assert_eq!(busy.gateways(), gateways);
+        assert!(cluster.nodes().iter().all(|node| !node.has_ended()));
+    }
+}
+
+/// A firewall forgets the connections between two silos, or between all of them: their lifelines,
+/// what carries their probes and their calls.
+#[emmer::test(seeds = 10)]
+async fn nobody_dies_of_a_silent_connection_between_silos(world: World) {
+    let cluster = counters(&world, 4).await;
+    let called = |node: usize| {
+        cluster.node(node).run(async move |silo| {
+            for n in 0..40 {
+                let counter = silo.grain::<dyn Counter>(format!("c{n}"));
+                counter.total().timeout(secs(1)).await.unwrap();
+            }
+        })
+    };
+    called(0).await.unwrap();
+    for round in 0..3 {
+        match round {
+            0 => cluster.forget_connections(0, 1),
+            1 => (1..4).for_each(|other| cluster.forget_connections(0, other)),
+            _ => cluster.forget_all_connections(),
+        }
+        world.advance(secs(5)).await;
+        for node in 0..4 {
+            called(node).await.unwrap();
+        }
+        world.advance(secs(60)).await;
+        for node in 0..4 {
+            let view = cluster.node(node).view();
+            assert_eq!(view.len(), 4);
+            assert!(view.iter().all(|(_, s)| *s == emmer::SiloStatus::Active), "{view:?}");
+        }
+    }
+}
+
 /// A kernel that ends a process resets the connections in which bytes lie unread. A firewall does
 /// so too, but it does not close a lifeline in good order.
 #[emmer::test(seeds = 5)]

@@ -22,7 +22,7 @@ use crate::clock::Clock;
 use crate::cluster::locations::Locations;
 use crate::grain::{CallError, Failure};
 use crate::metrics::SiloStatistics;
-use crate::net::{Budget, Connection, Greeting, Handler, Lost, dial, drive};
+use crate::net::{Budget, Connection, Greeting, Handler, Lost, Quiet, dial, drive};
 use crate::options::ClientOptions;
 use crate::world::{self, Spawner, Watched};
 use emmer_core::rng::SeededRng;
@@ -36,11 +36,15 @@ const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
 struct Gateway {
     silo: SiloAddress,
+    /// Where it is dialled.
+    endpoint: SocketAddr,
     connection: Arc<Connection>,
     /// It said that it is stopping: no new calls.
     stopping: bool,
     /// It is dead, and only its last answers are waited for.
     dead: bool,
+    /// It is silent, and is being dialled anew.
+    redialled: bool,
 }
 
 impl Gateway {
@@ -145,7 +149,9 @@ impl ClientCore {
             }
             let endpoint = SocketAddr::new(row.address.ip(), row.proxy_port);
             match dial(endpoint, Some(row.address), &self.greeting).await {
-                Ok((connection, silo, input)) => self.take_in(silo, Arc::new(connection), input),
+                Ok((connection, silo, input)) => {
+                    self.take_in(silo, endpoint, Arc::new(connection), input);
+                }
                 Err(e) => last = Some(e.to_string()),
             }
         }
@@ -192,15 +198,65 @@ impl ClientCore {
         }
     }
 
-    fn take_in(self: &Arc<Self>, silo: SiloAddress, connection: Arc<Connection>, input: BytesMut) {
+    fn take_in(
+        self: &Arc<Self>,
+        silo: SiloAddress,
+        endpoint: SocketAddr,
+        connection: Arc<Connection>,
+        input: BytesMut,
+    ) {
         let mut gateways = self.gateways.write();
         let at = gateways.partition_point(|g| g.silo < silo);
-        gateways.insert(
-            at,
-            Gateway { silo, connection: connection.clone(), stopping: false, dead: false },
-        );
+        let (stopping, dead, redialled) = (false, false, false);
+        let gateway =
+            Gateway { silo, endpoint, connection: connection.clone(), stopping, dead, redialled };
+        gateways.insert(at, gateway);
         drop(gateways);
         world::spawn(drive(connection, self.clone(), input));
+    }
+
+    /// Nothing comes over a connection. If something on the way has forgotten it, it may have
+    /// forgotten the others as well.
+    fn doubt_others(&self, quiet: &Arc<Connection>) {
+        let gateways = self.gateways.read();
+        let others = gateways.iter().filter(|g| !Arc::ptr_eq(&g.connection, quiet));
+        others.filter(|g| !g.connection.is_silent()).for_each(|g| g.connection.doubt());
+    }
+
+    /// Calls wait on a connection, and nothing comes over it: others are called first from now on,
+    /// and its gateway is dialled anew. If it answers there, the silent connection ends.
+    fn fell_silent(self: &Arc<Self>, connection: Arc<Connection>) {
+        let dialled = {
+            let mut gateways = self.gateways.write();
+            let silent = gateways.iter_mut().find(|g| Arc::ptr_eq(&g.connection, &connection));
+            silent.and_then(|g| {
+                let under_way = std::mem::replace(&mut g.redialled, true);
+                (!under_way).then_some((g.silo, g.endpoint))
+            })
+        };
+        let Some((silo, endpoint)) = dialled else { return };
+        self.note_change();
+        let core = self.clone();
+        world::spawn(async move {
+            let dialled = dial(endpoint, Some(silo), &core.greeting).await;
+            // It may have spoken meanwhile.
+            let is_silent = connection.is_silent();
+            if let Ok((fresh, silo, input)) = dialled {
+                if is_silent && !core.closed.is_cancelled() {
+                    tracing::warn!(%silo, "a gateway says nothing on its connection and answers \
+                        a new one: the new one is used");
+                    core.take_in(silo, endpoint, Arc::new(fresh), input);
+                    connection.reset(Lost::Silent);
+                } else {
+                    fresh.goodbye(GoodbyeCode::Idle, "the connection before it works");
+                }
+            }
+            let mut gateways = core.gateways.write();
+            let same = gateways.iter_mut().find(|g| Arc::ptr_eq(&g.connection, &connection));
+            same.into_iter().for_each(|g| g.redialled = false);
+            drop(gateways);
+            core.note_change();
+        });
     }
 
     /// Reads the list again every period, and at once when a connection is lost.
@@ -232,7 +288,12 @@ impl ClientCore {
                 () = self.closed.cancelled() => return,
                 () = ticking.next(ticking.is_calm()) => {}
             }
-            ticking.tick(self.clock.now());
+            for quiet in ticking.tick(self.clock.now()) {
+                match quiet {
+                    Quiet::Asked(connection) => self.doubt_others(&connection),
+                    Quiet::Silent(connection) => self.fell_silent(connection),
+                }
+            }
         }
     }
 
@@ -248,10 +309,14 @@ impl ClientCore {
     fn choose(&self, grain: &GrainId) -> Option<Arc<Connection>> {
         let at = self.locations.get(grain);
         let gateways = self.gateways.read();
-        if let Some(there) = gateways.iter().find(|g| at == Some(g.silo) && g.is_usable()) {
+        let speaks = |g: &&Gateway| g.is_usable() && !g.connection.is_silent();
+        if let Some(there) = gateways.iter().find(|g| at == Some(g.silo) && speaks(g)) {
             return Some(there.connection.clone());
         }
-        let usable = || gateways.iter().filter(|g| g.is_usable());
+        // One that is silent may be frozen, and go on: it is better than none.
+        let any_speaks = gateways.iter().any(|g| speaks(&g));
+        let usable =
+            || gateways.iter().filter(move |g| if any_speaks { speaks(g) } else { g.is_usable() });
         let n = usable().count();
         let at = usize::try_from(grain.stable_hash() >> 16).unwrap_or(0).checked_rem(n)?;
         usable().nth(at).map(|g| g.connection.clone())
@@ -341,11 +406,6 @@ impl Handler for ClientCore {
     }
 
     fn system(self: &Arc<Self>, connection: &Arc<Connection>, channel: u8, payload: Bytes) {
-        if channel == channel::CALLS {
-            // It takes no more calls: another gateway is to be had.
-            self.note_change();
-            self.wake.notify_one();
-        }
         if channel != channel::GATEWAY {
             return;
         }
@@ -368,6 +428,12 @@ impl Handler for ClientCore {
             Ok(GatewayMessage::StatisticsQuery) => {}
             Err(e) => tracing::warn!(error = %e, "an unreadable gateway message"),
         }
+    }
+
+    fn drained(self: &Arc<Self>, _connection: &Arc<Connection>) {
+        // Another gateway is to be had.
+        self.note_change();
+        self.wake.notify_one();
     }
 
     fn heard(self: &Arc<Self>, _connection: &Arc<Connection>) {}

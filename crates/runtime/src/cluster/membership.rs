@@ -238,6 +238,7 @@ fn execute(
                 cluster.membership.send_surely(Input::Dial(dial, outcome)).await;
             });
         }
+        Effect::Renew(silo) => cluster.peers.renew(silo),
         // Kept by the caller.
         Effect::Watch(_) => {}
         Effect::Install(view) => seat.install(view, machine.status(), &machine.fading()),

@@ -96,7 +96,7 @@ impl Cluster {
     }
 
     /// How this silo introduces itself when it only asks who is there.
-    fn probe_greeting(&self) -> Greeting {
+    pub(crate) fn probe_greeting(&self) -> Greeting {
         Greeting { me: PeerKind::Probe(self.me), options: 0, ..self.peers.pool.greeting().clone() }
     }
 

@@ -3,20 +3,26 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::BytesMut;
 use emmer_core::SiloAddress;
+use emmer_membership::DialOutcome;
 use emmer_wire::channel::MEMBERSHIP;
 use emmer_wire::encode_system;
 use parking_lot::Mutex;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use crate::net::{Connection, DialError, Pool, SendError};
+use crate::net::{Connection, DialError, Greeting, Lost, Pool, SendError, dial_probe};
 
 /// The most bytes that wait for one peer's connection; what comes then is dropped (the protocols
 /// bear it).
 const OUTBOX_BYTES_MAX: usize = 4 << 20;
+
+/// How long a silo that is silent may take to answer a dial. Shorter than the time until the next
+/// one is due.
+const SILENT_DIAL: Duration = Duration::from_millis(900);
 
 /// The way from one silo to all others.
 pub(crate) struct Peers {
@@ -66,6 +72,30 @@ impl Peers {
             let peers = self.clone();
             crate::world::spawn(async move { peers.connect_and_flush(to).await });
         }
+    }
+
+    /// The machine finds that the connection to `silo` says nothing although its process answers
+    /// dials: another one takes its place, on both sides.
+    pub(crate) fn renew(self: &Arc<Self>, silo: SiloAddress) {
+        let peers = self.clone();
+        crate::world::spawn(async move {
+            if let Err(error) = peers.pool.renew(silo).await {
+                tracing::debug!(%silo, %error, "the connection was not renewed");
+            }
+        });
+    }
+
+    /// Calls wait on a connection, and nothing comes over it. If its silo answers a dial, it ends.
+    pub(crate) fn fell_silent(&self, connection: Arc<Connection>, greeting: Greeting) {
+        let Some(silo) = connection.silo() else { return };
+        crate::world::spawn(async move {
+            let answers = dial_probe(silo, &greeting, SILENT_DIAL).await == DialOutcome::Answered;
+            if answers && connection.is_silent() {
+                tracing::warn!(%silo, "a silo says nothing on its connection and answers a new \
+                    one: calls that wait on the old one are given up");
+                connection.reset(Lost::Silent);
+            }
+        });
     }
 
     async fn connect_and_flush(&self, to: SiloAddress) {

@@ -67,10 +67,10 @@ async fn the_clock_looks_only_at_connections_with_calls() {
     let now = CoarseInstant::from_millis;
     let calls = [call(&dialed).unwrap(), call(&dialed).unwrap()];
     assert_eq!(ticking.len(), 1);
-    ticking.tick(now(1));
+    assert!(ticking.tick(now(1)).is_empty());
     assert_eq!(ticking.len(), 1);
     calls.into_iter().for_each(|call| dialed.give_up(call));
-    ticking.tick(now(2));
+    assert!(ticking.tick(now(2)).is_empty());
     assert_eq!(ticking.len(), 0);
     call(&dialed).unwrap();
     assert_eq!(ticking.len(), 1);

@@ -150,6 +150,9 @@ impl Connection {
         if shared.closing {
             return Err(SendError::Lost(Lost::Closed));
         }
+        if shared.retired {
+            return Err(SendError::Lost(Lost::Replaced));
+        }
         if shared.out.len() >= self.outgoing_bytes_max {
             return Err(SendError::Overloaded(
                 "too many bytes wait to be sent to this peer (outgoing_bytes_max)",

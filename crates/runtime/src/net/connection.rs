@@ -8,16 +8,18 @@ use std::task::Waker;
 use bytes::{Buf, BytesMut};
 use emmer_core::SiloAddress;
 use emmer_wire::{
-    ConnectionLimits, PeerKind, encode_credit, encode_system, extend_cancel, frame_fits,
+    ConnectionLimits, PeerKind, channel, encode_credit, encode_system, extend_cancel, frame_fits,
 };
 use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 use tokio::sync::Notify;
 
+use super::ending::CallsMessage;
 use super::handshake::Greeting;
 use super::lost::{Lost, SendError};
 use super::pending::{Correlation, Pending};
 use super::room::FrameRoom;
+use super::silence::{Look, Silence};
 use super::ticking::Ticking;
 use crate::calls::waits::Asker;
 use crate::clock::CoarseInstant;
@@ -46,6 +48,10 @@ pub(super) struct Shared {
     /// The peer is dead in the view, or serves no more: no call goes out or is waited for, what the
     /// runtimes still have to say does.
     pub(super) parting: Option<Lost>,
+    /// Another connection has taken its place.
+    pub(super) retired: bool,
+    /// Whether the peer says something while calls wait.
+    silence: Silence,
     /// Whether it is in the list of those that are looked at when the clock ticks.
     is_ticking: bool,
     /// How far this side is from serving no more calls of the peer.
@@ -67,6 +73,19 @@ pub(super) enum Draining {
     Wanted,
     /// The peer was told.
     Told,
+}
+
+/// What a tick of the clock comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ticked {
+    /// There is nothing more to look at.
+    Over,
+    /// There is.
+    GoesOn,
+    /// There is, and the peer is asked for a word: calls wait, and nothing comes.
+    Asked,
+    /// There is, and it says nothing although it was asked.
+    Silent,
 }
 
 impl Shared {
@@ -99,6 +118,8 @@ pub(crate) struct Connection {
     pub(super) active: AtomicBool,
     /// Mirrors `parting`, for what arrives.
     pub(super) is_parting: AtomicBool,
+    /// Mirrors `retired`, for what arrives.
+    pub(super) is_retired: AtomicBool,
     /// Mirrors `draining`, for the driver.
     pub(super) is_draining: AtomicBool,
     /// The driver holds large buffers; set by the driver.
@@ -158,6 +179,8 @@ impl Connection {
                 lost: None,
                 closing: false,
                 parting: None,
+                retired: false,
+                silence: Silence::default(),
                 is_ticking: false,
                 draining: Draining::No,
                 sent: 0,
@@ -167,6 +190,7 @@ impl Connection {
             }),
             active: AtomicBool::new(false),
             is_parting: AtomicBool::new(false),
+            is_retired: AtomicBool::new(false),
             is_draining: AtomicBool::new(false),
             roomy: AtomicBool::new(false),
             rest: AtomicBool::new(false),
@@ -243,7 +267,12 @@ impl Connection {
     /// Whether calls can be sent.
     pub(crate) fn takes_calls(&self) -> bool {
         let shared = self.shared.lock();
-        shared.lost.is_none() && shared.parting.is_none() && !shared.closing
+        shared.lost.is_none() && shared.parting.is_none() && !shared.closing && !shared.retired
+    }
+
+    /// Whether calls wait, and nothing comes although the peer was asked for a word.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.shared.lock().silence.is_silent() && !self.active.load(Ordering::Relaxed)
     }
 
     /// Sends a message between runtimes. Dropped when the peer does not drain its connection.
@@ -289,28 +318,52 @@ impl Connection {
         }
     }
 
-    /// A tick of the clock: ends the calls whose deadline has passed, and lets a connection that
-    /// has fallen silent give its memory back. False when there is nothing more to look at.
-    pub(super) fn expire(&self, now: CoarseInstant) -> bool {
+    /// A tick of the clock: ends the calls whose deadline has passed, asks a peer for a word that
+    /// says nothing while others wait, and lets a connection over which nothing comes give its
+    /// memory back.
+    pub(super) fn expire(&self, now: CoarseInstant) -> Ticked {
         let (mut wake, mut over) = (Vec::new(), Vec::new());
         let mut shared = self.shared.lock();
         shared.pending.expire(now, &mut wake, &mut over);
         over.iter().for_each(|call| shared.cancel(*call));
-        if !self.active.swap(false, Ordering::Relaxed) && self.roomy.swap(false, Ordering::Relaxed)
-        {
+        let came = self.active.swap(false, Ordering::Relaxed);
+        if !came && self.roomy.swap(false, Ordering::Relaxed) {
             self.rest.store(true, Ordering::Relaxed);
             wake.extend(shared.driver.clone());
         }
-        let live = shared.pending.live() > 0 || self.roomy.load(Ordering::Relaxed);
-        shared.is_ticking = live && shared.lost.is_none();
-        let goes_on = shared.is_ticking;
-        if over.is_empty() {
+        let doubted = shared.silence.is_doubted();
+        let waits = shared.pending.live() > 0 || doubted;
+        let look = if waits { shared.silence.look(now, came) } else { Look::Calm };
+        if look == Look::Ask {
+            // It always encodes.
+            let _ = encode_system(&mut shared.out, channel::CALLS, &CallsMessage::Ping);
+        }
+        shared.is_ticking = (waits || self.roomy.load(Ordering::Relaxed)) && shared.lost.is_none();
+        if !waits {
+            shared.silence = Silence::default();
+        }
+        let ticked = match look {
+            Look::Silent => Ticked::Silent,
+            Look::Ask if !doubted => Ticked::Asked,
+            _ if shared.is_ticking => Ticked::GoesOn,
+            _ => Ticked::Over,
+        };
+        if over.is_empty() && look != Look::Ask {
             drop(shared);
         } else {
             self.flush(shared, false);
         }
         wake.into_iter().for_each(Waker::wake);
-        goes_on
+        ticked
+    }
+
+    /// Asks the peer for a word: a connection that goes the same way says nothing.
+    pub(crate) fn doubt(&self) {
+        let mut shared = self.shared.lock();
+        if shared.lost.is_none() {
+            shared.silence.doubt();
+            self.look_at_ticks(&mut shared);
+        }
     }
 
     /// Gets what is queued on its way: writes it here when `direct` and the driver is asleep, else

@@ -60,6 +60,16 @@ pub(crate) trait Handler: Send + Sync + 'static {
     /// A message between runtimes.
     fn system(self: &Arc<Self>, connection: &Arc<Connection>, channel: u8, payload: Bytes);
 
+    /// The peer serves no more calls.
+    fn drained(self: &Arc<Self>, connection: &Arc<Connection>) {
+        let _ = connection;
+    }
+
+    /// The peer wants to be talked to over this connection, and no earlier one.
+    fn prefer(self: &Arc<Self>, connection: &Arc<Connection>) {
+        let _ = connection;
+    }
+
     /// Bytes arrived.
     fn heard(self: &Arc<Self>, connection: &Arc<Connection>);
 
@@ -481,14 +491,15 @@ fn handle_frame<H: Handler>(
             let (on, payload) = decode_system_channel(&payload).map_err(broken)?;
             if on == channel::CALLS {
                 match codec::decode(&payload) {
-                    Ok(CallsMessage::Drained) => connection.drained(),
+                    Ok(word) => handle_word(connection, handler, word),
                     Err(e) => {
                         tracing::debug!(peer = ?connection.peer, error = %e, "an unknown word \
                             about calls");
                     }
                 }
+            } else if !connection.is_retired() {
+                handler.system(connection, on, payload);
             }
-            handler.system(connection, on, payload);
         }
         FrameKind::Credit => {
             let total = decode_credit(frame.payload).map_err(broken)?;
@@ -513,6 +524,23 @@ fn handle_frame<H: Handler>(
         }
     }
     Ok(0)
+}
+
+/// Handles what the peer says about calls.
+fn handle_word<H: Handler>(connection: &Arc<Connection>, handler: &Arc<H>, word: CallsMessage) {
+    match word {
+        CallsMessage::Drained => {
+            connection.drained();
+            handler.drained(connection);
+        }
+        CallsMessage::Ping => {
+            // Without room the peer is told later, by what it reads first.
+            let _ = connection.system(channel::CALLS, &CallsMessage::Pong);
+        }
+        // It came: that is all there is to it.
+        CallsMessage::Pong => {}
+        CallsMessage::Instead => handler.prefer(connection),
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -13,10 +13,20 @@ use super::lost::Lost;
 
 /// What the two ends of a connection say to each other about calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum CallsMessage {
+pub(crate) enum CallsMessage {
     /// The sender has answered every call that it has begun, and begins no other.
     #[serde(rename = "d")]
     Drained,
+    /// "Say something": nothing has come from the receiver while calls wait for it.
+    #[serde(rename = "p")]
+    Ping,
+    /// The answer to it.
+    #[serde(rename = "a")]
+    Pong,
+    /// "Use this connection for what you have to say to me, and none from before": those have
+    /// fallen silent.
+    #[serde(rename = "i")]
+    Instead,
 }
 
 /// Wakes the driver, if it sleeps.
@@ -64,6 +74,18 @@ impl Connection {
     /// The peer says that it serves no more calls, and that it has answered all that it has begun.
     pub(crate) fn drained(&self) {
         self.take_no_calls(Lost::Drained);
+    }
+
+    /// Another connection takes the place of this one: no new call goes out here, and what comes
+    /// from the peer's runtime is not heard any more. Calls that wait may still be answered.
+    pub(crate) fn retire(&self) {
+        self.shared.lock().retired = true;
+        self.is_retired.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether another connection has taken its place.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.is_retired.load(Ordering::Relaxed)
     }
 
     fn take_no_calls(&self, why: Lost) {

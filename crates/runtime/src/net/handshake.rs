@@ -89,6 +89,7 @@ pub(super) async fn greet(
             .map_err(|e| DialError::Connect(endpoint, Arc::new(e)))?;
         // Small frames must not wait for more to come.
         stream.set_nodelay().map_err(|e| DialError::Broken(endpoint, e.to_string()))?;
+        stream.keep_alive();
         let hello = Hello::new(
             greeting.cluster.clone(),
             greeting.me,
@@ -180,6 +181,7 @@ pub(crate) async fn accept(
 ) -> Result<(Connection, BytesMut), String> {
     let attempt = async {
         stream.set_nodelay().map_err(|e| e.to_string())?;
+        stream.keep_alive();
         let mut input = BytesMut::new();
         let mut out = BytesMut::new();
         let hello = match first_frame(&mut stream, &mut input).await {
@@ -195,9 +197,6 @@ pub(crate) async fn accept(
         };
         match (hello, verdict) {
             (Ok(hello), Verdict::Accept) => {
-                if let PeerKind::Watch(_) = hello.peer {
-                    stream.keep_alive();
-                }
                 let limits = greeting.connection_limits();
                 let version = hello.negotiated().unwrap_or(emmer_wire::PROTOCOL_VERSION);
                 encode_welcome(

@@ -26,7 +26,6 @@ pub(crate) async fn keep_lifeline(
     let mut pause = PAUSE_MIN;
     loop {
         if let Ok((stream, _, input)) = greet(silo.endpoint(), Some(silo), greeting).await {
-            stream.keep_alive();
             let since = tokio::time::Instant::now();
             if let Some(event) = ended(stream, input).await {
                 report(event);

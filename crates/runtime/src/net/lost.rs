@@ -16,6 +16,10 @@ pub(crate) enum Lost {
     /// The peer serves no more calls, and has answered every call that it has begun: what has no
     /// answer did not run. The connection itself goes on.
     Drained,
+    /// Another connection to the same peer has taken its place.
+    Replaced,
+    /// Calls waited, no byte came, and the peer answers a new connection.
+    Silent,
     /// The peer said goodbye.
     Goodbye(GoodbyeCode),
     /// What the peer sent was not Emmer's protocol.
@@ -31,6 +35,8 @@ impl std::fmt::Display for Lost {
             Self::Broken(why) => write!(f, "the connection broke: {why}"),
             Self::PeerDead => f.write_str("the silo was declared dead"),
             Self::Drained => f.write_str("the peer serves no more calls"),
+            Self::Replaced => f.write_str("another connection has taken its place"),
+            Self::Silent => f.write_str("the connection fell silent; a new one works"),
             Self::Goodbye(code) => write!(f, "the peer closed the connection: {code:?}"),
             Self::Protocol(why) => write!(f, "the peer broke the protocol: {why}"),
             Self::Closed => f.write_str("the connection was closed on this side"),

@@ -14,6 +14,7 @@ mod lost;
 mod pending;
 mod pool;
 mod room;
+mod silence;
 #[cfg(test)]
 mod tests;
 mod ticking;
@@ -27,4 +28,4 @@ pub(crate) use self::lost::{Lost, SendError};
 pub(crate) use self::pending::{Answer, Budget, Correlation, KEPT_BODY_BYTES_MAX};
 pub(crate) use self::pool::Pool;
 pub(crate) use self::room::FrameRooms;
-pub(crate) use self::ticking::Ticking;
+pub(crate) use self::ticking::{Quiet, Ticking};

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use emmer_core::SiloAddress;
-use emmer_wire::{GoodbyeCode, PeerKind};
+use emmer_wire::{GoodbyeCode, PeerKind, channel};
 use parking_lot::{Mutex, RwLock};
 
 use super::driver::{Handler, drive};
+use super::ending::CallsMessage;
 use super::handshake::{DialError, Greeting, dial};
 use super::{Connection, Lost};
 use crate::world::{self, Watched};
@@ -21,6 +22,9 @@ const DIALS_MAX: usize = 1024;
 /// How long a silo that is dead in the view is still talked to: it is told so by whoever it asks,
 /// and by the view itself.
 const FAREWELL: Duration = Duration::from_secs(2);
+
+/// How long calls that wait on a connection whose place another one has taken may still be answered.
+const RETIRED: Duration = Duration::from_secs(60);
 
 /// How long the goodbye that follows may take to be written.
 const LAST_WORD: Duration = Duration::from_secs(1);
@@ -214,6 +218,41 @@ impl Pool {
                 self.part(silo, connection);
             }
         }
+    }
+
+    /// Dials `silo` although there is a connection to it, and puts the new one in its place, here
+    /// and on the other side. What waits on the old one may still be answered.
+    pub(crate) async fn renew(self: &Arc<Self>, silo: SiloAddress) -> Result<(), DialError> {
+        if self.is_dead(silo) {
+            return Err(DialError::Dead(silo));
+        }
+        let fresh = self.dial_now(silo).await?;
+        let _ = fresh.system(channel::CALLS, &CallsMessage::Instead);
+        self.prefer(&fresh);
+        Ok(())
+    }
+
+    /// From now on `connection` carries what this side says to its silo; one that did is retired.
+    pub(crate) fn prefer(self: &Arc<Self>, connection: &Arc<Connection>) {
+        let Some(silo) = connection.silo().filter(|_| !connection.is_retired()) else { return };
+        if connection.is_lost() || connection.is_parting() {
+            return;
+        }
+        let before = self.silos.write().insert(silo, connection.clone());
+        // It may have ended in between: nobody else takes it out.
+        if connection.is_lost() {
+            self.forget(connection);
+        }
+        let Some(before) = before.filter(|before| !Arc::ptr_eq(before, connection)) else { return };
+        tracing::warn!(%silo, "the connection to a silo has fallen silent: another one takes its \
+            place");
+        before.retire();
+        world::spawn(async move {
+            tokio::time::sleep(RETIRED).await;
+            before.goodbye(GoodbyeCode::Idle, "another connection has taken its place");
+            tokio::time::sleep(LAST_WORD).await;
+            before.reset(Lost::Replaced);
+        });
     }
 
     /// Warns of a silo whose options are not those of this one, once.

@@ -51,6 +51,10 @@ impl Handler for Side {
         let _ = self.0.try_send(Told::System(channel));
     }
 
+    fn drained(self: &Arc<Self>, _: &Arc<Connection>) {
+        let _ = self.0.try_send(Told::System(channel::CALLS));
+    }
+
     fn heard(self: &Arc<Self>, _: &Arc<Connection>) {}
 
     fn lost(self: &Arc<Self>, _: &Arc<Connection>, why: &Lost) {

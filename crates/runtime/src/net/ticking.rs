@@ -8,8 +8,17 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::Connection;
+use super::connection::Ticked;
 use crate::clock::CoarseInstant;
 use crate::world;
+
+/// A connection over which nothing comes while calls wait.
+pub(crate) enum Quiet {
+    /// Its peer is asked for a word.
+    Asked(Arc<Connection>),
+    /// Its peer said nothing. Told of about once a second.
+    Silent(Arc<Connection>),
+}
 
 /// The connections of one silo or client that are looked at when its clock ticks: at most one entry
 /// for each.
@@ -49,16 +58,31 @@ impl Ticking {
         }
     }
 
-    /// A tick of the clock.
-    pub(crate) fn tick(&self, now: CoarseInstant) {
+    /// A tick of the clock; what is to be told of connections over which nothing comes
+    /// (`silence.rs`).
+    #[must_use]
+    pub(crate) fn tick(&self, now: CoarseInstant) -> Vec<Quiet> {
         let mut looked_at = std::mem::take(&mut *self.list.lock());
-        looked_at.retain(|connection| connection.expire(now));
+        let mut quiet = Vec::new();
+        looked_at.retain(|connection| match connection.expire(now) {
+            Ticked::Over => false,
+            Ticked::GoesOn => true,
+            Ticked::Asked => {
+                quiet.push(Quiet::Asked(connection.clone()));
+                true
+            }
+            Ticked::Silent => {
+                quiet.push(Quiet::Silent(connection.clone()));
+                true
+            }
+        });
         let mut list = self.list.lock();
         if list.is_empty() {
             *list = looked_at;
         } else {
             list.append(&mut looked_at);
         }
+        quiet
     }
 
     /// How many are looked at.

@@ -75,13 +75,15 @@ impl Handler for SiloCore {
                     Err(e) => tracing::warn!(%from, error = %e, "an unreadable message about load"),
                 }
             }
-            // The connection has taken it up.
-            (channel::CALLS, _) => {}
             (channel::GATEWAY, PeerKind::Client(_)) => self.gateway_message(connection, &payload),
             (channel, peer) => {
                 tracing::debug!(channel, ?peer, "a message on a channel nobody reads here");
             }
         }
+    }
+
+    fn prefer(self: &Arc<Self>, connection: &Arc<Connection>) {
+        self.pool.prefer(connection);
     }
 
     fn heard(self: &Arc<Self>, connection: &Arc<Connection>) {
@@ -104,7 +106,10 @@ impl Handler for SiloCore {
             Lost::Ended => ConnectionEvent::Closed,
             Lost::Broken(_) => ConnectionEvent::Broken,
             Lost::Goodbye(_) => ConnectionEvent::Goodbye,
-            Lost::PeerDead | Lost::Drained | Lost::Protocol(_) | Lost::Closed => return,
+            Lost::Silent => ConnectionEvent::Broken,
+            Lost::PeerDead | Lost::Drained | Lost::Replaced | Lost::Protocol(_) | Lost::Closed => {
+                return;
+            }
         };
         self.cluster.membership.send(MembershipInput::Connection(silo, event));
     }

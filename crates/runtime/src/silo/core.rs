@@ -12,7 +12,7 @@ use crate::cluster::Cluster;
 use crate::cluster::membership::Seat;
 use crate::hosting::{Collection, Host};
 use crate::metrics::SiloStatistics;
-use crate::net::{Lost, Pool};
+use crate::net::{Lost, Pool, Quiet};
 use crate::options::SiloOptions;
 use crate::world::Watched;
 
@@ -89,7 +89,11 @@ impl SiloCore {
                 () = connections.next(calm) => {}
             }
             let now = host.clock.now();
-            connections.tick(now);
+            for quiet in connections.tick(now) {
+                if let Quiet::Silent(silent) = quiet {
+                    self.cluster.peers.fell_silent(silent, self.cluster.probe_greeting());
+                }
+            }
             host.tick_queues(now);
             calls.look_at_waits(now);
             host.look_at_threads(now);

@@ -49,6 +49,8 @@ impl World {
             Effect::Table { op, request } => self.ask_table(number, op, request),
             Effect::Dial { dial, to, timeout } => self.dial(number, dial, to, timeout),
             Effect::Watch(silos) => self.watch(number, &silos),
+            // No connection of this world forgets what is sent over it.
+            Effect::Renew(_) => {}
             Effect::Install(view) => {
                 self.install(number, &view);
                 return true;

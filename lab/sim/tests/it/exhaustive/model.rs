@@ -250,7 +250,7 @@ impl World {
                     self.silos[number] = None;
                     own_death = false;
                 }
-                Effect::Watch(_) | Effect::Fence(_) | Effect::Event(_) => {}
+                Effect::Watch(_) | Effect::Renew(_) | Effect::Fence(_) | Effect::Event(_) => {}
             }
         }
         if own_death && self.silos[number].is_some() {

@@ -1,0 +1,119 @@
+//! Connections on which calls wait and nothing comes.
+//!
+//! A firewall or a translator of addresses may forget a connection: what is sent over it then goes
+//! nowhere, and no end of it is told, while a new connection works. So where calls wait for answers
+//! and no byte comes for a second, the peer is asked for a word. One that says nothing for three
+//! seconds more is silent. Whoever has the connection then dials the peer anew, and if it answers
+//! there lets the silent connection go.
+
+use std::time::Duration;
+
+use crate::clock::CoarseInstant;
+
+/// After so long without a byte the peer is asked for a word.
+const ASKED_AFTER: Duration = Duration::from_secs(1);
+/// So long it may take to say it.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(3);
+/// A connection that stays silent is told of so often.
+const TOLD_EVERY: Duration = Duration::from_secs(1);
+
+/// Since when nothing comes, and what was done about it.
+#[derive(Debug, Default)]
+pub(super) struct Silence {
+    since: Option<CoarseInstant>,
+    asked: Option<CoarseInstant>,
+    told: Option<CoarseInstant>,
+    /// Whether a word is waited for although no call waits.
+    doubted: bool,
+}
+
+/// What a look comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// Nothing is to be done.
+    Calm,
+    /// The peer is to be asked for a word.
+    Ask,
+    /// The connection is silent.
+    Silent,
+}
+
+impl Silence {
+    /// A look while calls wait; `came`: bytes have come since the last one.
+    pub(super) fn look(&mut self, now: CoarseInstant, came: bool) -> Look {
+        if came {
+            *self = Self { since: Some(now), ..Self::default() };
+            return Look::Calm;
+        }
+        let since = *self.since.get_or_insert(now);
+        match self.asked {
+            None if self.doubted || now >= since.after(ASKED_AFTER) => {
+                self.asked = Some(now);
+                Look::Ask
+            }
+            Some(asked)
+                if now >= asked.after(ANSWERED_WITHIN)
+                    && self.told.is_none_or(|told| now >= told.after(TOLD_EVERY)) =>
+            {
+                self.told = Some(now);
+                Look::Silent
+            }
+            _ => Look::Calm,
+        }
+    }
+
+    /// The peer shall be asked for a word with the next look, whatever waits.
+    pub(super) const fn doubt(&mut self) {
+        self.doubted = true;
+    }
+
+    /// Whether a word is waited for although no call waits.
+    pub(super) const fn is_doubted(&self) -> bool {
+        self.doubted
+    }
+
+    /// Whether the connection is silent, as of the last look.
+    pub(super) const fn is_silent(&self) -> bool {
+        self.told.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_is_asked_after_a_second_and_silent_three_seconds_later() {
+        let mut silence = Silence::default();
+        let mut looks = Vec::new();
+        for ms in (10_000..16_200).step_by(5) {
+            let look = silence.look(CoarseInstant::from_millis(ms), false);
+            assert_eq!(silence.is_silent(), ms >= 14_000, "{ms}");
+            if look != Look::Calm {
+                looks.push((ms, look));
+            }
+        }
+        let expected = [
+            (11_000, Look::Ask),
+            (14_000, Look::Silent),
+            (15_000, Look::Silent),
+            (16_000, Look::Silent),
+        ];
+        assert_eq!(looks, expected);
+        // It speaks again.
+        assert_eq!(silence.look(CoarseInstant::from_millis(16_200), true), Look::Calm);
+        assert!(!silence.is_silent());
+        assert_eq!(silence.look(CoarseInstant::from_millis(17_199), false), Look::Calm);
+        assert_eq!(silence.look(CoarseInstant::from_millis(17_200), false), Look::Ask);
+    }
+
+    /// This process stood still: what the peer said meanwhile lies unread.
+    #[test]
+    fn a_pause_of_this_process_makes_nobody_silent_who_was_not_asked() {
+        let mut silence = Silence::default();
+        assert_eq!(silence.look(CoarseInstant::from_millis(0), false), Look::Calm);
+        assert_eq!(silence.look(CoarseInstant::from_millis(60_000), false), Look::Ask);
+        assert_eq!(silence.look(CoarseInstant::from_millis(60_005), false), Look::Calm);
+        assert_eq!(silence.look(CoarseInstant::from_millis(60_010), true), Look::Calm);
+    }
+}
