@@ -32,7 +32,11 @@ impl Counter for CounterGrain {
 }
 
 #[tokio::main]
-async fn main() -> emmer::Result<()> {
+async fn main() -> std::process::ExitCode {
+    emmer::exit(serve().await) // 86: declared dead, to be started anew
+}
+
+async fn serve() -> emmer::Result<()> {
     let silo = Silo::builder()
         .store("sqlite://cluster.db")
         .host::<dyn Counter, CounterGrain>()
@@ -40,6 +44,6 @@ async fn main() -> emmer::Result<()> {
         .await?;
     let home = silo.client().grain::<dyn Counter>("home");
     println!("total = {}", home.add(1).timeout(secs(2)).await?);
-    silo.stop().await?;
+    silo.run_until_stopped().await?; // Ctrl-C, SIGTERM
     Ok(())
 }

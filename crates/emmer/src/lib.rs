@@ -8,12 +8,14 @@
 //! The book (`docs/` in the repository) explains the rest: grains, operations, membership, the
 //! wire.
 
+mod exit;
 pub mod store;
 
 /// What the macros' code names.
 #[doc(hidden)]
 pub use emmer_runtime::macro_support as __rt;
 
+pub use self::exit::exit;
 pub use emmer_core::limits::Limits;
 pub use emmer_core::{
     ClusterId, GrainId, GrainKey, GrainTypeId, SiloAddress, SiloEntry, SiloStatus, TableVersion,
@@ -29,7 +31,7 @@ pub use emmer_runtime::grain::{
 pub use emmer_runtime::{
     ClientOptions, ConnectError, EXIT_CODE_TABLE_WENT_BACK, EXIT_CODE_TERMINATED, GrainQueue,
     Latency, MembershipStatistics, MethodStatistics, OptionError, SiloOptions, SiloStatistics,
-    StartError, StoreSource,
+    StartError, StoreSource, Terminated,
 };
 /// Where activations go: the strategies, and what a director of one's own needs
 /// ([`SiloBuilder::director`]).

@@ -24,7 +24,7 @@ pub use client::{Client, ClientBuilder, ConnectError};
 pub use cluster::membership::MembershipStatistics;
 pub use metrics::{GrainQueue, Latency, MethodStatistics, SiloStatistics};
 pub use options::{ClientOptions, OptionError, SiloOptions};
-pub use silo::{Silo, SiloBuilder, StartError};
+pub use silo::{Silo, SiloBuilder, StartError, Terminated};
 pub use stores::{NoStores, StoreOpener, StoreSource};
 
 /// What the generated code names. Not for people; may change in any version.

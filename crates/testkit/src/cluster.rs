@@ -6,7 +6,7 @@ use std::sync::Arc;
 use emmer_core::{SiloAddress, SiloStatus};
 use emmer_membership::TerminateReason;
 use emmer_runtime::{
-    Client, GrainQueue, Silo, SiloBuilder, SiloStatistics, StoreOpener, StoreSource,
+    Client, GrainQueue, Silo, SiloBuilder, SiloStatistics, StoreOpener, StoreSource, Terminated,
 };
 use emmer_store::SystemStore;
 use emmer_virtual::{Host, HostClock, Net};
@@ -58,6 +58,12 @@ impl<S: StoreOpener> Node<S> {
     /// Why it ended; waits until it has.
     pub async fn terminated(&self) -> TerminateReason {
         self.silo.terminated().await
+    }
+
+    /// What its process hears that is nothing but a silo: see `Silo::run_until_stopped`. None when
+    /// it is killed.
+    pub async fn run_until_stopped(&self) -> Option<Result<(), Terminated>> {
+        self.host.run(async { self.silo.run_until_stopped().await }).await
     }
 
     /// Whether it was declared dead, or has left.

@@ -326,6 +326,33 @@ async fn nobody_waits_more_than_150_ms_before_a_free_grain(world: World) {
     assert!(called.await.is_some());
 }
 
+#[emmer::test]
+async fn a_silo_that_was_declared_dead_gives_its_process_an_error_and_the_exit_code(world: World) {
+    use std::process::ExitCode;
+    let cluster = counters(&world, 4).await;
+    let cut_off = cluster.node(3);
+    let faults = async {
+        world.advance(secs(1)).await;
+        cluster.isolate(3);
+        cluster.stop(0).await;
+    };
+    let run = |n: usize| cluster.node(n).run_until_stopped();
+    let (stopped, dead, ()) = tokio::join!(run(0), run(3), faults);
+    // A silo that leaves ends its process, which may come first.
+    assert!(matches!(stopped, None | Some(Ok(()))), "{stopped:?}");
+    let dead = dead.unwrap().unwrap_err();
+    assert_eq!(dead.silo, cut_off.address());
+    assert!(dead.to_string().ends_with("stopped itself: this silo was declared dead"), "{dead}");
+    assert_eq!(emmer::exit(Err(dead.into())), ExitCode::from(86));
+    let lost = emmer::TerminateReason::TableWentBack;
+    let lost = emmer::Terminated { silo: cut_off.address(), reason: lost };
+    assert_eq!(emmer::exit(Err(lost.into())), ExitCode::from(87));
+    let start = Silo::builder().store("sqlite:///nowhere/at/all.db").start().await.unwrap_err();
+    assert_eq!(emmer::exit(Err(start.into())), ExitCode::from(3));
+    assert_eq!(emmer::exit(Err("something else".into())), ExitCode::FAILURE);
+    assert_eq!(emmer::exit(Ok(())), ExitCode::SUCCESS);
+}
+
 /// A firewall forgets every connection that is open; new ones work.
 #[emmer::test(seeds = 3)]
 async fn a_client_whose_connection_falls_silent_is_served_within_5_s(world: World) {

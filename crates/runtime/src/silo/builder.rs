@@ -99,6 +99,19 @@ pub enum StartError {
     },
 }
 
+impl StartError {
+    /// What a process that is nothing but a silo ends with, as `docs/operations.md` lists it: 3 for
+    /// the store, 4 for an address, 5 for a join that did not succeed, 2 for what the program says.
+    pub const fn exit_code(&self) -> u8 {
+        match self {
+            Self::Store(_) => 3,
+            Self::Listen { .. } => 4,
+            Self::Join { .. } => 5,
+            _ => 2,
+        }
+    }
+}
+
 type MakeClass = Box<dyn FnOnce(Duration) -> Result<Arc<dyn AnyClass>, MethodCollision> + Send>;
 type TerminateHook = Box<dyn FnOnce(TerminateReason) + Send>;
 
@@ -208,9 +221,9 @@ impl<S: StoreOpener> SiloBuilder<S> {
 
     /// What to do when the cluster has declared this silo dead (or its row is gone, or a later
     /// incarnation took its place, or the table lost a commit). The silo runs no turn any more when
-    /// the hook runs. Without one the silo just ends: [`Silo::terminated`] says so, calls of this
-    /// process fail with `ShuttingDown`. A process that is nothing but a silo ends best, for
-    /// instance with [`EXIT_CODE_TERMINATED`](crate::EXIT_CODE_TERMINATED), and is started anew.
+    /// the hook runs. Without one the silo just ends, and its process lives on: calls of this
+    /// process fail with `ShuttingDown`. A process that is nothing but a silo waits best with
+    /// [`Silo::run_until_stopped`], ends, and is started anew.
     #[must_use]
     pub fn on_terminate(mut self, hook: impl FnOnce(TerminateReason) + Send + 'static) -> Self {
         self.on_terminate = Some(Box::new(hook));
@@ -365,9 +378,16 @@ async fn run_membership(
     if reason == TerminateReason::Left || !joined {
         return;
     }
-    tracing::error!(me = %core.address, %reason, "this silo ends");
-    if let Some(hook) = hook {
-        hook(reason);
+    match hook {
+        Some(hook) => {
+            tracing::error!(me = %core.address, %reason, "this silo ends");
+            hook(reason);
+        }
+        None => tracing::error!(
+            me = %core.address, %reason,
+            "this silo has ended and its process goes on without it, unless it waits for that: \
+             `run_until_stopped` does"
+        ),
     }
 }
 

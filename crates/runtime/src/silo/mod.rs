@@ -9,6 +9,7 @@ mod identity;
 mod lifecycle;
 mod meter;
 mod resources;
+mod running;
 mod wiring;
 
 use std::future::Future;
@@ -20,6 +21,7 @@ use emmer_membership::{TerminateReason, View};
 
 pub use self::builder::{SiloBuilder, StartError};
 use self::core::SiloCore;
+pub use self::running::Terminated;
 use crate::cluster::membership::MembershipStatistics;
 use crate::grain::ClusterClient;
 use crate::metrics::{GrainQueue, MethodStatistics, SiloStatistics};
@@ -94,6 +96,12 @@ impl<S: StoreOpener> Silo<S> {
 
     /// Waits until the silo has ended, by [`stop`](Self::stop) or because the cluster declared it
     /// dead.
+    ///
+    /// **A process that hosts a silo has to look at this**, or wait with
+    /// [`run_until_stopped`](Self::run_until_stopped), or give a
+    /// [`hook`](SiloBuilder::on_terminate). A silo that the cluster has declared dead ends, for its
+    /// grains run elsewhere by then; its process goes on, and every call that it makes fails with
+    /// `ShuttingDown`.
     pub async fn terminated(&self) -> TerminateReason {
         self.core.terminated().await
     }

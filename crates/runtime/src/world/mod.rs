@@ -7,6 +7,7 @@
 
 #[cfg(feature = "virtual")]
 pub(crate) mod calls;
+mod signals;
 mod socket;
 mod watched;
 
@@ -19,6 +20,7 @@ use tokio::task::JoinHandle;
 
 use crate::clock::COARSE_TICK;
 
+pub(crate) use self::signals::StopRequests;
 pub(crate) use self::socket::{ReadHalf, TcpListener, TcpStream, WriteHalf};
 pub(crate) use self::watched::Watched;
 

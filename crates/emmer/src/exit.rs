@@ -1,0 +1,47 @@
+//! How a process that hosts a silo ends.
+
+use std::process::ExitCode;
+
+use crate::{Result, StartError, Terminated};
+
+/// Ends a `main`: writes the error, if there is one, to stderr, and makes the exit code that
+/// `docs/operations.md` lists: 0, 86 or 87 for a silo that has ended by itself, 2 to 5 for one that
+/// could not start, and 1 for anything else. A supervisor can tell by it what to do.
+///
+/// ```no_run
+/// use emmer::prelude::*;
+///
+/// #[tokio::main]
+/// async fn main() -> std::process::ExitCode {
+///     emmer::exit(serve().await)
+/// }
+///
+/// async fn serve() -> emmer::Result<()> {
+///     let silo = Silo::builder().store("memory://").start().await?;
+///     silo.run_until_stopped().await?;
+///     Ok(())
+/// }
+/// ```
+pub fn exit(result: Result<()>) -> ExitCode {
+    let Err(error) = result else { return ExitCode::SUCCESS };
+    let mut words = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        // Many errors say what their cause says.
+        let next_words = next.to_string();
+        if !words.contains(&next_words) {
+            words.push_str(": ");
+            words.push_str(&next_words);
+        }
+        cause = next.source();
+    }
+    eprintln!("error: {words}");
+    let code = if let Some(terminated) = error.downcast_ref::<Terminated>() {
+        terminated.exit_code()
+    } else if let Some(start) = error.downcast_ref::<StartError>() {
+        start.exit_code()
+    } else {
+        1
+    };
+    ExitCode::from(code)
+}

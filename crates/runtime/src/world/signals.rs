@@ -1,0 +1,49 @@
+//! Requests to stop: the operating system's signals.
+
+/// The requests to stop that reach this process. A virtual world has none.
+#[derive(Debug)]
+pub(crate) struct StopRequests {
+    #[cfg(unix)]
+    signals: Option<[tokio::signal::unix::Signal; 2]>,
+    #[cfg(not(unix))]
+    is_real: bool,
+}
+
+impl StopRequests {
+    /// Watches from now on. The signals do not end the process by themselves any more.
+    pub(crate) fn watch() -> Self {
+        #[cfg(feature = "virtual")]
+        let is_real = emmer_virtual::Host::current().is_none();
+        #[cfg(not(feature = "virtual"))]
+        let is_real = true;
+        #[cfg(unix)]
+        return Self { signals: if is_real { watched() } else { None } };
+        #[cfg(not(unix))]
+        Self { is_real }
+    }
+
+    /// Waits for the next request.
+    pub(crate) async fn next(&mut self) {
+        #[cfg(unix)]
+        if let Some([interrupt, terminate]) = &mut self.signals {
+            tokio::select! {
+                Some(()) = interrupt.recv() => return,
+                Some(()) = terminate.recv() => return,
+                else => {}
+            }
+        }
+        #[cfg(not(unix))]
+        if self.is_real && tokio::signal::ctrl_c().await.is_ok() {
+            return;
+        }
+        std::future::pending().await
+    }
+}
+
+#[cfg(unix)]
+fn watched() -> Option<[tokio::signal::unix::Signal; 2]> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let both = signal(SignalKind::interrupt())
+        .and_then(|interrupt| Ok([interrupt, signal(SignalKind::terminate())?]));
+    both.inspect_err(|error| tracing::warn!(%error, "signals cannot be watched")).ok()
+}
