@@ -13,9 +13,9 @@
 //! | it was voted dead | `fence_table_timeout`; if it had just become Active, `fence_timeout` from then on |
 //! | a successor took its `ip:port` | as long as the fence of a silo that is alone may stay open |
 //!
-//! A silo that did not see the death, because it got a view that shows it already, does not know what
-//! the dead one held. It takes the longest time, unless the view came from a silo that tells it how
-//! much is left.
+//! A silo that did not see the death, because it got a view that shows it already, does not know
+//! what the dead one held. It takes the longest time, unless the view came from a silo that tells
+//! it how much is left.
 //!
 //! Each of them is lengthened by [`CLOCK_RATE_PERCENT`], for clocks that run at different rates,
 //! and by [`POLL_GRACE`], for a turn that is between its look at the fence and its next wait.

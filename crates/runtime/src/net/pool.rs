@@ -23,7 +23,8 @@ const DIALS_MAX: usize = 1024;
 /// and by the view itself.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// How long calls that wait on a connection whose place another one has taken may still be answered.
+/// How long calls that wait on a connection may still be answered when another one has taken its
+/// place.
 const RETIRED: Duration = Duration::from_secs(60);
 
 /// How long the goodbye that follows may take to be written.

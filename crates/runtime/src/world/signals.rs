@@ -36,7 +36,7 @@ impl StopRequests {
         if self.is_real && tokio::signal::ctrl_c().await.is_ok() {
             return;
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 
