@@ -59,3 +59,65 @@ async fn ended(mut stream: TcpStream, mut input: BytesMut) -> Option<ConnectionE
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use emmer_core::SiloAddress;
+    use emmer_wire::{GoodbyeCode, PeerKind};
+    use tokio::net::TcpListener;
+    use tokio::sync::mpsc;
+
+    use super::*;
+    use crate::net::Lost;
+    use crate::net::handshake::{Verdict, accept, dial};
+    use crate::net::tests::{Told, call, driven, greeting, silo};
+
+    /// Each of them is made again, and its end is told as it was.
+    #[tokio::test]
+    async fn a_lifeline_tells_each_of_its_ends_and_is_made_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let me = SiloAddress::new(listener.local_addr().unwrap(), 2);
+        let watcher = silo("127.0.0.1:1:1");
+        let dialing = Greeting { me: PeerKind::Watch(watcher), ..greeting(watcher) };
+        let (tell, mut told) = mpsc::channel(8);
+        let kept = tokio::spawn(async move {
+            let report = |event| tell.try_send(event).unwrap();
+            keep_lifeline(me, &dialing, report).await;
+        });
+        let accepting = greeting(me);
+        for end in [ConnectionEvent::Closed, ConnectionEvent::Broken, ConnectionEvent::Goodbye] {
+            let (stream, _) = listener.accept().await.unwrap();
+            let accepted = accept(stream.into(), me, &accepting, |_| Verdict::Accept).await;
+            let (connection, _) = accepted.unwrap();
+            assert_eq!(connection.peer, PeerKind::Watch(watcher));
+            let (connection, _told) = driven(connection);
+            match end {
+                ConnectionEvent::Closed => connection.lose(Lost::Closed),
+                ConnectionEvent::Broken => connection.reset(Lost::Closed),
+                _ => connection.goodbye(GoodbyeCode::Stopping, "this silo is stopping"),
+            }
+            assert_eq!(told.recv().await, Some(end));
+        }
+        kept.abort();
+    }
+
+    #[tokio::test]
+    async fn whoever_speaks_on_a_lifeline_loses_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let me = SiloAddress::new(listener.local_addr().unwrap(), 2);
+        let watcher = silo("127.0.0.1:1:1");
+        let (dialing, accepting) =
+            (Greeting { me: PeerKind::Watch(watcher), ..greeting(watcher) }, greeting(me));
+        let accepted = async {
+            let (stream, _) = listener.accept().await.unwrap();
+            accept(stream.into(), me, &accepting, |_| Verdict::Accept).await.unwrap().0
+        };
+        let (dialed, accepted) = tokio::join!(dial(me.endpoint(), None, &dialing), accepted);
+        let (_accepted, mut at_the_silo) = driven(accepted);
+        let (dialed, _told) = driven(dialed.unwrap().0);
+        call(&dialed).unwrap();
+        // No call is heard before.
+        let end = at_the_silo.recv().await;
+        assert!(matches!(end, Some(Told::Lost(Lost::Protocol(_)))), "{end:?}");
+    }
+}

@@ -16,7 +16,7 @@ mod pool;
 mod room;
 mod silence;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 mod ticking;
 
 pub(crate) use self::connection::Connection;

@@ -27,6 +27,10 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// place.
 const RETIRED: Duration = Duration::from_secs(60);
 
+/// The most such connections to one silo: one whose answers come late now and then must not use up
+/// the room that its peer has for this silo's connections.
+const RETIRED_MAX: usize = 4;
+
 /// How long the goodbye that follows may take to be written.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
@@ -226,6 +230,10 @@ impl Pool {
     pub(crate) async fn renew(self: &Arc<Self>, silo: SiloAddress) -> Result<(), DialError> {
         if self.is_dead(silo) {
             return Err(DialError::Dead(silo));
+        }
+        let retired = |c: &Arc<Connection>| c.silo() == Some(silo) && c.is_retired();
+        if self.open().iter().filter(|c| retired(c)).count() >= RETIRED_MAX {
+            return Err(DialError::TooMany);
         }
         let fresh = self.dial_now(silo).await?;
         let _ = fresh.system(channel::CALLS, &CallsMessage::Instead);

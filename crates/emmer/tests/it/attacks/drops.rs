@@ -165,7 +165,7 @@ async fn a_drop_that_panics_ends_no_call_but_its_own(world: World) {
             step_on_all(&outside.grains(), None, &format!("g{n}")).await;
         }
     };
-    tokio::join!(from_outside, bystanders(outside.grains().clone()));
+    tokio::join!(from_outside, bystanders(outside.grains()));
     assert!(world.elapsed() - start < secs(5), "{:?}", world.elapsed() - start);
     world.advance(secs(20)).await;
     for node in [0, 1] {
