@@ -18,8 +18,8 @@ use crate::world;
 const MISSED_TICKS_MAX: u8 = 10;
 
 /// The first ticket of each queue: a ticket of an earlier queue is never taken for one of a later
-/// queue.
-static QUEUES: AtomicU64 = AtomicU64::new(0);
+/// queue. None is 0, which stands for no ticket where waits are looked at.
+static QUEUES: AtomicU64 = AtomicU64::new(1);
 
 /// A queue gives out fewer tickets than this.
 const TICKETS_PER_QUEUE: u64 = 1 << 32;

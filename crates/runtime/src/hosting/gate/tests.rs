@@ -199,3 +199,14 @@ fn who_is_called_and_does_not_come_loses_the_place_together_with_all_others_that
     }
     panic!("kept calls hold the door");
 }
+
+/// Where waits are looked at, 0 stands for no ticket. The first queue of a process is this one.
+#[test]
+fn no_ticket_is_zero() {
+    let gate = Gate::new(Some(0));
+    let _inside = gate.try_exclusive().unwrap();
+    let mut waits = gate.exclusive(Asks::until(LATE), || {});
+    assert!(poll(&mut waits).is_pending());
+    let mut queue = gate.line().queue();
+    assert!(queue.get().unwrap().waiters.iter().all(|waiter| waiter.ticket > 0));
+}
