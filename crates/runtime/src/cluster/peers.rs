@@ -85,11 +85,18 @@ impl Peers {
         });
     }
 
-    /// Calls wait on a connection, and nothing comes over it. If its silo answers a dial, it ends.
+    /// Calls or questions wait on a connection, and nothing comes over it. If its silo answers a
+    /// dial, another connection takes its place, on both sides, and it ends.
     pub(crate) fn fell_silent(&self, connection: Arc<Connection>, greeting: Greeting) {
         let Some(silo) = connection.silo() else { return };
+        let pool = self.pool.clone();
         crate::world::spawn(async move {
-            let answers = dial_probe(silo, &greeting, SILENT_DIAL).await == DialOutcome::Answered;
+            let answers = if connection.is_retired() {
+                dial_probe(silo, &greeting, SILENT_DIAL).await == DialOutcome::Answered
+            } else {
+                let renewed = tokio::time::timeout(SILENT_DIAL, pool.renew(silo)).await;
+                renewed.is_ok_and(|renewed| renewed.is_ok())
+            };
             if answers && connection.is_silent() {
                 tracing::warn!(%silo, "a silo says nothing on its connection and answers a new \
                     one: calls that wait on the old one are given up");

@@ -293,6 +293,11 @@ impl Connection {
             shared.out.truncate(kept);
             return Err(SendError::TooLarge(appended));
         }
+        // What membership says is looked after by its own machine.
+        if channel == channel::DIRECTORY {
+            shared.silence.expect();
+            self.look_at_ticks(&mut shared);
+        }
         self.flush(shared, true);
         Ok(())
     }
@@ -332,7 +337,7 @@ impl Connection {
             wake.extend(shared.driver.clone());
         }
         let doubted = shared.silence.is_doubted();
-        let waits = shared.pending.live() > 0 || doubted;
+        let waits = shared.pending.live() > 0 || shared.silence.waits();
         let look = if waits { shared.silence.look(now, came) } else { Look::Calm };
         if look == Look::Ask {
             // It always encodes.

@@ -1,4 +1,4 @@
-//! Connections on which calls wait and nothing comes.
+//! Connections on which calls or questions wait and nothing comes.
 //!
 //! A firewall or a translator of addresses may forget a connection: what is sent over it then goes
 //! nowhere, and no end of it is told, while a new connection works. So where calls wait for answers
@@ -23,8 +23,10 @@ pub(super) struct Silence {
     since: Option<CoarseInstant>,
     asked: Option<CoarseInstant>,
     told: Option<CoarseInstant>,
-    /// Whether a word is waited for although no call waits.
+    /// The peer is to be asked at once, whatever waits.
     doubted: bool,
+    /// Something was sent that has an answer, and is no call.
+    expects: bool,
 }
 
 /// What a look comes to.
@@ -67,9 +69,19 @@ impl Silence {
         self.doubted = true;
     }
 
-    /// Whether a word is waited for although no call waits.
+    /// Whether the peer is to be asked, or was, without a reason of this connection's own.
     pub(super) const fn is_doubted(&self) -> bool {
         self.doubted
+    }
+
+    /// Something was sent that has an answer, and is no call.
+    pub(super) const fn expect(&mut self) {
+        self.expects = true;
+    }
+
+    /// Whether a word of the peer is waited for although no call waits.
+    pub(super) const fn waits(&self) -> bool {
+        self.doubted || self.expects
     }
 
     /// Whether the connection is silent, as of the last look.
