@@ -203,6 +203,14 @@ impl<S: StoreOpener> Cluster<S> {
         self.net().cut(self.ip(from), self.ip(to));
     }
 
+    /// Resets the connections between two silos that are open, and refuses new ones of `from` to
+    /// `to`, as a firewall does with other rules than yesterday's, until [`heal`](Self::heal).
+    pub fn refuse(&self, from: usize, to: usize) {
+        let (from, to) = (self.ip(from), self.ip(to));
+        self.net().refuse(from, to);
+        self.net().reset(from, to);
+    }
+
     /// Loses what is sent over the connections between two silos that are open now, as a firewall
     /// does that has forgotten them: neither side is told, and new connections work.
     pub fn forget_connections(&self, one: usize, other: usize) {

@@ -68,6 +68,8 @@ struct NetState {
     silent: BTreeSet<IpAddr>,
     /// From whom nothing reaches whom.
     cut: BTreeSet<(IpAddr, IpAddr)>,
+    /// Whose new connections to whom something on the way refuses.
+    refused: BTreeSet<(IpAddr, IpAddr)>,
     listeners: BTreeMap<SocketAddr, mpsc::Sender<(Stream, SocketAddr)>>,
     links: Vec<Weak<Link>>,
     next_port: u16,
@@ -105,6 +107,7 @@ impl Net {
             machines: BTreeSet::new(),
             silent: BTreeSet::new(),
             cut: BTreeSet::new(),
+            refused: BTreeSet::new(),
             listeners: BTreeMap::new(),
             links: Vec::new(),
             next_port: FREE_PORTS_FROM,
@@ -138,16 +141,24 @@ impl Net {
         self.apply();
     }
 
-    /// Ends every cut and every silence.
+    /// Ends every cut, every silence and every refusal.
     pub fn heal(&self) {
         {
             let mut state = self.state.lock();
             state.cut.clear();
+            state.refused.clear();
             state.silent.clear();
         }
         self.event("heal", &[]);
         self.apply();
         self.healed.notify_waiters();
+    }
+
+    /// Refuses new connections from `from` to `to`, as a firewall does, until
+    /// [`heal`](Self::heal).
+    pub fn refuse(&self, from: IpAddr, to: IpAddr) {
+        self.state.lock().refused.insert((from, to));
+        self.event("refuse", &[]);
     }
 
     /// Breaks every connection between two machines, as a firewall that forgets them does.
@@ -258,7 +269,11 @@ impl Net {
     pub async fn connect(self: &Arc<Self>, host: &Arc<Host>, to: SocketAddr) -> io::Result<Stream> {
         let from = host.ip();
         self.travel(from, to.ip()).await;
-        let found = self.state.lock().listeners.get(&to).cloned();
+        let found = {
+            let state = self.state.lock();
+            let is_refused = state.refused.contains(&(from, to.ip()));
+            state.listeners.get(&to).filter(|_| !is_refused).cloned()
+        };
         let Some(listener) = found else {
             if !self.state.lock().machines.contains(&to.ip()) {
                 return std::future::pending().await;

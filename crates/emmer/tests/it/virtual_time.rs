@@ -399,6 +399,30 @@ async fn a_client_whose_connection_falls_silent_is_served_within_5_s(world: Worl
     }
 }
 
+/// A firewall resets what is open between some silos, their lifelines too, and refuses what is new
+/// in one direction: the other silo dials, and is heard.
+#[emmer::test(seeds = 5)]
+async fn a_firewall_that_resets_and_refuses_between_some_pairs_kills_nobody(world: World) {
+    let cluster = counters(&world, 5).await;
+    let client = cluster.client().await;
+    for n in 0..20 {
+        client.grain::<dyn Counter>(format!("c{n}")).add(1).await.unwrap();
+    }
+    for pairs in [&[(0, 1)][..], &[(0, 2), (1, 3)], &[(0, 4), (1, 4), (2, 4), (3, 4)]] {
+        for (from, to) in pairs {
+            cluster.refuse(*from, *to);
+        }
+        world.advance(secs(30)).await;
+        let ended = cluster.nodes().iter().filter(|node| node.has_ended()).count();
+        assert_eq!(ended, 0, "{pairs:?}: {:?}", cluster.node(3).view());
+        cluster.heal();
+        world.advance(secs(10)).await;
+    }
+    for n in 0..20 {
+        assert_eq!(client.grain::<dyn Counter>(format!("c{n}")).total().await, Ok(1));
+    }
+}
+
 /// A firewall forgets the connections between two silos, or between all of them: their lifelines,
 /// what carries their probes and their calls.
 #[emmer::test(seeds = 10)]
