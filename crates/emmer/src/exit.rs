@@ -1,4 +1,4 @@
-//! How a process that hosts a silo ends.
+//! The end of a process that hosts a silo.
 
 use std::process::ExitCode;
 

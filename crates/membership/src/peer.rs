@@ -47,7 +47,7 @@ pub(crate) struct Peer {
     /// How many probes were sent again since the last answer, because theirs went with their
     /// connection.
     repeats: u32,
-    /// Whether its connection was renewed since the last answer.
+    /// The connection was renewed since the last answer.
     renewed: bool,
     /// Since when the process is known to be gone: its kernel ended a connection and refuses new
     /// ones.
@@ -204,8 +204,8 @@ impl Peer {
         repeats
     }
 
-    /// It answers a dial. Whether its connection is to be renewed: it has answered no probe for so
-    /// long that what goes over the old one seems to be lost. Once for each silence.
+    /// It answers a dial. Returns true if its connection is to be renewed: it has answered no probe
+    /// for so long that the old connection seems to lose what is sent. Once for each silence.
     pub(crate) const fn renews(&mut self) -> bool {
         self.misses >= RENEW_MISSES && !std::mem::replace(&mut self.renewed, true)
     }

@@ -60,8 +60,8 @@ impl<S: StoreOpener> Node<S> {
         self.silo.terminated().await
     }
 
-    /// What its process hears that is nothing but a silo: see `Silo::run_until_stopped`. None when
-    /// it is killed.
+    /// Runs it as a process does that is nothing but a silo: see `Silo::run_until_stopped`. Returns
+    /// none if the process ended first.
     pub async fn run_until_stopped(&self) -> Option<Result<(), Terminated>> {
         self.host.run(async { self.silo.run_until_stopped().await }).await
     }

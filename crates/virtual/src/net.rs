@@ -68,7 +68,7 @@ struct NetState {
     silent: BTreeSet<IpAddr>,
     /// From whom nothing reaches whom.
     cut: BTreeSet<(IpAddr, IpAddr)>,
-    /// Whose new connections to whom something on the way refuses.
+    /// Pairs of machines: new connections from the first to the second are refused.
     refused: BTreeSet<(IpAddr, IpAddr)>,
     listeners: BTreeMap<SocketAddr, mpsc::Sender<(Stream, SocketAddr)>>,
     links: Vec<Weak<Link>>,

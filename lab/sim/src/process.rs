@@ -69,9 +69,9 @@ pub struct Process {
     pub timer_spins: u32,
     /// Whom it has a connection with, by process number.
     pub connections: HostSet,
-    /// Whom its machine watches, by process number.
+    /// The processes that its machine watches, by number.
     pub watched: HostSet,
-    /// To whom it has a lifeline.
+    /// The processes to which it has a lifeline.
     pub lifelines: HostSet,
     /// Who was Dead in a view that it installed while they ran, by process number.
     pub parted: HostSet,

@@ -121,16 +121,10 @@ async fn start(
 }
 
 fn failure(error: StartError) -> Failure {
-    let code = match &error {
-        StartError::Store(_) => Code::Store,
-        StartError::Listen { .. } => Code::Listen,
-        StartError::Join { .. } => Code::NotJoined,
-        StartError::Wildcard(_)
-        | StartError::Option(_)
-        | StartError::Membership(_)
-        | StartError::StorePatience { .. } => Code::Usage,
-        _ => Code::Failed,
-    };
+    let code = [Code::Usage, Code::Store, Code::Listen, Code::NotJoined]
+        .into_iter()
+        .find(|code| *code as u8 == error.exit_code())
+        .unwrap_or(Code::Failed);
     Failure::new(code, error)
 }
 

@@ -36,7 +36,7 @@ const LAST_ANSWERS: Duration = Duration::from_millis(500);
 
 struct Gateway {
     silo: SiloAddress,
-    /// Where it is dialled.
+    /// The address that is dialled.
     endpoint: SocketAddr,
     connection: Arc<Connection>,
     /// It said that it is stopping: no new calls.
@@ -50,6 +50,11 @@ struct Gateway {
 impl Gateway {
     fn is_usable(&self) -> bool {
         !self.stopping && self.connection.takes_calls()
+    }
+
+    /// Returns true if it is usable and its connection is not silent.
+    fn speaks(&self) -> bool {
+        !self.stopping && self.connection.speaks()
     }
 }
 
@@ -309,14 +314,13 @@ impl ClientCore {
     fn choose(&self, grain: &GrainId) -> Option<Arc<Connection>> {
         let at = self.locations.get(grain);
         let gateways = self.gateways.read();
-        let speaks = |g: &&Gateway| g.is_usable() && !g.connection.is_silent();
-        if let Some(there) = gateways.iter().find(|g| at == Some(g.silo) && speaks(g)) {
+        if let Some(there) = gateways.iter().find(|g| at == Some(g.silo) && g.speaks()) {
             return Some(there.connection.clone());
         }
         // One that is silent may be frozen, and go on: it is better than none.
-        let any_speaks = gateways.iter().any(|g| speaks(&g));
+        let any_speaks = gateways.iter().any(Gateway::speaks);
         let usable =
-            || gateways.iter().filter(move |g| if any_speaks { speaks(g) } else { g.is_usable() });
+            || gateways.iter().filter(move |g| if any_speaks { g.speaks() } else { g.is_usable() });
         let n = usable().count();
         let at = usize::try_from(grain.stable_hash() >> 16).unwrap_or(0).checked_rem(n)?;
         usable().nth(at).map(|g| g.connection.clone())

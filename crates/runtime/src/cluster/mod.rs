@@ -100,7 +100,7 @@ impl Cluster {
         Greeting { me: PeerKind::Probe(self.me), options: 0, ..self.peers.pool.greeting().clone() }
     }
 
-    /// How this silo introduces itself where it wants to see when a process ends.
+    /// Introduces this silo as one that wants to see when the other process ends.
     fn watch_greeting(&self) -> Greeting {
         Greeting { me: PeerKind::Watch(self.me), ..self.probe_greeting() }
     }

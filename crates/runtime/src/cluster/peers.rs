@@ -20,8 +20,7 @@ use crate::net::{Connection, DialError, Greeting, Lost, Pool, SendError, dial_pr
 /// bear it).
 const OUTBOX_BYTES_MAX: usize = 4 << 20;
 
-/// How long a silo that is silent may take to answer a dial. Shorter than the time until the next
-/// one is due.
+/// A silent silo may take this long to answer a dial. The next dial is due a little later.
 const SILENT_DIAL: Duration = Duration::from_millis(900);
 
 /// The way from one silo to all others.

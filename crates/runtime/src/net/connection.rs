@@ -50,7 +50,7 @@ pub(super) struct Shared {
     pub(super) parting: Option<Lost>,
     /// Another connection has taken its place.
     pub(super) retired: bool,
-    /// Whether the peer says something while calls wait.
+    /// Notes when the peer last said something while calls wait.
     silence: Silence,
     /// Whether it is in the list of those that are looked at when the clock ticks.
     is_ticking: bool,
@@ -75,7 +75,7 @@ pub(super) enum Draining {
     Told,
 }
 
-/// What a tick of the clock comes to.
+/// The result of a tick of the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ticked {
     /// There is nothing more to look at.
@@ -89,6 +89,10 @@ pub(super) enum Ticked {
 }
 
 impl Shared {
+    const fn takes_calls(&self) -> bool {
+        self.lost.is_none() && self.parting.is_none() && !self.closing && !self.retired
+    }
+
     /// Tells the peer that a call was given up. Calls that are given up one after the other share a
     /// frame.
     pub(super) fn cancel(&mut self, call: Correlation) {
@@ -266,13 +270,22 @@ impl Connection {
 
     /// Whether calls can be sent.
     pub(crate) fn takes_calls(&self) -> bool {
-        let shared = self.shared.lock();
-        shared.lost.is_none() && shared.parting.is_none() && !shared.closing && !shared.retired
+        self.shared.lock().takes_calls()
     }
 
-    /// Whether calls wait, and nothing comes although the peer was asked for a word.
+    /// Returns true if calls can be sent and the connection is not silent.
+    pub(crate) fn speaks(&self) -> bool {
+        let shared = self.shared.lock();
+        shared.takes_calls() && !self.is_silent_now(&shared)
+    }
+
+    /// Returns true if the peer says nothing although it was asked for a word.
     pub(crate) fn is_silent(&self) -> bool {
-        self.shared.lock().silence.is_silent() && !self.active.load(Ordering::Relaxed)
+        self.is_silent_now(&self.shared.lock())
+    }
+
+    fn is_silent_now(&self, shared: &Shared) -> bool {
+        shared.silence.is_silent() && !self.active.load(Ordering::Relaxed)
     }
 
     /// Sends a message between runtimes. Dropped when the peer does not drain its connection.
@@ -293,7 +306,7 @@ impl Connection {
             shared.out.truncate(kept);
             return Err(SendError::TooLarge(appended));
         }
-        // What membership says is looked after by its own machine.
+        // The membership machine looks after its own messages.
         if channel == channel::DIRECTORY {
             shared.silence.expect();
             self.look_at_ticks(&mut shared);

@@ -484,6 +484,10 @@ fn handle_frame<H: Handler>(
             let (header, body) = read_request(frame.payload).map_err(broken)?;
             // The whole frame: the sender counts what it appended.
             let cost = frame.bytes as u64;
+            if header.correlation == 0 && connection.is_retired() {
+                // Later ones may have come over the connection in its place, and nobody waits.
+                return Ok(cost);
+            }
             return Ok(handler.request(connection, header, body, cost, replies, cx));
         }
         FrameKind::System => {

@@ -83,7 +83,7 @@ impl Connection {
         self.is_retired.store(true, Ordering::Relaxed);
     }
 
-    /// Whether another connection has taken its place.
+    /// Returns true if another connection has taken its place.
     pub(crate) fn is_retired(&self) -> bool {
         self.is_retired.load(Ordering::Relaxed)
     }

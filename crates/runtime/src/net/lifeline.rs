@@ -39,7 +39,8 @@ pub(crate) async fn keep_lifeline(
     }
 }
 
-/// How the stream ends. None: the acceptor sent what no acceptor sends.
+/// Waits for the end of the stream, and tells it. Returns none if the acceptor sent what no
+/// acceptor sends.
 async fn ended(mut stream: TcpStream, mut input: BytesMut) -> Option<ConnectionEvent> {
     loop {
         match decode_frame(&mut input, HANDSHAKE_BYTES_MAX) {

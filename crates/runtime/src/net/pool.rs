@@ -23,8 +23,8 @@ const DIALS_MAX: usize = 1024;
 /// and by the view itself.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// How long calls that wait on a connection may still be answered when another one has taken its
-/// place.
+/// A connection is kept for this time after another one has taken its place: calls that wait on it
+/// may still be answered.
 const RETIRED: Duration = Duration::from_secs(60);
 
 /// The most such connections to one silo: one whose answers come late now and then must not use up

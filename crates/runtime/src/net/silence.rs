@@ -12,12 +12,12 @@ use crate::clock::CoarseInstant;
 
 /// After so long without a byte the peer is asked for a word.
 const ASKED_AFTER: Duration = Duration::from_secs(1);
-/// So long it may take to say it.
+/// The peer may take this long to say it.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(3);
-/// A connection that stays silent is told of so often.
+/// A connection that stays silent is reported again after this time.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
 
-/// Since when nothing comes, and what was done about it.
+/// Keeps since when nothing comes over a connection, and what was done about it.
 #[derive(Debug, Default)]
 pub(super) struct Silence {
     since: Option<CoarseInstant>,
@@ -29,7 +29,7 @@ pub(super) struct Silence {
     expects: bool,
 }
 
-/// What a look comes to.
+/// The result of a look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
     /// Nothing is to be done.
@@ -69,7 +69,7 @@ impl Silence {
         self.doubted = true;
     }
 
-    /// Whether the peer is to be asked, or was, without a reason of this connection's own.
+    /// Returns true if the peer was, or is to be, asked for the sake of another connection.
     pub(super) const fn is_doubted(&self) -> bool {
         self.doubted
     }
@@ -79,12 +79,12 @@ impl Silence {
         self.expects = true;
     }
 
-    /// Whether a word of the peer is waited for although no call waits.
+    /// Returns true if a word of the peer is waited for although no call waits.
     pub(super) const fn waits(&self) -> bool {
         self.doubted || self.expects
     }
 
-    /// Whether the connection is silent, as of the last look.
+    /// Returns true if the connection was silent at the last look.
     pub(super) const fn is_silent(&self) -> bool {
         self.told.is_some()
     }

@@ -155,6 +155,40 @@ async fn a_connection_that_is_reset_is_not() {
     assert!(matches!(told.recv().await, Some(Told::Lost(Lost::Broken(_)))));
 }
 
+/// Another connection is in its place: what nobody waits for would come out of order. A call that
+/// somebody waits for is served.
+#[tokio::test]
+async fn nothing_that_nobody_waits_for_is_heard_over_a_connection_that_was_replaced() {
+    let (dialed, accepted) = connected().await;
+    let (accepted, mut told) = driven(accepted);
+    let (dialed, _) = driven(dialed);
+    speak(&dialed, &mut told).await;
+    let grain = GrainId::new(GrainTypeId::from_u32(1), GrainKey::from(1_u64));
+    let one_way = || {
+        let head = RequestHead {
+            correlation: 0,
+            target: &grain,
+            method: 1,
+            flags: RequestFlags::NONE,
+            deadline_ms: 0,
+            forwards: 0,
+            expect_view: 0,
+            chain: &CallChain::EMPTY,
+        };
+        dialed.one_way(head, |_| Ok(()))
+    };
+    one_way().unwrap();
+    assert_eq!(told.recv().await, Some(Told::Call));
+    accepted.retire();
+    one_way().unwrap();
+    dialed.system(channel::DIRECTORY, &7).unwrap();
+    call(&dialed).unwrap();
+    assert_eq!(told.recv().await, Some(Told::Call));
+    dialed.lose(Lost::Closed);
+    assert_eq!(told.recv().await, Some(Told::Lost(Lost::Ended)), "one call and nothing else");
+    assert!(matches!(call(&accepted), Err(SendError::Lost(_))), "no new call goes out");
+}
+
 #[tokio::test]
 async fn who_breaks_the_protocol_is_told() {
     let (dialed, accepted) = connected().await;

@@ -100,8 +100,9 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// What a process that is nothing but a silo ends with, as `docs/operations.md` lists it: 3 for
-    /// the store, 4 for an address, 5 for a join that did not succeed, 2 for what the program says.
+    /// Returns the exit code of a process that is nothing but a silo, as `docs/operations.md` lists
+    /// it: 3 for the store, 4 for an address, 5 for a join that did not succeed, 2 for what the
+    /// program says.
     pub const fn exit_code(&self) -> u8 {
         match self {
             Self::Store(_) => 3,

@@ -19,8 +19,8 @@ pub struct Terminated {
 }
 
 impl Terminated {
-    /// What the process shall end with, as `docs/operations.md` lists it: 87 when the membership
-    /// table has lost a commit, else 86.
+    /// Returns the exit code for the process, as `docs/operations.md` lists it: 87 when the
+    /// membership table has lost a commit, else 86.
     pub const fn exit_code(&self) -> u8 {
         let code = match self.reason {
             TerminateReason::TableWentBack => EXIT_CODE_TABLE_WENT_BACK,

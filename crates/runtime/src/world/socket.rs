@@ -10,7 +10,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
-/// How often the kernels say so.
+/// The kernels say so after this time without other bytes.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
 /// A connection.

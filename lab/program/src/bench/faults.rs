@@ -241,7 +241,8 @@ fn report(args: &Args, stage: &Stage, rows: &[Row], stale: u64) -> Report {
         format!("{} calls a second", args.rate)
     };
     let title = format!(
-        "What a client sees that makes {} to {} grains on {} silo processes over {}, profile {}, when one of them fails or leaves. Orleans (three silos, its defaults) and \
+        "What a client sees that makes {} to {} grains on {} silo processes over {}, profile {}, \
+         when one of them fails or leaves. Orleans (three silos, its defaults) and \
          Pekko (three nodes, its defaults) were measured by us on such a machine",
         calls,
         args.grains,

@@ -23,15 +23,15 @@ const IN_FLIGHT_MAX: usize = 1 << 18;
 const WARM_AT_ONCE: u64 = 100;
 /// The most failures that are kept word by word; all are counted.
 const TOLD_MAX: usize = 10;
-/// How many callers there are. At a steady pace the calls go to them in turn.
+/// The number of callers. At a steady pace the calls go to them in turn.
 const CALLERS: usize = 64;
-/// How long a caller rests after a call that failed.
+/// A caller rests for this time after a call that failed.
 const REST: Duration = Duration::from_millis(1);
 
-/// How the client calls.
+/// The way in which the client calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Load {
-    /// So many calls a second.
+    /// This many calls a second.
     Steady(u64),
     /// Each caller calls again when it has its answer, and each called grain calls another one.
     Between,

@@ -11,7 +11,7 @@ use super::World;
 use super::event::Event;
 use crate::net::HostSet;
 
-/// How long making one takes, where nothing is in the way.
+/// Making one takes this time if nothing is in the way.
 const HANDSHAKE: Duration = Duration::from_millis(2);
 
 /// The pause before the next attempt; doubles each time. As in the runtime.

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 #[derive(Debug, Default)]
 pub struct Mine {
     armed: bool,
-    /// Whether it is armed where it arrives.
+    /// The copy that arrives elsewhere is armed.
     next: bool,
 }
 
@@ -98,7 +98,7 @@ impl Field for FieldGrain {
     }
 }
 
-/// What a caller heard; its own copy of a value is not dropped.
+/// Takes what a caller heard, and does not drop it.
 fn heard<T>(answer: T) {
     std::mem::forget(answer);
 }
@@ -114,7 +114,7 @@ async fn step_on_all(grains: &ClusterClient, me: Option<String>, key: &str) {
     let errors = [field().error().await, field().error_later().await];
     assert!(errors.iter().all(|e| matches!(e, Err(CallError::App(_)))), "{key}: {errors:?}");
     heard(errors);
-    // Where the grain is near the value itself arrives; elsewhere what was made of it.
+    // A near grain gets the value itself, a far one a copy.
     let mine = || Mine { armed: is_near, next: true };
     let arguments = [field().argument(mine()).await, field().argument_later(mine()).await];
     let is_panic = |end: &Result<_, _>| matches!(end, Err(CallError::Panicked(_)));

@@ -200,7 +200,7 @@ fn who_is_called_and_does_not_come_loses_the_place_together_with_all_others_that
     panic!("kept calls hold the door");
 }
 
-/// Where waits are looked at, 0 stands for no ticket. The first queue of a process is this one.
+/// The search for circles takes 0 for no ticket. The first queue of this process is made here.
 #[test]
 fn no_ticket_is_zero() {
     let gate = Gate::new(Some(0));
