@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::Result;
@@ -119,6 +120,7 @@ pub async fn tell<T: Tell>(target: &T, messages: u64) -> Result<Run> {
 pub struct Exchanging {
     stop: Arc<AtomicBool>,
     recording: Arc<AtomicBool>,
+    counted: Arc<Notify>,
     callers: JoinSet<Result<Histogram>>,
 }
 
@@ -127,9 +129,10 @@ impl Exchanging {
     pub fn start<E: Exchange>(targets: Vec<E>, body_bytes: usize) -> Self {
         let (stop, recording) =
             (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let counted = Arc::new(Notify::new());
         let mut callers = JoinSet::new();
         for (caller, target) in targets.into_iter().enumerate() {
-            let (stop, recording) = (stop.clone(), recording.clone());
+            let (stop, recording, counted) = (stop.clone(), recording.clone(), counted.clone());
             // A body of its own for each: what one of them sends is no memory that the others count
             // holds on.
             let body = Bytes::from(vec![7u8; body_bytes]);
@@ -145,12 +148,21 @@ impl Exchanging {
                     }
                     if recording.load(Ordering::Relaxed) {
                         latency.record(begun.elapsed());
+                        if latency.count() == 1 {
+                            counted.notify_one();
+                        }
                     }
                 }
                 Ok(latency)
             });
         }
-        Self { stop, recording, callers }
+        Self { stop, recording, counted, callers }
+    }
+
+    /// Waits until a call was counted, at most `at_most`: a busy machine may answer nobody within
+    /// a short window, which would measure nothing.
+    pub async fn counted(&self, at_most: Duration) {
+        let _ = tokio::time::timeout(at_most, self.counted.notified()).await;
     }
 
     /// Counts calls, or no more.

@@ -25,6 +25,8 @@ const BODY: usize = 100;
 const GRAINS: u64 = 16;
 /// How long callers run before anything is counted.
 const WARM: Duration = Duration::from_millis(300);
+/// How long a window is kept open at most until a first call was counted.
+const FIRST_ANSWER: Duration = Duration::from_secs(10);
 /// How often a cluster is looked at until it is complete.
 const LOOK: Duration = Duration::from_millis(5);
 /// How long that may take.
@@ -227,6 +229,7 @@ pub(crate) async fn exchange<E: Exchange>(
     let (served, meter) = (cpu_of(servers)?, Meter::start());
     exchanging.record(true);
     tokio::time::sleep(plan.time).await;
+    exchanging.counted(FIRST_ANSWER).await;
     exchanging.record(false);
     let (wall, cpu) = meter.read();
     let served = cpu_of(servers)?.saturating_sub(served);
