@@ -12,6 +12,7 @@
 //! | [`grain`] | who a grain is: type and key |
 //! | [`cluster`] | the cluster id and the service id |
 //! | [`silo`] | a silo's row in the membership table, its status and the votes against it |
+//! | [`reminder`] | a reminder: its schedule, its occurrences, its place on the ring |
 //! | [`hash`] | the stable hash with frozen test vectors |
 //! | [`ring`] | consistent hashing: owners of ranges, successors of silos |
 //! | [`time`] | instants and timestamps as plain values |
@@ -25,6 +26,7 @@ pub mod cluster;
 pub mod grain;
 pub mod hash;
 pub mod limits;
+pub mod reminder;
 pub mod ring;
 pub mod rng;
 pub mod silo;
@@ -33,6 +35,7 @@ pub mod time;
 pub use address::SiloAddress;
 pub use cluster::ClusterId;
 pub use grain::{GrainId, GrainKey, GrainTypeId};
+pub use reminder::Reminder;
 pub use silo::{SiloEntry, SiloStatus, TableVersion, Vote};
 pub use time::{Instant, Now, Timestamp};
 /// A kind of grain key.

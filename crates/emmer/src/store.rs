@@ -149,7 +149,11 @@ pub fn schema(url: &str) -> Result<Option<String>, StoreError> {
         feature = "postgres",
         feature = "sqlite"
     ))]
-    let tables = [&emmer_store::silos::SILO_INSTANCES, &emmer_store::state::GRAIN_STATE];
+    let tables = [
+        &emmer_store::silos::SILO_INSTANCES,
+        &emmer_store::state::GRAIN_STATE,
+        &emmer_store::reminders::REMINDERS,
+    ];
     Ok(match parsed.scheme() {
         #[cfg(feature = "cassandra")]
         "cassandra" => Some(emmer_store_cassandra::script(url, &tables)?),

@@ -58,6 +58,46 @@ pub fn key_text(key: &GrainKey) -> String {
     }
 }
 
+/// A text that [`escape`] made, as it was before; none when it was not made by it.
+pub fn unescape(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes().iter();
+    while let Some(byte) = rest.next() {
+        if *byte != b'%' {
+            bytes.push(*byte);
+            continue;
+        }
+        let [high, low] = [rest.next()?, rest.next()?].map(|digit| char::from(*digit).to_digit(16));
+        bytes.push(u8::try_from(high? * 16 + low?).ok()?);
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// A grain as text, `type/kind.key`: what the reminders table calls its reference.
+pub fn reference(grain_type: &str, key: &GrainKey) -> String {
+    format!("{}/{}.{}", escape(grain_type), kind(key), key_text(key))
+}
+
+/// The type's name and the key in a text that [`reference`] made; none for any other.
+pub fn parse_reference(text: &str) -> Option<(String, GrainKey)> {
+    let (grain_type, rest) = text.split_once('/')?;
+    let (kind, key) = rest.split_once('.')?;
+    let key = match kind {
+        "u" => GrainKey::Uint(key.parse().ok()?),
+        "i" => GrainKey::Int(key.parse().ok()?),
+        "g" => GrainKey::Uuid(key.parse().ok()?),
+        "s" => GrainKey::from(unescape(key)?),
+        _ => return None,
+    };
+    Some((unescape(grain_type)?, key))
+}
+
+/// The row of a reminder: `reference-name`, cut when it is too long for a key. The name's own
+/// dashes are escaped, so that the last dash always stands before the name.
+pub fn reminder_row(reference: &str, name: &str) -> String {
+    fit(format!("{reference}-{}", escape(name).replace('-', "%2D")), ROW_KEY_BYTES_MAX)
+}
+
 /// A text longer than `max` keeps its beginning and ends in `~` and 128 bits of hash. No other key
 /// holds a `~`. Texts that collide in beginning and hash are found by comparing the columns, see
 /// [`crate::state`].
@@ -132,6 +172,42 @@ mod tests {
         );
         assert_eq!(partition(&service, "Airport", &17u64.into()), "svc/Airport/u.17");
         assert_eq!(row("delays"), "delays");
+    }
+
+    #[test]
+    fn references_are_read_as_they_are_written() {
+        let keys: Vec<GrainKey> = vec![
+            1u64.into(),
+            (-1i64).into(),
+            Uuid::from_u128(9).into(),
+            "".into(),
+            "a/b.c-d%2F\0~🛫".into(),
+        ];
+        for key in keys {
+            let text = reference("flights::Airport/x", &key);
+            assert_eq!(parse_reference(&text), Some(("flights::Airport/x".to_owned(), key)));
+        }
+        for bad in ["", "a", "a/1", "a/u.x", "a/s.%4", "a/s.%zz", "a/s.%FF", "a/q.1", "a%/u.1"] {
+            assert_eq!(parse_reference(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn different_reminders_have_different_rows() {
+        let long = "x".repeat(600);
+        let rows: BTreeSet<_> = [
+            ("t/s.a", "b-c"),
+            ("t/s.a-b", "c"),
+            ("t/s.a", "b%2Dc"),
+            ("t/s.a", "b/c"),
+            (&long, "a"),
+            (&long, "b"),
+        ]
+        .into_iter()
+        .map(|(reference, name)| reminder_row(reference, name))
+        .collect();
+        assert_eq!(rows.len(), 6);
+        rows.iter().for_each(|row| validate::row_key(row).unwrap());
     }
 
     #[test]

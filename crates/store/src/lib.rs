@@ -15,6 +15,7 @@
 //! | [`url`] | connection strings: scheme, rest, credentials never printed |
 //! | [`silos`] | the silo instances table (table description) with its version row |
 //! | [`state`] | the grain state table |
+//! | [`reminders`] | the reminders table (table description) |
 //! | [`keys`] | grain types and keys as partition and row keys |
 //! | [`memory`] | the store inside the process, and its synchronous heart for simulations |
 //! | [`checkup`] | a short check of a store in use, with latencies |
@@ -32,6 +33,7 @@ pub mod limits;
 pub mod memory;
 pub mod one_moment;
 mod one_pass;
+pub mod reminders;
 mod silo_rows;
 pub mod silos;
 pub mod state;

@@ -11,6 +11,7 @@ use super::{CONNECTIONS, Factory};
 use crate::contract::{
     CommitOutcome, Etag, Mutation, StoreError, StoreErrorKind, StoredRow, SystemStore,
 };
+use crate::reminders::REMINDERS;
 use crate::silos::SILO_INSTANCES;
 use crate::state::GRAIN_STATE;
 use crate::table::{Column, ColumnType, Row, TableDecl, Value};
@@ -97,7 +98,8 @@ impl Bench {
             stores.push(factory().await?);
         }
         let bench = Self { stores };
-        bench.store(0).ensure_tables(&[&SCRATCH, &LOOSE, &SILO_INSTANCES, &GRAIN_STATE]).await?;
+        let tables = [&SCRATCH, &LOOSE, &SILO_INSTANCES, &GRAIN_STATE, &REMINDERS];
+        bench.store(0).ensure_tables(&tables).await?;
         Ok(bench)
     }
 

@@ -26,6 +26,7 @@
 mod bench;
 mod commits;
 mod races;
+mod reminders;
 mod rows;
 mod silos;
 mod states;
@@ -123,6 +124,11 @@ static CASES: &[(&str, CaseFn)] = cases![
     states::kinds_of_keys_and_odd_keys_are_apart,
     states::racing_writers_lose_nothing,
     states::many_grains_at_once_have_a_partition_each,
+    reminders::upserts_of_one_row_have_an_etag_each,
+    reminders::a_reminder_comes_back_and_goes,
+    reminders::ranges_of_the_ring_are_found,
+    reminders::what_is_due_is_found_without_the_rest,
+    reminders::difficult_names_and_keys_are_apart,
 ];
 
 /// The names of all cases.
