@@ -40,6 +40,12 @@ pub(crate) const LAYERS: &[Layer] = &[
         tests_may_use: &[],
     },
     Layer {
+        package: "emmer-reminders",
+        sans_io: true,
+        may_use: &["emmer-core"],
+        tests_may_use: &[],
+    },
+    Layer {
         package: "emmer-test-servers",
         sans_io: false,
         may_use: &["emmer-core", "emmer-store"],
@@ -108,6 +114,7 @@ pub(crate) const LAYERS: &[Layer] = &[
             "emmer-membership",
             "emmer-directory",
             "emmer-placement",
+            "emmer-reminders",
         ],
         tests_may_use: &["emmer-store-*"],
     },
