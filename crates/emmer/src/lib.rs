@@ -30,8 +30,9 @@ pub use emmer_runtime::grain::{
 };
 pub use emmer_runtime::{
     ClientOptions, ConnectError, EXIT_CODE_TABLE_WENT_BACK, EXIT_CODE_TERMINATED, GrainQueue,
-    Latency, MembershipStatistics, MethodStatistics, OptionError, SiloOptions, SiloStatistics,
-    StartError, StoreSource, Terminated,
+    Latency, MembershipStatistics, MethodStatistics, Missed, OptionError, Remind, ReminderError,
+    ReminderInfo, ReminderOptions, SiloOptions, SiloStatistics, StartError, StoreSource,
+    Terminated, Tick,
 };
 /// Where activations go: the strategies, and what a director of one's own needs
 /// ([`SiloBuilder::director`]).
@@ -94,8 +95,8 @@ pub const fn millis(n: u64) -> std::time::Duration {
 pub mod prelude {
     pub use crate::{
         ActivationError, CallError, Client, ClusterClient, ClusterId, Ctx, DeactivationReason,
-        Grain, Interleaved, Lifecycle, Persistent, Silo, StateError, grain, grain_interface,
-        millis, secs,
+        Grain, Interleaved, Lifecycle, Missed, Persistent, Silo, StateError, Tick, grain,
+        grain_interface, millis, secs,
     };
 }
 

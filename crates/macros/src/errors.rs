@@ -33,6 +33,11 @@ impl Errors {
         result.map_err(|error| self.add(error)).ok()
     }
 
+    /// Returns true if nothing was wrong so far.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// Nothing when nothing was wrong.
     pub(crate) fn finish(self) -> syn::Result<()> {
         self.0.map_or(Ok(()), Err)

@@ -11,24 +11,30 @@ use syn::{
 use crate::errors::Errors;
 use crate::instant::is_instant;
 use crate::interface::{check_not_generic, check_receiver};
+use crate::reminders;
 
 const WHERE_IT_GOES: &str = "#[grain] goes on `impl Interface for Class`";
 
 /// The implementation with its checks, or every mistake in it.
 pub(crate) fn expand(args: &TokenStream, item: TokenStream) -> syn::Result<TokenStream> {
-    let (mut item, interface) = implementation(syn::parse2(item)?)?;
+    let mut item = implementation(syn::parse2(item)?)?;
     let mut errors = Errors::default();
     if !args.is_empty() {
         let message = "on an impl, #[grain] takes no arguments: `idle` and `lifecycle` belong on \
                        the struct, below #[derive(Grain)]";
         errors.at(args, message);
     }
+    let Some((interface, _)) = item.trait_.clone() else {
+        errors.finish()?;
+        return reminders::expand(item);
+    };
     for impl_item in &item.items {
         if let ImplItem::Fn(function) = impl_item {
-            check_method(function, &mut errors);
+            check_method(function, &item.self_ty, &mut errors);
         }
     }
     errors.finish()?;
+    let checks = reminders::checks(&item);
     let proof = proof(&item, &interface);
     tell_instant_methods(&mut item);
     // `async fn` says a little more than the trait's `impl Future + Send`; that is as it should be.
@@ -36,39 +42,27 @@ pub(crate) fn expand(args: &TokenStream, item: TokenStream) -> syn::Result<Token
         #[allow(refining_impl_trait)]
         #item
         #proof
+        #checks
     })
 }
 
-/// The implementation and the interface it implements.
-fn implementation(item: Item) -> syn::Result<(ItemImpl, Path)> {
-    let item = match item {
-        Item::Impl(item) => item,
+/// The implementation, or what it is instead.
+fn implementation(item: Item) -> syn::Result<ItemImpl> {
+    match item {
+        Item::Impl(item) => Ok(item),
         Item::Struct(item) => {
             let message = format!(
                 "{WHERE_IT_GOES}. For a struct, write `#[derive(Grain)]` first and `#[grain(..)]` \
                  on the line below it"
             );
-            return Err(syn::Error::new_spanned(item.ident, message));
+            Err(syn::Error::new_spanned(item.ident, message))
         }
         Item::Trait(item) => {
             let message =
                 format!("{WHERE_IT_GOES}. For a trait, write `#[grain_interface(key = String)]`");
-            return Err(syn::Error::new_spanned(item.ident, message));
+            Err(syn::Error::new_spanned(item.ident, message))
         }
-        _ => return Err(syn::Error::new(Span::call_site(), WHERE_IT_GOES)),
-    };
-    match &item.trait_ {
-        Some((path, _)) => {
-            let path = path.clone();
-            Ok((item, path))
-        }
-        None => {
-            let message = format!(
-                "{WHERE_IT_GOES}: methods that can be called are declared in a #[grain_interface] \
-                 trait. Methods for the grain's own use need no #[grain]"
-            );
-            Err(syn::Error::new_spanned(&item.self_ty, message))
-        }
+        _ => Err(syn::Error::new(Span::call_site(), WHERE_IT_GOES)),
     }
 }
 
@@ -94,8 +88,15 @@ fn tell_instant_methods(item: &mut ItemImpl) {
     }
 }
 
-fn check_method(function: &ImplItemFn, errors: &mut Errors) {
+fn check_method(function: &ImplItemFn, class: &Type, errors: &mut Errors) {
     let signature = &function.sig;
+    if let Some(mark) = function.attrs.iter().find(|attribute| reminders::is_reminder(attribute)) {
+        let message = format!(
+            "a reminder's handler is no method of an interface: put it into `#[grain] impl {}`",
+            quote!(#class)
+        );
+        errors.at(mark, message);
+    }
     check_receiver(signature, "a grain's method", errors);
     check_not_generic(signature, errors);
     if signature.asyncness.is_none() && !returns_future(&signature.output) {

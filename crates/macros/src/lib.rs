@@ -16,6 +16,7 @@ mod implementation;
 mod instant;
 mod interface;
 mod names;
+mod reminders;
 mod test;
 mod types;
 
@@ -53,7 +54,7 @@ pub fn grain_interface(args: TokenStream, item: TokenStream) -> TokenStream {
 }
 
 /// Goes on `impl Interface for Class`: checks the methods and that the class is one, and leaves the
-/// code as it is.
+/// code as it is. A name in `ctx.remind("name")` must have a handler.
 ///
 /// ```ignore (needs the facade, whose tests compile it)
 /// #[grain]
@@ -65,6 +66,19 @@ pub fn grain_interface(args: TokenStream, item: TokenStream) -> TokenStream {
 ///     }
 ///     async fn total(&self) -> u64 {
 ///         *self.total
+///     }
+/// }
+/// ```
+///
+/// On `impl Class` it finds the methods that reminders call:
+///
+/// ```ignore (needs the facade, whose tests compile it)
+/// #[grain]
+/// impl CounterGrain {
+///     #[reminder("reset")]
+///     async fn reset(&mut self, tick: Tick) -> Result<(), StateError> {
+///         self.total.set(0);
+///         self.total.write().await
 ///     }
 /// }
 /// ```

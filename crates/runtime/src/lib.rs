@@ -16,14 +16,17 @@ mod metrics;
 mod net;
 mod numbers;
 mod options;
+mod reminders;
 mod silo;
 mod stores;
 mod world;
 
 pub use client::{Client, ClientBuilder, ConnectError};
 pub use cluster::membership::MembershipStatistics;
+pub use emmer_core::reminder::Missed;
 pub use metrics::{GrainQueue, Latency, MethodStatistics, SiloStatistics};
-pub use options::{ClientOptions, OptionError, SiloOptions};
+pub use options::{ClientOptions, OptionError, ReminderOptions, SiloOptions};
+pub use reminders::{Remind, ReminderError, ReminderInfo, Tick};
 pub use silo::{Silo, SiloBuilder, StartError, Terminated};
 pub use stores::{NoStores, StoreOpener, StoreSource};
 
@@ -45,6 +48,7 @@ pub mod macro_support {
         InstantTurn, LocalSlot, MethodEntry, Progress, Shared, Sink, StartMethod, Turn, TurnEnd,
         TurnOutcome, boxed, poll_now,
     };
+    pub use crate::reminders::{NoReminders, ReminderTick, TickResult, is_among, no_handler};
 }
 
 /// How grain state is encoded, as the store's `Format` column says it.

@@ -1,6 +1,7 @@
 //! What an operator can set.
 
 mod check;
+mod reminders;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use emmer_placement::ActivationCountDirector;
 use emmer_placement::hosted::VersionSelector;
 
 pub use self::check::OptionError;
+pub use self::reminders::ReminderOptions;
 
 /// A registration on the wire has at most so many bytes: the longest key, and the names of its
 /// type, silo and activation.
@@ -70,6 +72,8 @@ pub struct SiloOptions {
     pub shutdown_timeout: Duration,
     /// The longest a connection may take to be made. Default 5 s.
     pub connect_timeout: Duration,
+    /// The settings of reminders.
+    pub reminders: ReminderOptions,
     /// Maxima of queues, frames and lists.
     pub limits: Limits,
 }
@@ -96,6 +100,7 @@ impl Default for SiloOptions {
             deactivation_timeout: Duration::from_secs(30),
             shutdown_timeout: Duration::from_secs(60),
             connect_timeout: Duration::from_secs(5),
+            reminders: ReminderOptions::default(),
             limits: Limits::default(),
         }
     }

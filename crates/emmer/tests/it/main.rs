@@ -31,6 +31,8 @@ mod paths;
 #[cfg(feature = "test")]
 mod placement;
 mod reentrancy;
+#[cfg(feature = "test")]
+mod reminders;
 mod runtimes;
 mod starting;
 mod strangers;

@@ -55,6 +55,17 @@ pub(super) fn class(class: &Class) -> TokenStream {
             const HAS_STATE: bool = #has_state;
             const REENTRANT: bool = #reentrant;
             const CALL_CHAIN_REENTRANCY: bool = #comes_back;
+            const REMINDERS: &'static [&'static str] = {
+                #[allow(unused_imports)]
+                use ::emmer::__rt::NoReminders as _;
+                Self::__REMINDERS
+            };
+
+            fn ticks() -> ::core::option::Option<::emmer::__rt::MethodEntry<Self>> {
+                #[allow(unused_imports)]
+                use ::emmer::__rt::NoReminders as _;
+                Self::__ticks()
+            }
 
             fn create(ctx: &::emmer::__rt::Ctx) -> Self {
                 let _ = ctx;

@@ -8,8 +8,8 @@ use proc_macro2::TokenStream;
 use syn::{Ident, ItemTrait, Lifetime, TraitItem, TypeParamBound};
 
 use self::args::InterfaceArgs;
-use self::method::{InterfaceMethod, Turn};
-pub(crate) use self::method::{check_not_generic, check_receiver};
+use self::method::InterfaceMethod;
+pub(crate) use self::method::{Turn, check_not_generic, check_receiver};
 use crate::errors::Errors;
 use crate::names;
 

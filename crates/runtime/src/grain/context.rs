@@ -15,6 +15,7 @@ use crate::clock::{CoarseInstant, Due};
 use crate::grain::{ClusterClient, DeactivationReason};
 use crate::hosting::{AnyActivation, Asks, RunActivation, Who};
 use crate::metrics::{Ended, Outer};
+use crate::reminders::Reminding;
 
 /// A grain's view of itself and of the cluster. Cheap to clone; may be kept in a field marked
 /// `#[context]`.
@@ -69,6 +70,11 @@ impl Ctx {
     /// The place of this grain's state `name`; none when the grain is already gone.
     pub(crate) fn state_slot(&self, name: &str) -> Option<StateSlot> {
         self.activation.upgrade()?.state_slot(name)
+    }
+
+    /// What this grain's reminders need; none when its silo is gone.
+    pub(crate) fn reminding(&self) -> Option<Reminding> {
+        Some(self.activation.upgrade()?.reminding())
     }
 
     pub(crate) fn break_activation(&self, why: String) {
@@ -308,6 +314,13 @@ impl TurnContext {
     #[must_use]
     pub const fn free(mut self) -> Self {
         self.marks |= FREE;
+        self
+    }
+
+    /// The context of a turn that may run beside others.
+    #[must_use]
+    pub const fn beside(mut self) -> Self {
+        self.exclusive = false;
         self
     }
 

@@ -23,6 +23,7 @@ pub use self::persistent::{FORMAT as STATE_FORMAT, Persistent};
 pub use self::reference::{ClusterClient, RawRef};
 pub(crate) use self::reference::{Found, Lane, Node, OwnClient, Route, Target};
 pub use crate::calls::CallFuture;
+use crate::hosting::MethodEntry;
 pub use crate::hosting::{Interleaved, Left};
 
 /// What may happen in a grain's life besides calls. `#[derive(Grain)]` implements it empty; a class
@@ -75,6 +76,14 @@ pub trait Grain: Lifecycle {
     const REENTRANT: bool = false;
     /// Whether its `&self` methods do so in a call that comes back to the grain.
     const CALL_CHAIN_REENTRANCY: bool = false;
+
+    /// The names of its reminders that have a handler.
+    const REMINDERS: &'static [&'static str] = &[];
+
+    /// The method that ticks of reminders call; none without a handler.
+    fn ticks() -> Option<MethodEntry<Self>> {
+        None
+    }
 
     /// Makes the instance: state fields bound to the system store, the context where asked for, the
     /// rest default.

@@ -245,6 +245,11 @@ impl Clone for RawRef {
 }
 
 impl RawRef {
+    /// A reference to any grain.
+    pub(crate) fn of(client: &ClusterClient, id: GrainId, type_name: &'static str) -> Self {
+        Self::new(client.0.clone(), id, type_name)
+    }
+
     fn new(node: Node, id: GrainId, type_name: &'static str) -> Self {
         Self(Arc::new(Target { node, id, type_name, route: Mutex::new(Route::Unknown) }))
     }

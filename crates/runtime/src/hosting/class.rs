@@ -81,7 +81,7 @@ impl<G: Grain> Class<G> {
         idle: Duration,
     ) -> Result<Self, MethodCollision> {
         let mut by_number: Vec<MethodEntry<G>> = Vec::with_capacity(methods.len());
-        for method in methods {
+        for method in methods.into_iter().chain(G::ticks()) {
             let shares = |known: &MethodEntry<G>| known.numbers().any(|number| method.has(number));
             match by_number.iter_mut().find(|known| shares(known)) {
                 None => by_number.push(method),

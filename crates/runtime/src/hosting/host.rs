@@ -21,6 +21,7 @@ use crate::grain::{CallError, Failure, OwnClient};
 use crate::metrics::{MethodStatistics, Metrics};
 use crate::net::Ticking;
 use crate::numbers::NumberMap;
+use crate::reminders::ReminderService;
 use crate::world::Spawner;
 
 /// The classes that a silo hosts, by the number of their grain type.
@@ -39,6 +40,8 @@ pub(crate) struct Host {
     pub(crate) classes: Classes,
     /// Where grains have their state.
     pub(crate) states: StateTable,
+    /// The reminders that this silo fires, and where its grains ask for theirs.
+    pub(crate) reminders: Arc<ReminderService>,
     /// Where activations are registered.
     pub(crate) directory: Arc<DirectoryService>,
     pub(crate) metrics: Metrics,

@@ -24,6 +24,7 @@ use crate::cluster::Shut;
 use crate::cluster::directory::{Registered, Registrant};
 use crate::grain::{ClusterClient, Ctx, DeactivationReason, Grain, TurnContext};
 use crate::metrics::{Ended, Outer};
+use crate::reminders::Reminding;
 
 impl<G: Grain> Activation<G> {
     /// Registers, loads and activates the grain under the lock of its first turn.
@@ -264,6 +265,14 @@ impl<G: Grain> AnyActivation for Activation<G> {
 
     fn state_slot(&self, name: &str) -> Option<emmer_store::state::StateSlot> {
         Some(self.host.states.slot(self.class.name, self.id.key(), name))
+    }
+
+    fn reminding(&self) -> Reminding {
+        Reminding {
+            service: self.host.reminders.clone(),
+            grain_type: self.class.name,
+            names: G::REMINDERS,
+        }
     }
 
     fn deactivate(self: Arc<Self>, reason: DeactivationReason) {

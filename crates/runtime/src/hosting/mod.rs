@@ -56,6 +56,7 @@ use crate::clock::{CoarseInstant, Due};
 use crate::cluster::Shut;
 use crate::grain::{CallError, ClusterClient, DeactivationReason, Failure, Grain, TurnContext};
 use crate::metrics::{Ended, Outer};
+use crate::reminders::Reminding;
 
 /// Starts one method of a class: the arguments out of `Input`, the turn around the method.
 pub type StartMethod<G> = fn(Arc<Activation<G>>, Input<'_>, TurnContext) -> Result<BoxTurn, String>;
@@ -338,6 +339,9 @@ pub trait AnyActivation: Send + Sync {
 
     /// The place of its state `name`; none when the class is not known (never, for a hosted one).
     fn state_slot(&self, name: &str) -> Option<emmer_store::state::StateSlot>;
+
+    /// What its reminders need.
+    fn reminding(&self) -> Reminding;
 
     /// Begins its deactivation, once. Turns that were admitted run first, and those that wait,
     /// unless the grain is broken or a duplicate: those are then resolved again.

@@ -16,6 +16,7 @@ use crate::calls::waits::{Asker, Listing, Wait};
 use crate::clock::{CoarseInstant, Due};
 use crate::grain::{ClusterClient, DeactivationReason};
 use crate::metrics::{Ended, Outer};
+use crate::reminders::Reminding;
 
 /// A stateless worker as the call sees it that has it for itself. The turn holds it, and whoever
 /// drops it hands the worker over to the next call.
@@ -60,6 +61,10 @@ impl AnyActivation for Seat {
 
     fn state_slot(&self, name: &str) -> Option<StateSlot> {
         self.worker.state_slot(name)
+    }
+
+    fn reminding(&self) -> Reminding {
+        self.worker.reminding()
     }
 
     fn deactivate(self: Arc<Self>, reason: DeactivationReason) {

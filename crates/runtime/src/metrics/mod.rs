@@ -117,6 +117,14 @@ pub struct SiloStatistics {
     pub calls_in_flight: u64,
     /// Calls of others that are under way here now and were not answered at once.
     pub calls_serving: u64,
+    /// Reminders in memory now: those that this silo fires and that are due soon.
+    pub reminders: u64,
+    /// Ticks of reminders that this silo delivered since the start.
+    pub reminders_fired: u64,
+    /// Ticks since the start that failed, each try.
+    pub reminders_failed: u64,
+    /// Occurrences that were missed, or given up, as ticks told since the start.
+    pub reminders_missed: u64,
 }
 
 /// The calls that wait for one grain.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use emmer_core::limits::{Limits, NAME_BYTES_MAX};
 
-use super::{ClientOptions, SiloOptions};
+use super::{ClientOptions, ReminderOptions, SiloOptions};
 
 /// The shortest time that can be set: clocks tick every five milliseconds.
 const TIME_LEAST: Duration = Duration::from_millis(10);
@@ -59,6 +59,7 @@ impl SiloOptions {
         let choices = self.activation_count_choices;
         number("activation_count_choices", choices, 1, CHOICES_MAX)?;
         directory(&self.directory)?;
+        reminders(&self.reminders)?;
         limits(&self.limits)
     }
 }
@@ -129,6 +130,19 @@ fn directory(config: &emmer_directory::Config) -> Checked {
         number(option, value, 1, usize::MAX)?;
     }
     time("directory.op_timeout", config.op_timeout)
+}
+
+fn reminders(options: &ReminderOptions) -> Checked {
+    // A window is read twice in its time, in as many parts as the ring has.
+    let window_least = Duration::from_secs(10);
+    if options.window < window_least {
+        let reason = format!("is {:?}: it must be at least {window_least:?}", options.window);
+        return refuse("reminders.window", reason);
+    }
+    time("reminders.late_after", options.late_after)?;
+    time("reminders.period_min", options.period_min)?;
+    number("reminders.per_grain_max", options.per_grain_max, 1, usize::MAX)?;
+    number("reminders.ticks_max", options.ticks_max, 1, usize::MAX)
 }
 
 fn limits(limits: &Limits) -> Checked {

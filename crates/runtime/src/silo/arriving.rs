@@ -75,6 +75,14 @@ impl Handler for SiloCore {
                     Err(e) => tracing::warn!(%from, error = %e, "an unreadable message about load"),
                 }
             }
+            (channel::REMINDERS, PeerKind::Silo(from)) if self.knows(from) => {
+                match codec::decode(&payload) {
+                    Ok(message) => self.host.reminders.receive(from, message),
+                    Err(e) => {
+                        tracing::warn!(%from, error = %e, "an unreadable message about reminders");
+                    }
+                }
+            }
             (channel::GATEWAY, PeerKind::Client(_)) => self.gateway_message(connection, &payload),
             (channel, peer) => {
                 tracing::debug!(channel, ?peer, "a message on a channel nobody reads here");

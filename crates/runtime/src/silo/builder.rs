@@ -10,6 +10,7 @@ use std::time::Duration;
 use emmer_core::{ClusterId, GrainTypeId, SiloAddress, SiloStatus};
 use emmer_membership::{Membership, TerminateReason};
 use emmer_placement::{Director, Strategy};
+use emmer_store::reminders::ReminderTable;
 use emmer_store::silos::SiloTable;
 use emmer_store::state::StateTable;
 use emmer_store::{StoreError, SystemStore};
@@ -254,9 +255,12 @@ impl<S: StoreOpener> SiloBuilder<S> {
         let gateway = gateway_socket.as_ref().and_then(|s| s.local_addr().ok());
         let table = SiloTable::new(store.clone(), options.cluster_id.clone())
             .with_rows_max(options.limits.membership_rows_max);
-        let states = StateTable::new(store, options.service().clone());
+        let (service, cluster) = (options.service().clone(), options.cluster_id.clone());
+        let states = StateTable::new(store.clone(), service.clone());
+        let reminders = ReminderTable::new(store, service, cluster);
         table.ensure().await?;
         states.ensure().await?;
+        reminders.ensure().await?;
 
         let rows = table.incarnations(&SiloAddress::new(endpoint, 0)).await?;
         let address = identity::next(endpoint, clock::epoch_now(), &rows);
@@ -266,7 +270,16 @@ impl<S: StoreOpener> SiloBuilder<S> {
         let machine = Membership::new(options.membership.clone(), entry, seed, clock.exact())?;
         let (membership, inputs) = MembershipHandle::new();
         let placement = directors.table(seed, options.activation_count_choices);
-        let core = wire(Given { address, options, clock, classes, states, membership, placement });
+        let core = wire(Given {
+            address,
+            options,
+            clock,
+            classes,
+            states,
+            reminders,
+            membership,
+            placement,
+        });
 
         open_ports(&core, silo_socket, gateway_socket);
         world::spawn(core.clone().tick());
@@ -277,6 +290,7 @@ impl<S: StoreOpener> SiloBuilder<S> {
                 () = driven.stopped.cancelled() => {}
                 () = driven.cluster.directory.drive() => {}
                 () = driven.cluster.placing.load.drive() => {}
+                () = driven.host.reminders.drive() => {}
             }
         });
         let running = core.clone();

@@ -37,6 +37,7 @@ impl SiloCore {
     pub(super) fn statistics(&self) -> SiloStatistics {
         let (host, open) = (&self.host, self.pool.open());
         let load = self.cluster.placing.load.reported();
+        let reminders = host.reminders.statistics();
         SiloStatistics {
             activations: host.catalog.len() as u64,
             activations_busy: u64::from(load.busy),
@@ -46,6 +47,10 @@ impl SiloCore {
             turns: host.turns(),
             calls_in_flight: open.iter().map(|c| u64::from(c.waiting())).sum(),
             calls_serving: self.calls.serving(),
+            reminders: reminders.in_memory,
+            reminders_fired: reminders.delivered,
+            reminders_failed: reminders.failed,
+            reminders_missed: reminders.missed,
             ..host.metrics.snapshot()
         }
     }
@@ -113,7 +118,8 @@ impl Seat for SiloCore {
         let newly_dead: Vec<_> = named.clone().filter(|s| dead(s) && lived(s)).collect();
         self.pool.set_dead(named.filter(|s| dead(s)));
         self.announce_dead(&newly_dead);
-        self.cluster.install(view, status, fading);
+        self.cluster.install(view.clone(), status, fading);
+        self.host.reminders.install(&view);
     }
 
     fn set_fence(&self, closed: bool) {

@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use emmer_core::SiloAddress;
 use emmer_placement::PlacementTable;
 use emmer_placement::hosted::{HostedType, Manifest};
+use emmer_store::reminders::ReminderTable;
 use emmer_store::state::StateTable;
 use emmer_wire::PeerKind;
 use parking_lot::Mutex;
@@ -28,6 +29,7 @@ use crate::hosting::{Classes, Departures, Host};
 use crate::metrics::Metrics;
 use crate::net::{Budget, Greeting, Pool};
 use crate::options::SiloOptions;
+use crate::reminders::{ReminderService, Surroundings};
 use crate::world::{Spawner, Watched};
 
 /// Who a silo is, and what it was given.
@@ -37,13 +39,15 @@ pub(super) struct Given {
     pub(super) clock: Clock,
     pub(super) classes: Classes,
     pub(super) states: StateTable,
+    pub(super) reminders: ReminderTable,
     pub(super) membership: MembershipHandle,
     pub(super) placement: PlacementTable,
 }
 
 /// Puts a silo together. Nothing runs yet.
 pub(super) fn wire(given: Given) -> Arc<SiloCore> {
-    let Given { address, options, clock, classes, states, membership, placement } = given;
+    let Given { address, options, clock, classes, states, reminders, membership, placement } =
+        given;
     let (spawner, stopped) = (Spawner::current(), CancellationToken::new());
     let pool = Arc::new(Pool::new(greeting(address, &options)));
     let peers = Peers::new(pool.clone(), stopped.clone());
@@ -78,11 +82,20 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         directory.clone(),
         locations,
         placing,
-        peers,
+        peers.clone(),
     );
     let cluster = Arc::new(cluster);
     let calls = Arc::new_cyclic(|calls: &Weak<Calls>| {
         let waits = Waits::new();
+        let reminders = ReminderService::new(Surroundings {
+            me: address,
+            clock: clock.clone(),
+            spawner: spawner.clone(),
+            peers,
+            client: OwnClient::new(calls.clone()),
+            table: reminders,
+            options: options.reminders.clone(),
+        });
         let host = Host {
             address,
             clock: clock.clone(),
@@ -91,6 +104,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
             catalog,
             classes,
             states,
+            reminders,
             directory,
             metrics: Metrics::default(),
             departures: Departures::default(),

@@ -1,0 +1,14 @@
+//! Reminders: what a grain says about its own, how they are delivered, and the shell of the machine
+//! that decides who fires which.
+
+mod api;
+mod error;
+mod log;
+mod service;
+mod tick;
+
+pub(crate) use self::api::Reminding;
+pub use self::api::{Remind, ReminderInfo};
+pub use self::error::ReminderError;
+pub(crate) use self::service::{ReminderService, Surroundings};
+pub use self::tick::{NoReminders, ReminderTick, Tick, TickResult, is_among, no_handler};

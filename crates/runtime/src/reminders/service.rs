@@ -1,0 +1,272 @@
+//! The shell of the reminder machine: it reads and writes the table, calls grains, passes messages
+//! on, and decides nothing.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use emmer_core::reminder::Reminder;
+use emmer_core::{GrainId, Now, SiloAddress};
+use emmer_membership::View;
+use emmer_reminders::{
+    Config, Effect, EntryId, Etag, Found, Looked, Message, Reminders, Row, Settled, Statistics,
+    Ticked,
+};
+use emmer_store::StoreError;
+use emmer_store::reminders::{
+    ReminderRemoval, ReminderTable, ReminderWrite, Scanned, StoredReminder,
+};
+use emmer_wire::channel;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, Semaphore};
+
+use super::log::Seldom;
+use super::tick::{ReminderTick, Tick};
+use crate::clock::Clock;
+use crate::cluster::Peers;
+use crate::grain::{Call, Node, OwnClient, RawRef};
+use crate::options::ReminderOptions;
+use crate::world::Spawner;
+
+/// How many reads and writes of single rows are under way at once.
+const WRITES_MAX: usize = 64;
+
+/// What a silo gives its reminders.
+pub(crate) struct Surroundings {
+    pub(crate) me: SiloAddress,
+    pub(crate) clock: Clock,
+    pub(crate) spawner: Spawner,
+    pub(crate) peers: Arc<Peers>,
+    pub(crate) client: OwnClient,
+    pub(crate) table: ReminderTable,
+    pub(crate) options: ReminderOptions,
+}
+
+/// One silo's reminders.
+pub(crate) struct ReminderService {
+    around: Surroundings,
+    machine: Mutex<Reminders>,
+    /// The machine may have another timeout.
+    changed: Notify,
+    writes: Semaphore,
+    failures: Seldom,
+    troubles: Seldom,
+}
+
+impl ReminderService {
+    pub(crate) fn new(around: Surroundings) -> Arc<Self> {
+        let config = Config {
+            window: around.options.window,
+            late_after: around.options.late_after,
+            in_flight_max: around.options.ticks_max,
+            ..Config::default()
+        };
+        let seed = around.me.stable_hash(around.me.epoch());
+        Arc::new(Self {
+            machine: Mutex::new(Reminders::new(around.me, config, seed)),
+            changed: Notify::new(),
+            writes: Semaphore::new(WRITES_MAX),
+            failures: Seldom::default(),
+            troubles: Seldom::default(),
+            around,
+        })
+    }
+
+    pub(super) const fn table(&self) -> &ReminderTable {
+        &self.around.table
+    }
+
+    pub(super) const fn options(&self) -> &ReminderOptions {
+        &self.around.options
+    }
+
+    pub(super) fn now(&self) -> Now {
+        self.around.clock.exact()
+    }
+
+    /// What the machine has counted.
+    pub(crate) fn statistics(&self) -> Statistics {
+        self.machine.lock().statistics()
+    }
+
+    /// A new view is in force.
+    pub(crate) fn install(self: &Arc<Self>, view: &View) {
+        let active = view.active().map(|silo| silo.address).collect();
+        self.step(|machine, now| machine.handle_view(now, active));
+    }
+
+    /// A message from another silo.
+    pub(crate) fn receive(self: &Arc<Self>, from: SiloAddress, message: Message) {
+        self.step(|machine, now| machine.handle_message(now, from, message));
+    }
+
+    /// A grain of this silo has written or removed a reminder.
+    pub(super) fn written(self: &Arc<Self>, grain: &GrainId, grain_type: &str, name: &str) {
+        let (grain, grain_type, name) = (grain.clone(), grain_type.into(), name.into());
+        self.step(|machine, now| machine.handle_written(now, grain, grain_type, name));
+    }
+
+    fn step(self: &Arc<Self>, step: impl FnOnce(&mut Reminders, Now)) {
+        {
+            let mut machine = self.machine.lock();
+            step(&mut machine, self.now());
+            // Under the lock: what is sent keeps the order in which it was decided.
+            while let Some(effect) = machine.poll_effect() {
+                self.execute(effect);
+            }
+        }
+        self.changed.notify_one();
+    }
+
+    /// Drives the machine's timeouts, for ever.
+    pub(crate) async fn drive(self: &Arc<Self>) {
+        loop {
+            let due = self.machine.lock().poll_timeout(self.now());
+            tokio::select! {
+                biased;
+                () = self.changed.notified() => {}
+                () = self.around.clock.sleep_until(due) => self.step(Reminders::handle_timeout),
+            }
+        }
+    }
+
+    fn execute(self: &Arc<Self>, effect: Effect) {
+        let service = self.clone();
+        match effect {
+            Effect::Send { to, message } => {
+                self.around.peers.post(to, channel::REMINDERS, &message);
+            }
+            Effect::Read { read, from, to, by, limit } => self.apart(async move {
+                let scanned = service.table().due((from, to), by, limit).await;
+                let found = service.known(scanned).map(|scanned| Found {
+                    rows: scanned.found.into_iter().map(row).collect(),
+                    is_full: scanned.is_full,
+                });
+                service.step(|machine, now| machine.handle_read(now, read, found));
+            }),
+            Effect::Fire { entry, reminder, tick } => self.apart(async move {
+                let ticked = service.fire(&reminder, &tick).await;
+                service.step(|machine, now| machine.handle_ticked(now, entry, ticked));
+            }),
+            Effect::Settle { entry, reminder, etag } => self.apart(async move {
+                let settled = service.settle(&reminder, &etag).await;
+                service.settled(entry, settled);
+            }),
+            Effect::Remove { entry, reminder, etag } => self.apart(async move {
+                let settled = service.remove(&reminder, &etag).await;
+                service.settled(entry, settled);
+            }),
+            Effect::Look { grain, grain_type, name } => self.apart(async move {
+                let _room = service.writes.acquire().await;
+                let found = service.table().read(&grain, &grain_type, &name).await;
+                let looked = match service.known(found) {
+                    Some(Some(found)) => Looked::Row(row(found)),
+                    Some(None) => Looked::Gone,
+                    None => Looked::Unknown,
+                };
+                service.step(|machine, now| machine.handle_looked(now, &grain, &name, looked));
+            }),
+        }
+    }
+
+    fn apart(&self, work: impl Future<Output = ()> + Send + 'static) {
+        // It ends by itself: every call and every request of a store has a time.
+        drop(self.around.spawner.spawn(work));
+    }
+
+    fn settled(self: &Arc<Self>, entry: EntryId, settled: Settled) {
+        self.step(|machine, now| machine.handle_settled(now, entry, settled));
+    }
+
+    async fn settle(&self, reminder: &Reminder, etag: &Etag) -> Settled {
+        let _room = self.writes.acquire().await;
+        let written = self.table().replace(reminder, etag).await;
+        match self.known(written) {
+            Some(ReminderWrite::Written(etag)) => Settled::Written(etag),
+            Some(ReminderWrite::EtagMismatch) => Settled::Changed,
+            Some(ReminderWrite::Unknown(_)) | None => Settled::Unknown,
+        }
+    }
+
+    async fn remove(&self, reminder: &Reminder, etag: &Etag) -> Settled {
+        let _room = self.writes.acquire().await;
+        let Reminder { grain, grain_type, name, .. } = reminder;
+        match self.known(self.table().remove(grain, grain_type, name, Some(etag)).await) {
+            Some(ReminderRemoval::Removed) => Settled::Removed,
+            Some(ReminderRemoval::EtagMismatch) => Settled::Changed,
+            Some(ReminderRemoval::Unknown(_)) | None => Settled::Unknown,
+        }
+    }
+
+    /// What the store said, if it did; its trouble goes to the log.
+    fn known<T: Told>(&self, told: Result<T, StoreError>) -> Option<T> {
+        let now = self.around.clock.mono();
+        let trouble = match &told {
+            Ok(told) => told.trouble(),
+            Err(error) => Some(error),
+        };
+        if let Some(error) = trouble
+            && let Some(left_out) = self.troubles.may_say(now)
+        {
+            tracing::warn!(%error, left_out, "reminders: the store");
+        }
+        told.ok()
+    }
+
+    async fn fire(&self, reminder: &Reminder, tick: &emmer_reminders::Tick) -> Ticked {
+        let Some(client) = self.around.client.get() else { return Ticked::Failed };
+        let type_name = match &client.0 {
+            Node::Silo(calls) => calls.host.classes.get(&reminder.grain.grain_type()),
+            Node::Client(_) => None,
+        };
+        let type_name = type_name.map_or("a grain of another silo", |class| class.name());
+        let target = RawRef::of(&client, reminder.grain.clone(), type_name);
+        let args = ReminderTick { tick: Tick::of(reminder, tick) };
+        match Call::new(target, args).await {
+            Ok(()) => Ticked::Delivered,
+            Err(error) => {
+                if let Some(left_out) = self.failures.may_say(self.around.clock.mono()) {
+                    let Reminder { grain, grain_type, name, .. } = reminder;
+                    let grain = format!("{grain_type}/{}", grain.key());
+                    tracing::warn!(
+                        %grain, %name, number = tick.number, %error, left_out,
+                        "a tick of a reminder failed; it is tried again"
+                    );
+                }
+                Ticked::Failed
+            }
+        }
+    }
+}
+
+fn row(found: StoredReminder) -> Row {
+    Row { reminder: found.reminder, etag: found.etag }
+}
+
+/// An answer of the table, which may tell of trouble.
+trait Told {
+    fn trouble(&self) -> Option<&StoreError>;
+}
+
+impl Told for Scanned {
+    fn trouble(&self) -> Option<&StoreError> {
+        self.refused.first()
+    }
+}
+
+impl Told for Option<StoredReminder> {
+    fn trouble(&self) -> Option<&StoreError> {
+        None
+    }
+}
+
+impl Told for ReminderWrite {
+    fn trouble(&self) -> Option<&StoreError> {
+        if let Self::Unknown(error) = self { Some(error) } else { None }
+    }
+}
+
+impl Told for ReminderRemoval {
+    fn trouble(&self) -> Option<&StoreError> {
+        if let Self::Unknown(error) = self { Some(error) } else { None }
+    }
+}
