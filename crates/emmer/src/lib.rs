@@ -31,8 +31,8 @@ pub use emmer_runtime::grain::{
 pub use emmer_runtime::{
     ClientOptions, ConnectError, EXIT_CODE_TABLE_WENT_BACK, EXIT_CODE_TERMINATED, GrainQueue,
     Latency, MembershipStatistics, MethodStatistics, Missed, OptionError, Remind, ReminderError,
-    ReminderInfo, ReminderOptions, SiloOptions, SiloStatistics, StartError, StoreSource,
-    Terminated, Tick,
+    ReminderInfo, ReminderOptions, SiloOptions, SiloStatistics, StartError, StartTimer,
+    StoreSource, Terminated, Tick, Timer,
 };
 /// Where activations go: the strategies, and what a director of one's own needs
 /// ([`SiloBuilder::director`]).
@@ -95,7 +95,7 @@ pub const fn millis(n: u64) -> std::time::Duration {
 pub mod prelude {
     pub use crate::{
         ActivationError, CallError, Client, ClusterClient, ClusterId, Ctx, DeactivationReason,
-        Grain, Interleaved, Lifecycle, Missed, Persistent, Silo, StateError, Tick, grain,
+        Grain, Interleaved, Lifecycle, Missed, Persistent, Silo, StateError, Tick, Timer, grain,
         grain_interface, millis, secs,
     };
 }

@@ -19,6 +19,7 @@ mod options;
 mod reminders;
 mod silo;
 mod stores;
+mod timers;
 mod world;
 
 pub use client::{Client, ClientBuilder, ConnectError};
@@ -29,6 +30,7 @@ pub use options::{ClientOptions, OptionError, ReminderOptions, SiloOptions};
 pub use reminders::{Remind, ReminderError, ReminderInfo, Tick};
 pub use silo::{Silo, SiloBuilder, StartError, Terminated};
 pub use stores::{NoStores, StoreOpener, StoreSource};
+pub use timers::{StartTimer, Timer};
 
 /// What the generated code names. Not for people; may change in any version.
 #[doc(hidden)]
@@ -49,6 +51,7 @@ pub mod macro_support {
         TurnOutcome, boxed, poll_now,
     };
     pub use crate::reminders::{NoReminders, ReminderTick, TickResult, is_among, no_handler};
+    pub use crate::timers::{Alone, Beside, TimerMethod};
 }
 
 /// How grain state is encoded, as the store's `Format` column says it.

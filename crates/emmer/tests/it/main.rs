@@ -38,6 +38,8 @@ mod starting;
 mod strangers;
 mod texts;
 #[cfg(feature = "test")]
+mod timers;
+#[cfg(feature = "test")]
 mod versions;
 #[cfg(feature = "test")]
 mod virtual_time;

@@ -72,6 +72,11 @@ impl Ctx {
         self.activation.upgrade()?.state_slot(name)
     }
 
+    /// The activation, while it is there.
+    pub(crate) fn activation(&self) -> Option<Arc<dyn AnyActivation>> {
+        self.activation.upgrade()
+    }
+
     /// What this grain's reminders need; none when its silo is gone.
     pub(crate) fn reminding(&self) -> Option<Reminding> {
         Some(self.activation.upgrade()?.reminding())
@@ -168,6 +173,15 @@ impl TurnContext {
             linked: false,
             marks: 0,
         }
+    }
+
+    /// The context of a timer's turn: nobody waits for it.
+    pub(crate) const fn timer(
+        activation: Arc<dyn RunActivation>,
+        exclusive: bool,
+        due: Due,
+    ) -> Self {
+        Self::new(activation, u16::MAX, exclusive, due, CallChain::EMPTY, None)
     }
 
     /// The context of a hook that holds its grain alone.

@@ -22,6 +22,7 @@ use crate::metrics::{MethodStatistics, Metrics};
 use crate::net::Ticking;
 use crate::numbers::NumberMap;
 use crate::reminders::ReminderService;
+use crate::timers::Wheel;
 use crate::world::Spawner;
 
 /// The classes that a silo hosts, by the number of their grain type.
@@ -42,6 +43,8 @@ pub(crate) struct Host {
     pub(crate) states: StateTable,
     /// The reminders that this silo fires, and where its grains ask for theirs.
     pub(crate) reminders: Arc<ReminderService>,
+    /// When timers are due.
+    pub(crate) wheel: Wheel,
     /// Where activations are registered.
     pub(crate) directory: Arc<DirectoryService>,
     pub(crate) metrics: Metrics,
@@ -58,6 +61,8 @@ pub(crate) struct Host {
     pub(crate) limits: Limits,
     /// How many activations of a stateless worker there may be whose class does not say it.
     pub(crate) processors: usize,
+    /// How long a timer's turn waits for what it calls when nobody says.
+    pub(crate) response_timeout: Duration,
     /// The longest an activation may take.
     pub(crate) activation_timeout: Duration,
     /// The longest a deactivate hook may take.

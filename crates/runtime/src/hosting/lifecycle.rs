@@ -78,6 +78,7 @@ impl<G: Grain> Activation<G> {
         }
         **lock = Life::Gone(Box::new(closed.clone()));
         self.host.catalog.remove(&self.id, self.number);
+        self.host.wheel.forget(self.number);
         Err(closed)
     }
 
@@ -132,7 +133,7 @@ impl<G: Grain> Activation<G> {
     }
 
     /// The grain's type and key, for people.
-    fn title(&self) -> String {
+    pub(crate) fn title(&self) -> String {
         format!("{}/{}", self.class.name, self.id.key())
     }
 
@@ -164,6 +165,7 @@ impl<G: Grain> Activation<G> {
         };
         *lock = Life::Gone(Box::new(closed));
         self.host.catalog.remove(&self.id, self.number);
+        self.host.wheel.forget(self.number);
     }
 
     /// Runs the deactivate hook, within its time. It is the grain's own code: the fence holds for
@@ -265,6 +267,10 @@ impl<G: Grain> AnyActivation for Activation<G> {
 
     fn state_slot(&self, name: &str) -> Option<emmer_store::state::StateSlot> {
         Some(self.host.states.slot(self.class.name, self.id.key(), name))
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn std::any::Any + Send + Sync> {
+        self
     }
 
     fn reminding(&self) -> Reminding {

@@ -25,6 +25,7 @@ mod seat;
 mod turn;
 mod workers;
 
+use std::future::Future;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -166,6 +167,11 @@ impl<G: Grain> Activation<G> {
         }
     }
 
+    /// The part of the silo that it lives in.
+    pub(crate) const fn host(&self) -> &Arc<Host> {
+        &self.host
+    }
+
     fn note_use(&self, now: CoarseInstant) {
         self.last_used.store(now.as_idle_ticks(), Ordering::Relaxed);
     }
@@ -246,7 +252,14 @@ impl<G: Grain> Activation<G> {
     ///
     /// # Errors
     /// [`Closed`] when the grain is not here any more.
-    pub async fn admit_exclusive(self: &Arc<Self>) -> Result<Exclusive<'_, G>, Closed> {
+    pub fn admit_exclusive(
+        self: &Arc<Self>,
+    ) -> impl Future<Output = Result<Exclusive<'_, G>, Closed>> {
+        self.admit_alone(true)
+    }
+
+    /// `uses`: the turn counts as use of the grain.
+    async fn admit_alone(self: &Arc<Self>, uses: bool) -> Result<Exclusive<'_, G>, Closed> {
         let (mut lock, mut now) = loop {
             let lock = self.lock_exclusive().await;
             if let Some(now) = self.pass_fence().await? {
@@ -260,8 +273,27 @@ impl<G: Grain> Activation<G> {
             now = self.pass_fence_again().await?;
         }
         let admitted = lock.grain()?;
-        self.note_use(now);
+        if uses {
+            self.note_use(now);
+        }
         Ok(admitted)
+    }
+
+    /// As [`admit_exclusive`](Self::admit_exclusive), for a tick of a timer: it counts as use of the
+    /// grain if the timer is to `keep` it.
+    pub(crate) fn admit_timer_exclusive(
+        self: &Arc<Self>,
+        keep: bool,
+    ) -> impl Future<Output = Result<Exclusive<'_, G>, Closed>> {
+        self.admit_alone(keep)
+    }
+
+    /// As [`admit_shared`](Self::admit_shared), for a tick of a timer.
+    pub(crate) fn admit_timer_shared(
+        self: &Arc<Self>,
+        keep: bool,
+    ) -> impl Future<Output = Result<Shared<'_, G>, Closed>> {
+        self.admit_beside(false, keep)
     }
 
     /// Waits until the turn may run beside other shared ones, activating the grain first if nobody
@@ -270,7 +302,7 @@ impl<G: Grain> Activation<G> {
     /// # Errors
     /// [`Closed`] when the grain is not here any more.
     pub async fn admit_shared(self: &Arc<Self>) -> Result<Shared<'_, G>, Closed> {
-        self.admit_beside(false).await
+        self.admit_beside(false, true).await
     }
 
     /// As [`admit_shared`](Self::admit_shared), past whoever waits for its turn.
@@ -278,7 +310,7 @@ impl<G: Grain> Activation<G> {
     /// # Errors
     /// [`Closed`] when the grain is not here any more.
     pub async fn admit_past(self: &Arc<Self>) -> Result<Shared<'_, G>, Closed> {
-        self.admit_beside(true).await
+        self.admit_beside(true, true).await
     }
 
     /// As [`admit_past`](Self::admit_past), for a turn that holds nothing of the grain while it
@@ -287,11 +319,15 @@ impl<G: Grain> Activation<G> {
     /// # Errors
     /// [`Closed`] when the grain is not here any more.
     pub async fn admit_interleaved(self: &Arc<Self>) -> Result<Interleaved<G>, Closed> {
-        self.admit_beside(true).await?.done();
+        self.admit_beside(true, true).await?.done();
         Ok(Interleaved::new(self.clone()))
     }
 
-    async fn admit_beside(self: &Arc<Self>, past: bool) -> Result<Shared<'_, G>, Closed> {
+    async fn admit_beside(
+        self: &Arc<Self>,
+        past: bool,
+        uses: bool,
+    ) -> Result<Shared<'_, G>, Closed> {
         let (mut lock, mut now) = loop {
             let lock = self.lock_shared(past).await;
             if let Some(now) = self.pass_fence().await? {
@@ -311,7 +347,9 @@ impl<G: Grain> Activation<G> {
             lock = alone.downgrade();
         }
         let admitted = lock.grain()?;
-        self.note_use(now);
+        if uses {
+            self.note_use(now);
+        }
         Ok(admitted)
     }
 }
@@ -339,6 +377,9 @@ pub trait AnyActivation: Send + Sync {
 
     /// The place of its state `name`; none when the class is not known (never, for a hosted one).
     fn state_slot(&self, name: &str) -> Option<emmer_store::state::StateSlot>;
+
+    /// The activation as itself.
+    fn into_any(self: Arc<Self>) -> Arc<dyn std::any::Any + Send + Sync>;
 
     /// What its reminders need.
     fn reminding(&self) -> Reminding;

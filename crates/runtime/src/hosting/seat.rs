@@ -63,6 +63,10 @@ impl AnyActivation for Seat {
         self.worker.state_slot(name)
     }
 
+    fn into_any(self: Arc<Self>) -> Arc<dyn std::any::Any + Send + Sync> {
+        self.worker.clone().into_any()
+    }
+
     fn reminding(&self) -> Reminding {
         self.worker.reminding()
     }

@@ -117,6 +117,8 @@ pub struct SiloStatistics {
     pub calls_in_flight: u64,
     /// Calls of others that are under way here now and were not answered at once.
     pub calls_serving: u64,
+    /// Timers that wait for their next tick now.
+    pub timers: u64,
     /// Reminders in memory now: those that this silo fires and that are due soon.
     pub reminders: u64,
     /// Ticks of reminders that this silo delivered since the start.

@@ -9,11 +9,11 @@ const EVERY: Duration = Duration::from_secs(10);
 
 /// When the last line was written, and how many were left out since.
 #[derive(Debug, Default)]
-pub(super) struct Seldom(Mutex<(Option<Instant>, u64)>);
+pub(crate) struct Seldom(Mutex<(Option<Instant>, u64)>);
 
 impl Seldom {
     /// Returns how many lines were left out before this one; none if this one is left out too.
-    pub(super) fn may_say(&self, now: Instant) -> Option<u64> {
+    pub(crate) fn may_say(&self, now: Instant) -> Option<u64> {
         let (last, left_out) = &mut *self.0.lock();
         if last.is_some_and(|last| now.saturating_since(last) < EVERY) {
             *left_out += 1;

@@ -291,6 +291,7 @@ impl<S: StoreOpener> SiloBuilder<S> {
                 () = driven.cluster.directory.drive() => {}
                 () = driven.cluster.placing.load.drive() => {}
                 () = driven.host.reminders.drive() => {}
+                () = driven.host.wheel.drive(&driven.host.clock) => {}
             }
         });
         let running = core.clone();

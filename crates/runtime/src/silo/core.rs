@@ -47,6 +47,7 @@ impl SiloCore {
             turns: host.turns(),
             calls_in_flight: open.iter().map(|c| u64::from(c.waiting())).sum(),
             calls_serving: self.calls.serving(),
+            timers: host.wheel.len() as u64,
             reminders: reminders.in_memory,
             reminders_fired: reminders.delivered,
             reminders_failed: reminders.failed,

@@ -30,6 +30,7 @@ use crate::metrics::Metrics;
 use crate::net::{Budget, Greeting, Pool};
 use crate::options::SiloOptions;
 use crate::reminders::{ReminderService, Surroundings};
+use crate::timers::Wheel;
 use crate::world::{Spawner, Watched};
 
 /// Who a silo is, and what it was given.
@@ -105,6 +106,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
             classes,
             states,
             reminders,
+            wheel: Wheel::default(),
             directory,
             metrics: Metrics::default(),
             departures: Departures::default(),
@@ -114,6 +116,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
             client: OwnClient::new(calls.clone()),
             limits: options.limits.clone(),
             processors: processors(&clock),
+            response_timeout: options.response_timeout,
             activation_timeout: options.activation_timeout,
             deactivation_timeout: options.deactivation_timeout,
             stopped: stopped.clone(),

@@ -1,0 +1,281 @@
+//! A timer: starting it, its ticks, its handle.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::method::{TimerMethod, TimerTick};
+use super::wheel::{Due, Place};
+use crate::calls::invoke::failure_of;
+use crate::clock;
+use crate::grain::{Ctx, TurnContext};
+use crate::hosting::{
+    Activation, AnyActivation, Begun, LocalSlot, Sink, TurnEnd, run_to_end, until_begun,
+};
+
+/// No timer ticks more often than this.
+const LEAST: Duration = Duration::from_millis(1);
+/// Thirty years are for ever.
+const MOST: Duration = Duration::from_secs(1_000_000_000);
+
+impl Ctx {
+    /// Begins to describe a timer of this activation: the first tick is `delay` after now.
+    ///
+    /// A tick is an ordinary turn. The timer is gone with the activation, and does not keep it in
+    /// memory; what must survive it is a [reminder](Self::remind).
+    ///
+    /// ```ignore (needs the facade, whose tests compile it)
+    /// self.ctx.timer(secs(5)).every(secs(5)).run(Self::sample);
+    /// ```
+    #[must_use = "a timer ticks when it is told what to run"]
+    pub fn timer(&self, delay: Duration) -> StartTimer {
+        StartTimer { ctx: self.clone(), delay, period: None, keep: false }
+    }
+}
+
+/// A timer that does not run yet.
+#[must_use = "a timer ticks when it is told what to run"]
+pub struct StartTimer {
+    ctx: Ctx,
+    delay: Duration,
+    period: Option<Duration>,
+    keep: bool,
+}
+
+impl fmt::Debug for StartTimer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StartTimer").field("grain", self.ctx.grain_id()).finish_non_exhaustive()
+    }
+}
+
+impl StartTimer {
+    /// Ticks again this long after each tick has ended: ticks never pile up. Without it there is one
+    /// tick. At least a millisecond.
+    pub const fn every(mut self, period: Duration) -> Self {
+        self.period = Some(period);
+        self
+    }
+
+    /// Lets ticks count as use of the grain: it is not deactivated for being idle while they come.
+    pub const fn keep_alive(mut self) -> Self {
+        self.keep = true;
+        self
+    }
+
+    /// Starts the timer. `method` is an `async fn` of the grain's class that takes `&mut self` (its
+    /// ticks are turns of their own) or `&self` (they may run beside other `&self` turns), and
+    /// returns nothing or a result; a failure goes to the log, and the timer goes on.
+    ///
+    /// The timer runs on when the handle is dropped. A method of another class never runs: the log
+    /// says so.
+    pub fn run<M: 'static, F: TimerMethod<M>>(self, method: F) -> Timer {
+        let Self { ctx, delay, period, keep } = self;
+        let Some(any) = ctx.activation() else { return Timer(Weak::<Nobody>::new()) };
+        let Ok(activation) = any.into_any().downcast::<Activation<F::Grain>>() else {
+            tracing::error!(grain = ?ctx.grain_id(), "a timer was to run a method of another class");
+            return Timer(Weak::<Nobody>::new());
+        };
+        let ticking = Arc::new(Ticking {
+            activation: Arc::downgrade(&activation),
+            method: Arc::new(method),
+            keep,
+            state: Mutex::new(State { period, ..State::default() }),
+            marker: PhantomData,
+        });
+        ticking.wait(&activation, delay);
+        let control: Arc<dyn Control> = ticking;
+        // The wheel holds it from now on, and its own turns.
+        Timer(Arc::downgrade(&control))
+    }
+}
+
+/// A timer of an activation. It can be changed and stopped; dropping it does neither. Cheap to
+/// clone.
+#[derive(Clone)]
+pub struct Timer(Weak<dyn Control>);
+
+impl Timer {
+    /// The next tick is `delay` after now, further ones as `every` says. A tick that runs goes on.
+    /// Does nothing when the timer is over.
+    pub fn change(&self, delay: Duration, every: Option<Duration>) {
+        if let Some(control) = self.0.upgrade() {
+            control.change(delay, every);
+        }
+    }
+
+    /// No tick begins any more. One that runs goes on.
+    pub fn stop(&self) {
+        if let Some(control) = self.0.upgrade() {
+            control.stop();
+        }
+    }
+
+    /// Returns true if no tick will begin any more: the timer was stopped, has had its one tick, or
+    /// its activation is gone.
+    pub fn is_over(&self) -> bool {
+        self.0.upgrade().is_none_or(|control| control.is_over())
+    }
+}
+
+impl fmt::Debug for Timer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Timer").field("is_over", &self.is_over()).finish()
+    }
+}
+
+trait Control: Send + Sync {
+    fn change(self: Arc<Self>, delay: Duration, period: Option<Duration>);
+    fn stop(&self);
+    fn is_over(&self) -> bool;
+}
+
+/// The timer of an activation that was gone already.
+struct Nobody;
+
+impl Control for Nobody {
+    fn change(self: Arc<Self>, _: Duration, _: Option<Duration>) {}
+    fn stop(&self) {}
+    fn is_over(&self) -> bool {
+        true
+    }
+}
+
+#[derive(Default)]
+struct State {
+    period: Option<Duration>,
+    /// Where it waits.
+    place: Option<Place>,
+    stopped: bool,
+    /// A tick is under way.
+    ticking: bool,
+    /// The next tick was due before the last one ended: it was changed meanwhile.
+    overdue: bool,
+    /// It was changed since the tick that is under way began.
+    changed: bool,
+}
+
+struct Ticking<M, F: TimerMethod<M>> {
+    activation: Weak<Activation<F::Grain>>,
+    method: Arc<F>,
+    keep: bool,
+    state: Mutex<State>,
+    marker: PhantomData<fn(M)>,
+}
+
+impl<M: 'static, F: TimerMethod<M>> Ticking<M, F> {
+    /// Waits for the next tick.
+    fn wait(self: &Arc<Self>, activation: &Activation<F::Grain>, delay: Duration) {
+        let host = activation.host();
+        let at = host.clock.mono() + delay.min(MOST);
+        let mut state = self.state.lock();
+        if state.stopped {
+            return;
+        }
+        if let Some(before) = state.place.take() {
+            host.wheel.take(before);
+        }
+        state.place = Some(host.wheel.put(activation.number(), at, self.clone()));
+    }
+
+    async fn tick(self: Arc<Self>, activation: Arc<Activation<F::Grain>>) {
+        let host = activation.host().clone();
+        let mut slot = LocalSlot::<TimerTick> { args: None, output: None };
+        let end = loop {
+            let due = clock::Due::after(host.response_timeout);
+            let context = TurnContext::timer(activation.clone(), F::EXCLUSIVE, due);
+            let tick = TimerTick { keep: self.keep };
+            let mut turn = self.method.clone().start(activation.clone(), tick, context);
+            turn.as_mut().set_driven();
+            let mut sink = Sink::Local(&mut slot);
+            let begun = until_begun(&mut turn, &host.clock, &mut sink);
+            match host.fence.unless_shut(begun).await {
+                Ok(Begun::Over(end)) => break end,
+                Ok(Begun::Running) => match run_to_end(turn, &host.fence, &mut sink).await {
+                    Ok(end) => break end,
+                    Err(_) => return,
+                },
+                // The grain is busy: the tick goes on waiting for its turn.
+                Ok(Begun::Overdue) => {}
+                Ok(Begun::Ended) | Err(_) => return,
+            }
+        };
+        let failure = match (end, slot.output) {
+            (TurnEnd::Closed(_), _) => return,
+            (TurnEnd::Done, Some(Err(error))) => Some(error),
+            (TurnEnd::Done, _) => None,
+            (end, _) => Some(failure_of(end).to_string()),
+        };
+        if let Some(error) = failure
+            && let Some(left_out) = host.wheel.failures.may_say(host.clock.mono())
+        {
+            let grain = activation.title();
+            tracing::warn!(grain, error, left_out, "a tick of a timer failed");
+        }
+        self.after_tick(&activation);
+    }
+
+    fn after_tick(self: &Arc<Self>, activation: &Activation<F::Grain>) {
+        let mut state = self.state.lock();
+        state.ticking = false;
+        let next = if std::mem::take(&mut state.overdue) {
+            Some(Duration::ZERO)
+        } else if state.changed {
+            // The change has said when.
+            return;
+        } else {
+            state.period.map(|period| period.max(LEAST))
+        };
+        state.stopped |= next.is_none();
+        drop(state);
+        if let Some(delay) = next {
+            self.wait(activation, delay);
+        }
+    }
+}
+
+impl<M: 'static, F: TimerMethod<M>> Due for Ticking<M, F> {
+    fn fire(self: Arc<Self>) {
+        let Some(activation) = self.activation.upgrade() else { return };
+        let mut state = self.state.lock();
+        state.place = None;
+        if state.stopped {
+            return;
+        }
+        if state.ticking {
+            state.overdue = true;
+            return;
+        }
+        (state.ticking, state.changed) = (true, false);
+        drop(state);
+        let spawner = activation.host().spawner.clone();
+        drop(spawner.spawn(self.tick(activation)));
+    }
+}
+
+impl<M: 'static, F: TimerMethod<M>> Control for Ticking<M, F> {
+    fn change(self: Arc<Self>, delay: Duration, period: Option<Duration>) {
+        let Some(activation) = self.activation.upgrade() else { return };
+        let mut state = self.state.lock();
+        if state.stopped {
+            return;
+        }
+        (state.period, state.changed, state.overdue) = (period, true, false);
+        drop(state);
+        self.wait(&activation, delay);
+    }
+
+    fn stop(&self) {
+        let mut state = self.state.lock();
+        state.stopped = true;
+        if let (Some(place), Some(activation)) = (state.place.take(), self.activation.upgrade()) {
+            activation.host().wheel.take(place);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.state.lock().stopped || self.activation.strong_count() == 0
+    }
+}
