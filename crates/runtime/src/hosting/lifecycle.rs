@@ -429,7 +429,7 @@ impl<G: Grain> RunActivation for Activation<G> {
         // A turn that runs right now holds the lock: whoever is idle by the clock but busy is not
         // idle.
         let idle = self.idle_for(now) >= self.class.idle && self.gate.try_exclusive().is_some();
-        if idle {
+        if idle && !self.host.wheel.keeps(self.number) {
             self.deactivate(DeactivationReason::Idle);
         }
     }

@@ -59,7 +59,7 @@ impl StartTimer {
         self
     }
 
-    /// Lets ticks count as use of the grain: it is not deactivated for being idle while they come.
+    /// Keeps the grain in memory as long as the timer runs: it is not deactivated for being idle.
     pub const fn keep_alive(mut self) -> Self {
         self.keep = true;
         self
@@ -252,6 +252,10 @@ impl<M: 'static, F: TimerMethod<M>> Due for Ticking<M, F> {
         drop(state);
         let spawner = activation.host().spawner.clone();
         drop(spawner.spawn(self.tick(activation)));
+    }
+
+    fn keeps(&self) -> bool {
+        self.keep
     }
 }
 

@@ -21,6 +21,9 @@ const BATCH: usize = 256;
 pub(crate) trait Due: Send + Sync {
     /// Its time has come. It must not wait.
     fn fire(self: Arc<Self>);
+
+    /// Returns true if its owner stays in memory while it waits.
+    fn keeps(&self) -> bool;
 }
 
 /// A place in the order of due times.
@@ -33,7 +36,7 @@ pub(super) struct Place {
 #[derive(Default)]
 struct Entries {
     by_time: BTreeMap<Place, (u64, Arc<dyn Due>)>,
-    /// How many there are of each owner.
+    /// Where those of each owner are.
     owners: HashMap<u64, Vec<Place>>,
     last: u64,
 }
@@ -94,6 +97,13 @@ impl Wheel {
         drop(entries);
     }
 
+    /// Returns true if something that waits keeps its owner in memory.
+    pub(crate) fn keeps(&self, owner: u64) -> bool {
+        let entries = self.entries.lock();
+        let places = entries.owners.get(&owner).into_iter().flatten();
+        places.filter_map(|place| entries.by_time.get(place)).any(|(_, due)| due.keeps())
+    }
+
     /// How many wait.
     pub(crate) fn len(&self) -> usize {
         self.entries.lock().by_time.len()
@@ -142,6 +152,10 @@ mod tests {
         fn fire(self: Arc<Self>) {
             self.1.lock().push(self.0);
         }
+
+        fn keeps(&self) -> bool {
+            self.0 == 90
+        }
     }
 
     #[test]
@@ -155,6 +169,7 @@ mod tests {
         put(2, 9, 90);
         wheel.take(stopped);
         let now = |secs| Instant::ZERO + Duration::from_secs(secs);
+        assert!(wheel.keeps(2) && !wheel.keeps(1) && !wheel.keeps(4));
         wheel.due(now(2)).into_iter().for_each(Due::fire);
         wheel.forget(2);
         wheel.due(now(100)).into_iter().for_each(Due::fire);
