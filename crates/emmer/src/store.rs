@@ -3,8 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+pub use emmer_core::reminder::{Reminder, Schedule};
 use emmer_runtime::StoreOpener;
+pub use emmer_store::keys::{GrainRef, ParseGrainRefError};
 pub use emmer_store::memory::MemoryStore;
+pub use emmer_store::reminders::{
+    ReminderRemoval, ReminderTable, ReminderWrite, Scanned, StoredReminder,
+};
 pub use emmer_store::silos::SiloTable;
 use emmer_store::url::{ParseStoreUrlError, StoreUrl};
 pub use emmer_store::{

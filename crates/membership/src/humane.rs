@@ -45,12 +45,12 @@ pub fn print(duration: Duration) -> String {
 }
 
 /// For `#[serde(with)]`.
-pub(crate) fn serialize<S: Serializer>(duration: &Duration, s: S) -> Result<S::Ok, S::Error> {
+pub fn serialize<S: Serializer>(duration: &Duration, s: S) -> Result<S::Ok, S::Error> {
     s.serialize_str(&print(*duration))
 }
 
 /// For `#[serde(with)]`.
-pub(crate) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Duration, D::Error> {
+pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Duration, D::Error> {
     parse(&String::deserialize(d)?).map_err(serde::de::Error::custom)
 }
 

@@ -1,8 +1,10 @@
 //! Grain types, keys and state names as partition and row keys: readable, and two different grains
 //! never share one.
 
+use std::str::FromStr;
+
 use emmer_core::hash::stable64_seeded;
-use emmer_core::{ClusterId, GrainKey};
+use emmer_core::{ClusterId, GrainId, GrainKey, GrainTypeId};
 
 use crate::validate::{PARTITION_KEY_BYTES_MAX, ROW_KEY_BYTES_MAX};
 
@@ -90,6 +92,36 @@ pub fn parse_reference(text: &str) -> Option<(String, GrainKey)> {
         _ => return None,
     };
     Some((unescape(grain_type)?, key))
+}
+
+/// A grain as an operator writes it: `thermostat/s.attic`, as [`reference`] does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrainRef(GrainId);
+
+impl GrainRef {
+    /// The grain.
+    pub const fn id(&self) -> &GrainId {
+        &self.0
+    }
+}
+
+/// The text names no grain.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is not a grain: expected type/kind.key, with the kind s (text), u, i (integers) or g \
+     (UUID), as in thermostat/s.attic"
+)]
+pub struct ParseGrainRefError(String);
+
+impl FromStr for GrainRef {
+    type Err = ParseGrainRefError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parsed = parse_reference(text);
+        let (grain_type, key) =
+            parsed.ok_or_else(|| ParseGrainRefError(text.chars().take(80).collect()))?;
+        Ok(Self(GrainId::new(GrainTypeId::of(&grain_type), key)))
+    }
 }
 
 /// The row of a reminder: `reference-name`, cut when it is too long for a key. The name's own

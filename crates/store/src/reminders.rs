@@ -66,6 +66,13 @@ pub struct StoredReminder {
     pub etag: Etag,
 }
 
+impl StoredReminder {
+    /// Its grain, as the column `GrainReference` has it.
+    pub fn reference(&self) -> String {
+        keys::reference(&self.reminder.grain_type, self.reminder.grain.key())
+    }
+}
+
 /// What became of a write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ReminderWrite {

@@ -5,6 +5,7 @@ pub mod demo;
 pub mod doctor;
 pub mod members;
 pub mod output;
+pub mod reminders;
 pub mod schema;
 pub mod silo;
 pub mod store;
@@ -27,6 +28,10 @@ pub enum Command {
     ///
     /// Reads the table only, so it works while no silo runs.
     Members(members::Args),
+    /// Show the reminders of a service: what is due next, what was fired and missed
+    ///
+    /// Reads the table only, so it works while no silo runs.
+    Reminders(reminders::Args),
     /// Replay a year of flights on three silo processes, kill one half way, and check every total
     Demo(demo::Args),
     /// Say whether a system store is fit for a cluster: what it is, what it would lose, how fast it
@@ -45,6 +50,7 @@ impl Command {
         match self {
             Self::Silo(args) => silo::run(args, log, |builder| builder),
             Self::Members(args) => members::run(args, log),
+            Self::Reminders(args) => reminders::run(args, log),
             Self::Demo(args) => demo::run(&args, log),
             Self::Doctor(args) => doctor::run(args, log),
             Self::Schema(args) => schema::run(args, log),

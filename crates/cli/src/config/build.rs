@@ -20,11 +20,16 @@ impl Settings {
         ClusterId::new(&entry.text).map_err(|error| entry.wrong("cluster_id", error))
     }
 
+    /// The service, if it has a name of its own.
+    pub fn service(&self) -> Result<Option<ClusterId>> {
+        self.parsed("service_id")
+    }
+
     /// The options of a silo: the defaults, and what was set.
     pub fn silo_options(&self) -> Result<SiloOptions> {
         let mut options = SiloOptions::default();
         options.cluster_id = self.cluster()?;
-        options.service_id = self.parsed("service_id")?;
+        options.service_id = self.service()?;
         self.required("listen", "--listen")?;
         set(&mut options.listen, self.parsed("listen")?);
         options.advertise = self.parsed("advertise")?;
@@ -42,6 +47,7 @@ impl Settings {
         set(&mut options.shutdown_timeout, self.duration("shutdown_timeout")?);
         set(&mut options.connect_timeout, self.duration("connect_timeout")?);
         options.membership = self.membership()?;
+        options.reminders = self.overlay("reminders", &options.reminders)?;
         options.limits = self.overlay("limits", &options.limits)?;
         options.check().map_err(|error| match self.get(&error.option) {
             Some(entry) => entry.wrong(&error.option, error.reason),

@@ -2,16 +2,23 @@
 
 use std::time::Duration;
 
+use emmer_membership::humane;
+use serde::{Deserialize, Serialize};
+
 /// The settings of reminders.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct ReminderOptions {
     /// Reminders that are due within this time are in memory. Each part of the table is read once
     /// in half of it. Default 10 min.
+    #[serde(with = "humane")]
     pub window: Duration,
     /// An occurrence that comes later than this, or than its period, was missed. Default 1 min.
+    #[serde(with = "humane")]
     pub late_after: Duration,
     /// The shortest period of a reminder. Default 1 s.
+    #[serde(with = "humane")]
     pub period_min: Duration,
     /// The most reminders of one grain. Default 100.
     pub per_grain_max: usize,
