@@ -11,12 +11,13 @@
 //! out here.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::time::Duration;
 
 use emmer_core::hash::stable64;
 use emmer_core::reminder::{REMINDER_BUCKETS, Reminder, Schedule};
 use emmer_core::{ClusterId, GrainId, GrainTypeId, Timestamp};
-use std::time::Duration;
 
 use crate::contract::{
     CommitOutcome, Etag, Mutation, Result, StoreError, StoreErrorKind, StoredRow, SystemStore,
@@ -38,11 +39,11 @@ pub static REMINDERS: TableDecl = TableDecl {
         Column::new("StartAt", ColumnType::Time),
         // Milliseconds; null for a reminder that is due once.
         Column::new("Period", ColumnType::Int),
-        Column::new("GrainRefConsistentHash", ColumnType::Int).indexed(),
+        Column::new("GrainRefConsistentHash", ColumnType::Int).indexed().bounded(hashes_in),
         Column::new("EndAt", ColumnType::Time),
         Column::new("MissedPolicy", ColumnType::Text),
         Column::new("DueAt", ColumnType::Time),
-        Column::new("DueIndex", ColumnType::Int).indexed(),
+        Column::new("DueIndex", ColumnType::Int).indexed().bounded(indexes_in),
         Column::new("Fired", ColumnType::Int),
         Column::new("LastFiredAt", ColumnType::Time),
         Column::new("MissedCount", ColumnType::Int),
@@ -55,6 +56,8 @@ pub static REMINDERS: TableDecl = TableDecl {
 const SECONDS_BITS: u32 = 34;
 /// The bits of a part of the ring in `DueIndex`.
 const BUCKET_BITS: u32 = REMINDER_BUCKETS.ilog2();
+/// The bits of a service's hash in `DueIndex`; the sign is no part of it.
+const SERVICE_BITS: u32 = 63 - SECONDS_BITS - BUCKET_BITS;
 const SECONDS_MAX: i64 = (1 << SECONDS_BITS) - 1;
 
 /// A reminder as it is stored.
@@ -287,9 +290,7 @@ impl ReminderTable {
     }
 
     fn index(&self, bucket: u16, seconds: i64) -> i64 {
-        let service = stable64(self.service.as_str().as_bytes()) >> (47);
-        let service = i64::try_from(service).unwrap_or(0);
-        (((service << BUCKET_BITS) | i64::from(bucket)) << SECONDS_BITS) | seconds
+        index(self.service.as_str(), bucket, seconds)
     }
 
     fn row(&self, reminder: &Reminder) -> (String, Row) {
@@ -340,6 +341,30 @@ impl ReminderTable {
         let operation = format!("read {}/{}/{row}", REMINDERS.name, self.service);
         StoreError::new(StoreErrorKind::Corrupt, self.store.describe(), operation, why)
     }
+}
+
+fn index(service: &str, bucket: u16, seconds: i64) -> i64 {
+    let service = stable64(service.as_bytes()) >> (u64::BITS - SERVICE_BITS);
+    let service = i64::try_from(service).unwrap_or(0);
+    (((service << BUCKET_BITS) | i64::from(bucket)) << SECONDS_BITS) | seconds
+}
+
+/// The hashes in a partition: one.
+fn hashes_in(partition: &str) -> Option<RangeInclusive<i64>> {
+    let (_, hash) = parse_partition(partition)?;
+    Some(i64::from(hash)..=i64::from(hash))
+}
+
+/// The due times in a partition: all in one part of the ring.
+fn indexes_in(partition: &str) -> Option<RangeInclusive<i64>> {
+    let (service, hash) = parse_partition(partition)?;
+    let bucket = emmer_core::reminder::bucket_of(hash);
+    Some(index(service, bucket, 0)..=index(service, bucket, SECONDS_MAX))
+}
+
+fn parse_partition(partition: &str) -> Option<(&str, u32)> {
+    let (service, hash) = partition.rsplit_once('_')?;
+    Some((service, u32::from_str_radix(hash, 16).ok()?))
 }
 
 /// Seconds since 1970 that fit the index: rounded down, so that a reminder is never found late.

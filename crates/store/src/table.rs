@@ -1,6 +1,7 @@
 //! Tables as data: declared once, created as real tables with real columns by every relational
 //! store, kept under readable field names by every other.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use emmer_core::Timestamp;
@@ -31,12 +32,39 @@ pub struct Column {
     pub volatile: bool,
     /// Whether [`scan`](crate::SystemStore::scan) may range over it (integer columns only).
     pub indexed: bool,
+    /// What a partition's name says of its values.
+    pub bounds: Bounds,
 }
+
+/// What the name of a partition says of the values that a column has in it: for stores whose scans
+/// go from partition to partition, so that they leave most of them out. It is about readers: tables
+/// do not differ by it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Bounds(Option<fn(&str) -> Option<RangeInclusive<i64>>>);
+
+impl Bounds {
+    /// Returns true if the partition may have values in `range`, which wraps around where its start
+    /// is above its end.
+    pub fn may_have(&self, partition: &str, range: &RangeInclusive<i64>) -> bool {
+        let Some(values) = self.0.and_then(|of| of(partition)) else { return true };
+        let (low, high) = (*values.start(), *values.end());
+        let (start, end) = (*range.start(), *range.end());
+        if start <= end { low <= end && start <= high } else { high >= start || low <= end }
+    }
+}
+
+impl PartialEq for Bounds {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Bounds {}
 
 impl Column {
     /// A plain column.
     pub const fn new(name: &'static str, column_type: ColumnType) -> Self {
-        Self { name, column_type, volatile: false, indexed: false }
+        Self { name, column_type, volatile: false, indexed: false, bounds: Bounds(None) }
     }
 
     /// The same column, settable by a touch.
@@ -48,6 +76,13 @@ impl Column {
     /// The same column, with an index for scans.
     pub const fn indexed(mut self) -> Self {
         self.indexed = true;
+        self
+    }
+
+    /// The same column, whose values lie within what `bounds` says for the name of their partition;
+    /// none where the name says nothing.
+    pub const fn bounded(mut self, bounds: fn(&str) -> Option<RangeInclusive<i64>>) -> Self {
+        self.bounds = Bounds(Some(bounds));
         self
     }
 }
@@ -184,6 +219,28 @@ mod tests {
         assert_eq!(ab, ba);
         assert_ne!(ab, Row::new("k").with("a", Value::Int(1)));
         assert_ne!(ab, Row::new("k").with("a", Value::Int(1)).with("c", Value::Int(2)));
+    }
+
+    #[test]
+    fn bounds_leave_out_what_cannot_be_in_the_range() {
+        fn of(partition: &str) -> Option<RangeInclusive<i64>> {
+            partition.parse::<i64>().ok().map(|n| n..=n + 9)
+        }
+        let bounds = Column::new("n", ColumnType::Int).bounded(of).bounds;
+        for (range, has) in [
+            (0..=9, false),
+            (0..=10, true),
+            (15..=16, true),
+            (19..=30, true),
+            (20..=30, false),
+            // Around.
+            (30..=9, false),
+            (30..=10, true),
+            (19..=0, true),
+        ] {
+            assert_eq!(bounds.may_have("10", &range), has, "{range:?}");
+        }
+        assert!(bounds.may_have("?", &(0..=0)) && Bounds::default().may_have("10", &(0..=0)));
     }
 
     #[test]

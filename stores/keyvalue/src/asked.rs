@@ -22,6 +22,12 @@ pub struct Scan {
 }
 
 impl Scan {
+    /// Whether a partition of this name may have rows that it asks for.
+    pub fn may_be_in(&self, table: &TableDecl, partition: &str) -> bool {
+        let column = table.column(self.column);
+        column.is_none_or(|(_, column)| column.bounds.may_have(partition, &self.range))
+    }
+
     /// Whether it asks for this row.
     pub fn wants(&self, row: &Row) -> bool {
         let Some(Value::Int(n)) = row.get(self.column) else { return false };

@@ -71,7 +71,8 @@ impl Redis {
         let partitions: Result<BTreeSet<String>, String> =
             partitions.into_iter().map(rows::text).collect();
         let mut found = Vec::new();
-        for partition in partitions.map_err(Fault::corrupt)? {
+        let may_have = |partition: &String| scan.may_be_in(decl, partition);
+        for partition in partitions.map_err(Fault::corrupt)?.into_iter().filter(may_have) {
             if found.len() >= scan.limit {
                 break;
             }

@@ -167,6 +167,7 @@ impl Bulk<'_> {
             .iter()
             .map(|name| paths::unescape(name).ok_or_else(foreign))
             .collect::<Result<_, _>>()?;
+        partitions.retain(|partition| asked.may_be_in(decl, partition));
         partitions.sort_unstable();
         let mut rows = Vec::new();
         for partition in partitions {
