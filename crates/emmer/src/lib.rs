@@ -109,6 +109,9 @@ mod book {
     #[doc = include_str!("../../../docs/placement.md")]
     struct Placement;
 
+    #[doc = include_str!("../../../docs/reminders.md")]
+    struct Reminders;
+
     #[cfg(feature = "test")]
     #[doc = include_str!("../../../docs/testing.md")]
     struct Testing;

@@ -2,13 +2,14 @@
 //!
 //! A leaf is a run of buckets that one read covers. Where a read finds as many rows as it asked for,
 //! the leaf is cut in two; a leaf of one bucket asks only for what is due soon, and for more rows.
-//! Leaves that stay nearly empty grow together again. So a table of ten reminders costs one read for
-//! each run of buckets, and of a million only what is due is read.
+//! Leaves that stay nearly empty grow together again. A leaf may have buckets of others, too. So a
+//! table of ten reminders costs one read, and of a million only what is due is read.
 
 use std::time::Duration;
 
 use emmer_core::Instant;
 use emmer_core::backoff::Backoff;
+use emmer_core::reminder::REMINDER_BUCKETS;
 use emmer_core::rng::SeededRng;
 
 use crate::api::ReadId;
@@ -51,6 +52,8 @@ impl Leaf {
 #[derive(Debug)]
 pub(crate) struct Leaves {
     all: Vec<Leaf>,
+    /// The buckets that matter, in order.
+    runs: Vec<(u16, u16)>,
     /// When the next one is to be read.
     next: Option<Instant>,
     limit: usize,
@@ -61,11 +64,11 @@ pub(crate) struct Leaves {
 impl Leaves {
     pub(crate) const fn new(limit: usize, refresh: Duration) -> Self {
         let whole = if limit > WHOLE_SHARE { limit / WHOLE_SHARE } else { 1 };
-        Self { all: Vec::new(), next: None, limit, whole, refresh }
+        Self { all: Vec::new(), runs: Vec::new(), next: None, limit, whole, refresh }
     }
 
-    /// Covers these runs of buckets and no others. What is new is read soon, at a time drawn from
-    /// `spread`. A read that is under way for a leaf that changes is forgotten.
+    /// Covers these runs of buckets, and others between them as long as these have few rows. What
+    /// is new among them is read soon, at a time drawn from `spread`.
     pub(crate) fn cover(
         &mut self,
         now: Instant,
@@ -73,36 +76,42 @@ impl Leaves {
         spread: Duration,
         rng: &mut SeededRng,
     ) {
-        let before = std::mem::take(&mut self.all);
-        for (first, last) in runs {
-            let mut next = u32::from(*first);
-            let inside = before.iter().filter(|leaf| leaf.from <= *last && *first <= leaf.to);
-            let mut pieces = Vec::new();
-            for leaf in inside {
-                let (from, to) = (leaf.from.max(*first), leaf.to.min(*last));
-                if next < u32::from(from) {
-                    pieces.push((u16::try_from(next).unwrap_or(from), from - 1, None));
-                }
-                pieces.push((from, to, Some(leaf)));
-                next = u32::from(to) + 1;
+        let before = std::mem::replace(&mut self.runs, runs.to_vec());
+        let known = std::mem::take(&mut self.all);
+        let mut next = 0;
+        for mut leaf in known {
+            if !owns(runs, leaf.from, leaf.to) {
+                continue;
             }
-            if next <= u32::from(*last) {
-                pieces.push((u16::try_from(next).unwrap_or(*last), *last, None));
+            self.fill(now, (next, leaf.from.saturating_sub(1)), spread, rng);
+            next = u32::from(leaf.to) + 1;
+            if gains(&before, runs, leaf.from, leaf.to) {
+                leaf.next_read = leaf.next_read.min(now + rng.duration_below(spread));
             }
-            for (from, to, known) in pieces {
-                let mut leaf = Leaf::new(from, to, self.whole, now + rng.duration_below(spread));
-                if let Some(known) = known {
-                    let same = (known.from, known.to) == (from, to);
-                    (leaf.soon, leaf.limit, leaf.rows) = (known.soon, known.limit, known.rows);
-                    leaf.reading = known.reading.filter(|_| same);
-                    if same || known.reading.is_none() {
-                        leaf.next_read = known.next_read;
-                    }
-                }
-                self.all.push(leaf);
-            }
+            self.all.push(leaf);
         }
+        self.fill(now, (next, REMINDER_BUCKETS - 1), spread, rng);
         self.look_next();
+    }
+
+    /// A leaf for what is owned in a span that has none.
+    fn fill(
+        &mut self,
+        now: Instant,
+        (first, last): (u32, u16),
+        spread: Duration,
+        rng: &mut SeededRng,
+    ) {
+        let Ok(first) = u16::try_from(first) else { return };
+        let inside = self.runs.iter().filter(|(from, to)| *from <= last && first <= *to);
+        let hull = inside.fold(None, |hull: Option<(u16, u16)>, (from, to)| {
+            let from = hull.map_or(*from, |(from, _)| from);
+            Some((from.max(first), (*to).min(last)))
+        });
+        if let Some((from, to)) = hull.filter(|(from, to)| from <= to) {
+            let soon = now + rng.duration_below(spread);
+            self.all.push(Leaf::new(from, to, self.whole, soon));
+        }
     }
 
     fn look_next(&mut self) {
@@ -160,6 +169,9 @@ impl Leaves {
                 let middle = leaf.from + (leaf.to - leaf.from) / 2;
                 let last = std::mem::replace(&mut leaf.to, middle);
                 self.all.insert(at + 1, Leaf::new(middle + 1, last, self.whole, now));
+                // What is nobody's business here is not read at all.
+                let runs = &self.runs;
+                self.all.retain(|leaf| owns(runs, leaf.from, leaf.to));
             } else if !leaf.soon {
                 leaf.next_read = now;
                 (leaf.soon, leaf.limit) = (true, self.limit);
@@ -191,6 +203,19 @@ impl Leaves {
         }
         self.all.remove(at + 1);
     }
+}
+
+/// Returns true if one of the buckets `from..=to` is in one of the runs.
+fn owns(runs: &[(u16, u16)], from: u16, to: u16) -> bool {
+    let after = runs.partition_point(|(_, last)| *last < from);
+    runs.get(after).is_some_and(|(first, _)| *first <= to)
+}
+
+/// Returns true if one of the buckets `from..=to` is in one of the runs and was in none before.
+fn gains(before: &[(u16, u16)], runs: &[(u16, u16)], from: u16, to: u16) -> bool {
+    let inside = runs.iter().filter(|(first, last)| *first <= to && from <= *last);
+    let mut buckets = inside.flat_map(|(first, last)| (*first).max(from)..=(*last).min(to));
+    buckets.any(|bucket| !owns(before, bucket, bucket))
 }
 
 #[cfg(test)]
@@ -248,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_cover_the_runs_and_nothing_else() {
+    fn leaves_cover_the_runs_and_no_leaf_covers_none_of_them() {
         let (mut leaves, mut rng) = (Leaves::new(500, REFRESH), SeededRng::new(7));
         for round in 0..200 {
             let mut edges: Vec<u16> = (0..6).map(|_| rng.below(4_096) as u16).collect();
@@ -257,13 +282,36 @@ mod tests {
             let runs: Vec<_> = edges.chunks_exact(2).map(|run| (run[0], run[1])).collect();
             covered(&mut leaves, &runs);
             let wanted: Vec<u16> = runs.iter().flat_map(|(from, to)| *from..=*to).collect();
-            assert_eq!(buckets(&leaves), wanted);
+            let check = |leaves: &Leaves| {
+                let covered = buckets(leaves);
+                assert!(covered.is_sorted_by(|a, b| a < b), "two leaves overlap");
+                assert!(wanted.iter().all(|bucket| covered.binary_search(bucket).is_ok()));
+                assert!(leaves.all.iter().all(|leaf| owns(&runs, leaf.from, leaf.to)));
+            };
+            check(&leaves);
             let now = Instant::from_millis(1_000 * round);
             read_all(&mut leaves, now, |bucket, soon| {
                 usize::from(bucket % 9) * if soon { 1 } else { 20 }
             });
-            assert_eq!(buckets(&leaves), wanted);
+            check(&leaves);
         }
+    }
+
+    #[test]
+    fn a_gained_bucket_is_read_soon_and_a_kept_one_when_it_is_time() {
+        let (mut leaves, mut rng) = (Leaves::new(500, REFRESH), SeededRng::new(7));
+        covered(&mut leaves, &[(10, 20), (40, 50)]);
+        assert_eq!(read_all(&mut leaves, Instant::ZERO, |_, _| 0).0, 1, "one read for both runs");
+        let soon = Duration::from_secs(1);
+        let mut next = |leaves: &mut Leaves, runs: &[(u16, u16)]| {
+            leaves.cover(Instant::ZERO, runs, soon, &mut rng);
+            leaves.next_read().unwrap() < Instant::ZERO + soon
+        };
+        assert!(!next(&mut leaves, &[(10, 20), (45, 50)]) && !next(&mut leaves, &[(10, 12)]));
+        assert!(next(&mut leaves, &[(10, 13)]));
+        read_all(&mut leaves, Instant::ZERO + soon, |_, _| 0);
+        assert!(next(&mut leaves, &[(10, 13), (3_000, 3_001)]));
+        assert_eq!(leaves.all.len(), 2);
     }
 
     #[test]
