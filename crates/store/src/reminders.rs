@@ -417,3 +417,39 @@ fn parse(row: &Row) -> std::result::Result<Reminder, String> {
         missed_count: count("MissedCount")?,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemoryStore;
+
+    #[test]
+    fn places_are_frozen_and_those_of_the_page() {
+        let service: ClusterId = "prod".parse().unwrap();
+        let table =
+            ReminderTable::new(Arc::new(MemoryStore::new()), service.clone(), service.clone());
+        let grain = GrainId::new(GrainTypeId::of("thermostat"), "attic");
+        let (partition, row) = table.place(&grain, "thermostat", "a-b");
+        assert_eq!(
+            (partition.as_str(), row.as_str()),
+            ("prod_FA6C89EF", "thermostat/s.attic-a%2Db")
+        );
+        let page = include_str!("../../../docs/reminders.md");
+        assert!(page.contains(&format!("emmer:{{reminders/{partition}}}")));
+        let of_partition = indexes_in(&partition).unwrap();
+        let hash = emmer_core::reminder::hash_of(&grain);
+        let due = table.index(emmer_core::reminder::bucket_of(hash), 7);
+        assert!(of_partition.contains(&due) && due > 0);
+        assert_eq!(hashes_in(&partition), Some(i64::from(hash)..=i64::from(hash)));
+        assert!(hashes_in("prod").is_none() && indexes_in("prod_x").is_none());
+    }
+
+    #[test]
+    fn due_times_are_ordered_within_a_bucket_and_fit() {
+        let ends = [0, 1, SECONDS_MAX].map(|seconds| index("any", 4_095, seconds));
+        assert!(ends.is_sorted() && ends[2] > 0 && index("any", 0, SECONDS_MAX) < ends[0]);
+        let old = Timestamp::from_millis(-5);
+        assert_eq!([old, Timestamp::from_millis(i64::MAX)].map(seconds), [0, SECONDS_MAX]);
+        assert_eq!(seconds(Timestamp::from_millis(1_999)), 1);
+    }
+}

@@ -10,7 +10,7 @@ use emmer_test_servers::suite::{self, Store};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-const STORE: Store =
+pub(crate) const STORE: Store =
     Store { open, patient: "busy_timeout_ms=60000", hasty: "busy_timeout_ms=1000" };
 
 fn open(url: String) -> BoxFuture<'static, Result<Arc<dyn SystemStore>>> {

@@ -8,6 +8,7 @@
 )]
 
 mod bad_files;
+mod book;
 mod conformance;
 mod processes;
 #[cfg(target_os = "linux")]

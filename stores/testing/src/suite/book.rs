@@ -1,8 +1,12 @@
 //! What the book says an administrator types is run as it stands there.
 
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
+use emmer_core::reminder::{Missed, Reminder, Schedule};
+use emmer_core::{GrainId, GrainTypeId, Timestamp};
 use emmer_store::SiloTable;
+use emmer_store::reminders::{ReminderTable, ReminderWrite};
 use emmer_store::silos::SILO_INSTANCES;
 
 use super::Store;
@@ -43,6 +47,60 @@ pub async fn lists_the_silos(
         );
     }
     for value in ["127.0.0.1-11111-1", "Active", "VersionRow", "1970-01-01"] {
+        assert!(shown.contains(value), "no {value} in what the command prints:\n{shown}");
+    }
+}
+
+/// The command on the page of reminders that begins with `tool` shows the reminder of a grain with
+/// these columns. `run` is given the command and returns what it prints at the server of `url`.
+///
+/// # Panics
+/// It does not.
+pub async fn shows_the_reminders(
+    store: Store,
+    url: &str,
+    tool: &str,
+    run: impl FnOnce(&str) -> String,
+) {
+    let page = include_str!("../../../../docs/reminders.md");
+    let mut blocks = page.split("```sh\n").skip(1);
+    let block = blocks.find(|block| block.starts_with(tool)).expect("the page has the command");
+    let (command, _) = block.split_once("\n```").expect("the block does not end");
+    let (service, kind) = (cluster("prod"), "thermostat");
+    let table = ReminderTable::new(store.patient(url).await, service.clone(), service);
+    table.ensure().await.unwrap();
+    let reminder = Reminder {
+        grain: GrainId::new(GrainTypeId::of(kind), "attic"),
+        grain_type: kind.into(),
+        name: "it's \"due\"".into(),
+        schedule: Schedule {
+            start: Timestamp::from_millis(1_795_265_085_000),
+            period: Some(Duration::from_secs(3_600)),
+            end: None,
+        },
+        missed: Missed::Once,
+        fired: 7,
+        last_fired: Some(Timestamp::from_millis(1_795_286_685_000)),
+        missed_count: 2,
+    };
+    let written = table.upsert(&reminder).await.unwrap();
+    assert!(matches!(written, ReminderWrite::Written(_)), "{written:?}");
+    let shown = tokio::task::block_in_place(|| run(command));
+    let lower = shown.to_ascii_lowercase();
+    let columns = [
+        "DueAt",
+        "GrainReference",
+        "ReminderName",
+        "Period",
+        "Fired",
+        "LastFiredAt",
+        "MissedCount",
+    ];
+    for name in columns {
+        let name = name.to_ascii_lowercase();
+        assert!(lower.contains(&name), "no {name} in what the command prints:\n{shown}");
+    }
+    for value in ["thermostat/s.attic", "it's", "3600000", "2026-11-21"] {
         assert!(shown.contains(value), "no {value} in what the command prints:\n{shown}");
     }
 }
