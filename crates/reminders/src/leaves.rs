@@ -1,7 +1,8 @@
 //! Which parts of the table are read next, and how.
 //!
-//! A leaf is a run of buckets that one read covers. Where a read finds as many rows as it asked for,
-//! the leaf is cut in two; a leaf of one bucket asks only for what is due soon, and for more rows.
+//! A leaf is a run of buckets that one read covers. Where a read finds as many rows as it asked
+//! for, the leaf is cut in two; a leaf of one bucket asks only for what is due soon, and for more
+//! rows.
 //! Leaves that stay nearly empty grow together again. A leaf may have buckets of others, too. So a
 //! table of ten reminders costs one read, and of a million only what is due is read.
 
@@ -222,8 +223,8 @@ fn gains(before: &[(u16, u16)], runs: &[(u16, u16)], from: u16, to: u16) -> bool
 mod tests {
     use super::*;
 
-    /// Reads what is due to be read until nothing is, of a table with rows in some buckets; how many
-    /// reads, and how many rows they returned.
+    /// Reads what is due to be read until nothing is, of a table with rows in some buckets. Returns
+    /// how many reads it took, and how many rows they returned.
     fn read_all(
         leaves: &mut Leaves,
         now: Instant,

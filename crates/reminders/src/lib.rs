@@ -5,9 +5,9 @@
 //! silos. [`Reminders`] is one silo's part: it reads what is due soon in its buckets, fires it, and
 //! writes to the table what was delivered before the next occurrence counts.
 //!
-//! * **At least once.** An occurrence is settled only by a compare-and-set of its row after its tick
-//!   was delivered. Whatever fails before that, the same number is delivered again, by this silo or
-//!   by the next owner.
+//! * **At least once.** An occurrence is settled only by a compare-and-set of its row after its
+//!   tick was delivered. Whatever fails before that, the same number is delivered again, by this
+//!   silo or by the next owner.
 //! * **Nothing rests on the owner being one.** During a change of views two silos may fire one
 //!   occurrence. One of the two writes wins, the other silo reads the row again.
 //! * **The table decides.** What a silo has in memory is a copy. A message that a reminder changed

@@ -20,6 +20,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use bytes::Bytes;
 use emmer_core::{Instant, SiloAddress};
 use serde::{Deserialize, Serialize};
 
@@ -75,8 +76,8 @@ pub struct Message {
     #[serde(rename = "r")]
     pub(super) round: u8,
     /// The sender's report, that of the silo before it in the circle, and so on.
-    #[serde(rename = "l", with = "serde_bytes")]
-    pub(super) reports: Vec<u8>,
+    #[serde(rename = "l")]
+    pub(super) reports: Bytes,
     /// The numbers of what their silos host. A report names the place of its silo's, from 1.
     #[serde(rename = "m")]
     pub(super) manifests: Vec<u64>,
@@ -370,7 +371,8 @@ impl Gather {
             let to = self.silos[wave.circle.ahead(1 << round)];
             let (reports, manifests) = packed(&wave.gathered[..wave.circle.reports(round)]);
             let round = u8::try_from(round).unwrap_or(u8::MAX);
-            let message = Message { view: self.view, wave: self.number, round, reports, manifests };
+            let (view, wave, reports) = (self.view, self.number, reports.into());
+            let message = Message { view, wave, round, reports, manifests };
             self.effects.push_back(Effect::Send { to, message });
             wave.sent += 1;
             wave.due = now + self.config.patience;

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::time::Duration;
 
+use bytes::Bytes;
 use emmer_core::rng::SeededRng;
 use emmer_core::{Instant, SiloAddress};
 
@@ -239,8 +240,8 @@ fn what_does_not_fit_changes_nothing() {
             (from, other(&|m| (m.view, m.wave) = (0, wave))),
             (from, other(&|m| (m.round, m.wave) = (3, wave))),
             (from, other(&|m| (m.round, m.wave) = (255, wave))),
-            (from, other(&|m| (m.reports, m.wave) = (vec![0; 9], wave))),
-            (from, other(&|m| (m.reports, m.wave) = (Vec::new(), wave))),
+            (from, other(&|m| (m.reports, m.wave) = (vec![0; 9].into(), wave))),
+            (from, other(&|m| (m.reports, m.wave) = (Bytes::new(), wave))),
             (from, other(&|m| (m.manifests, m.wave) = (vec![1; 127], wave))),
             // From one that sends to others, or is no silo at all.
             (to, other(&|m| m.wave = wave)),

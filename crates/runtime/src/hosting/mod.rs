@@ -279,8 +279,8 @@ impl<G: Grain> Activation<G> {
         Ok(admitted)
     }
 
-    /// As [`admit_exclusive`](Self::admit_exclusive), for a tick of a timer: it counts as use of the
-    /// grain if the timer is to `keep` it.
+    /// As [`admit_exclusive`](Self::admit_exclusive), for a tick of a timer: it counts as use of
+    /// the grain if the timer is to `keep` it.
     pub(crate) fn admit_timer_exclusive(
         self: &Arc<Self>,
         keep: bool,

@@ -188,8 +188,8 @@ impl Remind {
         self
     }
 
-    /// The first occurrence is this long after now. Without this and [`at`](Self::at) it is a period
-    /// after now.
+    /// The first occurrence is this long after now. Without this and [`at`](Self::at) it is a
+    /// period after now.
     pub const fn after(mut self, delay: Duration) -> Self {
         self.first = Some(First::After(delay));
         self

@@ -90,7 +90,8 @@ impl Method for ReminderTick {
     }
 }
 
-/// What a handler may return: nothing, or a result. An error makes the tick fail: it is tried again.
+/// What a handler may return: nothing, or a result. An error makes the tick fail: it is tried
+/// again.
 #[diagnostic::on_unimplemented(
     message = "a handler of a reminder or timer cannot return `{Self}`",
     note = "return nothing, or a `Result<(), E>` whose error can be printed"

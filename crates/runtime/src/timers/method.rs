@@ -81,8 +81,8 @@ pub struct Alone<G>(PhantomData<fn(G)>);
 #[derive(Debug)]
 pub struct Beside<G>(PhantomData<fn(G)>);
 
-/// A method that a timer can run: `async fn tick(&mut self)` or `async fn tick(&self)` of the class,
-/// written `Self::tick`. It returns nothing, or a result.
+/// A method that a timer can run: `async fn tick(&mut self)` or `async fn tick(&self)` of the
+/// class, written `Self::tick`. It returns nothing, or a result.
 #[diagnostic::on_unimplemented(
     message = "a timer cannot run this",
     label = "not an `async fn` of the class that takes `&mut self` or `&self` alone",

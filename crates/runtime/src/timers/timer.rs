@@ -52,8 +52,8 @@ impl fmt::Debug for StartTimer {
 }
 
 impl StartTimer {
-    /// Ticks again this long after each tick has ended: ticks never pile up. Without it there is one
-    /// tick. At least a millisecond.
+    /// Ticks again this long after each tick has ended: ticks never pile up. Without it there is
+    /// one tick. At least a millisecond.
     pub const fn every(mut self, period: Duration) -> Self {
         self.period = Some(period);
         self
@@ -75,7 +75,8 @@ impl StartTimer {
         let Self { ctx, delay, period, keep } = self;
         let Some(any) = ctx.activation() else { return Timer(Weak::<Nobody>::new()) };
         let Ok(activation) = any.into_any().downcast::<Activation<F::Grain>>() else {
-            tracing::error!(grain = ?ctx.grain_id(), "a timer was to run a method of another class");
+            let grain = ctx.grain_id();
+            tracing::error!(?grain, "a timer was to run a method of another class");
             return Timer(Weak::<Nobody>::new());
         };
         let ticking = Arc::new(Ticking {

@@ -1,5 +1,5 @@
-//! Reminders on [`ReminderTable`]: the cases of the original's table tests, and what is found by due
-//! time.
+//! Reminders on [`ReminderTable`]: the cases of the original's table tests, and what is found by
+//! due time.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
