@@ -426,8 +426,7 @@ mod tests {
     #[test]
     fn places_are_frozen_and_those_of_the_page() {
         let service: ClusterId = "prod".parse().unwrap();
-        let table =
-            ReminderTable::new(Arc::new(MemoryStore::new()), service.clone(), service.clone());
+        let table = ReminderTable::new(Arc::new(MemoryStore::new()), service.clone(), service);
         let grain = GrainId::new(GrainTypeId::of("thermostat"), "attic");
         let (partition, row) = table.place(&grain, "thermostat", "a-b");
         assert_eq!(

@@ -118,7 +118,8 @@ impl Ticking for TickingGrain {
 }
 
 async fn one(world: &World) -> (Cluster, TickingRef) {
-    (TICKS.take(), BEGUN.take());
+    TICKS.take();
+    BEGUN.take();
     let cluster = world.cluster(1, |silo| silo.host::<dyn Ticking, TickingGrain>()).await;
     let client = cluster.client().await;
     let grain = client.grain::<dyn Ticking>("a");

@@ -371,8 +371,8 @@ impl Gather {
             let to = self.silos[wave.circle.ahead(1 << round)];
             let (reports, manifests) = packed(&wave.gathered[..wave.circle.reports(round)]);
             let round = u8::try_from(round).unwrap_or(u8::MAX);
-            let (view, wave, reports) = (self.view, self.number, reports.into());
-            let message = Message { view, wave, round, reports, manifests };
+            let (view, number, reports) = (self.view, self.number, reports.into());
+            let message = Message { view, wave: number, round, reports, manifests };
             self.effects.push_back(Effect::Send { to, message });
             wave.sent += 1;
             wave.due = now + self.config.patience;

@@ -101,7 +101,12 @@ impl Ctx {
     /// [`ReminderError::Store`], [`ReminderError::SiloEnded`].
     pub async fn reminders(&self) -> Result<Vec<ReminderInfo>, ReminderError> {
         let reminding = self.reminding().ok_or(ReminderError::SiloEnded)?;
-        let found = reminding.service.table().of_grain(self.grain_id()).await.map_err(unread)?;
+        let found = reminding
+            .service
+            .table()
+            .of_grain(self.grain_id())
+            .await
+            .map_err(|error| unread(&error))?;
         Ok(found.iter().map(|found| ReminderInfo::of(&found.reminder)).collect())
     }
 
@@ -114,7 +119,7 @@ impl Ctx {
         let Reminding { service, grain_type, .. } =
             self.reminding().ok_or(ReminderError::SiloEnded)?;
         let found = service.table().read(self.grain_id(), grain_type, name).await;
-        Ok(found.map_err(unread)?.map(|found| ReminderInfo::of(&found.reminder)))
+        Ok(found.map_err(|error| unread(&error))?.map(|found| ReminderInfo::of(&found.reminder)))
     }
 
     /// Removes one of the grain's reminders; false if it has none of this name. A tick that is
@@ -127,7 +132,7 @@ impl Ctx {
         let Reminding { service, grain_type, .. } =
             self.reminding().ok_or(ReminderError::SiloEnded)?;
         let removed = service.table().remove(self.grain_id(), grain_type, name, None).await;
-        match removed.map_err(unread)? {
+        match removed.map_err(|error| unread(&error))? {
             ReminderRemoval::EtagMismatch => Ok(false),
             ReminderRemoval::Unknown(error) => Err(unknown(&error)),
             ReminderRemoval::Removed => {
@@ -138,7 +143,7 @@ impl Ctx {
     }
 }
 
-fn unread(error: StoreError) -> ReminderError {
+fn unread(error: &StoreError) -> ReminderError {
     ReminderError::Store { detail: error.to_string(), maybe_written: false }
 }
 
@@ -253,7 +258,7 @@ impl Remind {
         let schedule = self.schedule(service.now().wall, options.period_min)?;
         let grain = self.ctx.grain_id();
         for _ in 0..TRIES_MAX {
-            let all = service.table().of_grain(grain).await.map_err(unread)?;
+            let all = service.table().of_grain(grain).await.map_err(|error| unread(&error))?;
             let known = all.iter().find(|known| *known.reminder.name == *self.name);
             if let Some(known) = known.filter(|_| self.if_absent) {
                 return Ok(ReminderInfo::of(&known.reminder));
@@ -262,7 +267,7 @@ impl Remind {
                 return Err(ReminderError::TooMany(all.len()));
             }
             let reminder = self.reminder(grain, grain_type, schedule);
-            match write(&service, &reminder, known).await.map_err(unread)? {
+            match write(&service, &reminder, known).await.map_err(|error| unread(&error))? {
                 ReminderWrite::EtagMismatch => {}
                 ReminderWrite::Unknown(error) => {
                     // Its owner finds out, too.
