@@ -13,6 +13,10 @@ use crate::{GrainId, Timestamp};
 /// The longest name of a reminder, in bytes.
 pub const REMINDER_NAME_BYTES_MAX: usize = 128;
 
+/// The last time at which anything can be due, the end of the year 9999: no store and no calendar
+/// has trouble with it.
+pub const REMINDER_TIME_MAX: Timestamp = Timestamp::from_millis(253_402_300_799_999);
+
 /// How many parts the ring of hashes is cut into for reminders. A part is owned, and read, as a
 /// whole.
 pub const REMINDER_BUCKETS: u16 = 1 << 12;
@@ -91,11 +95,12 @@ impl Schedule {
                 Timestamp::from_millis(self.start.as_millis().checked_add(offset)?)
             }
         };
-        (self.end.is_none_or(|end| at <= end)).then_some(at)
+        (at <= REMINDER_TIME_MAX && self.end.is_none_or(|end| at <= end)).then_some(at)
     }
 
     /// The number of the last occurrence that is due at `now`; 0 when none is.
     pub fn last_due(&self, now: Timestamp) -> u64 {
+        let now = now.min(REMINDER_TIME_MAX);
         let until = self.end.map_or(now, |end| end.min(now));
         if until < self.start {
             return 0;
@@ -174,7 +179,9 @@ mod tests {
         assert_eq!(hourly.time_of(1), Some(at(500)));
         assert_eq!(hourly.time_of(1_000_001), Some(at(500 + 1_000_000_000)));
         assert_eq!(hourly.time_of(u64::MAX), None);
-        assert_eq!(hourly.last_due(at(i64::MAX)), (i64::MAX as u64 - 500) / 1_000 + 1);
+        let last = hourly.last_due(at(i64::MAX));
+        assert_eq!(last, (REMINDER_TIME_MAX.as_millis() as u64 - 500) / 1_000 + 1);
+        assert!(hourly.time_of(last).is_some() && hourly.time_of(last + 1).is_none());
     }
 
     #[test]

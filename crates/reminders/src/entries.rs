@@ -1,8 +1,10 @@
 //! The reminders in memory, by place on the ring and by the time at which something is to be done.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
 
-use emmer_core::reminder::hash_of;
+use emmer_core::reminder::{Missed, Schedule, bucket_of, hash_of};
 use emmer_core::{GrainId, Reminder, Timestamp};
 
 use crate::api::{EntryId, Etag};
@@ -33,10 +35,49 @@ pub(crate) enum Next {
     Look,
 }
 
+/// A reminder in little room: there may be hundreds of thousands.
+#[derive(Debug)]
+struct Kept {
+    grain: GrainId,
+    grain_type: Arc<str>,
+    name: Arc<str>,
+    start: Timestamp,
+    /// In milliseconds; 0 for none.
+    period: u64,
+    /// [`NEVER`] for none.
+    end: Timestamp,
+    /// [`NEVER`] for none.
+    last_fired: Timestamp,
+    fired: u64,
+    missed_count: u64,
+    missed: Missed,
+}
+
+const NEVER: Timestamp = Timestamp::from_millis(i64::MAX);
+
+impl From<Reminder> for Kept {
+    fn from(reminder: Reminder) -> Self {
+        let Schedule { start, period, end } = reminder.schedule;
+        let millis = |period: Duration| u64::try_from(period.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            grain: reminder.grain,
+            grain_type: reminder.grain_type,
+            name: reminder.name,
+            start,
+            period: period.map_or(0, |period| millis(period).max(1)),
+            end: end.unwrap_or(NEVER),
+            last_fired: reminder.last_fired.unwrap_or(NEVER),
+            fired: reminder.fired,
+            missed_count: reminder.missed_count,
+            missed: reminder.missed,
+        }
+    }
+}
+
 /// One reminder.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    pub(crate) reminder: Reminder,
+    kept: Kept,
     pub(crate) etag: Etag,
     pub(crate) doing: Doing,
     pub(crate) next: Next,
@@ -54,6 +95,38 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    pub(crate) fn reminder(&self) -> Reminder {
+        let kept = &self.kept;
+        let some = |time: Timestamp| (time != NEVER).then_some(time);
+        Reminder {
+            grain: kept.grain.clone(),
+            grain_type: kept.grain_type.clone(),
+            name: kept.name.clone(),
+            schedule: Schedule {
+                start: kept.start,
+                period: (kept.period > 0).then(|| Duration::from_millis(kept.period)),
+                end: some(kept.end),
+            },
+            missed: kept.missed,
+            fired: kept.fired,
+            last_fired: some(kept.last_fired),
+            missed_count: kept.missed_count,
+        }
+    }
+
+    /// Takes up another content of its row.
+    pub(crate) fn set(&mut self, reminder: Reminder) {
+        self.kept = reminder.into();
+    }
+
+    fn hash(&self) -> u32 {
+        hash_of(&self.kept.grain)
+    }
+
+    pub(crate) fn bucket(&self) -> u16 {
+        bucket_of(self.hash())
+    }
+
     /// Returns true if it waits for nothing but its next occurrence, or for another try of one.
     pub(crate) fn is_idle(&self) -> bool {
         self.doing == Doing::Waiting && self.next == Next::Fire
@@ -63,7 +136,8 @@ impl Entry {
 /// All of them.
 #[derive(Debug, Default)]
 pub(crate) struct Entries {
-    slots: Vec<Option<Entry>>,
+    /// In boxes: growing moves little, and leaves little room unused.
+    slots: Vec<Option<Box<Entry>>>,
     free: Vec<u32>,
     by_hash: BTreeSet<(u32, u32)>,
     by_time: BTreeSet<(Timestamp, u32)>,
@@ -94,7 +168,7 @@ impl Entries {
         let hash = hash_of(grain);
         self.by_hash.range((hash, 0)..=(hash, u32::MAX)).find_map(|(_, slot)| {
             let entry = self.slots.get(*slot as usize)?.as_ref()?;
-            let same = entry.reminder.grain == *grain && *entry.reminder.name == *name;
+            let same = entry.kept.grain == *grain && *entry.kept.name == *name;
             same.then(|| id(*slot, entry.generation))
         })
     }
@@ -115,8 +189,8 @@ impl Entries {
         self.by_hash.insert((reminder.hash(), slot));
         self.by_time.insert((wakes, slot));
         let generation = self.generation;
-        self.slots[slot as usize] = Some(Entry {
-            reminder,
+        self.slots[slot as usize] = Some(Box::new(Entry {
+            kept: reminder.into(),
             etag,
             doing: Doing::Waiting,
             next: Next::Fire,
@@ -126,7 +200,7 @@ impl Entries {
             known_at,
             wakes,
             generation,
-        });
+        }));
         id(slot, generation)
     }
 
@@ -151,11 +225,11 @@ impl Entries {
         }
     }
 
-    pub(crate) fn remove(&mut self, entry: EntryId) -> Option<Entry> {
+    pub(crate) fn remove(&mut self, entry: EntryId) -> Option<Box<Entry>> {
         self.get(entry)?;
         let slot = slot_of(entry);
         let removed = self.slots.get_mut(slot as usize)?.take()?;
-        self.by_hash.remove(&(removed.reminder.hash(), slot));
+        self.by_hash.remove(&(removed.hash(), slot));
         self.by_time.remove(&(removed.wakes, slot));
         self.free.push(slot);
         if self.by_hash.is_empty() {

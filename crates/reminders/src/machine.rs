@@ -189,7 +189,8 @@ impl Reminders {
             _ if again => self.entries.wait(entry, now.wall, Next::Look),
             Looked::Gone => self.forget(entry),
             Looked::Row(row) => {
-                (found.reminder, found.etag) = (row.reminder, row.etag);
+                found.set(row.reminder);
+                found.etag = row.etag;
                 (found.given_up, found.attempts) = (0, 0);
                 self.schedule(now, entry);
             }
@@ -205,7 +206,7 @@ impl Reminders {
         self.in_flight -= 1;
         match ticked {
             Ticked::Delivered => {
-                let mut settled = found.reminder.clone();
+                let mut settled = found.reminder();
                 let missed = number.saturating_sub(settled.fired + 1);
                 settled.fired = number;
                 settled.last_fired = Some(now.wall);
@@ -218,7 +219,7 @@ impl Reminders {
             Ticked::Failed => {
                 self.statistics.failed += 1;
                 found.attempts += 1;
-                let following = found.reminder.schedule.time_of(number + 1);
+                let following = found.reminder().schedule.time_of(number + 1);
                 if following.is_some_and(|at| at <= now.wall) && found.attempts >= TRIES_MIN {
                     (found.given_up, found.attempts) = (number, 0);
                     self.schedule(now, entry);
@@ -254,7 +255,7 @@ impl Reminders {
                 found.etag = etag;
                 found.attempts = 0;
                 if let Next::Settle(written) = std::mem::replace(&mut found.next, Next::Fire) {
-                    found.reminder = *written;
+                    found.set(*written);
                 }
                 if std::mem::take(&mut found.changed) {
                     self.entries.wait(entry, now.wall, Next::Look);
@@ -361,7 +362,8 @@ impl Reminders {
             let found = self.entries.get(entry)?;
             let is_news = found.known_at < begun_at && found.etag != etag;
             if is_news && found.is_idle() {
-                (found.reminder, found.etag, found.known_at) = (reminder, etag, self.events);
+                found.set(reminder);
+                (found.etag, found.known_at) = (etag, self.events);
                 (found.given_up, found.attempts) = (0, 0);
                 self.schedule(now, entry);
             }
@@ -390,7 +392,7 @@ impl Reminders {
         seen.sort_unstable();
         for entry in self.entries.in_buckets(from, to) {
             let Some(found) = self.entries.get(entry) else { continue };
-            let due = found.reminder.next().map(|(_, at)| at);
+            let due = found.reminder().next().map(|(_, at)| at);
             let was_asked_for = by.is_none_or(|by| due.is_some_and(|due| due <= by));
             let is_gone = found.is_idle() && was_asked_for && found.known_at < begun_at;
             if is_gone && seen.binary_search(&entry).is_err() {
@@ -406,27 +408,28 @@ impl Reminders {
                 return;
             };
             let Some(found) = self.entries.get(entry) else { return };
-            let is_mine = self.owners.is_mine(found.reminder.bucket());
+            let is_mine = self.owners.is_mine(found.bucket());
             match found.next.clone() {
                 Next::Settle(settled) => self.settle(entry, *settled),
                 _ if !is_mine => self.forget(entry),
                 Next::Remove => self.remove(entry),
                 Next::Look => {
-                    let Reminder { grain, grain_type, name, .. } = found.reminder.clone();
+                    let Reminder { grain, grain_type, name, .. } = found.reminder();
                     found.next = Next::Fire;
                     self.look(grain, grain_type, name);
                 }
-                Next::Fire => match choose(&self.config, &found.reminder, found.given_up, now.wall)
-                {
-                    Choice::Wait(_) => self.schedule(now, entry),
-                    Choice::Over => self.remove(entry),
-                    Choice::Fire(tick) => {
-                        let reminder = found.reminder.clone();
-                        self.in_flight += 1;
-                        self.entries.busy(entry, Doing::Firing(tick.number));
-                        self.effects.push_back(Effect::Fire { entry, reminder, tick });
+                Next::Fire => {
+                    match choose(&self.config, &found.reminder(), found.given_up, now.wall) {
+                        Choice::Wait(_) => self.schedule(now, entry),
+                        Choice::Over => self.remove(entry),
+                        Choice::Fire(tick) => {
+                            let reminder = found.reminder();
+                            self.in_flight += 1;
+                            self.entries.busy(entry, Doing::Firing(tick.number));
+                            self.effects.push_back(Effect::Fire { entry, reminder, tick });
+                        }
                     }
-                },
+                }
             }
         }
     }
@@ -449,14 +452,14 @@ impl Reminders {
         self.entries.busy(entry, Doing::Settling);
         let Some(found) = self.entries.get(entry) else { return };
         found.next = Next::Remove;
-        let (reminder, etag) = (found.reminder.clone(), found.etag.clone());
+        let (reminder, etag) = (found.reminder(), found.etag.clone());
         self.effects.push_back(Effect::Remove { entry, reminder, etag });
     }
 
     /// Lets it wait for its next occurrence, in memory if that is due soon.
     fn schedule(&mut self, now: Now, entry: EntryId) {
         let Some(found) = self.entries.get(entry) else { return };
-        match choose(&self.config, &found.reminder, found.given_up, now.wall) {
+        match choose(&self.config, &found.reminder(), found.given_up, now.wall) {
             Choice::Wait(at) if at > now.wall + self.config.window => self.forget(entry),
             Choice::Wait(at) => self.entries.wait(entry, at, Next::Fire),
             Choice::Fire(_) => self.entries.wait(entry, now.wall, Next::Fire),
@@ -481,7 +484,8 @@ impl Reminders {
     fn forget(&mut self, entry: EntryId) {
         let Some(gone) = self.entries.remove(entry) else { return };
         if !self.reads.is_empty() || !self.looking.is_empty() {
-            self.gone.insert((gone.reminder.hash(), gone.reminder.name), self.events);
+            let gone = gone.reminder();
+            self.gone.insert((gone.hash(), gone.name), self.events);
         }
     }
 }

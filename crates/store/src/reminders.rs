@@ -10,9 +10,10 @@
 //! time in seconds since 1970. Scans range over all services of a store; rows of others are left
 //! out here.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::ops::RangeInclusive;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use emmer_core::hash::stable64;
@@ -115,6 +116,7 @@ pub struct ReminderTable {
     store: Arc<dyn SystemStore>,
     service: ClusterId,
     cluster: ClusterId,
+    texts: Arc<Texts>,
 }
 
 impl fmt::Debug for ReminderTable {
@@ -126,7 +128,7 @@ impl fmt::Debug for ReminderTable {
 impl ReminderTable {
     /// The reminders of `service` in `store`; `cluster` is who writes, for the `DeploymentId`.
     pub fn new(store: Arc<dyn SystemStore>, service: ClusterId, cluster: ClusterId) -> Self {
-        Self { store, service, cluster }
+        Self { store, service, cluster, texts: Arc::default() }
     }
 
     /// Creates the table if it is missing.
@@ -333,7 +335,7 @@ impl ReminderTable {
             Some(Value::Text(service)) if **service != *self.service.as_str() => return Ok(None),
             _ => {}
         }
-        let reminder = parse(row).map_err(|why| self.corrupt(row.key(), &why))?;
+        let reminder = parse(row, &self.texts).map_err(|why| self.corrupt(row.key(), &why))?;
         Ok(Some(StoredReminder { reminder, etag: found.etag.clone() }))
     }
 
@@ -372,7 +374,28 @@ fn seconds(at: Timestamp) -> i64 {
     at.as_millis().div_euclid(1_000).clamp(0, SECONDS_MAX)
 }
 
-fn parse(row: &Row) -> std::result::Result<Reminder, String> {
+/// Names of types and reminders, each of them once in memory: a million rows have a few.
+#[derive(Default)]
+struct Texts(Mutex<BTreeSet<Arc<str>>>);
+
+impl Texts {
+    /// Names that are never the same are not kept.
+    const MAX: usize = 1_000;
+
+    fn get(&self, text: &str) -> Arc<str> {
+        let mut texts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = texts.get(text) {
+            return known.clone();
+        }
+        let new: Arc<str> = text.into();
+        if texts.len() < Self::MAX {
+            texts.insert(new.clone());
+        }
+        new
+    }
+}
+
+fn parse(row: &Row, texts: &Texts) -> std::result::Result<Reminder, String> {
     let text = |column: &'static str| match row.get(column) {
         Some(Value::Text(text)) => Ok(text),
         _ => Err(format!("{column} is null")),
@@ -408,8 +431,8 @@ fn parse(row: &Row) -> std::result::Result<Reminder, String> {
     let missed = text("MissedPolicy")?.parse().map_err(|e| format!("MissedPolicy: {e}"))?;
     Ok(Reminder {
         grain,
-        grain_type: grain_type.into(),
-        name: name.into(),
+        grain_type: texts.get(&grain_type),
+        name: texts.get(&name),
         schedule: Schedule { start, period, end: time("EndAt") },
         missed,
         fired: count("Fired")?,

@@ -6,7 +6,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use emmer_core::reminder::{Missed, REMINDER_NAME_BYTES_MAX, Reminder, Schedule};
+use emmer_core::reminder::{
+    Missed, REMINDER_NAME_BYTES_MAX, REMINDER_TIME_MAX, Reminder, Schedule,
+};
 use emmer_core::{GrainId, Timestamp};
 use emmer_store::StoreError;
 use emmer_store::reminders::{ReminderRemoval, ReminderWrite, StoredReminder};
@@ -237,6 +239,10 @@ impl Remind {
             }
             First::At(at) => at,
         };
+        let is_too_far = |at: &Timestamp| *at > REMINDER_TIME_MAX;
+        if let Some(at) = [Some(start), self.end].into_iter().flatten().find(is_too_far) {
+            return Err(ReminderError::TooFar { at });
+        }
         if let Some(end) = self.end.filter(|end| *end < start) {
             return Err(ReminderError::End { first: start, end });
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use emmer_core::Timestamp;
-use emmer_core::reminder::REMINDER_NAME_BYTES_MAX;
+use emmer_core::reminder::{REMINDER_NAME_BYTES_MAX, REMINDER_TIME_MAX};
 
 /// Why nothing is known of a reminder, or nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,6 +37,12 @@ pub enum ReminderError {
         at: Timestamp,
         /// When that was looked at.
         now: Timestamp,
+    },
+    /// It would be due, or end, after the year 9999.
+    #[error("the reminder is due first, or ends, at {at}: the last time is {REMINDER_TIME_MAX}")]
+    TooFar {
+        /// When.
+        at: Timestamp,
     },
     /// The time between two occurrences is too short.
     #[error("a reminder every {period:?}: the shortest period is {least:?} (reminders.period_min)")]

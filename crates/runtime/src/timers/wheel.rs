@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use emmer_core::Instant;
 use parking_lot::Mutex;
@@ -13,6 +14,10 @@ use tokio::sync::Notify;
 
 use crate::clock::Clock;
 use crate::reminders::Seldom;
+
+/// Due times are rounded up to whole steps of this length: what is due in one step fires together,
+/// and the wheel's task wakes up at most a hundred times in a second.
+const STEP: Duration = Duration::from_millis(10);
 
 /// How many entries whose time has come are taken at once: meanwhile nothing can be put in.
 const BATCH: usize = 256;
@@ -69,6 +74,8 @@ impl Wheel {
     pub(super) fn put(&self, owner: u64, at: Instant, due: Arc<dyn Due>) -> Place {
         let mut entries = self.entries.lock();
         entries.last += 1;
+        let step = nanos(STEP);
+        let at = Instant::from_nanos(at.as_nanos().div_ceil(step).saturating_mul(step));
         let place = Place { at, number: entries.last };
         let is_first = entries.by_time.first_key_value().is_none_or(|(first, _)| place < *first);
         entries.by_time.insert(place, (owner, due));
@@ -140,10 +147,12 @@ impl Wheel {
     }
 }
 
+fn nanos(step: Duration) -> u64 {
+    u64::try_from(step.as_nanos()).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     struct Note(u64, Arc<Mutex<Vec<u64>>>);

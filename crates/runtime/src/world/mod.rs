@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::clock::COARSE_TICK;
+use crate::clock::{CALM_TICK, COARSE_TICK};
 
 pub(crate) use self::signals::StopRequests;
 pub(crate) use self::socket::{ReadHalf, TcpListener, TcpStream, WriteHalf};
@@ -115,15 +115,15 @@ fn spawn_boxed(future: Boxed) -> JoinHandle<()> {
     tokio::spawn(future)
 }
 
-/// How long until the clock is looked at again. Where nothing waits for it, a virtual world spares
-/// itself most looks: a day of it would be seventeen million.
+/// How long until the clock is looked at again. Where nothing waits for it that is seldom: an idle
+/// silo does not keep its processor awake. A virtual world spares itself most looks: a day of it
+/// would be seventeen million.
 pub(crate) fn tick(calm: bool) -> Duration {
     #[cfg(feature = "virtual")]
     if calm && emmer_virtual::Host::current().is_some() {
         return Duration::from_secs(10);
     }
-    let _ = calm;
-    COARSE_TICK
+    if calm { CALM_TICK } else { COARSE_TICK }
 }
 
 /// How often a silo looks at itself. In a virtual world nothing is ever late, but where a host was

@@ -16,6 +16,8 @@ mod leaving;
 mod lives;
 #[cfg(feature = "test")]
 mod lost;
+#[cfg(feature = "test")]
+mod reminders;
 mod rings;
 #[cfg(feature = "test")]
 mod state;
