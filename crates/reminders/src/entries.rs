@@ -74,11 +74,74 @@ impl From<Reminder> for Kept {
     }
 }
 
+/// An etag; a short one, as most are, without memory of its own.
+#[derive(Debug)]
+enum KeptEtag {
+    Short([u8; SHORT], u8),
+    Long(Etag),
+}
+
+const SHORT: usize = 22;
+
+impl KeptEtag {
+    fn new(etag: Etag) -> Self {
+        let mut bytes = [0; SHORT];
+        match (bytes.get_mut(..etag.len()), u8::try_from(etag.len())) {
+            (Some(room), Ok(len)) => {
+                room.copy_from_slice(etag.as_bytes());
+                Self::Short(bytes, len)
+            }
+            _ => Self::Long(etag),
+        }
+    }
+}
+
+/// Room for entries, by number. It grows by a piece at a time, and nothing in it moves.
+#[derive(Debug, Default)]
+struct Slots(Vec<Vec<Option<Entry>>>);
+
+impl Slots {
+    const PIECE: usize = 256;
+
+    fn get(&self, slot: u32) -> Option<&Entry> {
+        self.0.get(slot as usize / Self::PIECE)?.get(slot as usize % Self::PIECE)?.as_ref()
+    }
+
+    fn get_mut(&mut self, slot: u32) -> Option<&mut Entry> {
+        self.place(slot)?.as_mut()
+    }
+
+    fn place(&mut self, slot: u32) -> Option<&mut Option<Entry>> {
+        self.0.get_mut(slot as usize / Self::PIECE)?.get_mut(slot as usize % Self::PIECE)
+    }
+
+    fn put(&mut self, slot: u32, entry: Entry) {
+        if let Some(place) = self.place(slot) {
+            *place = Some(entry);
+        }
+    }
+
+    fn take(&mut self, slot: u32) -> Option<Entry> {
+        self.place(slot)?.take()
+    }
+
+    /// The number of a new slot.
+    fn grow(&mut self) -> u32 {
+        if self.0.last().is_none_or(|last| last.len() == Self::PIECE) {
+            self.0.push(Vec::with_capacity(Self::PIECE));
+        }
+        let before = (self.0.len() - 1) * Self::PIECE;
+        let Some(last) = self.0.last_mut() else { return 0 };
+        last.push(None);
+        u32::try_from(before + last.len() - 1).unwrap_or(u32::MAX)
+    }
+}
+
 /// One reminder.
 #[derive(Debug)]
 pub(crate) struct Entry {
     kept: Kept,
-    pub(crate) etag: Etag,
+    etag: KeptEtag,
     pub(crate) doing: Doing,
     pub(crate) next: Next,
     /// The number of the last occurrence that was given up, or 0. The table does not know yet.
@@ -119,6 +182,20 @@ impl Entry {
         self.kept = reminder.into();
     }
 
+    pub(crate) fn etag(&self) -> Etag {
+        match &self.etag {
+            KeptEtag::Short(bytes, len) => {
+                let text = bytes.get(..usize::from(*len)).and_then(|b| std::str::from_utf8(b).ok());
+                text.unwrap_or_default().into()
+            }
+            KeptEtag::Long(etag) => etag.clone(),
+        }
+    }
+
+    pub(crate) fn set_etag(&mut self, etag: Etag) {
+        self.etag = KeptEtag::new(etag);
+    }
+
     fn hash(&self) -> u32 {
         hash_of(&self.kept.grain)
     }
@@ -136,8 +213,7 @@ impl Entry {
 /// All of them.
 #[derive(Debug, Default)]
 pub(crate) struct Entries {
-    /// In boxes: growing moves little, and leaves little room unused.
-    slots: Vec<Option<Box<Entry>>>,
+    slots: Slots,
     free: Vec<u32>,
     by_hash: BTreeSet<(u32, u32)>,
     by_time: BTreeSet<(Timestamp, u32)>,
@@ -159,7 +235,7 @@ impl Entries {
     }
 
     pub(crate) fn get(&mut self, entry: EntryId) -> Option<&mut Entry> {
-        let slot = self.slots.get_mut(slot_of(entry) as usize)?.as_mut()?;
+        let slot = self.slots.get_mut(slot_of(entry))?;
         (u64::from(slot.generation) == entry.0 >> 32).then_some(slot)
     }
 
@@ -167,7 +243,7 @@ impl Entries {
     pub(crate) fn find(&self, grain: &GrainId, name: &str) -> Option<EntryId> {
         let hash = hash_of(grain);
         self.by_hash.range((hash, 0)..=(hash, u32::MAX)).find_map(|(_, slot)| {
-            let entry = self.slots.get(*slot as usize)?.as_ref()?;
+            let entry = self.slots.get(*slot)?;
             let same = entry.kept.grain == *grain && *entry.kept.name == *name;
             same.then(|| id(*slot, entry.generation))
         })
@@ -182,16 +258,13 @@ impl Entries {
         wakes: Timestamp,
     ) -> EntryId {
         self.generation = self.generation.wrapping_add(1);
-        let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(None);
-            u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
-        });
+        let slot = self.free.pop().unwrap_or_else(|| self.slots.grow());
         self.by_hash.insert((reminder.hash(), slot));
         self.by_time.insert((wakes, slot));
         let generation = self.generation;
-        self.slots[slot as usize] = Some(Box::new(Entry {
+        let entry = Entry {
             kept: reminder.into(),
-            etag,
+            etag: KeptEtag::new(etag),
             doing: Doing::Waiting,
             next: Next::Fire,
             given_up: 0,
@@ -200,7 +273,8 @@ impl Entries {
             known_at,
             wakes,
             generation,
-        }));
+        };
+        self.slots.put(slot, entry);
         id(slot, generation)
     }
 
@@ -225,15 +299,15 @@ impl Entries {
         }
     }
 
-    pub(crate) fn remove(&mut self, entry: EntryId) -> Option<Box<Entry>> {
+    pub(crate) fn remove(&mut self, entry: EntryId) -> Option<Entry> {
         self.get(entry)?;
         let slot = slot_of(entry);
-        let removed = self.slots.get_mut(slot as usize)?.take()?;
+        let removed = self.slots.take(slot)?;
         self.by_hash.remove(&(removed.hash(), slot));
         self.by_time.remove(&(removed.wakes, slot));
         self.free.push(slot);
         if self.by_hash.is_empty() {
-            (self.slots, self.free) = (Vec::new(), Vec::new());
+            (self.slots, self.free) = (Slots::default(), Vec::new());
         }
         Some(removed)
     }
@@ -241,16 +315,60 @@ impl Entries {
     /// The one that has waited longest, and until when.
     pub(crate) fn first(&self) -> Option<(Timestamp, EntryId)> {
         let (wakes, slot) = self.by_time.first()?;
-        let generation = self.slots.get(*slot as usize)?.as_ref()?.generation;
+        let generation = self.slots.get(*slot)?.generation;
         Some((*wakes, id(*slot, generation)))
     }
 
     /// Those in the buckets `from..=to`.
     pub(crate) fn in_buckets(&self, from: u16, to: u16) -> Vec<EntryId> {
         let (first, last) = (u32::from(from) << 20, (u32::from(to) << 20) | 0xf_ffff);
-        let of = |(_, slot): &(u32, u32)| {
-            Some(id(*slot, self.slots.get(*slot as usize)?.as_ref()?.generation))
-        };
+        let of = |(_, slot): &(u32, u32)| Some(id(*slot, self.slots.get(*slot)?.generation));
         self.by_hash.range((first, 0)..=(last, u32::MAX)).filter_map(of).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use emmer_core::GrainTypeId;
+
+    use super::*;
+
+    #[test]
+    fn a_reminder_comes_out_as_it_went_in() {
+        let mut entries = Entries::default();
+        let mut ids = Vec::new();
+        for number in 0..1_000u64 {
+            let some = |n: u64| (number % n == 0).then_some(number);
+            let time = |n: u64| Timestamp::from_millis(n as i64);
+            let reminder = Reminder {
+                grain: GrainId::new(GrainTypeId::of("t"), number),
+                grain_type: "t".into(),
+                name: "n".into(),
+                schedule: Schedule {
+                    start: time(number),
+                    period: some(2).map(|n| Duration::from_millis(n + 1)),
+                    end: some(3).map(time),
+                },
+                missed: [Missed::Skip, Missed::Once, Missed::All][number as usize % 3],
+                fired: number * 7,
+                last_fired: some(5).map(time),
+                missed_count: number * 11,
+            };
+            let etag: Etag = "7".repeat(number as usize % 40).into();
+            let id = entries.insert(reminder.clone(), etag.clone(), 0, time(number));
+            ids.push((id, reminder, etag));
+        }
+        for (id, reminder, etag) in &ids {
+            let found = entries.get(*id).unwrap();
+            assert_eq!((&found.reminder(), &found.etag()), (reminder, etag));
+            assert_eq!(entries.find(&reminder.grain, "n"), Some(*id));
+        }
+        // A slot that is used again has another id.
+        for (id, reminder, etag) in ids.iter().step_by(3) {
+            assert!(entries.remove(*id).is_some() && entries.get(*id).is_none());
+            let again = entries.insert(reminder.clone(), etag.clone(), 0, reminder.schedule.start);
+            assert!(again != *id && entries.get(*id).is_none() && entries.get(again).is_some());
+        }
+        assert_eq!((entries.len(), entries.slots.0.len()), (1_000, 4));
     }
 }

@@ -190,7 +190,7 @@ impl Reminders {
             Looked::Gone => self.forget(entry),
             Looked::Row(row) => {
                 found.set(row.reminder);
-                found.etag = row.etag;
+                found.set_etag(row.etag);
                 (found.given_up, found.attempts) = (0, 0);
                 self.schedule(now, entry);
             }
@@ -252,7 +252,7 @@ impl Reminders {
                 self.pause(now, entry, next);
             }
             Settled::Written(etag) => {
-                found.etag = etag;
+                found.set_etag(etag);
                 found.attempts = 0;
                 if let Next::Settle(written) = std::mem::replace(&mut found.next, Next::Fire) {
                     found.set(*written);
@@ -360,10 +360,11 @@ impl Reminders {
         }
         if let Some(entry) = self.entries.find(&reminder.grain, &reminder.name) {
             let found = self.entries.get(entry)?;
-            let is_news = found.known_at < begun_at && found.etag != etag;
+            let is_news = found.known_at < begun_at && found.etag() != etag;
             if is_news && found.is_idle() {
                 found.set(reminder);
-                (found.etag, found.known_at) = (etag, self.events);
+                found.set_etag(etag);
+                found.known_at = self.events;
                 (found.given_up, found.attempts) = (0, 0);
                 self.schedule(now, entry);
             }
@@ -443,7 +444,7 @@ impl Reminders {
         self.entries.busy(entry, Doing::Settling);
         let Some(found) = self.entries.get(entry) else { return };
         found.next = Next::Settle(Box::new(settled.clone()));
-        let etag = found.etag.clone();
+        let etag = found.etag();
         self.effects.push_back(Effect::Settle { entry, reminder: settled, etag });
     }
 
@@ -452,7 +453,7 @@ impl Reminders {
         self.entries.busy(entry, Doing::Settling);
         let Some(found) = self.entries.get(entry) else { return };
         found.next = Next::Remove;
-        let (reminder, etag) = (found.reminder(), found.etag.clone());
+        let (reminder, etag) = (found.reminder(), found.etag());
         self.effects.push_back(Effect::Remove { entry, reminder, etag });
     }
 

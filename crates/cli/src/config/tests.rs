@@ -129,8 +129,11 @@ fn operations_page_lists_every_key() {
 fn operations_page_tells_the_true_defaults() {
     let page = include_str!("../../../../docs/operations.md");
     let defaults = emmer::SiloOptions::default();
-    let tables =
-        [toml::Table::try_from(&defaults.membership), toml::Table::try_from(&defaults.limits)];
+    let tables = [
+        toml::Table::try_from(&defaults.membership),
+        toml::Table::try_from(&defaults.reminders),
+        toml::Table::try_from(&defaults.limits),
+    ];
     for (name, value) in tables.into_iter().flat_map(|table| table.unwrap()) {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let row = page.lines().find(|line| line.starts_with(&format!("| `{name}` |"))).unwrap();
