@@ -146,6 +146,8 @@ pub(crate) struct Entry {
     pub(crate) next: Next,
     /// The number of the last occurrence that was given up, or 0. The table does not know yet.
     pub(crate) given_up: u64,
+    /// The number of the occurrence that was tried last, or 0.
+    pub(crate) trying: u64,
     /// Failures in a row.
     pub(crate) attempts: u32,
     /// The row was said to have changed while something was being done.
@@ -268,6 +270,7 @@ impl Entries {
             doing: Doing::Waiting,
             next: Next::Fire,
             given_up: 0,
+            trying: 0,
             attempts: 0,
             changed: false,
             known_at,

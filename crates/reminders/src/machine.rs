@@ -185,13 +185,13 @@ impl Reminders {
         found.known_at = self.events;
         let again = std::mem::take(&mut found.changed);
         match looked {
-            Looked::Unknown => self.pause(now, entry, Next::Look),
+            Looked::Unknown => self.pause(now, entry, Next::Look, None),
             _ if again => self.entries.wait(entry, now.wall, Next::Look),
             Looked::Gone => self.forget(entry),
             Looked::Row(row) => {
                 found.set(row.reminder);
                 found.set_etag(row.etag);
-                (found.given_up, found.attempts) = (0, 0);
+                (found.given_up, found.trying, found.attempts) = (0, 0, 0);
                 self.schedule(now, entry);
             }
         }
@@ -220,11 +220,13 @@ impl Reminders {
                 self.statistics.failed += 1;
                 found.attempts += 1;
                 let following = found.reminder().schedule.time_of(number + 1);
-                if following.is_some_and(|at| at <= now.wall) && found.attempts >= TRIES_MIN {
+                let is_over = following.is_some_and(|at| at <= now.wall);
+                if is_over && found.attempts >= TRIES_MIN {
                     (found.given_up, found.attempts) = (number, 0);
                     self.schedule(now, entry);
                 } else {
-                    self.pause(now, entry, Next::Fire);
+                    // The next occurrence does not wait for another try of this one.
+                    self.pause(now, entry, Next::Fire, following.filter(|_| !is_over));
                 }
             }
         }
@@ -249,7 +251,7 @@ impl Reminders {
             Settled::Unknown => {
                 found.attempts += 1;
                 let next = found.next.clone();
-                self.pause(now, entry, next);
+                self.pause(now, entry, next, None);
             }
             Settled::Written(etag) => {
                 found.set_etag(etag);
@@ -365,7 +367,7 @@ impl Reminders {
                 found.set(reminder);
                 found.set_etag(etag);
                 found.known_at = self.events;
-                (found.given_up, found.attempts) = (0, 0);
+                (found.given_up, found.trying, found.attempts) = (0, 0, 0);
                 self.schedule(now, entry);
             }
             return Some(entry);
@@ -425,6 +427,9 @@ impl Reminders {
                         Choice::Over => self.remove(entry),
                         Choice::Fire(tick) => {
                             let reminder = found.reminder();
+                            if std::mem::replace(&mut found.trying, tick.number) != tick.number {
+                                found.attempts = 0;
+                            }
                             self.in_flight += 1;
                             self.entries.busy(entry, Doing::Firing(tick.number));
                             self.effects.push_back(Effect::Fire { entry, reminder, tick });
@@ -468,8 +473,8 @@ impl Reminders {
         }
     }
 
-    /// Lets it wait after a failure.
-    fn pause(&mut self, now: Now, entry: EntryId, next: Next) {
+    /// Lets it wait after a failure, until `at_most` if that is sooner.
+    fn pause(&mut self, now: Now, entry: EntryId, next: Next, at_most: Option<Timestamp>) {
         let Some(found) = self.entries.get(entry) else { return };
         if found.changed {
             found.changed = false;
@@ -478,7 +483,8 @@ impl Reminders {
         let steps = found.attempts.clamp(1, 20) - 1;
         let top = (PAUSES.0 * 2u32.pow(steps)).min(PAUSES.1);
         let pause = top / 2 + self.rng.duration_below(top / 2);
-        self.entries.wait(entry, now.wall + pause, next);
+        let wakes = now.wall + pause;
+        self.entries.wait(entry, at_most.map_or(wakes, |at| at.min(wakes)), next);
     }
 
     /// Takes it out of the memory.
