@@ -22,6 +22,12 @@ const WHOLE_SHARE: usize = 8;
 /// One read in so many of a leaf with little that is due soon looks whether it has little at all.
 const WHOLE_AGAIN: u64 = 16;
 
+/// How many buckets the very first read covers: it tells how dense the table is. A read of all of
+/// a large table would make its server sort all of it.
+const PROBE: u16 = 16;
+/// The next read of a leaf that waits for the first one.
+const NEVER: Instant = Instant::from_nanos(u64::MAX);
+
 #[derive(Debug)]
 pub(crate) struct Leaf {
     pub(crate) from: u16,
@@ -59,13 +65,15 @@ pub(crate) struct Leaves {
     next: Option<Instant>,
     limit: usize,
     whole: usize,
+    /// How many buckets a new leaf has; none before the first read.
+    width: Option<u16>,
     refresh: Duration,
 }
 
 impl Leaves {
     pub(crate) const fn new(limit: usize, refresh: Duration) -> Self {
         let whole = if limit > WHOLE_SHARE { limit / WHOLE_SHARE } else { 1 };
-        Self { all: Vec::new(), runs: Vec::new(), next: None, limit, whole, refresh }
+        Self { all: Vec::new(), runs: Vec::new(), next: None, limit, whole, width: None, refresh }
     }
 
     /// Covers these runs of buckets, and others between them as long as these have few rows. What
@@ -84,14 +92,17 @@ impl Leaves {
             if !owns(runs, leaf.from, leaf.to) {
                 continue;
             }
-            self.fill(now, (next, leaf.from.saturating_sub(1)), spread, rng);
+            if next < u32::from(leaf.from) {
+                self.fill(now, (next, leaf.from - 1), spread, rng);
+            }
             next = u32::from(leaf.to) + 1;
-            if gains(&before, runs, leaf.from, leaf.to) {
+            if leaf.next_read != NEVER && gains(&before, runs, leaf.from, leaf.to) {
                 leaf.next_read = leaf.next_read.min(now + rng.duration_below(spread));
             }
             self.all.push(leaf);
         }
         self.fill(now, (next, REMINDER_BUCKETS - 1), spread, rng);
+        self.probe(now + rng.duration_below(spread));
         self.look_next();
     }
 
@@ -109,15 +120,62 @@ impl Leaves {
             let from = hull.map_or(*from, |(from, _)| from);
             Some((from.max(first), (*to).min(last)))
         });
-        if let Some((from, to)) = hull.filter(|(from, to)| from <= to) {
-            let soon = now + rng.duration_below(spread);
-            self.all.push(Leaf::new(from, to, self.whole, soon));
+        let Some((from, to)) = hull.filter(|(from, to)| from <= to) else { return };
+        if self.width.is_some() {
+            let pieces = self.pieces(from, to, |_| now + rng.duration_below(spread));
+            self.all.extend(pieces);
+            return;
+        }
+        self.all.push(Leaf::new(from, to, self.whole, NEVER));
+    }
+
+    /// Before anything is known of the table, the first few buckets are read and all others wait.
+    fn probe(&mut self, soon: Instant) {
+        if self.width.is_some() || self.all.iter().any(|leaf| leaf.next_read != NEVER) {
+            return;
+        }
+        let Some(first) = self.all.first_mut() else { return };
+        first.next_read = soon;
+        // It begins with a bucket that matters.
+        let run = self.runs.iter().find(|(_, last)| first.from <= *last);
+        first.from = run.map_or(first.from, |(from, _)| first.from.max(*from));
+        let last = first.from.saturating_add(PROBE - 1);
+        if last < first.to {
+            let rest = Leaf::new(last + 1, first.to, self.whole, NEVER);
+            first.to = last;
+            self.all.insert(1, rest);
+            self.all.retain(|leaf| owns(&self.runs, leaf.from, leaf.to));
+        }
+    }
+
+    /// The leaves of a span, each as wide as leaves are.
+    fn pieces(&self, from: u16, to: u16, mut next: impl FnMut(u16) -> Instant) -> Vec<Leaf> {
+        let width = self.width.unwrap_or(REMINDER_BUCKETS).max(1);
+        let firsts = (from..=to).step_by(usize::from(width));
+        let leaves = firsts.map(|first| {
+            let last = first.saturating_add(width - 1).min(to);
+            Leaf::new(first, last, self.whole, next(first))
+        });
+        leaves.filter(|leaf| owns(&self.runs, leaf.from, leaf.to)).collect()
+    }
+
+    /// The first leaf was read: now it is known how wide leaves should be, and the others are read.
+    fn probed(&mut self, now: Instant, buckets: usize, rows: usize) {
+        let width = (self.whole * buckets).checked_div(2 * rows).unwrap_or(usize::MAX);
+        self.width = Some(u16::try_from(width).unwrap_or(u16::MAX).clamp(1, REMINDER_BUCKETS));
+        for leaf in std::mem::take(&mut self.all) {
+            if leaf.next_read == NEVER {
+                let pieces = self.pieces(leaf.from, leaf.to, |_| now);
+                self.all.extend(pieces);
+            } else {
+                self.all.push(leaf);
+            }
         }
     }
 
     fn look_next(&mut self) {
         let waiting = self.all.iter().filter(|leaf| leaf.reading.is_none());
-        self.next = waiting.map(|leaf| leaf.next_read).min();
+        self.next = waiting.map(|leaf| leaf.next_read).filter(|next| *next != NEVER).min();
     }
 
     /// The next leaf to be read, if it is time; `read` ties its answer to it.
@@ -163,6 +221,11 @@ impl Leaves {
         leaf.backoff.reset();
         leaf.next_read = now + refresh;
         let whole = (leaf.from, leaf.to, leaf.soon);
+        if self.width.is_none() {
+            self.probed(now, usize::from(whole.1 - whole.0) + 1, rows);
+        }
+        let at = self.all.iter().position(|leaf| leaf.from == whole.0)?;
+        let leaf = self.all.get_mut(at)?;
         if is_full {
             leaf.rows = None;
             if leaf.from < leaf.to {
@@ -254,10 +317,12 @@ mod tests {
         let mut leaves = Leaves::new(500, REFRESH);
         covered(&mut leaves, &[(0, 999)]);
         let few = |bucket: u16, _| usize::from(bucket.is_multiple_of(100));
-        assert_eq!(read_all(&mut leaves, Instant::ZERO, few), (1, 10));
+        assert_eq!(read_all(&mut leaves, Instant::ZERO, |_, _| 0), (2, 0));
+        let (reads, rows) = read_all(&mut leaves, Instant::ZERO + REFRESH, few);
+        assert!(reads <= 2 && rows <= 20, "{reads} reads of {rows} rows");
         // As of a million, of which one of a hundred is due soon.
         let many = |_, soon| if soon { 2 } else { 244 };
-        let later = Instant::ZERO + REFRESH;
+        let later = Instant::ZERO + REFRESH * 2;
         read_all(&mut leaves, later, many);
         let (reads, rows) = read_all(&mut leaves, later + REFRESH, many);
         assert!((1_000..1_150).contains(&reads) && rows < 8_000, "{reads} reads, {rows} rows");
@@ -291,6 +356,20 @@ mod tests {
             };
             check(&leaves);
             let now = Instant::from_millis(1_000 * round);
+            if round % 20 < 5 {
+                // Read in part, or not at all, before the next change.
+                leaves = if round % 20 == 0 { Leaves::new(500, REFRESH) } else { leaves };
+                covered(&mut leaves, &runs);
+                for number in 0..rng.below(4) {
+                    let read = ReadId(10_000 * round + number);
+                    if leaves.begin(now, read).is_some() && rng.chance(0.7) {
+                        leaves.done(now, read, (rng.index(62), rng.chance(0.3)), &mut rng);
+                    }
+                    check(&leaves);
+                }
+                assert!(wanted.is_empty() || leaves.all.iter().any(|leaf| leaf.next_read != NEVER));
+                continue;
+            }
             read_all(&mut leaves, now, |bucket, soon| {
                 usize::from(bucket % 9) * if soon { 1 } else { 20 }
             });
@@ -302,7 +381,8 @@ mod tests {
     fn a_gained_bucket_is_read_soon_and_a_kept_one_when_it_is_time() {
         let (mut leaves, mut rng) = (Leaves::new(500, REFRESH), SeededRng::new(7));
         covered(&mut leaves, &[(10, 20), (40, 50)]);
-        assert_eq!(read_all(&mut leaves, Instant::ZERO, |_, _| 0).0, 1, "one read for both runs");
+        let reads = read_all(&mut leaves, Instant::ZERO, |_, _| 0).0;
+        assert_eq!(reads, 2, "the first one tells how wide the other one is");
         let soon = Duration::from_secs(1);
         let mut next = |leaves: &mut Leaves, runs: &[(u16, u16)]| {
             leaves.cover(Instant::ZERO, runs, soon, &mut rng);
@@ -313,6 +393,23 @@ mod tests {
         read_all(&mut leaves, Instant::ZERO + soon, |_, _| 0);
         assert!(next(&mut leaves, &[(10, 13), (3_000, 3_001)]));
         assert_eq!(leaves.all.len(), 2);
+    }
+
+    #[test]
+    fn a_dense_table_is_never_read_in_wide_leaves() {
+        let mut leaves = Leaves::new(500, REFRESH);
+        covered(&mut leaves, &[(100, 3_000)]);
+        let mut widest = 0;
+        let mut rng = SeededRng::new(1);
+        let mut number = 0;
+        while let Some((from, to, soon, limit)) = leaves.begin(Instant::ZERO, ReadId(number)) {
+            widest = widest.max(to - from + 1);
+            let rows = usize::from(to - from + 1) * if soon { 100 } else { 244 };
+            let found = (rows.min(limit), rows >= limit);
+            leaves.done(Instant::ZERO, ReadId(number), found, &mut rng);
+            number += 1;
+        }
+        assert_eq!((widest, leaves.all.len()), (PROBE, 2_901));
     }
 
     #[test]

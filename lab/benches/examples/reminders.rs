@@ -4,8 +4,8 @@
 //! with periods of 1 to 60 min in a SQLite file, for so many seconds. Each silo says every 30 s how
 //! many ticks it delivered, how late, with which memory.
 //!
-//! `... --example reminders -- timers 100000 60`: so many grains with a timer of 60 s; the processor
-//! time of their ticks, beside that of as many one-way calls.
+//! `... --example reminders -- timers 100000 60`: so many grains with a timer of 60 s
+//! (`PERIOD_MS=60000`); the processor time of their ticks, beside that of as many one-way calls.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
