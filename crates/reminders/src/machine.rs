@@ -366,7 +366,7 @@ impl Reminders {
             if is_news && found.is_idle() {
                 found.set(reminder);
                 found.set_etag(etag);
-                found.known_at = self.events;
+                found.known_at = begun_at;
                 (found.given_up, found.trying, found.attempts) = (0, 0, 0);
                 self.schedule(now, entry);
             }
@@ -380,7 +380,7 @@ impl Reminders {
         if due > now.wall + self.config.window {
             return None;
         }
-        Some(self.entries.insert(reminder, etag, self.events, due))
+        Some(self.entries.insert(reminder, etag, begun_at, due))
     }
 
     /// Lets go of what a read that began at `begun_at` should have found and did not.

@@ -25,7 +25,8 @@ type Key = (GrainId, Arc<str>);
 /// What silos are told, some time later.
 #[derive(Debug)]
 enum Told {
-    View(Vec<SiloAddress>),
+    /// A view, with its number; none at the end of a freeze.
+    View(u64, Vec<SiloAddress>),
     Message(SiloAddress, Message),
     Read(ReadId, Option<Found>),
     Ticked(crate::EntryId, Ticked),
@@ -56,6 +57,7 @@ struct Silo {
     machine: Reminders,
     is_alive: bool,
     frozen_until: u64,
+    view: u64,
     asleep: Vec<Told>,
 }
 
@@ -78,6 +80,7 @@ pub(super) struct World {
     silos: Vec<Silo>,
     pub(super) table: BTreeMap<Key, (Reminder, u64, usize)>,
     writes: u64,
+    views: u64,
     table_away: bool,
     faulty: bool,
     pub(super) lives: Vec<Life>,
@@ -102,6 +105,7 @@ pub(super) fn run(seed: u64) -> Seen {
         silos: Vec::new(),
         table: BTreeMap::new(),
         writes: 0,
+        views: 0,
         table_away: false,
         faulty: true,
         lives: Vec::new(),
@@ -172,6 +176,7 @@ impl World {
             machine: Reminders::new(address, config, seed),
             is_alive: true,
             frozen_until: 0,
+            view: 0,
             asleep: Vec::new(),
         });
         self.new_view();
@@ -179,11 +184,12 @@ impl World {
 
     /// Everybody alive learns who is, some sooner than others.
     fn new_view(&mut self) {
+        self.views += 1;
         let alive: Vec<_> =
             self.silos.iter().filter(|s| s.is_alive).map(|silo| silo.address).collect();
         for silo in 0..self.silos.len() {
             if self.silos[silo].is_alive {
-                self.after(2_000, Event::Tell(silo, Told::View(alive.clone())));
+                self.after(2_000, Event::Tell(silo, Told::View(self.views, alive.clone())));
             }
         }
     }
@@ -303,7 +309,7 @@ impl World {
                     self.silos[silo].frozen_until = self.now + self.rng.below(15_000);
                     self.at(
                         self.silos[silo].frozen_until,
-                        Event::Tell(silo, Told::View(Vec::new())),
+                        Event::Tell(silo, Told::View(0, Vec::new())),
                     );
                 }
             }
@@ -338,8 +344,12 @@ impl World {
             let machine = &mut silo.machine;
             match told {
                 // The end of a freeze: nothing is told but what has waited.
-                Told::View(active) if active.is_empty() => {}
-                Told::View(active) => machine.handle_view(now, active),
+                // Neither is a view that is older than the one in force.
+                Told::View(number, _) if number <= silo.view => {}
+                Told::View(number, active) => {
+                    silo.view = number;
+                    machine.handle_view(now, active);
+                }
                 Told::Message(from, message) => machine.handle_message(now, from, message),
                 Told::Read(read, found) => machine.handle_read(now, read, found),
                 Told::Ticked(entry, ticked) => machine.handle_ticked(now, entry, ticked),
