@@ -64,6 +64,7 @@ struct Silo {
 /// One life of a reminder, from its registration to its change or removal.
 #[derive(Debug)]
 pub(super) struct Life {
+    grain: GrainId,
     pub(super) schedule: Schedule,
     pub(super) missed: Missed,
     pub(super) ended: Option<u64>,
@@ -232,7 +233,14 @@ impl World {
             };
             let life = self.lives.len();
             let (delivered, failed) = (Vec::new(), BTreeMap::new());
-            self.lives.push(Life { schedule, missed, ended: None, delivered, failed });
+            self.lives.push(Life {
+                grain: key.0.clone(),
+                schedule,
+                missed,
+                ended: None,
+                delivered,
+                failed,
+            });
             self.table.insert(key.clone(), (reminder, self.writes, life));
         }
         // The silo that did it says so; it may die before.
@@ -504,7 +512,8 @@ impl World {
     fn life(&self, reminder: &Reminder) -> Option<usize> {
         // Schedules begin at drawn milliseconds: lives of one grain differ.
         let of = |(at, life): (usize, &Life)| {
-            (life.schedule == reminder.schedule && life.missed == reminder.missed).then_some(at)
+            let same = life.grain == reminder.grain && life.schedule == reminder.schedule;
+            (same && life.missed == reminder.missed).then_some(at)
         };
         self.lives.iter().enumerate().filter_map(of).next_back()
     }
