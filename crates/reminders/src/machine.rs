@@ -128,8 +128,10 @@ impl Reminders {
         match message {
             Message::Heard { id } => self.tells.heard(id),
             Message::Changed { grain, grain_type, name, id } => {
-                // Not from a silo that does not own it (yet): it is told again.
-                if self.owners.is_mine(bucket_of(hash_of(&grain))) {
+                // A silo that does not own it (yet), or has too much to look at, says nothing: it is
+                // told again.
+                let is_mine = self.owners.is_mine(bucket_of(hash_of(&grain)));
+                if is_mine && self.looking.len() < self.config.tells_max {
                     self.effects
                         .push_back(Effect::Send { to: from, message: Message::Heard { id } });
                     self.look(grain, grain_type, name);
@@ -185,7 +187,10 @@ impl Reminders {
         found.known_at = self.events;
         let again = std::mem::take(&mut found.changed);
         match looked {
-            Looked::Unknown => self.pause(now, entry, Next::Look, None),
+            Looked::Unknown => {
+                found.attempts += 1;
+                self.pause(now, entry, Next::Look, None);
+            }
             _ if again => self.entries.wait(entry, now.wall, Next::Look),
             Looked::Gone => self.forget(entry),
             Looked::Row(row) => {

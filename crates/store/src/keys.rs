@@ -80,7 +80,7 @@ pub fn reference(grain_type: &str, key: &GrainKey) -> String {
     format!("{}/{}.{}", escape(grain_type), kind(key), key_text(key))
 }
 
-/// The type's name and the key in a text that [`reference`] made; none for any other.
+/// The type's name and the key in a text that [`reference()`] made; none for any other.
 pub fn parse_reference(text: &str) -> Option<(String, GrainKey)> {
     let (grain_type, rest) = text.split_once('/')?;
     let (kind, key) = rest.split_once('.')?;
@@ -94,7 +94,7 @@ pub fn parse_reference(text: &str) -> Option<(String, GrainKey)> {
     Some((unescape(grain_type)?, key))
 }
 
-/// A grain as an operator writes it: `thermostat/s.attic`, as [`reference`] does.
+/// A grain as an operator writes it: `thermostat/s.attic`, as [`reference()`] does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrainRef(GrainId);
 

@@ -156,6 +156,8 @@ async fn a_cluster_works(world: &World, what: &str, change: impl Fn(&mut SiloOpt
         let counted = cluster.node(n).run(calls).await.unwrap();
         assert_eq!(counted.unwrap_or_else(|e| panic!("{what}, silo {n}: {e}")), 2 + n as u64);
     }
+    // It would come back to the gateways of the next cluster.
+    outside.close().await;
     for n in 0..3 {
         cluster.stop(n).await;
     }

@@ -108,7 +108,9 @@ async fn queues_are_shown_and_a_full_one_refuses_by_its_name() {
     let holding = tokio::spawn(busy.hold(60_000).timeout(secs(60)).into_future());
     while busy.total().timeout(millis(20)).await.is_ok() {}
     let waiting: Vec<_> = (0..3).map(|_| tokio::spawn(busy.add(1).into_future())).collect();
-    while silo.statistics().turns_waiting < 3 {
+    // A turn is counted as waiting a moment before it is in the queue.
+    let queued = || silo.longest_queues(1).first().map_or(0, |queue| queue.waiting);
+    while silo.statistics().turns_waiting < 3 || queued() < 3 {
         tokio::task::yield_now().await;
     }
     let longest = silo.longest_queues(5);

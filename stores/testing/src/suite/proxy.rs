@@ -141,8 +141,9 @@ async fn listen(
                 }
             }
         };
-        drop(listener);
+        // The listener last: once nobody can connect, nobody is served either.
         connections.shutdown().await;
+        drop(listener);
         if !shut || !turned(&mut is_open, true).await {
             return;
         }
