@@ -128,8 +128,8 @@ impl Reminders {
         match message {
             Message::Heard { id } => self.tells.heard(id),
             Message::Changed { grain, grain_type, name, id } => {
-                // A silo that does not own it (yet), or has too much to look at, says nothing: it is
-                // told again.
+                // A silo that does not own it (yet), or has too much to look at, says nothing: it
+                // is told again.
                 let is_mine = self.owners.is_mine(bucket_of(hash_of(&grain)));
                 if is_mine && self.looking.len() < self.config.tells_max {
                     self.effects
