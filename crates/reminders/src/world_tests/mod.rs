@@ -57,7 +57,7 @@ fn run(seeds: Range<u64>) {
 
 #[test]
 fn every_occurrence_is_accounted_for() {
-    run(0..200);
+    run(0..300);
 }
 
 #[test]
