@@ -17,11 +17,11 @@ pub const REMINDER_NAME_BYTES_MAX: usize = 128;
 /// has trouble with it.
 pub const REMINDER_TIME_MAX: Timestamp = Timestamp::from_millis(253_402_300_799_999);
 
-/// How many parts the ring of hashes is cut into for reminders. A part is owned, and read, as a
+/// The number of parts that the ring of hashes is cut into for reminders. A part is owned as a
 /// whole.
 pub const REMINDER_BUCKETS: u16 = 1 << 12;
 
-/// How occurrences are made up for that were missed while nobody could fire them.
+/// The policy for occurrences that were missed while nobody could fire them.
 ///
 /// An occurrence is late after a minute, or after the period where that is shorter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -122,14 +122,14 @@ pub struct Reminder {
     pub name: Arc<str>,
     /// When it is due.
     pub schedule: Schedule,
-    /// What becomes of missed occurrences.
+    /// The policy for missed occurrences.
     pub missed: Missed,
     /// The number of the last occurrence that is settled: delivered, or given up. 0 before the
     /// first.
     pub fired: u64,
     /// When a tick was last delivered.
     pub last_fired: Option<Timestamp>,
-    /// How many occurrences were missed, or given up, so far.
+    /// The number of occurrences that were missed, or given up, so far.
     pub missed_count: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What goes in and what comes out of the reminder machine, as plain data.
+//! The machine's inputs and effects, as plain data.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,15 +16,15 @@ pub struct Config {
     pub window: Duration,
     /// An occurrence that is later than this, or than its period, was missed. Default 1 min.
     pub late_after: Duration,
-    /// How many rows a read asks for of what is due soon in one bucket. A read of all rows, in
+    /// The most rows that a read asks for of what is due soon in one bucket. A read of all rows, in
     /// several buckets, asks for an eighth. Default 500.
     pub read_limit: usize,
-    /// How many reads are under way at once. Default 2.
+    /// The most reads under way at once. Default 2.
     pub reads_max: usize,
-    /// How many ticks and writes are under way at once. Default 1,000.
+    /// The most ticks and writes under way at once. Default 1,000.
     pub in_flight_max: usize,
-    /// How many reminders that changed are told to their owners at once. One more is not told: its
-    /// owner finds it with the next read. Default 10,000.
+    /// The most reminders that changed and that their owners have not heard of. One more is not
+    /// told: its owner finds it with the next read. Default 10,000.
     pub tells_max: usize,
 }
 
@@ -52,7 +52,7 @@ pub struct ReadId(pub(crate) u64);
 /// A row of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// What it says.
+    /// The row's content.
     pub reminder: Reminder,
     /// The token for a conditional write.
     pub etag: Etag,
@@ -65,11 +65,12 @@ pub struct Tick {
     pub number: u64,
     /// When it was due.
     pub due: Timestamp,
-    /// How many occurrences before it were missed, or given up, since the last one delivered.
+    /// The number of occurrences before it that were missed, or given up, since the last one that
+    /// was delivered.
     pub missed: u64,
 }
 
-/// What the machine wants done, polled in order with `poll_effect`.
+/// An order of the machine to its shell, polled in order with `poll_effect`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// Read the rows of the buckets `from..=to`, of which `from` and `to` are one if only what is
@@ -90,9 +91,9 @@ pub enum Effect {
     Fire {
         /// To be given back.
         entry: EntryId,
-        /// Which reminder.
+        /// The reminder.
         reminder: Reminder,
-        /// Which occurrence.
+        /// The occurrence.
         tick: Tick,
     },
     /// Replace the row if it has this etag. Answer with `handle_settled`.
@@ -101,21 +102,21 @@ pub enum Effect {
         entry: EntryId,
         /// The row's new content.
         reminder: Reminder,
-        /// What the row's etag must be.
+        /// The etag that the row must have.
         etag: Etag,
     },
     /// Delete the row if it has this etag: nothing is left of it. Answer with `handle_settled`.
     Remove {
         /// To be given back.
         entry: EntryId,
-        /// Which reminder.
+        /// The reminder.
         reminder: Reminder,
-        /// What the row's etag must be.
+        /// The etag that the row must have.
         etag: Etag,
     },
     /// Read one row. Answer with `handle_looked`.
     Look {
-        /// Whose reminder.
+        /// The reminder's grain.
         grain: GrainId,
         /// The name of the grain's type.
         grain_type: Arc<str>,
@@ -126,12 +127,12 @@ pub enum Effect {
     Send {
         /// The receiver.
         to: SiloAddress,
-        /// What to send.
+        /// The message.
         message: Message,
     },
 }
 
-/// What a read found.
+/// The result of a read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// The rows of this service.
@@ -140,7 +141,7 @@ pub struct Found {
     pub is_full: bool,
 }
 
-/// What a tick came to.
+/// The end of a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ticked {
     /// The grain's handler ran and did not fail.
@@ -149,7 +150,7 @@ pub enum Ticked {
     Failed,
 }
 
-/// What became of a write or a removal.
+/// The end of a write or a removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Settled {
     /// It is written, under this etag.
@@ -162,7 +163,7 @@ pub enum Settled {
     Unknown,
 }
 
-/// What a look at one row found.
+/// The result of a look at one row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Looked {
     /// The row.
@@ -173,13 +174,13 @@ pub enum Looked {
     Unknown,
 }
 
-/// What silos say to each other about reminders.
+/// A message between silos.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
     /// A reminder was written or removed; you own it.
     #[serde(rename = "c")]
     Changed {
-        /// Whose reminder.
+        /// The reminder's grain.
         #[serde(rename = "g")]
         grain: GrainId,
         /// The name of the grain's type.
@@ -201,7 +202,7 @@ pub enum Message {
     },
 }
 
-/// What the machine has counted.
+/// The machine's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Reminders in memory.

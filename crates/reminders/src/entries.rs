@@ -9,7 +9,7 @@ use emmer_core::{GrainId, Reminder, Timestamp};
 
 use crate::api::{EntryId, Etag};
 
-/// What is being done for a reminder.
+/// The work under way for a reminder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Doing {
     /// Nothing: it waits in the order of due times.
@@ -22,7 +22,7 @@ pub(crate) enum Doing {
     Looking,
 }
 
-/// What is to be done next, when its time comes.
+/// The next step, when its time comes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Fire what is due.

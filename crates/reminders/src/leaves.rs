@@ -1,4 +1,4 @@
-//! Which parts of the table are read next, and how.
+//! The parts of the table: which of them is read next, and how.
 //!
 //! A leaf is a run of buckets that one read covers. Where a read finds as many rows as it asked
 //! for, the leaf is cut in two; a leaf of one bucket asks only for what is due soon, and for more
@@ -22,8 +22,8 @@ const WHOLE_SHARE: usize = 8;
 /// One read in so many of a leaf with little that is due soon looks whether it has little at all.
 const WHOLE_AGAIN: u64 = 16;
 
-/// How many buckets the very first read covers: it tells how dense the table is. A read of all of
-/// a large table would make its server sort all of it.
+/// The very first read covers this many buckets: it tells how dense the table is. A read of all
+/// of a large table would make its server sort all of it.
 const PROBE: u16 = 16;
 /// The next read of a leaf that waits for the first one.
 const NEVER: Instant = Instant::from_nanos(u64::MAX);
@@ -37,7 +37,7 @@ pub(crate) struct Leaf {
     pub(crate) limit: usize,
     next_read: Instant,
     reading: Option<ReadId>,
-    /// How many rows the last read found, all of them; none before.
+    /// The number of rows that the last read found, all of them; none before.
     rows: Option<usize>,
     backoff: Backoff,
 }
@@ -65,7 +65,7 @@ pub(crate) struct Leaves {
     next: Option<Instant>,
     limit: usize,
     whole: usize,
-    /// How many buckets a new leaf has; none before the first read.
+    /// The number of buckets of a new leaf; none before the first read.
     width: Option<u16>,
     refresh: Duration,
 }
@@ -233,7 +233,7 @@ impl Leaves {
                 let middle = leaf.from + (leaf.to - leaf.from) / 2;
                 let last = std::mem::replace(&mut leaf.to, middle);
                 self.all.insert(at + 1, Leaf::new(middle + 1, last, self.whole, now));
-                // What is nobody's business here is not read at all.
+                // A leaf without a bucket of this silo is not read at all.
                 let runs = &self.runs;
                 self.all.retain(|leaf| owns(runs, leaf.from, leaf.to));
             } else if !leaf.soon {

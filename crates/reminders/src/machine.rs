@@ -57,7 +57,7 @@ pub struct Reminders {
     statistics: Statistics,
 }
 
-/// What there is to do for a reminder now.
+/// The choice of what to do for a reminder now.
 enum Choice {
     Fire(Tick),
     Wait(Timestamp),
@@ -140,7 +140,7 @@ impl Reminders {
         }
     }
 
-    /// What a read found; none when it failed.
+    /// Takes the result of a read; none when it failed.
     pub fn handle_read(&mut self, now: Now, read: ReadId, found: Option<Found>) {
         self.events += 1;
         let Some(begun) = self.reads.remove(&read) else { return };
@@ -165,7 +165,7 @@ impl Reminders {
         self.handle_timeout(now);
     }
 
-    /// What a look at one row found.
+    /// Takes the result of a look at one row.
     pub fn handle_looked(&mut self, now: Now, grain: &GrainId, name: &Arc<str>, looked: Looked) {
         self.events += 1;
         if let Some((begun_at, again)) = self.looking.remove(&(grain.clone(), name.clone())) {
@@ -203,7 +203,7 @@ impl Reminders {
         self.attend(now);
     }
 
-    /// What a tick came to.
+    /// Takes the end of a tick.
     pub fn handle_ticked(&mut self, now: Now, entry: EntryId, ticked: Ticked) {
         self.events += 1;
         let Some(found) = self.entries.get(entry) else { return };
@@ -238,7 +238,7 @@ impl Reminders {
         self.attend(now);
     }
 
-    /// What became of a write or a removal.
+    /// Takes the end of a write or a removal.
     pub fn handle_settled(&mut self, now: Now, entry: EntryId, settled: Settled) {
         self.events += 1;
         let Some(found) = self.entries.get(entry).filter(|e| e.doing == Doing::Settling) else {
@@ -274,7 +274,7 @@ impl Reminders {
         self.attend(now);
     }
 
-    /// What to do next.
+    /// Returns the next thing to do.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }
@@ -291,14 +291,9 @@ impl Reminders {
         [due, read, self.tells.next()].into_iter().flatten().min()
     }
 
-    /// What was counted.
+    /// Returns the counters.
     pub fn statistics(&self) -> Statistics {
         Statistics { in_memory: self.entries.len() as u64, ..self.statistics }
-    }
-
-    /// The owner of a grain's reminders; none while no silo is Active.
-    pub fn owner(&self, grain: &GrainId) -> Option<SiloAddress> {
-        self.owners.owner(bucket_of(hash_of(grain)))
     }
 
     /// Begins the reads whose time has come.
@@ -502,7 +497,7 @@ impl Reminders {
     }
 }
 
-/// What there is to do for a reminder at `now`; the occurrences up to `given_up` are given up.
+/// Chooses what to do for a reminder at `now`; the occurrences up to `given_up` are given up.
 fn choose(config: &Config, reminder: &Reminder, given_up: u64, now: Timestamp) -> Choice {
     let schedule = &reminder.schedule;
     let wait = |number| schedule.time_of(number).map_or(Choice::Over, Choice::Wait);
@@ -524,4 +519,73 @@ fn choose(config: &Config, reminder: &Reminder, given_up: u64, now: Timestamp) -
     };
     let Some(due) = schedule.time_of(number) else { return Choice::Over };
     Choice::Fire(Tick { number, due, missed: number - reminder.fired - 1 })
+}
+
+#[cfg(test)]
+mod tests {
+    use emmer_core::GrainTypeId;
+    use emmer_core::reminder::Schedule;
+
+    use super::*;
+
+    fn secondly(missed: Missed) -> Reminder {
+        Reminder {
+            grain: GrainId::new(GrainTypeId::of("t"), 1u64),
+            grain_type: "t".into(),
+            name: "n".into(),
+            schedule: Schedule {
+                start: Timestamp::from_millis(1_000),
+                period: Some(Duration::from_secs(1)),
+                end: None,
+            },
+            missed,
+            fired: 0,
+            last_fired: None,
+            missed_count: 0,
+        }
+    }
+
+    #[test]
+    fn of_more_than_a_thousand_missed_the_last_thousand_are_made_up_for() {
+        let chosen = |due: i64| {
+            let now = Timestamp::from_millis(due * 1_000);
+            match choose(&Config::default(), &secondly(Missed::All), 0, now) {
+                Choice::Fire(tick) => (tick.number, tick.missed),
+                Choice::Wait(_) | Choice::Over => panic!("nothing to fire"),
+            }
+        };
+        assert_eq!([1, 1_000, 1_001, 5_000].map(chosen), [(1, 0), (1, 0), (2, 1), (4_001, 4_000)]);
+    }
+
+    /// A machine that owns everything, and has one reminder in memory.
+    fn with_one() -> Reminders {
+        let me: SiloAddress = "10.0.0.1:1000:1".parse().unwrap();
+        let mut machine = Reminders::new(me, Config::default(), 1);
+        let now = |millis| Now { mono: Instant::from_millis(millis), wall: Timestamp::default() };
+        machine.handle_view(now(0), vec![me]);
+        machine.handle_timeout(now(600));
+        let Some(Effect::Read { read, .. }) = machine.poll_effect() else { panic!("no read") };
+        let mut reminder = secondly(Missed::Once);
+        reminder.schedule.start = Timestamp::from_millis(300_000);
+        let rows = vec![Row { reminder, etag: "1".into() }];
+        machine.handle_read(now(610), read, Some(Found { rows, is_full: false }));
+        machine
+    }
+
+    #[test]
+    fn a_wall_clock_that_steps_is_seen_within_five_seconds() {
+        let mut machine = with_one();
+        while machine.poll_effect().is_some() {}
+        let before = Now { mono: Instant::from_millis(620), wall: Timestamp::default() };
+        machine.handle_timeout(before);
+        let look = machine.poll_timeout(before).unwrap();
+        assert!(look <= before.mono + CLOCK_LOOK, "{look:?}");
+        // Somebody has set it to five minutes later.
+        let after = Now { mono: look, wall: Timestamp::from_millis(300_005) };
+        machine.handle_timeout(after);
+        let fired = std::iter::from_fn(|| machine.poll_effect())
+            .filter(|effect| matches!(effect, Effect::Fire { .. }))
+            .count();
+        assert_eq!(fired, 1);
+    }
 }

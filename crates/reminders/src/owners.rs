@@ -1,4 +1,4 @@
-//! Which silo owns which bucket.
+//! The owners of buckets.
 
 use emmer_core::SiloAddress;
 use emmer_core::reminder::REMINDER_BUCKETS;

@@ -77,7 +77,7 @@ impl StoredReminder {
     }
 }
 
-/// What became of a write.
+/// The outcome of a write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ReminderWrite {
     /// It is written; this is the new etag.
@@ -88,7 +88,7 @@ pub enum ReminderWrite {
     Unknown(StoreError),
 }
 
-/// What became of a removal.
+/// The outcome of a removal.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ReminderRemoval {
     /// The row is gone.
@@ -99,7 +99,7 @@ pub enum ReminderRemoval {
     Unknown(StoreError),
 }
 
-/// What a scan found.
+/// The result of a scan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scanned {
     /// The reminders of this service, in no order that means anything.

@@ -32,12 +32,12 @@ pub struct Column {
     pub volatile: bool,
     /// Whether [`scan`](crate::SystemStore::scan) may range over it (integer columns only).
     pub indexed: bool,
-    /// What a partition's name says of its values.
+    /// The bounds of its values that a partition's name gives.
     pub bounds: Bounds,
 }
 
-/// What the name of a partition says of the values that a column has in it: for stores whose scans
-/// go from partition to partition, so that they leave most of them out. It is about readers: tables
+/// The bounds that a partition's name gives for the values of a column: for stores whose scans go
+/// from partition to partition, so that they leave most of them out. It is about readers: tables
 /// do not differ by it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bounds(Option<BoundsOf>);

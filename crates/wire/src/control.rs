@@ -23,7 +23,7 @@ pub mod channel {
     pub const WAITS: u8 = 5;
     /// How loaded each silo is, between silos.
     pub const LOAD: u8 = 6;
-    /// Which reminders have changed, between silos.
+    /// Reminders that have changed, between silos.
     pub const REMINDERS: u8 = 7;
 }
 

@@ -18,20 +18,20 @@ pub trait Thermostat {
     async fn reports(&self) -> Vec<Report>;
 }
 
-/// What a thermostat says of the time since its last report.
+/// A thermostat's report on the time since its last one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// The number of the reminder's occurrence.
     pub number: u64,
-    /// How many reports before it were missed because nobody ran.
+    /// The number of reports before it that were missed because nobody ran.
     pub missed: u64,
-    /// How many samples were taken.
+    /// The number of samples.
     pub samples: u64,
     /// Their mean, in tenths of a degree; none without samples.
     pub mean_tenths: Option<i32>,
 }
 
-/// What is kept in the store.
+/// The state in the store.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Kept {
     /// The time between two samples, in seconds; none while it is switched off.

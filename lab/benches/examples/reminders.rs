@@ -22,9 +22,9 @@ use tokio::task::JoinSet;
 
 const KIND: &str = "bench-chime";
 const SILOS: usize = 3;
-/// How often a silo tells.
+/// A silo tells this often.
 const EVERY: Duration = Duration::from_secs(30);
-/// How many rows are written at once.
+/// The rows written at once.
 const WRITERS: usize = 64;
 
 #[grain_interface(key = u64, grain = "bench-chime")]
@@ -41,7 +41,7 @@ struct ChimeGrain {
     pokes: u64,
 }
 
-/// How late ticks came to this process.
+/// The lateness of this process's ticks.
 static LATE: Mutex<Option<Histogram>> = Mutex::new(None);
 
 #[grain]

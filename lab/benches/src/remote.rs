@@ -25,7 +25,7 @@ const BODY: usize = 100;
 const GRAINS: u64 = 16;
 /// How long callers run before anything is counted.
 const WARM: Duration = Duration::from_millis(300);
-/// How long a window is kept open at most until a first call was counted.
+/// A window is kept open at most this long until a first call was counted.
 const FIRST_ANSWER: Duration = Duration::from_secs(10);
 /// How often a cluster is looked at until it is complete.
 const LOOK: Duration = Duration::from_millis(5);

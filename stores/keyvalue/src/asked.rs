@@ -22,7 +22,7 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// Whether a partition of this name may have rows that it asks for.
+    /// Returns true if a partition of this name may have rows that it asks for.
     pub fn may_be_in(&self, table: &TableDecl, partition: &str) -> bool {
         let column = table.column(self.column);
         column.is_none_or(|(_, column)| column.bounds.may_have(partition, &self.range))

@@ -13,6 +13,7 @@ pub mod store;
 use std::time::SystemTime;
 
 use clap::Subcommand;
+use emmer::Timestamp;
 
 use crate::exit::{Failure, Result};
 
@@ -65,6 +66,11 @@ impl Command {
 pub fn runtime() -> Result<tokio::runtime::Runtime> {
     let built = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     built.map_err(|error| Failure::other(format!("no threads to run on: {error}")))
+}
+
+/// The time by this host's clock.
+fn now() -> Timestamp {
+    Timestamp::from_millis(i64::try_from(now_us() / 1_000).unwrap_or(i64::MAX))
 }
 
 /// Microseconds since 1970.

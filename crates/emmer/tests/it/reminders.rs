@@ -2,13 +2,14 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::future::IntoFuture;
 use std::time::Duration;
 
 use emmer::prelude::*;
 use emmer::test::{Cluster, Failure, World, hours};
 use emmer::{ReminderError, ReminderInfo, Timestamp};
 
-/// What a grain is asked to remember.
+/// A reminder that a grain is to ask for.
 #[derive(serde::Serialize, serde::Deserialize, Clone, Debug)]
 struct Ask {
     name: String,
@@ -41,6 +42,8 @@ trait Clockwork {
     async fn fail(&mut self, times: u32);
     async fn rest(&self);
     async fn now(&self) -> Timestamp;
+    /// Asks for a reminder, and does not wait for longer than this.
+    async fn give_up(&self, after: Duration);
 }
 
 #[derive(Grain)]
@@ -119,6 +122,11 @@ impl Clockwork for Clock {
 
     async fn now(&self) -> Timestamp {
         self.ctx.now()
+    }
+
+    async fn give_up(&self, after: Duration) {
+        let remind = self.ctx.remind("due").after(secs(10)).into_future();
+        let _ = tokio::time::timeout(after, remind).await;
     }
 }
 
@@ -392,6 +400,46 @@ async fn bad_input_is_refused_and_stores_nothing(world: World) {
     refused(Ask { after: Some(secs(1)), ..ask("due") }, "").await;
     world.store().recover();
     assert_eq!(list(&cluster, "a").await, []);
-    let error = ReminderError::TooMany(100).to_string();
-    assert!(error.contains("per_grain_max"), "{error}");
+}
+
+#[emmer::test]
+async fn a_grain_has_no_more_reminders_than_it_may(world: World) {
+    ticks();
+    let describe = |silo: emmer::SiloBuilder| {
+        silo.configure(|o| o.reminders.per_grain_max = 1).host::<dyn Clockwork, Clock>()
+    };
+    let cluster = world.cluster(2, describe).await;
+    let later = |name| Ask { after: Some(secs(100)), ..ask(name) };
+    remind(&cluster, "a", later("due")).await.unwrap();
+    // It may be replaced, and another grain has its own.
+    remind(&cluster, "a", later("due")).await.unwrap();
+    remind(&cluster, "b", later("look")).await.unwrap();
+    let refused = remind(&cluster, "a", later("look")).await.unwrap_err();
+    assert!(refused.contains(&ReminderError::TooMany(1).to_string()), "{refused}");
+    assert_eq!(list(&cluster, "a").await.len(), 1);
+}
+
+#[emmer::test(seeds = 3)]
+async fn a_reminder_whose_await_was_given_up_comes_in_time_if_it_was_stored(world: World) {
+    let cluster = clocks(&world, 2).await;
+    let keys: Vec<String> = (0..12).map(|n| n.to_string()).collect();
+    for key in &keys {
+        on(&cluster, key, async |clock| clock.rest().await.unwrap()).await;
+    }
+    world.store().be_slow(millis(100));
+    for (key, time) in keys.iter().zip((0u64..).map(|n| millis(20 + 25 * n))) {
+        on(&cluster, key, async |clock| clock.give_up(time).await.unwrap()).await;
+    }
+    world.store().recover();
+    world.advance(secs(30)).await;
+    // Those that were stored have fired, and are gone: due once.
+    let left: Vec<usize> = {
+        let mut left = Vec::new();
+        for key in &keys {
+            left.push(list(&cluster, key).await.len());
+        }
+        left
+    };
+    let fired = keys.iter().filter(|key| numbers(key) == [1]).count();
+    assert!(left.iter().all(|left| *left == 0) && fired > 0, "{left:?}, {fired} fired");
 }

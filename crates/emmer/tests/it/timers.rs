@@ -229,7 +229,7 @@ async fn a_timer_that_is_changed_again_and_again_has_one_tick_at_a_time(world: W
     assert_eq!(ticks().len(), 1);
     grain.churn().await.unwrap();
     assert_eq!(ticks(), [0; 0]);
-    // What was due meanwhile comes at once after the end, once.
+    // A tick that was due meanwhile comes right after the end, once.
     world.advance(secs(9)).await;
     assert_eq!(ticks().len(), 1);
     world.advance(secs(9)).await;

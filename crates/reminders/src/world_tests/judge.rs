@@ -1,4 +1,4 @@
-//! What must hold at the end of a world.
+//! The judgement at the end of a world.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,7 +18,7 @@ impl World {
             for (number, missed, _) in &life.delivered {
                 covered.extend(number - missed..=*number);
             }
-            // What was under way when it ended need not come.
+            // A tick that was under way when it ended need not come.
             let until = match life.ended {
                 None => self.wall() - Duration::from_secs(2),
                 Some(_) => Timestamp::from_millis(0),

@@ -5,7 +5,7 @@ mod world;
 
 use std::ops::Range;
 
-/// What a run has seen, so that a test can tell that it tested something.
+/// The events of a run, so that a test can tell that it tested something.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     kills: u64,

@@ -14,7 +14,7 @@ use emmer_core::{GrainId, GrainTypeId, Instant, Now, Reminder, SiloAddress, Time
 
 /// When everything begins, by the wall clock.
 pub(super) const BEGIN: i64 = 1_800_000_000_000;
-/// How long faults go on, and how long the world goes on after them, in milliseconds.
+/// The time of faults, and the time that is judged after them, in milliseconds.
 pub(super) const FAULTS: u64 = 240_000;
 pub(super) const CALM: u64 = 90_000;
 /// After faults the silos have this long to settle down.
@@ -22,7 +22,7 @@ pub(super) const SETTLE: u64 = 70_000;
 
 type Key = (GrainId, Arc<str>);
 
-/// What silos are told, some time later.
+/// News for a silo, some time later.
 #[derive(Debug)]
 enum Told {
     /// A view, with its number; none at the end of a freeze.
@@ -34,7 +34,7 @@ enum Told {
     Looked(Key, Looked),
 }
 
-/// What happens in the world.
+/// An event of the world.
 #[derive(Debug)]
 enum Event {
     Tell(usize, Told),
@@ -497,7 +497,7 @@ impl World {
             life.delivered.push((tick.number, tick.missed, now));
             self.seen.repeated += u64::from(again);
             let ended = life.ended;
-            // What is in memory is read again within 10 s: nobody said in calm times that it ended.
+            // The memory is read again within 10 s: nobody said in calm times that it ended.
             let longest = if self.faulty || now < FAULTS + SETTLE { SETTLE } else { 10_200 };
             assert!(
                 ended.is_none_or(|ended| now <= ended + longest) || !self.silos[silo].is_alive,

@@ -77,7 +77,7 @@ impl Ctx {
         self.activation.upgrade()
     }
 
-    /// What this grain's reminders need; none when its silo is gone.
+    /// Returns what this grain's reminders need; none when its silo is gone.
     pub(crate) fn reminding(&self) -> Option<Reminding> {
         Some(self.activation.upgrade()?.reminding())
     }

@@ -61,7 +61,7 @@ pub(crate) struct Host {
     pub(crate) limits: Limits,
     /// How many activations of a stateless worker there may be whose class does not say it.
     pub(crate) processors: usize,
-    /// How long a timer's turn waits for what it calls when nobody says.
+    /// A timer's turn waits this long for a call of its own that has no timeout.
     pub(crate) response_timeout: Duration,
     /// The longest an activation may take.
     pub(crate) activation_timeout: Duration,

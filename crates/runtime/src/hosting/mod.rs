@@ -381,7 +381,7 @@ pub trait AnyActivation: Send + Sync {
     /// The activation as itself.
     fn into_any(self: Arc<Self>) -> Arc<dyn std::any::Any + Send + Sync>;
 
-    /// What its reminders need.
+    /// Returns what its reminders need.
     fn reminding(&self) -> Reminding;
 
     /// Begins its deactivation, once. Turns that were admitted run first, and those that wait,

@@ -1,4 +1,4 @@
-//! What an operator can set of reminders.
+//! The options of reminders.
 
 use std::time::Duration;
 

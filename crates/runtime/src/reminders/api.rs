@@ -1,4 +1,4 @@
-//! What a grain says about its reminders.
+//! The calls with which a grain asks for its reminders.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -19,7 +19,7 @@ use crate::grain::Ctx;
 /// A first occurrence that is a little in the past is due now: the time was read before it came
 /// here.
 const PAST_TOLERANCE: Duration = Duration::from_secs(1);
-/// How often a write is tried again that another one was faster than.
+/// A write that another one was faster than is tried again this often.
 const TRIES_MAX: u32 = 8;
 
 /// A reminder as it is stored.
@@ -34,7 +34,7 @@ pub struct ReminderInfo {
     pub period: Option<Duration>,
     /// No occurrence is later than this.
     pub until: Option<Timestamp>,
-    /// What becomes of missed occurrences.
+    /// The policy for missed occurrences.
     pub missed: Missed,
     /// The time of the next occurrence.
     pub next: Option<Timestamp>,
@@ -42,7 +42,7 @@ pub struct ReminderInfo {
     pub fired: u64,
     /// When a tick was last delivered.
     pub last_fired: Option<Timestamp>,
-    /// How many occurrences were missed, or given up.
+    /// The number of occurrences that were missed, or given up.
     pub missed_count: u64,
 }
 
@@ -63,7 +63,7 @@ impl ReminderInfo {
     }
 }
 
-/// Whose reminders, and what its class can handle.
+/// A grain's type, its handlers, and the way to the reminders.
 pub struct Reminding {
     pub(crate) service: Arc<ReminderService>,
     pub(crate) grain_type: &'static str,
@@ -133,14 +133,12 @@ impl Ctx {
         check_name(name)?;
         let Reminding { service, grain_type, .. } =
             self.reminding().ok_or(ReminderError::SiloEnded)?;
+        let _told = service.writing(self.grain_id(), grain_type, name);
         let removed = service.table().remove(self.grain_id(), grain_type, name, None).await;
         match removed.map_err(|error| unread(&error))? {
             ReminderRemoval::EtagMismatch => Ok(false),
             ReminderRemoval::Unknown(error) => Err(unknown(&error)),
-            ReminderRemoval::Removed => {
-                service.written(self.grain_id(), grain_type, name);
-                Ok(true)
-            }
+            ReminderRemoval::Removed => Ok(true),
         }
     }
 }
@@ -214,7 +212,7 @@ impl Remind {
         self
     }
 
-    /// What becomes of occurrences that nobody could fire in time; [`Missed::Once`] without it.
+    /// Sets the policy for occurrences that nobody could fire in time; [`Missed::Once`] without it.
     pub const fn missed(mut self, missed: Missed) -> Self {
         self.missed = missed;
         self
@@ -273,17 +271,11 @@ impl Remind {
                 return Err(ReminderError::TooMany(all.len()));
             }
             let reminder = self.reminder(grain, grain_type, schedule);
+            let _told = service.writing(grain, grain_type, &self.name);
             match write(&service, &reminder, known).await.map_err(|error| unread(&error))? {
                 ReminderWrite::EtagMismatch => {}
-                ReminderWrite::Unknown(error) => {
-                    // Its owner finds out, too.
-                    service.written(grain, grain_type, &self.name);
-                    return Err(unknown(&error));
-                }
-                ReminderWrite::Written(_) => {
-                    service.written(grain, grain_type, &self.name);
-                    return Ok(ReminderInfo::of(&reminder));
-                }
+                ReminderWrite::Unknown(error) => return Err(unknown(&error)),
+                ReminderWrite::Written(_) => return Ok(ReminderInfo::of(&reminder)),
             }
         }
         Err(ReminderError::Contended(self.name))

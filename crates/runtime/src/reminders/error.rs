@@ -1,4 +1,4 @@
-//! What can be wrong with a reminder.
+//! The errors of reminders.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ pub enum ReminderError {
     /// The name cannot be one.
     #[error("the name of a reminder has {bytes} bytes: expected 1 to {REMINDER_NAME_BYTES_MAX}")]
     Name {
-        /// How long it is.
+        /// Its length.
         bytes: usize,
     },
     /// The class has no handler of this name.
@@ -47,7 +47,7 @@ pub enum ReminderError {
     /// The time between two occurrences is too short.
     #[error("a reminder every {period:?}: the shortest period is {least:?} (reminders.period_min)")]
     Period {
-        /// What was asked for.
+        /// The period that was asked for.
         period: Duration,
         /// The shortest that the silo allows.
         least: Duration,

@@ -27,10 +27,10 @@ use crate::grain::{Call, Node, OwnClient, RawRef};
 use crate::options::ReminderOptions;
 use crate::world::Spawner;
 
-/// How many reads and writes of single rows are under way at once.
+/// The most reads and writes of single rows under way at once.
 const WRITES_MAX: usize = 64;
 
-/// What a silo gives its reminders.
+/// The parts of a silo that its reminders use.
 pub(crate) struct Surroundings {
     pub(crate) me: SiloAddress,
     pub(crate) clock: Clock,
@@ -83,7 +83,7 @@ impl ReminderService {
         self.around.clock.exact()
     }
 
-    /// What the machine has counted.
+    /// Returns the machine's counters.
     pub(crate) fn statistics(&self) -> Statistics {
         self.machine.lock().statistics()
     }
@@ -99,10 +99,16 @@ impl ReminderService {
         self.step(|machine, now| machine.handle_message(now, from, message));
     }
 
-    /// A grain of this silo has written or removed a reminder.
-    pub(super) fn written(self: &Arc<Self>, grain: &GrainId, grain_type: &str, name: &str) {
-        let (grain, grain_type, name) = (grain.clone(), grain_type.into(), name.into());
-        self.step(|machine, now| machine.handle_written(now, grain, grain_type, name));
+    /// A grain of this silo writes or removes a reminder: tells its owner when the result is
+    /// dropped, and so also if the grain's code gives the write up half way.
+    pub(super) fn writing(
+        self: &Arc<Self>,
+        grain: &GrainId,
+        grain_type: &str,
+        name: &str,
+    ) -> Writing {
+        let (service, grain) = (self.clone(), grain.clone());
+        Writing { service, grain, grain_type: grain_type.into(), name: name.into() }
     }
 
     fn step(self: &Arc<Self>, step: impl FnOnce(&mut Reminders, Now)) {
@@ -197,7 +203,7 @@ impl ReminderService {
         }
     }
 
-    /// What the store said, if it did; its trouble goes to the log.
+    /// Returns the store's answer, if there is one; its trouble goes to the log.
     fn known<T: Told>(&self, told: Result<T, StoreError>) -> Option<T> {
         let now = self.around.clock.mono();
         let trouble = match &told {
@@ -235,6 +241,25 @@ impl ReminderService {
                 Ticked::Failed
             }
         }
+    }
+}
+
+/// A write under way, whose end is told to the reminder's owner.
+pub(super) struct Writing {
+    service: Arc<ReminderService>,
+    grain: GrainId,
+    grain_type: Arc<str>,
+    name: Arc<str>,
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        let (service, grain) = (self.service.clone(), self.grain.clone());
+        let (grain_type, name) = (self.grain_type.clone(), self.name.clone());
+        // The grain's code may be dropped on a thread without a runtime.
+        self.service.apart(async move {
+            service.step(|machine, now| machine.handle_written(now, grain, grain_type, name));
+        });
     }
 }
 

@@ -24,8 +24,8 @@ pub struct Tick {
     pub number: u64,
     /// When this occurrence was due.
     pub due: Timestamp,
-    /// How many occurrences before this one were missed, or given up after failures, since the last
-    /// one that was delivered.
+    /// The number of occurrences before this one that were missed, or given up after failures,
+    /// since the last one that was delivered.
     pub missed: u64,
 }
 
@@ -54,13 +54,13 @@ impl ReminderTick {
         &self.tick.name
     }
 
-    /// What the handler is told.
+    /// The tick, as the handler is told of it.
     pub fn tick(&self) -> Tick {
         self.tick.clone()
     }
 }
 
-/// What ticks are calls of: no interface that anybody can implement.
+/// The interface of ticks, which nobody can implement.
 #[derive(Debug)]
 pub enum Reminded {}
 
@@ -90,7 +90,7 @@ impl Method for ReminderTick {
     }
 }
 
-/// What a handler may return: nothing, or a result. An error makes the tick fail: it is tried
+/// The result of a handler: nothing, or a `Result`. An error makes the tick fail: it is tried
 /// again.
 #[diagnostic::on_unimplemented(
     message = "a handler of a reminder or timer cannot return `{Self}`",
@@ -116,7 +116,7 @@ impl<E: Display> TickResult for Result<(), E> {
     }
 }
 
-/// What a class has that has no handlers. The generated code of one that has some has items of the
+/// The items of a class without handlers. The generated code of one that has some has items of the
 /// same names, which go before these.
 pub trait NoReminders: Grain {
     /// The names that have a handler.
@@ -151,7 +151,7 @@ pub const fn is_among(names: &[&str], name: &str) -> bool {
     false
 }
 
-/// What a tick comes to whose class has no handler of its name: another version had one.
+/// The error of a tick whose class has no handler of its name: another version had one.
 #[cold]
 pub fn no_handler(name: &str) -> String {
     format!("no method of the grain is marked #[reminder({name:?})]")

@@ -1,4 +1,4 @@
-//! What a timer runs: a method of the class, alone or beside others as its `self` says.
+//! The method that a timer runs: one of the class, alone or beside others as its `self` says.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -11,7 +11,7 @@ use crate::grain::{Grain, Interface, Method, RawRef, TurnContext};
 use crate::hosting::{Activation, BoxTurn, TurnOutcome, boxed};
 use crate::reminders::TickResult;
 
-/// What a timer's turn is a call of: nobody else can make it.
+/// The call that a timer's turn is: nobody else can make it.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct TimerTick {
     pub(super) keep: bool,
@@ -49,7 +49,7 @@ impl Method for TimerTick {
 
 /// A method that takes the grain and may use it for as long as it runs.
 pub trait Runs<'a, A: 'a>: Send + Sync + 'static {
-    /// What it returns.
+    /// The method's result.
     type Output: TickResult;
     /// Its future.
     type Future: Future<Output = Self::Output> + Send + 'a;
@@ -89,9 +89,9 @@ pub struct Beside<G>(PhantomData<fn(G)>);
     note = "write `.run(Self::tick)` for `async fn tick(&mut self)`"
 )]
 pub trait TimerMethod<M>: Send + Sync + 'static {
-    /// Whose method.
+    /// The class.
     type Grain: Grain;
-    /// Whether it takes `&mut self`.
+    /// True if it takes `&mut self`.
     const EXCLUSIVE: bool;
 
     /// Starts a turn of it.

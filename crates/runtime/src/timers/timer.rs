@@ -149,7 +149,7 @@ impl Control for Nobody {
 #[derive(Default)]
 struct State {
     period: Option<Duration>,
-    /// Where it waits.
+    /// Its place in the wheel while it waits.
     place: Option<Place>,
     stopped: bool,
     /// A tick is under way.

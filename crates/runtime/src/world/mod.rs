@@ -115,7 +115,7 @@ fn spawn_boxed(future: Boxed) -> JoinHandle<()> {
     tokio::spawn(future)
 }
 
-/// How long until the clock is looked at again. Where nothing waits for it that is seldom: an idle
+/// Returns the time until the next look at the clock. If nothing waits for it that is long: an idle
 /// silo does not keep its processor awake. A virtual world spares itself most looks: a day of it
 /// would be seventeen million.
 pub(crate) fn tick(calm: bool) -> Duration {

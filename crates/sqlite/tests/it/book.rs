@@ -1,4 +1,4 @@
-//! What the book says an administrator types.
+//! The book's commands are run as they stand there.
 
 use std::process::Command;
 

@@ -4,14 +4,14 @@ mod json;
 mod table;
 
 use std::io::IsTerminal;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use clap::ValueEnum;
 use emmer::store::{SiloTable, StoreErrorKind};
 use emmer::{SiloEntry, TableVersion, Timestamp};
 
 use super::output::write_out;
-use super::{runtime, store};
+use super::{now, runtime, store};
 use crate::config::{ConfigArgs, Settings};
 use crate::exit::{Failure, Result};
 use crate::logging;
@@ -112,11 +112,6 @@ async fn read(table: &SiloTable) -> Result<Reading> {
     });
     let cluster = table.cluster().to_string();
     Ok(Reading { cluster, store: table.store().describe(), version, silos, at: now() })
-}
-
-fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
 fn show(reading: &Reading, format: Format) -> Result<()> {

@@ -3,14 +3,12 @@
 mod json;
 mod table;
 
-use std::time::SystemTime;
-
 use clap::ValueEnum;
 use emmer::store::{GrainRef, ReminderTable, Scanned, StoreErrorKind, StoredReminder};
 use emmer::{ClusterId, Timestamp};
 
 use super::output::write_out;
-use super::{runtime, store};
+use super::{now, runtime, store};
 use crate::config::{ConfigArgs, Settings};
 use crate::exit::{Failure, Result};
 use crate::logging;
@@ -53,14 +51,14 @@ enum Format {
 /// The most rows that are read: what is due first is not known before.
 const READ_MAX: usize = 1_000_000;
 
-/// What the table says, and when it was read.
+/// One reading of the table, with its time.
 #[derive(Clone, Debug)]
 struct Reading {
     service: String,
     store: String,
     /// Those that are due first come first.
     reminders: Vec<StoredReminder>,
-    /// How many there are, those that are not shown included.
+    /// The number of all that were found, those that are not shown included.
     count: usize,
     /// There are more than were read.
     is_cut: bool,
@@ -144,11 +142,6 @@ async fn read(
         refused: found.refused.iter().map(ToString::to_string).collect(),
         at: now(),
     })
-}
-
-fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
 #[cfg(test)]
