@@ -1,8 +1,8 @@
 //! The due times of the whole silo, in one order.
 //!
 //! An ordered map: tokio's own wheel and `tokio-util`'s count on a clock that stands still while
-//! the machine sleeps, as the silo's does not. With 100,000 entries the map takes about a tenth of the
-//! processor time of a tick (`docs/benchmarks.md`).
+//! the machine sleeps, as the silo's does not. With 100,000 entries the map takes about a tenth of
+//! the processor time of a tick (`docs/benchmarks.md`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
