@@ -420,7 +420,7 @@ async fn a_grain_has_no_more_reminders_than_it_may(world: World) {
 }
 
 #[emmer::test(seeds = 3)]
-async fn a_reminder_whose_await_was_given_up_comes_in_time_if_it_was_stored(world: World) {
+async fn a_reminder_that_its_grain_does_not_know_to_be_stored_comes_in_time(world: World) {
     let cluster = clocks(&world, 2).await;
     let keys: Vec<String> = (0..12).map(|n| n.to_string()).collect();
     for key in &keys {
@@ -431,7 +431,12 @@ async fn a_reminder_whose_await_was_given_up_comes_in_time_if_it_was_stored(worl
         on(&cluster, key, async |clock| clock.give_up(time).await.unwrap()).await;
     }
     world.store().recover();
+    // Here it is certainly stored, and its grain does not know.
+    world.store().fail_next_write("s.lost-due", Failure::LostAnswer);
+    let asked = Ask { after: Some(secs(10)), ..ask("due") };
+    remind(&cluster, "lost", asked).await.unwrap_err();
     world.advance(secs(30)).await;
+    assert_eq!(numbers("lost"), [1]);
     // Those that were stored have fired, and are gone: due once.
     let left: Vec<usize> = {
         let mut left = Vec::new();
