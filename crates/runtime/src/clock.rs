@@ -20,9 +20,6 @@ use emmer_core::{Instant, Now, Timestamp};
 /// own 1 to 10 ms).
 pub(crate) const COARSE_TICK: Duration = Duration::from_millis(5);
 
-/// The clock is looked at this often while no call waits.
-pub(crate) const CALM_TICK: Duration = Duration::from_millis(50);
-
 /// How far the coarse clock may lag behind the exact one: ten milliseconds with the slowest kernel
 /// tick in use, the shortest sleep that is noticed, and a little more.
 pub(crate) const COARSE_LAG: Duration = Duration::from_millis(30);

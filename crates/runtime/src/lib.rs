@@ -20,6 +20,7 @@ mod reminders;
 mod silo;
 mod stores;
 mod timers;
+mod wheel;
 mod world;
 
 pub use client::{Client, ClientBuilder, ConnectError};

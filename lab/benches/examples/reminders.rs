@@ -6,7 +6,11 @@
 //!
 //! `... --example reminders -- timers 100000 60`: so many grains with a timer of 60 s
 //! (`PERIOD_MS=60000`); the processor time of their ticks, beside that of as many one-way calls.
+//!
+//! `... --example reminders -- wheel 100000`: what an entry costs in the ordered map that the
+//! silo's wheel is, beside `tokio-util`'s `DelayQueue`, with so many others in it.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -19,6 +23,7 @@ use emmer_benches::histogram::Histogram;
 use emmer_benches::{Result, meter};
 use emmer_core::rng::SeededRng;
 use tokio::task::JoinSet;
+use tokio_util::time::DelayQueue;
 
 const KIND: &str = "bench-chime";
 const SILOS: usize = 3;
@@ -80,6 +85,7 @@ fn main() -> Result<()> {
     match words.as_slice() {
         ["silo", store, secs] => runtime.block_on(silo(store, secs.parse()?)),
         ["timers", count, secs] => runtime.block_on(timers(count.parse()?, secs.parse()?)),
+        ["wheel", count] => runtime.block_on(wheel(count.parse()?)),
         [count, secs] => {
             let folder = tempfile::tempdir()?;
             let store = format!("sqlite://{}", folder.path().join("cluster.db").display());
@@ -87,7 +93,7 @@ fn main() -> Result<()> {
             drop(runtime);
             watch(&store, secs)
         }
-        _ => Err("expected: COUNT SECONDS, or timers COUNT SECONDS".into()),
+        _ => Err("expected: COUNT SECONDS, timers COUNT SECONDS, or wheel COUNT".into()),
     }
 }
 
@@ -230,6 +236,40 @@ async fn timers(count: u64, time: u64) -> Result<()> {
     let each = (meter::cpu() - cpu).as_secs_f64() / (10.0 * chimes.len() as f64);
     println!("a one-way call in a row: {:.2} us", each * 1e6);
     silo.stop_now().await;
+    Ok(())
+}
+
+/// An entry is put in and taken out again, as a call with a deadline would do.
+#[allow(clippy::unused_async, reason = "a DelayQueue asks for a runtime")]
+async fn wheel(count: u64) -> Result<()> {
+    const ROUNDS: u32 = 1_000_000;
+    let mut rng = SeededRng::new(1);
+    let due: Vec<u64> = (0..u64::from(ROUNDS)).map(|_| rng.below(60_000) + 1_000).collect();
+    let others = (0..count).map(|number| 1_000 + number * 60_000 / count.max(1));
+
+    let map: BTreeMap<_, Arc<()>> =
+        others.clone().zip(0..).map(|key| (key, Arc::default())).collect();
+    let map = Mutex::new(map);
+    let one = Arc::new(());
+    let meter = meter::Meter::start();
+    for (at, number) in due.iter().zip(count..) {
+        let key = (*at, number);
+        map.lock().map_err(|_| "poisoned")?.insert(key, one.clone());
+        map.lock().map_err(|_| "poisoned")?.remove(&key);
+    }
+    println!("ordered map: {:?} for an entry, in and out", meter.read().1 / ROUNDS);
+
+    let mut queue = DelayQueue::new();
+    for at in others {
+        queue.insert(Arc::new(()), millis(at));
+    }
+    let queue = Mutex::new(queue);
+    let meter = meter::Meter::start();
+    for at in &due {
+        let key = queue.lock().map_err(|_| "poisoned")?.insert(one.clone(), millis(*at));
+        queue.lock().map_err(|_| "poisoned")?.remove(&key);
+    }
+    println!("DelayQueue: {:?} for an entry, in and out", meter.read().1 / ROUNDS);
     Ok(())
 }
 

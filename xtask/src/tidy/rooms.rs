@@ -13,6 +13,7 @@ struct Room {
 /// Every room, bottom to top. Whoever is missing here may not exist.
 const ROOMS: &[Room] = &[
     Room { name: "clock", may_use: &[] },
+    Room { name: "wheel", may_use: &["clock"] },
     Room { name: "numbers", may_use: &[] },
     Room { name: "options", may_use: &[] },
     Room { name: "stores", may_use: &[] },
@@ -32,15 +33,19 @@ const ROOMS: &[Room] = &[
             "numbers",
             "reminders",
             "timers",
+            "wheel",
             "world",
             "calls::waits",
         ],
     },
     Room {
         name: "reminders",
-        may_use: &["clock", "cluster", "grain", "hosting", "options", "world"],
+        may_use: &["clock", "cluster", "grain", "hosting", "options", "wheel", "world"],
     },
-    Room { name: "timers", may_use: &["calls::invoke", "clock", "grain", "hosting", "reminders"] },
+    Room {
+        name: "timers",
+        may_use: &["calls::invoke", "clock", "grain", "hosting", "reminders", "wheel"],
+    },
     Room {
         name: "grain",
         may_use: &[
@@ -79,6 +84,7 @@ const ROOMS: &[Room] = &[
             "reminders",
             "stores",
             "timers",
+            "wheel",
             "world",
         ],
     },

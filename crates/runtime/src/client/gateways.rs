@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{ConnectError, GatewayMessage};
-use crate::clock::Clock;
+use crate::clock::{COARSE_TICK, Clock};
 use crate::cluster::locations::Locations;
 use crate::grain::{CallError, Failure};
 use crate::metrics::SiloStatistics;
@@ -291,7 +291,12 @@ impl ClientCore {
             tokio::select! {
                 biased;
                 () = self.closed.cancelled() => return,
-                () = ticking.next(ticking.is_calm()) => {}
+                () = async {
+                    if ticking.is_calm() {
+                        ticking.begun().await;
+                    }
+                    tokio::time::sleep(COARSE_TICK).await;
+                } => {}
             }
             for quiet in ticking.tick(self.clock.now()) {
                 match quiet {

@@ -6,6 +6,10 @@ use std::time::Duration;
 use super::Host;
 use super::catalog::{BUSY_FOR, Catalog};
 use crate::clock::CoarseInstant;
+use crate::world;
+
+/// Idle activations are looked for no more often.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
 
 /// How far the search for idle activations has come.
 pub(crate) struct Collection {
@@ -17,8 +21,17 @@ pub(crate) struct Collection {
 }
 
 impl Collection {
-    /// Looks at every activation once in `quantum`.
-    pub(crate) fn new(quantum: Duration, now: CoarseInstant) -> Self {
+    /// Deactivates idle activations, for ever: looks at each of them once in `quantum`.
+    pub(crate) async fn run(host: &Host, quantum: Duration) {
+        let mut collection = Self::new(quantum, host.clock.now());
+        let pause = world::seldom(collection.per_shard.max(PAUSE_MIN));
+        loop {
+            host.wheel.sleep(pause).await;
+            collection.go_on(host, host.clock.now());
+        }
+    }
+
+    fn new(quantum: Duration, now: CoarseInstant) -> Self {
         let per_shard = quantum / u32::try_from(Catalog::shard_count()).unwrap_or(1);
         Self {
             per_shard,
@@ -29,7 +42,7 @@ impl Collection {
     }
 
     /// Begins the deactivation of idle activations in the shards whose turn has come.
-    pub(crate) fn go_on(&mut self, host: &Host, now: CoarseInstant) {
+    fn go_on(&mut self, host: &Host, now: CoarseInstant) {
         while self.next_look <= now {
             let mut rested = 0;
             for activation in host.catalog.shard_activations(self.next_shard) {

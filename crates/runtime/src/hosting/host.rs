@@ -22,7 +22,8 @@ use crate::metrics::{MethodStatistics, Metrics};
 use crate::net::Ticking;
 use crate::numbers::NumberMap;
 use crate::reminders::ReminderService;
-use crate::timers::Wheel;
+use crate::timers::Timers;
+use crate::wheel::Wheel;
 use crate::world::Spawner;
 
 /// The classes that a silo hosts, by the number of their grain type.
@@ -43,8 +44,10 @@ pub(crate) struct Host {
     pub(crate) states: StateTable,
     /// The reminders that this silo fires, and where its grains ask for theirs.
     pub(crate) reminders: Arc<ReminderService>,
-    /// When timers are due.
-    pub(crate) wheel: Wheel,
+    /// Everything of this silo that waits for a moment.
+    pub(crate) wheel: Arc<Wheel>,
+    /// The timers of its activations.
+    pub(crate) timers: Arc<Timers>,
     /// Where activations are registered.
     pub(crate) directory: Arc<DirectoryService>,
     pub(crate) metrics: Metrics,

@@ -78,7 +78,7 @@ impl<G: Grain> Activation<G> {
         }
         **lock = Life::Gone(Box::new(closed.clone()));
         self.host.catalog.remove(&self.id, self.number);
-        self.host.wheel.forget(self.number);
+        self.host.timers.end(self.number);
         Err(closed)
     }
 
@@ -165,7 +165,7 @@ impl<G: Grain> Activation<G> {
         };
         *lock = Life::Gone(Box::new(closed));
         self.host.catalog.remove(&self.id, self.number);
-        self.host.wheel.forget(self.number);
+        self.host.timers.end(self.number);
     }
 
     /// Runs the deactivate hook, within its time. It is the grain's own code: the fence holds for
@@ -429,7 +429,7 @@ impl<G: Grain> RunActivation for Activation<G> {
         // A turn that runs right now holds the lock: whoever is idle by the clock but busy is not
         // idle.
         let idle = self.idle_for(now) >= self.class.idle && self.gate.try_exclusive().is_some();
-        if idle && !self.host.wheel.keeps(self.number) {
+        if idle && !self.host.timers.keep(self.number) {
             self.deactivate(DeactivationReason::Idle);
         }
     }

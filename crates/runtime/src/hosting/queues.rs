@@ -8,7 +8,8 @@ use emmer_core::GrainId;
 use super::catalog::Catalog;
 use super::{Host, RunActivation};
 use crate::clock::CoarseInstant;
-use crate::metrics::GrainQueue;
+use crate::metrics::{BLOCKING_MIN, GrainQueue};
+use crate::world;
 
 impl Host {
     /// Looks at the queue of an activation at every tick, until nobody waits there any more.
@@ -44,9 +45,13 @@ impl Host {
         }
     }
 
-    /// Tells of turns that hold their threads.
-    pub(crate) fn look_at_threads(&self, now: CoarseInstant) {
-        self.metrics.watch.look(now, |method, held| self.tell_blocking(method, held));
+    /// Tells of turns that hold their threads, for ever.
+    pub(crate) async fn watch_threads(&self) {
+        loop {
+            self.wheel.sleep(world::seldom(BLOCKING_MIN)).await;
+            let now = self.clock.now();
+            self.metrics.watch.look(now, |method, held| self.tell_blocking(method, held));
+        }
     }
 
     fn tell_blocking(&self, method: u32, held: Duration) {

@@ -7,7 +7,7 @@ pub(crate) mod threads;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub(crate) use self::blocking::{Outer, Watch};
+pub(crate) use self::blocking::{BLOCKING_MIN, Outer, Watch};
 pub use self::latency::Latency;
 pub use self::methods::MethodStatistics;
 pub(crate) use self::methods::{Ended, MethodMetrics};

@@ -10,7 +10,6 @@ use tokio::sync::Notify;
 use super::Connection;
 use super::connection::Ticked;
 use crate::clock::CoarseInstant;
-use crate::world;
 
 /// A connection over which nothing comes while calls wait.
 pub(crate) enum Quiet {
@@ -49,13 +48,9 @@ impl Ticking {
         self.begun.notify_one();
     }
 
-    /// Waits until the next tick; `calm` says that nothing but this silo's own rounds waits for it.
-    pub(crate) async fn next(&self, calm: bool) {
-        tokio::select! {
-            biased;
-            () = self.begun.notified(), if calm => {}
-            () = tokio::time::sleep(world::tick(calm)) => {}
-        }
+    /// Waits until there is something to look at again.
+    pub(crate) async fn begun(&self) {
+        self.begun.notified().await;
     }
 
     /// A tick of the clock; what is to be told of connections over which nothing comes

@@ -25,6 +25,7 @@ use crate::clock::Clock;
 use crate::cluster::Peers;
 use crate::grain::{Call, Node, OwnClient, RawRef};
 use crate::options::ReminderOptions;
+use crate::wheel::Wheel;
 use crate::world::Spawner;
 
 /// The most reads and writes of single rows under way at once.
@@ -34,6 +35,7 @@ const WRITES_MAX: usize = 64;
 pub(crate) struct Surroundings {
     pub(crate) me: SiloAddress,
     pub(crate) clock: Clock,
+    pub(crate) wheel: Arc<Wheel>,
     pub(crate) spawner: Spawner,
     pub(crate) peers: Arc<Peers>,
     pub(crate) client: OwnClient,
@@ -130,7 +132,7 @@ impl ReminderService {
             tokio::select! {
                 biased;
                 () = self.changed.notified() => {}
-                () = self.around.clock.sleep_until(due) => self.step(Reminders::handle_timeout),
+                () = self.around.wheel.sleep_until(due) => self.step(Reminders::handle_timeout),
             }
         }
     }

@@ -62,7 +62,11 @@ impl Handler for SiloCore {
             },
             (channel::WAITS, PeerKind::Silo(from)) if self.knows(from) => {
                 match codec::decode(&payload) {
-                    Ok(message) => self.calls.waits.receive(message),
+                    Ok(message) => {
+                        self.calls.waits.receive(message);
+                        // The next round looks at it.
+                        self.pool.greeting().ticking.begin();
+                    }
                     Err(e) => {
                         tracing::warn!(%from, error = %e, "an unreadable message about waiting \
                             calls");

@@ -282,7 +282,7 @@ impl<S: StoreOpener> SiloBuilder<S> {
         });
 
         open_ports(&core, silo_socket, gateway_socket);
-        world::spawn(core.clone().tick());
+        core.clone().go_by_the_clock();
         let driven = core.clone();
         world::spawn(async move {
             tokio::select! {
@@ -291,7 +291,6 @@ impl<S: StoreOpener> SiloBuilder<S> {
                 () = driven.cluster.directory.drive() => {}
                 () = driven.cluster.placing.load.drive() => {}
                 () = driven.host.reminders.drive() => {}
-                () = driven.host.wheel.drive(&driven.host.clock) => {}
             }
         });
         let running = core.clone();

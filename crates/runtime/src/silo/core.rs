@@ -8,13 +8,14 @@ use emmer_wire::GoodbyeCode;
 use tokio_util::sync::CancellationToken;
 
 use crate::calls::Calls;
+use crate::clock::COARSE_TICK;
 use crate::cluster::Cluster;
 use crate::cluster::membership::Seat;
 use crate::hosting::{Collection, Host};
 use crate::metrics::SiloStatistics;
 use crate::net::{Lost, Pool, Quiet};
 use crate::options::SiloOptions;
-use crate::world::Watched;
+use crate::world::{self, Watched};
 
 /// The whole silo. Its parts do not know it.
 pub(crate) struct SiloCore {
@@ -47,7 +48,7 @@ impl SiloCore {
             turns: host.turns(),
             calls_in_flight: open.iter().map(|c| u64::from(c.waiting())).sum(),
             calls_serving: self.calls.serving(),
-            timers: host.wheel.len() as u64,
+            timers: host.timers.len() as u64,
             reminders: reminders.in_memory,
             reminders_fired: reminders.delivered,
             reminders_failed: reminders.failed,
@@ -82,17 +83,38 @@ impl SiloCore {
         self.ended.until(|ended| *ended).await
     }
 
-    /// Drives what goes by the clock, part by part.
-    pub(super) async fn tick(self: Arc<Self>) {
-        let Self { host, calls, stopped, .. } = &*self;
+    /// Starts what goes by the clock: the wheel, and what waits in it for ever.
+    pub(super) fn go_by_the_clock(self: Arc<Self>) {
+        let (wheel, rounds) = (self.clone(), self);
+        let drive = async move {
+            let Self { host, options, stopped, .. } = &*wheel;
+            tokio::select! {
+                biased;
+                () = stopped.cancelled() => {}
+                () = host.wheel.drive() => {}
+                () = Collection::run(host, options.quantum()) => {}
+                () = host.watch_threads() => {}
+            }
+        };
+        world::spawn(drive);
+        world::spawn(async move { rounds.rounds().await });
+    }
+
+    /// Looks for deadlines that have passed, as long as anything waits that has one.
+    async fn rounds(&self) {
+        let Self { host, calls, stopped, .. } = self;
         let connections = &self.pool.greeting().ticking;
-        let mut collection = Collection::new(self.options.quantum(), host.clock.now());
         loop {
             let calm = connections.is_calm() && host.is_calm();
             tokio::select! {
                 biased;
                 () = stopped.cancelled() => return host.wake_queues(),
-                () = connections.next(calm) => {}
+                () = async {
+                    if calm {
+                        connections.begun().await;
+                    }
+                    host.wheel.sleep(COARSE_TICK).await;
+                } => {}
             }
             let now = host.clock.now();
             for quiet in connections.tick(now) {
@@ -102,8 +124,6 @@ impl SiloCore {
             }
             host.tick_queues(now);
             calls.look_at_waits(now);
-            host.look_at_threads(now);
-            collection.go_on(host, now);
         }
     }
 }

@@ -30,7 +30,7 @@ use crate::metrics::Metrics;
 use crate::net::{Budget, Greeting, Pool};
 use crate::options::SiloOptions;
 use crate::reminders::{ReminderService, Surroundings};
-use crate::timers::Wheel;
+use crate::wheel::Wheel;
 use crate::world::{Spawner, Watched};
 
 /// Who a silo is, and what it was given.
@@ -88,9 +88,11 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
     let cluster = Arc::new(cluster);
     let calls = Arc::new_cyclic(|calls: &Weak<Calls>| {
         let waits = Waits::new();
+        let wheel = Arc::new(Wheel::new(clock.clone()));
         let reminders = ReminderService::new(Surroundings {
             me: address,
             clock: clock.clone(),
+            wheel: wheel.clone(),
             spawner: spawner.clone(),
             peers,
             client: OwnClient::new(calls.clone()),
@@ -106,7 +108,8 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
             classes,
             states,
             reminders,
-            wheel: Wheel::default(),
+            wheel,
+            timers: Arc::default(),
             directory,
             metrics: Metrics::default(),
             departures: Departures::default(),

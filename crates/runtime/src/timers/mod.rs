@@ -1,9 +1,9 @@
-//! Timers of activations, and the wheel of the silo that they are in.
+//! Timers of activations.
 
 mod method;
+mod owners;
 mod timer;
-mod wheel;
 
 pub use self::method::{Alone, Beside, TimerMethod};
+pub(crate) use self::owners::Timers;
 pub use self::timer::{StartTimer, Timer};
-pub(crate) use self::wheel::Wheel;

@@ -7,19 +7,27 @@ use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
+use emmer_core::Instant;
 use parking_lot::Mutex;
 
 use super::method::{TimerMethod, TimerTick};
-use super::wheel::{Due, Place};
+use super::owners::Entry;
 use crate::calls::invoke::failure_of;
 use crate::clock;
 use crate::grain::{Ctx, TurnContext};
 use crate::hosting::{
     Activation, AnyActivation, Begun, LocalSlot, Sink, TurnEnd, run_to_end, until_begun,
 };
+use crate::wheel::{Due, Place};
 
 /// No timer ticks more often than this.
 const LEAST: Duration = Duration::from_millis(10);
+/// Ticks are put off to whole steps of this length: what is due in one step fires together, and
+/// wakes the silo up once.
+const STEP: Duration = Duration::from_millis(10);
+/// The step of a timer that waits for [`LONG`] or longer.
+const LONG_STEP: Duration = Duration::from_millis(50);
+const LONG: Duration = Duration::from_secs(10);
 /// Thirty years are for ever.
 const MOST: Duration = Duration::from_secs(1_000_000_000);
 
@@ -55,7 +63,7 @@ impl fmt::Debug for StartTimer {
 
 impl StartTimer {
     /// Ticks again this long after each tick has ended: ticks never pile up. Without it there is
-    /// one tick. At least 10 ms, and exact to about as much.
+    /// one tick. At least 10 ms, and exact to about as much; to 50 ms from 10 s on.
     pub const fn every(mut self, period: Duration) -> Self {
         self.period = Some(period);
         self
@@ -81,11 +89,13 @@ impl StartTimer {
             tracing::error!(?grain, "a timer was to run a method of another class");
             return Timer(Weak::<Nobody>::new());
         };
-        let ticking = Arc::new(Ticking {
+        let timers = &activation.host().timers;
+        let ticking = timers.add(activation.number(), |entry| Ticking {
             activation: Arc::downgrade(&activation),
             method: Arc::new(method),
             keep,
             state: Mutex::new(State { period, ..State::default() }),
+            _entry: entry,
             marker: PhantomData,
         });
         ticking.wait(&activation, delay);
@@ -129,10 +139,12 @@ impl fmt::Debug for Timer {
     }
 }
 
-trait Control: Send + Sync {
+pub(super) trait Control: Send + Sync {
     fn change(self: Arc<Self>, delay: Duration, period: Option<Duration>);
     fn stop(&self);
     fn is_over(&self) -> bool;
+    /// Returns true if its activation stays in memory while it runs.
+    fn keeps(&self) -> bool;
 }
 
 /// The timer of an activation that was gone already.
@@ -143,6 +155,9 @@ impl Control for Nobody {
     fn stop(&self) {}
     fn is_over(&self) -> bool {
         true
+    }
+    fn keeps(&self) -> bool {
+        false
     }
 }
 
@@ -165,6 +180,7 @@ struct Ticking<M, F: TimerMethod<M>> {
     method: Arc<F>,
     keep: bool,
     state: Mutex<State>,
+    _entry: Entry,
     marker: PhantomData<fn(M)>,
 }
 
@@ -172,7 +188,7 @@ impl<M: 'static, F: TimerMethod<M>> Ticking<M, F> {
     /// Waits for the next tick.
     fn wait(self: &Arc<Self>, activation: &Activation<F::Grain>, delay: Duration) {
         let host = activation.host();
-        let at = host.clock.mono() + delay.min(MOST);
+        let at = in_steps(host.clock.mono() + delay.min(MOST), delay);
         let mut state = self.state.lock();
         if state.stopped {
             return;
@@ -180,7 +196,7 @@ impl<M: 'static, F: TimerMethod<M>> Ticking<M, F> {
         if let Some(before) = state.place.take() {
             host.wheel.take(before);
         }
-        state.place = Some(host.wheel.put(activation.number(), at, self.clone()));
+        state.place = Some(host.wheel.put(at, self.clone()));
     }
 
     async fn tick(self: Arc<Self>, activation: Arc<Activation<F::Grain>>) {
@@ -217,7 +233,7 @@ impl<M: 'static, F: TimerMethod<M>> Ticking<M, F> {
             (end, _) => Some(failure_of(end).to_string()),
         };
         if let Some(error) = failure
-            && let Some(left_out) = host.wheel.failures.may_say(host.clock.mono())
+            && let Some(left_out) = host.timers.failures.may_say(host.clock.mono())
         {
             let grain = activation.title();
             tracing::warn!(grain, error, left_out, "a tick of a timer failed");
@@ -244,6 +260,13 @@ impl<M: 'static, F: TimerMethod<M>> Ticking<M, F> {
     }
 }
 
+/// Puts a moment off to a whole step.
+fn in_steps(at: Instant, delay: Duration) -> Instant {
+    let step = if delay < LONG { STEP } else { LONG_STEP };
+    let step = u64::try_from(step.as_nanos()).unwrap_or(u64::MAX);
+    Instant::from_nanos(at.as_nanos().div_ceil(step).saturating_mul(step))
+}
+
 impl<M: 'static, F: TimerMethod<M>> Due for Ticking<M, F> {
     fn fire(self: Arc<Self>) {
         let Some(activation) = self.activation.upgrade() else { return };
@@ -260,10 +283,6 @@ impl<M: 'static, F: TimerMethod<M>> Due for Ticking<M, F> {
         drop(state);
         let spawner = activation.host().spawner.clone();
         drop(spawner.spawn(self.tick(activation)));
-    }
-
-    fn keeps(&self) -> bool {
-        self.keep
     }
 }
 
@@ -289,5 +308,9 @@ impl<M: 'static, F: TimerMethod<M>> Control for Ticking<M, F> {
 
     fn is_over(&self) -> bool {
         self.state.lock().stopped || self.activation.strong_count() == 0
+    }
+
+    fn keeps(&self) -> bool {
+        self.keep && !self.is_over()
     }
 }

@@ -18,8 +18,6 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::clock::{CALM_TICK, COARSE_TICK};
-
 pub(crate) use self::signals::StopRequests;
 pub(crate) use self::socket::{ReadHalf, TcpListener, TcpStream, WriteHalf};
 pub(crate) use self::watched::Watched;
@@ -113,17 +111,6 @@ fn spawn_boxed(future: Boxed) -> JoinHandle<()> {
         return host.spawn(&tokio::runtime::Handle::current(), future);
     }
     tokio::spawn(future)
-}
-
-/// Returns the time until the next look at the clock. If nothing waits for it that is long: an idle
-/// silo does not keep its processor awake. A virtual world spares itself most looks: a day of it
-/// would be seventeen million.
-pub(crate) fn tick(calm: bool) -> Duration {
-    #[cfg(feature = "virtual")]
-    if calm && emmer_virtual::Host::current().is_some() {
-        return Duration::from_secs(10);
-    }
-    if calm { CALM_TICK } else { COARSE_TICK }
 }
 
 /// How often a silo looks at itself. In a virtual world nothing is ever late, but where a host was
