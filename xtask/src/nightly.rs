@@ -12,7 +12,8 @@ use crate::run::Context;
 use crate::stores::{self, STORES};
 
 /// The steps, in the order they run.
-const STEPS: &[&str] = &["models", "mutants", "guard", "traces", "swarm", "simulator", "live"];
+const STEPS: &[&str] =
+    &["models", "mutants", "guard", "traces", "swarm", "simulator", "reminders", "live"];
 
 /// So many seeds are traced by each build: a debug build takes three seconds for one.
 const TRACED_SEEDS: &str = "4";
@@ -48,9 +49,12 @@ fn run_step(context: &Context, step: &str) -> Result<Vec<Row>, String> {
             vec![context.step(step, 120, command)?]
         }
         "mutants" => {
-            let mut command = context.cargo("run");
-            command.args(["--quiet", "--package", "emmer-mutants", "--", "--smoke"]);
-            vec![context.step(step, 180, command)?]
+            let smoke = |name: &str, more: &[&str]| {
+                let mut command = context.cargo("run");
+                command.args(["--quiet", "--package", "emmer-mutants", "--", "--smoke"]);
+                context.step(name, 180, with(command, more))
+            };
+            vec![smoke(step, &[])?, smoke("mutants of reminders", &["--reminders"])?]
         }
         "guard" => vec![guard::step(context)?],
         "traces" => vec![traces(context)?],
@@ -63,6 +67,11 @@ fn run_step(context: &Context, step: &str) -> Result<Vec<Row>, String> {
             let mut command = context.cargo("run");
             command.args(["--release", "--package", "emmer-lab", "--", "sim", "swarm"]);
             vec![context.step(step, 900, with(command, &["--seeds", SIMULATOR_SEEDS]))?]
+        }
+        "reminders" => {
+            let mut command = context.cargo("test");
+            command.args(["--package", "emmer-reminders", "--lib", "--", "--ignored"]);
+            vec![context.step(step, 120, command)?]
         }
         "live" => {
             let mut rows = Vec::new();

@@ -1,7 +1,7 @@
 //! What is mutated, and by what it is hunted: the protocol by its simulator, the runtime by its
-//! swarm.
+//! swarm, reminders by the worlds of their own tests.
 
-/// One of the two.
+/// One of the three.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Ground {
     /// The machines of membership and directory.
@@ -9,6 +9,8 @@ pub(crate) enum Ground {
     Protocol,
     /// The tokio shell: calls, activations, connections.
     Runtime,
+    /// The machine of reminders.
+    Reminders,
 }
 
 impl Ground {
@@ -20,10 +22,11 @@ impl Ground {
                 ("crates/directory", "emmer-directory"),
             ],
             Self::Runtime => &[("crates/runtime", "emmer-runtime")],
+            Self::Reminders => &[("crates/reminders", "emmer-reminders")],
         }
     }
 
-    /// The folders of the crates whose sources decide what a hunt finds; the last one hunts.
+    /// The folders of the crates whose sources decide what a hunt finds.
     /// Placement is left out: the simulator takes any silo that it is given. A change of its random
     /// choices may change what a seed does, and a result that is kept still counts.
     pub(crate) const fn sources(self) -> &'static [&'static str] {
@@ -50,14 +53,17 @@ impl Ground {
                 "crates/emmer",
                 "lab/swarm",
             ],
+            Self::Reminders => &["crates/core", "crates/reminders"],
         }
     }
 
-    /// The folder of the crate that hunts, with an example called `hunt`.
-    pub(crate) const fn hunter(self) -> &'static str {
+    /// The folder of the crate that hunts, with an example called `hunt`; none if the unit tests
+    /// do.
+    pub(crate) const fn hunter(self) -> Option<&'static str> {
         match self {
-            Self::Protocol => "lab/sim",
-            Self::Runtime => "lab/swarm",
+            Self::Protocol => Some("lab/sim"),
+            Self::Runtime => Some("lab/swarm"),
+            Self::Reminders => None,
         }
     }
 
@@ -66,6 +72,7 @@ impl Ground {
         match self {
             Self::Protocol => "lab/mutants/protocol",
             Self::Runtime => "lab/mutants/runtime",
+            Self::Reminders => "lab/mutants/reminders",
         }
     }
 
@@ -74,6 +81,7 @@ impl Ground {
         match self {
             Self::Protocol => "tree",
             Self::Runtime => "tree-runtime",
+            Self::Reminders => "tree-reminders",
         }
     }
 
@@ -109,6 +117,7 @@ impl Ground {
                 "options.rs",
                 "call.rs",
             ],
+            Self::Reminders => &["/world_tests/", "api.rs", "lib.rs"],
         }
     }
 }

@@ -47,6 +47,9 @@ struct Options {
     /// Mutants of the runtime, hunted by its swarm, instead of the protocol's
     #[arg(long)]
     runtime: bool,
+    /// Mutants of the reminders, found by the worlds of their tests
+    #[arg(long, conflicts_with = "runtime")]
+    reminders: bool,
     /// Those whose name begins so (may be given more than once)
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
@@ -93,7 +96,11 @@ enum Format {
 
 impl Options {
     const fn ground(&self) -> Ground {
-        if self.runtime { Ground::Runtime } else { Ground::Protocol }
+        match (self.runtime, self.reminders) {
+            (true, _) => Ground::Runtime,
+            (false, true) => Ground::Reminders,
+            (false, false) => Ground::Protocol,
+        }
     }
 }
 
@@ -235,13 +242,18 @@ fn wanted(root: &Path, options: &Options) -> Result<(Vec<Mutant>, Vec<String>), 
     Ok((mutants, stale))
 }
 
-/// Two passes: the swarm for all, the unit tests for what it did not find.
+/// Two passes: the swarm for all, where there is one; the unit tests for what it did not find.
 fn compile_and_hunt(
     tree: &Tree,
     options: &Options,
     mutants: &[(u32, &Mutant)],
     results: &mut Results,
 ) -> Result<(), String> {
+    if options.ground().hunter().is_none() {
+        for (_, mutant) in mutants {
+            results.swarm(mutant, Finding::Escaped { seeds: 0, cpu_ms: 0 })?;
+        }
+    }
     let open: Vec<(u32, &Mutant)> =
         mutants.iter().filter(|(_, m)| !results.knows_swarm(m)).copied().collect();
     if !open.is_empty() {

@@ -207,7 +207,7 @@ impl Tree {
         let mut command = workspace::cargo(&self.folder);
         match what {
             What::Hunt => {
-                let hunter = self.ground.hunter();
+                let hunter = self.ground.hunter().ok_or("nothing hunts here but unit tests")?;
                 let package = hunter.replace("lab/", "emmer-");
                 command.args(["build", "--package", &package, "--example", "hunt"]);
             }
@@ -255,12 +255,12 @@ impl Tree {
         let hunter = self.ground.hunter();
         for name in self.ground.sources() {
             let folder = self.root.join(name);
-            if (what == What::Tests && *name == hunter) || !folder.is_dir() {
+            if (what == What::Tests && Some(*name) == hunter) || !folder.is_dir() {
                 continue;
             }
             for file in workspace::text_files(&folder, &["rs", "toml", "txt"])? {
                 let counts = file.path.starts_with("src/")
-                    || (*name == hunter && file.path.starts_with("examples/hunt"))
+                    || (Some(*name) == hunter && file.path.starts_with("examples/hunt"))
                     || (what == What::Tests && file.path.starts_with("tests/"));
                 if counts {
                     hash.update(name.as_bytes());

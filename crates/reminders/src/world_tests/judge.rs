@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use emmer_core::Timestamp;
 use emmer_core::reminder::Missed;
+use emmer_core::{Reminder, Timestamp};
 
-use super::world::{BEGIN, FAULTS, SETTLE, World};
+use super::world::{BEGIN, FAULTS, SETTLE, WINDOW, World};
 
 impl World {
     /// Every occurrence of every reminder is accounted for.
@@ -64,6 +64,21 @@ impl World {
             assert!(reminder.fired == last || waits, "seed {seed}: {reminder:?} {life:?}");
             let over = reminder.next().is_none_or(|(_, due)| due <= old);
             assert!(!over, "seed {seed}: a reminder that is over, or late, stays: {reminder:?}");
+            let numbers: BTreeSet<_> = life.delivered.iter().map(|(number, ..)| *number).collect();
+            let came = numbers.range(..=reminder.fired).count() as u64;
+            assert!(
+                reminder.missed_count + came >= reminder.fired,
+                "seed {seed}: occurrences neither came nor count as missed: {reminder:?} {life:?}"
+            );
         }
+        let soon = |reminder: &Reminder| {
+            reminder.next().is_some_and(|(_, due)| due <= self.wall() + WINDOW)
+        };
+        let wanted = self.table.values().filter(|(reminder, ..)| soon(reminder)).count() as u64;
+        let alive = self.silos.iter().filter(|silo| silo.is_alive);
+        let kept: u64 = alive.map(|silo| silo.machine.statistics().in_memory).sum();
+        // Answers on their way may say that rows are gone.
+        let wanted = wanted + self.under_way();
+        assert!(kept <= wanted, "seed {seed}: {kept} in memory, {wanted} are due soon");
     }
 }

@@ -20,6 +20,9 @@ pub(super) const CALM: u64 = 90_000;
 /// After faults the silos have this long to settle down.
 pub(super) const SETTLE: u64 = 70_000;
 
+/// A silo has in memory what is due within this time.
+pub(super) const WINDOW: Duration = Duration::from_secs(20);
+
 type Key = (GrainId, Arc<str>);
 
 /// News for a silo, some time later.
@@ -52,10 +55,10 @@ enum Event {
     Heal,
 }
 
-struct Silo {
+pub(super) struct Silo {
     address: SiloAddress,
-    machine: Reminders,
-    is_alive: bool,
+    pub(super) machine: Reminders,
+    pub(super) is_alive: bool,
     frozen_until: u64,
     view: u64,
     asleep: Vec<Told>,
@@ -68,6 +71,8 @@ pub(super) struct Life {
     pub(super) schedule: Schedule,
     pub(super) missed: Missed,
     pub(super) ended: Option<u64>,
+    /// The number of the last occurrence that the table knows.
+    stored: u64,
     /// Number, missed, when.
     pub(super) delivered: Vec<(u64, u64, u64)>,
     pub(super) failed: BTreeMap<u64, u32>,
@@ -78,7 +83,7 @@ pub(super) struct World {
     now: u64,
     order: u64,
     queue: BTreeMap<(u64, u64), Event>,
-    silos: Vec<Silo>,
+    pub(super) silos: Vec<Silo>,
     pub(super) table: BTreeMap<Key, (Reminder, u64, usize)>,
     writes: u64,
     views: u64,
@@ -148,6 +153,11 @@ pub(super) fn run(seed: u64) -> Seen {
 }
 
 impl World {
+    /// How much is on its way.
+    pub(super) fn under_way(&self) -> u64 {
+        self.queue.len() as u64
+    }
+
     fn at(&mut self, at: u64, event: Event) {
         self.order += 1;
         self.queue.insert((at, self.order), event);
@@ -170,7 +180,7 @@ impl World {
         let number = self.silos.len();
         let address = format!("10.0.0.1:{}:{}", 1_000 + number, 1 + self.now).parse().unwrap();
         let read_limit = [1, 16, 500][usize::try_from(self.seed % 3).unwrap()];
-        let config = Config { window: Duration::from_secs(20), read_limit, ..Config::default() };
+        let config = Config { window: WINDOW, read_limit, ..Config::default() };
         let seed = self.rng.bits();
         self.silos.push(Silo {
             address,
@@ -238,6 +248,7 @@ impl World {
                 schedule,
                 missed,
                 ended: None,
+                stored: 0,
                 delivered,
                 failed,
             });
@@ -467,6 +478,7 @@ impl World {
             }
             Some(content) => {
                 assert!(content.fired > now.fired, "seed {}: a number went back", self.seed);
+                self.lives[*life].stored = content.fired;
                 (*now, *write) = (content, self.writes);
                 Settled::Written(etag(self.writes, *life))
             }
@@ -480,6 +492,8 @@ impl World {
         assert_eq!(due, Some(tick.due), "seed {}: the time of an occurrence", self.seed);
         assert!(tick.due <= self.wall(), "seed {}: a tick too early", self.seed);
         let life = self.life(reminder);
+        let stored = life.map_or(u64::MAX, |life| self.lives[life].stored);
+        assert!(reminder.fired <= stored, "seed {}: it counts before it is stored", self.seed);
         let is_first = life.is_some_and(|l| !self.lives[l].failed.contains_key(&tick.number));
         if self.rng.chance(0.1) && (self.faulty || is_first) {
             self.seen.failed += 1;
