@@ -282,7 +282,7 @@ impl<S: StoreOpener> SiloBuilder<S> {
         });
 
         open_ports(&core, silo_socket, gateway_socket);
-        core.clone().go_by_the_clock();
+        world::spawn(core.clone().go_by_the_clock());
         let driven = core.clone();
         world::spawn(async move {
             tokio::select! {

@@ -15,7 +15,7 @@ use crate::hosting::{Collection, Host};
 use crate::metrics::SiloStatistics;
 use crate::net::{Lost, Pool, Quiet};
 use crate::options::SiloOptions;
-use crate::world::{self, Watched};
+use crate::world::Watched;
 
 /// The whole silo. Its parts do not know it.
 pub(crate) struct SiloCore {
@@ -83,21 +83,16 @@ impl SiloCore {
         self.ended.until(|ended| *ended).await
     }
 
-    /// Starts what goes by the clock: the wheel, and what waits in it for ever.
-    pub(super) fn go_by_the_clock(self: Arc<Self>) {
-        let (wheel, rounds) = (self.clone(), self);
-        let drive = async move {
-            let Self { host, options, stopped, .. } = &*wheel;
-            tokio::select! {
-                biased;
-                () = stopped.cancelled() => {}
-                () = host.wheel.drive() => {}
-                () = Collection::run(host, options.quantum()) => {}
-                () = host.watch_threads() => {}
-            }
-        };
-        world::spawn(drive);
-        world::spawn(async move { rounds.rounds().await });
+    /// Drives what goes by the clock until the silo ends: the wheel, and what waits in it for ever.
+    pub(super) async fn go_by_the_clock(self: Arc<Self>) {
+        let Self { host, options, .. } = &*self;
+        tokio::select! {
+            biased;
+            () = self.rounds() => {}
+            () = host.wheel.drive() => {}
+            () = Collection::run(host, options.quantum()) => {}
+            () = host.watch_threads() => {}
+        }
     }
 
     /// Looks for deadlines that have passed, as long as anything waits that has one.
