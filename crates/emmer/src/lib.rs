@@ -30,10 +30,21 @@ pub use emmer_runtime::grain::{
 };
 pub use emmer_runtime::{
     ClientOptions, ConnectError, EXIT_CODE_TABLE_WENT_BACK, EXIT_CODE_TERMINATED, GrainQueue,
-    Latency, MembershipStatistics, MethodStatistics, Missed, OptionError, Remind, ReminderError,
-    ReminderInfo, ReminderOptions, SiloOptions, SiloStatistics, StartError, StartTimer,
-    StoreSource, Terminated, Tick, Timer,
+    Latency, MembershipStatistics, MethodStatistics, Missed, Observer, OptionError, Readiness,
+    Remind, ReminderError, ReminderInfo, ReminderOptions, SiloOptions, SiloStatistics, SiloWatch,
+    StartError, StartTimer, StoreSource, Terminated, Tick, Timer,
 };
+/// What a silo counts: every metric, and its values ([`Silo::metrics`]).
+pub mod metrics {
+    pub use emmer_runtime::metrics::{METRICS, Metric, MetricKind, MetricValue, Sample};
+}
+
+/// The ways of metrics and health out of the process.
+#[cfg(feature = "telemetry")]
+pub mod telemetry {
+    pub use emmer_telemetry::{Endpoint, EndpointError, Facade};
+}
+
 /// Where activations go: the strategies, and what a director of one's own needs
 /// ([`SiloBuilder::director`]).
 pub mod placement {
@@ -105,6 +116,9 @@ pub mod prelude {
 mod book {
     #[doc = include_str!("../../../docs/grains.md")]
     struct Grains;
+
+    #[doc = include_str!("../../../docs/observability.md")]
+    struct Observability;
 
     #[doc = include_str!("../../../docs/placement.md")]
     struct Placement;

@@ -12,7 +12,7 @@ mod clock;
 mod cluster;
 pub mod grain;
 mod hosting;
-mod metrics;
+pub mod metrics;
 mod net;
 mod numbers;
 mod options;
@@ -29,7 +29,7 @@ pub use emmer_core::reminder::Missed;
 pub use metrics::{GrainQueue, Latency, MethodStatistics, SiloStatistics};
 pub use options::{ClientOptions, OptionError, ReminderOptions, SiloOptions};
 pub use reminders::{Remind, ReminderError, ReminderInfo, Tick};
-pub use silo::{Silo, SiloBuilder, StartError, Terminated};
+pub use silo::{Observer, Readiness, Silo, SiloBuilder, SiloWatch, StartError, Terminated};
 pub use stores::{NoStores, StoreOpener, StoreSource};
 pub use timers::{StartTimer, Timer};
 

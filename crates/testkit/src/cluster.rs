@@ -6,7 +6,8 @@ use std::sync::Arc;
 use emmer_core::{SiloAddress, SiloStatus};
 use emmer_membership::TerminateReason;
 use emmer_runtime::{
-    Client, GrainQueue, Silo, SiloBuilder, SiloStatistics, StoreOpener, StoreSource, Terminated,
+    Client, GrainQueue, Silo, SiloBuilder, SiloStatistics, SiloWatch, StoreOpener, StoreSource,
+    Terminated,
 };
 use emmer_store::SystemStore;
 use emmer_virtual::{Host, HostClock, Net};
@@ -43,6 +44,11 @@ impl<S: StoreOpener> Node<S> {
     /// Its counters.
     pub fn statistics(&self) -> SiloStatistics {
         self.silo.statistics()
+    }
+
+    /// Looks at the silo: its metrics, and if it is ready.
+    pub fn watch(&self) -> SiloWatch {
+        self.silo.watch()
     }
 
     /// The grains for which most calls wait, at most `n`.

@@ -119,6 +119,12 @@ pub(crate) const LAYERS: &[Layer] = &[
         tests_may_use: &["emmer-store-*"],
     },
     Layer {
+        package: "emmer-telemetry",
+        sans_io: false,
+        may_use: &["emmer-runtime"],
+        tests_may_use: &["emmer"],
+    },
+    Layer {
         package: "emmer-testkit",
         sans_io: false,
         may_use: &[
@@ -139,6 +145,7 @@ pub(crate) const LAYERS: &[Layer] = &[
             "emmer-macros",
             "emmer-store",
             "emmer-store-*",
+            "emmer-telemetry",
             "emmer-testkit",
             "emmer-membership",
             "emmer-placement",

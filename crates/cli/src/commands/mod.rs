@@ -9,6 +9,7 @@ pub mod reminders;
 pub mod schema;
 pub mod silo;
 pub mod store;
+mod telemetry;
 
 use std::time::SystemTime;
 

@@ -1,6 +1,7 @@
 //! `emmer silo`: one silo in this process.
 
 use std::io::{Read, Write};
+use std::net::SocketAddr;
 use std::process;
 
 use emmer::placement::Strategy;
@@ -8,7 +9,7 @@ use emmer::{Silo, SiloBuilder, StartError, TerminateReason};
 use emmer_example_flights::{Aircraft, AircraftGrain, Airport, AirportGrain};
 use tokio::sync::mpsc;
 
-use super::{runtime, store};
+use super::{runtime, store, telemetry};
 use crate::config::{ConfigArgs, Settings};
 use crate::exit::{Code, Failure, Result};
 use crate::logging;
@@ -47,6 +48,10 @@ pub struct Args {
     /// activation_count, resource_optimized
     #[arg(long, value_name = "NAME")]
     placement: Option<String>,
+    /// Where /metrics, /healthz and /readyz are served over HTTP, as in 127.0.0.1:9464 [default:
+    /// nowhere]
+    #[arg(long, value_name = "ADDR")]
+    telemetry: Option<String>,
     #[command(flatten)]
     config: ConfigArgs,
     /// Stop in good order when the standard input ends: for whoever starts silos as children
@@ -69,6 +74,7 @@ pub fn run(args: Args, log: Option<String>, host: fn(SiloBuilder) -> SiloBuilder
         ("role", args.role, "--role"),
         ("membership.profile", args.profile, "--profile"),
         ("placement", args.placement, "--placement"),
+        ("telemetry", args.telemetry, "--telemetry"),
         ("log", log, "--log"),
     ];
     let settings = Settings::load(&args.config, std::env::vars_os(), flags)?;
@@ -76,11 +82,13 @@ pub fn run(args: Args, log: Option<String>, host: fn(SiloBuilder) -> SiloBuilder
     let url = settings.required("store", "--store")?.text.clone();
     let options = settings.silo_options()?;
     let placement = settings.placement()?;
+    let telemetry = settings.parsed("telemetry")?;
+    telemetry::check(telemetry)?;
     let runtime = runtime()?;
     let ended = runtime.block_on(async {
         let mut requests = stop_requests(args.until_stdin_ends)?;
         tokio::select! {
-            silo = start(&url, options, placement, host) => serve(silo?, &mut requests).await,
+            silo = start(&url, options, placement, telemetry, host) => serve(silo?, &mut requests).await,
             _ = requests.recv() => Err(Failure::new(Code::Interrupted, "stopped before the silo \
                 was Active")),
         }
@@ -95,6 +103,7 @@ async fn start(
     url: &str,
     options: emmer::SiloOptions,
     placement: Strategy,
+    telemetry: Option<SocketAddr>,
     host: fn(SiloBuilder) -> SiloBuilder,
 ) -> Result<Silo> {
     let store = store::open(url).await?;
@@ -104,6 +113,7 @@ async fn start(
         .default_placement(placement)
         .host::<dyn Airport, AirportGrain>()
         .host::<dyn Aircraft, AircraftGrain>();
+    let (builder, telemetry) = telemetry::observe(builder, telemetry).await?;
     let silo = host(builder)
         // What to do then is decided in `serve`, which waits for it.
         .on_terminate(|_| {})
@@ -113,7 +123,9 @@ async fn start(
     let cluster = &options.cluster_id;
     let gateway =
         silo.gateway().map_or_else(|| "no gateway".to_owned(), |g| format!("gateway {g}"));
-    let line = format!("silo {} is active in cluster {cluster}, {gateway}\n", silo.address());
+    let telemetry = telemetry.map_or_else(String::new, |t| format!(", telemetry http://{t}"));
+    let address = silo.address();
+    let line = format!("silo {address} is active in cluster {cluster}, {gateway}{telemetry}\n");
     let mut out = std::io::stdout().lock();
     // Nobody may be reading any more; the silo runs all the same.
     let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());

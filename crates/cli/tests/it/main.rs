@@ -13,3 +13,5 @@ mod doctor;
 mod harness;
 #[cfg(test)]
 mod hostile;
+#[cfg(test)]
+mod telemetry;

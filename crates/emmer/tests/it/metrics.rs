@@ -3,8 +3,10 @@
 use std::future::IntoFuture;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use emmer::MethodStatistics;
+use emmer::metrics::{METRICS, MetricValue};
 use emmer::prelude::*;
+use emmer::test::{Failure, Node, World};
+use emmer::{MethodStatistics, Readiness};
 
 use crate::common::{self, Counter, CounterGrain, cluster};
 
@@ -181,4 +183,67 @@ async fn a_silo_says_what_is_in_use_of_its_machine() {
     }
     assert!(told.memory_percent <= Some(100), "{told:?}");
     silo.stop().await.unwrap();
+}
+
+/// The table of metrics as the page has to have it.
+fn table() -> String {
+    let mut table = String::from("| name | kind | labels | meaning |\n|---|---|---|---|\n");
+    for metric in METRICS {
+        let labels: Vec<_> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
+        let (name, kind, meaning) = (metric.name, metric.kind, metric.meaning);
+        table += &format!("| `{name}` | {kind} | {} | {meaning} |\n", labels.join(", "));
+    }
+    table
+}
+
+#[test]
+fn the_page_lists_every_metric() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/observability.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let (before, rest) = page.split_once("its test -->\n").unwrap();
+    let (found, after) = rest.split_once("<!-- metrics: end -->").unwrap();
+    let wanted = table();
+    if found != wanted && std::env::var_os("EMMER_BLESS").is_some() {
+        let page = format!("{before}its test -->\n{wanted}<!-- metrics: end -->{after}");
+        std::fs::write(path, page).unwrap();
+        return;
+    }
+    assert_eq!(found, wanted, "run this test once with EMMER_BLESS=1");
+}
+
+fn metric(node: &Node, title: &str) -> Option<MetricValue> {
+    let samples = node.watch().metrics();
+    samples.into_iter().find(|sample| sample.title() == title).map(|sample| sample.value)
+}
+
+#[emmer::test(seeds = 5)]
+async fn a_silo_that_is_cut_off_is_not_ready_and_counts_it(world: World) {
+    let cluster = world.cluster(3, |silo| silo.host::<dyn Counter, CounterGrain>()).await;
+    let node = cluster.node(0);
+    assert_eq!(node.watch().readiness(), Readiness::Ready);
+    assert_eq!(metric(node, "emmer_fence_shut"), Some(MetricValue::Level(0.0)));
+    let active = "emmer_membership_silos{status=\"Active\"}";
+    assert_eq!(metric(node, active), Some(MetricValue::Level(3.0)));
+    world.store().fail(Failure::Unavailable);
+    cluster.isolate(0);
+    world.advance(secs(60)).await;
+    assert_eq!(node.watch().readiness(), Readiness::Fenced);
+    assert_eq!(metric(node, "emmer_fence_shut"), Some(MetricValue::Level(1.0)));
+    assert_eq!(metric(node, "emmer_fence_shut_total"), Some(MetricValue::Count(1)));
+    let Some(MetricValue::Level(age)) = metric(node, "emmer_membership_table_answer_age_seconds")
+    else {
+        panic!("the table has answered once");
+    };
+    assert!((50.0..80.0).contains(&age), "{age}");
+    cluster.heal();
+    world.store().recover();
+    world.advance(secs(30)).await;
+    // The others may have declared it dead before the store was away.
+    if !node.has_ended() {
+        assert_eq!(node.watch().readiness(), Readiness::Ready);
+        let Some(MetricValue::Count(shut)) = metric(node, "emmer_fence_shut_seconds_total") else {
+            panic!("it is always told");
+        };
+        assert!((30..80).contains(&shut), "{shut}");
+    }
 }

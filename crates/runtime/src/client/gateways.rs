@@ -88,6 +88,7 @@ impl ClientCore {
             limits: options.limits.clone(),
             budget: Arc::new(Budget::new(options.limits.silo_calls_in_flight_max)),
             ticking: Arc::default(),
+            gone: Arc::default(),
             frame_rooms: Arc::default(),
             timeout: options.connect_timeout,
             options: 0,

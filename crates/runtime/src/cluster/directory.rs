@@ -18,6 +18,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::Peers;
 use crate::clock::Clock;
+use crate::metrics::threads::Counter;
 
 /// How often a registration is tried again over a left-behind one of this same silo.
 const STALE_SELF_RETRIES: usize = 3;
@@ -64,7 +65,12 @@ pub(crate) struct DirectoryService {
     machine: Mutex<Machine>,
     /// The machine's next timeout may have changed.
     changed: Notify,
+    /// Registrations, lookups and their withdrawals, as this silo asked for them.
+    asked: [Counter; REQUESTS.len()],
 }
+
+/// What the directory is asked for, for metrics.
+const REQUESTS: [&str; 3] = ["register", "lookup", "unregister"];
 
 /// What the machine's effects need.
 struct Around {
@@ -97,7 +103,12 @@ impl DirectoryService {
         let directory = Directory::new(me, config, clock.mono());
         let machine = Machine { directory, waiting: HashMap::new(), next_token: 1 };
         let around = Around { me, clock, peers, activations };
-        Arc::new(Self { around, machine: Mutex::new(machine), changed: Notify::new() })
+        Arc::new(Self {
+            around,
+            machine: Mutex::new(machine),
+            changed: Notify::new(),
+            asked: Default::default(),
+        })
     }
 
     /// How many registrations this silo holds as their owner.
@@ -105,8 +116,14 @@ impl DirectoryService {
         self.machine.lock().directory.entries_count() as u64
     }
 
+    /// How many requests this silo has made, by their names.
+    pub(crate) fn requests(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        REQUESTS.iter().zip(&self.asked).map(|(name, count)| (*name, count.get()))
+    }
+
     /// Where `grain` is registered, if it is.
     pub(crate) async fn lookup(&self, grain: &GrainId) -> Result<Option<Registration>, FailReason> {
+        self.asked[1].add(1);
         let outcome =
             self.run(None, |directory, now, token| directory.lookup(now, token, grain)).await;
         match outcome {
@@ -121,6 +138,7 @@ impl DirectoryService {
 
     /// As [`lookup`](Self::lookup), when this silo answers for the grain itself; else none.
     pub(crate) fn lookup_now(&self, grain: &GrainId) -> Option<Option<Registration>> {
+        self.asked[1].add(1);
         let mut machine = self.machine.lock();
         if !machine.directory.serves(grain) {
             return None;
@@ -135,6 +153,7 @@ impl DirectoryService {
 
     /// Makes `activation` the grain's one activation, if there is no other.
     pub(crate) async fn register(&self, activation: Registrant<'_>) -> Registered {
+        self.asked[0].add(1);
         for _ in 0..STALE_SELF_RETRIES {
             match self.register_number(activation).await {
                 Outcome::Registered => return Registered::Here,
@@ -184,6 +203,7 @@ impl DirectoryService {
     }
 
     async fn unregister_number(&self, grain: &GrainId, number: u64) {
+        self.asked[2].add(1);
         self.run(None, |directory, now, token| {
             directory.unregister(now, Some(token), grain, number)
         })

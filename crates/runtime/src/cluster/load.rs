@@ -33,6 +33,9 @@ pub(crate) enum Message {
 pub(crate) trait Measured: Send + Sync {
     /// As of `now`.
     fn load(&self, now: Instant) -> LoadReport;
+
+    /// The memory of the process in bytes, when it was last measured; none where it is not.
+    fn memory_bytes(&self) -> Option<u64>;
 }
 
 /// What one silo knows of the load of all.
@@ -110,6 +113,11 @@ impl LoadService {
     /// Whether grains of a type are stateless workers, as far as this silo knows.
     pub(crate) fn is_worker(&self, grain_type: GrainTypeId) -> bool {
         self.choice.read().hosted.hosted_type(grain_type).is_some_and(|hosted| hosted.is_worker)
+    }
+
+    /// The memory of the process in bytes; none where it is not measured.
+    pub(crate) fn memory_bytes(&self) -> Option<u64> {
+        self.measured.memory_bytes()
     }
 
     /// What this silo said of itself last; counts are 0 before that, and the rest is not known.

@@ -62,6 +62,8 @@ pub struct MembershipStatistics {
     pub fenced: bool,
     /// The version of the view in force.
     pub view_version: u64,
+    /// When the membership table last answered, on the silo's own clock.
+    pub store_answered: Option<Instant>,
     /// Requests to the membership table that were answered.
     pub store_requests: u64,
     /// The sum of their durations.
@@ -226,7 +228,8 @@ fn execute(
             world::spawn(async move {
                 let asked = cluster.clock.mono();
                 let outcome = ask_table(&table, request).await;
-                note_store_time(&cluster, cluster.clock.mono().saturating_since(asked));
+                let away = matches!(outcome, TableOutcome::Unavailable | TableOutcome::Unknown);
+                note_store_time(&cluster, asked, away);
                 cluster.membership.send_surely(Input::Table(op, outcome)).await;
             });
         }
@@ -257,8 +260,13 @@ fn publish(cluster: &Cluster, machine: &Membership) {
     statistics.view_version = machine.view().version();
 }
 
-fn note_store_time(cluster: &Cluster, took: Duration) {
+fn note_store_time(cluster: &Cluster, asked: Instant, away: bool) {
+    let now = cluster.clock.mono();
+    let took = now.saturating_since(asked);
     let mut statistics = cluster.membership_statistics.lock();
+    if !away {
+        statistics.store_answered = Some(now);
+    }
     statistics.store_requests += 1;
     statistics.store_time += took;
     statistics.store_time_max = statistics.store_time_max.max(took);

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use emmer_core::{GrainId, SiloAddress};
 use emmer_placement::hosted::VersionSelector;
@@ -21,6 +22,8 @@ pub(crate) struct Placing {
     selector: VersionSelector,
     /// Knows the Active silos of the view in force, and how loaded they are.
     pub(crate) load: Arc<LoadService>,
+    /// Choices that fell on this silo, on another one, on none.
+    outcomes: [AtomicU64; 3],
 }
 
 impl Placing {
@@ -32,7 +35,7 @@ impl Placing {
         selector: VersionSelector,
         load: Arc<LoadService>,
     ) -> Self {
-        Self { me, clock, table, selector, load }
+        Self { me, clock, table, selector, load, outcomes: Default::default() }
     }
 
     /// How grains of a type are placed for a call of a method: as a class says that has it, or by
@@ -56,6 +59,25 @@ impl Placing {
     /// # Panics
     /// A director of the application's own does.
     pub(crate) fn choose(
+        &self,
+        grain: &GrainId,
+        method: u32,
+        leaves: bool,
+        avoid: &[SiloAddress],
+    ) -> Result<SiloAddress, PlaceError> {
+        let chosen = self.choose_now(grain, method, leaves, avoid);
+        let outcome = chosen.as_ref().map_or(2, |silo| usize::from(*silo != self.me));
+        self.outcomes[outcome].fetch_add(1, Ordering::Relaxed);
+        chosen
+    }
+
+    /// How many choices fell on this silo, on another one, and on none.
+    pub(crate) fn outcomes(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let counts = self.outcomes.iter().map(|count| count.load(Ordering::Relaxed));
+        ["here", "elsewhere", "failed"].into_iter().zip(counts)
+    }
+
+    fn choose_now(
         &self,
         grain: &GrainId,
         method: u32,

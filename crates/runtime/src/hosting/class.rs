@@ -9,7 +9,7 @@ use emmer_placement::Strategy;
 
 use super::{Activation, Host, MethodEntry, RunActivation};
 use crate::grain::Grain;
-use crate::metrics::{MethodMetrics, MethodStatistics};
+use crate::metrics::{LifeMetrics, LifeStatistics, MethodMetrics, MethodStatistics};
 
 /// A class that does not know its grain by type.
 pub(crate) trait AnyClass: Send + Sync {
@@ -45,6 +45,9 @@ pub(crate) trait AnyClass: Send + Sync {
     /// What is counted for each of its methods.
     fn statistics(&self) -> Vec<MethodStatistics>;
 
+    /// What is counted of its activations.
+    fn lives(&self) -> LifeStatistics;
+
     /// A new activation of `id`, not yet activated.
     fn create(self: Arc<Self>, host: Arc<Host>, id: GrainId, number: u64)
     -> Arc<dyn RunActivation>;
@@ -59,6 +62,7 @@ pub(crate) struct Class<G: Grain> {
     places: Box<[(u32, u16)]>,
     shift: u32,
     pub(super) metrics: MethodMetrics,
+    pub(super) lives: LifeMetrics,
     pub(super) idle: Duration,
 }
 
@@ -105,6 +109,7 @@ impl<G: Grain> Class<G> {
             places: vec![(0, FREE); 1 << bits].into_boxed_slice(),
             shift: u32::BITS - bits,
             metrics: MethodMetrics::new(by_number.len()),
+            lives: LifeMetrics::default(),
             methods: by_number.into_boxed_slice(),
             idle: G::IDLE.unwrap_or(idle),
         };
@@ -196,6 +201,10 @@ impl<G: Grain> AnyClass for Class<G> {
 
     fn method_name(&self, number: u32) -> Option<&'static str> {
         self.method(number).map(|(_, method)| method.name)
+    }
+
+    fn lives(&self) -> LifeStatistics {
+        self.lives.snapshot()
     }
 
     fn statistics(&self) -> Vec<MethodStatistics> {

@@ -32,6 +32,7 @@ impl<G: Grain> Activation<G> {
         self: &Arc<Self>,
         lock: &mut Alone<'_, Life<G>>,
     ) -> Result<(), Closed> {
+        let began = self.host.clock.mono();
         // In a box, so that the turns of grains that are there already carry no room for it.
         let mut awaking = Box::pin(self.awake());
         // Without state, and where this silo answers for the grain, it is over in one poll and
@@ -53,11 +54,16 @@ impl<G: Grain> Activation<G> {
         match outcome {
             Ok(grain) => {
                 **lock = Life::Active(grain);
-                self.host.metrics.activated();
+                self.class.lives.activated(self.host.clock.mono().saturating_since(began));
                 // Its own hook may have found that the state is not the one in the store.
                 if self.gate.line().is_broken() { Err(Closed::Gone) } else { Ok(()) }
             }
-            Err(closed) => Box::pin(self.fail(lock, closed)).await,
+            Err(closed) => {
+                if matches!(closed, Closed::Failed(_)) {
+                    self.class.lives.failed();
+                }
+                Box::pin(self.fail(lock, closed)).await
+            }
         }
     }
 
@@ -149,7 +155,7 @@ impl<G: Grain> Activation<G> {
             Life::Active(mut grain) => {
                 self.say_goodbye(&mut grain, reason.clone()).await;
                 self.let_go(grain);
-                self.host.metrics.deactivated();
+                self.class.lives.deactivated();
             }
             Life::New | Life::Closing => {}
         }

@@ -1,23 +1,28 @@
-//! What a silo counts.
+//! What a silo counts, and what is told of it.
 
 mod blocking;
 mod latency;
+pub(crate) mod list;
+mod lives;
 mod methods;
+pub(crate) mod sample;
+pub(crate) mod store;
 pub(crate) mod threads;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) use self::blocking::{BLOCKING_MIN, Outer, Watch};
 pub use self::latency::Latency;
+pub use self::list::{METRICS, Metric, MetricKind};
+pub(crate) use self::lives::{LifeMetrics, LifeStatistics};
 pub use self::methods::MethodStatistics;
 pub(crate) use self::methods::{Ended, MethodMetrics};
+pub use self::sample::{MetricValue, Sample};
 use self::threads::Counter;
 
 /// The counters of one silo. All but the gauges only grow.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
-    activated: Counter,
-    deactivated: AtomicU64,
     calls_received: Counter,
     calls_forwarded: AtomicU64,
     refused: AtomicU64,
@@ -28,14 +33,6 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    pub(crate) fn activated(&self) {
-        self.activated.add(1);
-    }
-
-    pub(crate) fn deactivated(&self) {
-        self.deactivated.fetch_add(1, Ordering::Relaxed);
-    }
-
     pub(crate) fn call_received(&self) {
         self.calls_received.add(1);
     }
@@ -58,8 +55,6 @@ impl Metrics {
     pub(crate) fn snapshot(&self) -> SiloStatistics {
         let get = |c: &AtomicU64| c.load(Ordering::Relaxed);
         SiloStatistics {
-            activated: self.activated.get(),
-            deactivated: get(&self.deactivated),
             calls_received: self.calls_received.get(),
             calls_forwarded: get(&self.calls_forwarded),
             calls_refused: get(&self.refused),

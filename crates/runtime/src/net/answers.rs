@@ -88,6 +88,7 @@ impl Connection {
         if correlation != 0 {
             let appended = write(&mut shared.out);
             self.fit_reply(&mut shared.out, correlation, appended);
+            shared.messages_sent += 1;
         }
         self.note_processed(&mut shared, processed);
         self.note_full(&shared);

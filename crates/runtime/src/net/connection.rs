@@ -21,6 +21,7 @@ use super::pending::{Correlation, Pending};
 use super::room::FrameRoom;
 use super::silence::{Look, Silence};
 use super::ticking::Ticking;
+use super::traffic::{Gone, Traffic};
 use crate::calls::waits::Asker;
 use crate::clock::CoarseInstant;
 use crate::numbers::NumberMap;
@@ -58,6 +59,8 @@ pub(super) struct Shared {
     pub(super) draining: Draining,
     /// Bytes of calls sent, and how many of them the peer has processed.
     pub(super) sent: u64,
+    /// Frames sent.
+    pub(super) messages_sent: u64,
     pub(super) acknowledged: u64,
     /// Bytes of the peer's calls processed here, and how many the peer was told of.
     processed: u64,
@@ -107,6 +110,7 @@ impl Shared {
     pub(super) fn queue_request(&mut self, frame: &[u8]) {
         self.out.extend_from_slice(frame);
         self.sent += frame.len() as u64;
+        self.messages_sent += 1;
     }
 }
 
@@ -153,7 +157,9 @@ pub(crate) struct Connection {
     pub(super) askers: Mutex<NumberMap<u64, Arc<Asker>>>,
     /// When the membership protocol was last told that the peer was heard, in coarse milliseconds.
     heard: AtomicU64,
+    pub(super) gone: Arc<Gone>,
     /// For metrics.
+    pub(crate) messages_received: AtomicU64,
     pub(crate) bytes_sent: AtomicU64,
     pub(crate) bytes_received: AtomicU64,
 }
@@ -188,6 +194,7 @@ impl Connection {
                 is_ticking: false,
                 draining: Draining::No,
                 sent: 0,
+                messages_sent: 0,
                 acknowledged: 0,
                 processed: 0,
                 told: 0,
@@ -210,8 +217,25 @@ impl Connection {
             serving: AtomicU32::new(0),
             askers: Mutex::default(),
             heard: AtomicU64::new(0),
+            gone: greeting.gone.clone(),
+            messages_received: AtomicU64::new(0),
             bytes_sent: AtomicU64::new(0),
             bytes_received: AtomicU64::new(0),
+        }
+    }
+
+    /// What went over it, and what waits.
+    pub(super) fn traffic(&self) -> Traffic {
+        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let shared = self.shared.lock();
+        Traffic {
+            messages_sent: shared.messages_sent,
+            messages_received: get(&self.messages_received),
+            bytes_sent: get(&self.bytes_sent),
+            bytes_received: get(&self.bytes_received),
+            bytes_waiting: shared.out.len() as u64,
+            silos: u64::from(matches!(self.peer, PeerKind::Silo(_))),
+            clients: u64::from(matches!(self.peer, PeerKind::Client(_))),
         }
     }
 
@@ -248,6 +272,7 @@ impl Connection {
                 left_out = Some(SendError::TooLarge(bytes));
             } else if shared.lost.is_none() {
                 shared.out.extend_from_slice(frame);
+                shared.messages_sent += 1;
             }
             frames = rest;
         }
@@ -306,6 +331,7 @@ impl Connection {
             shared.out.truncate(kept);
             return Err(SendError::TooLarge(appended));
         }
+        shared.messages_sent += 1;
         // The membership machine looks after its own messages.
         if channel == channel::DIRECTORY {
             shared.silence.expect();

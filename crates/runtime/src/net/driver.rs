@@ -131,6 +131,17 @@ pub(crate) async fn drive<H: Handler>(
     handler.lost(&connection, &why);
 }
 
+/// The number of frames in whole frames.
+fn frames_in(mut bytes: &[u8]) -> u64 {
+    let mut frames = 0;
+    while let Some(prefix) = bytes.first_chunk::<4>() {
+        frames += 1;
+        let frame = prefix.len() + u32::from_le_bytes(*prefix) as usize;
+        bytes = bytes.get(frame..).unwrap_or_default();
+    }
+    frames
+}
+
 /// The end of a connection's driver, however it comes.
 struct Ends(Arc<Connection>);
 
@@ -339,7 +350,7 @@ impl<H: Handler> Driver<H> {
         let Self { connection, handler, input, replies, wake, deaf, .. } = self;
         let max = connection.limits.frame_bytes_max;
         let broken = |e: HeaderError| Lost::Protocol(e.to_string());
-        let (mut at, mut processed) = (0, 0);
+        let (mut at, mut processed, mut frames) = (0, 0, 0);
         let (mut answers, mut run) = (None, 0u32);
         let end = loop {
             let frame = match peek_frame(&input[at..], max) {
@@ -348,6 +359,7 @@ impl<H: Handler> Driver<H> {
                 Err(e) => break Err(Lost::Protocol(e.to_string())),
             };
             at += frame.bytes;
+            frames += 1;
             if frame.kind == FrameKind::Response {
                 let (header, body) = match read_response(frame.payload) {
                     Ok(response) => response,
@@ -384,6 +396,7 @@ impl<H: Handler> Driver<H> {
                 .note_processed(answers.get_or_insert_with(|| connection.shared.lock()), processed);
         }
         drop(answers);
+        connection.messages_received.fetch_add(frames, Ordering::Relaxed);
         input.advance(at);
         wake.drain(..).for_each(Waker::wake);
         end
@@ -394,7 +407,9 @@ impl<H: Handler> Driver<H> {
         if self.replies.is_empty() {
             return;
         }
+        let frames = frames_in(&self.replies);
         let mut shared = self.connection.shared.lock();
+        shared.messages_sent += frames;
         if shared.out.is_empty() {
             std::mem::swap(&mut shared.out, &mut self.replies);
         } else {

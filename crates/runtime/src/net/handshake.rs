@@ -13,6 +13,7 @@ use emmer_wire::{
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::traffic::Gone;
 use super::{Budget, Connection, FrameRooms, Ticking};
 use crate::world::TcpStream;
 
@@ -32,6 +33,8 @@ pub(crate) struct Greeting {
     pub(crate) budget: Arc<Budget>,
     /// The connections that are looked at when the clock ticks.
     pub(crate) ticking: Arc<Ticking>,
+    /// The counts of connections that are gone.
+    pub(crate) gone: Arc<Gone>,
     /// Room for large frames under way.
     pub(crate) frame_rooms: Arc<FrameRooms>,
     /// After this the handshake has failed.

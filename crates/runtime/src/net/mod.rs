@@ -18,6 +18,7 @@ mod silence;
 #[cfg(test)]
 pub(super) mod tests;
 mod ticking;
+mod traffic;
 
 pub(crate) use self::connection::Connection;
 pub(crate) use self::driver::{Handler, drive};

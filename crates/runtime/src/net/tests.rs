@@ -69,6 +69,7 @@ pub(super) fn greeting(me: SiloAddress) -> Greeting {
         limits: Limits::default(),
         budget: Arc::new(Budget::new(1_000)),
         ticking: Arc::default(),
+        gone: Arc::default(),
         frame_rooms: Arc::default(),
         timeout: Duration::from_secs(5),
         options: me.epoch(),

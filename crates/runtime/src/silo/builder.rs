@@ -16,12 +16,14 @@ use emmer_store::state::StateTable;
 use emmer_store::{StoreError, SystemStore};
 
 use super::directors::Directors;
+use super::watch::{Observer, SiloWatch};
 use super::wiring::{Given, wire};
 use super::{Silo, SiloCore, identity};
 use crate::clock::{self, Clock};
 use crate::cluster::membership::{self, Input, MembershipHandle};
 use crate::grain::{Grain, Hosted, Interface};
 use crate::hosting::{AnyClass, Class, Classes, MethodCollision};
+use crate::metrics::store::{Measured, StoreMetrics};
 use crate::net::{Callers, Listener, Port};
 use crate::options::{OptionError, SiloOptions};
 use crate::stores::{StoreOpener, StoreSource};
@@ -130,6 +132,7 @@ pub struct SiloBuilder<S: StoreOpener> {
     hosted: Vec<HostedType>,
     directors: Directors,
     on_terminate: Option<TerminateHook>,
+    observers: Vec<Box<dyn Observer>>,
     stores: PhantomData<fn() -> S>,
 }
 
@@ -141,6 +144,7 @@ impl<S: StoreOpener> SiloBuilder<S> {
             hosted: Vec::new(),
             directors: Directors::default(),
             on_terminate: None,
+            observers: Vec::new(),
             stores: PhantomData,
         }
     }
@@ -232,17 +236,28 @@ impl<S: StoreOpener> SiloBuilder<S> {
         self
     }
 
+    /// Watches the silo from before it joins: a way for its metrics out of the process, an endpoint
+    /// for its health. As often as there are observers.
+    #[must_use]
+    pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
+        self.observers.push(Box::new(observer));
+        self
+    }
+
     /// Opens the store, listens, joins the cluster, and returns once the silo is Active.
     ///
     /// # Errors
     /// [`StartError`].
     pub async fn start(self) -> Result<Silo<S>, StartError> {
-        let Self { options, store, hosted, directors, on_terminate, .. } = self;
+        let Self { options, store, hosted, directors, on_terminate, observers, .. } = self;
         options.check()?;
         options.membership.validate()?;
         let classes = make_classes(hosted, options.collection_age)?;
         directors.check(&classes)?;
-        let store = store.ok_or(StartError::NoStore)?.open::<S>().await?;
+        let opened = store.ok_or(StartError::NoStore)?.open::<S>().await?;
+        let (clock, store_metrics) = (Clock::new(), Arc::new(StoreMetrics::default()));
+        let store: Arc<dyn SystemStore> =
+            Arc::new(Measured::new(opened, store_metrics.clone(), clock.clone()));
         check_patience(&*store, options.membership.table_timeout)?;
         // The port first: whoever holds it is the only process that can use this address, and only
         // then is it time to choose an epoch.
@@ -265,8 +280,8 @@ impl<S: StoreOpener> SiloBuilder<S> {
         let rows = table.incarnations(&SiloAddress::new(endpoint, 0)).await?;
         let address = identity::next(endpoint, clock::epoch_now(), &rows);
         let entry = identity::row(address, &options, gateway);
-        let clock = Clock::new();
         let seed = address.stable_hash(address.epoch());
+        let name: Arc<str> = entry.instance_name.as_ref().into();
         let machine = Membership::new(options.membership.clone(), entry, seed, clock.exact())?;
         let (membership, inputs) = MembershipHandle::new();
         let placement = directors.table(seed, options.activation_count_choices);
@@ -279,8 +294,13 @@ impl<S: StoreOpener> SiloBuilder<S> {
             reminders,
             membership,
             placement,
+            name,
+            store_metrics,
         });
 
+        for observer in observers {
+            observer.begin(SiloWatch::new(&core));
+        }
         open_ports(&core, silo_socket, gateway_socket);
         world::spawn(core.clone().go_by_the_clock());
         let driven = core.clone();

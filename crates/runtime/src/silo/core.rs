@@ -1,10 +1,13 @@
 //! A silo put together of its parts: what concerns them all at once.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use emmer_core::{Instant, SiloAddress, SiloStatus};
 use emmer_membership::{TerminateReason, View};
 use emmer_wire::GoodbyeCode;
+use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::calls::Calls;
@@ -13,6 +16,7 @@ use crate::cluster::Cluster;
 use crate::cluster::membership::Seat;
 use crate::hosting::{Collection, Host};
 use crate::metrics::SiloStatistics;
+use crate::metrics::store::StoreMetrics;
 use crate::net::{Lost, Pool, Quiet};
 use crate::options::SiloOptions;
 use crate::world::Watched;
@@ -32,6 +36,49 @@ pub(crate) struct SiloCore {
     /// Fires when the silo has ended; every task of the silo ends with it.
     pub(super) stopped: CancellationToken,
     pub(super) ended: Watched<Option<TerminateReason>>,
+    /// Its name for people.
+    pub(super) name: Arc<str>,
+    /// What is counted of its requests to the store.
+    pub(super) store_metrics: Arc<StoreMetrics>,
+    pub(super) fence_shut: Mutex<FenceTimes>,
+    /// It was asked to stop.
+    pub(super) leaving: AtomicBool,
+}
+
+/// How often the fence was shut, and for how long.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct FenceTimes {
+    since: Option<Instant>,
+    pub(super) times: u64,
+    pub(super) time: Duration,
+    pub(super) is_shut: bool,
+}
+
+impl FenceTimes {
+    /// The fence is shut, or open, from now on. Returns for how long it was shut if it opens.
+    fn set(&mut self, shut: bool, now: Instant) -> Option<Duration> {
+        match (shut, self.since) {
+            (true, None) => {
+                self.since = Some(now);
+                self.times += 1;
+                None
+            }
+            (false, Some(since)) => {
+                let time = now.saturating_since(since);
+                (self.since, self.time) = (None, self.time + time);
+                Some(time)
+            }
+            _ => None,
+        }
+    }
+
+    /// The numbers as of `now`.
+    pub(super) fn told(mut self, now: Instant) -> Self {
+        self.is_shut = self.since.is_some();
+        let open = self.since.map_or(Duration::ZERO, |since| now.saturating_since(since));
+        self.time += open;
+        self
+    }
 }
 
 impl SiloCore {
@@ -39,7 +86,13 @@ impl SiloCore {
         let (host, open) = (&self.host, self.pool.open());
         let load = self.cluster.placing.load.reported();
         let reminders = host.reminders.statistics();
+        let lives = host.classes.values().map(|class| class.lives());
+        let (activated, deactivated) = lives.fold((0, 0), |(activated, deactivated), lives| {
+            (activated + lives.activated, deactivated + lives.deactivated)
+        });
         SiloStatistics {
+            activated,
+            deactivated,
             activations: host.catalog.len() as u64,
             activations_busy: u64::from(load.busy),
             cpu_percent: load.cpu,
@@ -55,6 +108,16 @@ impl SiloCore {
             reminders_missed: reminders.missed,
             ..host.metrics.snapshot()
         }
+    }
+
+    /// Returns true once it was asked to stop.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::Acquire)
+    }
+
+    /// The memory of the process in bytes; none where it is not measured.
+    pub(super) fn memory_bytes(&self) -> Option<u64> {
+        self.cluster.placing.load.memory_bytes()
     }
 
     /// Ends the silo as a crash would: every connection breaks without a word.
@@ -139,9 +202,13 @@ impl Seat for SiloCore {
     }
 
     fn set_fence(&self, closed: bool) {
+        let shut_for = self.fence_shut.lock().set(closed, self.host.clock.mono());
         if closed && !self.host.fence.is_shut() {
             tracing::warn!(me = %self.address, "nobody confirms that this silo is alive: running \
                 no turns");
+        }
+        if let Some(shut_for) = shut_for {
+            tracing::info!(me = %self.address, ?shut_for, "running turns again");
         }
         self.host.fence.set_closed(closed);
     }

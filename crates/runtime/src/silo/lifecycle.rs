@@ -1,6 +1,7 @@
 //! How a silo stops in good order.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use emmer_core::SiloStatus;
@@ -24,6 +25,8 @@ const LAST_POLLS_CHECK: Duration = Duration::from_millis(1);
 
 /// Leaves the cluster: ShuttingDown, drain, Dead.
 pub(super) async fn stop(silo: &Arc<SiloCore>) {
+    // Before anything is refused: a load balancer may look.
+    silo.leaving.store(true, Ordering::Release);
     if !silo.stopped.is_cancelled() {
         tracing::info!(me = %silo.address, "stopping in good order");
         // The row is to say Dead in the end, however long turns take: the rest of the time is for
@@ -44,6 +47,7 @@ pub(super) async fn stop(silo: &Arc<SiloCore>) {
 
 /// Leaves the cluster without waiting for grains and clients.
 pub(super) async fn stop_now(silo: &Arc<SiloCore>) {
+    silo.leaving.store(true, Ordering::Release);
     silo.host.catalog.close();
     let hasty = async {
         silo.cluster.membership.send_surely(Input::Stop).await;

@@ -51,4 +51,8 @@ impl Measured for Meter {
             overloaded: activations >= self.activations_max,
         }
     }
+
+    fn memory_bytes(&self) -> Option<u64> {
+        self.resources.as_ref()?.lock().memory_bytes()
+    }
 }

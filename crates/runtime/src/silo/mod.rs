@@ -8,8 +8,10 @@ mod gateway;
 mod identity;
 mod lifecycle;
 mod meter;
+mod metrics;
 mod resources;
 mod running;
+mod watch;
 mod wiring;
 
 use std::future::Future;
@@ -22,9 +24,10 @@ use emmer_membership::{TerminateReason, View};
 pub use self::builder::{SiloBuilder, StartError};
 use self::core::SiloCore;
 pub use self::running::Terminated;
+pub use self::watch::{Observer, Readiness, SiloWatch};
 use crate::cluster::membership::MembershipStatistics;
 use crate::grain::ClusterClient;
-use crate::metrics::{GrainQueue, MethodStatistics, SiloStatistics};
+use crate::metrics::{GrainQueue, MethodStatistics, Sample, SiloStatistics};
 use crate::stores::{NoStores, StoreOpener};
 
 /// A running silo. Dropping it does not stop it, and the log says so; [`stop`](Self::stop) does, in
@@ -87,6 +90,22 @@ impl<S: StoreOpener> Silo<S> {
     /// What the membership protocol counts on this silo; at most half a second old.
     pub fn membership_statistics(&self) -> MembershipStatistics {
         self.core.cluster.membership_statistics.lock().clone()
+    }
+
+    /// Every metric of [`METRICS`](crate::metrics::METRICS) as it is now. It adds up what all
+    /// threads have counted: for every few seconds.
+    pub fn metrics(&self) -> Vec<Sample> {
+        self.core.metrics()
+    }
+
+    /// Tells if the silo is ready for work.
+    pub fn readiness(&self) -> Readiness {
+        self.core.readiness()
+    }
+
+    /// Watches the silo from beside it.
+    pub fn watch(&self) -> SiloWatch {
+        SiloWatch::new(&self.core)
     }
 
     /// Whether the silo has ended, by [`stop`](Self::stop) or because the cluster declared it dead.

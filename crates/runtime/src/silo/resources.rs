@@ -21,6 +21,8 @@ pub(super) struct Resources {
     /// When the counters were read last, and how much processor time the process had used.
     last: Option<(Instant, Duration)>,
     cpu: Option<f64>,
+    /// Of the process.
+    memory_bytes: Option<u64>,
 }
 
 /// In use, in percent; none where the system does not say it.
@@ -43,6 +45,7 @@ impl Resources {
             processors: f64::from(u32::try_from(processors).unwrap_or(u32::MAX)),
             last: None,
             cpu: None,
+            memory_bytes: None,
         })
     }
 
@@ -50,6 +53,11 @@ impl Resources {
     pub(super) fn read(&mut self, now: Instant) -> InUse {
         self.read_cpu(now);
         InUse { cpu: self.cpu.map(percent), memory: self.read_memory().map(percent) }
+    }
+
+    /// The memory of the process when it was last looked at.
+    pub(super) const fn memory_bytes(&self) -> Option<u64> {
+        self.memory_bytes
     }
 
     fn read_cpu(&mut self, now: Instant) {
@@ -60,11 +68,12 @@ impl Resources {
         }
         // Before the first interval is over it is the mean since the machine began: not used.
         self.system.refresh_cpu_usage();
-        let what = ProcessRefreshKind::nothing().with_cpu().without_tasks();
+        let what = ProcessRefreshKind::nothing().with_cpu().with_memory().without_tasks();
         let own = [self.process];
         self.system.refresh_processes_specifics(ProcessesToUpdate::Some(&own), false, what);
         let Some(process) = self.system.process(self.process) else { return };
         let spent = Duration::from_millis(process.accumulated_cpu_time());
+        self.memory_bytes = Some(process.memory()).filter(|bytes| *bytes > 0);
         let last = self.last.replace((now, spent));
         let (Some((_, spent_before)), Some(passed)) = (last, passed) else { return };
         let own = spent.saturating_sub(spent_before).as_secs_f64() / passed.as_secs_f64();

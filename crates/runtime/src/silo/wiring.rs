@@ -1,7 +1,7 @@
 //! The parts of a silo, each made of what it needs.
 
 use std::num::NonZeroUsize;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Weak};
 
 use emmer_core::SiloAddress;
@@ -27,6 +27,7 @@ use crate::grain::OwnClient;
 use crate::hosting::catalog::Catalog;
 use crate::hosting::{Classes, Departures, Host};
 use crate::metrics::Metrics;
+use crate::metrics::store::StoreMetrics;
 use crate::net::{Budget, Greeting, Pool};
 use crate::options::SiloOptions;
 use crate::reminders::{ReminderService, Surroundings};
@@ -43,12 +44,14 @@ pub(super) struct Given {
     pub(super) reminders: ReminderTable,
     pub(super) membership: MembershipHandle,
     pub(super) placement: PlacementTable,
+    pub(super) name: Arc<str>,
+    pub(super) store_metrics: Arc<StoreMetrics>,
 }
 
 /// Puts a silo together. Nothing runs yet.
 pub(super) fn wire(given: Given) -> Arc<SiloCore> {
-    let Given { address, options, clock, classes, states, reminders, membership, placement } =
-        given;
+    let Given { address, options, clock, classes, states, reminders, .. } = given;
+    let Given { membership, placement, name, store_metrics, .. } = given;
     let (spawner, stopped) = (Spawner::current(), CancellationToken::new());
     let pool = Arc::new(Pool::new(greeting(address, &options)));
     let peers = Peers::new(pool.clone(), stopped.clone());
@@ -141,7 +144,20 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
     });
     let host = calls.host.clone();
     let ended = Watched::new(None);
-    let core = Arc::new(SiloCore { address, options, host, cluster, calls, pool, stopped, ended });
+    let core = Arc::new(SiloCore {
+        address,
+        options,
+        host,
+        cluster,
+        calls,
+        pool,
+        stopped,
+        ended,
+        name,
+        store_metrics,
+        fence_shut: Mutex::default(),
+        leaving: AtomicBool::new(false),
+    });
     core.pool.handled_by(&core);
     core
 }
@@ -175,6 +191,7 @@ fn greeting(address: SiloAddress, options: &SiloOptions) -> Greeting {
         limits: options.limits.clone(),
         budget: Arc::new(Budget::new(options.limits.silo_calls_in_flight_max)),
         ticking: Arc::default(),
+        gone: Arc::default(),
         frame_rooms: Arc::default(),
         timeout: options.connect_timeout,
         options: options.digest(),

@@ -1,0 +1,48 @@
+//! What is counted of the activations of one class.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::latency::{Histogram, Latency};
+use super::threads::Counter;
+
+/// The counters of one class.
+#[derive(Debug, Default)]
+pub(crate) struct LifeMetrics {
+    activated: Counter,
+    deactivated: AtomicU64,
+    failed: AtomicU64,
+    took: Histogram,
+}
+
+/// Their values.
+#[derive(Debug, Default)]
+pub(crate) struct LifeStatistics {
+    pub(crate) activated: u64,
+    pub(crate) deactivated: u64,
+    pub(crate) failed: u64,
+    pub(crate) took: Latency,
+}
+
+impl LifeMetrics {
+    pub(crate) fn activated(&self, took: Duration) {
+        self.activated.add(1);
+        self.took.record(took);
+    }
+
+    pub(crate) fn failed(&self) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn deactivated(&self) {
+        self.deactivated.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn snapshot(&self) -> LifeStatistics {
+        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        // In this order: no activation seems to have ended that has not begun.
+        let (failed, deactivated) = (get(&self.failed), get(&self.deactivated));
+        let (activated, took) = (self.activated.get().max(deactivated), self.took.snapshot());
+        LifeStatistics { activated, deactivated, failed, took }
+    }
+}

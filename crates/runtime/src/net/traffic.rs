@@ -1,0 +1,73 @@
+//! What goes over the connections of a silo or a client.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::Connection;
+use super::pool::Pool;
+
+/// The counts of connections that are gone.
+#[derive(Debug, Default)]
+pub(crate) struct Gone {
+    messages_sent: AtomicU64,
+    messages_received: AtomicU64,
+    bytes_sent: AtomicU64,
+    bytes_received: AtomicU64,
+}
+
+impl Gone {
+    /// A connection with these counts is gone.
+    pub(super) fn add(&self, traffic: &Traffic) {
+        let add = |count: &AtomicU64, more| count.fetch_add(more, Ordering::Relaxed);
+        add(&self.messages_sent, traffic.messages_sent);
+        add(&self.messages_received, traffic.messages_received);
+        add(&self.bytes_sent, traffic.bytes_sent);
+        add(&self.bytes_received, traffic.bytes_received);
+    }
+}
+
+/// The counts since the start, and the connections now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Traffic {
+    /// Frames: of calls, answers, and what runtimes say to each other.
+    pub(crate) messages_sent: u64,
+    pub(crate) messages_received: u64,
+    pub(crate) bytes_sent: u64,
+    pub(crate) bytes_received: u64,
+    /// Bytes that wait to be sent.
+    pub(crate) bytes_waiting: u64,
+    /// Open connections to and from silos.
+    pub(crate) silos: u64,
+    /// Open connections of clients.
+    pub(crate) clients: u64,
+}
+
+impl Pool {
+    /// The traffic of all connections.
+    pub(crate) fn traffic(&self) -> Traffic {
+        // First the open ones: one that goes meanwhile counts twice for a moment, not never.
+        let mut all = Traffic::default();
+        for connection in self.open() {
+            let one = connection.traffic();
+            all.messages_sent += one.messages_sent;
+            all.messages_received += one.messages_received;
+            all.bytes_sent += one.bytes_sent;
+            all.bytes_received += one.bytes_received;
+            all.bytes_waiting += one.bytes_waiting;
+            all.silos += one.silos;
+            all.clients += one.clients;
+        }
+        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let gone = &self.greeting().gone;
+        all.messages_sent += get(&gone.messages_sent);
+        all.messages_received += get(&gone.messages_received);
+        all.bytes_sent += get(&gone.bytes_sent);
+        all.bytes_received += get(&gone.bytes_received);
+        all
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.gone.add(&self.traffic());
+    }
+}

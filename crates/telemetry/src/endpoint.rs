@@ -1,0 +1,200 @@
+//! An HTTP server beside the silo: metrics for Prometheus, and whether the silo works and is ready.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use emmer_runtime::{Observer, Readiness, SiloWatch};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+use crate::publish::Publisher;
+
+/// Connections that are served at once; further ones wait.
+const CONNECTIONS_MAX: usize = 32;
+/// The time for a request's header.
+const HEADER_TIME_MAX: Duration = Duration::from_secs(5);
+/// A connection is closed after this time, whatever comes over it.
+const CONNECTION_TIME_MAX: Duration = Duration::from_secs(60);
+/// The pause after a connection could not be accepted.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// The upper ends of the histograms' buckets, in seconds: from a microsecond on, each four times
+/// the one before.
+const BUCKETS: [f64; 14] = [
+    0.000_001, 0.000_004, 0.000_016, 0.000_064, 0.000_256, 0.001, 0.004, 0.016, 0.064, 0.256, 1.0,
+    4.0, 16.0, 64.0,
+];
+
+/// Why there is no endpoint.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EndpointError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address} for telemetry: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The recorder of metrics refuses its settings.
+    #[error("no recorder of metrics: {0}")]
+    Recorder(String),
+}
+
+/// An HTTP server on an address of its own, from the silo's first moment to its end:
+///
+/// * `/metrics`: every metric, for Prometheus;
+/// * `/healthz`: 200 as long as the silo's process works;
+/// * `/readyz`: 200 while the silo is Active, runs turns and does not leave; else 503, and why.
+///
+/// It has no protection: whoever reaches the address reads what is there.
+pub struct Endpoint {
+    listener: TcpListener,
+    address: SocketAddr,
+    recorder: PrometheusRecorder,
+}
+
+impl std::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Endpoint").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Endpoint {
+    /// Listens on `address`; port 0 takes a free one. Connections wait until the silo begins.
+    ///
+    /// # Errors
+    /// The address cannot be listened on.
+    pub async fn bind(address: SocketAddr) -> Result<Self, EndpointError> {
+        let failed = |source| EndpointError::Listen { address, source };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let builder = PrometheusBuilder::new().set_buckets(&BUCKETS);
+        let builder = builder.map_err(|error| EndpointError::Recorder(error.to_string()))?;
+        Ok(Self { listener, address, recorder: builder.build_recorder() })
+    }
+
+    /// The address it listens on.
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Observer for Endpoint {
+    fn begin(self: Box<Self>, silo: SiloWatch) {
+        let Self { listener, recorder, .. } = *self;
+        let handle = recorder.handle();
+        let metrics = Mutex::new((Publisher::default(), recorder));
+        let shown = Arc::new(Shown { silo: silo.clone(), metrics, handle });
+        tokio::spawn(async move {
+            tokio::select! {
+                biased;
+                _ = silo.ended() => {}
+                () = accept(listener, shown) => {}
+            }
+        });
+    }
+}
+
+/// What requests are answered from.
+struct Shown {
+    silo: SiloWatch,
+    metrics: Mutex<(Publisher, PrometheusRecorder)>,
+    handle: PrometheusHandle,
+}
+
+impl Shown {
+    fn metrics(&self) -> String {
+        let samples = self.silo.metrics();
+        // One at a time, or one scrape would see what another has told in part.
+        let mut metrics = self.metrics.lock().unwrap_or_else(PoisonError::into_inner);
+        let (publisher, recorder) = &mut *metrics;
+        publisher.publish(&samples, recorder);
+        self.handle.render()
+    }
+
+    fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+        const METRICS_TYPE: HeaderValue =
+            HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
+        const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
+        let (status, kind, text) = match request.uri().path() {
+            "/metrics" | "/healthz" | "/readyz"
+                if !matches!(*request.method(), Method::GET | Method::HEAD) =>
+            {
+                (StatusCode::METHOD_NOT_ALLOWED, TEXT, "only GET and HEAD\n".to_owned())
+            }
+            "/metrics" => (StatusCode::OK, METRICS_TYPE, self.metrics()),
+            "/healthz" => match self.silo.readiness() {
+                Readiness::Ended(reason) => {
+                    (StatusCode::SERVICE_UNAVAILABLE, TEXT, format!("ended: {reason}\n"))
+                }
+                _ => (StatusCode::OK, TEXT, "ok\n".to_owned()),
+            },
+            "/readyz" => {
+                let readiness = self.silo.readiness();
+                let ready = [StatusCode::SERVICE_UNAVAILABLE, StatusCode::OK];
+                (ready[usize::from(readiness.is_ready())], TEXT, format!("{readiness}\n"))
+            }
+            _ => {
+                let text = "here are /metrics, /healthz and /readyz\n".to_owned();
+                (StatusCode::NOT_FOUND, TEXT, text)
+            }
+        };
+        let mut response = Response::new(Full::new(Bytes::from(text)));
+        *response.status_mut() = status;
+        response.headers_mut().insert(CONTENT_TYPE, kind);
+        if status == StatusCode::METHOD_NOT_ALLOWED {
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        }
+        response
+    }
+}
+
+async fn accept(listener: TcpListener, shown: Arc<Shown>) {
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        // Before the next one is accepted: the others wait in the kernel's queue.
+        let Ok(place) = room.clone().acquire_owned().await else { return };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::debug!(%error, "a connection for telemetry was not accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let shown = shown.clone();
+        tokio::spawn(async move {
+            serve(stream, shown).await;
+            drop(place);
+        });
+    }
+}
+
+async fn serve(stream: TcpStream, shown: Arc<Shown>) {
+    let silo = shown.silo.clone();
+    let service = service_fn(move |request| {
+        let response = shown.answer(&request);
+        async move { Ok::<_, Infallible>(response) }
+    });
+    let connection = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIME_MAX)
+        .serve_connection(TokioIo::new(stream), service);
+    // What a scraper does wrong ends its connection, and nothing else.
+    tokio::select! {
+        biased;
+        _ = silo.ended() => {}
+        _ = tokio::time::timeout(CONNECTION_TIME_MAX, connection) => {}
+    }
+}

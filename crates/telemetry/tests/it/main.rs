@@ -1,0 +1,5 @@
+//! What leaves a real silo.
+
+// The attribute tells the lints that helpers, too, are tests.
+#[cfg(test)]
+mod endpoint;
