@@ -1,6 +1,7 @@
 //! The log on stderr.
 
 use std::io::IsTerminal;
+use std::str::FromStr;
 
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
@@ -11,6 +12,28 @@ use crate::exit::{Failure, Result};
 
 /// What is logged when nobody says.
 const DEFAULT: &str = "warn";
+
+/// The form of a line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object.
+    Json,
+}
+
+impl FromStr for LogFormat {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        match text {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            _ => Err(format!("{text:?} is no form of a log: text or json")),
+        }
+    }
+}
 
 /// Starts logging as `log` of `settings` says.
 pub fn start(settings: &Settings) -> Result<()> {
@@ -30,9 +53,10 @@ pub fn start_at(settings: &Settings, default: &str) -> Result<()> {
     let lines = tracing_subscriber::fmt::layer()
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
-    tracing_subscriber::registry()
-        .with(lines)
-        .with(filter)
-        .try_init()
-        .map_err(|error| Failure::other(format!("the log cannot be started: {error}")))
+    let registry = tracing_subscriber::registry();
+    let started = match settings.parsed("log_format")?.unwrap_or_default() {
+        LogFormat::Text => registry.with(lines).with(filter).try_init(),
+        LogFormat::Json => registry.with(lines.json().flatten_event(true)).with(filter).try_init(),
+    };
+    started.map_err(|error| Failure::other(format!("the log cannot be started: {error}")))
 }

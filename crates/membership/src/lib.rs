@@ -6,6 +6,7 @@
 
 pub mod api;
 mod bits;
+pub mod changes;
 #[cfg(test)]
 mod chaos_tests;
 mod compact;

@@ -426,6 +426,11 @@ mod portable {
     }
 }
 
+/// The exact clock of the process, for the log alone: of no virtual host.
+pub(crate) fn of_the_log() -> Instant {
+    Instant::from_nanos(source::exact_nanos())
+}
+
 /// The wall clock.
 #[allow(clippy::disallowed_methods, reason = "this is the one place")]
 pub(crate) fn wall() -> Timestamp {

@@ -12,6 +12,7 @@ mod clock;
 mod cluster;
 pub mod grain;
 mod hosting;
+mod log;
 pub mod metrics;
 mod net;
 mod numbers;

@@ -52,6 +52,9 @@ pub struct Args {
     /// nowhere]
     #[arg(long, value_name = "ADDR")]
     telemetry: Option<String>,
+    /// The form of the log on stderr: text, or json for one object a line [default: text]
+    #[arg(long, value_name = "FORM")]
+    log_format: Option<String>,
     #[command(flatten)]
     config: ConfigArgs,
     /// Stop in good order when the standard input ends: for whoever starts silos as children
@@ -76,9 +79,11 @@ pub fn run(args: Args, log: Option<String>, host: fn(SiloBuilder) -> SiloBuilder
         ("placement", args.placement, "--placement"),
         ("telemetry", args.telemetry, "--telemetry"),
         ("log", log, "--log"),
+        ("log_format", args.log_format, "--log-format"),
     ];
     let settings = Settings::load(&args.config, std::env::vars_os(), flags)?;
     logging::start(&settings)?;
+    tracing::info!("set: {}", settings.told());
     let url = settings.required("store", "--store")?.text.clone();
     let options = settings.silo_options()?;
     let placement = settings.placement()?;

@@ -9,7 +9,7 @@ pub(super) const VARIABLE_PREFIX: &str = "EMMER_";
 pub(super) const CONFIG_VARIABLE: &str = "EMMER_CONFIG";
 
 /// The keys outside any table.
-const TOP: [&str; 21] = [
+const TOP: [&str; 22] = [
     "store",
     "cluster_id",
     "service_id",
@@ -19,6 +19,7 @@ const TOP: [&str; 21] = [
     "name",
     "role",
     "log",
+    "log_format",
     "telemetry",
     "response_timeout",
     "collection_age",

@@ -137,6 +137,13 @@ impl Settings {
         })
     }
 
+    /// What was set and where, in one line. The store is left out: it may hold a password.
+    pub fn told(&self) -> String {
+        let set = self.0.iter().filter(|(key, _)| *key != "store");
+        let set = set.map(|(key, entry)| format!("{key} = {:?} ({})", entry.text, entry.place));
+        set.collect::<Vec<_>>().join(", ")
+    }
+
     fn put(&mut self, key: String, text: String, place: Place) {
         self.0.insert(key, Entry { text, place });
     }

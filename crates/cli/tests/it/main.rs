@@ -14,4 +14,6 @@ mod harness;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
+mod logs;
+#[cfg(test)]
 mod telemetry;

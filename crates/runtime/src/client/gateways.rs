@@ -21,6 +21,7 @@ use super::{ConnectError, GatewayMessage};
 use crate::clock::{COARSE_TICK, Clock};
 use crate::cluster::locations::Locations;
 use crate::grain::{CallError, Failure};
+use crate::log::warn_seldom;
 use crate::metrics::SiloStatistics;
 use crate::net::{Budget, Connection, Greeting, Handler, Lost, Quiet, dial, drive};
 use crate::options::ClientOptions;
@@ -249,7 +250,7 @@ impl ClientCore {
             let is_silent = connection.is_silent();
             if let Ok((fresh, silo, input)) = dialled {
                 if is_silent && !core.closed.is_cancelled() {
-                    tracing::warn!(%silo, "a gateway says nothing on its connection and answers \
+                    warn_seldom!(%silo, "a gateway says nothing on its connection and answers \
                         a new one: the new one is used");
                     core.take_in(silo, endpoint, Arc::new(fresh), input);
                     connection.reset(Lost::Silent);
@@ -436,7 +437,7 @@ impl Handler for ClientCore {
             }
             Ok(GatewayMessage::Dead(silo)) => self.is_dead(silo),
             Ok(GatewayMessage::StatisticsQuery) => {}
-            Err(e) => tracing::warn!(error = %e, "an unreadable gateway message"),
+            Err(e) => warn_seldom!(error = %e, "an unreadable gateway message"),
         }
     }
 

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::{COARSE_LAG, Clock, CoarseInstant};
+use crate::log::warn_seldom;
 use crate::metrics::threads;
 use crate::world::Watched;
 
@@ -116,7 +117,7 @@ impl Fence {
             return Ok(());
         }
         if self.lapsed_unnoted() {
-            tracing::warn!("the right to run turns has lapsed: waiting for a confirmation");
+            warn_seldom!("the right to run turns has lapsed: waiting for a confirmation");
         }
         let looked = |_: &u64| match (self.is_closed_at(clock.now()), self.is_shut()) {
             (false, _) => Some(Ok(())),

@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 
 use super::Cluster;
 use crate::clock::CoarseInstant;
+use crate::log::warn_seldom;
 use crate::net::{dial_probe, keep_lifeline};
 use crate::world::{self, Abort};
 
@@ -87,7 +88,7 @@ impl MembershipHandle {
     /// Tells the machine; dropped when it cannot keep up.
     pub(crate) fn send(&self, input: Input) {
         if let Err(mpsc::error::TrySendError::Full(_)) = self.inputs.try_send(input) {
-            tracing::warn!("the membership task cannot keep up: an input was dropped");
+            warn_seldom!("the membership task cannot keep up: an input was dropped");
         }
     }
 
@@ -274,7 +275,7 @@ fn note_store_time(cluster: &Cluster, asked: Instant, away: bool) {
 
 async fn ask_table(table: &SiloTable, request: TableRequest) -> TableOutcome {
     let failed = |e: emmer_store::StoreError| {
-        tracing::warn!(error = %e, "the membership table does not answer");
+        warn_seldom!(error = %e, "the membership table does not answer");
         TableOutcome::Unavailable
     };
     match request {
@@ -297,7 +298,7 @@ async fn ask_table(table: &SiloTable, request: TableRequest) -> TableOutcome {
                 Ok(SiloCommit::Committed(version)) => TableOutcome::Committed(version),
                 Ok(SiloCommit::Conflict) => TableOutcome::Conflict,
                 Ok(SiloCommit::Unknown(e)) => {
-                    tracing::warn!(error = %e, "a membership commit has an unknown outcome");
+                    warn_seldom!(error = %e, "a membership commit has an unknown outcome");
                     TableOutcome::Unknown
                 }
                 Err(e) => failed(e),
@@ -318,22 +319,22 @@ fn log(cluster: &Cluster, event: &Event) {
         Event::ProbeMissed { peer, in_a_row } => {
             tracing::info!(%me, %peer, in_a_row, "a probe was not answered");
         }
-        Event::VoteCast { peer } => tracing::warn!(%me, %peer, "suspects a silo"),
-        Event::DeclaredDead { peer } => tracing::warn!(%me, %peer, "declared a silo dead"),
+        Event::VoteCast { peer } => tracing::debug!(%me, %peer, "the vote is in the table"),
+        Event::DeclaredDead { peer } => tracing::info!(%me, %peer, "wrote that a silo is dead"),
         Event::NotReached { from } => {
             let advertised = me.endpoint();
-            tracing::warn!(%me, %from, %advertised, "cannot join yet: a member dialled the \
+            warn_seldom!(%me, %from, %advertised, "cannot join yet: a member dialled the \
                 advertised address in vain");
         }
         Event::JoinWaitsFor { peer } => {
             // While many start together this is how it goes; when it lasts, somebody has to look.
             if cluster.clock.now().as_millis() > JOIN_PATIENCE_MS {
-                tracing::warn!(%me, %peer, "cannot join yet: no connectivity to a member");
+                warn_seldom!(%me, %peer, "cannot join yet: no connectivity to a member");
             } else {
                 tracing::debug!(%me, %peer, "cannot join yet: no connectivity to a member");
             }
         }
-        Event::StoreUnavailable => tracing::warn!(%me, "the system store does not answer"),
+        Event::StoreUnavailable => warn_seldom!(%me, "the system store does not answer"),
         Event::StoreBack => tracing::info!(%me, "the system store answers again"),
         other => tracing::debug!(%me, event = ?other, "membership"),
     }

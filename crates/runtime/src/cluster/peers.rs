@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
+use crate::log::warn_seldom;
 use crate::net::{Connection, DialError, Greeting, Lost, Pool, SendError, dial_probe};
 
 /// The most bytes that wait for one peer's connection; what comes then is dropped (the protocols
@@ -97,7 +98,7 @@ impl Peers {
                 renewed.is_ok_and(|renewed| renewed.is_ok())
             };
             if answers && connection.is_silent() {
-                tracing::warn!(%silo, "a silo says nothing on its connection and answers a new \
+                warn_seldom!(%silo, "a silo says nothing on its connection and answers a new \
                     one: calls that wait on the old one are given up");
                 connection.reset(Lost::Silent);
             }
@@ -123,7 +124,7 @@ impl Peers {
 /// The protocols bear that a message is lost, but not that it never arrives.
 fn not_sent(to: SiloAddress, error: &SendError) {
     match error {
-        SendError::TooLarge(bytes) => tracing::warn!(
+        SendError::TooLarge(bytes) => warn_seldom!(
             %to, bytes, "a message between runtimes is larger than the largest frame of its \
                 receiver: raise its limits.frame_bytes_max"
         ),

@@ -1,5 +1,6 @@
 //! A grain's own code, kept from breaking what runs it: constructors, hooks, `Drop`, `Serialize`.
 
+use crate::log::warn_seldom;
 use std::any::Any;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,7 +25,7 @@ pub(crate) fn let_go<T>(value: T) {
     if std::mem::needs_drop::<T>()
         && let Err(panic) = contain(|| drop(value))
     {
-        tracing::warn!(panic, "a value of a grain's panicked while it was dropped");
+        warn_seldom!(panic, "a value of a grain's panicked while it was dropped");
     }
 }
 
@@ -56,7 +57,7 @@ pin_project! {
             if code.is_some()
                 && let Err(words) = contain(|| code.set(None))
             {
-                tracing::warn!(panic = words, "a grain's code panicked while it was dropped");
+                warn_seldom!(panic = words, "a grain's code panicked while it was dropped");
             }
         }
     }

@@ -23,6 +23,7 @@ use crate::clock::{CoarseInstant, Due};
 use crate::cluster::Shut;
 use crate::cluster::directory::{Registered, Registrant};
 use crate::grain::{ClusterClient, Ctx, DeactivationReason, Grain, TurnContext};
+use crate::log::warn_seldom;
 use crate::metrics::{Ended, Outer};
 use crate::reminders::Reminding;
 
@@ -187,14 +188,14 @@ impl<G: Grain> Activation<G> {
         match tokio::time::timeout(limit, hook).await {
             Ok(Ok(Ok(()))) => {}
             Ok(Ok(Err(panic))) => {
-                tracing::warn!(grain = %self.title(), panic, "the deactivate hook panicked");
+                warn_seldom!(grain = %self.title(), panic, "the deactivate hook panicked");
             }
             Ok(Err(Shut)) => {
                 tracing::debug!(grain = %self.title(), "the deactivate hook was dropped: the silo \
                     has ended");
             }
             Err(_) => {
-                tracing::warn!(grain = %self.title(), ?limit, "the deactivate hook did not end in \
+                warn_seldom!(grain = %self.title(), ?limit, "the deactivate hook did not end in \
                     time");
             }
         }
@@ -203,7 +204,7 @@ impl<G: Grain> Activation<G> {
     /// Drops the grain.
     pub(super) fn let_go(&self, grain: G) {
         if let Err(panic) = contain(|| drop(grain)) {
-            tracing::warn!(grain = %self.title(), panic, "the grain panicked while it was dropped");
+            warn_seldom!(grain = %self.title(), panic, "the grain panicked while it was dropped");
         }
     }
 

@@ -8,6 +8,7 @@ use emmer_core::GrainId;
 use super::catalog::Catalog;
 use super::{Host, RunActivation};
 use crate::clock::CoarseInstant;
+use crate::log::warn_seldom;
 use crate::metrics::{BLOCKING_MIN, GrainQueue};
 use crate::world;
 
@@ -57,7 +58,7 @@ impl Host {
     fn tell_blocking(&self, method: u32, held: Duration) {
         let method =
             self.classes.values().find_map(|class| class.method_name(method)).unwrap_or("?");
-        tracing::warn!(
+        warn_seldom!(
             method,
             ?held,
             "a turn holds its thread without an await: other tasks of the thread wait for it"

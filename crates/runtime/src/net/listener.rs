@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::driver::{Handler, drive};
 use super::handshake::{Greeting, Verdict, accept};
 use super::{Connection, Lost, Pool};
+use crate::log::warn_seldom;
 use crate::world::{self, TcpListener, TcpStream};
 
 /// Which of the two ports.
@@ -137,7 +138,7 @@ impl<H: Handler> Listener<H> {
                     world::spawn(async move { this.serve(stream, from, given_up).await });
                 }
                 Err(e) => {
-                    tracing::warn!(port = ?this.port, error = %e, "cannot accept a connection");
+                    warn_seldom!(port = ?this.port, error = %e, "cannot accept a connection");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             }

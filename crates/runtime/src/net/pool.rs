@@ -14,6 +14,7 @@ use super::driver::{Handler, drive};
 use super::ending::CallsMessage;
 use super::handshake::{DialError, Greeting, dial};
 use super::{Connection, Lost};
+use crate::log::warn_seldom;
 use crate::world::{self, Watched};
 
 /// Dials under way at once; one more is refused.
@@ -253,7 +254,7 @@ impl Pool {
             self.forget(connection);
         }
         let Some(before) = before.filter(|before| !Arc::ptr_eq(before, connection)) else { return };
-        tracing::warn!(%silo, "the connection to a silo has fallen silent: another one takes its \
+        warn_seldom!(%silo, "the connection to a silo has fallen silent: another one takes its \
             place");
         before.retire();
         world::spawn(async move {
@@ -272,7 +273,7 @@ impl Pool {
         }
         let mut strangers = self.strangers.lock();
         if strangers.len() < STRANGERS_MAX && strangers.insert(silo) {
-            tracing::warn!(
+            warn_seldom!(
                 peer = %silo,
                 "another silo of the cluster has other options than this one; while they differ, a \
                  grain may run twice and a silo that lives be declared dead (fence, votes, probes, \

@@ -3,13 +3,11 @@
 
 mod api;
 mod error;
-mod log;
 mod service;
 mod tick;
 
 pub(crate) use self::api::Reminding;
 pub use self::api::{Remind, ReminderInfo};
 pub use self::error::ReminderError;
-pub(crate) use self::log::Seldom;
 pub(crate) use self::service::{ReminderService, Surroundings};
 pub use self::tick::{NoReminders, ReminderTick, Tick, TickResult, is_among, no_handler};

@@ -19,11 +19,11 @@ use emmer_wire::channel;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 
-use super::log::Seldom;
 use super::tick::{ReminderTick, Tick};
 use crate::clock::Clock;
 use crate::cluster::Peers;
 use crate::grain::{Call, Node, OwnClient, RawRef};
+use crate::log::warn_seldom;
 use crate::options::ReminderOptions;
 use crate::wheel::Wheel;
 use crate::world::Spawner;
@@ -50,8 +50,6 @@ pub(crate) struct ReminderService {
     /// The machine may have another timeout.
     changed: Notify,
     writes: Semaphore,
-    failures: Seldom,
-    troubles: Seldom,
 }
 
 impl ReminderService {
@@ -67,8 +65,6 @@ impl ReminderService {
             machine: Mutex::new(Reminders::new(around.me, config, seed)),
             changed: Notify::new(),
             writes: Semaphore::new(WRITES_MAX),
-            failures: Seldom::default(),
-            troubles: Seldom::default(),
             around,
         })
     }
@@ -207,15 +203,12 @@ impl ReminderService {
 
     /// Returns the store's answer, if there is one; its trouble goes to the log.
     fn known<T: Told>(&self, told: Result<T, StoreError>) -> Option<T> {
-        let now = self.around.clock.mono();
         let trouble = match &told {
             Ok(told) => told.trouble(),
             Err(error) => Some(error),
         };
-        if let Some(error) = trouble
-            && let Some(left_out) = self.troubles.may_say(now)
-        {
-            tracing::warn!(%error, left_out, "reminders: the store");
+        if let Some(error) = trouble {
+            warn_seldom!(%error, "reminders: the store");
         }
         told.ok()
     }
@@ -232,14 +225,12 @@ impl ReminderService {
         match Call::new(target, args).await {
             Ok(()) => Ticked::Delivered,
             Err(error) => {
-                if let Some(left_out) = self.failures.may_say(self.around.clock.mono()) {
-                    let Reminder { grain, grain_type, name, .. } = reminder;
-                    let grain = format!("{grain_type}/{}", grain.key());
-                    tracing::warn!(
-                        %grain, %name, number = tick.number, %error, left_out,
-                        "a tick of a reminder failed; it is tried again"
-                    );
-                }
+                let Reminder { grain, grain_type, name, .. } = reminder;
+                let grain = format!("{grain_type}/{}", grain.key());
+                warn_seldom!(
+                    %grain, %name, number = tick.number, %error,
+                    "a tick of a reminder failed; it is tried again"
+                );
                 Ticked::Failed
             }
         }

@@ -13,6 +13,7 @@ use crate::calls::arriving::put_failure;
 use crate::cluster::membership::Input as MembershipInput;
 use crate::grain::CallError;
 use crate::hosting::contain;
+use crate::log::warn_seldom;
 use crate::net::{Connection, Handler, Lost};
 
 impl Handler for SiloCore {
@@ -49,7 +50,7 @@ impl Handler for SiloCore {
                         .membership
                         .send_of_stranger(MembershipInput::Message(from, message));
                 }
-                Err(e) => tracing::warn!(%from, error = %e, "an unreadable membership message"),
+                Err(e) => warn_seldom!(%from, error = %e, "an unreadable membership message"),
             },
             // Nobody asks a dead silo's directory any more, and nobody answers it.
             (channel::DIRECTORY, PeerKind::Silo(_)) if connection.is_parting() => {}
@@ -58,7 +59,7 @@ impl Handler for SiloCore {
             }
             (channel::DIRECTORY, PeerKind::Silo(from)) => match codec::decode(&payload) {
                 Ok(message) => self.cluster.directory.receive(from, message),
-                Err(e) => tracing::warn!(%from, error = %e, "an unreadable directory message"),
+                Err(e) => warn_seldom!(%from, error = %e, "an unreadable directory message"),
             },
             (channel::WAITS, PeerKind::Silo(from)) if self.knows(from) => {
                 match codec::decode(&payload) {
@@ -68,7 +69,7 @@ impl Handler for SiloCore {
                         self.pool.greeting().ticking.begin();
                     }
                     Err(e) => {
-                        tracing::warn!(%from, error = %e, "an unreadable message about waiting \
+                        warn_seldom!(%from, error = %e, "an unreadable message about waiting \
                             calls");
                     }
                 }
@@ -76,14 +77,14 @@ impl Handler for SiloCore {
             (channel::LOAD, PeerKind::Silo(from)) if self.knows(from) => {
                 match codec::decode(&payload) {
                     Ok(message) => self.cluster.placing.load.receive(from, message),
-                    Err(e) => tracing::warn!(%from, error = %e, "an unreadable message about load"),
+                    Err(e) => warn_seldom!(%from, error = %e, "an unreadable message about load"),
                 }
             }
             (channel::REMINDERS, PeerKind::Silo(from)) if self.knows(from) => {
                 match codec::decode(&payload) {
                     Ok(message) => self.host.reminders.receive(from, message),
                     Err(e) => {
-                        tracing::warn!(%from, error = %e, "an unreadable message about reminders");
+                        warn_seldom!(%from, error = %e, "an unreadable message about reminders");
                     }
                 }
             }

@@ -255,6 +255,7 @@ impl<S: StoreOpener> SiloBuilder<S> {
         let classes = make_classes(hosted, options.collection_age)?;
         directors.check(&classes)?;
         let opened = store.ok_or(StartError::NoStore)?.open::<S>().await?;
+        let described = opened.describe();
         let (clock, store_metrics) = (Clock::new(), Arc::new(StoreMetrics::default()));
         let store: Arc<dyn SystemStore> =
             Arc::new(Measured::new(opened, store_metrics.clone(), clock.clone()));
@@ -296,8 +297,10 @@ impl<S: StoreOpener> SiloBuilder<S> {
             placement,
             name,
             store_metrics,
+            store: described,
         });
 
+        tell_start(&core, gateway);
         for observer in observers {
             observer.begin(SiloWatch::new(&core));
         }
@@ -320,6 +323,21 @@ impl<S: StoreOpener> SiloBuilder<S> {
         join(&core).await?;
         Ok(Silo { core, gateway, stores: PhantomData })
     }
+}
+
+fn tell_start(core: &SiloCore, gateway: Option<SocketAddr>) {
+    let mut types: Vec<_> = core.host.classes.values().map(|class| class.name()).collect();
+    types.sort_unstable();
+    tracing::info!(
+        me = %core.address,
+        name = %core.name,
+        version = env!("CARGO_PKG_VERSION"),
+        cluster = %core.options.cluster_id,
+        store = core.store,
+        gateway = gateway.map(tracing::field::display),
+        grains = types.join(" "),
+        "a silo begins"
+    );
 }
 
 /// The machine counts a commit as over after `table_timeout`: the store must not go on with one for

@@ -15,6 +15,7 @@ use crate::clock::COARSE_TICK;
 use crate::cluster::Cluster;
 use crate::cluster::membership::Seat;
 use crate::hosting::{Collection, Host};
+use crate::log::{self, warn_seldom};
 use crate::metrics::SiloStatistics;
 use crate::metrics::store::StoreMetrics;
 use crate::net::{Lost, Pool, Quiet};
@@ -40,6 +41,8 @@ pub(crate) struct SiloCore {
     pub(super) name: Arc<str>,
     /// What is counted of its requests to the store.
     pub(super) store_metrics: Arc<StoreMetrics>,
+    /// The store, without credentials.
+    pub(super) store: String,
     pub(super) fence_shut: Mutex<FenceTimes>,
     /// It was asked to stop.
     pub(super) leaving: AtomicBool,
@@ -127,11 +130,31 @@ impl SiloCore {
         self.end(TerminateReason::Left);
     }
 
+    /// Tells what the silo has done in its life.
+    fn tell_end(&self, reason: TerminateReason) {
+        let told = self.statistics();
+        let lived = self.host.clock.mono().saturating_since(Instant::ZERO);
+        tracing::info!(
+            me = %self.address,
+            name = %self.name,
+            %reason,
+            lived_secs = lived.as_secs(),
+            turns = told.turns,
+            activations = told.activated,
+            calls_received = told.calls_received,
+            reminders_fired = told.reminders_fired,
+            "the silo has ended"
+        );
+    }
+
     /// Ends the silo now: no turn begins or goes on any more, every connection breaks, every task
     /// ends.
     pub(super) fn end(&self, reason: TerminateReason) {
         self.host.fence.shut();
         self.stopped.cancel();
+        if self.ended.borrow().is_none() {
+            self.tell_end(reason);
+        }
         self.ended.change(|ended| {
             ended.get_or_insert(reason);
         });
@@ -197,6 +220,7 @@ impl Seat for SiloCore {
         let newly_dead: Vec<_> = named.clone().filter(|s| dead(s) && lived(s)).collect();
         self.pool.set_dead(named.filter(|s| dead(s)));
         self.announce_dead(&newly_dead);
+        log::tell_view(self.address, &before, &view);
         self.cluster.install(view.clone(), status, fading);
         self.host.reminders.install(&view);
     }
@@ -204,7 +228,7 @@ impl Seat for SiloCore {
     fn set_fence(&self, closed: bool) {
         let shut_for = self.fence_shut.lock().set(closed, self.host.clock.mono());
         if closed && !self.host.fence.is_shut() {
-            tracing::warn!(me = %self.address, "nobody confirms that this silo is alive: running \
+            warn_seldom!(me = %self.address, "nobody confirms that this silo is alive: running \
                 no turns");
         }
         if let Some(shut_for) = shut_for {

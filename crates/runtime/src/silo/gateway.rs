@@ -9,6 +9,7 @@ use emmer_wire::{PeerKind, channel, codec};
 
 use super::SiloCore;
 use crate::client::GatewayMessage;
+use crate::log::warn_seldom;
 use crate::net::Connection;
 
 /// How often the calls that still run for others are counted while stopping.
@@ -25,7 +26,7 @@ impl SiloCore {
                 }
             }
             Ok(other) => tracing::debug!(?other, "a client sent what only gateways send"),
-            Err(e) => tracing::warn!(error = %e, "an unreadable gateway message"),
+            Err(e) => warn_seldom!(error = %e, "an unreadable gateway message"),
         }
     }
 

@@ -13,12 +13,16 @@ use super::SiloCore;
 use crate::cluster::membership::Input;
 use crate::grain::DeactivationReason;
 use crate::hosting::catalog::Catalog;
+use crate::log::warn_seldom;
 
 /// Deactivations under way at once while stopping.
 const PARALLEL_DEACTIVATIONS: usize = 256;
 
 /// How long turns that run while the fence is shut are waited for: each ends at its next wait.
 const LAST_POLLS_MAX: Duration = emmer_membership::POLL_GRACE;
+
+/// While it leaves, the log says this often what the silo waits for.
+const PROGRESS_EVERY: Duration = Duration::from_secs(5);
 
 /// How often they are looked at.
 const LAST_POLLS_CHECK: Duration = Duration::from_millis(1);
@@ -34,8 +38,15 @@ pub(super) async fn stop(silo: &Arc<SiloCore>) {
         let limit = silo.options.shutdown_timeout;
         let grace = silo.options.membership.shutdown_grace_period;
         let drain = limit.saturating_sub(grace).max(limit / 2);
-        if tokio::time::timeout(drain, drain_all(silo)).await.is_err() {
-            tracing::warn!(me = %silo.address, ?limit, "the silo did not stop in time: what is \
+        let drained = async {
+            tokio::select! {
+                biased;
+                () = drain_all(silo) => {}
+                () = tell_progress(silo) => {}
+            }
+        };
+        if tokio::time::timeout(drain, drained).await.is_err() {
+            warn_seldom!(me = %silo.address, ?limit, "the silo did not stop in time: what is \
                 left is dropped");
         }
         let _ = tokio::time::timeout(limit - drain, finish(silo)).await;
@@ -57,6 +68,21 @@ pub(super) async fn stop_now(silo: &Arc<SiloCore>) {
         let _ = tokio::time::timeout(silo.options.membership.shutdown_grace_period, hasty).await;
     }
     silo.end(TerminateReason::Left);
+}
+
+/// Tells what the silo still waits for, for ever.
+async fn tell_progress(silo: &SiloCore) {
+    loop {
+        silo.host.wheel.sleep(PROGRESS_EVERY).await;
+        let told = silo.statistics();
+        tracing::info!(
+            me = %silo.address,
+            activations = told.activations,
+            turns_waiting = told.turns_waiting,
+            calls_of_others = told.calls_serving,
+            "leaving: waits for turns and calls to end"
+        );
+    }
 }
 
 async fn drain_all(silo: &Arc<SiloCore>) {
@@ -86,7 +112,7 @@ async fn finish(silo: &Arc<SiloCore>) {
         }
     };
     if tokio::time::timeout(LAST_POLLS_MAX, last_polls).await.is_err() {
-        tracing::warn!(me = %silo.address, "a turn holds its thread beyond the end of its silo");
+        warn_seldom!(me = %silo.address, "a turn holds its thread beyond the end of its silo");
     }
     silo.cluster.membership.send_surely(Input::FinishLeave).await;
     silo.terminated().await;

@@ -27,6 +27,7 @@ pub use self::running::Terminated;
 pub use self::watch::{Observer, Readiness, SiloWatch};
 use crate::cluster::membership::MembershipStatistics;
 use crate::grain::ClusterClient;
+use crate::log::warn_seldom;
 use crate::metrics::{GrainQueue, MethodStatistics, Sample, SiloStatistics};
 use crate::stores::{NoStores, StoreOpener};
 
@@ -163,7 +164,7 @@ impl<S: StoreOpener> Silo<S> {
 impl<S: StoreOpener> Drop for Silo<S> {
     fn drop(&mut self) {
         if !self.core.stopped.is_cancelled() {
-            tracing::warn!(me = %self.core.address, "dropped without `stop`: the silo runs on as \
+            warn_seldom!(me = %self.core.address, "dropped without `stop`: the silo runs on as \
                 long as its runtime");
         }
     }

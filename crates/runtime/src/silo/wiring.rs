@@ -46,12 +46,14 @@ pub(super) struct Given {
     pub(super) placement: PlacementTable,
     pub(super) name: Arc<str>,
     pub(super) store_metrics: Arc<StoreMetrics>,
+    /// The store, without credentials.
+    pub(super) store: String,
 }
 
 /// Puts a silo together. Nothing runs yet.
 pub(super) fn wire(given: Given) -> Arc<SiloCore> {
     let Given { address, options, clock, classes, states, reminders, .. } = given;
-    let Given { membership, placement, name, store_metrics, .. } = given;
+    let Given { membership, placement, name, store_metrics, store, .. } = given;
     let (spawner, stopped) = (Spawner::current(), CancellationToken::new());
     let pool = Arc::new(Pool::new(greeting(address, &options)));
     let peers = Peers::new(pool.clone(), stopped.clone());
@@ -155,6 +157,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         ended,
         name,
         store_metrics,
+        store,
         fence_shut: Mutex::default(),
         leaving: AtomicBool::new(false),
     });

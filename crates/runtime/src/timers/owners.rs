@@ -6,7 +6,6 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use super::timer::Control;
-use crate::reminders::Seldom;
 
 /// The numbers of an activation and of a timer.
 type Owned = (u64, u64);
@@ -21,8 +20,6 @@ struct All {
 #[derive(Default)]
 pub(crate) struct Timers {
     all: Mutex<All>,
-    /// Ticks that failed, in the log.
-    pub(super) failures: Seldom,
 }
 
 impl Timers {

@@ -18,6 +18,7 @@ use crate::grain::{Ctx, TurnContext};
 use crate::hosting::{
     Activation, AnyActivation, Begun, LocalSlot, Sink, TurnEnd, run_to_end, until_begun,
 };
+use crate::log::warn_seldom;
 use crate::wheel::{Due, Place};
 
 /// No timer ticks more often than this.
@@ -232,11 +233,9 @@ impl<M: 'static, F: TimerMethod<M>> Ticking<M, F> {
             (TurnEnd::Done, _) => None,
             (end, _) => Some(failure_of(end).to_string()),
         };
-        if let Some(error) = failure
-            && let Some(left_out) = host.timers.failures.may_say(host.clock.mono())
-        {
+        if let Some(error) = failure {
             let grain = activation.title();
-            tracing::warn!(grain, error, left_out, "a tick of a timer failed");
+            warn_seldom!(grain, error, "a tick of a timer failed");
         }
         self.after_tick(&activation);
     }

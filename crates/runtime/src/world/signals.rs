@@ -42,8 +42,9 @@ impl StopRequests {
 
 #[cfg(unix)]
 fn watched() -> Option<[tokio::signal::unix::Signal; 2]> {
+    use crate::log::warn_seldom;
     use tokio::signal::unix::{SignalKind, signal};
     let both = signal(SignalKind::interrupt())
         .and_then(|interrupt| Ok([interrupt, signal(SignalKind::terminate())?]));
-    both.inspect_err(|error| tracing::warn!(%error, "signals cannot be watched")).ok()
+    both.inspect_err(|error| warn_seldom!(%error, "signals cannot be watched")).ok()
 }

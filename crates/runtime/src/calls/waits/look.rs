@@ -12,6 +12,7 @@ use super::{LOOK_EVERY, Looks, PATIENCE, Wait, WaitsMessage};
 use crate::calls::Calls;
 use crate::clock::CoarseInstant;
 use crate::hosting::RunActivation;
+use crate::log::warn_seldom;
 
 /// So many searches begin in one look; the other gates have their turn in the next.
 const SEARCHES_MAX: usize = 64;
@@ -209,7 +210,7 @@ impl Calls {
 fn reached(looks: &mut Looks, crowds: &Crowds, gate: u64, round: u64, path: &Path) {
     let Some(crowd) = crowds.get(&gate) else { return };
     for (ticket, circle) in looks.searches.reached(gate, round, path) {
-        tracing::warn!(circle, "calls wait for each other: one of them fails");
+        warn_seldom!(circle, "calls wait for each other: one of them fails");
         crowd.activation.doom(ticket, circle);
     }
 }
