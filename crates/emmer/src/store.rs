@@ -5,12 +5,17 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 pub use emmer_core::reminder::{Reminder, Schedule};
 use emmer_runtime::StoreOpener;
+pub use emmer_store::history::{HistoryTable, Recorded};
 pub use emmer_store::keys::{GrainRef, ParseGrainRefError};
 pub use emmer_store::memory::MemoryStore;
+pub use emmer_store::metrics::{ClientMetrics, MetricsTable, Shared as SharedMetrics, SiloMetrics};
 pub use emmer_store::reminders::{
     ReminderRemoval, ReminderTable, ReminderWrite, Scanned, StoredReminder,
 };
 pub use emmer_store::silos::SiloTable;
+pub use emmer_store::statistics::{
+    Kind as StatisticsKind, Reported, Source, Statistic, StatisticsTable,
+};
 use emmer_store::url::{ParseStoreUrlError, StoreUrl};
 pub use emmer_store::{
     BoxFuture, ClockDifference, Examination, Finding, FindingLevel, FindingSubject, StoreError,
@@ -154,11 +159,7 @@ pub fn schema(url: &str) -> Result<Option<String>, StoreError> {
         feature = "postgres",
         feature = "sqlite"
     ))]
-    let tables = [
-        &emmer_store::silos::SILO_INSTANCES,
-        &emmer_store::state::GRAIN_STATE,
-        &emmer_store::reminders::REMINDERS,
-    ];
+    let tables = emmer_store::TABLES;
     Ok(match parsed.scheme() {
         #[cfg(feature = "cassandra")]
         "cassandra" => Some(emmer_store_cassandra::script(url, &tables)?),

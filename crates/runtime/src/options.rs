@@ -1,6 +1,7 @@
 //! What an operator can set.
 
 mod check;
+mod records;
 mod reminders;
 
 use std::net::SocketAddr;
@@ -12,6 +13,7 @@ use emmer_placement::ActivationCountDirector;
 use emmer_placement::hosted::VersionSelector;
 
 pub use self::check::OptionError;
+pub use self::records::RecordOptions;
 pub use self::reminders::ReminderOptions;
 
 /// A registration on the wire has at most so many bytes: the longest key, and the names of its
@@ -72,6 +74,8 @@ pub struct SiloOptions {
     pub shutdown_timeout: Duration,
     /// The longest a connection may take to be made. Default 5 s.
     pub connect_timeout: Duration,
+    /// What the silo records in the store.
+    pub records: RecordOptions,
     /// The settings of reminders.
     pub reminders: ReminderOptions,
     /// Maxima of queues, frames and lists.
@@ -100,6 +104,7 @@ impl Default for SiloOptions {
             deactivation_timeout: Duration::from_secs(30),
             shutdown_timeout: Duration::from_secs(60),
             connect_timeout: Duration::from_secs(5),
+            records: RecordOptions::default(),
             reminders: ReminderOptions::default(),
             limits: Limits::default(),
         }

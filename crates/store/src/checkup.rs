@@ -11,10 +11,9 @@ use std::time::{Duration, Instant};
 
 use emmer_core::Timestamp;
 
+use crate::TABLES;
 use crate::contract::{CommitOutcome, Etag, Mutation, StoreError, SystemStore};
-use crate::reminders::REMINDERS;
 use crate::silos::SILO_INSTANCES;
-use crate::state::GRAIN_STATE;
 use crate::table::{Row, Value};
 
 /// The cluster id whose partition is used.
@@ -156,7 +155,7 @@ impl Checkup {
 }
 
 async fn examine(rows: &Rows<'_>, found: &mut Checkup) -> Result<(), Failed> {
-    let tables = rows.store.ensure_tables(&[&SILO_INSTANCES, &GRAIN_STATE, &REMINDERS]).await;
+    let tables = rows.store.ensure_tables(&TABLES).await;
     found.note("the tables are there, or can be made", tables.map_err(Trouble::from))?;
     let etags = found.note("rows can be inserted, two in one commit", rows.insert().await)?;
     found.note(

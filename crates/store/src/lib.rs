@@ -16,6 +16,9 @@
 //! | [`silos`] | the silo instances table (table description) with its version row |
 //! | [`state`] | the grain state table |
 //! | [`reminders`] | the reminders table (table description) |
+//! | [`metrics`] | the silo metrics and client metrics tables (table description) |
+//! | [`statistics`] | the silo statistics and client statistics tables (table description) |
+//! | [`history`] | the history of the membership |
 //! | [`keys`] | grain types and keys as partition and row keys |
 //! | [`memory`] | the store inside the process, and its synchronous heart for simulations |
 //! | [`checkup`] | a short check of a store in use, with latencies |
@@ -28,15 +31,18 @@ pub mod contention;
 pub mod contract;
 pub mod document;
 pub mod examine;
+pub mod history;
 pub mod keys;
 pub mod limits;
 pub mod memory;
+pub mod metrics;
 pub mod one_moment;
 mod one_pass;
 pub mod reminders;
 mod silo_rows;
 pub mod silos;
 pub mod state;
+pub mod statistics;
 pub mod table;
 pub mod url;
 pub mod validate;
@@ -53,3 +59,15 @@ pub use silos::{SiloCommit, SiloTable, SiloTouch};
 pub use state::{ClearOutcome, StateSlot, StateTable, StoredState, WriteOutcome};
 pub use table::{Column, ColumnType, Row, TableDecl, Value};
 pub use url::StoreUrl;
+
+/// Every table of a cluster.
+pub static TABLES: [&TableDecl; 8] = [
+    &silos::SILO_INSTANCES,
+    &state::GRAIN_STATE,
+    &reminders::REMINDERS,
+    &metrics::SILO_METRICS,
+    &metrics::CLIENT_METRICS,
+    &statistics::SILO_STATISTICS,
+    &statistics::CLIENT_STATISTICS,
+    &history::MEMBERSHIP_HISTORY,
+];

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use emmer_core::{SiloAddress, SiloStatus};
 use emmer_membership::TerminateReason;
 use emmer_runtime::{
-    Client, GrainQueue, Silo, SiloBuilder, SiloStatistics, SiloWatch, StoreOpener, StoreSource,
-    Terminated,
+    Client, GrainQueue, RecordOptions, Silo, SiloBuilder, SiloStatistics, SiloWatch, StoreOpener,
+    StoreSource, Terminated,
 };
 use emmer_store::SystemStore;
 use emmer_virtual::{Host, HostClock, Net};
@@ -132,7 +132,9 @@ impl<S: StoreOpener> Cluster<S> {
     /// Starts a silo on `host`; a failure names it as `who`.
     #[expect(clippy::panic, reason = "that is how a test fails")]
     async fn start_on(&self, host: &Arc<Host>, who: &str) -> Silo<S> {
-        let builder = (self.describe)(Silo::builder())
+        // Tests that want records say so: others count on what the store is asked.
+        let bare = Silo::builder().configure(|options| options.records = RecordOptions::OFF);
+        let builder = (self.describe)(bare)
             .store(self.source())
             .listen(SocketAddr::new(host.ip(), SILO_PORT))
             .gateway(SocketAddr::new(host.ip(), GATEWAY_PORT));

@@ -91,6 +91,11 @@ impl TestStore {
         self.faults.lock().next_writes.push((what.to_owned(), how));
     }
 
+    /// The tables as they are, without any fault: for a test that looks at them.
+    pub fn tables(&self) -> Arc<dyn SystemStore> {
+        self.inner.clone()
+    }
+
     /// How many reads and writes were asked for so far.
     pub fn requests(&self) -> (u64, u64) {
         let faults = self.faults.lock();

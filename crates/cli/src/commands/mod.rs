@@ -5,6 +5,7 @@ pub mod demo;
 pub mod doctor;
 pub mod members;
 pub mod output;
+pub mod records;
 pub mod reminders;
 pub mod schema;
 pub mod silo;
@@ -34,6 +35,18 @@ pub enum Command {
     ///
     /// Reads the table only, so it works while no silo runs.
     Reminders(reminders::Args),
+    /// Show the last key figures of each silo, or of each client
+    ///
+    /// Silos write them into the store once in `records.metrics_period`.
+    Metrics(records::metrics::Args),
+    /// Show what silos have counted, report by report, newest first
+    ///
+    /// Silos add a report to the store once in `records.statistics_period`.
+    Statistics(records::statistics::Args),
+    /// Show the changes of the membership: who joined, left and died, and who suspected whom
+    ///
+    /// Silos record each change that they commit; docs/observability.md lists the words.
+    History(records::history::Args),
     /// Replay a year of flights on three silo processes, kill one half way, and check every total
     Demo(demo::Args),
     /// Say whether a system store is fit for a cluster: what it is, what it would lose, how fast it
@@ -53,6 +66,9 @@ impl Command {
             Self::Silo(args) => silo::run(args, log, |builder| builder),
             Self::Members(args) => members::run(args, log),
             Self::Reminders(args) => reminders::run(args, log),
+            Self::Metrics(args) => records::metrics::run(args, log),
+            Self::Statistics(args) => records::statistics::run(args, log),
+            Self::History(args) => records::history::run(args, log),
             Self::Demo(args) => demo::run(&args, log),
             Self::Doctor(args) => doctor::run(args, log),
             Self::Schema(args) => schema::run(args, log),

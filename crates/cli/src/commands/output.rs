@@ -2,7 +2,34 @@
 
 use std::io::{ErrorKind, Write};
 
+use clap::ValueEnum;
+use serde::Serialize;
+
 use crate::exit::{Failure, Result};
+
+/// The form of what a command prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    Table,
+    /// One JSON document.
+    Json,
+}
+
+/// Prints in this form.
+pub(crate) fn show(
+    format: Format,
+    table: impl FnOnce() -> String,
+    document: &impl Serialize,
+) -> Result<()> {
+    match format {
+        Format::Table => write_out(&table()),
+        Format::Json => {
+            let text = serde_json::to_string_pretty(document).map_err(Failure::other)?;
+            write_out(&format!("{text}\n"))
+        }
+    }
+}
 
 /// To stdout; a reader that has gone away (`| head`) is no failure.
 ///

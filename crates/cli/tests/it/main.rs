@@ -16,4 +16,6 @@ mod hostile;
 #[cfg(test)]
 mod logs;
 #[cfg(test)]
+mod records;
+#[cfg(test)]
 mod telemetry;

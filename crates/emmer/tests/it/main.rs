@@ -30,8 +30,9 @@ mod order_in_virtual_time;
 mod paths;
 #[cfg(feature = "test")]
 mod placement;
-mod reentrancy;
 #[cfg(feature = "test")]
+mod records;
+mod reentrancy;
 mod reminders;
 mod runtimes;
 mod starting;

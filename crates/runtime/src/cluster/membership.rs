@@ -17,7 +17,8 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use super::Cluster;
-use crate::clock::CoarseInstant;
+use super::history::changes_of;
+use crate::clock::{CoarseInstant, wall};
 use crate::log::warn_seldom;
 use crate::net::{dial_probe, keep_lifeline};
 use crate::world::{self, Abort};
@@ -227,8 +228,13 @@ fn execute(
         Effect::Table { op, request } => {
             let (cluster, table) = (cluster.clone(), table.clone());
             world::spawn(async move {
-                let asked = cluster.clock.mono();
+                let (asked, before) = (cluster.clock.mono(), cluster.view());
+                let changes = changes_of(&request, &before);
                 let outcome = ask_table(&table, request).await;
+                if let TableOutcome::Committed(version) = &outcome {
+                    let by = (cluster.me, wall());
+                    cluster.history.committed(by, version.number, &changes);
+                }
                 let away = matches!(outcome, TableOutcome::Unavailable | TableOutcome::Unknown);
                 note_store_time(&cluster, asked, away);
                 cluster.membership.send_surely(Input::Table(op, outcome)).await;

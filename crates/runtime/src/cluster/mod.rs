@@ -4,6 +4,7 @@
 mod choice;
 pub(crate) mod directory;
 mod fence;
+mod history;
 pub(crate) mod load;
 pub(crate) mod locations;
 pub(crate) mod membership;
@@ -20,6 +21,7 @@ use parking_lot::Mutex;
 
 use self::directory::DirectoryService;
 pub(crate) use self::fence::{Fence, Shut};
+pub(crate) use self::history::History;
 use self::locations::Locations;
 use self::membership::{MembershipHandle, MembershipStatistics};
 pub(crate) use self::peers::Peers;
@@ -41,6 +43,8 @@ pub(crate) struct Cluster {
     /// Where new activations go.
     pub(crate) placing: Placing,
     pub(crate) peers: Arc<Peers>,
+    /// What this silo has changed, until it is recorded.
+    pub(crate) history: History,
     /// The view in force.
     pub(crate) views: Watched<Arc<View>>,
     /// The silo's own status, as it last published it.
@@ -69,6 +73,7 @@ impl Cluster {
             locations,
             placing,
             peers,
+            history: History::default(),
             views: Watched::new(Arc::new(View::empty())),
             status: Watched::new(SiloStatus::Created),
             view_version: AtomicU64::new(0),

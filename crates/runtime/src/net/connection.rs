@@ -61,6 +61,8 @@ pub(super) struct Shared {
     pub(super) sent: u64,
     /// Frames sent.
     pub(super) messages_sent: u64,
+    /// How many had been sent when nothing waited last.
+    pub(super) messages_gone: u64,
     pub(super) acknowledged: u64,
     /// Bytes of the peer's calls processed here, and how many the peer was told of.
     processed: u64,
@@ -195,6 +197,7 @@ impl Connection {
                 draining: Draining::No,
                 sent: 0,
                 messages_sent: 0,
+                messages_gone: 0,
                 acknowledged: 0,
                 processed: 0,
                 told: 0,
@@ -233,6 +236,7 @@ impl Connection {
             messages_received: get(&self.messages_received),
             bytes_sent: get(&self.bytes_sent),
             bytes_received: get(&self.bytes_received),
+            messages_waiting: shared.messages_sent - shared.messages_gone,
             bytes_waiting: shared.out.len() as u64,
             silos: u64::from(matches!(self.peer, PeerKind::Silo(_))),
             clients: u64::from(matches!(self.peer, PeerKind::Client(_))),
@@ -414,12 +418,15 @@ impl Connection {
     /// wakes the driver.
     pub(super) fn flush(&self, mut shared: MutexGuard<'_, Shared>, direct: bool) {
         let direct = direct && shared.driver_idle && !shared.closing;
-        let Shared { stream, out, last_cancel, .. } = &mut *shared;
+        let Shared { stream, out, last_cancel, messages_sent, messages_gone, .. } = &mut *shared;
         if let Some(stream) = stream.as_ref().filter(|_| direct) {
             // An error shows up in the driver's next read; what was not written stays queued.
             if let Ok(n) = stream.try_write(out) {
                 out.advance(n);
                 *last_cancel = (0, 0);
+                if out.is_empty() {
+                    *messages_gone = *messages_sent;
+                }
                 self.bytes_sent.fetch_add(n as u64, Ordering::Relaxed);
             }
         }

@@ -455,6 +455,7 @@ impl<H: Handler> Driver<H> {
             self.writing.clear();
             std::mem::swap(&mut shared.out, &mut self.writing);
             shared.last_cancel = (0, 0);
+            shared.messages_gone = shared.messages_sent;
             self.connection.note_room();
             if self.writing.len() > KEPT_BYTES_MAX
                 && !self.connection.roomy.swap(true, Ordering::Relaxed)

@@ -33,6 +33,8 @@ pub(crate) struct Traffic {
     pub(crate) messages_received: u64,
     pub(crate) bytes_sent: u64,
     pub(crate) bytes_received: u64,
+    /// Messages that wait to be written to connections.
+    pub(crate) messages_waiting: u64,
     /// Bytes that wait to be sent.
     pub(crate) bytes_waiting: u64,
     /// Open connections to and from silos.
@@ -52,6 +54,7 @@ impl Pool {
             all.messages_received += one.messages_received;
             all.bytes_sent += one.bytes_sent;
             all.bytes_received += one.bytes_received;
+            all.messages_waiting += one.messages_waiting;
             all.bytes_waiting += one.bytes_waiting;
             all.silos += one.silos;
             all.clients += one.clients;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use emmer_core::limits::{Limits, NAME_BYTES_MAX};
 
-use super::{ClientOptions, ReminderOptions, SiloOptions};
+use super::{ClientOptions, RecordOptions, ReminderOptions, SiloOptions};
 
 /// The shortest time that can be set: clocks tick every five milliseconds.
 const TIME_LEAST: Duration = Duration::from_millis(10);
@@ -59,6 +59,7 @@ impl SiloOptions {
         let choices = self.activation_count_choices;
         number("activation_count_choices", choices, 1, CHOICES_MAX)?;
         directory(&self.directory)?;
+        records(&self.records)?;
         reminders(&self.reminders)?;
         limits(&self.limits)
     }
@@ -130,6 +131,22 @@ fn directory(config: &emmer_directory::Config) -> Checked {
         number(option, value, 1, usize::MAX)?;
     }
     time("directory.op_timeout", config.op_timeout)
+}
+
+fn records(options: &RecordOptions) -> Checked {
+    let (second, hour) = (Duration::from_secs(1), Duration::from_secs(3_600));
+    for (option, time, least) in [
+        ("records.metrics_period", options.metrics_period, second),
+        ("records.statistics_period", options.statistics_period, second),
+        ("records.statistics_retention", options.statistics_retention, hour),
+        ("records.history_retention", options.history_retention, hour),
+    ] {
+        if !time.is_zero() && time < least {
+            let reason = format!("is {time:?}: it must be 0 or at least {least:?}");
+            return refuse(option, reason);
+        }
+    }
+    Ok(())
 }
 
 fn reminders(options: &ReminderOptions) -> Checked {

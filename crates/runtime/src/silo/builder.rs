@@ -16,6 +16,7 @@ use emmer_store::state::StateTable;
 use emmer_store::{StoreError, SystemStore};
 
 use super::directors::Directors;
+use super::records::Records;
 use super::watch::{Observer, SiloWatch};
 use super::wiring::{Given, wire};
 use super::{Silo, SiloCore, identity};
@@ -273,10 +274,12 @@ impl<S: StoreOpener> SiloBuilder<S> {
             .with_rows_max(options.limits.membership_rows_max);
         let (service, cluster) = (options.service().clone(), options.cluster_id.clone());
         let states = StateTable::new(store.clone(), service.clone());
+        let records = Records::new(&store, &cluster);
         let reminders = ReminderTable::new(store, service, cluster);
         table.ensure().await?;
         states.ensure().await?;
         reminders.ensure().await?;
+        records.ensure(&options.records).await?;
 
         let rows = table.incarnations(&SiloAddress::new(endpoint, 0)).await?;
         let address = identity::next(endpoint, clock::epoch_now(), &rows);
@@ -298,6 +301,7 @@ impl<S: StoreOpener> SiloBuilder<S> {
             name,
             store_metrics,
             store: described,
+            records,
         });
 
         tell_start(&core, gateway);

@@ -10,6 +10,7 @@ use emmer_wire::GoodbyeCode;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use super::records::Records;
 use crate::calls::Calls;
 use crate::clock::COARSE_TICK;
 use crate::cluster::Cluster;
@@ -41,6 +42,8 @@ pub(crate) struct SiloCore {
     pub(super) name: Arc<str>,
     /// What is counted of its requests to the store.
     pub(super) store_metrics: Arc<StoreMetrics>,
+    /// What it records in the store.
+    pub(super) records: Records,
     /// The store, without credentials.
     pub(super) store: String,
     pub(super) fence_shut: Mutex<FenceTimes>,
@@ -178,6 +181,7 @@ impl SiloCore {
             () = host.wheel.drive() => {}
             () = Collection::run(host, options.quantum()) => {}
             () = host.watch_threads() => {}
+            () = self.record() => {}
         }
     }
 

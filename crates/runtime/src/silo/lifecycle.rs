@@ -50,6 +50,7 @@ pub(super) async fn stop(silo: &Arc<SiloCore>) {
                 left is dropped");
         }
         let _ = tokio::time::timeout(limit - drain, finish(silo)).await;
+        silo.record_the_end().await;
     }
     silo.end(TerminateReason::Left);
     // The last bytes, the goodbyes among them, are written by the connections' own tasks.
@@ -66,6 +67,7 @@ pub(super) async fn stop_now(silo: &Arc<SiloCore>) {
     };
     if !silo.stopped.is_cancelled() {
         let _ = tokio::time::timeout(silo.options.membership.shutdown_grace_period, hasty).await;
+        silo.record_the_end().await;
     }
     silo.end(TerminateReason::Left);
 }

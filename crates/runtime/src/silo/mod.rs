@@ -9,6 +9,7 @@ mod identity;
 mod lifecycle;
 mod meter;
 mod metrics;
+mod records;
 mod resources;
 mod running;
 mod watch;

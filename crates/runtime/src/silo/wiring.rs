@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::SiloCore;
 use super::meter::Meter;
+use super::records::Records;
 use crate::calls::Calls;
 use crate::calls::waits::Waits;
 use crate::clock::Clock;
@@ -48,12 +49,13 @@ pub(super) struct Given {
     pub(super) store_metrics: Arc<StoreMetrics>,
     /// The store, without credentials.
     pub(super) store: String,
+    pub(super) records: Records,
 }
 
 /// Puts a silo together. Nothing runs yet.
 pub(super) fn wire(given: Given) -> Arc<SiloCore> {
     let Given { address, options, clock, classes, states, reminders, .. } = given;
-    let Given { membership, placement, name, store_metrics, store, .. } = given;
+    let Given { membership, placement, name, store_metrics, store, records, .. } = given;
     let (spawner, stopped) = (Spawner::current(), CancellationToken::new());
     let pool = Arc::new(Pool::new(greeting(address, &options)));
     let peers = Peers::new(pool.clone(), stopped.clone());
@@ -158,6 +160,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         name,
         store_metrics,
         store,
+        records,
         fence_shut: Mutex::default(),
         leaving: AtomicBool::new(false),
     });

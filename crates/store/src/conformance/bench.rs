@@ -8,12 +8,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::{CONNECTIONS, Factory};
+use crate::TABLES;
 use crate::contract::{
     CommitOutcome, Etag, Mutation, StoreError, StoreErrorKind, StoredRow, SystemStore,
 };
-use crate::reminders::REMINDERS;
-use crate::silos::SILO_INSTANCES;
-use crate::state::GRAIN_STATE;
 use crate::table::{Column, ColumnType, Row, TableDecl, Value};
 
 /// The table most cases use: a column of every type, one indexed, two volatile.
@@ -98,8 +96,8 @@ impl Bench {
             stores.push(factory().await?);
         }
         let bench = Self { stores };
-        let tables = [&SCRATCH, &LOOSE, &SILO_INSTANCES, &GRAIN_STATE, &REMINDERS];
-        bench.store(0).ensure_tables(&tables).await?;
+        bench.store(0).ensure_tables(&[&SCRATCH, &LOOSE]).await?;
+        bench.store(0).ensure_tables(&TABLES).await?;
         Ok(bench)
     }
 

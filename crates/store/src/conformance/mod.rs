@@ -25,6 +25,7 @@
 
 mod bench;
 mod commits;
+mod figures;
 mod races;
 mod reminders;
 mod rows;
@@ -129,6 +130,9 @@ static CASES: &[(&str, CaseFn)] = cases![
     reminders::ranges_of_the_ring_are_found,
     reminders::what_is_due_is_found_without_the_rest,
     reminders::difficult_names_and_keys_are_apart,
+    figures::a_silo_and_a_client_have_a_row_each,
+    figures::statistics_are_added_and_the_newest_come_first,
+    figures::history_is_kept_until_it_is_cleaned,
 ];
 
 /// The names of all cases.

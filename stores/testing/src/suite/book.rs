@@ -6,6 +6,8 @@ use std::time::Duration;
 use emmer_core::reminder::{Missed, Reminder, Schedule};
 use emmer_core::{GrainId, GrainTypeId, Timestamp};
 use emmer_store::SiloTable;
+use emmer_store::history::{HistoryTable, Recorded};
+use emmer_store::metrics::{MetricsTable, Shared, SiloMetrics};
 use emmer_store::reminders::{ReminderTable, ReminderWrite};
 use emmer_store::silos::SILO_INSTANCES;
 
@@ -101,6 +103,55 @@ pub async fn shows_the_reminders(
         assert!(lower.contains(&name), "no {name} in what the command prints:\n{shown}");
     }
     for value in ["thermostat/s.attic", "it's", "3600000", "2026-11-21"] {
+        assert!(shown.contains(value), "no {value} in what the command prints:\n{shown}");
+    }
+}
+
+/// The command on the page of observability that begins with `tool` shows a change of the
+/// membership and the key figures of a silo. `run` is given the command and returns what it prints
+/// at the server of `url`.
+///
+/// # Panics
+/// It does not.
+pub async fn shows_the_records(
+    store: Store,
+    url: &str,
+    tool: &str,
+    run: impl FnOnce(&str) -> String,
+) {
+    let page = include_str!("../../../../docs/observability.md");
+    let mut blocks = page.split("```sh\n").skip(1);
+    let block = blocks.find(|block| block.starts_with(tool)).expect("the page has the command");
+    let (command, _) = block.split_once("\n```").expect("the block does not end");
+    let at = Timestamp::from_millis(1_795_265_085_000);
+    let opened = store.patient(url).await;
+    let history = HistoryTable::new(opened.clone(), cluster("prod"));
+    history.ensure().await.unwrap();
+    let recorded = Recorded {
+        version: 7,
+        number: 0,
+        at,
+        writer: "10.0.0.1:11111:7".into(),
+        silo: "10.0.0.2:11111:8".into(),
+        name: "it's \"b\"".into(),
+        host: "host".into(),
+        change: "died".into(),
+        evidence: vec!["10.0.0.1:11111:7: it does not answer".into()],
+    };
+    history.append(&[recorded]).await.unwrap();
+    let metrics = MetricsTable::new(opened, cluster("prod"));
+    metrics.ensure().await.unwrap();
+    let shared = Shared { memory_bytes: Some(123_456_789), at, ..Shared::default() };
+    let silo = SiloMetrics { shared, name: "a".into(), activations: 4_711, ..Default::default() };
+    metrics.write_silo(&silo).await.unwrap();
+    let shown = tokio::task::block_in_place(|| run(command));
+    let lower = shown.to_ascii_lowercase();
+    for name in ["Change", "Evidence", "Writer", "MembershipVersion", "MemoryUsage", "Activations"]
+    {
+        let name = name.to_ascii_lowercase();
+        assert!(lower.contains(&name), "no {name} in what the command prints:\n{shown}");
+    }
+    for value in ["died", "it's", "it does not answer", "123456789", "4711", "2026-11-21"] {
         assert!(shown.contains(value), "no {value} in what the command prints:\n{shown}");
     }
 }

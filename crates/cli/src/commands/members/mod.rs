@@ -6,11 +6,10 @@ mod table;
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use clap::ValueEnum;
 use emmer::store::{SiloTable, StoreErrorKind};
 use emmer::{SiloEntry, TableVersion, Timestamp};
 
-use super::output::write_out;
+use super::output::{Format, show, write_out};
 use super::{now, runtime, store};
 use crate::config::{ConfigArgs, Settings};
 use crate::exit::{Failure, Result};
@@ -38,12 +37,6 @@ pub struct Args {
     config: ConfigArgs,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Table,
-    Json,
-}
-
 /// What the table says, and when it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Reading {
@@ -69,7 +62,8 @@ pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
         if args.watch {
             watch(&table, args.format).await
         } else {
-            show(&read(&table).await?, args.format)
+            let reading = read(&table).await?;
+            show(args.format, || table::print(&reading), &json::Document::of(&reading))
         }
     })
 }
@@ -87,7 +81,7 @@ async fn watch(table: &SiloTable, format: Format) -> Result<()> {
             write_out("\x1b[H\x1b[J")?;
         }
         if alive || changed {
-            show(&reading, format)?;
+            show(format, || table::print(&reading), &json::Document::of(&reading))?;
         }
         shown = Some(reading);
         tokio::select! {
@@ -112,17 +106,6 @@ async fn read(table: &SiloTable) -> Result<Reading> {
     });
     let cluster = table.cluster().to_string();
     Ok(Reading { cluster, store: table.store().describe(), version, silos, at: now() })
-}
-
-fn show(reading: &Reading, format: Format) -> Result<()> {
-    match format {
-        Format::Table => write_out(&table::print(reading)),
-        Format::Json => {
-            let document = json::Document::of(reading);
-            let text = serde_json::to_string_pretty(&document).map_err(Failure::other)?;
-            write_out(&format!("{text}\n"))
-        }
-    }
 }
 
 #[cfg(test)]

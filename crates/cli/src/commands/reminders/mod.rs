@@ -3,11 +3,10 @@
 mod json;
 mod table;
 
-use clap::ValueEnum;
 use emmer::store::{GrainRef, ReminderTable, Scanned, StoreErrorKind, StoredReminder};
 use emmer::{ClusterId, Timestamp};
 
-use super::output::write_out;
+use super::output::{Format, show};
 use super::{now, runtime, store};
 use crate::config::{ConfigArgs, Settings};
 use crate::exit::{Failure, Result};
@@ -40,12 +39,6 @@ pub struct Args {
     format: Format,
     #[command(flatten)]
     config: ConfigArgs,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Table,
-    Json,
 }
 
 /// The most rows that are read: what is due first is not known before.
@@ -97,14 +90,7 @@ pub(super) fn run(args: Args, log: Option<String>) -> Result<()> {
         let table = ReminderTable::new(opened, service.clone(), service.clone());
         read(&table, &service, place, args.grain.as_ref(), args.range, args.limit).await
     })?;
-    match args.format {
-        Format::Table => write_out(&table::print(&reading)),
-        Format::Json => {
-            let document = json::Document::of(&reading);
-            let text = serde_json::to_string_pretty(&document).map_err(Failure::other)?;
-            write_out(&format!("{text}\n"))
-        }
-    }
+    show(args.format, || table::print(&reading), &json::Document::of(&reading))
 }
 
 async fn read(

@@ -1,0 +1,81 @@
+//! What silos have recorded in the store: `emmer metrics`, `emmer statistics`, `emmer history`.
+//! They read the tables only, so they work while no silo runs.
+
+pub mod history;
+pub mod metrics;
+pub mod statistics;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use emmer::ClusterId;
+use emmer::membership::humane;
+use emmer::store::{StoreError, StoreErrorKind, SystemStore};
+
+use super::output::Format;
+use super::{runtime, store};
+use crate::config::{ConfigArgs, Settings};
+use crate::exit::{Failure, Result};
+use crate::logging;
+
+/// The flags of all three.
+#[derive(clap::Args)]
+pub struct Common {
+    /// The system store that all silos of the cluster share, as in sqlite://cluster.db
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+    /// The cluster to show
+    #[arg(long, value_name = "ID")]
+    cluster_id: Option<String>,
+    /// A table for people, or one JSON document (docs/observability.md describes its fields)
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// The cluster and the store that a command reads.
+struct Place {
+    cluster: ClusterId,
+    store: String,
+}
+
+/// Reads something of a cluster's store; nothing where no silo ever wrote it.
+fn read<T: Default, F: Future<Output = std::result::Result<T, StoreError>>>(
+    common: Common,
+    log: Option<String>,
+    read: impl FnOnce(Arc<dyn SystemStore>, ClusterId) -> F,
+) -> Result<(Place, Format, T)> {
+    let flags = vec![
+        ("store", common.store, "--store"),
+        ("cluster_id", common.cluster_id, "--cluster-id"),
+        ("log", log, "--log"),
+    ];
+    let settings = Settings::load(&common.config, std::env::vars_os(), flags)?;
+    logging::start(&settings)?;
+    let url = settings.required("store", "--store")?.text.clone();
+    let cluster = settings.cluster()?;
+    runtime()?.block_on(async {
+        let opened = store::open_existing(&url).await?;
+        let place = Place { cluster: cluster.clone(), store: opened.describe() };
+        match read(opened, cluster).await {
+            Ok(found) => Ok((place, common.format, found)),
+            Err(error) if error.kind == StoreErrorKind::NotFound => {
+                Ok((place, common.format, T::default()))
+            }
+            Err(error) => Err(Failure::store(error)),
+        }
+    })
+}
+
+/// A span as flags have it: `1h`, `90s`.
+fn parse_span(text: &str) -> std::result::Result<Duration, String> {
+    let span = humane::parse(text).map_err(|error| error.to_string())?;
+    // Longer ago than a silo can have recorded anything.
+    let most = Duration::from_secs(10_000 * 86_400);
+    if span > most {
+        return Err(format!("{text} is too long: at most 10000d"));
+    }
+    Ok(span)
+}

@@ -1,0 +1,47 @@
+//! The options of what a silo records in the store.
+
+use std::time::Duration;
+
+use emmer_membership::humane;
+use serde::{Deserialize, Serialize};
+
+/// The settings of what a silo records in the store: its metrics, its statistics, and the history
+/// of the membership. A time of 0 turns one of them off.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct RecordOptions {
+    /// The silo's row of metrics is written once in this time. Default 30 s.
+    #[serde(with = "humane")]
+    pub metrics_period: Duration,
+    /// The silo's statistics are added once in this time. Default 5 min.
+    #[serde(with = "humane")]
+    pub statistics_period: Duration,
+    /// Statistics that are older are deleted. Default 3 d.
+    #[serde(with = "humane")]
+    pub statistics_retention: Duration,
+    /// Changes of the membership that are older are deleted. Default 30 d.
+    #[serde(with = "humane")]
+    pub history_retention: Duration,
+}
+
+impl RecordOptions {
+    /// Nothing is recorded.
+    pub const OFF: Self = Self {
+        metrics_period: Duration::ZERO,
+        statistics_period: Duration::ZERO,
+        statistics_retention: Duration::from_secs(3 * 86_400),
+        history_retention: Duration::ZERO,
+    };
+}
+
+impl Default for RecordOptions {
+    fn default() -> Self {
+        Self {
+            metrics_period: Duration::from_secs(30),
+            statistics_period: Duration::from_secs(300),
+            statistics_retention: Duration::from_secs(3 * 86_400),
+            history_retention: Duration::from_secs(30 * 86_400),
+        }
+    }
+}

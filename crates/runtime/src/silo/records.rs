@@ -1,0 +1,291 @@
+//! What a silo records in the store: its metrics, its statistics, the history of the membership.
+//! The store may be away as long as it likes: nothing waits for it, and what is kept meanwhile is
+//! bounded.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use emmer_core::{ClusterId, Timestamp};
+use emmer_store::history::HistoryTable;
+use emmer_store::metrics::{MetricsTable, Shared, SiloMetrics};
+use emmer_store::statistics::{Kind, Source, Statistic, StatisticsTable};
+use emmer_store::{StoreError, SystemStore};
+
+use super::SiloCore;
+use crate::clock::wall;
+use crate::log::warn_seldom;
+use crate::metrics::{MetricValue, Sample, list};
+use crate::options::RecordOptions;
+
+/// Changes of the membership are written together when this time has passed since the first.
+const HISTORY_PAUSE: Duration = Duration::from_secs(1);
+/// The pause after a write that failed.
+const AGAIN: Duration = Duration::from_secs(5);
+/// A report is tried so often before the next one takes its place.
+const TRIES: u32 = 3;
+/// What is old is deleted this often, by one silo of the cluster.
+const CLEAN_EVERY: Duration = Duration::from_secs(3_600);
+/// The metrics of silos and clients that did not write for this long are deleted.
+const METRICS_KEPT: Duration = Duration::from_secs(86_400);
+/// How long an ending silo tries to record the changes that it made last.
+const LAST_WRITE: Duration = Duration::from_secs(1);
+
+/// The tables that a silo writes to.
+pub(super) struct Records {
+    metrics: MetricsTable,
+    statistics: StatisticsTable,
+    client_statistics: StatisticsTable,
+    history: HistoryTable,
+}
+
+impl Records {
+    pub(super) fn new(store: &Arc<dyn SystemStore>, cluster: &ClusterId) -> Self {
+        let statistics = |kind| StatisticsTable::new(store.clone(), cluster.clone(), kind);
+        Self {
+            metrics: MetricsTable::new(store.clone(), cluster.clone()),
+            statistics: statistics(Kind::Silos),
+            client_statistics: statistics(Kind::Clients),
+            history: HistoryTable::new(store.clone(), cluster.clone()),
+        }
+    }
+
+    /// Makes the tables that the options ask for.
+    pub(super) async fn ensure(&self, options: &RecordOptions) -> Result<(), StoreError> {
+        if !options.metrics_period.is_zero() {
+            self.metrics.ensure().await?;
+        }
+        if !options.statistics_period.is_zero() {
+            self.statistics.ensure().await?;
+            self.client_statistics.ensure().await?;
+        }
+        if !options.history_retention.is_zero() {
+            self.history.ensure().await?;
+        }
+        Ok(())
+    }
+}
+
+impl SiloCore {
+    /// Records, for ever.
+    pub(super) async fn record(&self) {
+        tokio::join!(
+            self.record_metrics(),
+            self.record_statistics(),
+            self.record_history(),
+            self.clean_records()
+        );
+    }
+
+    /// Waits for the next of the moments that are `period` apart. Silos have theirs at different
+    /// times, spread by their addresses; 0 is never.
+    async fn next_of(&self, period: Duration, number: u32) {
+        let nanos = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
+        if nanos == 0 {
+            return std::future::pending().await;
+        }
+        let first = Duration::from_nanos(self.address.stable_hash(nanos) % nanos);
+        let begun = emmer_core::Instant::ZERO + first;
+        self.host.wheel.sleep_until(Some(begun + period * number)).await;
+    }
+
+    async fn record_metrics(&self) {
+        let period = self.options.records.metrics_period;
+        for number in 0.. {
+            self.next_of(period, number).await;
+            if let Err(error) = self.records.metrics.write_silo(&self.key_figures()).await {
+                warn_seldom!(%error, "the silo's metrics were not recorded");
+            }
+        }
+    }
+
+    /// The silo's row of metrics as it is now.
+    fn key_figures(&self) -> SiloMetrics {
+        let (told, traffic) = (self.statistics(), self.pool.traffic());
+        let entry = self.cluster.view().get(&self.address).cloned();
+        let gateway = entry.as_ref().filter(|entry| entry.proxy_port > 0);
+        let gateway = gateway.map(|entry| format!("{}:{}", self.address.ip(), entry.proxy_port));
+        SiloMetrics {
+            shared: Shared {
+                address: self.address.to_string().into(),
+                host: entry.map_or_else(|| "".into(), |entry| entry.host_name.clone()),
+                cpu_percent: told.cpu_percent,
+                memory_bytes: self.memory_bytes(),
+                send_queue: traffic.messages_waiting,
+                receive_queue: told.turns_waiting,
+                sent: traffic.messages_sent,
+                received: traffic.messages_received,
+                at: wall(),
+            },
+            name: self.name.clone(),
+            gateway: gateway.map(Into::into),
+            activations: told.activations,
+            recently_used: told.activations_busy,
+            request_queue: told.calls_serving,
+            load_shedding: false,
+            clients: traffic.clients,
+        }
+    }
+
+    async fn record_statistics(&self) {
+        let period = self.options.records.statistics_period;
+        let mut told = HashMap::new();
+        // The first one after a whole period: nothing is known of less.
+        for number in 1.. {
+            self.next_of(period, number).await;
+            let now = wall();
+            let (statistics, counts) = statistics_of(&self.metrics(), &told);
+            let source = Source {
+                at: now,
+                address: self.address.to_string().into(),
+                name: self.name.clone(),
+                host: self.key_figures().shared.host,
+            };
+            for attempt in 1..=TRIES {
+                match self.records.statistics.append(&source, &statistics).await {
+                    Ok(()) => {
+                        told = counts;
+                        break;
+                    }
+                    Err(error) => warn_seldom!(%error, "the silo's statistics were not recorded"),
+                }
+                if attempt < TRIES {
+                    self.host.wheel.sleep(AGAIN).await;
+                }
+            }
+        }
+    }
+
+    async fn record_history(&self) {
+        if self.options.records.history_retention.is_zero() {
+            return std::future::pending().await;
+        }
+        loop {
+            self.cluster.history.more().await;
+            self.host.wheel.sleep(HISTORY_PAUSE).await;
+            while !self.write_history().await {
+                self.host.wheel.sleep(AGAIN).await;
+            }
+        }
+    }
+
+    /// Records what waits; false if the store did not take it.
+    async fn write_history(&self) -> bool {
+        let waiting = self.cluster.history.waiting();
+        match self.records.history.append(&waiting).await {
+            Ok(()) => {
+                self.cluster.history.recorded(&waiting);
+                true
+            }
+            Err(error) => {
+                warn_seldom!(%error, "changes of the membership were not recorded");
+                false
+            }
+        }
+    }
+
+    /// Records the changes that an ending silo made last, its own end among them.
+    pub(super) async fn record_the_end(&self) {
+        if !self.options.records.history_retention.is_zero() {
+            let _ = tokio::time::timeout(LAST_WRITE, self.write_history()).await;
+        }
+    }
+
+    /// Deletes what is old. One silo does it: the first of the Active ones.
+    async fn clean_records(&self) {
+        for number in 0.. {
+            self.next_of(CLEAN_EVERY, number).await;
+            if self.cluster.view().active().next().map(|silo| silo.address) != Some(self.address) {
+                continue;
+            }
+            if let Err(error) = self.clean_now(wall()).await {
+                warn_seldom!(%error, "old records were not deleted");
+            }
+        }
+    }
+
+    async fn clean_now(&self, now: Timestamp) -> Result<(), StoreError> {
+        let (options, records) = (&self.options.records, &self.records);
+        if !options.metrics_period.is_zero() {
+            records.metrics.clean(now - METRICS_KEPT).await?;
+        }
+        if !options.statistics_period.is_zero() && !options.statistics_retention.is_zero() {
+            let cutoff = now - options.statistics_retention;
+            records.statistics.clean(cutoff).await?;
+            records.client_statistics.clean(cutoff).await?;
+        }
+        if !options.history_retention.is_zero() {
+            records.history.clean(now - options.history_retention).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The values of a report, without those that are 0: levels as they are, counters and histograms by
+/// what was counted since the last report, whose counts are `before`. Returns the counts of this
+/// one, too.
+fn statistics_of(
+    samples: &[Sample],
+    before: &HashMap<String, u64>,
+) -> (Vec<Statistic>, HashMap<String, u64>) {
+    let (mut statistics, mut counts) = (Vec::new(), HashMap::new());
+    let mut put = |name: String, value: String, is_delta| {
+        statistics.push(Statistic { name: name.into(), value: value.into(), is_delta });
+    };
+    let mut more = |name: &str, count: u64| {
+        counts.insert(name.to_owned(), count);
+        count.saturating_sub(before.get(name).copied().unwrap_or(0))
+    };
+    // The rows say themselves who reports.
+    for sample in samples.iter().filter(|sample| sample.metric.name != list::SILO_INFO.name) {
+        let name = sample.title();
+        match &sample.value {
+            MetricValue::Count(count) => match more(&name, *count) {
+                0 => {}
+                new => put(name, new.to_string(), true),
+            },
+            MetricValue::Level(level) if *level == 0.0 => {}
+            MetricValue::Level(level) => put(name, level.to_string(), false),
+            MetricValue::Durations(latency) => {
+                let count = format!("{name}:count");
+                match more(&count, latency.samples()) {
+                    0 => {}
+                    new => {
+                        put(count, new.to_string(), true);
+                        for (quantile, word) in [(0.5, "p50"), (0.99, "p99")] {
+                            let Some(time) = latency.quantile(quantile) else { continue };
+                            put(format!("{name}:{word}"), time.as_secs_f64().to_string(), false);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    (statistics, counts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::list as m;
+    use crate::metrics::sample::Samples;
+
+    #[test]
+    fn a_report_has_what_is_new_and_leaves_zeros_out() {
+        let told = |turns: u64, waiting: u64, before: &HashMap<String, u64>| {
+            let mut samples = Samples::default();
+            samples.put(&m::TURNS, turns);
+            samples.put(&m::TURNS_WAITING, waiting);
+            samples.put_of(&m::VOTES, &["cast"], 0u64);
+            statistics_of(&samples.0, before)
+        };
+        let words = |all: Vec<Statistic>| -> Vec<String> {
+            all.iter().map(|one| format!("{} {} {}", one.name, one.value, one.is_delta)).collect()
+        };
+        let (first, counts) = told(7, 2, &HashMap::new());
+        assert_eq!(words(first), ["emmer_turns_total 7 true", "emmer_turns_waiting 2 false"]);
+        let (second, counts) = told(10, 0, &counts);
+        assert_eq!(words(second), ["emmer_turns_total 3 true"]);
+        assert_eq!(words(told(10, 0, &counts).0), [""; 0]);
+    }
+}
