@@ -31,8 +31,9 @@ pub use emmer_runtime::grain::{
 pub use emmer_runtime::{
     ClientOptions, ConnectError, EXIT_CODE_TABLE_WENT_BACK, EXIT_CODE_TERMINATED, GrainQueue,
     Latency, MembershipStatistics, MethodStatistics, Missed, Observer, OptionError, Readiness,
-    RecordOptions, Remind, ReminderError, ReminderInfo, ReminderOptions, SiloOptions,
-    SiloStatistics, SiloWatch, StartError, StartTimer, StoreSource, Terminated, Tick, Timer,
+    RecordOptions, Remind, ReminderError, ReminderInfo, ReminderOptions, SheddingOptions,
+    SiloOptions, SiloStatistics, SiloWatch, StartError, StartTimer, StoreSource, Terminated, Tick,
+    Timer,
 };
 /// What a silo counts: every metric, and its values ([`Silo::metrics`]).
 pub mod metrics {

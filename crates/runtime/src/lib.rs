@@ -28,7 +28,9 @@ pub use client::{Client, ClientBuilder, ConnectError};
 pub use cluster::membership::MembershipStatistics;
 pub use emmer_core::reminder::Missed;
 pub use metrics::{GrainQueue, Latency, MethodStatistics, SiloStatistics};
-pub use options::{ClientOptions, OptionError, RecordOptions, ReminderOptions, SiloOptions};
+pub use options::{
+    ClientOptions, OptionError, RecordOptions, ReminderOptions, SheddingOptions, SiloOptions,
+};
 pub use reminders::{Remind, ReminderError, ReminderInfo, Tick};
 pub use silo::{Observer, Readiness, Silo, SiloBuilder, SiloWatch, StartError, Terminated};
 pub use stores::{NoStores, StoreOpener, StoreSource};

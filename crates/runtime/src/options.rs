@@ -3,6 +3,7 @@
 mod check;
 mod records;
 mod reminders;
+mod shedding;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use emmer_placement::hosted::VersionSelector;
 pub use self::check::OptionError;
 pub use self::records::RecordOptions;
 pub use self::reminders::ReminderOptions;
+pub use self::shedding::SheddingOptions;
 
 /// A registration on the wire has at most so many bytes: the longest key, and the names of its
 /// type, silo and activation.
@@ -74,6 +76,8 @@ pub struct SiloOptions {
     pub shutdown_timeout: Duration,
     /// The longest a connection may take to be made. Default 5 s.
     pub connect_timeout: Duration,
+    /// When the silo refuses calls of clients because it has too much to do.
+    pub load_shedding: SheddingOptions,
     /// What the silo records in the store.
     pub records: RecordOptions,
     /// The settings of reminders.
@@ -104,6 +108,7 @@ impl Default for SiloOptions {
             deactivation_timeout: Duration::from_secs(30),
             shutdown_timeout: Duration::from_secs(60),
             connect_timeout: Duration::from_secs(5),
+            load_shedding: SheddingOptions::default(),
             records: RecordOptions::default(),
             reminders: ReminderOptions::default(),
             limits: Limits::default(),

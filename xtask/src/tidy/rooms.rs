@@ -63,7 +63,10 @@ const ROOMS: &[Room] = &[
     },
     Room {
         name: "calls",
-        may_use: &["client", "clock", "cluster", "grain", "hosting", "net", "numbers", "world"],
+        may_use: &[
+            "client", "clock", "cluster", "grain", "hosting", "metrics", "net", "numbers",
+            "options", "world",
+        ],
     },
     Room {
         name: "client",

@@ -47,6 +47,7 @@ impl Settings {
         set(&mut options.shutdown_timeout, self.duration("shutdown_timeout")?);
         set(&mut options.connect_timeout, self.duration("connect_timeout")?);
         options.membership = self.membership()?;
+        options.load_shedding = self.overlay("load_shedding", &options.load_shedding)?;
         options.records = self.overlay("records", &options.records)?;
         options.reminders = self.overlay("reminders", &options.reminders)?;
         options.limits = self.overlay("limits", &options.limits)?;

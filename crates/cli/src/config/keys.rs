@@ -47,6 +47,7 @@ pub(super) fn all() -> Vec<String> {
     let mut keys: Vec<String> = TOP.iter().map(|key| (*key).to_owned()).collect();
     keys.push(PROFILE.to_owned());
     keys.extend(fields("membership", toml::Table::try_from(&defaults.membership)));
+    keys.extend(fields("load_shedding", toml::Table::try_from(&defaults.load_shedding)));
     keys.extend(fields("records", toml::Table::try_from(&defaults.records)));
     keys.extend(fields("reminders", toml::Table::try_from(&defaults.reminders)));
     keys.extend(fields("limits", toml::Table::try_from(&defaults.limits)));

@@ -21,6 +21,7 @@ mod lives;
 mod lost_gateways;
 // Public: it looks at what the lints say of public items.
 pub mod macros;
+#[cfg(feature = "test")]
 mod metrics;
 #[cfg(feature = "test")]
 mod mixed;
@@ -35,6 +36,8 @@ mod records;
 mod reentrancy;
 mod reminders;
 mod runtimes;
+#[cfg(feature = "test")]
+mod shedding;
 mod starting;
 mod strangers;
 mod texts;

@@ -3,7 +3,7 @@
 use std::future::IntoFuture;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use emmer::metrics::{METRICS, MetricValue};
+use emmer::metrics::{METRICS, MetricKind, MetricValue};
 use emmer::prelude::*;
 use emmer::test::{Failure, Node, World};
 use emmer::{MethodStatistics, Readiness};
@@ -209,6 +209,36 @@ fn the_page_lists_every_metric() {
         return;
     }
     assert_eq!(found, wanted, "run this test once with EMMER_BLESS=1");
+}
+
+/// The words of a text that may be names of metrics.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))
+        .filter(|word| word.starts_with("emmer_"))
+}
+
+#[test]
+fn the_dashboard_and_the_alerts_name_metrics_that_there_are() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs");
+    let dashboard = std::fs::read_to_string(format!("{folder}/grafana-dashboard.json")).unwrap();
+    let document: serde_json::Value = serde_json::from_str(&dashboard).unwrap();
+    let panels = document["panels"].as_array().unwrap();
+    let page = std::fs::read_to_string(format!("{folder}/observability.md")).unwrap();
+    let (page, _) = page.split_once("<!-- metrics: begin").unwrap();
+    let told: Vec<&str> = panels
+        .iter()
+        .flat_map(|panel| panel["targets"].as_array().unwrap())
+        .flat_map(|target| words(target["expr"].as_str().unwrap()))
+        .chain(words(page).filter(|word| !word.starts_with("emmer_readable_")))
+        .collect();
+    assert!(panels.len() >= 12 && told.len() > 30, "{told:?}");
+    for word in told {
+        let name = word.strip_suffix("_bucket").unwrap_or(word);
+        let metric = METRICS.iter().find(|metric| metric.name == name);
+        let metric = metric.unwrap_or_else(|| panic!("{word} is no metric"));
+        let is_histogram = metric.kind == MetricKind::Histogram;
+        assert_eq!(word.ends_with("_bucket"), is_histogram, "{word} of a {}", metric.kind);
+    }
 }
 
 fn metric(node: &Node, title: &str) -> Option<MetricValue> {

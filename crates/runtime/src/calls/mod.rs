@@ -9,6 +9,7 @@ pub(crate) mod lanes;
 pub(crate) mod one_way;
 pub(crate) mod path;
 pub(crate) mod remote;
+pub(crate) mod shedding;
 pub(crate) mod travel;
 pub(crate) mod waits;
 
@@ -23,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use self::finding::Place;
 pub use self::future::CallFuture;
 use self::lanes::Lanes;
+use self::shedding::Shedding;
 use self::waits::Waits;
 use crate::clock::Clock;
 use crate::cluster::Cluster;
@@ -49,6 +51,8 @@ pub(crate) struct Calls {
     /// How long a call waits for its answer when nobody says.
     pub(crate) response_timeout: Duration,
     pub(crate) limits: Limits,
+    /// Which calls of clients are refused.
+    pub(crate) shedding: Arc<Shedding>,
     /// Fires when the silo has ended.
     pub(crate) stopped: CancellationToken,
 }

@@ -113,7 +113,8 @@ metrics! {
     ACTIVATIONS_FAILED Counter "emmer_activation_failures_total" ["grain"]
         "Activations that failed, by grain type."
     ACTIVATION_SECONDS Histogram "emmer_activation_seconds" ["grain"]
-        "How long activations took, from the registration to the end of the hook, by grain type."
+        "How long one activation in 8 took, from the registration to the end of the hook, by grain \
+         type."
     BUSY Gauge "emmer_activations_recently_used" []
         "Activations that were called within ten minutes, as of the last load report."
 
@@ -136,6 +137,10 @@ metrics! {
         "Calls that were passed on to another silo."
     CALLS_REFUSED Counter "emmer_calls_refused_total" []
         "Calls that were refused because a limit was reached."
+    CALLS_SHED Counter "emmer_calls_shed_total" []
+        "Calls of clients that were refused because the silo had too much to do."
+    SHEDDING Gauge "emmer_load_shedding" []
+        "1 while the silo refuses calls of clients because it has too much to do."
     CALLS_IN_FLIGHT Gauge "emmer_calls_in_flight" []
         "Calls that this silo has sent over connections and waits for."
     CALLS_SERVING Gauge "emmer_calls_serving" []

@@ -25,9 +25,12 @@ pub(crate) struct LifeStatistics {
 }
 
 impl LifeMetrics {
-    pub(crate) fn activated(&self, took: Duration) {
+    /// Counts an activation, and how long it took if it was timed.
+    pub(crate) fn activated(&self, took: Option<Duration>) {
         self.activated.add(1);
-        self.took.record(took);
+        if let Some(took) = took {
+            self.took.record(took);
+        }
     }
 
     pub(crate) fn failed(&self) {

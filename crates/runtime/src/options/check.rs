@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use emmer_core::limits::{Limits, NAME_BYTES_MAX};
 
-use super::{ClientOptions, RecordOptions, ReminderOptions, SiloOptions};
+use super::{ClientOptions, RecordOptions, ReminderOptions, SheddingOptions, SiloOptions};
 
 /// The shortest time that can be set: clocks tick every five milliseconds.
 const TIME_LEAST: Duration = Duration::from_millis(10);
@@ -59,6 +59,7 @@ impl SiloOptions {
         let choices = self.activation_count_choices;
         number("activation_count_choices", choices, 1, CHOICES_MAX)?;
         directory(&self.directory)?;
+        shedding(&self.load_shedding)?;
         records(&self.records)?;
         reminders(&self.reminders)?;
         limits(&self.limits)
@@ -131,6 +132,16 @@ fn directory(config: &emmer_directory::Config) -> Checked {
         number(option, value, 1, usize::MAX)?;
     }
     time("directory.op_timeout", config.op_timeout)
+}
+
+fn shedding(options: &SheddingOptions) -> Checked {
+    let percent = |option, value: u8| number(option, usize::from(value), 1, 100);
+    percent("load_shedding.cpu_percent", options.cpu_percent)?;
+    percent("load_shedding.memory_percent", options.memory_percent)?;
+    let least = options.cpu_percent.min(options.memory_percent);
+    let hysteresis = usize::from(options.hysteresis_percent);
+    number("load_shedding.hysteresis_percent", hysteresis, 0, usize::from(least))?;
+    number("load_shedding.queue", options.queue, 1, usize::MAX)
 }
 
 fn records(options: &RecordOptions) -> Checked {

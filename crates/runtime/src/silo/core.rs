@@ -23,6 +23,9 @@ use crate::net::{Lost, Pool, Quiet};
 use crate::options::SiloOptions;
 use crate::world::Watched;
 
+/// Load shedding is looked at this often.
+const LOAD_LOOK: Duration = Duration::from_secs(1);
+
 /// The whole silo. Its parts do not know it.
 pub(crate) struct SiloCore {
     pub(crate) address: SiloAddress,
@@ -182,6 +185,19 @@ impl SiloCore {
             () = Collection::run(host, options.quantum()) => {}
             () = host.watch_threads() => {}
             () = self.record() => {}
+            () = self.look_at_load() => {}
+        }
+    }
+
+    /// Looks if calls of clients are to be refused, for ever.
+    async fn look_at_load(&self) {
+        if !self.options.load_shedding.enabled {
+            return std::future::pending().await;
+        }
+        loop {
+            self.host.wheel.sleep(LOAD_LOOK).await;
+            let load = self.cluster.placing.load.reported();
+            self.calls.shedding.look(load.cpu, load.memory);
         }
     }
 

@@ -7,6 +7,7 @@ use emmer_placement::load::LoadReport;
 use parking_lot::Mutex;
 
 use super::resources::{InUse, Resources};
+use crate::calls::shedding::Shedding;
 use crate::clock::Clock;
 use crate::cluster::load::Measured;
 use crate::hosting::catalog::Catalog;
@@ -18,6 +19,7 @@ pub(super) struct Meter {
     pool: Arc<Pool>,
     /// How many activations it may have.
     activations_max: usize,
+    shedding: Arc<Shedding>,
     /// None where nothing is known of the machine.
     resources: Option<Mutex<Resources>>,
 }
@@ -28,10 +30,11 @@ impl Meter {
         catalog: Arc<Catalog>,
         pool: Arc<Pool>,
         activations_max: usize,
+        shedding: Arc<Shedding>,
         clock: &Clock,
     ) -> Self {
         let resources = if clock.is_virtual() { None } else { Resources::new() };
-        Self { catalog, pool, activations_max, resources: resources.map(Mutex::new) }
+        Self { catalog, pool, activations_max, shedding, resources: resources.map(Mutex::new) }
     }
 }
 
@@ -48,7 +51,7 @@ impl Measured for Meter {
             calls: self.pool.open().iter().map(|connection| connection.serving()).sum(),
             cpu,
             memory,
-            overloaded: activations >= self.activations_max,
+            overloaded: activations >= self.activations_max || self.shedding.sheds(),
         }
     }
 

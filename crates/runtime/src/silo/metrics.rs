@@ -128,6 +128,8 @@ impl SiloCore {
         samples.put(&m::CALLS_RECEIVED, told.calls_received);
         samples.put(&m::CALLS_FORWARDED, told.calls_forwarded);
         samples.put(&m::CALLS_REFUSED, told.calls_refused);
+        samples.put(&m::CALLS_SHED, self.calls.shedding.refused());
+        samples.put(&m::SHEDDING, self.calls.shedding.sheds());
         samples.put(&m::CALLS_IN_FLIGHT, told.calls_in_flight);
         samples.put(&m::CALLS_SERVING, told.calls_serving);
     }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use emmer_core::{ClusterId, Timestamp};
+use emmer_core::{ClusterId, SiloAddress, Timestamp};
 use emmer_store::history::HistoryTable;
 use emmer_store::metrics::{MetricsTable, Shared, SiloMetrics};
 use emmer_store::statistics::{Kind, Source, Statistic, StatisticsTable};
@@ -84,7 +84,7 @@ impl SiloCore {
         if nanos == 0 {
             return std::future::pending().await;
         }
-        let first = Duration::from_nanos(self.address.stable_hash(nanos) % nanos);
+        let first = Duration::from_nanos(offset(self.address, nanos));
         let begun = emmer_core::Instant::ZERO + first;
         self.host.wheel.sleep_until(Some(begun + period * number)).await;
     }
@@ -122,7 +122,7 @@ impl SiloCore {
             activations: told.activations,
             recently_used: told.activations_busy,
             request_queue: told.calls_serving,
-            load_shedding: false,
+            load_shedding: self.calls.shedding.sheds(),
             clients: traffic.clients,
         }
     }
@@ -221,6 +221,11 @@ impl SiloCore {
     }
 }
 
+/// When in its period a silo has its moments.
+fn offset(silo: SiloAddress, period: u64) -> u64 {
+    silo.stable_hash(period) % period
+}
+
 /// The values of a report, without those that are 0: levels as they are, counters and histograms by
 /// what was counted since the last report, whose counts are `before`. Returns the counts of this
 /// one, too.
@@ -269,6 +274,22 @@ mod tests {
     use super::*;
     use crate::metrics::list as m;
     use crate::metrics::sample::Samples;
+
+    #[test]
+    fn a_thousand_silos_write_in_different_seconds() {
+        const SECOND: u64 = 1_000_000_000;
+        for period in [30, 300] {
+            let mut by_second = vec![0; period];
+            for silo in 0..1_000u64 {
+                let host = silo % 250;
+                let text = format!("10.0.{host}.1:{}:{}", 11_111 + silo / 250, 7_000 + silo);
+                let at = offset(text.parse().unwrap(), period as u64 * SECOND) / SECOND;
+                by_second[at as usize] += 1;
+            }
+            let (mean, most) = (1_000 / period, by_second.iter().max().unwrap());
+            assert!(*most <= 2 * mean + 10, "{most} in one second, {mean} on average");
+        }
+    }
 
     #[test]
     fn a_report_has_what_is_new_and_leaves_zeros_out() {

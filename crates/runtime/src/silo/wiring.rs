@@ -17,6 +17,7 @@ use super::SiloCore;
 use super::meter::Meter;
 use super::records::Records;
 use crate::calls::Calls;
+use crate::calls::shedding::Shedding;
 use crate::calls::waits::Waits;
 use crate::clock::Clock;
 use crate::cluster::directory::DirectoryService;
@@ -68,7 +69,8 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         catalog.clone(),
     );
     let full_at = options.limits.activations_max;
-    let meter = Meter::new(catalog.clone(), pool.clone(), full_at, &clock);
+    let shedding = Arc::new(Shedding::new(options.load_shedding.clone()));
+    let meter = Meter::new(catalog.clone(), pool.clone(), full_at, shedding.clone(), &clock);
     let load = LoadService::new(
         address,
         manifest(&classes),
@@ -143,6 +145,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
             serving: AtomicUsize::new(0),
             response_timeout: options.response_timeout,
             limits: options.limits.clone(),
+            shedding: shedding.clone(),
             stopped: stopped.clone(),
         }
     });

@@ -82,6 +82,10 @@ async fn prometheus_finds_every_metric_of_the_list_and_no_other() {
     let counter = silo.client().grain::<dyn Counter>(7u64);
     counter.add(3).await.unwrap();
     counter.add(1_000).await.unwrap_err();
+    // One activation in eight is timed.
+    for key in 100..116u64 {
+        silo.client().grain::<dyn Counter>(key).add(0).await.unwrap();
+    }
     let wanted: BTreeSet<_> =
         METRICS.iter().map(|m| (m.name.to_owned(), m.kind.to_string())).collect();
     // The use of the processors is known after the second load report.
@@ -96,10 +100,10 @@ async fn prometheus_finds_every_metric_of_the_list_and_no_other() {
     assert!(scrape.starts_with("HTTP/1.1 200 OK\r\n"), "{scrape}");
     for line in [
         "emmer_membership_silos{status=\"Active\"} 1",
-        "emmer_calls_total{grain=\"counter\",method=\"Counter.add\"} 2",
+        "emmer_calls_total{grain=\"counter\",method=\"Counter.add\"} 18",
         "emmer_call_errors_total{grain=\"counter\",method=\"Counter.add\",kind=\"own\"} 1",
-        "emmer_activations{grain=\"counter\"} 1",
-        "emmer_activation_seconds_count{grain=\"counter\"} 1",
+        "emmer_activations{grain=\"counter\"} 17",
+        "emmer_activation_seconds_count{grain=\"counter\"} 2",
         "emmer_fence_shut 0",
     ] {
         assert!(scrape.contains(line), "{line} is not in {scrape}");
@@ -107,8 +111,8 @@ async fn prometheus_finds_every_metric_of_the_list_and_no_other() {
     // A second scrape counts on, and does not count twice.
     counter.add(1).await.unwrap_err();
     let again = get(address, "/metrics").await;
-    assert!(again.contains("emmer_activation_seconds_count{grain=\"counter\"} 1"), "{again}");
-    assert!(again.contains("method=\"Counter.add\"} 3"), "{again}");
+    assert!(again.contains("emmer_activation_seconds_count{grain=\"counter\"} 2"), "{again}");
+    assert!(again.contains("method=\"Counter.add\"} 19"), "{again}");
     silo.stop_now().await;
 }
 

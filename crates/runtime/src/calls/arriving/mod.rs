@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::Context;
 
 use bytes::{Bytes, BytesMut};
-use emmer_wire::RequestHeader;
+use emmer_wire::{PeerKind, RequestHeader};
 
 use self::arrived::{Arrived, Serving};
 use self::inline::Inline;
@@ -33,6 +33,13 @@ impl Calls {
         cx: &mut Context<'_>,
     ) -> u64 {
         self.host.metrics.call_received();
+        if let (PeerKind::Client(_), Some(why)) =
+            (connection.peer, self.shedding.refuses(self.serving()))
+        {
+            let text = format!("silo {} refuses calls of clients: {why}", self.address);
+            put_failure(replies, header.correlation, &CallError::Overloaded(text));
+            return cost;
+        }
         let found = self
             .host
             .catalog

@@ -1,0 +1,34 @@
+//! The options of load shedding.
+
+use serde::{Deserialize, Serialize};
+
+/// The settings of load shedding: a silo that has too much to do refuses new calls of clients.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct SheddingOptions {
+    /// Whether calls of clients are refused at all. Default no.
+    pub enabled: bool,
+    /// From this use of the processors on, in percent, a part of them is refused: as much as it
+    /// takes. Default 95.
+    pub cpu_percent: u8,
+    /// From this use of the memory on, in percent, all of them are refused. Default 90.
+    pub memory_percent: u8,
+    /// It ends when the use has fallen so many points below. Default 5.
+    pub hysteresis_percent: u8,
+    /// While so many calls of others are under way on the silo, all of them are refused. Default
+    /// 1,000.
+    pub queue: usize,
+}
+
+impl Default for SheddingOptions {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            cpu_percent: 95,
+            memory_percent: 90,
+            hysteresis_percent: 5,
+            queue: 1_000,
+        }
+    }
+}
