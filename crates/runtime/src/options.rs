@@ -178,6 +178,9 @@ pub struct ClientOptions {
     pub connect_timeout: Duration,
     /// How many gateways to stay connected to. Default 4.
     pub gateways_max: usize,
+    /// What the client records in the store: its metrics and its statistics. Default nothing: a
+    /// client needs to read the store only.
+    pub records: RecordOptions,
     /// Maxima of queues, frames and lists.
     pub limits: Limits,
 }
@@ -190,6 +193,7 @@ impl Default for ClientOptions {
             gateway_list_refresh_period: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(5),
             gateways_max: 4,
+            records: RecordOptions::OFF,
             limits: Limits::default(),
         }
     }

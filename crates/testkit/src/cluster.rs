@@ -6,8 +6,8 @@ use std::sync::Arc;
 use emmer_core::{SiloAddress, SiloStatus};
 use emmer_membership::TerminateReason;
 use emmer_runtime::{
-    Client, GrainQueue, RecordOptions, Silo, SiloBuilder, SiloStatistics, SiloWatch, StoreOpener,
-    StoreSource, Terminated,
+    Client, ClientOptions, GrainQueue, RecordOptions, Silo, SiloBuilder, SiloStatistics, SiloWatch,
+    StoreOpener, StoreSource, Terminated,
 };
 use emmer_store::SystemStore;
 use emmer_virtual::{Host, HostClock, Net};
@@ -245,10 +245,19 @@ impl<S: StoreOpener> Cluster<S> {
     ///
     /// # Panics
     /// It cannot connect.
-    #[expect(clippy::panic, reason = "that is how a test fails")]
     pub async fn client(&self) -> Client<S> {
+        self.client_with(|_| {}).await
+    }
+
+    /// As [`client`](Self::client), with options of its own.
+    ///
+    /// # Panics
+    /// It does not connect.
+    #[expect(clippy::panic, reason = "that is how a test fails")]
+    pub async fn client_with(&self, configure: impl FnOnce(&mut ClientOptions)) -> Client<S> {
         let host = self.world.host();
-        let client = host.run(Client::builder().store(self.source()).connect()).await;
+        let builder = Client::builder().store(self.source()).configure(configure);
+        let client = host.run(builder.connect()).await;
         match client {
             Some(Ok(client)) => client,
             Some(Err(e)) => panic!("the client did not connect: {e}"),

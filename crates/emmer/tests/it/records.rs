@@ -171,6 +171,30 @@ async fn a_store_that_is_away_slows_no_call_and_loses_no_count(world: World) {
 }
 
 #[emmer::test(seeds = 3)]
+async fn a_client_records_only_if_it_is_allowed_to(world: World) {
+    let cluster = recording(&world, 3, |_| {}).await;
+    let silent = cluster.client().await;
+    let telling = cluster.client_with(|options| options.records = RecordOptions::default()).await;
+    for client in [&silent, &telling] {
+        client.grain::<dyn Stateless>("a").ping().await.unwrap();
+    }
+    world.advance(secs(680)).await;
+    let tables = world.store().tables();
+    let clients = MetricsTable::new(tables.clone(), id()).clients().await.unwrap();
+    let [client] = clients.as_slice() else { panic!("one client writes: {clients:?}") };
+    let now = now(&cluster);
+    assert!(now.saturating_since(client.shared.at) <= secs(31), "{client:?}");
+    assert_eq!(client.gateways, 3);
+    assert!(client.shared.sent > 0 && client.shared.received > 0, "{client:?}");
+    let statistics = StatisticsTable::new(tables, id(), StatisticsKind::Clients);
+    let reports = statistics.between(now - hours(1), now).await.unwrap();
+    let times: BTreeSet<_> = reports.iter().map(|one| one.source.at).collect();
+    assert_eq!(times.len(), 2, "{times:?}");
+    assert!(reports.iter().all(|one| one.source.name == client.client));
+    assert!(reports.iter().any(|one| one.statistic.name.starts_with("emmer_messages_total")));
+}
+
+#[emmer::test(seeds = 3)]
 async fn what_is_old_is_deleted(world: World) {
     let cluster = recording(&world, 3, |records| {
         records.statistics_retention = hours(2);

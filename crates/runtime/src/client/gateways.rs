@@ -23,7 +23,7 @@ use crate::cluster::locations::Locations;
 use crate::grain::{CallError, Failure};
 use crate::log::warn_seldom;
 use crate::metrics::SiloStatistics;
-use crate::net::{Budget, Connection, Greeting, Handler, Lost, Quiet, dial, drive};
+use crate::net::{Budget, Connection, Greeting, Handler, Lost, Quiet, Traffic, dial, drive};
 use crate::options::ClientOptions;
 use crate::world::{self, Spawner, Watched};
 use emmer_core::rng::SeededRng;
@@ -64,8 +64,8 @@ pub(crate) struct ClientCore {
     pub(crate) clock: Clock,
     pub(crate) options: ClientOptions,
     pub(crate) spawner: Spawner,
-    table: SiloTable,
-    greeting: Greeting,
+    pub(super) table: SiloTable,
+    pub(super) greeting: Greeting,
     /// Sorted by silo, so that a grain's calls keep to one gateway while the list stays the same:
     /// per-grain order.
     gateways: RwLock<Vec<Gateway>>,
@@ -76,7 +76,7 @@ pub(crate) struct ClientCore {
     /// Where answers said that grains are.
     pub(crate) locations: Locations,
     wake: Notify,
-    closed: CancellationToken,
+    pub(super) closed: CancellationToken,
     statistics: Mutex<HashMap<SiloAddress, SiloStatistics>>,
     statistics_changed: Notify,
 }
@@ -121,6 +121,13 @@ impl ClientCore {
     fn note_change(&self) {
         self.generation.fetch_add(1, Ordering::AcqRel);
         self.changed.change(|n| *n += 1);
+    }
+
+    /// The connections to gateways, and what went over all of them.
+    pub(super) fn traffic(&self) -> (Vec<Arc<Connection>>, Traffic) {
+        let open: Vec<_> = self.gateways.read().iter().map(|g| g.connection.clone()).collect();
+        let traffic = Traffic::of(&open, &self.greeting.gone);
+        (open, traffic)
     }
 
     pub(super) fn connected(&self) -> Vec<SiloAddress> {

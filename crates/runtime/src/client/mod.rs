@@ -3,6 +3,7 @@
 
 mod gateways;
 mod message;
+mod records;
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -95,6 +96,10 @@ impl<S: StoreOpener> ClientBuilder<S> {
         core.refresh().await?;
         world::spawn(core.clone().keep_connected());
         world::spawn(core.clone().tick());
+        let records = &core.options.records;
+        if !records.metrics_period.is_zero() || !records.statistics_period.is_zero() {
+            world::spawn(core.clone().record());
+        }
         Ok(Client { core, stores: PhantomData })
     }
 }

@@ -5,7 +5,9 @@ mod latency;
 pub(crate) mod list;
 mod lives;
 mod methods;
+pub(crate) mod resources;
 pub(crate) mod sample;
+pub(crate) mod statistics;
 pub(crate) mod store;
 pub(crate) mod threads;
 

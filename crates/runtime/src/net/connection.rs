@@ -1,6 +1,7 @@
 //! One connection: callers encode their frames, copy them behind what is to be sent, and wait in
 //! its slab of pending calls; no message is handed from task to task.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::Waker;
@@ -159,6 +160,8 @@ pub(crate) struct Connection {
     pub(super) askers: Mutex<NumberMap<u64, Arc<Asker>>>,
     /// When the membership protocol was last told that the peer was heard, in coarse milliseconds.
     heard: AtomicU64,
+    /// The address of this end.
+    pub(crate) local: Option<SocketAddr>,
     pub(super) gone: Arc<Gone>,
     /// For metrics.
     pub(crate) messages_received: AtomicU64,
@@ -174,6 +177,7 @@ impl Connection {
         peer_limits: ConnectionLimits,
         greeting: &Greeting,
     ) -> Self {
+        let local = stream.local_addr();
         let (reading, stream) = stream.into_split();
         let (limits, budget) = (greeting.connection_limits(), greeting.budget.clone());
         let calls = peer_limits.calls_in_flight_max.min(limits.calls_in_flight_max);
@@ -220,6 +224,7 @@ impl Connection {
             serving: AtomicU32::new(0),
             askers: Mutex::default(),
             heard: AtomicU64::new(0),
+            local,
             gone: greeting.gone.clone(),
             messages_received: AtomicU64::new(0),
             bytes_sent: AtomicU64::new(0),

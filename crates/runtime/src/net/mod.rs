@@ -30,3 +30,4 @@ pub(crate) use self::pending::{Answer, Budget, Correlation, KEPT_BODY_BYTES_MAX}
 pub(crate) use self::pool::Pool;
 pub(crate) use self::room::FrameRooms;
 pub(crate) use self::ticking::{Quiet, Ticking};
+pub(crate) use self::traffic::Traffic;

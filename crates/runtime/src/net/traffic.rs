@@ -1,5 +1,6 @@
 //! What goes over the connections of a silo or a client.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Connection;
@@ -43,12 +44,12 @@ pub(crate) struct Traffic {
     pub(crate) clients: u64,
 }
 
-impl Pool {
-    /// The traffic of all connections.
-    pub(crate) fn traffic(&self) -> Traffic {
+impl Traffic {
+    /// The traffic of these connections and of those that are gone.
+    pub(crate) fn of(open: &[Arc<Connection>], gone: &Gone) -> Self {
         // First the open ones: one that goes meanwhile counts twice for a moment, not never.
-        let mut all = Traffic::default();
-        for connection in self.open() {
+        let mut all = Self::default();
+        for connection in open {
             let one = connection.traffic();
             all.messages_sent += one.messages_sent;
             all.messages_received += one.messages_received;
@@ -60,12 +61,18 @@ impl Pool {
             all.clients += one.clients;
         }
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        let gone = &self.greeting().gone;
         all.messages_sent += get(&gone.messages_sent);
         all.messages_received += get(&gone.messages_received);
         all.bytes_sent += get(&gone.bytes_sent);
         all.bytes_received += get(&gone.bytes_received);
         all
+    }
+}
+
+impl Pool {
+    /// The traffic of all connections.
+    pub(crate) fn traffic(&self) -> Traffic {
+        Traffic::of(&self.open(), &self.greeting().gone)
     }
 }
 

@@ -80,6 +80,7 @@ impl ClientOptions {
         ];
         times.into_iter().try_for_each(|(option, time)| self::time(option, time))?;
         number("gateways_max", self.gateways_max, 1, GATEWAYS_MAX)?;
+        records(&self.records)?;
         limits(&self.limits)
     }
 }

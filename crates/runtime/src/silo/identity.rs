@@ -8,6 +8,7 @@ use emmer_core::{SiloAddress, SiloEntry, SiloStatus};
 
 use crate::clock;
 use crate::options::SiloOptions;
+use crate::world;
 
 /// The identity of a silo that starts at `endpoint` when the clock says `now`, in a table of these
 /// rows. Its epoch is later than every one that the table knows of this endpoint: a wall clock that
@@ -25,7 +26,7 @@ pub(super) fn row(
     options: &SiloOptions,
     gateway: Option<SocketAddr>,
 ) -> SiloEntry {
-    let host = host_name();
+    let host = world::host_name();
     let name = options.name.clone().unwrap_or_else(|| format!("{host}:{}", address.port()));
     let program = || std::env::current_exe().ok().and_then(|path| program_name(&path));
     let role = options.role.clone().or_else(program).unwrap_or_default();
@@ -50,23 +51,6 @@ fn program_name(path: &Path) -> Option<String> {
 fn fit(name: &str) -> String {
     let end = name.floor_char_boundary(NAME_BYTES_MAX);
     name.get(..end).unwrap_or_default().replace(char::is_control, "?")
-}
-
-/// The name that the kernel has for this host (for this container, where it has one of its own).
-/// Never the environment's: two rows with one name and one `ip:port` are taken for two processes of
-/// one host.
-#[cfg(target_os = "linux")]
-fn host_name() -> String {
-    let name = rustix::system::uname().nodename().to_string_lossy().trim().to_owned();
-    if name.is_empty() { "localhost".to_owned() } else { name }
-}
-
-/// The host's name as the environment tells it.
-#[cfg(not(target_os = "linux"))]
-fn host_name() -> String {
-    let named = ["HOSTNAME", "COMPUTERNAME"].into_iter().filter_map(|key| std::env::var(key).ok());
-    let mut named = named.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty());
-    named.next().unwrap_or_else(|| "localhost".to_owned())
 }
 
 #[cfg(test)]

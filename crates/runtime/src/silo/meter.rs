@@ -6,11 +6,11 @@ use emmer_core::Instant;
 use emmer_placement::load::LoadReport;
 use parking_lot::Mutex;
 
-use super::resources::{InUse, Resources};
 use crate::calls::shedding::Shedding;
 use crate::clock::Clock;
 use crate::cluster::load::Measured;
 use crate::hosting::catalog::Catalog;
+use crate::metrics::resources::{InUse, Resources};
 use crate::net::Pool;
 
 /// Measures a silo by its parts.

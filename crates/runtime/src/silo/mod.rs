@@ -10,7 +10,6 @@ mod lifecycle;
 mod meter;
 mod metrics;
 mod records;
-mod resources;
 mod running;
 mod watch;
 mod wiring;

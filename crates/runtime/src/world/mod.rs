@@ -133,6 +133,23 @@ pub(crate) fn number_of_host() -> Option<u64> {
     None
 }
 
+/// The name that the kernel has for this host (for this container, where it has one of its own).
+/// Never the environment's: two rows with one name and one `ip:port` are taken for two processes of
+/// one host.
+#[cfg(target_os = "linux")]
+pub(crate) fn host_name() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().trim().to_owned();
+    if name.is_empty() { "localhost".to_owned() } else { name }
+}
+
+/// The host's name as the environment tells it.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn host_name() -> String {
+    let named = ["HOSTNAME", "COMPUTERNAME"].into_iter().filter_map(|key| std::env::var(key).ok());
+    let mut named = named.map(|name| name.trim().to_owned()).filter(|name| !name.is_empty());
+    named.next().unwrap_or_else(|| "localhost".to_owned())
+}
+
 /// Any 64 bits.
 #[allow(clippy::disallowed_methods, reason = "this is the one place")]
 pub(crate) fn random_bits() -> u64 {

@@ -32,6 +32,15 @@ impl TcpStream {
         tokio::net::TcpStream::connect(to).await.map(Self::Kernel)
     }
 
+    /// The address of this end; none where it is not known.
+    pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Kernel(stream) => stream.local_addr().ok(),
+            #[cfg(feature = "virtual")]
+            Self::Virtual(_) => emmer_virtual::Host::current().map(|h| SocketAddr::new(h.ip(), 0)),
+        }
+    }
+
     /// Sends small frames at once.
     pub(crate) fn set_nodelay(&self) -> io::Result<()> {
         match self {

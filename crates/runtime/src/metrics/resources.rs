@@ -13,7 +13,7 @@ const AVERAGED_OVER: Duration = Duration::from_secs(5);
 const LEAST_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Reads the machine's counters.
-pub(super) struct Resources {
+pub(crate) struct Resources {
     system: System,
     process: Pid,
     /// How many processors the process may use.
@@ -27,17 +27,17 @@ pub(super) struct Resources {
 
 /// In use, in percent; none where the system does not say it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct InUse {
+pub(crate) struct InUse {
     /// Of the machine's processors or of those that the process may use, whichever is more;
     /// averaged over some seconds.
-    pub(super) cpu: Option<u8>,
+    pub(crate) cpu: Option<u8>,
     /// Of the machine's memory, or of the container's limit.
-    pub(super) memory: Option<u8>,
+    pub(crate) memory: Option<u8>,
 }
 
 impl Resources {
     /// None where the system tells nothing.
-    pub(super) fn new() -> Option<Self> {
+    pub(crate) fn new() -> Option<Self> {
         let processors = std::thread::available_parallelism().ok()?.get();
         Some(Self {
             system: System::new().ok()?,
@@ -50,13 +50,13 @@ impl Resources {
     }
 
     /// What is in use now. The first time, nothing is known of the processors yet.
-    pub(super) fn read(&mut self, now: Instant) -> InUse {
+    pub(crate) fn read(&mut self, now: Instant) -> InUse {
         self.read_cpu(now);
         InUse { cpu: self.cpu.map(percent), memory: self.read_memory().map(percent) }
     }
 
     /// The memory of the process when it was last looked at.
-    pub(super) const fn memory_bytes(&self) -> Option<u64> {
+    pub(crate) const fn memory_bytes(&self) -> Option<u64> {
         self.memory_bytes
     }
 
