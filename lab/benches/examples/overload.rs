@@ -3,7 +3,8 @@
 //! `cargo run --release -p emmer-benches --example overload -- 10`: for so many seconds each. The
 //! silo is a process with one thread; each call waits once and then computes for 200 us. The client
 //! first finds out how much the silo can do, with 64 callers that each wait for their answer; then
-//! it calls at three times that pace, whatever becomes of the calls.
+//! it calls at three times that pace, whatever becomes of the calls. `QUEUE=1000000` leaves only
+//! the use of the processors to go by.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -65,13 +66,14 @@ fn main() -> Result<()> {
 }
 
 async fn silo(store: &str, shedding: bool) -> Result<()> {
+    let queue = std::env::var("QUEUE").map_or(Ok(QUEUE), |text| text.parse())?;
     let silo = Silo::builder()
         .store(store)
         .cluster_id(ClusterId::new("bench")?)
         .gateway("127.0.0.1:0".parse()?)
         .configure(|options| {
             options.load_shedding.enabled = shedding;
-            options.load_shedding.queue = QUEUE;
+            options.load_shedding.queue = queue;
         })
         .host::<dyn Busy, BusyGrain>()
         .start()

@@ -90,6 +90,9 @@ fn bad_input_is_named_and_an_unused_store_has_nothing() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.code() == Some(2) && said.contains("--since"), "{said}");
     }
+    let output = run(&["statistics", "--store", &store, "--cluster-id", "dev", "--since", "32d"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && said.contains("at most 31d"), "{said}");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing was made");
     // A cluster that nobody ever used, in a store that somebody did.
     Silo::start(&store, "127.0.0.1:0", &["--set", "records.metrics_period=0s"]);

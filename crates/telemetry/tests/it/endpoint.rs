@@ -47,6 +47,8 @@ async fn started(store: &str) -> (Silo, SocketAddr) {
     let address = endpoint.address();
     let builder = Silo::builder().store(format!("memory://{store}")).observer(endpoint);
     let builder = builder.cluster_id(ClusterId::new("telemetry").unwrap());
+    // A name as difficult as it may be.
+    let builder = builder.configure(|o| o.name = Some("it's \"a\" \\ {b} ä".to_owned()));
     let silo = builder.configure(|o| o.load_period = millis(600));
     let silo = silo.host::<dyn Counter, CounterGrain>().start().await.unwrap();
     (silo, address)
@@ -104,6 +106,7 @@ async fn prometheus_finds_every_metric_of_the_list_and_no_other() {
         "emmer_call_errors_total{grain=\"counter\",method=\"Counter.add\",kind=\"own\"} 1",
         "emmer_activations{grain=\"counter\"} 17",
         "emmer_activation_seconds_count{grain=\"counter\"} 2",
+        "name=\"it's \\\"a\\\" \\\\ {b} ä\"",
         "emmer_fence_shut 0",
     ] {
         assert!(scrape.contains(line), "{line} is not in {scrape}");

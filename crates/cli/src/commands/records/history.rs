@@ -16,13 +16,17 @@ use crate::text;
 #[derive(clap::Args)]
 pub struct Args {
     /// How far back
-    #[arg(long, value_name = "TIME", default_value = "1d", value_parser = parse_span)]
+    #[arg(long, value_name = "TIME", default_value = "1d", value_parser = parse_since)]
     since: Duration,
     /// Only what happened to one silo, by its name or address
     #[arg(long, value_name = "SILO")]
     silo: Option<String>,
     #[command(flatten)]
     common: Common,
+}
+
+fn parse_since(text: &str) -> std::result::Result<Duration, String> {
+    parse_span(text, 10_000)
 }
 
 pub(crate) fn run(args: Args, log: Option<String>) -> Result<()> {

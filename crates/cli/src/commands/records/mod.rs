@@ -69,13 +69,11 @@ fn read<T: Default, F: Future<Output = std::result::Result<T, StoreError>>>(
     })
 }
 
-/// A span as flags have it: `1h`, `90s`.
-fn parse_span(text: &str) -> std::result::Result<Duration, String> {
+/// A span of at most so many days, as flags have it: `1h`, `90s`.
+fn parse_span(text: &str, days_max: u64) -> std::result::Result<Duration, String> {
     let span = humane::parse(text).map_err(|error| error.to_string())?;
-    // Longer ago than a silo can have recorded anything.
-    let most = Duration::from_secs(10_000 * 86_400);
-    if span > most {
-        return Err(format!("{text} is too long: at most 10000d"));
+    if span > Duration::from_secs(days_max * 86_400) {
+        return Err(format!("{text} is too long: at most {days_max}d"));
     }
     Ok(span)
 }

@@ -21,14 +21,19 @@ pub struct Args {
     /// Only statistics whose name has this part, as in emmer_calls_total
     #[arg(long, value_name = "PART")]
     name: Option<String>,
-    /// How far back
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_span)]
+    /// How far back, at most 31d
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_since)]
     since: Duration,
     /// Show those of clients, not of silos
     #[arg(long)]
     clients: bool,
     #[command(flatten)]
     common: Common,
+}
+
+/// Each hour is a read of its own.
+fn parse_since(text: &str) -> std::result::Result<Duration, String> {
+    parse_span(text, 31)
 }
 
 pub(crate) fn run(args: Args, log: Option<String>) -> Result<()> {
