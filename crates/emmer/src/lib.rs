@@ -35,7 +35,7 @@ pub use emmer_runtime::{
     SiloOptions, SiloStatistics, SiloWatch, StartError, StartTimer, StoreSource, Terminated, Tick,
     Timer,
 };
-/// What a silo counts: every metric, and its values ([`Silo::metrics`]).
+/// Every metric of a silo, and its values ([`Silo::metrics`]).
 pub mod metrics {
     pub use emmer_runtime::metrics::{METRICS, Metric, MetricKind, MetricValue, Sample};
 }

@@ -1,4 +1,4 @@
-//! What one view says that an earlier one did not: for logs and for the history.
+//! The changes from one view to a later one: for logs and for the history.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub struct Change {
     pub what: What,
 }
 
-/// What happened to a silo.
+/// The kinds of changes of a silo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum What {
@@ -102,7 +102,7 @@ impl fmt::Display for What {
     }
 }
 
-/// What `after` says that `before` did not, by address.
+/// The changes from `before` to `after`, by address.
 pub fn changes(before: &View, after: &View) -> Vec<Change> {
     let gone = before.members().iter().filter(|row| after.get(&row.address).is_none());
     let gone = gone.map(|row| Change { silo: row.clone(), what: What::Removed });
@@ -118,7 +118,7 @@ pub fn changes(before: &View, after: &View) -> Vec<Change> {
     all
 }
 
-/// What the row of a silo says now that it did not say `before`; `successor` is the silo that took
+/// The change between the row `before` and now; `successor` is the silo that took
 /// its place, if there is one.
 pub fn change(
     before: Option<&SiloEntry>,

@@ -76,9 +76,9 @@ pub struct SiloOptions {
     pub shutdown_timeout: Duration,
     /// The longest a connection may take to be made. Default 5 s.
     pub connect_timeout: Duration,
-    /// When the silo refuses calls of clients because it has too much to do.
+    /// The settings of load shedding.
     pub load_shedding: SheddingOptions,
-    /// What the silo records in the store.
+    /// The settings of the records in the store.
     pub records: RecordOptions,
     /// The settings of reminders.
     pub reminders: ReminderOptions,

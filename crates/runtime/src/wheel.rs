@@ -122,7 +122,7 @@ impl Wheel {
 struct Sleep<'a> {
     wheel: &'a Wheel,
     at: Instant,
-    /// Where it is in the wheel, once it was polled.
+    /// Its place in the wheel, once it was polled.
     sleeper: Option<(Place, Arc<Sleeper>)>,
 }
 

@@ -43,7 +43,7 @@ pub struct Recorded {
     pub version: u64,
     /// Its number among the changes of that version, from 0.
     pub number: u64,
-    /// When it was written, by the writer's wall clock.
+    /// The time of its writing, by the writer's wall clock.
     pub at: Timestamp,
     /// `ip:port:epoch` of the silo that wrote it.
     pub writer: Arc<str>,

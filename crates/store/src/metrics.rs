@@ -64,7 +64,7 @@ pub static CLIENT_METRICS: TableDecl = TableDecl {
     one_moment: false,
 };
 
-/// What a silo and a client tell alike.
+/// The figures that silos and clients both have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shared {
     /// `ip:port:epoch` of a silo, `ip:port` of a client.
@@ -83,18 +83,18 @@ pub struct Shared {
     pub sent: u64,
     /// Messages received since the start.
     pub received: u64,
-    /// When this was so, by the writer's wall clock.
+    /// The time, by the writer's wall clock.
     pub at: Timestamp,
 }
 
 /// The metrics of a silo.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SiloMetrics {
-    /// What a client tells as well.
+    /// The figures that a client has as well.
     pub shared: Shared,
     /// The silo's name: the row key.
     pub name: Arc<str>,
-    /// Where clients connect to, if they can.
+    /// The address for clients, if it takes any.
     pub gateway: Option<Arc<str>>,
     /// Activations in memory.
     pub activations: u64,
@@ -111,7 +111,7 @@ pub struct SiloMetrics {
 /// The metrics of a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientMetrics {
-    /// What a silo tells as well.
+    /// The figures that a silo has as well.
     pub shared: Shared,
     /// The client's number, as gateways know it.
     pub client: Arc<str>,

@@ -84,10 +84,10 @@ pub struct Statistic {
     pub is_delta: bool,
 }
 
-/// Who reports, and when.
+/// The source of a report, and its time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Source {
-    /// When, by its own wall clock.
+    /// The time, by its own wall clock.
     pub at: Timestamp,
     /// `ip:port:epoch` of a silo, `ip:port` of a client.
     pub address: Arc<str>,
@@ -166,8 +166,8 @@ impl StatisticsTable {
             .with("IsDelta", Value::Int(i64::from(one.is_delta)))
     }
 
-    /// What was reported from `since` to `until`, newest first; at most of the last `SWEPT_HOURS`
-    /// and as many hours as lie between.
+    /// The reports from `since` to `until`, newest first. Each hour between them is a read of its
+    /// own.
     ///
     /// # Errors
     /// As the store; `Corrupt` when a row cannot be understood.

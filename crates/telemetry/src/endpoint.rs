@@ -34,7 +34,7 @@ const BUCKETS: [f64; 14] = [
     4.0, 16.0, 64.0,
 ];
 
-/// Why there is no endpoint.
+/// The reason that there is no endpoint.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EndpointError {
@@ -106,7 +106,7 @@ impl Observer for Endpoint {
     }
 }
 
-/// What requests are answered from.
+/// The source of all answers.
 struct Shown {
     silo: SiloWatch,
     metrics: Mutex<(Publisher, PrometheusRecorder)>,

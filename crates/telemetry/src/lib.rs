@@ -1,4 +1,5 @@
-//! What leaves an Emmer process. Each way is an [`Observer`](emmer_runtime::Observer) of a silo.
+//! The ways of metrics and health out of an Emmer process. Each way is an
+//! [`Observer`](emmer_runtime::Observer) of a silo.
 //!
 //! | module | subject |
 //! |---|---|

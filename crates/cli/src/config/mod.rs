@@ -137,7 +137,8 @@ impl Settings {
         })
     }
 
-    /// What was set and where, in one line. The store is left out: it may hold a password.
+    /// Every key that was set, and its place, in one line. The store is left out: it may hold a
+    /// password.
     pub fn told(&self) -> String {
         let set = self.0.iter().filter(|(key, _)| *key != "store");
         let set = set.map(|(key, entry)| format!("{key} = {:?} ({})", entry.text, entry.place));

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::harness::{Silo, failure, run, store_in, wait_for, wait_status};
 
-/// What a command says of the cluster, as JSON.
+/// The output of a command about the cluster, as JSON.
 fn json(store: &str, command: &str, more: &[&str]) -> Value {
     let base = [command, "--store", store, "--cluster-id", "test", "--format", "json"];
     let output = run(&[&base[..], more].concat());

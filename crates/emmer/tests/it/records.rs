@@ -1,4 +1,4 @@
-//! What silos record in the store, in virtual time.
+//! The records of silos in the store, in virtual time.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};

@@ -153,7 +153,7 @@ pub(super) fn run(seed: u64) -> Seen {
 }
 
 impl World {
-    /// How much is on its way.
+    /// The number of messages on their way.
     pub(super) fn under_way(&self) -> u64 {
         self.queue.len() as u64
     }

@@ -51,7 +51,7 @@ pub(crate) struct Calls {
     /// How long a call waits for its answer when nobody says.
     pub(crate) response_timeout: Duration,
     pub(crate) limits: Limits,
-    /// Which calls of clients are refused.
+    /// Decides which calls of clients are refused.
     pub(crate) shedding: Arc<Shedding>,
     /// Fires when the silo has ended.
     pub(crate) stopped: CancellationToken,

@@ -22,7 +22,7 @@ const DOWN: u64 = 50;
 #[derive(Debug)]
 pub(crate) struct Shedding {
     options: SheddingOptions,
-    /// How many of a thousand calls are refused because of the processors.
+    /// The number of calls of a thousand that are refused because of the processors.
     share: AtomicU64,
     /// [`ALL`] while the memory is full.
     memory: AtomicU64,
@@ -31,7 +31,7 @@ pub(crate) struct Shedding {
     refused: Counter,
     /// `refused` at the last look.
     seen: AtomicU64,
-    /// Whether calls were refused lately.
+    /// More than 0 if calls were refused lately.
     sheds: AtomicU64,
 }
 
@@ -113,12 +113,12 @@ impl Shedding {
         }
     }
 
-    /// Whether calls are refused, or were within the last second.
+    /// Returns true if calls are refused, or were within the last second.
     pub(crate) fn sheds(&self) -> bool {
         self.sheds.load(Ordering::Relaxed) > 0
     }
 
-    /// How many were refused since the start.
+    /// The number of calls that were refused since the start.
     pub(crate) fn refused(&self) -> u64 {
         self.refused.get()
     }

@@ -1,4 +1,4 @@
-//! What a client records in the store, if it is allowed to: its metrics and its statistics.
+//! The records of a client in the store, if it is allowed to write: its metrics and its statistics.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};

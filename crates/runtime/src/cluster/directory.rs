@@ -69,7 +69,7 @@ pub(crate) struct DirectoryService {
     asked: [Counter; REQUESTS.len()],
 }
 
-/// What the directory is asked for, for metrics.
+/// The requests to the directory, for metrics.
 const REQUESTS: [&str; 3] = ["register", "lookup", "unregister"];
 
 /// What the machine's effects need.
@@ -116,7 +116,7 @@ impl DirectoryService {
         self.machine.lock().directory.entries_count() as u64
     }
 
-    /// How many requests this silo has made, by their names.
+    /// The numbers of requests that this silo has made, by their names.
     pub(crate) fn requests(&self) -> impl Iterator<Item = (&'static str, u64)> {
         REQUESTS.iter().zip(&self.asked).map(|(name, count)| (*name, count.get()))
     }

@@ -52,7 +52,7 @@ impl History {
         self.more.notified().await;
     }
 
-    /// What waits, oldest first.
+    /// The changes that wait, oldest first.
     pub(crate) fn waiting(&self) -> Vec<Recorded> {
         self.waiting.lock().clone()
     }

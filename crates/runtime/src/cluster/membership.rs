@@ -64,7 +64,7 @@ pub struct MembershipStatistics {
     pub fenced: bool,
     /// The version of the view in force.
     pub view_version: u64,
-    /// When the membership table last answered, on the silo's own clock.
+    /// The time of the membership table's last answer, on the silo's own clock.
     pub store_answered: Option<Instant>,
     /// Requests to the membership table that were answered.
     pub store_requests: u64,

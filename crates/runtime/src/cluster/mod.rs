@@ -43,7 +43,7 @@ pub(crate) struct Cluster {
     /// Where new activations go.
     pub(crate) placing: Placing,
     pub(crate) peers: Arc<Peers>,
-    /// What this silo has changed, until it is recorded.
+    /// The changes that this silo has committed, until they are recorded.
     pub(crate) history: History,
     /// The view in force.
     pub(crate) views: Watched<Arc<View>>,

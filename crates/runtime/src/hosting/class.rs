@@ -45,7 +45,7 @@ pub(crate) trait AnyClass: Send + Sync {
     /// What is counted for each of its methods.
     fn statistics(&self) -> Vec<MethodStatistics>;
 
-    /// What is counted of its activations.
+    /// The counts of its activations.
     fn lives(&self) -> LifeStatistics;
 
     /// A new activation of `id`, not yet activated.

@@ -1,4 +1,4 @@
-//! What is counted of the activations of one class.
+//! The counts of the activations of one class.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What a silo counts, and what is told of it.
+//! The counters of a silo, and their values as metrics.
 
 mod blocking;
 mod latency;

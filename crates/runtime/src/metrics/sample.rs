@@ -19,7 +19,7 @@ pub enum MetricValue {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Sample {
-    /// Which metric.
+    /// The metric.
     pub metric: &'static Metric,
     /// The values of its labels, in the order of [`Metric::labels`].
     pub labels: Vec<String>,

@@ -41,7 +41,7 @@ const OPERATIONS: [&str; 9] = [
     "delete_older_than",
 ];
 
-/// How a request ended.
+/// The end of a request.
 #[derive(Clone, Copy, Debug)]
 enum Ended {
     Ok,
@@ -53,7 +53,7 @@ enum Ended {
 /// Their names, in the same order.
 const OUTCOMES: [&str; 4] = ["ok", "conflict", "unknown", "error"];
 
-/// What is counted of the requests to a store.
+/// The counts of the requests to a store.
 #[derive(Debug, Default)]
 pub(crate) struct StoreMetrics {
     counts: [[AtomicU64; OUTCOMES.len()]; OPERATIONS.len()],

@@ -232,7 +232,7 @@ impl Connection {
         }
     }
 
-    /// What went over it, and what waits.
+    /// The traffic over it, and the bytes that wait.
     pub(super) fn traffic(&self) -> Traffic {
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let shared = self.shared.lock();

@@ -1,4 +1,4 @@
-//! What goes over the connections of a silo or a client.
+//! The traffic over the connections of a silo or a client.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct SheddingOptions {
-    /// Whether calls of clients are refused at all. Default no.
+    /// True to refuse calls of clients at all. Default false.
     pub enabled: bool,
     /// From this use of the processors on, in percent, a part of them is refused: as much as it
     /// takes. Default 95.

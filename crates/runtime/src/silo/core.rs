@@ -43,9 +43,9 @@ pub(crate) struct SiloCore {
     pub(super) ended: Watched<Option<TerminateReason>>,
     /// Its name for people.
     pub(super) name: Arc<str>,
-    /// What is counted of its requests to the store.
+    /// The counts of its requests to the store.
     pub(super) store_metrics: Arc<StoreMetrics>,
-    /// What it records in the store.
+    /// Its records in the store.
     pub(super) records: Records,
     /// The store, without credentials.
     pub(super) store: String,
@@ -54,7 +54,7 @@ pub(crate) struct SiloCore {
     pub(super) leaving: AtomicBool,
 }
 
-/// How often the fence was shut, and for how long.
+/// The times that the fence was shut, and for how long.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FenceTimes {
     since: Option<Instant>,

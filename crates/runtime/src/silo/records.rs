@@ -1,4 +1,4 @@
-//! What a silo records in the store: its metrics, its statistics, the history of the membership.
+//! The records of a silo in the store: its metrics, its statistics, the history of the membership.
 //! The store may be away as long as it likes: nothing waits for it, and what is kept meanwhile is
 //! bounded.
 
@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use emmer_core::{ClusterId, SiloAddress, Timestamp};
+use emmer_core::{ClusterId, Instant, SiloAddress, Timestamp};
 use emmer_store::history::HistoryTable;
 use emmer_store::metrics::{MetricsTable, Shared, SiloMetrics};
 use emmer_store::statistics::{Kind, Source, StatisticsTable};
@@ -24,11 +24,11 @@ const HISTORY_PAUSE: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_secs(5);
 /// A report is tried so often before the next one takes its place.
 const TRIES: u32 = 3;
-/// What is old is deleted this often, by one silo of the cluster.
+/// The time between two clean-ups, each by one silo of the cluster.
 const CLEAN_EVERY: Duration = Duration::from_secs(3_600);
 /// The metrics of silos and clients that did not write for this long are deleted.
 const METRICS_KEPT: Duration = Duration::from_secs(86_400);
-/// How long an ending silo tries to record the changes that it made last.
+/// An ending silo tries for this long to record the changes that it made last.
 const LAST_WRITE: Duration = Duration::from_secs(1);
 
 /// The tables that a silo writes to.
@@ -77,22 +77,23 @@ impl SiloCore {
         );
     }
 
-    /// Waits for the next of the moments that are `period` apart. Silos have theirs at different
-    /// times, spread by their addresses; 0 is never.
-    async fn next_of(&self, period: Duration, number: u32) {
+    /// Waits for the silo's next moment of those that are `period` apart. Silos have theirs at
+    /// different times, spread by their addresses; 0 is never. Moments that have passed meanwhile
+    /// are left out.
+    async fn next_of(&self, period: Duration) {
         let nanos = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
         if nanos == 0 {
             return std::future::pending().await;
         }
-        let first = Duration::from_nanos(offset(self.address, nanos));
-        let begun = emmer_core::Instant::ZERO + first;
-        self.host.wheel.sleep_until(Some(begun + period * number)).await;
+        let now = self.host.clock.mono().as_nanos();
+        let next = next_moment(now, offset(self.address, nanos), nanos);
+        self.host.wheel.sleep_until(Some(Instant::from_nanos(next))).await;
     }
 
     async fn record_metrics(&self) {
         let period = self.options.records.metrics_period;
-        for number in 0.. {
-            self.next_of(period, number).await;
+        loop {
+            self.next_of(period).await;
             if let Err(error) = self.records.metrics.write_silo(&self.key_figures()).await {
                 warn_seldom!(%error, "the silo's metrics were not recorded");
             }
@@ -130,9 +131,8 @@ impl SiloCore {
     async fn record_statistics(&self) {
         let period = self.options.records.statistics_period;
         let mut told = HashMap::new();
-        // The first one after a whole period: nothing is known of less.
-        for number in 1.. {
-            self.next_of(period, number).await;
+        loop {
+            self.next_of(period).await;
             let now = wall();
             let (statistics, counts) = statistics_of(&self.metrics(), &told);
             let source = Source {
@@ -193,8 +193,8 @@ impl SiloCore {
 
     /// Deletes what is old. One silo does it: the first of the Active ones.
     async fn clean_records(&self) {
-        for number in 0.. {
-            self.next_of(CLEAN_EVERY, number).await;
+        loop {
+            self.next_of(CLEAN_EVERY).await;
             if self.cluster.view().active().next().map(|silo| silo.address) != Some(self.address) {
                 continue;
             }
@@ -221,9 +221,15 @@ impl SiloCore {
     }
 }
 
-/// When in its period a silo has its moments.
+/// The moment of a silo in its period.
 fn offset(silo: SiloAddress, period: u64) -> u64 {
     silo.stable_hash(period) % period
+}
+
+/// The first moment after `now` that is `offset` and a whole number of periods after the start.
+const fn next_moment(now: u64, offset: u64, period: u64) -> u64 {
+    let passed = (now + period - offset) / period;
+    offset.saturating_add(passed.saturating_mul(period))
 }
 
 #[cfg(test)]
@@ -244,5 +250,12 @@ mod tests {
             let (mean, most) = (1_000 / period, by_second.iter().max().unwrap());
             assert!(*most <= 2 * mean + 10, "{most} in one second, {mean} on average");
         }
+    }
+
+    #[test]
+    fn moments_that_have_passed_are_left_out() {
+        let next = |now| next_moment(now, 3, 10);
+        assert_eq!([0, 2, 3, 4, 12, 13].map(next), [3, 3, 13, 13, 13, 23]);
+        assert_eq!(next(1_000), 1_003);
     }
 }

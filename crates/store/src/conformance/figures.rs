@@ -1,4 +1,4 @@
-//! What a cluster keeps of its past: metrics, statistics, and the history of the membership.
+//! The records of a cluster: metrics, statistics, and the history of the membership.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What leaves a real silo.
+//! The telemetry of a real silo.
 
 // The attribute tells the lints that helpers, too, are tests.
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What silos have recorded in the store: `emmer metrics`, `emmer statistics`, `emmer history`.
+//! The records of silos in the store: `emmer metrics`, `emmer statistics`, `emmer history`.
 //! They read the tables only, so they work while no silo runs.
 
 pub mod history;
