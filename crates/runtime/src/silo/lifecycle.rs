@@ -50,7 +50,6 @@ pub(super) async fn stop(silo: &Arc<SiloCore>) {
                 left is dropped");
         }
         let _ = tokio::time::timeout(limit - drain, finish(silo)).await;
-        silo.record_the_end().await;
     }
     silo.end(TerminateReason::Left);
     // The last bytes, the goodbyes among them, are written by the connections' own tasks.
@@ -67,7 +66,6 @@ pub(super) async fn stop_now(silo: &Arc<SiloCore>) {
     };
     if !silo.stopped.is_cancelled() {
         let _ = tokio::time::timeout(silo.options.membership.shutdown_grace_period, hasty).await;
-        silo.record_the_end().await;
     }
     silo.end(TerminateReason::Left);
 }
@@ -118,6 +116,7 @@ async fn finish(silo: &Arc<SiloCore>) {
     }
     silo.cluster.membership.send_surely(Input::FinishLeave).await;
     silo.terminated().await;
+    silo.record_the_end().await;
 }
 
 async fn deactivate_all(silo: &Arc<SiloCore>) {
