@@ -23,13 +23,20 @@ static NUMBERS: TableDecl = TableDecl {
     one_moment: true,
 };
 
-/// Whether this process has locked the file as one that has it open.
+/// Returns true if this process has locked the file as one that has it open. The kernel's list is
+/// read in pieces: a line that is there all the time can be missing from one reading while other
+/// processes lock files, never from all of them.
 fn shows_that_it_is_open(file: &Path) -> bool {
+    const READINGS: usize = 50;
     let inode = format!(":{}", std::fs::metadata(file).unwrap().ino());
     let own = std::process::id().to_string();
-    std::fs::read_to_string("/proc/locks").unwrap().lines().any(|line| {
-        let fields: Vec<_> = line.split_whitespace().collect();
-        fields[4] == own && fields[5].ends_with(&inode) && fields[6].parse() == Ok(SHARED_FIRST)
+    (0..READINGS).any(|_| {
+        std::fs::read_to_string("/proc/locks").unwrap().lines().any(|line| {
+            let fields: Vec<_> = line.split_whitespace().collect();
+            fields.get(4) == Some(&own.as_str())
+                && fields[5].ends_with(&inode)
+                && fields[6].parse() == Ok(SHARED_FIRST)
+        })
     })
 }
 
