@@ -12,7 +12,7 @@ use crate::view::View;
 pub struct Change {
     /// The row as it is now; as it was last, if it is gone.
     pub silo: Arc<SiloEntry>,
-    /// What happened.
+    /// The kind of change.
     pub what: What,
 }
 

@@ -1,10 +1,10 @@
-//! What an operator reads: what one view changed, and warnings. A warning of one kind is written at
-//! most once in ten seconds, and then says how many like it were left out.
+//! The lines for an operator: the changes of a view, and warnings. A warning of one kind is written
+//! at most once in ten seconds, and then says how many like it were left out.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use emmer_core::{Instant, SiloAddress, SiloEntry};
+use emmer_core::{Instant, SiloAddress};
 use emmer_membership::View;
 use emmer_membership::changes::{Change, What, changes};
 use parking_lot::Mutex;
@@ -54,38 +54,67 @@ pub(crate) use warn_seldom;
 /// If a view changes more silos than this in one way, it has one line for all of them.
 const EACH_MAX: usize = 8;
 
-/// A silo as an operator knows it: its name and its address.
-pub(crate) fn named(silo: &SiloEntry) -> String {
-    format!("{} ({})", silo.instance_name, silo.address)
-}
-
 /// Tells what a view that is in force now has changed.
 pub(crate) fn tell_view(me: SiloAddress, before: &View, after: &View) {
     let (version, active) = (after.version(), after.active_count());
-    let all = changes(before, after);
-    let like = |one: &Change| all.iter().filter(|c| c.what.word() == one.what.word()).count();
-    let mut summed_up = BTreeSet::new();
-    for change in &all {
-        let (what, count) = (&change.what, like(change));
-        if count > EACH_MAX {
-            if summed_up.insert(what.word()) {
-                tracing::info!(%me, version, active, silos = count, "{what} (of many)");
-            }
-            continue;
-        }
-        let silo = named(&change.silo);
-        let evidence = Some(what.evidence().join("; ")).filter(|text| !text.is_empty());
-        match what {
-            What::Suspected { .. } | What::Died { .. } | What::GivenUp | What::Replaced { .. } => {
-                tracing::warn!(%me, version, active, silo, evidence, "{what}");
-            }
-            _ => tracing::info!(%me, version, active, silo, "{what}"),
+    for Line { what, is_warning, silo, silos, evidence } in lines(&changes(before, after)) {
+        if is_warning {
+            tracing::warn!(%me, version, active, silo, silos, evidence, "{what}");
+        } else {
+            tracing::info!(%me, version, active, silo, silos, evidence, "{what}");
         }
     }
 }
 
+/// A line about one silo, or about as many as `silos` says.
+#[derive(Debug, PartialEq, Eq)]
+struct Line {
+    what: String,
+    is_warning: bool,
+    /// Its name and its address.
+    silo: Option<String>,
+    silos: Option<usize>,
+    evidence: Option<String>,
+}
+
+fn lines(all: &[Change]) -> Vec<Line> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    all.iter().for_each(|change| *counts.entry(change.what.word()).or_default() += 1);
+    let mut lines = Vec::new();
+    for Change { silo, what } in all {
+        let mut line = Line {
+            what: what.to_string(),
+            is_warning: matches!(
+                what,
+                What::Suspected { .. } | What::Died { .. } | What::GivenUp | What::Replaced { .. }
+            ),
+            silo: None,
+            silos: None,
+            evidence: None,
+        };
+        match counts.get(what.word()).copied() {
+            // The line for all of them was written.
+            None => continue,
+            Some(many) if many > EACH_MAX => {
+                counts.remove(what.word());
+                line.silos = Some(many);
+            }
+            Some(_) => {
+                line.silo = Some(format!("{} ({})", silo.instance_name, silo.address));
+                line.evidence = Some(what.evidence().join("; ")).filter(|text| !text.is_empty());
+            }
+        }
+        lines.push(line);
+    }
+    lines
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use emmer_core::{SiloEntry, SiloStatus, Timestamp};
+
     use super::*;
 
     #[test]
@@ -93,5 +122,26 @@ mod tests {
         let seldom = Seldom::new();
         let at = |millis| seldom.may_say(Instant::from_millis(millis));
         assert_eq!([at(0), at(1), at(9_999), at(10_000)], [Some(0), None, None, Some(2)]);
+    }
+
+    #[test]
+    fn many_silos_that_change_alike_have_one_line_of_the_same_level() {
+        let change = |n: usize, what: What| {
+            let address = format!("10.0.0.1:{}:7", 1_000 + n).parse().unwrap();
+            let mut silo = SiloEntry::new(address, SiloStatus::Dead, Timestamp::from_millis(0));
+            silo.instance_name = format!("s{n}").into();
+            Change { silo: Arc::new(silo), what }
+        };
+        let died = |n| change(n, What::Died { votes: Vec::new() });
+        let few: Vec<_> = (0..EACH_MAX).map(died).collect();
+        let told = lines(&few);
+        assert!(told.len() == EACH_MAX && told.iter().all(|line| line.is_warning));
+        assert_eq!(told[3].silo.as_deref(), Some("s3 (10.0.0.1:1003:7)"));
+        let mut many: Vec<_> = (0..=EACH_MAX).map(died).collect();
+        many.push(change(99, What::Joined));
+        let told = lines(&many);
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told[0].is_warning && told[0].silos == Some(EACH_MAX + 1), "{told:?}");
+        assert!(!told[1].is_warning && told[1].silo.is_some(), "{told:?}");
     }
 }

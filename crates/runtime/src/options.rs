@@ -178,8 +178,8 @@ pub struct ClientOptions {
     pub connect_timeout: Duration,
     /// How many gateways to stay connected to. Default 4.
     pub gateways_max: usize,
-    /// What the client records in the store: its metrics and its statistics. Default nothing: a
-    /// client needs to read the store only.
+    /// The settings of the client's records in the store: its metrics and its statistics. Default
+    /// nothing: a client needs to read the store only.
     pub records: RecordOptions,
     /// Maxima of queues, frames and lists.
     pub limits: Limits,

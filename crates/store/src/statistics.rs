@@ -5,10 +5,8 @@
 //! them. Hours and seconds are counted backwards from the end of the year 9999, with leading zeros,
 //! so that the newest rows come first. Values of 0 are left out.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use emmer_core::{ClusterId, Timestamp};
 
@@ -206,11 +204,6 @@ impl StatisticsTable {
     }
 }
 
-/// The names of those who reported, in order.
-pub fn names(all: &[Reported]) -> BTreeSet<Arc<str>> {
-    all.iter().map(|reported| reported.source.name.clone()).collect()
-}
-
 /// A moment in whole seconds before the end of the year 9999.
 fn backwards(at: Timestamp) -> i64 {
     (LAST_SECOND - at.as_millis().div_euclid(1_000)).clamp(0, 999_999_999_999)
@@ -230,9 +223,4 @@ fn understand(fields: &Fields<'_>) -> std::result::Result<Reported, String> {
             is_delta: fields.count("IsDelta")? > 0,
         },
     })
-}
-
-/// The time after which a report that is younger than `retention` is surely deleted.
-pub const fn swept_after(retention: Duration) -> Duration {
-    retention.saturating_add(Duration::from_secs(2 * HOUR.unsigned_abs()))
 }

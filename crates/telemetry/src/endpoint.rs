@@ -191,7 +191,7 @@ async fn serve(stream: TcpStream, shown: Arc<Shown>) {
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIME_MAX)
         .serve_connection(TokioIo::new(stream), service);
-    // What a scraper does wrong ends its connection, and nothing else.
+    // A mistake of a scraper ends its connection, and nothing else.
     tokio::select! {
         biased;
         _ = silo.ended() => {}

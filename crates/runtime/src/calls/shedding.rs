@@ -6,7 +6,7 @@
 //! part of them, which grows as long as they stay busy and shrinks when they are not: refusing all
 //! would let them idle.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::log::warn_seldom;
 use crate::metrics::threads::Counter;
@@ -24,15 +24,15 @@ pub(crate) struct Shedding {
     options: SheddingOptions,
     /// The number of calls of a thousand that are refused because of the processors.
     share: AtomicU64,
-    /// [`ALL`] while the memory is full.
-    memory: AtomicU64,
+    /// The memory is full.
+    is_full: AtomicBool,
     /// Calls that came while a part was refused, to take every so many.
     came: AtomicU64,
     refused: Counter,
     /// `refused` at the last look.
     seen: AtomicU64,
-    /// More than 0 if calls were refused lately.
-    sheds: AtomicU64,
+    /// Calls were refused lately.
+    sheds: AtomicBool,
 }
 
 impl Shedding {
@@ -41,23 +41,23 @@ impl Shedding {
         Self {
             options,
             share: zero(),
-            memory: zero(),
+            is_full: AtomicBool::new(false),
             came: zero(),
             refused: Counter::default(),
             seen: zero(),
-            sheds: zero(),
+            sheds: AtomicBool::new(false),
         }
     }
 
-    /// Why a new call of a client is refused, while `under_way` calls of others are; none if it is
-    /// not.
+    /// Returns the reason to refuse a new call of a client, while `under_way` calls of others are
+    /// under way; none if it is to be served.
     #[inline]
     pub(crate) fn refuses(&self, under_way: u64) -> Option<&'static str> {
         if self.options.enabled { self.refuses_now(under_way) } else { None }
     }
 
     fn refuses_now(&self, under_way: u64) -> Option<&'static str> {
-        let why = if self.memory.load(Ordering::Relaxed) > 0 {
+        let why = if self.is_full.load(Ordering::Relaxed) {
             "its memory is nearly full (load_shedding.memory_percent)"
         } else if under_way >= self.options.queue as u64 {
             "too many calls are under way (load_shedding.queue)"
@@ -96,15 +96,15 @@ impl Shedding {
         };
         self.share.store(share, Ordering::Relaxed);
         let full = match memory {
-            Some(memory) if memory >= memory_percent => ALL,
-            Some(memory) if memory >= again(memory_percent) => self.memory.load(Ordering::Relaxed),
-            _ => 0,
+            Some(memory) if memory >= memory_percent => true,
+            Some(memory) if memory >= again(memory_percent) => self.is_full.load(Ordering::Relaxed),
+            _ => false,
         };
-        self.memory.store(full, Ordering::Relaxed);
+        self.is_full.store(full, Ordering::Relaxed);
         let refused = self.refused.get();
         let new = refused - self.seen.swap(refused, Ordering::Relaxed);
-        let sheds = share > 0 || full > 0 || new > 0;
-        let before = self.sheds.swap(u64::from(sheds), Ordering::Relaxed) > 0;
+        let sheds = share > 0 || full || new > 0;
+        let before = self.sheds.swap(sheds, Ordering::Relaxed);
         if sheds && !before {
             let (cpu, memory) = (cpu.unwrap_or(0), memory.unwrap_or(0));
             warn_seldom!(refused = new, cpu, memory, "the silo refuses calls of clients");
@@ -115,7 +115,7 @@ impl Shedding {
 
     /// Returns true if calls are refused, or were within the last second.
     pub(crate) fn sheds(&self) -> bool {
-        self.sheds.load(Ordering::Relaxed) > 0
+        self.sheds.load(Ordering::Relaxed)
     }
 
     /// The number of calls that were refused since the start.

@@ -1,5 +1,6 @@
 //! The changes of the membership that this silo has committed, until they are recorded.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use emmer_core::{SiloAddress, SiloEntry, Timestamp};
@@ -59,7 +60,9 @@ impl History {
 
     /// These are recorded.
     pub(crate) fn recorded(&self, all: &[Recorded]) {
-        self.waiting.lock().retain(|one| !all.contains(one));
+        let key = |one: &Recorded| (one.version, one.number);
+        let all: BTreeSet<_> = all.iter().map(key).collect();
+        self.waiting.lock().retain(|one| !all.contains(&key(one)));
     }
 }
 
@@ -83,4 +86,30 @@ pub(super) fn changes_of(request: &TableRequest, before: &View) -> Vec<Change> {
         .filter_map(|silo| before.get(silo))
         .map(|silo| Change { silo: silo.clone(), what: What::Removed });
     written.chain(removed).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use emmer_core::SiloStatus;
+
+    use super::*;
+
+    #[test]
+    fn a_thousand_changes_wait_and_the_oldest_are_dropped() {
+        let history = History::default();
+        let me: SiloAddress = "10.0.0.1:1:7".parse().unwrap();
+        let silo = SiloEntry::new(me, SiloStatus::Active, Timestamp::from_millis(0));
+        let change = Change { silo: Arc::new(silo), what: What::Joined };
+        for version in 1..=600 {
+            let two = [change.clone(), change.clone()];
+            history.committed((me, Timestamp::from_millis(0)), version, &two);
+        }
+        let waiting = history.waiting();
+        assert_eq!((waiting.len(), waiting[0].version), (WAITING_MAX, 101));
+        // One more comes while they are being written.
+        history.committed((me, Timestamp::from_millis(0)), 601, &[change]);
+        history.recorded(&waiting);
+        let left = history.waiting();
+        assert_eq!((left.len(), left[0].version), (1, 601));
+    }
 }

@@ -71,7 +71,7 @@ impl Placing {
         chosen
     }
 
-    /// How many choices fell on this silo, on another one, and on none.
+    /// The numbers of choices that fell on this silo, on another one, and on none.
     pub(crate) fn outcomes(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let counts = self.outcomes.iter().map(|count| count.load(Ordering::Relaxed));
         ["here", "elsewhere", "failed"].into_iter().zip(counts)

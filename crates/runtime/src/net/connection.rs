@@ -62,7 +62,7 @@ pub(super) struct Shared {
     pub(super) sent: u64,
     /// Frames sent.
     pub(super) messages_sent: u64,
-    /// How many had been sent when nothing waited last.
+    /// `messages_sent` at the last moment at which nothing waited.
     pub(super) messages_gone: u64,
     pub(super) acknowledged: u64,
     /// Bytes of the peer's calls processed here, and how many the peer was told of.

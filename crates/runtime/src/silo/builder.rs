@@ -23,7 +23,8 @@ use super::{Silo, SiloCore, identity};
 use crate::clock::{self, Clock};
 use crate::cluster::membership::{self, Input, MembershipHandle};
 use crate::grain::{Grain, Hosted, Interface};
-use crate::hosting::{AnyClass, Class, Classes, MethodCollision};
+use crate::hosting::{AnyClass, Class, Classes, MethodCollision, contain};
+use crate::log::warn_seldom;
 use crate::metrics::store::{Measured, StoreMetrics};
 use crate::net::{Callers, Listener, Port};
 use crate::options::{OptionError, SiloOptions};
@@ -300,13 +301,15 @@ impl<S: StoreOpener> SiloBuilder<S> {
             placement,
             name,
             store_metrics,
-            store: described,
             records,
         });
 
-        tell_start(&core, gateway);
+        tell_start(&core, gateway, &described);
         for observer in observers {
-            observer.begin(SiloWatch::new(&core));
+            let watch = SiloWatch::new(&core);
+            if let Err(panic) = contain(|| observer.begin(watch)) {
+                warn_seldom!(panic, "an observer of the silo panicked");
+            }
         }
         open_ports(&core, silo_socket, gateway_socket);
         world::spawn(core.clone().go_by_the_clock());
@@ -329,7 +332,7 @@ impl<S: StoreOpener> SiloBuilder<S> {
     }
 }
 
-fn tell_start(core: &SiloCore, gateway: Option<SocketAddr>) {
+fn tell_start(core: &SiloCore, gateway: Option<SocketAddr>, store: &str) {
     let mut types: Vec<_> = core.host.classes.values().map(|class| class.name()).collect();
     types.sort_unstable();
     tracing::info!(
@@ -337,7 +340,7 @@ fn tell_start(core: &SiloCore, gateway: Option<SocketAddr>) {
         name = %core.name,
         version = env!("CARGO_PKG_VERSION"),
         cluster = %core.options.cluster_id,
-        store = core.store,
+        store,
         gateway = gateway.map(tracing::field::display),
         grains = types.join(" "),
         "a silo begins"

@@ -47,8 +47,6 @@ pub(crate) struct SiloCore {
     pub(super) store_metrics: Arc<StoreMetrics>,
     /// Its records in the store.
     pub(super) records: Records,
-    /// The store, without credentials.
-    pub(super) store: String,
     pub(super) fence_shut: Mutex<FenceTimes>,
     /// It was asked to stop.
     pub(super) leaving: AtomicBool,

@@ -100,16 +100,21 @@ impl SiloCore {
         }
     }
 
+    fn host_name(&self) -> Arc<str> {
+        let view = self.cluster.view();
+        view.get(&self.address).map_or_else(|| "".into(), |entry| entry.host_name.clone())
+    }
+
     /// The silo's row of metrics as it is now.
     fn key_figures(&self) -> SiloMetrics {
         let (told, traffic) = (self.statistics(), self.pool.traffic());
         let entry = self.cluster.view().get(&self.address).cloned();
-        let gateway = entry.as_ref().filter(|entry| entry.proxy_port > 0);
+        let gateway = entry.filter(|entry| entry.proxy_port > 0);
         let gateway = gateway.map(|entry| format!("{}:{}", self.address.ip(), entry.proxy_port));
         SiloMetrics {
             shared: Shared {
                 address: self.address.to_string().into(),
-                host: entry.map_or_else(|| "".into(), |entry| entry.host_name.clone()),
+                host: self.host_name(),
                 cpu_percent: told.cpu_percent,
                 memory_bytes: self.memory_bytes(),
                 send_queue: traffic.messages_waiting,
@@ -139,7 +144,7 @@ impl SiloCore {
                 at: now,
                 address: self.address.to_string().into(),
                 name: self.name.clone(),
-                host: self.key_figures().shared.host,
+                host: self.host_name(),
             };
             for attempt in 1..=TRIES {
                 match self.records.statistics.append(&source, &statistics).await {

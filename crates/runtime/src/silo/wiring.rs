@@ -48,15 +48,13 @@ pub(super) struct Given {
     pub(super) placement: PlacementTable,
     pub(super) name: Arc<str>,
     pub(super) store_metrics: Arc<StoreMetrics>,
-    /// The store, without credentials.
-    pub(super) store: String,
     pub(super) records: Records,
 }
 
 /// Puts a silo together. Nothing runs yet.
 pub(super) fn wire(given: Given) -> Arc<SiloCore> {
     let Given { address, options, clock, classes, states, reminders, .. } = given;
-    let Given { membership, placement, name, store_metrics, store, records, .. } = given;
+    let Given { membership, placement, name, store_metrics, records, .. } = given;
     let (spawner, stopped) = (Spawner::current(), CancellationToken::new());
     let pool = Arc::new(Pool::new(greeting(address, &options)));
     let peers = Peers::new(pool.clone(), stopped.clone());
@@ -162,7 +160,6 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         ended,
         name,
         store_metrics,
-        store,
         records,
         fence_shut: Mutex::default(),
         leaving: AtomicBool::new(false),

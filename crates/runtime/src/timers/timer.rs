@@ -313,3 +313,21 @@ impl<M: 'static, F: TimerMethod<M>> Control for Ticking<M, F> {
         self.keep && !self.is_over()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tick_is_never_early_and_late_by_less_than_a_step() {
+        for (delay, step) in [(0, 10), (10, 10), (9_999, 10), (10_000, 50), (86_400_000, 50)] {
+            let delay = Duration::from_millis(delay);
+            for now in [0, 1, 9_999_999, 10_000_000, 123_456_789_012_345] {
+                let wanted = Instant::from_nanos(now) + delay;
+                let late = in_steps(wanted, delay).saturating_since(wanted);
+                assert!(in_steps(wanted, delay) >= wanted, "{delay:?} {now}");
+                assert!(late < Duration::from_millis(step), "{delay:?} {now}: {late:?}");
+            }
+        }
+    }
+}

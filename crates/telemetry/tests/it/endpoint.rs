@@ -170,6 +170,24 @@ async fn an_address_that_is_taken_is_named() {
     assert!(error.starts_with(&begins), "{error}");
 }
 
+struct Panics;
+
+impl emmer::Observer for Panics {
+    fn begin(self: Box<Self>, _: emmer::SiloWatch) {
+        panic!("as told");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_observer_that_panics_stops_neither_the_silo_nor_others() {
+    let endpoint = Endpoint::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let address = endpoint.address();
+    let builder = Silo::builder().store("memory://panics").observer(Panics).observer(endpoint);
+    let silo = builder.host::<dyn Counter, CounterGrain>().start().await.unwrap();
+    assert!(get(address, "/readyz").await.ends_with("\r\n\r\nready\n"));
+    silo.stop_now().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_facade_without_a_recorder_harms_nobody() {
     let builder = Silo::builder().store("memory://facade");
