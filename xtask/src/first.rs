@@ -80,7 +80,7 @@ fn run_step(context: &Context, step: &str, packages: &[&str]) -> Result<Vec<Row>
             &tests::Run {
                 name: step,
                 packages,
-                features: &["emmer-cli/telemetry"],
+                features: &["emmer-cli/otlp"],
                 stated: 420,
                 env: &[],
                 threads: None,

@@ -3,9 +3,10 @@
 use std::io::IsTerminal;
 use std::str::FromStr;
 
-use tracing_subscriber::filter::Targets;
-use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::{Identity, SubscriberExt as _};
 use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{Layer, Registry};
 
 use crate::config::Settings;
 use crate::exit::{Failure, Result};
@@ -43,6 +44,22 @@ pub fn start(settings: &Settings) -> Result<()> {
 /// The same for a command that says what matters itself: `default` is what is logged when nobody
 /// says.
 pub fn start_at(settings: &Settings, default: &str) -> Result<()> {
+    begin(settings, default, None::<Identity>)
+}
+
+/// The same with a layer that records spans.
+pub fn start_with(
+    settings: &Settings,
+    spans: Option<impl Layer<Registry> + Send + Sync>,
+) -> Result<()> {
+    begin(settings, DEFAULT, spans)
+}
+
+fn begin(
+    settings: &Settings,
+    default: &str,
+    spans: Option<impl Layer<Registry> + Send + Sync>,
+) -> Result<()> {
     let (text, place) = match settings.get("log") {
         Some(entry) => (entry.text.as_str(), entry.place.to_string()),
         None => (default, String::new()),
@@ -53,10 +70,15 @@ pub fn start_at(settings: &Settings, default: &str) -> Result<()> {
     let lines = tracing_subscriber::fmt::layer()
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
-    let registry = tracing_subscriber::registry();
+    // Lines do not tell which traces they belong to: few of them belong to any.
+    let filter = filter.with_target(emmer::trace::TARGET, LevelFilter::OFF);
+    let registry = tracing_subscriber::registry().with(spans);
     let started = match settings.parsed("log_format")?.unwrap_or_default() {
-        LogFormat::Text => registry.with(lines).with(filter).try_init(),
-        LogFormat::Json => registry.with(lines.json().flatten_event(true)).with(filter).try_init(),
+        LogFormat::Text => registry.with(lines.with_filter(filter)).try_init(),
+        LogFormat::Json => {
+            let lines = lines.json().flatten_event(true);
+            registry.with(lines.with_filter(filter)).try_init()
+        }
     };
     started.map_err(|error| Failure::other(format!("the log cannot be started: {error}")))
 }

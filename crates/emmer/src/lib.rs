@@ -40,10 +40,17 @@ pub mod metrics {
     pub use emmer_runtime::metrics::{METRICS, Metric, MetricKind, MetricValue, Sample};
 }
 
+/// Traces of calls: the switch, and what a bridge to a recorder has to know.
+pub mod trace {
+    pub use emmer_runtime::trace::{AlreadyTraced, TARGET, TraceContext, Tracer, trace_calls};
+}
+
 /// The ways of metrics and health out of the process.
 #[cfg(feature = "telemetry")]
 pub mod telemetry {
     pub use emmer_telemetry::{Endpoint, EndpointError, Facade};
+    #[cfg(feature = "otlp")]
+    pub use emmer_telemetry::{OpenTelemetry, Otlp, OtlpError, OtlpMetrics, OtlpSender};
 }
 
 /// Where activations go: the strategies, and what a director of one's own needs

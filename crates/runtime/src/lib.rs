@@ -21,6 +21,7 @@ mod reminders;
 mod silo;
 mod stores;
 mod timers;
+pub mod trace;
 mod wheel;
 mod world;
 

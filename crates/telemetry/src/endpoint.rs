@@ -16,7 +16,7 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, Prometheu
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
-use crate::publish::Publisher;
+use crate::publish::{BUCKETS, Publisher};
 
 /// Connections that are served at once; further ones wait.
 const CONNECTIONS_MAX: usize = 32;
@@ -26,13 +26,6 @@ const HEADER_TIME_MAX: Duration = Duration::from_secs(5);
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(60);
 /// The pause after a connection could not be accepted.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-
-/// The upper ends of the histograms' buckets, in seconds: from a microsecond on, each four times
-/// the one before.
-const BUCKETS: [f64; 14] = [
-    0.000_001, 0.000_004, 0.000_016, 0.000_064, 0.000_256, 0.001, 0.004, 0.016, 0.064, 0.256, 1.0,
-    4.0, 16.0, 64.0,
-];
 
 /// The reason that there is no endpoint.
 #[derive(Debug, thiserror::Error)]

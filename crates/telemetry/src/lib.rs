@@ -5,9 +5,14 @@
 //! |---|---|
 //! | `publish` | the silo's metrics for the `metrics` facade ([`Facade`]) |
 //! | `endpoint` | an HTTP server: `/metrics` for Prometheus, `/healthz`, `/readyz` ([`Endpoint`]) |
+//! | `otlp` | metrics and traces for a collector (`Otlp`); a feature |
 
 mod endpoint;
+#[cfg(feature = "otlp")]
+mod otlp;
 mod publish;
 
 pub use self::endpoint::{Endpoint, EndpointError};
+#[cfg(feature = "otlp")]
+pub use self::otlp::{OpenTelemetry, Otlp, OtlpError, OtlpMetrics, OtlpSender};
 pub use self::publish::Facade;

@@ -9,6 +9,13 @@ use metrics::{Key, Label, Level, Metadata, Recorder, Unit};
 
 static METADATA: Metadata<'static> = Metadata::new("emmer", Level::INFO, Some("emmer"));
 
+/// The upper ends of the histograms' buckets, in seconds: from a microsecond on, each four times
+/// the one before.
+pub(crate) const BUCKETS: [f64; 14] = [
+    0.000_001, 0.000_004, 0.000_016, 0.000_064, 0.000_256, 0.001, 0.004, 0.016, 0.064, 0.256, 1.0,
+    4.0, 16.0, 64.0,
+];
+
 /// Tells the metrics of a silo to the recorder that the application has installed for the `metrics`
 /// facade, again and again.
 ///
@@ -87,14 +94,19 @@ impl Publisher {
     }
 }
 
-fn describe(metric: &Metric, recorder: &dyn Recorder) {
-    let unit = if metric.name.contains("_seconds") {
+/// The unit that a metric's name says.
+pub(crate) fn unit(metric: &Metric) -> Option<Unit> {
+    if metric.name.contains("_seconds") {
         Some(Unit::Seconds)
     } else if metric.name.contains("_bytes") {
         Some(Unit::Bytes)
     } else {
         None
-    };
+    }
+}
+
+fn describe(metric: &Metric, recorder: &dyn Recorder) {
+    let unit = unit(metric);
     let (name, meaning) = (metric.name.into(), metric.meaning.into());
     match metric.kind {
         MetricKind::Counter => recorder.describe_counter(name, unit, meaning),
@@ -120,4 +132,19 @@ fn news(told: &mut HashMap<u64, u64>, latency: &Latency) -> Vec<(u64, u64)> {
 /// quarter of its end wide.
 fn middle(end: u64) -> f64 {
     Duration::from_nanos(end - end / 10).as_secs_f64()
+}
+
+/// The durations in [`BUCKETS`] and beyond the last, and about their sum in seconds.
+#[cfg(feature = "otlp")]
+pub(crate) fn in_buckets(latency: &Latency) -> (Vec<u64>, f64) {
+    let (mut counts, mut sum) = (vec![0; BUCKETS.len() + 1], 0.0);
+    for (end, count) in &latency.buckets {
+        let middle = middle(*end);
+        let at = BUCKETS.iter().position(|bound| middle <= *bound).unwrap_or(BUCKETS.len());
+        counts[at] += count;
+        #[allow(clippy::cast_precision_loss, reason = "about")]
+        let count = *count as f64;
+        sum += middle * count;
+    }
+    (counts, sum)
 }

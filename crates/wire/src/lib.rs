@@ -14,7 +14,7 @@
 //! |---|---|
 //! | [`frame`] | the length prefix and the kinds of frame |
 //! | [`handshake`] | Hello, Welcome, Refuse; version negotiation |
-//! | [`request`] | the header of a call, its call chain |
+//! | [`request`] | the header of a call, its call chain, its trace |
 //! | [`response`] | the header of an answer, failures |
 //! | [`control`] | system messages, credit, goodbye |
 //! | [`codec`] | user values as MessagePack with named fields |
@@ -30,6 +30,7 @@ mod read;
 pub mod request;
 pub mod response;
 mod staged;
+mod trace;
 
 pub use codec::{Codec, CodecError, MessagePack};
 pub use control::{
@@ -53,6 +54,7 @@ pub use response::{
     Failure, FailureCode, ResponseHeader, ResponseStatus, decode_failure, decode_response,
     encode_failure, encode_response, put_failure, read_response,
 };
+pub use trace::TraceContext;
 
 /// The longest free text in a frame (a refusal's reason, a failure's detail, a goodbye's text), in
 /// bytes. Longer text is cut at a character boundary before it is sent, and refused when it

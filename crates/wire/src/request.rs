@@ -12,6 +12,7 @@ use crate::frame::{FRAME_PREFIX_BYTES, FrameKind, append};
 use crate::ident::{grain, key_kind, put_key, read_key};
 use crate::read::Reader;
 use crate::staged::Staged;
+use crate::trace::{TraceContext, put_trace, read_trace};
 
 /// The part of the header with fixed places.
 const FIXED_BYTES: usize = 32;
@@ -24,6 +25,9 @@ const LINK_EXCLUSIVE: u8 = 0x80;
 
 /// Set in a link's kind when its turn holds nothing of its grain.
 const LINK_FREE: u8 = 0x40;
+
+/// Set among the flags when a trace context stands before the body.
+const TRACED: u8 = 1 << 3;
 
 /// What kind of call it is, as bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -160,6 +164,8 @@ pub struct RequestHeader {
     pub expect_view: u64,
     /// The turns that wait for this call.
     pub chain: CallChain,
+    /// The trace that the call belongs to, if that is recorded.
+    pub trace: Option<TraceContext>,
 }
 
 /// A [`RequestHeader`] whose parts belong to somebody else: what a caller encodes without a clone.
@@ -181,6 +187,8 @@ pub struct RequestHead<'a> {
     pub expect_view: u64,
     /// As in [`RequestHeader`].
     pub chain: &'a [ChainLink],
+    /// As in [`RequestHeader`].
+    pub trace: Option<TraceContext>,
 }
 
 impl RequestHead<'_> {
@@ -208,6 +216,7 @@ impl RequestHeader {
             forwards: self.forwards,
             expect_view: self.expect_view,
             chain: &self.chain,
+            trace: self.trace,
         }
     }
 
@@ -265,9 +274,10 @@ fn put_header(out: &mut Staged<'_>, header: &RequestHead<'_>) {
     fixed[16..20].copy_from_slice(&header.target.grain_type().as_u32().to_le_bytes());
     fixed[20..24].copy_from_slice(&header.method.to_le_bytes());
     fixed[24..28].copy_from_slice(&header.deadline_ms.to_le_bytes());
+    let traced = if header.trace.is_some() { TRACED } else { 0 };
     // A chain has at most CALL_CHAIN_MAX links by construction.
     fixed[28..32].copy_from_slice(&[
-        header.flags.bits(),
+        header.flags.bits() | traced,
         header.forwards,
         header.chain.len() as u8,
         key_kind(key),
@@ -281,6 +291,9 @@ fn put_header(out: &mut Staged<'_>, header: &RequestHead<'_>) {
         out.put_u32_le(link.grain.grain_type().as_u32());
         out.put_u64_le(link.turn);
         put_key(out, link.grain.key());
+    }
+    if let Some(trace) = &header.trace {
+        put_trace(out, trace);
     }
 }
 
@@ -315,13 +328,14 @@ fn read_header(mut input: Reader<'_>) -> Result<(RequestHeader, usize), HeaderEr
     let method = fixed.u32(FIELD)?;
     let deadline_ms = fixed.u32(FIELD)?;
     let [bits, forwards, chain_links, target_kind] = fixed.array(FIELD)?;
-    let flags = RequestFlags::from_bits(bits)
+    let flags = RequestFlags::from_bits(bits & !TRACED)
         .ok_or_else(|| HeaderError::Value { field: "a request's flags", value: u64::from(bits) })?;
     if (correlation == 0) != flags.contains(RequestFlags::ONE_WAY) {
         return Err(HeaderError::Value { field: "a request's correlation", value: correlation });
     }
     let target = grain(grain_type, read_key(target_kind, &mut input)?);
     let chain = read_chain(chain_links, &mut input)?;
+    let trace = if bits & TRACED == 0 { None } else { Some(read_trace(&mut input)?) };
     let header = RequestHeader {
         correlation,
         target,
@@ -331,6 +345,7 @@ fn read_header(mut input: Reader<'_>) -> Result<(RequestHeader, usize), HeaderEr
         forwards,
         expect_view,
         chain,
+        trace,
     };
     Ok((header, input.remaining()))
 }

@@ -13,7 +13,8 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
 use emmer::membership::View;
-use emmer::{GrainId, Silo, SiloAddress, SiloEntry, SiloStatus};
+use emmer::store::{MemoryStore, SystemStore};
+use emmer::{Client, GrainId, Silo, SiloAddress, SiloEntry, SiloStatus, StoreSource};
 use emmer_core::ring::Ring;
 use emmer_core::{GrainTypeId, Instant};
 use emmer_directory::{Config, Directory, Outcome, Token};
@@ -87,6 +88,67 @@ impl Local {
     }
 }
 
+/// A client and the silo that it calls, over a connection, both on one thread. The numbers of two
+/// runs differ by some percent: it depends on the kernel how many wake-ups a call takes.
+#[derive(Debug)]
+pub struct Remote {
+    runtime: Runtime,
+    _silo: Silo,
+    _client: Client,
+    cell: CellRef,
+}
+
+impl Remote {
+    /// A client that has found its grain.
+    ///
+    /// # Errors
+    /// What the start or the connecting says.
+    pub fn start() -> Result<Self> {
+        let runtime = runtime(1)?;
+        let (silo, client, cell) = runtime.block_on(async {
+            let store: Arc<dyn SystemStore> = Arc::new(MemoryStore::new());
+            let builder = silos::builder(StoreSource::Opened(store.clone()))?;
+            let silo = silos::hosting(builder).gateway(([127, 0, 0, 1], 0).into()).start().await?;
+            let client = silos::client(StoreSource::Opened(store)).await?;
+            let cell = client.grain::<dyn Cell>(1u64);
+            cell.bump(0).await?;
+            Result::Ok((silo, client, cell))
+        })?;
+        Ok(Self { runtime, _silo: silo, _client: client, cell })
+    }
+
+    /// Calls the grain `count` times, one call after the other.
+    ///
+    /// # Errors
+    /// The first call that failed.
+    pub fn calls(&self, count: u64) -> Result<u64> {
+        self.runtime.block_on(async {
+            let mut sum = 0;
+            for n in 0..count {
+                sum += self.cell.bump(n).await?;
+            }
+            Ok(sum)
+        })
+    }
+}
+
+/// Switches traces on for this process, with OpenTelemetry behind them and a collector that is not
+/// there: this share of the calls begins one.
+///
+/// # Errors
+/// They are on already.
+#[cfg(feature = "traces")]
+pub fn record_traces(share: f64) -> Result<Runtime> {
+    use tracing_subscriber::layer::SubscriberExt;
+
+    let runtime = runtime(1)?;
+    let entered = runtime.enter();
+    let otlp = emmer::telemetry::Otlp::to("http://127.0.0.1:9").traces(share).start()?;
+    tracing::subscriber::set_global_default(tracing_subscriber::registry().with(otlp.layer()))?;
+    drop(entered);
+    Ok(runtime)
+}
+
 fn poll_once<F: Future>(future: F) -> Poll<F::Output> {
     pin!(future).poll(&mut Context::from_waker(Waker::noop()))
 }
@@ -111,6 +173,7 @@ impl Frames {
             forwards: 0,
             expect_view: 12,
             chain: CallChain::EMPTY,
+            trace: None,
         };
         Self { header, body: Bytes::from(vec![7u8; 100]), out: BytesMut::with_capacity(1 << 20) }
     }

@@ -6,7 +6,7 @@
 use std::hint::black_box;
 
 use bytes::BytesMut;
-use emmer_benches::parts::{Frames, Local, Registered, Views, decode};
+use emmer_benches::parts::{Frames, Local, Registered, Views, decode, record_traces};
 use gungraun::prelude::*;
 use gungraun::{Callgrind, library_benchmark, library_benchmark_group, main};
 
@@ -31,6 +31,19 @@ fn encoded() -> BytesMut {
 #[library_benchmark]
 #[bench::thousand(setup = local)]
 fn local_call(local: Local) -> Local {
+    black_box(local.calls(1_000).unwrap());
+    local
+}
+
+/// Of which no call happens to be recorded, but each might be.
+fn local_traced() -> Local {
+    drop(record_traces(0.0).unwrap());
+    local()
+}
+
+#[library_benchmark]
+#[bench::thousand(setup = local_traced)]
+fn local_call_traces_on(local: Local) -> Local {
     black_box(local.calls(1_000).unwrap());
     local
 }
@@ -71,8 +84,15 @@ fn directory_lookup(mut registered: Registered) -> Registered {
 
 library_benchmark_group!(
     name = guard,
-    benchmarks =
-        [local_call, activation, frame_encode, frame_decode, view_application, directory_lookup]
+    benchmarks = [
+        local_call,
+        local_call_traces_on,
+        activation,
+        frame_encode,
+        frame_decode,
+        view_application,
+        directory_lookup
+    ]
 );
 
 main!(

@@ -20,6 +20,7 @@ const ROOMS: &[Room] = &[
     Room { name: "stores", may_use: &[] },
     // What a test does to calls is told in `world/calls.rs`.
     Room { name: "world", may_use: &["clock", "calls", "grain"] },
+    Room { name: "trace", may_use: &["world"] },
     Room { name: "metrics", may_use: &["clock"] },
     Room { name: "net", may_use: &["clock", "numbers", "world", "calls::waits"] },
     Room { name: "cluster", may_use: &["clock", "metrics", "net", "numbers", "world"] },
@@ -95,7 +96,7 @@ const ROOMS: &[Room] = &[
 ];
 
 /// Any room may use these.
-const FOR_ALL: &[&str] = &["log"];
+const FOR_ALL: &[&str] = &["log", "trace"];
 
 /// Where the rooms are.
 const SOURCES: &str = "crates/runtime/src/";

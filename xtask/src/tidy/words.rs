@@ -45,6 +45,7 @@ const LINK_HOSTS: &[&str] = &[
     "learn.microsoft.com",
     "localhost",
     "msgpack.org",
+    "opentelemetry.io",
     "rust-lang.github.io",
     "semver.org",
     "sqlite.org",

@@ -1,7 +1,6 @@
 //! `emmer silo`: one silo in this process.
 
 use std::io::{Read, Write};
-use std::net::SocketAddr;
 use std::process;
 
 use emmer::placement::Strategy;
@@ -9,7 +8,8 @@ use emmer::{Silo, SiloBuilder, StartError, TerminateReason};
 use emmer_example_flights::{Aircraft, AircraftGrain, Airport, AirportGrain};
 use tokio::sync::mpsc;
 
-use super::{runtime, store, telemetry};
+use super::telemetry::Telemetry;
+use super::{runtime, store};
 use crate::config::{ConfigArgs, Settings};
 use crate::exit::{Code, Failure, Result};
 use crate::logging;
@@ -52,6 +52,14 @@ pub struct Args {
     /// nowhere]
     #[arg(long, value_name = "ADDR")]
     telemetry: Option<String>,
+    /// The collector that gets metrics and traces by OTLP over HTTP, as in http://127.0.0.1:4318
+    /// [default: none]
+    #[arg(long, value_name = "URL")]
+    otlp: Option<String>,
+    /// The share of this silo's own calls, reminders and timers that begin a trace, from 0 to 1
+    /// [default: 0.01 where there is a collector]
+    #[arg(long, value_name = "SHARE")]
+    traces: Option<String>,
     /// The form of the log on stderr: text, or json for one object a line [default: text]
     #[arg(long, value_name = "FORM")]
     log_format: Option<String>,
@@ -78,25 +86,34 @@ pub fn run(args: Args, log: Option<String>, host: fn(SiloBuilder) -> SiloBuilder
         ("membership.profile", args.profile, "--profile"),
         ("placement", args.placement, "--placement"),
         ("telemetry", args.telemetry, "--telemetry"),
+        ("otlp", args.otlp, "--otlp"),
+        ("traces", args.traces, "--traces"),
         ("log", log, "--log"),
         ("log_format", args.log_format, "--log-format"),
     ];
     let settings = Settings::load(&args.config, std::env::vars_os(), flags)?;
-    logging::start(&settings)?;
+    let runtime = runtime()?;
+    let telemetry = {
+        let _on_runtime = runtime.enter();
+        Telemetry::begin(&settings)?
+    };
+    logging::start_with(&settings, telemetry.layer())?;
     tracing::info!("set: {}", settings.told());
     let url = settings.required("store", "--store")?.text.clone();
     let options = settings.silo_options()?;
     let placement = settings.placement()?;
-    let telemetry = settings.parsed("telemetry")?;
-    telemetry::check(telemetry)?;
-    let runtime = runtime()?;
     let ended = runtime.block_on(async {
         let mut requests = stop_requests(args.until_stdin_ends)?;
-        tokio::select! {
-            silo = start(&url, options, placement, telemetry, host) => serve(silo?, &mut requests).await,
+        let ended = tokio::select! {
+            silo = start(&url, options, placement, &telemetry, host) => match silo {
+                Ok(silo) => serve(silo, &mut requests).await,
+                Err(failure) => Err(failure),
+            },
             _ = requests.recv() => Err(Failure::new(Code::Interrupted, "stopped before the silo \
                 was Active")),
-        }
+        };
+        telemetry.end().await;
+        ended
     });
     // Threads that still wait for something (the standard input, a slow store) must not hold the
     // process.
@@ -108,7 +125,7 @@ async fn start(
     url: &str,
     options: emmer::SiloOptions,
     placement: Strategy,
-    telemetry: Option<SocketAddr>,
+    telemetry: &Telemetry,
     host: fn(SiloBuilder) -> SiloBuilder,
 ) -> Result<Silo> {
     let store = store::open(url).await?;
@@ -118,7 +135,7 @@ async fn start(
         .default_placement(placement)
         .host::<dyn Airport, AirportGrain>()
         .host::<dyn Aircraft, AircraftGrain>();
-    let (builder, telemetry) = telemetry::observe(builder, telemetry).await?;
+    let (builder, telemetry) = telemetry.observe(builder).await?;
     let silo = host(builder)
         // What to do then is decided in `serve`, which waits for it.
         .on_terminate(|_| {})

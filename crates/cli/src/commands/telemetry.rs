@@ -1,50 +1,134 @@
-//! The silo's HTTP endpoint for metrics and health, where the program was built with it.
+//! The ways of a silo's metrics, health and traces out of the process, where the program was built
+//! with them.
 
 use std::net::SocketAddr;
 
 use emmer::SiloBuilder;
 
-#[cfg(not(feature = "telemetry"))]
-use crate::exit::Failure;
-use crate::exit::Result;
+use crate::config::Settings;
+use crate::exit::{Failure, Result};
 
-/// Refuses an address that this program cannot serve.
-#[cfg(not(feature = "telemetry"))]
-pub(super) fn check(address: Option<SocketAddr>) -> Result<()> {
-    match address {
-        None => Ok(()),
-        Some(_) => Err(Failure::usage(
-            "telemetry: this program was built without it: build it with --features telemetry",
-        )),
+/// The keys, as an operator has set them.
+pub(super) struct Telemetry {
+    /// The address for scrapes and health.
+    endpoint: Option<SocketAddr>,
+    #[cfg(feature = "otlp")]
+    otlp: Option<emmer::telemetry::OtlpSender>,
+}
+
+impl Telemetry {
+    /// Reads the keys. Sending to a collector begins here, so that the log can take part.
+    ///
+    /// # Errors
+    /// A value is wrong, or this program was built without what it asks for.
+    pub(super) fn begin(settings: &Settings) -> Result<Self> {
+        let endpoint = settings.parsed("telemetry")?;
+        if cfg!(not(feature = "telemetry")) && endpoint.is_some() {
+            return Err(Failure::usage(
+                "telemetry: this program was built without it: build it with --features telemetry",
+            ));
+        }
+        if cfg!(not(feature = "otlp"))
+            && let Some(key) =
+                ["otlp", "traces"].into_iter().find(|key| settings.get(key).is_some())
+        {
+            return Err(Failure::usage(format!(
+                "{key}: this program was built without it: build it with --features otlp"
+            )));
+        }
+        #[cfg(feature = "otlp")]
+        let otlp = otlp(settings)?;
+        Ok(Self {
+            endpoint,
+            #[cfg(feature = "otlp")]
+            otlp,
+        })
+    }
+
+    /// The layer that records spans.
+    #[cfg(feature = "otlp")]
+    pub(super) fn layer<S>(&self) -> Option<impl tracing_subscriber::Layer<S> + use<S>>
+    where
+        S: tracing::Subscriber + for<'a> tracing_subscriber::registry::LookupSpan<'a> + Send + Sync,
+    {
+        use tracing_subscriber::Layer as _;
+        use tracing_subscriber::filter::{LevelFilter, Targets};
+
+        let spans = Targets::new().with_target(emmer::trace::TARGET, LevelFilter::INFO);
+        self.otlp.as_ref().map(|otlp| otlp.layer().with_filter(spans))
+    }
+
+    /// The layer that records spans: none.
+    #[cfg(not(feature = "otlp"))]
+    pub(super) const fn layer(&self) -> Option<tracing_subscriber::layer::Identity> {
+        None
+    }
+
+    /// The silo with its ways out, and where its endpoint listens.
+    pub(super) async fn observe(
+        &self,
+        builder: SiloBuilder,
+    ) -> Result<(SiloBuilder, Option<SocketAddr>)> {
+        #[cfg(feature = "otlp")]
+        let builder = match &self.otlp {
+            Some(otlp) => builder.observer(otlp.metrics(METRICS_PERIOD)),
+            None => builder,
+        };
+        scraped(builder, self.endpoint).await
+    }
+
+    /// Sends what is left.
+    pub(super) async fn end(self) {
+        #[cfg(feature = "otlp")]
+        if let Some(otlp) = self.otlp {
+            otlp.stop().await;
+        }
+        std::future::ready(()).await;
     }
 }
 
-/// The silo without an endpoint.
-#[cfg(not(feature = "telemetry"))]
-pub(super) async fn observe(
-    builder: SiloBuilder,
-    _: Option<SocketAddr>,
-) -> Result<(SiloBuilder, Option<SocketAddr>)> {
-    std::future::ready(Ok((builder, None))).await
+/// The time between two reports of metrics to a collector.
+#[cfg(feature = "otlp")]
+const METRICS_PERIOD: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// The part of the calls that begin a trace when nobody says.
+#[cfg(feature = "otlp")]
+const TRACES: f64 = 0.01;
+
+#[cfg(feature = "otlp")]
+fn otlp(settings: &Settings) -> Result<Option<emmer::telemetry::OtlpSender>> {
+    use emmer::telemetry::Otlp;
+
+    let share = settings.parsed("traces")?;
+    let Some(endpoint) = settings.get("otlp") else {
+        return match settings.get("traces") {
+            Some(traces) => Err(traces.wrong("traces", "traces go to a collector: set otlp, too")),
+            None => Ok(None),
+        };
+    };
+    let service = settings.get("role").map_or("emmer", |role| role.text.as_str());
+    let otlp = Otlp::to(&*endpoint.text).service(service).traces(share.unwrap_or(TRACES));
+    otlp.start().map(Some).map_err(Failure::usage)
 }
 
-/// Refuses an address that this program cannot serve: none.
 #[cfg(feature = "telemetry")]
-pub(super) const fn check(_: Option<SocketAddr>) -> Result<()> {
-    Ok(())
-}
-
-/// The silo with an endpoint on `address`, if there is one, and where that listens.
-#[cfg(feature = "telemetry")]
-pub(super) async fn observe(
+async fn scraped(
     builder: SiloBuilder,
     address: Option<SocketAddr>,
 ) -> Result<(SiloBuilder, Option<SocketAddr>)> {
-    use crate::exit::{Code, Failure};
+    use crate::exit::Code;
 
     let Some(address) = address else { return Ok((builder, None)) };
     let endpoint = emmer::telemetry::Endpoint::bind(address);
     let endpoint = endpoint.await.map_err(|error| Failure::new(Code::Listen, error))?;
     let address = endpoint.address();
     Ok((builder.observer(endpoint), Some(address)))
+}
+
+#[cfg(not(feature = "telemetry"))]
+async fn scraped(
+    builder: SiloBuilder,
+    _: Option<SocketAddr>,
+) -> Result<(SiloBuilder, Option<SocketAddr>)> {
+    std::future::ready(Ok((builder, None))).await
 }

@@ -9,7 +9,7 @@ pub(super) const VARIABLE_PREFIX: &str = "EMMER_";
 pub(super) const CONFIG_VARIABLE: &str = "EMMER_CONFIG";
 
 /// The keys outside any table.
-const TOP: [&str; 22] = [
+const TOP: [&str; 24] = [
     "store",
     "cluster_id",
     "service_id",
@@ -21,6 +21,8 @@ const TOP: [&str; 22] = [
     "log",
     "log_format",
     "telemetry",
+    "otlp",
+    "traces",
     "response_timeout",
     "collection_age",
     "collection_quantum",

@@ -44,6 +44,8 @@ mod texts;
 #[cfg(feature = "test")]
 mod timers;
 #[cfg(feature = "test")]
+mod traces;
+#[cfg(feature = "test")]
 mod versions;
 #[cfg(feature = "test")]
 mod virtual_time;

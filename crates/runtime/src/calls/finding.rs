@@ -13,6 +13,7 @@ use crate::clock::Due;
 use crate::cluster::locations::Locations;
 use crate::grain::{CallError, Failure};
 use crate::hosting::{BoxTurn, RunActivation, StartError, contain};
+use crate::trace;
 
 /// Where a call goes.
 pub(crate) enum Place {
@@ -68,7 +69,13 @@ impl Calls {
         if let Some(peer) = self.cluster.locations.get(id).filter(usable) {
             return Ok(Place::There { peer, placed: false });
         }
-        let found = self.cluster.directory.lookup(id).await.map_err(|why| self.unavailable(why))?;
+        let directory = &self.cluster.directory;
+        let found = if trace::is_traced() {
+            Box::pin(trace::within(trace::directory("lookup"), directory.lookup(id))).await
+        } else {
+            directory.lookup(id).await
+        };
+        let found = found.map_err(|why| self.unavailable(why))?;
         match found {
             Some(at) if at.silo != self.address => {
                 Ok(Place::There { peer: at.silo, placed: false })
@@ -151,8 +158,10 @@ impl Calls {
         avoid: &[SiloAddress],
     ) -> Result<SiloAddress, Failure> {
         let leaves = !self.accepts_activations();
+        let choose = || self.cluster.placing.choose(id, method, leaves, avoid);
+        let chosen = if trace::is_traced() { traced(choose) } else { contain(choose) };
         // A director may be the application's own.
-        match contain(|| self.cluster.placing.choose(id, method, leaves, avoid)) {
+        match chosen {
             Ok(chosen) => chosen.map_err(|why| not_placed(&why)),
             Err(words) => {
                 let name = self.cluster.placing.strategy_name(id, method);
@@ -189,6 +198,22 @@ impl Calls {
     pub(crate) fn accepts_activations(&self) -> bool {
         self.cluster.is_active() && !self.host.catalog.is_closed()
     }
+}
+
+/// Chooses within a span.
+#[cold]
+fn traced(
+    choose: impl FnOnce() -> Result<SiloAddress, PlaceError>,
+) -> Result<Result<SiloAddress, PlaceError>, String> {
+    let span = trace::placement();
+    let _in_span = trace::enter(&span);
+    let chosen = contain(choose);
+    match &chosen {
+        Ok(Ok(silo)) => trace::chosen(&span, *silo),
+        Ok(Err(why)) => trace::failed(&span, why),
+        Err(words) => trace::failed(&span, words),
+    }
+    chosen
 }
 
 /// What a call comes to that no silo was chosen for.

@@ -1,13 +1,14 @@
 //! A call on its way: a future that runs the turn itself where it can.
 
 use std::cell::Cell;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use emmer_wire::codec;
 use tokio::task::coop;
+use tracing::Span;
 
 use crate::calls::Place;
 use crate::calls::invoke::{self, Caller, Finished, LocalTurn};
@@ -17,6 +18,7 @@ use crate::calls::travel::travel;
 use crate::grain::{Call, CallError, Failure, Found, Interface, Lane, Method, Node, TurnContext};
 use crate::hosting::{Begun, LocalSlot, RunActivation, Sink, StartError, TurnEnd};
 use crate::net::{Correlation, KEPT_BODY_BYTES_MAX, SendError};
+use crate::trace;
 
 /// A call being made. Dropping it cancels a call that has not begun.
 #[must_use = "futures do nothing unless polled"]
@@ -28,12 +30,19 @@ impl<M: Method> CallFuture<M> {
     pub(crate) const fn new(call: Call<M>) -> Self {
         Self { state: State::New(Some(call)) }
     }
+
+    /// The call without a span of its own: it begins no trace.
+    pub(crate) const fn without_span(call: Call<M>) -> Self {
+        Self { state: State::Ready(Some(call)) }
+    }
 }
 
 type Boxed<M> = Pin<Box<dyn Future<Output = Finished<M>> + Send>>;
 
 enum State<M: Method> {
     New(Option<Call<M>>),
+    /// It has the span that it shall have, or none.
+    Ready(Option<Call<M>>),
     /// The grain is on this silo and busy.
     Waiting(LocalTurn<M>),
     /// Sent to another process.
@@ -49,17 +58,36 @@ impl<M: Method> Unpin for CallFuture<M> {}
 impl<M: Method> Future for CallFuture<M> {
     type Output = Result<M::Ok, CallError<M::Err>>;
 
+    #[inline]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.poll_finished(cx).map(|finished| match finished {
+            Ok(output) => M::split(output).map_err(CallError::App),
+            Err(failure) => Err(told::<M>(failure)),
+        })
+    }
+}
+
+impl<M: Method> CallFuture<M> {
+    #[inline]
+    fn poll_finished(&mut self, cx: &mut Context<'_>) -> Poll<Finished<M>> {
         let mut next = match &mut self.state {
             State::New(call) => {
                 if is_counted() {
                     ready!(coop::poll_proceed(cx)).made_progress();
                 }
-                match call.take() {
-                    Some(call) => first_poll(call, cx),
-                    None => return polled_after_its_end(),
+                let Some(call) = call.take() else { return polled_after_its_end() };
+                let span = trace::of_call(TurnContext::is_in_turn, || {
+                    trace::call(M::Interface::NAME, M::NAME, &call.target)
+                });
+                match span {
+                    None => first_poll(call, cx),
+                    Some(span) => in_span(call, span),
                 }
             }
+            State::Ready(call) => match call.take() {
+                Some(call) => first_poll(call, cx),
+                None => return polled_after_its_end(),
+            },
             State::Waiting(local) => match local.poll(cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(begun) => match std::mem::replace(&mut self.state, State::Over) {
@@ -89,10 +117,7 @@ impl<M: Method> Future for CallFuture<M> {
         match next {
             Next::Ready(finished) => {
                 self.state = State::Over;
-                Poll::Ready(match finished {
-                    Ok(output) => M::split(output).map_err(CallError::App),
-                    Err(failure) => Err(told::<M>(failure)),
-                })
+                Poll::Ready(finished)
             }
             Next::State(state) => {
                 self.state = state;
@@ -148,6 +173,25 @@ impl<M: Method> Next<M> {
     fn slow(future: impl Future<Output = Finished<M>> + Send + 'static) -> Self {
         Self::State(State::Slow(Box::pin(future)))
     }
+}
+
+/// The call within its span.
+#[cold]
+fn in_span<M: Method>(call: Call<M>, span: Span) -> Next<M> {
+    let mut call = CallFuture::without_span(call);
+    let own = span.clone();
+    let traced = async move {
+        let finished = poll_fn(|cx| call.poll_finished(cx)).await;
+        match &finished {
+            Err(failure) => trace::failed(&own, failure),
+            Ok(output) if M::is_error(output) => {
+                trace::failed(&own, &"the method returned its own error");
+            }
+            Ok(_) => {}
+        }
+        finished
+    };
+    Next::slow(trace::within(span, traced))
 }
 
 /// The hot paths: the grain is on this silo and idle, so its turn runs here and now, on the

@@ -25,6 +25,7 @@ use crate::hosting::{
     run_to_end, standing, until_begun,
 };
 use crate::net::SendError;
+use crate::trace;
 
 /// What a call comes to before the method's own error is told apart.
 pub(crate) type Finished<M> = Result<<M as Method>::Output, Failure>;
@@ -170,6 +171,7 @@ impl Caller {
             forwards: 0,
             expect_view: view,
             chain: &self.chain,
+            trace: trace::carried(),
         }
     }
 }

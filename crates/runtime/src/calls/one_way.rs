@@ -15,9 +15,12 @@ use crate::calls::invoke::{
 use crate::calls::lanes::Handed;
 use crate::calls::path::Met;
 use crate::calls::travel::{travel, travel_in_line};
-use crate::grain::{Call, CallError, Failure, Found, Method, NoError, Node};
+use crate::grain::{
+    Call, CallError, Failure, Found, Interface, Method, NoError, Node, TurnContext,
+};
 use crate::hosting::{LocalSlot, RunActivation, Sink, StartError, TurnEnd, let_go};
 use crate::net::{Connection, SendError};
+use crate::trace;
 
 /// One-way calls of this process under way at once; one more is `Overloaded`.
 const ONE_WAY_MAX: usize = 100_000;
@@ -34,6 +37,19 @@ pub(crate) fn send<M: Method>(call: Call<M>) -> Result<(), CallError<NoError>> {
 
 /// Hands a call over that goes its way.
 pub(crate) fn set_off<M: Method>(call: Call<M>) -> Result<(), CallError<NoError>> {
+    let span = trace::of_call(TurnContext::is_in_turn, || {
+        trace::one_way(M::Interface::NAME, M::NAME, &call.target)
+    });
+    match span {
+        None => set_off_now(call),
+        Some(span) => {
+            let _in_span = trace::enter(&span);
+            set_off_now(call).inspect_err(|failure| trace::failed(&span, failure))
+        }
+    }
+}
+
+fn set_off_now<M: Method>(call: Call<M>) -> Result<(), CallError<NoError>> {
     // A one-way call belongs to no chain: nobody waits for it.
     let caller = Caller::check(&call, CallChain::EMPTY, None)?;
     let reference = call.target.share();
@@ -169,11 +185,13 @@ fn in_lane<M: Method>(
 ) -> Result<(), CallError<NoError>> {
     let permit = silo.one_way_permit()?;
     let grain = call.target.0.id.clone();
+    let trip = move |handed: Handed| async move {
+        log::<M>(travel_in_line(call, caller, met, Some(handed))).await;
+        drop(permit);
+    };
+    let span = trace::current();
     let job = move |handed: Handed| -> BoxFuture<'static, ()> {
-        Box::pin(async move {
-            log::<M>(travel_in_line(call, caller, met, Some(handed))).await;
-            drop(permit);
-        })
+        Box::pin(trace::within(span, trip(handed)))
     };
     silo.lanes.push(&grain, Box::new(job), &silo.spawner);
     Ok(())
@@ -185,10 +203,11 @@ fn apart<M: Method>(
     call: impl Future<Output = Result<M::Output, Failure>> + Send + 'static,
 ) -> Result<(), CallError<NoError>> {
     let permit = silo.one_way_permit()?;
-    silo.spawner.spawn(async move {
+    let apart = async move {
         log::<M>(call).await;
         drop(permit);
-    });
+    };
+    silo.spawner.spawn(trace::along(apart));
     Ok(())
 }
 

@@ -20,6 +20,7 @@ use crate::clock::{Clock, CoarseInstant, Due};
 use crate::grain::{Call, Failure, Lane, Method, Node, Route, Target};
 use crate::hosting::{LocalSlot, StartError};
 use crate::net::{Connection, SendError};
+use crate::trace;
 
 /// Makes a call: finds the grain, here or elsewhere, placing it if it is nowhere, and tries again
 /// as long as the call certainly did not run. `met`: what its first try came to.
@@ -38,7 +39,7 @@ pub(crate) async fn travel<M: Method>(
     }
     // Turns, connections and timers belong to the runtime of the silo or client, wherever the
     // caller is.
-    spawner.run(trip).await.unwrap_or_else(|| {
+    spawner.run(trace::along(trip)).await.unwrap_or_else(|| {
         Err(unreachable_silo(
             None,
             true,

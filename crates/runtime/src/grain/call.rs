@@ -54,6 +54,13 @@ impl<M: Method> Call<M> {
     }
 }
 
+impl<M: Method> Call<M> {
+    /// Makes the call, which begins no trace.
+    pub(crate) fn without_span(self) -> CallFuture<M> {
+        CallFuture::without_span(self)
+    }
+}
+
 impl<M: Method> fmt::Debug for Call<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Call({:?}.{})", self.target, M::NAME)

@@ -9,6 +9,7 @@ use std::sync::{Arc, Weak};
 use emmer_core::{GrainId, GrainKey, SiloAddress};
 use emmer_store::state::StateSlot;
 use emmer_wire::{CallChain, ChainLink, ChainTooLong};
+use tracing::Span;
 
 use crate::calls::waits::{Asker, Listing, next_turn};
 use crate::clock::{CoarseInstant, Due};
@@ -16,6 +17,7 @@ use crate::grain::{ClusterClient, DeactivationReason};
 use crate::hosting::{AnyActivation, Asks, RunActivation, Who};
 use crate::metrics::{Ended, Outer};
 use crate::reminders::Reminding;
+use crate::trace;
 
 /// A grain's view of itself and of the cluster. Cheap to clone; may be kept in a field marked
 /// `#[context]`.
@@ -269,6 +271,21 @@ impl TurnContext {
     #[inline]
     pub(crate) const fn has_begun(&self) -> bool {
         self.begun
+    }
+
+    /// Returns true if this thread polls a turn.
+    pub(crate) fn is_in_turn() -> bool {
+        Self::with(|turn| turn.is_some())
+    }
+
+    /// The span of this turn of `interface`.`method`, if it is traced.
+    pub(crate) fn span(&self, interface: &str, method: &str) -> Option<Box<Span>> {
+        trace::is_traced().then(|| {
+            let grain = self.activation(|activation| activation.name()).unwrap_or_default();
+            let silo = self.activation(|activation| activation.client()).flatten();
+            let silo = silo.and_then(|client| client.silo());
+            Box::new(trace::turn(interface, method, &grain, silo))
+        })
     }
 
     /// The chain a call made now belongs to, and the deadline it inherits.

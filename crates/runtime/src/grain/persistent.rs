@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 
 use crate::clock;
 use crate::grain::{Ctx, StateError};
+use crate::trace;
 
 /// How states are encoded, as the store's `Format` column says it.
 pub const FORMAT: &str = "msgpack";
@@ -80,7 +81,9 @@ where
     /// [`StateError`]; then the value in memory is unchanged.
     pub async fn read(&mut self) -> Result<(), StateError> {
         let binding = self.binding.as_mut().ok_or(StateError::Unbound)?;
-        let found = binding.slot.read().await.map_err(|e| binding.store_error(&e, false))?;
+        let span = trace::part(|| trace::state("read", binding.name));
+        let found = trace::within(span, binding.slot.read()).await;
+        let found = found.map_err(|e| binding.store_error(&e, false))?;
         match found {
             None => {
                 self.value = T::default();
@@ -105,8 +108,9 @@ where
             .map_err(|e| binding.unwritten(binding.codec_error(&e)))?;
         let payload: Arc<[u8]> = Arc::from(&payload[..]);
         let unanswered = Unanswered(binding);
-        let outcome =
-            binding.slot.write(binding.etag.as_ref(), FORMAT, payload, clock::wall()).await;
+        let span = trace::part(|| trace::state("write", binding.name));
+        let write = binding.slot.write(binding.etag.as_ref(), FORMAT, payload, clock::wall());
+        let outcome = trace::within(span, write).await;
         unanswered.answered();
         match outcome.map_err(|e| binding.unwritten(binding.store_error(&e, false)))? {
             WriteOutcome::Written(etag) => {
@@ -126,7 +130,8 @@ where
         let binding = self.binding.as_mut().ok_or(StateError::Unbound)?;
         if let Some(etag) = &binding.etag {
             let unanswered = Unanswered(binding);
-            let outcome = binding.slot.clear(etag).await;
+            let span = trace::part(|| trace::state("clear", binding.name));
+            let outcome = trace::within(span, binding.slot.clear(etag)).await;
             unanswered.answered();
             match outcome.map_err(|e| binding.unwritten(binding.store_error(&e, false)))? {
                 ClearOutcome::Cleared => binding.etag = None,

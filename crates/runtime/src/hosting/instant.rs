@@ -20,6 +20,7 @@ use super::{Activation, Exclusive, Input, RunActivation, Shared, Sink, StartErro
 use crate::clock::{CoarseInstant, Due};
 use crate::grain::{DeactivationReason, Grain, Method, TurnContext};
 use crate::metrics::Ended;
+use crate::trace;
 
 /// How a method that cannot suspend is run in place.
 pub enum Instant<G: Grain> {
@@ -138,6 +139,10 @@ impl<G: Grain> Activation<G> {
         sink: &mut Sink<'_>,
     ) -> Option<Result<TurnEnd, StartError>> {
         let (place, entry) = self.class.method(method)?;
+        // The span of a turn is its own.
+        if trace::is_traced() {
+            return None;
+        }
         let watch = &self.host.metrics.watch;
         let (timed, ended) = match entry.instant {
             Instant::No => return None,

@@ -8,6 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use emmer_core::{GrainId, SiloAddress};
+use emmer_store::BoxFuture;
 use emmer_wire::CallChain;
 
 use tokio::task::JoinHandle;
@@ -26,6 +27,7 @@ use crate::grain::{ClusterClient, Ctx, DeactivationReason, Grain, TurnContext};
 use crate::log::warn_seldom;
 use crate::metrics::{Ended, Outer};
 use crate::reminders::Reminding;
+use crate::trace;
 
 /// One activation in so many is timed.
 const TIMED_EVERY: u64 = 8;
@@ -39,7 +41,11 @@ impl<G: Grain> Activation<G> {
         let timed = self.number.is_multiple_of(TIMED_EVERY);
         let began = timed.then(|| self.host.clock.mono());
         // In a box, so that the turns of grains that are there already carry no room for it.
-        let mut awaking = Box::pin(self.awake());
+        let mut awaking: BoxFuture<'_, Result<G, Closed>> = if trace::is_traced() {
+            Box::pin(trace::within(trace::activation(&self.title()), self.awake()))
+        } else {
+            Box::pin(self.awake())
+        };
         // Without state, and where this silo answers for the grain, it is over in one poll and
         // needs no timer.
         let outcome = match std::future::poll_fn(|cx| Poll::Ready(awaking.as_mut().poll(cx))).await
@@ -109,7 +115,14 @@ impl<G: Grain> Activation<G> {
     }
 
     async fn register(&self) -> Result<(), Closed> {
-        match self.host.directory.register(self.registrant()).await {
+        let directory = &self.host.directory;
+        let registered = if trace::is_traced() {
+            let registering = directory.register(self.registrant());
+            Box::pin(trace::within(trace::directory("register"), registering)).await
+        } else {
+            directory.register(self.registrant()).await
+        };
+        match registered {
             Registered::Here => Ok(()),
             Registered::Elsewhere(silo) => Err(Closed::Elsewhere(silo)),
             Registered::Failed(why) => {
@@ -360,7 +373,7 @@ impl<G: Grain> RunActivation for Activation<G> {
         Some(self.host.metrics.watch.begin(self.class.number_of(method), now))
     }
 
-    fn reopened(&self) -> emmer_store::BoxFuture<'static, ()> {
+    fn reopened(&self) -> BoxFuture<'static, ()> {
         let host = self.host.clone();
         Box::pin(async move {
             if host.fence.opened(&host.clock).await.is_err() {
@@ -446,10 +459,7 @@ impl<G: Grain> RunActivation for Activation<G> {
         }
     }
 
-    fn close_and_wait(
-        self: Arc<Self>,
-        reason: DeactivationReason,
-    ) -> emmer_store::BoxFuture<'static, ()> {
+    fn close_and_wait(self: Arc<Self>, reason: DeactivationReason) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             if let Some(task) = self.begin_closing(reason) {
                 let _ = task.await;

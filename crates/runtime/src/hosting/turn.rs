@@ -21,14 +21,16 @@ use emmer_core::SiloAddress;
 use emmer_store::BoxFuture;
 use emmer_wire::codec;
 use pin_project_lite::pin_project;
+use tracing::Span;
 
 use super::Closed;
 use super::contain::{Contained, contain, contained, let_go};
 use crate::calls::waits::{Asker, Listing};
 use crate::clock::{Clock, CoarseInstant};
 use crate::cluster::{Fence, Shut};
-use crate::grain::{Method, TurnContext};
+use crate::grain::{Interface, Method, TurnContext};
 use crate::metrics::{Ended, Outer};
+use crate::trace;
 
 /// Where a turn's arguments come from.
 pub enum Input<'a> {
@@ -157,6 +159,8 @@ pin_project! {
         asker: Option<Arc<Asker>>,
         // Its place among the turns that have made calls and wait.
         listing: Option<Listing>,
+        // Its span, if it is traced.
+        span: Option<Box<Span>>,
         #[pin]
         future: Contained<F>,
         // In the thread's hands during every poll, so that calls made by the method know who makes
@@ -182,11 +186,13 @@ where
     M: Method,
     F: Future<Output = TurnOutcome<M>> + Send + 'static,
 {
+    let span = context.span(M::Interface::NAME, M::NAME);
     Box::pin(TypedTurn::<M, F> {
         suspended: false,
         held: None,
         asker: None,
         listing: None,
+        span,
         future: contained(future),
         context: Some(context),
         method: PhantomData,
@@ -215,7 +221,11 @@ where
         }
         // A panic unwinds through the method's own values, and through the lock, which breaks the
         // activation before it is given back: nobody observes a broken one.
-        let run = || this.future.poll(cx);
+        let span = this.span.as_deref();
+        let run = || {
+            let _in_span = span.map(trace::enter);
+            this.future.poll(cx)
+        };
         let polled = match this.asker {
             None => TurnContext::scope(this.context, run),
             Some(asker) => TurnContext::scope_asked(this.context, asker, run),
@@ -248,6 +258,9 @@ where
         };
         if let Some(context) = this.context.take() {
             context.note_end(ended);
+        }
+        if let Some(span) = this.span.take() {
+            end_span(&span, ended, &end);
         }
         Poll::Ready(end)
     }
@@ -305,6 +318,22 @@ pub(super) fn suspend(
         *listing = turn.list(asker);
     }
     None
+}
+
+/// Ends the span of a turn with the words of its end.
+#[cold]
+fn end_span(span: &Span, ended: Ended, end: &TurnEnd) {
+    match end {
+        TurnEnd::Done if ended == Ended::OwnError => {
+            trace::failed(span, &"the method returned its own error");
+        }
+        TurnEnd::Done => {}
+        TurnEnd::Closed(_) => trace::failed(span, &"the activation was closed first"),
+        TurnEnd::ActivationFailed(why)
+        | TurnEnd::Panicked(why)
+        | TurnEnd::Unencodable(why)
+        | TurnEnd::Deadlock(why) => trace::failed(span, why),
+    }
 }
 
 /// Gives the arguments back to a local caller.

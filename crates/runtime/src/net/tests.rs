@@ -118,6 +118,7 @@ pub(super) fn call(over: &Connection) -> Result<Correlation, SendError> {
         forwards: 0,
         expect_view: 0,
         chain: &CallChain::EMPTY,
+        trace: None,
     };
     over.begin(Waker::noop(), head, CoarseInstant::LAST, |_| Ok(()))
 }
@@ -175,6 +176,7 @@ async fn nothing_that_nobody_waits_for_is_heard_over_a_connection_that_was_repla
             forwards: 0,
             expect_view: 0,
             chain: &CallChain::EMPTY,
+            trace: None,
         };
         dialed.one_way(head, |_| Ok(()))
     };

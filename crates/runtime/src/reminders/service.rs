@@ -1,7 +1,7 @@
 //! The shell of the reminder machine: it reads and writes the table, calls grains, passes messages
 //! on, and decides nothing.
 
-use std::future::Future;
+use std::future::{Future, IntoFuture};
 use std::sync::Arc;
 
 use emmer_core::reminder::Reminder;
@@ -25,6 +25,7 @@ use crate::cluster::Peers;
 use crate::grain::{Call, Node, OwnClient, RawRef};
 use crate::log::warn_seldom;
 use crate::options::ReminderOptions;
+use crate::trace;
 use crate::wheel::Wheel;
 use crate::world::Spawner;
 
@@ -222,11 +223,18 @@ impl ReminderService {
         let type_name = type_name.map_or("a grain of another silo", |class| class.name());
         let target = RawRef::of(&client, reminder.grain.clone(), type_name);
         let args = ReminderTick { tick: Tick::of(reminder, tick) };
-        match Call::new(target, args).await {
+        let Reminder { grain, grain_type, name, .. } = reminder;
+        let grain = || format!("{grain_type}/{}", grain.key());
+        let span = trace::of_call(|| false, || trace::reminder(&grain(), name));
+        let call = Call::new(target, args);
+        let ticked = match span {
+            None => call.without_span().await,
+            Some(span) => trace::within(span, call.into_future()).await,
+        };
+        match ticked {
             Ok(()) => Ticked::Delivered,
             Err(error) => {
-                let Reminder { grain, grain_type, name, .. } = reminder;
-                let grain = format!("{grain_type}/{}", grain.key());
+                let grain = grain();
                 warn_seldom!(
                     %grain, %name, number = tick.number, %error,
                     "a tick of a reminder failed; it is tried again"

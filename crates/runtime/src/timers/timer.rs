@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use emmer_core::Instant;
 use parking_lot::Mutex;
+use tracing::Span;
 
 use super::method::{TimerMethod, TimerTick};
 use super::owners::Entry;
@@ -19,6 +20,7 @@ use crate::hosting::{
     Activation, AnyActivation, Begun, LocalSlot, Sink, TurnEnd, run_to_end, until_begun,
 };
 use crate::log::warn_seldom;
+use crate::trace;
 use crate::wheel::{Due, Place};
 
 /// No timer ticks more often than this.
@@ -281,7 +283,9 @@ impl<M: 'static, F: TimerMethod<M>> Due for Ticking<M, F> {
         (state.ticking, state.changed) = (true, false);
         drop(state);
         let spawner = activation.host().spawner.clone();
-        drop(spawner.spawn(self.tick(activation)));
+        let span = trace::of_call(|| false, || trace::timer(&activation.title()));
+        let tick = self.tick(activation);
+        drop(spawner.spawn(trace::within(span.unwrap_or_else(Span::none), tick)));
     }
 }
 

@@ -194,6 +194,7 @@ fn requests() -> Vec<(&'static str, Message)> {
         forwards: 1,
         expect_view: 41,
         chain: CallChain::new(&chain).unwrap(),
+        trace: None,
     };
     let one_way = RequestHeader {
         correlation: 0,
@@ -204,6 +205,7 @@ fn requests() -> Vec<(&'static str, Message)> {
         forwards: 0,
         expect_view: 0,
         chain: CallChain::EMPTY,
+        trace: None,
     };
     let read_only = RequestHeader {
         correlation: u64::MAX,
@@ -214,8 +216,20 @@ fn requests() -> Vec<(&'static str, Message)> {
         forwards: 255,
         expect_view: u64::MAX,
         chain: CallChain::EMPTY,
+        trace: None,
+    };
+    let trace = TraceContext::new(
+        0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736_u128.to_be_bytes(),
+        0x00f0_67aa_0ba9_02b7_u64.to_be_bytes(),
+        1,
+    );
+    let traced = RequestHeader {
+        chain: CallChain::new(&chain[..1]).unwrap(),
+        trace: Some(trace.unwrap()),
+        ..request.clone()
     };
     vec![
+        ("request-traced", Message::Request(traced, Bytes::from_static(BODY))),
         ("request", Message::Request(request, Bytes::from_static(BODY))),
         ("request-one-way", Message::Request(one_way, Bytes::new())),
         ("request-read-only", Message::Request(read_only, Bytes::from_static(BODY))),

@@ -189,5 +189,6 @@ fn sample_header() -> RequestHeader {
         forwards: 0,
         expect_view: 0,
         chain: CallChain::EMPTY,
+        trace: None,
     }
 }

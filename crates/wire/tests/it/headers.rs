@@ -25,6 +25,7 @@ fn request_with(target_key: &str, links: usize) -> RequestHeader {
         forwards: 0,
         expect_view: 0,
         chain: CallChain::new(&vec![link; links]).unwrap(),
+        trace: None,
     }
 }
 
@@ -124,6 +125,24 @@ fn chains_are_limited_to_the_link() {
 }
 
 #[test]
+fn a_trace_context_is_whole_and_has_ids() {
+    let trace = TraceContext::new([1; 16], [2; 8], 1);
+    let traced = RequestHeader { trace, ..request_with("k", 1) };
+    let bytes = encoded(&traced);
+    assert_eq!(decode_request(Bytes::from(bytes.clone())).unwrap().0, traced);
+    let mut short = bytes.clone();
+    short.pop();
+    assert!(matches!(refused(short), HeaderError::Truncated(_)));
+    for id in [bytes.len() - 25..bytes.len() - 9, bytes.len() - 9..bytes.len() - 1] {
+        let mut zeros = bytes.clone();
+        zeros[id].fill(0);
+        assert!(matches!(refused(zeros), HeaderError::Value { .. }));
+    }
+    assert!(TraceContext::new([0; 16], [2; 8], 1).is_none());
+    assert!(TraceContext::new([1; 16], [0; 8], 1).is_none());
+}
+
+#[test]
 fn a_cancel_frame_is_filled_and_then_another_one_begun() {
     let (mut out, mut bytes) = (BytesMut::new(), 0);
     for call in 1..=u64::try_from(CANCELS_MAX).unwrap() + 1 {
@@ -151,7 +170,7 @@ fn chains_grow_at_the_end() {
 #[test]
 fn requests_with_meaningless_fields_are_refused() {
     // 28 the flags, 31 the kind of key.
-    for (at, value) in [(28, 0x08), (28, 0x80), (28, 0x01), (31, 0), (31, 5), (31, 0x84)] {
+    for (at, value) in [(28, 0x10), (28, 0x80), (28, 0x01), (31, 0), (31, 5), (31, 0x84)] {
         let mut request = encoded(&request_with("k", 0));
         request[at] = value;
         let error = refused(request);

@@ -40,13 +40,21 @@ fn any_request() -> impl Strategy<Value = RequestHeader> {
         any::<u64>(),
         any_grain(),
         any::<[u32; 2]>(),
-        any::<u8>(),
+        (any::<u8>(), any_trace()),
         0u8..8,
         any::<u64>(),
         vec(link, 0..6),
     )
         .prop_map(
-            |(correlation, target, [method, deadline_ms], forwards, bits, expect_view, links)| {
+            |(
+                correlation,
+                target,
+                [method, deadline_ms],
+                (forwards, trace),
+                bits,
+                expect_view,
+                links,
+            )| {
                 let flags = RequestFlags::from_bits(bits).unwrap();
                 let one_way = flags.contains(RequestFlags::ONE_WAY);
                 let chain = CallChain::new(&links).unwrap();
@@ -60,9 +68,17 @@ fn any_request() -> impl Strategy<Value = RequestHeader> {
                     forwards,
                     expect_view,
                     chain,
+                    trace,
                 }
             },
         )
+}
+
+fn any_trace() -> impl Strategy<Value = Option<TraceContext>> {
+    any::<([u8; 16], [u8; 8], u8)>().prop_map(|(trace, span, flags)| match flags {
+        0..128 => None,
+        _ => TraceContext::new(trace, span, flags),
+    })
 }
 
 fn any_limits() -> impl Strategy<Value = ConnectionLimits> {

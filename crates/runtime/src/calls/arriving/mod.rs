@@ -19,7 +19,7 @@ use crate::calls::path::Met;
 use crate::grain::CallError;
 use crate::hosting::Progress;
 use crate::net::Connection;
-use crate::world;
+use crate::{trace, world};
 
 impl Calls {
     /// A call comes over a connection. See [`Handler::request`](crate::net::Handler::request).
@@ -33,6 +33,13 @@ impl Calls {
         cx: &mut Context<'_>,
     ) -> u64 {
         self.host.metrics.call_received();
+        let span = header.trace.as_ref().and_then(|parent| {
+            trace::arrived(parent, || match connection.peer {
+                PeerKind::Client(_) => trace::gateway(self.address),
+                _ => trace::serve(self.address),
+            })
+        });
+        let _in_span = span.as_ref().map(trace::enter);
         if let (PeerKind::Client(_), Some(why)) =
             (connection.peer, self.shedding.refuses(self.serving()))
         {
@@ -74,9 +81,12 @@ impl Calls {
         let asker = connection.begin_serving(header.correlation);
         let arrived = Arrived { connection, header, body, cost, deadline, asker, _room: room };
         match inline {
-            Inline::Suspended(turn) => world::spawn(self.clone().finish(arrived, turn)),
+            Inline::Suspended(turn) => {
+                world::spawn(trace::along(self.clone().finish(arrived, turn)))
+            }
             Inline::Closed(elsewhere) => {
-                world::spawn(self.clone().serve(arrived, Met::Closed(elsewhere)))
+                let served = self.clone().serve(arrived, Met::Closed(elsewhere));
+                world::spawn(trace::along(served))
             }
             Inline::Over => return cost,
         };

@@ -21,6 +21,7 @@ use crate::hosting::{
     Begun, BoxTurn, Progress, Sink, StartError, TurnEnd, run_to_end, until_begun,
 };
 use crate::net::{Answer, SendError};
+use crate::trace;
 
 impl Calls {
     /// Goes on with a turn that suspended in the read loop.
@@ -186,6 +187,7 @@ impl Calls {
         let connection =
             self.cluster.peers.connect(peer).await.map_err(|e| unsent(e.to_string()))?;
         header.forwards += 1;
+        header.trace = trace::carried().or(header.trace);
         header.expect_view = self.cluster.view_version();
         header.deadline_ms = arrived.deadline.left_on_wire(self.clock.now());
         self.host.metrics.call_forwarded();
