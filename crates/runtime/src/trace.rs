@@ -179,10 +179,11 @@ impl<F: Future> Future for Within<F> {
     }
 }
 
-/// The span of a call that came with a trace; none if this process records none.
+/// The span of a call that came with a trace; none if this process records none, or the caller says
+/// that the trace is not recorded.
 #[cold]
 pub(crate) fn arrived(parent: &TraceContext, span: impl FnOnce() -> Span) -> Option<Span> {
-    let tracing = TRACING.get()?;
+    let tracing = TRACING.get().filter(|_| is_recorded(parent))?;
     let span = Some(span()).filter(|span| !span.is_disabled())?;
     tracing.tracer.adopt(&span, parent);
     Some(span)

@@ -52,3 +52,43 @@ fn a_silo_tells_where_it_is_scraped_and_that_it_leaves() {
     });
     assert!(process.end().0.success());
 }
+
+#[test]
+#[cfg(not(feature = "otlp"))]
+fn a_program_without_otlp_says_how_to_build_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = store_in(dir.path());
+    let of_silo = ["silo", "--store", &store, "--cluster-id", "dev", "--listen", FREE];
+    for flag in [["--otlp", "http://127.0.0.1:4318"], ["--traces", "0.5"]] {
+        let (code, said) = failure(&run(&[&of_silo[..], &flag].concat()));
+        assert!(code == 2 && said.contains("--features otlp"), "{said}");
+    }
+}
+
+#[test]
+#[cfg(feature = "otlp")]
+fn a_collector_that_is_none_is_refused_and_one_that_is_away_stops_nobody() {
+    use crate::harness::Process;
+
+    let dir = tempfile::tempdir().unwrap();
+    let store = store_in(dir.path());
+    let of_silo = ["silo", "--store", &store, "--cluster-id", "dev", "--listen", FREE];
+    for (flags, says) in [
+        (&["--otlp", "127.0.0.1:4318"][..], "is no address of a collector"),
+        (&["--otlp", "http://127.0.0.1:4318", "--traces", "2"], "is no share of the calls"),
+        (&["--otlp", "http://127.0.0.1:4318", "--traces", "all"], "--traces: traces: "),
+        (&["--traces", "0.5"], "traces go to a collector"),
+    ] {
+        let (code, said) = failure(&run(&[&of_silo[..], flags].concat()));
+        assert!(code == 2 && said.contains(says), "{said}");
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing was made");
+    let away = ["--otlp", "http://127.0.0.1:1", "--traces", "1", "--log", "info"];
+    let mut process = Process::start(&[&of_silo[..], &away].concat());
+    process.lines_to("is active").unwrap();
+    process.signal("TERM");
+    let (status, log) = process.end();
+    assert!(status.success(), "{log}");
+    assert_eq!(log.matches("the OTLP collector takes nothing").count(), 1, "{log}");
+    assert!(!log.contains("127.0.0.1:1/") && !log.contains("Some("), "{log}");
+}

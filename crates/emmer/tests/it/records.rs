@@ -195,6 +195,52 @@ async fn a_client_records_only_if_it_is_allowed_to(world: World) {
 }
 
 #[emmer::test(seeds = 3)]
+async fn gateways_record_the_metrics_of_clients_if_they_shall(world: World) {
+    let cluster = recording(&world, 3, |records| records.clients = true).await;
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        let client = cluster.client().await;
+        client.grain::<dyn Stateless>("a").ping().await.unwrap();
+        clients.push(client);
+    }
+    world.advance(secs(65)).await;
+    let rows = || async {
+        let table = MetricsTable::new(world.store().tables(), id());
+        let mut rows = table.clients().await.unwrap();
+        rows.sort_by(|a, b| a.client.cmp(&b.client));
+        rows
+    };
+    let before = rows().await;
+    assert_eq!(before.len(), 4, "{before:?}");
+    let (_, written) = world.store().requests();
+    world.advance(secs(120)).await;
+    let after = rows().await;
+    let wrote = world.store().requests().1 - written;
+    // Each of the seven writes its row four times, a client's not once for each of its gateways.
+    let own = 3 * 4;
+    assert!(wrote <= own + 4 * 5 + 3 * 2, "{wrote} writes");
+    for (before, after) in before.iter().zip(&after) {
+        assert_eq!(
+            (&before.client, &before.shared.address),
+            (&after.client, &after.shared.address)
+        );
+        let took = after.shared.at.saturating_since(before.shared.at);
+        assert!((secs(80)..=secs(150)).contains(&took), "{took:?}");
+        assert_eq!((after.gateways, after.shared.sent > 0), (3, true));
+    }
+    // Nobody waits for the store.
+    world.store().fail(Failure::Unavailable);
+    world.advance(secs(90)).await;
+    for client in &clients {
+        client.grain::<dyn Stateless>("a").ping().timeout(secs(1)).await.unwrap();
+    }
+    world.store().recover();
+    world.advance(secs(90)).await;
+    let later = rows().await;
+    assert!(later.iter().zip(&after).all(|(later, after)| later.shared.at > after.shared.at));
+}
+
+#[emmer::test(seeds = 3)]
 async fn what_is_old_is_deleted(world: World) {
     let cluster = recording(&world, 3, |records| {
         records.statistics_retention = hours(2);

@@ -17,6 +17,7 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::records::Figures;
 use super::{ConnectError, GatewayMessage};
 use crate::clock::{COARSE_TICK, Clock};
 use crate::cluster::locations::Locations;
@@ -79,6 +80,7 @@ pub(crate) struct ClientCore {
     pub(super) closed: CancellationToken,
     statistics: Mutex<HashMap<SiloAddress, SiloStatistics>>,
     statistics_changed: Notify,
+    pub(super) figures: Figures,
 }
 
 impl ClientCore {
@@ -108,6 +110,7 @@ impl ClientCore {
             closed: CancellationToken::new(),
             statistics: Mutex::default(),
             statistics_changed: Notify::new(),
+            figures: Figures::default(),
         }
     }
 
@@ -443,7 +446,13 @@ impl Handler for ClientCore {
                 }
             }
             Ok(GatewayMessage::Dead(silo)) => self.is_dead(silo),
-            Ok(GatewayMessage::StatisticsQuery) => {}
+            Ok(GatewayMessage::MetricsQuery(unless_within)) => {
+                let within = Duration::from_millis(unless_within);
+                if let Some(figures) = self.figures_to_tell(within) {
+                    let _ = connection.system(channel::GATEWAY, &GatewayMessage::Metrics(figures));
+                }
+            }
+            Ok(GatewayMessage::StatisticsQuery | GatewayMessage::Metrics(_)) => {}
             Err(e) => warn_seldom!(error = %e, "an unreadable gateway message"),
         }
     }

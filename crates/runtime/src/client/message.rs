@@ -20,4 +20,26 @@ pub(crate) enum GatewayMessage {
     /// Gateway to client: the answer.
     #[serde(rename = "a")]
     Statistics(SiloStatistics),
+    /// Gateway to client: tell your figures, unless you told a gateway within so many milliseconds.
+    #[serde(rename = "m")]
+    MetricsQuery(u64),
+    /// Client to gateway: the figures.
+    #[serde(rename = "f")]
+    Metrics(ClientFigures),
+}
+
+/// The figures of a client that a gateway records.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ClientFigures {
+    pub(crate) address: String,
+    pub(crate) host: String,
+    pub(crate) cpu_percent: Option<u8>,
+    pub(crate) memory_bytes: Option<u64>,
+    /// Messages that wait to be sent.
+    pub(crate) send_queue: u64,
+    /// Messages over all connections, since the client began.
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
+    /// Gateways that it is connected to.
+    pub(crate) gateways: u64,
 }

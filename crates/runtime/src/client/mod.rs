@@ -14,7 +14,7 @@ use emmer_store::StoreError;
 use emmer_store::silos::SiloTable;
 
 pub(crate) use self::gateways::ClientCore;
-pub(crate) use self::message::GatewayMessage;
+pub(crate) use self::message::{ClientFigures, GatewayMessage};
 use crate::grain::{ClusterClient, Interface, IntoKey};
 use crate::metrics::SiloStatistics;
 use crate::options::{ClientOptions, OptionError};

@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use emmer_core::Instant;
 use emmer_store::metrics::{ClientMetrics, MetricsTable, Shared};
 use emmer_store::statistics::{Kind, Source, StatisticsTable};
 use emmer_wire::PeerKind;
 use parking_lot::Mutex;
 
-use super::ClientCore;
+use super::{ClientCore, ClientFigures};
 use crate::clock::wall;
 use crate::log::warn_seldom;
 use crate::metrics::list as m;
@@ -18,21 +19,49 @@ use crate::metrics::sample::Samples;
 use crate::metrics::statistics::statistics_of;
 use crate::world;
 
+/// What the figures of a client need beside its connections.
+#[derive(Default)]
+pub(super) struct Figures {
+    /// Its row keeps its name when connections change.
+    address: OnceLock<Arc<str>>,
+    /// None before they are asked for, and where the system tells nothing.
+    resources: OnceLock<Option<Mutex<Resources>>>,
+    /// The moment in which they were told to a gateway.
+    told: Mutex<Option<Instant>>,
+}
+
 impl ClientCore {
+    /// Its figures, unless a gateway was told within this time.
+    pub(super) fn figures_to_tell(&self, within: Duration) -> Option<ClientFigures> {
+        let now = self.clock.mono();
+        let mut told = self.figures.told.lock();
+        if told.is_some_and(|at| now.saturating_since(at) < within) {
+            return None;
+        }
+        *told = Some(now);
+        let ClientMetrics { shared, gateways, .. } = self.key_figures();
+        Some(ClientFigures {
+            address: shared.address.to_string(),
+            host: shared.host.to_string(),
+            cpu_percent: shared.cpu_percent,
+            memory_bytes: shared.memory_bytes,
+            send_queue: shared.send_queue,
+            sent: shared.sent,
+            received: shared.received,
+            gateways,
+        })
+    }
+
     /// Records as the options say, until the client is closed.
     pub(super) async fn record(self: Arc<Self>) {
         let options = self.options.records.clone();
         let (store, cluster) = (self.table.store().clone(), self.options.cluster_id.clone());
-        let resources = if self.clock.is_virtual() { None } else { Resources::new() };
-        let resources = resources.map(Mutex::new);
-        // Its row keeps its name when connections change.
-        let address = OnceLock::new();
         let metrics = async {
             let table = MetricsTable::new(store.clone(), cluster.clone());
             let mut is_made = false;
             loop {
                 wait(options.metrics_period).await;
-                let told = self.key_figures(&address, resources.as_ref());
+                let told = self.key_figures();
                 let written = async {
                     if !is_made {
                         table.ensure().await?;
@@ -50,7 +79,7 @@ impl ClientCore {
             let (mut is_made, mut before) = (false, HashMap::new());
             loop {
                 wait(options.statistics_period).await;
-                let told = self.key_figures(&address, None);
+                let told = self.key_figures();
                 let source = Source {
                     at: told.shared.at,
                     address: told.shared.address.clone(),
@@ -78,13 +107,12 @@ impl ClientCore {
         }
     }
 
-    fn key_figures(
-        &self,
-        address: &OnceLock<Arc<str>>,
-        resources: Option<&Mutex<Resources>>,
-    ) -> ClientMetrics {
+    fn key_figures(&self) -> ClientMetrics {
         let (connections, traffic) = self.traffic();
-        let in_use = resources.map(|resources| {
+        let Figures { address, resources, .. } = &self.figures;
+        let found = || if self.clock.is_virtual() { None } else { Resources::new() };
+        let resources = resources.get_or_init(|| found().map(Mutex::new));
+        let in_use = resources.as_ref().map(|resources| {
             let mut resources = resources.lock();
             (resources.read(self.clock.mono()), resources.memory_bytes())
         });

@@ -14,6 +14,9 @@ pub struct RecordOptions {
     /// The silo's row of metrics is written once in this time. Default 30 s.
     #[serde(with = "humane")]
     pub metrics_period: Duration,
+    /// As a gateway, the silo records the metrics of its clients, too, each once in this time. They
+    /// tell them when it asks. A client alone has no use for it. Default no.
+    pub clients: bool,
     /// The silo's statistics are added once in this time. Default 5 min.
     #[serde(with = "humane")]
     pub statistics_period: Duration,
@@ -29,6 +32,7 @@ impl RecordOptions {
     /// Nothing is recorded.
     pub const OFF: Self = Self {
         metrics_period: Duration::ZERO,
+        clients: false,
         statistics_period: Duration::ZERO,
         statistics_retention: Duration::from_secs(3 * 86_400),
         history_retention: Duration::ZERO,
@@ -39,6 +43,7 @@ impl Default for RecordOptions {
     fn default() -> Self {
         Self {
             metrics_period: Duration::from_secs(30),
+            clients: false,
             statistics_period: Duration::from_secs(300),
             statistics_retention: Duration::from_secs(3 * 86_400),
             history_retention: Duration::from_secs(30 * 86_400),

@@ -10,6 +10,7 @@ use emmer_wire::GoodbyeCode;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use super::clients::ToldByClients;
 use super::records::Records;
 use crate::calls::Calls;
 use crate::clock::COARSE_TICK;
@@ -47,6 +48,7 @@ pub(crate) struct SiloCore {
     pub(super) store_metrics: Arc<StoreMetrics>,
     /// Its records in the store.
     pub(super) records: Records,
+    pub(super) told: ToldByClients,
     pub(super) fence_shut: Mutex<FenceTimes>,
     /// It was asked to stop.
     pub(super) leaving: AtomicBool,

@@ -25,12 +25,13 @@ impl SiloCore {
                     tracing::debug!(error = ?e, "statistics were not sent");
                 }
             }
+            Ok(GatewayMessage::Metrics(figures)) => self.client_told(connection, &figures),
             Ok(other) => tracing::debug!(?other, "a client sent what only gateways send"),
             Err(e) => warn_seldom!(error = %e, "an unreadable gateway message"),
         }
     }
 
-    fn clients(&self) -> Vec<Arc<Connection>> {
+    pub(super) fn clients(&self) -> Vec<Arc<Connection>> {
         let open = self.pool.open();
         open.into_iter().filter(|c| matches!(c.peer, PeerKind::Client(_))).collect()
     }

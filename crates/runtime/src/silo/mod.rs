@@ -2,6 +2,7 @@
 
 mod arriving;
 mod builder;
+mod clients;
 mod core;
 mod directors;
 mod gateway;

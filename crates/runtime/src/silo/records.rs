@@ -33,7 +33,7 @@ const LAST_WRITE: Duration = Duration::from_secs(1);
 
 /// The tables that a silo writes to.
 pub(super) struct Records {
-    metrics: MetricsTable,
+    pub(super) metrics: MetricsTable,
     statistics: StatisticsTable,
     client_statistics: StatisticsTable,
     history: HistoryTable,
@@ -73,6 +73,7 @@ impl SiloCore {
             self.record_metrics(),
             self.record_statistics(),
             self.record_history(),
+            self.record_clients(),
             self.clean_records()
         );
     }
@@ -80,7 +81,7 @@ impl SiloCore {
     /// Waits for the silo's next moment of those that are `period` apart. Silos have theirs at
     /// different times, spread by their addresses; 0 is never. Moments that have passed meanwhile
     /// are left out.
-    async fn next_of(&self, period: Duration) {
+    pub(super) async fn next_of(&self, period: Duration) {
         let nanos = u64::try_from(period.as_nanos()).unwrap_or(u64::MAX);
         if nanos == 0 {
             return std::future::pending().await;

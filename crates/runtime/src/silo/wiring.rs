@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::SiloCore;
+use super::clients::ToldByClients;
 use super::meter::Meter;
 use super::records::Records;
 use crate::calls::Calls;
@@ -161,6 +162,7 @@ pub(super) fn wire(given: Given) -> Arc<SiloCore> {
         name,
         store_metrics,
         records,
+        told: ToldByClients::default(),
         fence_shut: Mutex::default(),
         leaving: AtomicBool::new(false),
     });
