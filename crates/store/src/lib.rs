@@ -7,6 +7,7 @@
 //! | [`away`] | how long an operation waits for a server that is away |
 //! | [`contention`] | races for one row: who lost comes back a little later |
 //! | [`one_moment`] | reads of a partition in several pages as one moment |
+//! | [`recent`] | what the last commits of a partition wrote, for such reads |
 //! | [`examine`] | what a store can tell an operator about its server |
 //! | [`table`] | tables, columns, rows and values as data |
 //! | [`limits`] | how much a store takes at once, and how much a table needs |
@@ -38,6 +39,7 @@ pub mod memory;
 pub mod metrics;
 pub mod one_moment;
 mod one_pass;
+pub mod recent;
 pub mod reminders;
 mod silo_rows;
 pub mod silos;

@@ -2,9 +2,12 @@
 //!
 //! A partition in which every commit writes the row [`VERSION_ROW`](crate::silos::VERSION_ROW) says
 //! by it whether anything changed: what was read between two looks at that row which found the same
-//! etag is one moment. Partitions without one (grain state, statistics) have no row that every
-//! commit writes, and must have none: writers of different rows would queue there. Such a partition
-//! is read until two passes found the same rows with the same etags.
+//! etag is one moment. Where the etags differ the row may say what was written between them
+//! ([`Recent`]): those rows are read again, and only those, until nothing came between. So a read
+//! of many rows ends also beside writers that never rest. Partitions without a version row (grain
+//! state, statistics) have no row that every commit writes, and must have none: writers of
+//! different rows would queue there. Such a partition is read until two passes found the same rows
+//! with the same etags.
 //!
 //! A table whose partitions need not be read as one moment ([`TableDecl::one_moment`]) is read in
 //! one pass: each row as it was at some moment, and nobody is told to come back.
@@ -16,14 +19,20 @@
 //! between. Rows that come and go within one read belong to nobody who reads whole partitions
 //! without a version row.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 
 use crate::contract::{Etag, StoredRow};
+use crate::recent::Recent;
+use crate::silos::VERSION_ROW;
 use crate::table::TableDecl;
 
 /// How often a partition of several pages is read before its reader is told that others change it
 /// all the time.
 pub const PASSES_MAX: u32 = 8;
+
+/// How often rows are read again that were written meanwhile, in each pass.
+pub const REPAIRS_MAX: u32 = 64;
 
 /// One page of rows, and where the next one begins; none behind the last.
 #[derive(Clone, Debug)]
@@ -32,6 +41,17 @@ pub struct Page<T> {
     pub rows: Vec<StoredRow>,
     /// The server's token of the next page.
     pub next: Option<T>,
+}
+
+/// The version row as it is at one moment.
+#[derive(Clone, Debug)]
+pub struct Version {
+    /// The etag, which every commit changes.
+    pub etag: Etag,
+    /// The row itself, where the partition has one.
+    pub row: Option<StoredRow>,
+    /// The last commits, where the store keeps them.
+    pub recent: Recent,
 }
 
 /// What a reader asks its server.
@@ -53,22 +73,63 @@ pub trait Pages: Sync {
         from: Option<Self::Token>,
     ) -> impl Future<Output = Result<Page<Self::Token>, Self::Error>> + Send;
 
-    /// The etag of the partition's version row as it is now; none without one.
+    /// The partition's version row as it is now; none without one.
     ///
     /// # Errors
     /// The server's.
-    fn version(&self) -> impl Future<Output = Result<Option<Etag>, Self::Error>> + Send;
+    fn version(&self) -> impl Future<Output = Result<Option<Version>, Self::Error>> + Send;
+
+    /// Up to so many keys [`rows`](Self::rows) reads at one moment together with the version; 0: it
+    /// does not.
+    const TOGETHER_MAX: usize = 0;
+
+    /// The rows of these keys that are there, each as it is at some moment from now on; and the
+    /// version, if all of it is of one moment. Asked only for keys out of a [`Version::recent`].
+    ///
+    /// # Errors
+    /// The server's.
+    fn rows(
+        &self,
+        keys: &BTreeSet<String>,
+    ) -> impl Future<Output = Result<(Vec<StoredRow>, Option<Version>), Self::Error>> + Send;
 }
 
-/// All rows of a partition of `table`, in the server's order: at one moment if the table needs
-/// that; none when it changed during every one of [`PASSES_MAX`] passes. A partition of one page
-/// takes one request, or three where a page is no moment and the table needs one.
+/// The reason that a partition was not read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unread<E> {
+    /// Others changed it all the time: [`PASSES_MAX`] passes were of no use.
+    Overtaken,
+    /// The server's error, the first.
+    Failed {
+        /// The error.
+        error: E,
+        /// Others had changed the partition meanwhile: without them the read would have ended.
+        overtaken: bool,
+    },
+}
+
+/// All rows of a partition of `table`: at one moment if the table needs that. In the server's
+/// order, or, where rows were read again, by their keys. A partition of one page takes one request,
+/// or three where a page is no moment and the table needs one.
 ///
 /// # Errors
-/// The server's, the first.
+/// [`Unread`].
 pub async fn read<P: Pages>(
     table: &TableDecl,
     pages: &P,
+) -> Result<Vec<StoredRow>, Unread<P::Error>> {
+    let mut overtaken = false;
+    match read_until(table, pages, &mut overtaken).await {
+        Ok(rows) => rows.ok_or(Unread::Overtaken),
+        Err(error) => Err(Unread::Failed { error, overtaken }),
+    }
+}
+
+/// `overtaken` becomes true when others have changed the partition.
+async fn read_until<P: Pages>(
+    table: &TableDecl,
+    pages: &P,
+    overtaken: &mut bool,
 ) -> Result<Option<Vec<StoredRow>>, P::Error> {
     if !table.one_moment {
         return Ok(Some(pass(pages).await?.0));
@@ -84,17 +145,89 @@ pub async fn read<P: Pages>(
     for _ in 0..PASSES_MAX {
         let (found, number) = pass(pages).await?;
         let after = pages.version().await?;
-        let whole = match (&before, &after) {
-            (Some(before), Some(after)) => before == after,
-            (None, None) => number == 1 || last.as_ref().is_some_and(|last| same(last, &found)),
-            _ => false,
-        };
-        if whole {
-            return Ok(Some(found));
+        match (before, after) {
+            (Some(known), Some(now)) => {
+                *overtaken |= known.etag != now.etag;
+                let (whole, latest) = repaired(pages, found, known, now).await?;
+                if whole.is_some() {
+                    return Ok(whole);
+                }
+                before = Some(latest);
+            }
+            (None, None) => {
+                if number == 1 || last.as_ref().is_some_and(|last| same(last, &found)) {
+                    return Ok(Some(found));
+                }
+                (before, last) = (None, Some(found));
+            }
+            (_, after) => before = after,
         }
-        (before, last) = (after, Some(found));
     }
     Ok(None)
+}
+
+/// Reads what was written since the look that found `known`, again and again, until the rows are
+/// those of one moment; the rows, or none, and the last look at the version.
+///
+/// At each look every row is as it was at that look, but for those that were written between it and
+/// the one before: these, the wanted ones, are read again. Then the version is looked at once more.
+/// If none of the wanted rows was written meanwhile, they are as they were at the look before, like
+/// all others: that is the moment. If rows and version were read at once, and nothing else than
+/// wanted rows was written meanwhile, the moment is the last look. So every other time rows are
+/// wanted that are written again and again, too.
+async fn repaired<P: Pages>(
+    pages: &P,
+    found: Vec<StoredRow>,
+    mut known: Version,
+    mut now: Version,
+) -> Result<(Option<Vec<StoredRow>>, Version), P::Error> {
+    if known.etag == now.etag {
+        return Ok((Some(found), now));
+    }
+    let mut rows: BTreeMap<String, StoredRow> = by_key(found).collect();
+    for turn in 0..REPAIRS_MAX {
+        let Some(mut wanted) = now.recent.since(&known.etag) else { break };
+        if turn % 2 == 1 {
+            let hot = now.recent.written_again();
+            wanted.extend(hot.into_iter().take(P::TOGETHER_MAX.saturating_sub(wanted.len())));
+        }
+        // It is looked at, not read.
+        wanted.remove(VERSION_ROW);
+        let (again, at_once) = pages.rows(&wanted).await?;
+        rows.retain(|key, _| !wanted.contains(key));
+        rows.extend(by_key(again));
+        let is_at_once = at_once.is_some();
+        let next = match at_once {
+            None => pages.version().await?,
+            version => version,
+        };
+        let Some(next) = next else { break };
+        let meanwhile = if next.etag == now.etag {
+            BTreeSet::default()
+        } else {
+            // Longer ago than is kept: the next turn ends.
+            let Some(mut meanwhile) = next.recent.since(&now.etag) else { break };
+            meanwhile.remove(VERSION_ROW);
+            meanwhile
+        };
+        let moment = if meanwhile.is_disjoint(&wanted) {
+            Some(&now)
+        } else if is_at_once && meanwhile.is_subset(&wanted) {
+            Some(&next)
+        } else {
+            None
+        };
+        if let Some(row) = moment.and_then(|version| version.row.clone()) {
+            rows.insert(VERSION_ROW.to_owned(), row);
+            return Ok((Some(rows.into_values().collect()), next));
+        }
+        (known, now) = (now, next);
+    }
+    Ok((None, now))
+}
+
+fn by_key(rows: Vec<StoredRow>) -> impl Iterator<Item = (String, StoredRow)> {
+    rows.into_iter().map(|row| (row.row.key().to_owned(), row))
 }
 
 /// Every page, one after the other, and how many there were.
@@ -120,6 +253,8 @@ fn same(one: &[StoredRow], other: &[StoredRow]) -> bool {
     keys(one) == keys(other)
 }
 
+#[cfg(test)]
+mod busy_tests;
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
@@ -177,8 +312,9 @@ mod tests {
         }
 
         fn read_of(&self, table: &TableDecl) -> (Option<Vec<StoredRow>>, usize) {
-            let found = read(table, self).now_or_never().unwrap().unwrap();
-            (found, self.state.lock().unwrap().requests)
+            let found = read(table, self).now_or_never().unwrap();
+            assert!(found.is_ok() || found == Err(Unread::Overtaken), "{found:?}");
+            (found.ok(), self.state.lock().unwrap().requests)
         }
     }
 
@@ -199,9 +335,17 @@ mod tests {
             })
         }
 
-        async fn version(&self) -> Result<Option<Etag>, Infallible> {
+        async fn version(&self) -> Result<Option<Version>, Infallible> {
             let state = self.request();
-            Ok(self.versioned.then(|| state.number.to_string().into()))
+            let etag = Etag::from(state.number.to_string());
+            Ok(self.versioned.then(|| Version { etag, row: None, recent: Recent::default() }))
+        }
+
+        async fn rows(
+            &self,
+            _: &BTreeSet<String>,
+        ) -> Result<(Vec<StoredRow>, Option<Version>), Infallible> {
+            unreachable!("the version row does not say what was written")
         }
     }
 
@@ -258,8 +402,15 @@ mod tests {
             Ok(Page { rows: (0..rows).map(row).collect(), next: None })
         }
 
-        async fn version(&self) -> Result<Option<Etag>, Infallible> {
+        async fn version(&self) -> Result<Option<Version>, Infallible> {
             self.0.version().await
+        }
+
+        async fn rows(
+            &self,
+            keys: &BTreeSet<String>,
+        ) -> Result<(Vec<StoredRow>, Option<Version>), Infallible> {
+            self.0.rows(keys).await
         }
     }
 
@@ -267,14 +418,14 @@ mod tests {
     fn a_page_that_is_no_moment_is_read_between_two_looks_at_the_version() {
         for at in 0..8 {
             let torn = Torn(Server::new(3, true, &[at]));
-            let rows = read(&MOMENT, &torn).now_or_never().unwrap().unwrap().unwrap();
+            let rows = read(&MOMENT, &torn).now_or_never().unwrap().unwrap();
             assert_eq!(rows.len(), 3);
             assert!(moment(&rows).is_some(), "{at}: {rows:?}");
         }
         // Without a version a page is all there is to go by.
         for versioned in [true, false] {
             let torn = Torn(Server::new(3, versioned, &[]));
-            assert!(read(&MOMENT, &torn).now_or_never().unwrap().unwrap().is_some());
+            assert!(read(&MOMENT, &torn).now_or_never().unwrap().is_ok());
             assert_eq!(torn.0.state.lock().unwrap().requests, 5);
         }
     }
@@ -287,7 +438,7 @@ mod tests {
             let keys: Vec<_> = found.unwrap().iter().map(|row| row.row.key().to_owned()).collect();
             assert_eq!((keys.join(" ").as_str(), requests), ("r0 r1 r2 r3 r4 r5", 3));
             let torn = Torn(Server::new(3, versioned, &always));
-            assert_eq!(read(&ANY, &torn).now_or_never().unwrap().unwrap().unwrap().len(), 3);
+            assert_eq!(read(&ANY, &torn).now_or_never().unwrap().unwrap().len(), 3);
             assert_eq!(torn.0.state.lock().unwrap().requests, 3);
         }
     }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use emmer_store::recent::Recent;
+use emmer_store::silos::VERSION_ROW;
 use emmer_store::{CommitOutcome, Etag, Mutation, Row, TableDecl};
 use emmer_store_keyvalue::{Failure, Fault, outcome};
 use tokio::time::Instant;
@@ -61,6 +63,8 @@ struct Commit<'a> {
     mutations: &'a [Mutation],
     /// The etag of every row it writes: no other commit has it.
     mark: Etag,
+    /// What the version row says behind it of the last commits.
+    recent: Option<Recent>,
 }
 
 impl Commit<'_> {
@@ -76,8 +80,11 @@ impl Commit<'_> {
     }
 
     fn write(&self, verb: Verb, row: &Row, if_match: Option<&str>) -> Result<Operation, Fault> {
-        let body = Entity::of(self.partition, row, &self.mark).json()?;
-        Ok(self.operation(verb, row.key(), if_match, body))
+        let mut entity = Entity::of(self.partition, row, &self.mark);
+        if let Some(recent) = self.recent.as_ref().filter(|_| row.key() == VERSION_ROW) {
+            entity.recent(recent, &self.mark);
+        }
+        Ok(self.operation(verb, row.key(), if_match, entity.json()?))
     }
 
     /// One operation for each mutation.
@@ -127,7 +134,8 @@ impl AzureTable {
         deadline: Instant,
     ) -> Result<CommitOutcome, Failure> {
         debug_assert!(mutations.len() <= OPERATIONS_MAX, "one operation for each mutation");
-        let commit = Commit { table, partition, mutations, mark: self.mark() };
+        let recent = self.recent().after(table.name, partition, mutations);
+        let commit = Commit { table, partition, mutations, mark: self.mark(), recent };
         let mut known = self.believed(&commit);
         for _ in 0..ATTEMPTS_MAX {
             if !known.fresh && !mutations.iter().all(|mutation| known.is_enough(table, mutation)) {
@@ -147,6 +155,9 @@ impl AzureTable {
             {
                 Done::All(etags) => {
                     self.learn_commit(&commit, &known, &etags);
+                    if let Some(recent) = &commit.recent {
+                        self.recent().learn(table.name, partition, &commit.mark, recent.clone());
+                    }
                     return Ok(outcome::committed(mutations, |_| commit.mark.clone()));
                 }
                 // A row is not as it was believed to be: somebody wrote it, or only touched it.

@@ -5,11 +5,13 @@
 //! `Edm.Binary`, lists the text of a JSON array. A property takes 64 KiB: the rest of a longer
 //! value is in `_Name_1`, `_Name_2` and so on, up to the first that is missing or empty. Properties
 //! that begin with `_` are the store's own: `_Etag` is the row's etag, `_PartitionKey` and
-//! `_RowKey` are keys that had to be cut.
+//! `_RowKey` are keys that had to be cut, `_Recent` of a version row names the rows of its last
+//! commits, as far as there is room.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use emmer_core::Timestamp;
+use emmer_store::recent::Recent;
 use emmer_store::{ColumnType, Etag, Row, StoreErrorKind, StoredRow, TableDecl, Value};
 use emmer_store_keyvalue::Fault;
 use serde_json::{Map, Value as Json};
@@ -18,6 +20,8 @@ use crate::keys::{self, units};
 
 /// The property that holds the row's etag.
 const ETAG: &str = "_Etag";
+/// The property of a version row that names the rows of its last commits: the text of a JSON array.
+const RECENT: &str = "_Recent";
 const CUT_PARTITION: &str = "_PartitionKey";
 const CUT_ROW: &str = "_RowKey";
 /// The service's own etag, in what it answers.
@@ -65,6 +69,11 @@ impl Entity {
             entity.value(name, value);
         }
         entity
+    }
+
+    /// Says what the last commits wrote, in the entity of a version row with this etag.
+    pub(crate) fn recent(&mut self, recent: &Recent, etag: &Etag) {
+        self.text(RECENT, &Json::from(recent.to_texts(etag)).to_string());
     }
 
     fn text(&mut self, name: &str, text: &str) {
@@ -142,7 +151,17 @@ impl Entity {
             );
             return Err(Fault::new(StoreErrorKind::Invalid, detail));
         }
-        Ok(Json::Object(self.properties).to_string())
+        Ok(escaped(Json::Object(self.properties).to_string()))
+    }
+}
+
+/// JSON without the two line ends of JavaScript, which the service refuses within a text. In JSON
+/// they stand nowhere else.
+fn escaped(json: String) -> String {
+    if json.contains(['\u{2028}', '\u{2029}']) {
+        json.replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
+    } else {
+        json
     }
 }
 
@@ -157,6 +176,8 @@ pub(crate) struct Found {
     pub(crate) partition: String,
     pub(crate) stored: StoredRow,
     pub(crate) service_etag: String,
+    /// What a version row says of the last commits.
+    pub(crate) recent: Recent,
 }
 
 /// Understands an entity.
@@ -189,8 +210,10 @@ pub(crate) fn decode(decl: &TableDecl, entity: &Json) -> Result<Found, Fault> {
         columns.push((column.name, value));
     }
     let etag: Etag = etag.into();
+    let recent = text(RECENT).and_then(|texts| serde_json::from_str::<Vec<String>>(texts).ok());
+    let recent = Recent::of_texts(&etag, recent.unwrap_or_default());
     let stored = StoredRow { row: Row::of(row_key, columns), etag };
-    Ok(Found { partition, stored, service_etag: service_etag.to_owned() })
+    Ok(Found { partition, stored, service_etag: service_etag.to_owned(), recent })
 }
 
 fn value(column_type: ColumnType, name: &str, json: &Json, entity: &Json) -> Option<Value> {

@@ -1,10 +1,10 @@
 //! Reads: all of them queries. What was seen is remembered for the next commit.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use emmer_store::one_moment::{self, Page, Pages};
+use emmer_store::one_moment::{self, Page, Pages, Version};
 use emmer_store::silos::VERSION_ROW;
-use emmer_store::{Etag, StoredRow, TableDecl};
+use emmer_store::{StoredRow, TableDecl};
 use emmer_store_keyvalue::{Fault, Scan};
 use futures_util::future::try_join_all;
 use tokio::time::Instant;
@@ -18,6 +18,14 @@ use crate::store::AzureTable;
 /// is read.
 const ALONE_MAX: usize = 8;
 
+/// How many rows one question may name beside the version row: the service takes 15 comparisons.
+const ROWS_IN_FILTER: usize = 13;
+
+/// The key of a row as a filter has it.
+fn row(row_key: &str) -> String {
+    literal(&keys::encode(row_key).stored)
+}
+
 /// The rows of a partition.
 fn of_partition(partition: &str) -> String {
     format!("PartitionKey eq {}", literal(&keys::encode(partition).stored))
@@ -25,7 +33,7 @@ fn of_partition(partition: &str) -> String {
 
 /// The row of a key, or those of a range, by `operator`.
 fn and_row(operator: &str, row_key: &str) -> String {
-    format!(" and RowKey {operator} {}", literal(&keys::encode(row_key).stored))
+    format!(" and RowKey {operator} {}", row(row_key))
 }
 
 /// What is to be known of those of the rows that have these keys.
@@ -64,10 +72,44 @@ impl Pages for Partition<'_> {
         Ok(Page { rows: self.azure.seen(self.table, self.partition, found)?, next })
     }
 
-    async fn version(&self) -> Result<Option<Etag>, Fault> {
-        let row =
-            self.azure.read_one(self.table, self.partition, VERSION_ROW, self.deadline).await?;
-        Ok(row.map(|row| row.etag))
+    async fn version(&self) -> Result<Option<Version>, Fault> {
+        let filter = of_partition(self.partition) + &and_row("eq", VERSION_ROW);
+        let found = self.azure.find_all(self.table, &filter, 1, self.deadline).await?;
+        let version = found.first().map(version);
+        self.azure.seen(self.table, self.partition, found)?;
+        Ok(version)
+    }
+
+    const TOGETHER_MAX: usize = ROWS_IN_FILTER;
+
+    async fn rows(
+        &self,
+        keys: &BTreeSet<String>,
+    ) -> Result<(Vec<StoredRow>, Option<Version>), Fault> {
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let questions = keys.chunks(Self::TOGETHER_MAX).map(|some| {
+            let each = some.iter().chain([&VERSION_ROW]);
+            let each: Vec<String> = each.map(|key| format!("RowKey eq {}", row(key))).collect();
+            let filter = format!("{} and ({})", of_partition(self.partition), each.join(" or "));
+            async move { self.azure.find_all(self.table, &filter, usize::MAX, self.deadline).await }
+        });
+        let answers = try_join_all(questions).await?;
+        // Several questions are several moments.
+        let at_once = answers.len() == 1;
+        let found: Vec<Found> = answers.into_iter().flatten().collect();
+        let is_version = |found: &&Found| found.stored.row.key() == VERSION_ROW;
+        let version = found.iter().find(is_version).filter(|_| at_once).map(version);
+        let mut rows = self.azure.seen(self.table, self.partition, found)?;
+        rows.retain(|row| keys.contains(&row.row.key()));
+        Ok((rows, version))
+    }
+}
+
+fn version(found: &Found) -> Version {
+    Version {
+        etag: found.stored.etag.clone(),
+        row: Some(found.stored.clone()),
+        recent: found.recent.clone(),
     }
 }
 
@@ -127,6 +169,9 @@ impl AzureTable {
             }
             let seen = Seen::of(table, &found.stored, &found.service_etag);
             self.guesses().learn(table, partition, found.stored.row.key(), Some(seen));
+            if found.stored.row.key() == VERSION_ROW {
+                self.recent().learn(table.name, partition, &found.stored.etag, found.recent);
+            }
             Ok(found.stored)
         };
         found.into_iter().map(row).collect()
@@ -139,11 +184,7 @@ impl AzureTable {
         deadline: Instant,
     ) -> Result<Vec<StoredRow>, Fault> {
         let pages = Partition { azure: self, table, partition, deadline };
-        let Some(mut rows) = one_moment::read(table, &pages).await? else {
-            return Err(Fault::unavailable(
-                "others change the partition all the time, and it has several pages",
-            ));
-        };
+        let mut rows = one_moment::read(table, &pages).await?;
         // By the keys themselves: escaped they may have another order.
         rows.sort_unstable_by(|a, b| a.row.key().cmp(b.row.key()));
         Ok(rows)

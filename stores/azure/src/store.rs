@@ -16,6 +16,7 @@ use crate::client::Client;
 use crate::entity::ENTITY_BYTES_MAX;
 use crate::examine;
 use crate::guesses::Guesses;
+use emmer_store::recent::Seen;
 
 /// A system store in Azure Table Storage:
 /// `AzureTableStore::open("azure-table://account:key@account.table.core.windows.net")`, or
@@ -40,6 +41,7 @@ pub struct AzureTable {
     client: Client,
     marks: Marks,
     guesses: Guesses,
+    recent: Seen,
 }
 
 impl fmt::Debug for AzureTable {
@@ -55,6 +57,11 @@ impl AzureTable {
 
     pub(crate) const fn guesses(&self) -> &Guesses {
         &self.guesses
+    }
+
+    /// What the last commits wrote.
+    pub(crate) const fn recent(&self) -> &Seen {
+        &self.recent
     }
 
     /// An etag that no row ever had.
@@ -79,7 +86,12 @@ impl Backend for AzureTable {
 
     async fn connect(url: &str) -> Result<Self> {
         let client = Client::new(url, |name| std::env::var(name).ok())?;
-        let azure = Self { client, marks: Marks::random(), guesses: Guesses::default() };
+        let azure = Self {
+            client,
+            marks: Marks::random(),
+            guesses: Guesses::default(),
+            recent: Seen::default(),
+        };
         match azure.probe().await {
             Ok(()) => Ok(azure),
             Err(fault) => Err(fault.at(&azure.client.address.place.name, "open")),

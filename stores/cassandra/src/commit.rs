@@ -82,10 +82,21 @@ impl Cassandra {
         let commit = Commit { cql: self.client().cql(decl), partition, mutations };
         let is_there = |key: &str| self.guesses().about(decl, partition, key).is_some();
         loop {
-            let statements = |mark: &Etag| Ok(commit.statements(mark, is_there));
+            let recent = self.recent().after(decl.name, partition, mutations);
+            let statements = |mark: &Etag| {
+                let mut statements = commit.statements(mark, is_there);
+                if let Some(recent) = &recent {
+                    let said = serde_json::to_string(&recent.to_texts(mark)).unwrap_or_default();
+                    statements.push((commit.cql.note_recent(), vec![text(&said), text(partition)]));
+                }
+                Ok(statements)
+            };
             let (applied, mark) = self.apply(decl, partition, statements, deadline).await?;
             match applied {
                 Applied::Yes => {
+                    if let Some(recent) = recent {
+                        self.recent().learn(decl.name, partition, &mark, recent);
+                    }
                     for mutation in mutations {
                         let is_there = !matches!(mutation, Mutation::Delete { .. });
                         self.guesses().learn(

@@ -12,6 +12,8 @@ pub(crate) const META: &str = "emmer_meta";
 const LAST: &str = "_last_commit";
 const COMMITS: &str = "_commits";
 const REFUSED: &str = "_refused";
+/// What the last commits wrote stands beside the writers' commits, under a name that no writer has.
+const RECENT: &str = "recent";
 /// How long a writer's last commit is remembered, in seconds: longer than anybody asks what became
 /// of it.
 const COMMITS_TTL: u32 = 3_600;
@@ -127,6 +129,26 @@ impl Cql<'_> {
     /// The mark of a partition's last commit.
     pub(crate) fn last(&self) -> String {
         format!("SELECT \"{LAST}\" FROM {} {} LIMIT 1", self.table(), self.of_partition())
+    }
+
+    /// The mark of a partition's last commit, and what the last ones wrote.
+    fn version(&self) -> String {
+        format!("\"{LAST}\", \"{COMMITS}\"['{RECENT}']")
+    }
+
+    /// Some rows of a partition, and behind their columns the mark of its last commit and what the
+    /// last ones wrote: partition, keys.
+    pub(crate) fn select_some(&self) -> String {
+        let rows = format!("{} AND {} IN ?", self.of_partition(), name(self.decl.row_key));
+        let select = self.select_where(&rows);
+        let (columns, rest) = select.split_once(" FROM ").unwrap_or((&select, ""));
+        format!("{columns}, {} FROM {rest}", self.version())
+    }
+
+    /// Notes what the last commits wrote: text, partition.
+    pub(crate) fn note_recent(&self) -> String {
+        let table = self.table();
+        format!("UPDATE {table} SET \"{COMMITS}\"['{RECENT}'] = ? {}", self.of_partition())
     }
 
     /// Notes a commit's mark as the last one of the partition, unless it was refused: mark,

@@ -1,9 +1,12 @@
 //! Reads: of one partition, each page of them serial.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use emmer_store::one_moment::{self, Page, Pages};
-use emmer_store::{Etag, StoredRow, TableDecl};
+use emmer_store::one_moment::{self, Page, Pages, Version};
+use emmer_store::recent::Recent;
+use emmer_store::silos::VERSION_ROW;
+use emmer_store::{Etag, StoredRow, TableDecl, Value};
 use emmer_store_keyvalue::{Fault, Scan};
 use scylla::response::{PagingState, PagingStateResponse};
 use scylla::value::{CqlValue, Row as CqlRow};
@@ -13,7 +16,7 @@ use crate::batch::Statement;
 use crate::client::{Client, Connected, Level};
 use crate::failure::{Ended, understood};
 use crate::store::Cassandra;
-use crate::values::{decode, text};
+use crate::values::{bound, decode, text};
 
 /// A partition while it is read.
 struct Partition<'a> {
@@ -36,10 +39,64 @@ impl Pages for Partition<'_> {
     }
 
     /// The mark of the partition's last commit, whatever that wrote.
-    async fn version(&self) -> Result<Option<Etag>, Fault> {
+    async fn version(&self) -> Result<Option<Version>, Fault> {
+        let (_, version) = self.rows(&[VERSION_ROW.to_owned()].into()).await?;
+        if version.is_some() {
+            return Ok(version);
+        }
         let client = self.store.client();
-        let statement = (client.cql(self.decl).last(), vec![text(self.partition)]);
-        Ok(one_text(client, statement, Level::Serial, self.deadline).await?.map(Etag::from))
+        let last = (client.cql(self.decl).last(), vec![text(self.partition)]);
+        let last = one_text(client, last, Level::Serial, self.deadline).await?;
+        let row =
+            |last: String| Version { etag: last.into(), row: None, recent: Recent::default() };
+        Ok(last.map(row))
+    }
+
+    const TOGETHER_MAX: usize = 99;
+
+    async fn rows(
+        &self,
+        keys: &BTreeSet<String>,
+    ) -> Result<(Vec<StoredRow>, Option<Version>), Fault> {
+        let client = self.store.client();
+        let keys: Vec<Arc<str>> = keys.iter().map(|key| key.as_str().into()).collect();
+        let (mut rows, mut version) = (Vec::new(), None);
+        for some in keys.chunks(Self::TOGETHER_MAX) {
+            let mut asked = some.to_vec();
+            asked.push(VERSION_ROW.into());
+            let asked = bound(Some(&Value::List(asked)));
+            let statement =
+                (client.cql(self.decl).select_some(), vec![text(self.partition), asked]);
+            let request = |connected| single(connected, statement.clone(), Level::Serial);
+            for mut columns in client.send(self.deadline, request).await? {
+                let found = self.version_in(&mut columns);
+                let Some((_, row)) = decode(self.decl, columns)? else { continue };
+                if row.row.key() == VERSION_ROW {
+                    version = found.map(|found| Version { row: Some(row.clone()), ..found });
+                }
+                if some.iter().any(|key| **key == *row.row.key()) {
+                    rows.push(row);
+                }
+            }
+        }
+        // Several questions are several moments.
+        Ok((rows, version.filter(|_| keys.len() <= Self::TOGETHER_MAX)))
+    }
+}
+
+impl Partition<'_> {
+    /// The version in the last two columns of an answer, which are taken off.
+    fn version_in(&self, columns: &mut Vec<Option<CqlValue>>) -> Option<Version> {
+        let (recent, last) = (columns.pop().flatten(), columns.pop().flatten());
+        let Some(CqlValue::Text(last)) = last else { return None };
+        let etag = Etag::from(last);
+        let texts: Option<Vec<String>> = match recent {
+            Some(CqlValue::Text(text)) => serde_json::from_str(&text).ok(),
+            _ => None,
+        };
+        let recent = Recent::of_texts(&etag, texts.unwrap_or_default());
+        self.store.recent().learn(self.decl.name, self.partition, &etag, recent.clone());
+        Some(Version { etag, row: None, recent })
     }
 }
 
@@ -153,11 +210,8 @@ impl Cassandra {
         deadline: Instant,
     ) -> Result<Vec<StoredRow>, Fault> {
         let pages = Partition { store: self, decl, partition, deadline };
-        let read = {
-            let _lane = self.client().lanes.enter(decl, partition, deadline).await?;
-            one_moment::read(decl, &pages).await?
-        };
-        read.ok_or_else(|| Fault::unavailable("others change the partition all the time"))
+        let _lane = self.client().lanes.enter(decl, partition, deadline).await?;
+        Ok(one_moment::read(decl, &pages).await?)
     }
 
     pub(crate) async fn read_one(
@@ -168,6 +222,12 @@ impl Cassandra {
         deadline: Instant,
     ) -> Result<Option<StoredRow>, Fault> {
         let _lane = self.client().lanes.enter(decl, partition, deadline).await?;
+        if decl.one_moment && row_key == VERSION_ROW {
+            // With what the last commits wrote: whoever commits next goes on from there.
+            let pages = Partition { store: self, decl, partition, deadline };
+            let (rows, _) = pages.rows(&[VERSION_ROW.to_owned()].into()).await?;
+            return Ok(rows.into_iter().next());
+        }
         let statement =
             (self.client().cql(decl).select_row(), vec![text(partition), text(row_key)]);
         let rows = self.rows(&Self::serial(decl, deadline), statement, 1).await?;
@@ -212,7 +272,7 @@ impl Cassandra {
         };
         let mut found = Vec::new();
         for (start, end) in ranges {
-            let number = |n| crate::values::bound(Some(&emmer_store::Value::Int(n)));
+            let number = |n| bound(Some(&Value::Int(n)));
             let statement =
                 (self.client().cql(decl).scan(scan.column), vec![number(start), number(end)]);
             found.extend(self.rows(&ask, statement, usize::MAX).await?);

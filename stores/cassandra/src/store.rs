@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use emmer_store::examine::Examination;
+use emmer_store::recent::{Room, Seen};
 use emmer_store::silos::SILO_INSTANCES;
 use emmer_store::{
     CommitOutcome, Etag, Mutation, Result, Row, StoreLimits, StoredRow, TableDecl, Value,
@@ -30,11 +31,15 @@ pub(crate) const COMMIT_BYTES_MAX: usize = 4 << 20;
 /// `?timeout_ms=4800` is how long an operation takes at most, connecting included (1000 to 60000).
 pub type CassandraStore = KeyValue<Cassandra>;
 
+/// What a partition says of its last commits: a node does some hundreds of them in a second.
+const RECENT: Room = Room { commits: 256, bytes: 16 << 10 };
+
 /// A client of one keyspace.
 pub struct Cassandra {
     client: Client,
     marks: Marks,
     guesses: Guesses<()>,
+    recent: Seen,
     writer: String,
     /// Counts the commits of which nobody knows what became of them.
     left_behind: AtomicU64,
@@ -54,6 +59,11 @@ impl Cassandra {
     /// Which rows are believed to be there.
     pub(crate) const fn guesses(&self) -> &Guesses<()> {
         &self.guesses
+    }
+
+    /// What the last commits wrote.
+    pub(crate) const fn recent(&self) -> &Seen {
+        &self.recent
     }
 
     /// An etag that no row ever had.
@@ -105,7 +115,8 @@ impl Backend for Cassandra {
         let writer = marks.next().split('.').next().unwrap_or_default().to_owned();
         let (client, guesses, left_behind) =
             (Client::new(url)?, Guesses::default(), AtomicU64::new(0));
-        let store = Self { client, marks, guesses, writer, left_behind };
+        let recent = Seen::with(RECENT);
+        let store = Self { client, marks, guesses, recent, writer, left_behind };
         // Whether the cluster answers, and lets us read.
         match store.shape_of(&SILO_INSTANCES, store.client.deadline()).await {
             Ok(_) => Ok(store),

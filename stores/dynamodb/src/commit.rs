@@ -6,13 +6,14 @@ use aws_sdk_dynamodb::error::BuildError;
 use aws_sdk_dynamodb::types::{
     AttributeValue as Attribute, ConditionCheck, Delete, Put, TransactWriteItem, Update,
 };
+use emmer_store::recent::Recent;
 use emmer_store::silos::VERSION_ROW;
 use emmer_store::{CommitOutcome, Etag, Mutation, Row, StoreErrorKind, TableDecl};
 use emmer_store_keyvalue::{Failure, Fault, outcome};
 use tokio::time::Instant;
 
 use crate::client::Ended;
-use crate::item::{self, ETAG, Item, WRITTEN};
+use crate::item::{self, ETAG, Item, RECENT, WRITTEN};
 use crate::store::DynamoDb;
 
 /// The most bytes of a transaction: those of its items.
@@ -74,6 +75,8 @@ struct Commit<'a> {
     mutations: &'a [Mutation],
     /// The etag of every row it writes: no other commit has it. And its token.
     mark: Etag,
+    /// What the version row says behind it of the last commits.
+    recent: Option<Recent>,
 }
 
 fn build<T>(built: Result<T, BuildError>) -> Result<T, Fault> {
@@ -94,6 +97,9 @@ impl Commit<'_> {
         let mut item = item::of(self.decl, self.partition, row, &self.mark)?;
         if row.key() == VERSION_ROW {
             item.insert(WRITTEN.to_owned(), self.written());
+            if let Some(recent) = &self.recent {
+                item.insert(RECENT.to_owned(), item::recent_attribute(recent, &self.mark));
+            }
         }
         let size = item::size(&item);
         Ok((item, size))
@@ -197,7 +203,7 @@ impl Commit<'_> {
                 set.push(format!("{name} = if_not_exists({name}, {value})"));
             }
         }
-        for own in [ETAG, WRITTEN] {
+        for own in [ETAG, WRITTEN, RECENT] {
             if let Some(attribute) = item.remove(own) {
                 let (name, value) = (expression.name(own), expression.value(attribute));
                 set.push(format!("{name} = {value}"));
@@ -258,7 +264,9 @@ impl DynamoDb {
         deadline: Instant,
     ) -> Result<CommitOutcome, Failure> {
         let table = self.name_of(decl);
-        let commit = Commit { decl, table: &table, partition, mutations, mark: self.mark() };
+        let recent = self.recent().after(decl.name, partition, mutations);
+        let mark = self.mark();
+        let commit = Commit { decl, table: &table, partition, mutations, mark, recent };
         let actions = commit.actions()?;
         let client = self.client();
         let done = client
@@ -272,6 +280,8 @@ impl DynamoDb {
             Ok(_) => {
                 if mutations.iter().any(|mutation| mutation.row_key() == VERSION_ROW) {
                     self.settled().learn(decl, partition, &commit.mark);
+                    let recent = commit.recent.unwrap_or_default();
+                    self.recent().learn(decl.name, partition, &commit.mark, recent);
                 }
                 Ok(outcome::committed(mutations, |_| commit.mark.clone()))
             }
@@ -283,6 +293,7 @@ impl DynamoDb {
 
 #[cfg(test)]
 mod tests {
+    use emmer_store::recent::Seen;
     use emmer_store::{Column, ColumnType, Value};
 
     use super::*;
@@ -301,8 +312,9 @@ mod tests {
     };
 
     fn actions(mutations: &[Mutation]) -> Result<Vec<TransactWriteItem>, Fault> {
-        Commit { decl: &DECL, table: "emmer.t", partition: "p", mutations, mark: "m.1".into() }
-            .actions()
+        let (decl, table, partition, mark) = (&DECL, "emmer.t", "p", "m.1".into());
+        let recent = Seen::default().after("t", "p", mutations);
+        Commit { decl, table, partition, mutations, mark, recent }.actions()
     }
 
     fn text(text: &str) -> Value {
@@ -347,6 +359,23 @@ mod tests {
         assert_eq!(item::written(item), ["d", "u"]);
         let other = found[3].update().unwrap();
         assert!(!other.expression_attribute_names().unwrap().values().any(|name| name == WRITTEN));
+    }
+
+    #[test]
+    fn a_version_row_says_what_the_last_commits_wrote() {
+        let version = Mutation::Replace { row: Row::new(VERSION_ROW), etag: "e.1".into() };
+        let found = actions(&[version, Mutation::Upsert { row: Row::new("u") }]).unwrap();
+        let update = found[0].update().unwrap();
+        let names = update.expression_attribute_names().unwrap();
+        assert!(names.values().any(|name| name == RECENT), "{names:?}");
+        let values = update.expression_attribute_values().unwrap().values();
+        let lists = values.filter_map(|value| value.as_l().ok()).cloned();
+        let said = lists.map(|list| {
+            let item = Item::from([(RECENT.to_owned(), Attribute::L(list))]);
+            item::recent(&item, &"m.1".into()).since(&"e.1".into())
+        });
+        let wanted = [VERSION_ROW.to_owned(), "u".to_owned()].into();
+        assert!(said.flatten().any(|keys| keys == wanted));
     }
 
     #[test]

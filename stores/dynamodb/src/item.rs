@@ -2,22 +2,26 @@
 //! ones among them.
 //!
 //! Integers are numbers, times text that can be read, lists lists of text. Attributes that begin
-//! with `_` are the store's own: `_Etag` is the row's etag, and `_Written` of a version row names
-//! the other rows of its last commit. A volatile column is in every item, null where there is
-//! nothing: so `if_not_exists` tells an item that is there from one that is made.
+//! with `_` are the store's own: `_Etag` is the row's etag, `_Written` of a version row names the
+//! other rows of its last commit, and `_Recent` those of its last commits, as far as there is room.
+//! A volatile column is in every item, null where there is nothing: so `if_not_exists` tells an
+//! item that is there from one that is made.
 
 use std::collections::HashMap;
 
 use aws_sdk_dynamodb::primitives::Blob;
 use aws_sdk_dynamodb::types::AttributeValue as Attribute;
 use emmer_core::Timestamp;
-use emmer_store::{ColumnType, Row, StoreErrorKind, StoredRow, TableDecl, Value};
+use emmer_store::recent::Recent;
+use emmer_store::{ColumnType, Etag, Row, StoreErrorKind, StoredRow, TableDecl, Value};
 use emmer_store_keyvalue::Fault;
 
 /// The attribute that holds the row's etag.
 pub(crate) const ETAG: &str = "_Etag";
 /// The attribute of a version row that names the other rows of its last commit.
 pub(crate) const WRITTEN: &str = "_Written";
+/// The attribute of a version row that names the rows of its last commits, as texts.
+pub(crate) const RECENT: &str = "_Recent";
 /// The largest item.
 pub(crate) const ITEM_BYTES_MAX: usize = 400 << 10;
 /// The most bytes a number takes.
@@ -96,6 +100,17 @@ pub(crate) fn text<'a>(item: &'a Item, name: &str) -> Option<&'a str> {
 pub(crate) fn written(item: &Item) -> Vec<String> {
     let listed = item.get(WRITTEN).and_then(|attribute| attribute.as_l().ok());
     listed.into_iter().flatten().filter_map(|key| key.as_s().ok().cloned()).collect()
+}
+
+/// What a version row with this etag says of the last commits.
+pub(crate) fn recent(item: &Item, etag: &Etag) -> Recent {
+    let listed = item.get(RECENT).and_then(|attribute| attribute.as_l().ok());
+    Recent::of_texts(etag, listed.into_iter().flatten().map_while(|text| text.as_s().ok().cloned()))
+}
+
+/// The attribute that says it.
+pub(crate) fn recent_attribute(recent: &Recent, etag: &Etag) -> Attribute {
+    Attribute::L(recent.to_texts(etag).into_iter().map(Attribute::S).collect())
 }
 
 /// Understands an item: its partition, and the row.

@@ -1,12 +1,13 @@
 //! Reads: queries and gets, all strongly consistent.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use aws_sdk_dynamodb::types::{AttributeValue as Attribute, Get, TransactGetItem};
-use emmer_store::one_moment::{self, Page, Pages};
+use emmer_store::one_moment::{self, Page, Pages, Unread, Version};
+use emmer_store::recent::Recent;
 use emmer_store::silos::VERSION_ROW;
-use emmer_store::{Etag, StoreErrorKind, StoredRow, TableDecl};
+use emmer_store::{StoreErrorKind, StoredRow, TableDecl};
 use emmer_store_keyvalue::{Fault, Scan};
 use tokio::time::Instant;
 
@@ -42,6 +43,9 @@ impl<'a> Range<'a> {
     }
 }
 
+/// What a reader is told whom others do not let come to an end.
+const OVERTAKEN: &str = "others change the partition all the time";
+
 /// A partition while it is read.
 struct Partition<'a> {
     store: &'a DynamoDb,
@@ -68,9 +72,64 @@ impl Pages for Partition<'_> {
         Ok(Page { rows: rows?, next })
     }
 
-    async fn version(&self) -> Result<Option<Etag>, Fault> {
-        let found = self.store.version(self.decl, self.partition, self.deadline).await?;
-        Ok(found.map(|row| row.etag))
+    /// A version that was the last one at some moment from now on, and whose commit is there whole.
+    async fn version(&self) -> Result<Option<Version>, Fault> {
+        let (store, decl) = (self.store, self.decl);
+        let mut asked = vec![VERSION_ROW.to_owned()];
+        let mut before: Option<Version> = None;
+        loop {
+            let keys: Vec<&str> = asked.iter().map(String::as_str).collect();
+            let found = store.together(decl, self.partition, &keys, self.deadline).await?;
+            let Some(item) = found.into_iter().next().flatten() else { return Ok(None) };
+            let (_, row) = item::decode(decl, &item)?;
+            let (written, recent) = (item::written(&item), item::recent(&item, &row.etag));
+            let now = Version { etag: row.etag.clone(), row: Some(row), recent };
+            // Whoever commits has the version from a look that has found it whole, or made it.
+            if let Some(before) = before.filter(|before| now.recent.since(&before.etag).is_some()) {
+                return Ok(Some(before));
+            }
+            if written.is_empty()
+                || store.settled().has(decl, self.partition, &now.etag)
+                || written.iter().all(|key| asked.contains(key))
+            {
+                store.settled().learn(decl, self.partition, &now.etag);
+                return Ok(Some(now));
+            }
+            asked.truncate(1);
+            asked.extend(written.into_iter().take(ACTIONS_MAX - 1));
+            before = Some(now);
+        }
+    }
+
+    const TOGETHER_MAX: usize = ACTIONS_MAX - 1;
+
+    async fn rows(
+        &self,
+        keys: &BTreeSet<String>,
+    ) -> Result<(Vec<StoredRow>, Option<Version>), Fault> {
+        let (store, decl) = (self.store, self.decl);
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let (mut rows, mut version) = (Vec::new(), None);
+        for some in keys.chunks(Self::TOGETHER_MAX) {
+            let asked: Vec<&str> = some.iter().copied().chain([VERSION_ROW]).collect();
+            // Twice the same row is refused.
+            let asked: BTreeSet<&str> = asked.into_iter().collect();
+            let asked: Vec<&str> = asked.into_iter().collect();
+            let found = store.together(decl, self.partition, &asked, self.deadline).await?;
+            for item in found.into_iter().flatten() {
+                let (_, row) = item::decode(decl, &item)?;
+                if row.row.key() == VERSION_ROW {
+                    let recent = item::recent(&item, &row.etag);
+                    let (etag, row) = (row.etag.clone(), Some(row.clone()));
+                    version = Some(Version { etag, row, recent });
+                }
+                if keys.contains(&row.row.key()) {
+                    rows.push(row);
+                }
+            }
+        }
+        // Several questions are several moments.
+        Ok((rows, version.filter(|_| keys.len() <= Self::TOGETHER_MAX)))
     }
 }
 
@@ -155,8 +214,8 @@ impl DynamoDb {
         if !decl.one_moment {
             return self.rows_at_some_time(decl, partition, deadline).await;
         }
-        let pages =
-            Partition { store: self, decl, partition, deadline, is_long: AtomicBool::new(false) };
+        let is_long = AtomicBool::new(false);
+        let pages = Partition { store: self, decl, partition, deadline, is_long };
         if !self.settled().knows(decl, partition) {
             let first = pages.page(None).await?;
             let has_version = first.rows.iter().any(|row| row.row.key() == VERSION_ROW);
@@ -170,12 +229,13 @@ impl DynamoDb {
             }
         }
         loop {
-            match one_moment::read(decl, &pages).await? {
-                Some(rows) => return Ok(rows),
+            match one_moment::read(decl, &pages).await {
+                Ok(rows) => return Ok(rows),
                 // What is one request elsewhere is three here, and others come between more easily:
                 // the few rows of a cluster are read until there is no time left.
-                None if Instant::now() < deadline && !pages.is_long.load(Ordering::Relaxed) => {}
-                None => return Err(Fault::unavailable("others change the partition all the time")),
+                Err(Unread::Overtaken)
+                    if Instant::now() < deadline && !pages.is_long.load(Ordering::Relaxed) => {}
+                Err(unread) => return Err(unread.into()),
             }
         }
     }
@@ -188,7 +248,8 @@ impl DynamoDb {
         deadline: Instant,
     ) -> Result<Option<StoredRow>, Fault> {
         if decl.one_moment && row_key == VERSION_ROW {
-            return self.version(decl, partition, deadline).await;
+            let found = self.version(decl, partition, deadline).await?;
+            return Ok(found.map(|(row, _)| row));
         }
         let (client, table) = (self.client(), self.name_of(decl));
         let key = item::key(decl, partition, row_key);
@@ -232,7 +293,7 @@ impl DynamoDb {
         decl: &'static TableDecl,
         partition: &str,
         deadline: Instant,
-    ) -> Result<Option<StoredRow>, Fault> {
+    ) -> Result<Option<(StoredRow, Recent)>, Fault> {
         // Behind the version row those of its last commit, so many, then those of the commits
         // before.
         let (mut keys, mut last) = (vec![VERSION_ROW.to_owned()], 0);
@@ -248,13 +309,14 @@ impl DynamoDb {
             };
             let Some(item) = found.into_iter().next().flatten() else { return Ok(None) };
             let (_, row) = item::decode(decl, &item)?;
-            let written = item::written(&item);
+            let (written, recent) = (item::written(&item), item::recent(&item, &row.etag));
             let whole = written.is_empty()
                 || self.settled().has(decl, partition, &row.etag)
                 || written.iter().all(|key| keys.contains(key));
             if whole {
                 self.settled().learn(decl, partition, &row.etag);
-                return Ok(Some(row));
+                self.recent().learn(decl.name, partition, &row.etag, recent.clone());
+                return Ok(Some((row, recent)));
             }
             // All of its rows at once. A newer version may be there by then: the rows of those
             // before are asked for too, for those who race write the same ones again and again.
@@ -262,7 +324,7 @@ impl DynamoDb {
             last = written.len();
             keys.extend(written.into_iter().chain(before).take(ACTIONS_MAX - 1));
         }
-        Err(Fault::unavailable("others change the partition all the time"))
+        Err(Fault::unavailable(OVERTAKEN))
     }
 
     /// At most `limit` rows from the key `from` on, and around.
@@ -283,7 +345,7 @@ impl DynamoDb {
         let version = rows.iter().position(|row| decl.one_moment && row.row.key() == VERSION_ROW);
         if let Some(at) = version {
             rows.remove(at);
-            rows.extend(self.version(decl, partition, deadline).await?);
+            rows.extend(self.version(decl, partition, deadline).await?.map(|(row, _)| row));
         }
         Ok(rows)
     }

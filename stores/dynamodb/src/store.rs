@@ -16,6 +16,7 @@ use crate::commit::{ACTIONS_MAX, TRANSACTION_BYTES_MAX};
 use crate::examine;
 use crate::item::ITEM_BYTES_MAX;
 use crate::settled::Settled;
+use emmer_store::recent::Seen;
 
 /// A system store in DynamoDB: `DynamoDbStore::open("dynamodb://accesskey:secret@eu-central-1")`,
 /// where the host is a region, or one of the service's own hosts, or any other with `?region=`.
@@ -39,6 +40,7 @@ pub struct DynamoDb {
     client: Client,
     marks: Marks,
     settled: Settled,
+    recent: Seen,
 }
 
 impl fmt::Debug for DynamoDb {
@@ -54,6 +56,11 @@ impl DynamoDb {
 
     pub(crate) const fn settled(&self) -> &Settled {
         &self.settled
+    }
+
+    /// What the last commits wrote.
+    pub(crate) const fn recent(&self) -> &Seen {
+        &self.recent
     }
 
     /// An etag that no row ever had.
@@ -72,7 +79,12 @@ impl Backend for DynamoDb {
 
     async fn connect(url: &str) -> Result<Self> {
         let client = Client::new(url, |name| std::env::var(name).ok())?;
-        let store = Self { client, marks: Marks::random(), settled: Settled::default() };
+        let store = Self {
+            client,
+            marks: Marks::random(),
+            settled: Settled::default(),
+            recent: Seen::default(),
+        };
         match store.probe().await {
             Ok(()) => Ok(store),
             Err(fault) => Err(fault.at(&store.client.address.place.name, "open")),

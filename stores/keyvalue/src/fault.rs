@@ -1,5 +1,6 @@
 //! Failures without their store and operation, and whether they leave the outcome unknown.
 
+use emmer_store::one_moment::Unread;
 use emmer_store::{StoreError, StoreErrorKind};
 
 /// A failure without its store and operation, which the caller adds.
@@ -9,6 +10,23 @@ pub struct Fault {
     pub kind: StoreErrorKind,
     /// What went wrong, without credentials.
     pub detail: String,
+}
+
+impl From<Unread<Self>> for Fault {
+    /// Says that others came in between where they did: the read is slow because of them, not the
+    /// server.
+    fn from(unread: Unread<Self>) -> Self {
+        const OVERTAKEN: &str = "others change the partition all the time";
+        match unread {
+            Unread::Overtaken => Self::unavailable(OVERTAKEN),
+            Unread::Failed { error, overtaken: true }
+                if error.kind == StoreErrorKind::Unavailable =>
+            {
+                Self::unavailable(format!("{OVERTAKEN}: {}", error.detail))
+            }
+            Unread::Failed { error, .. } => error,
+        }
+    }
 }
 
 impl Fault {

@@ -146,7 +146,7 @@ fn fetched() -> Result<PathBuf, Trouble> {
 
 // It writes its data every five seconds and when it ends by this signal; a kill would lose what it
 // acknowledged.
-starter!("azurite", CRASH: &'static str = "INT", NEEDS_QUIET: bool = true);
+starter!("azurite", CRASH: &'static str = "INT", PAGED_ROWS: Option<usize> = Some(1_200));
 
 /// The address for `emmer_store_azure`.
 pub fn url(port: u16) -> String {

@@ -367,7 +367,7 @@ pub fn cqlsh() -> Result<PathBuf, Trouble> {
 }
 
 // Its data are not needed any more when it ends; in good order it would take five seconds.
-starter!("cassandra", END: &'static str = "KILL", NEEDS_QUIET: bool = true, KNOWS_REPEATS: bool = true);
+starter!("cassandra", END: &'static str = "KILL", PAGED_ROWS: Option<usize> = Some(6_000), KNOWS_REPEATS: bool = true);
 
 /// The address for `emmer_store_cassandra`.
 pub fn url(port: u16) -> String {
@@ -437,8 +437,8 @@ impl crate::suite::TestServer for CassandraKeyspace {
         url_of(port, &self.name)
     }
 
-    fn needs_quiet(&self) -> bool {
-        self.server.needs_quiet()
+    fn paged_rows(&self) -> Option<usize> {
+        self.server.paged_rows()
     }
 
     fn knows_repeats(&self) -> bool {

@@ -149,7 +149,7 @@ fn fetched() -> Result<PathBuf, Trouble> {
 }
 
 // A kill may lose its last writes, though it acknowledged them; ended by this signal it keeps them.
-starter!("dynamodb", CRASH: &'static str = "TERM", NEEDS_QUIET: bool = true, KNOWS_REPEATS: bool = true);
+starter!("dynamodb", CRASH: &'static str = "TERM", PAGED_ROWS: Option<usize> = Some(800), KNOWS_REPEATS: bool = true);
 
 /// The address for `emmer_store_dynamodb`.
 pub fn url(port: u16) -> String {

@@ -23,9 +23,8 @@ pub trait Starter: Sized {
     /// The signal that ends it when nobody needs it any more.
     const END: &'static str = "TERM";
 
-    /// Whether a large partition is read in pages that only a quiet moment makes one: where others
-    /// commit to it without a pause, such a read may be told to come back.
-    const NEEDS_QUIET: bool = false;
+    /// The number of rows of a partition that it hands out in pages, each of another moment.
+    const PAGED_ROWS: Option<usize> = None;
 
     /// Whether a commit whose answer was lost may be sent again, and is then told what became of
     /// it.
@@ -291,8 +290,8 @@ impl<S: Starter + Send + 'static> crate::suite::TestServer for Local<S> {
         S::url(port)
     }
 
-    fn needs_quiet(&self) -> bool {
-        S::NEEDS_QUIET
+    fn paged_rows(&self) -> Option<usize> {
+        S::PAGED_ROWS
     }
 
     fn knows_repeats(&self) -> bool {

@@ -65,7 +65,7 @@ async fn the_command_on_the_page_lists_the_silos() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bad_addresses_are_refused_with_the_store_and_without_the_secret() {
-    use StoreErrorKind::{Invalid, Unavailable};
+    use StoreErrorKind::{Invalid, Refused, Unavailable};
     let Some(server) = server("bad_addresses") else { return };
     let (port, closed) = (server.port(), process::free_port().unwrap());
     let cases = [
@@ -77,6 +77,7 @@ async fn bad_addresses_are_refused_with_the_store_and_without_the_secret() {
             Invalid,
             "/none.pem",
         ),
+        (format!("cassandra://silo:s3cret@127.0.0.1:{port}?tls=true"), Refused, "TLS"),
     ];
     suite::refused::addresses(STORE, &cases).await;
     // A keyspace that would have more copies than there are nodes is not made.

@@ -83,10 +83,10 @@ pub trait TestServer: Send + 'static {
         false
     }
 
-    /// Whether a partition of several pages is one moment only while nobody commits to it for as
-    /// long as it takes to read.
-    fn needs_quiet(&self) -> bool {
-        false
+    /// The number of rows of a partition that it hands out in pages, each of another moment; none
+    /// if every partition is one.
+    fn paged_rows(&self) -> Option<usize> {
+        None
     }
 
     /// Whether a commit whose answer was lost may be sent again, and is then told what became of
@@ -238,10 +238,16 @@ macro_rules! store_suite {
             },
             five_thousand_rows_are_read_whole: |server| {
                 let url = $crate::suite::TestServer::url(&server);
-                if $crate::suite::TestServer::needs_quiet(&server) {
+                if $crate::suite::TestServer::paged_rows(&server).is_some() {
                     $crate::suite::pages::whole(&url, $store).await;
                 } else {
                     $crate::suite::writers::large_partition(&url, $store).await;
+                }
+            },
+            reads_of_several_pages_end_beside_sixteen_writers: |server| {
+                if let Some(rows) = $crate::suite::TestServer::paged_rows(&server) {
+                    let url = $crate::suite::TestServer::url(&server);
+                    $crate::suite::pages::beside_writers(&url, $store, rows).await;
                 }
             },
             many_connections_make_the_first_tables_at_once: |server| {

@@ -100,3 +100,67 @@ async fn one_moment(store: &Arc<dyn SystemStore>, partition: &str) -> Result<i64
     assert!(others.iter().all(|(_, row)| number(row) == 0));
     Ok(numbers[0])
 }
+
+/// The writers that commit while a partition is read.
+const WRITERS: i64 = 16;
+/// The reads that have to end meanwhile.
+const READS_BESIDE: usize = 20;
+/// The rows that each commit writes beside the version row.
+const WRITTEN: usize = 3;
+
+/// A partition of `all` rows, which come in pages or are no moment, is read as one beside sixteen
+/// writers that never rest: every read ends.
+///
+/// # Panics
+/// It is otherwise.
+pub async fn beside_writers(url: &str, store: Store, all: usize) {
+    let reader = store.patient(url).await;
+    reader.ensure_tables(&[&NUMBERS]).await.unwrap();
+    let version = vec![Mutation::Insert { row: row(VERSION_ROW, 0) }];
+    must_commit(&reader, "beside", version).await;
+    for first in (0..all).step_by(100) {
+        let inserts = (first..first + 100).map(|i| Mutation::Insert { row: row(key(i), 0) });
+        must_commit(&reader, "beside", inserts.collect()).await;
+    }
+    let mut writers = Vec::new();
+    for writer in 0..WRITERS {
+        let store = store.patient(url).await;
+        writers.push(tokio::spawn(async move {
+            for turn in 0.. {
+                step(&store, all, writer + turn * WRITERS).await;
+            }
+        }));
+    }
+    let begun = std::time::Instant::now();
+    let mut versions = Vec::new();
+    while versions.len() < READS_BESIDE {
+        let rows = reader.read_partition(&NUMBERS, "beside").await.unwrap();
+        let (version, others): (Vec<_>, Vec<_>) =
+            rows.iter().partition(|row| row.row.key() == VERSION_ROW);
+        assert_eq!((version.len(), others.len()), (1, all));
+        let version = number(version[0]);
+        assert!(others.iter().all(|row| number(row) <= version), "a row of a later commit");
+        let last = others.iter().filter(|row| number(row) == version).count();
+        assert!(version == 0 || last == WRITTEN, "{last} rows of commit {version}");
+        versions.push(version);
+    }
+    writers.iter().for_each(JoinHandle::abort);
+    println!(
+        "{READS_BESIDE} reads of {all} rows beside {WRITERS} writers in {:?}, from version {} to {}",
+        begun.elapsed(),
+        versions[0],
+        versions[READS_BESIDE - 1]
+    );
+}
+
+/// One commit: the next version, and rows that lie far apart. Whoever is late tries again.
+async fn step(store: &Arc<dyn SystemStore>, all: usize, at: i64) {
+    let Ok(Some(found)) = store.read_row(&NUMBERS, "beside", VERSION_ROW).await else { return };
+    let next = number(&found) + 1;
+    let version = Mutation::Replace { row: row(VERSION_ROW, next), etag: found.etag };
+    let at = usize::try_from(at).unwrap_or_default();
+    let rows = (0..WRITTEN).map(|n| (at * 7 + n * all / WRITTEN) % all);
+    let upserts = rows.map(|n| Mutation::Upsert { row: row(key(n), next) });
+    // A conflict, or a server that has too much to do: the next one.
+    let _ = store.commit(&NUMBERS, "beside", upserts.chain([version]).collect()).await;
+}
