@@ -74,8 +74,19 @@ fn invalid(store: String, detail: String) -> StoreError {
     StoreError { kind: StoreErrorKind::Invalid, store, operation: "open".to_owned(), detail }
 }
 
+/// The features that bring the stores of schemes called otherwise; the others are called like their
+/// schemes.
+const FEATURES: [(&str, &str); 4] =
+    [("azure-table", "azure"), ("mariadb", "mysql"), ("rediss", "redis"), ("sqlserver", "mssql")];
+
+/// What to do about a scheme that this build has no store for.
 fn unknown(scheme: &str) -> String {
-    format!("this build has no store for the scheme {scheme:?}: it has {}", SCHEMES.join(", "))
+    if scheme == "cosmos" || !emmer_store::url::SCHEMES.contains(&scheme) {
+        return format!("there is no store for {scheme}://: this build has {}", SCHEMES.join(", "));
+    }
+    let feature = FEATURES.iter().find(|(other, _)| *other == scheme);
+    let feature = feature.map_or(scheme, |(_, feature)| feature);
+    format!("this build has no store for {scheme}://: build it with --features {feature}")
 }
 
 fn parsed(url: &str) -> Result<StoreUrl, StoreError> {

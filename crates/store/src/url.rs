@@ -25,6 +25,10 @@ pub const SCHEMES: [&str; 18] = [
     "cassandra",
 ];
 
+/// Other names of schemes, as servers' own clients have them, and those in their place.
+const ALIASES: [(&str, &str); 3] =
+    [("azure", "azure-table"), ("postgresql", "postgres"), ("valkey", "redis")];
+
 /// The address of a system store. `Display` and `Debug` replace everything that may be a secret by
 /// `***`: what stands between the first colon and the last `@`, and every parameter whose name
 /// sounds secret.
@@ -35,7 +39,7 @@ pub struct StoreUrl {
 }
 
 impl StoreUrl {
-    /// The scheme, one of [`SCHEMES`].
+    /// The scheme, one of [`SCHEMES`]; never another name of one.
     pub fn scheme(&self) -> &str {
         &self.scheme
     }
@@ -72,13 +76,53 @@ impl FromStr for StoreUrl {
         if let Some(at) = text.find(char::is_control) {
             return Err(ParseStoreUrlError::ControlCharacter(at));
         }
-        let (scheme, rest) = text.split_once("://").ok_or(ParseStoreUrlError::NoScheme)?;
+        let parts = text.split_once("://");
         // In URLs the case of a scheme means nothing (RFC 3986, 3.1).
-        let scheme = scheme.to_ascii_lowercase();
-        if !SCHEMES.contains(&scheme.as_str()) {
-            return Err(ParseStoreUrlError::UnknownScheme(scheme.chars().take(40).collect()));
+        let mut scheme = parts.map(|(scheme, _)| scheme.to_ascii_lowercase()).unwrap_or_default();
+        if let Some((_, own)) = ALIASES.iter().find(|(alias, _)| *alias == scheme) {
+            scheme = (*own).to_owned();
         }
-        Ok(Self { scheme, rest: rest.to_owned() })
+        if let Some((_, rest)) = parts.filter(|_| SCHEMES.contains(&scheme.as_str())) {
+            return Ok(Self { scheme, rest: rest.to_owned() });
+        }
+        let is_scheme = scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
+        Err(match foreign(text) {
+            Some(hint) => ParseStoreUrlError::Foreign(hint),
+            // Else it may be anything, a secret too.
+            None if scheme.is_empty() || !is_scheme => ParseStoreUrlError::NoScheme,
+            None => ParseStoreUrlError::UnknownScheme(scheme.chars().take(40).collect()),
+        })
+    }
+}
+
+/// The way to write what other programs write otherwise; none for what no program is known to
+/// write.
+fn foreign(text: &str) -> Option<&'static str> {
+    let lower = text.trim_start().to_ascii_lowercase();
+    let has = |words: &[&str]| words.iter().all(|word| lower.contains(word));
+    if lower.starts_with("mongodb+srv://") {
+        Some(
+            "mongodb+srv:// has the servers looked up in the DNS, which is not done here: name \
+             them, as in mongodb://user:password@host:27017,host:27017/database?tls=true",
+        )
+    } else if has(&["accountendpoint=", "accountkey="]) {
+        Some(
+            "a connection string of Azure Cosmos DB, for which there is no store yet; Azure Table \
+             Storage has one",
+        )
+    } else if has(&["accountname=", "accountkey="]) {
+        Some(
+            "a connection string of Azure Storage: write its AccountName and AccountKey as \
+             azure-table://NAME?account_key=KEY",
+        )
+    } else if lower.starts_with("jdbc:") {
+        Some(
+            "an address for Java: write it without jdbc:, as in postgres://user:password@host/database",
+        )
+    } else if has(&["server=", ";"]) || has(&["data source=", ";"]) {
+        Some("a connection string of ADO.NET: write it as mssql://user:password@host:1433/database")
+    } else {
+        None
     }
 }
 
@@ -98,6 +142,10 @@ pub enum ParseStoreUrlError {
          text, as in sqlite://cluster.db or memory://"
     )]
     ControlCharacter(usize),
+    /// It is the address of something as another program writes it; the text says how to write it
+    /// here.
+    #[error("not the address of a system store: {0}")]
+    Foreign(&'static str),
     /// The scheme names no store.
     #[error("{0:?} is no system store: expected one of {list}", list = SCHEMES.join(", "))]
     UnknownScheme(String),
@@ -162,6 +210,41 @@ mod tests {
                 (shown.to_owned(), shown.to_owned())
             );
             assert_eq!(url.expose(), text);
+        }
+    }
+
+    #[test]
+    fn what_other_programs_write_gets_a_hint_and_stays_secret() {
+        for (text, hint) in [
+            ("mongodb+srv://bob:s3cret@cluster0.abc.net/db", "mongodb://user"),
+            (
+                "DefaultEndpointsProtocol=https;AccountName=acct;AccountKey=s3cret==;\
+                 EndpointSuffix=core.windows.net",
+                "azure-table://NAME?account_key=KEY",
+            ),
+            (
+                "BlobEndpoint=https://example.com;AccountName=acct;AccountKey=s3cret",
+                "azure-table://",
+            ),
+            ("AccountEndpoint=https://example.com:443/;AccountKey=s3cret;", "Cosmos"),
+            ("Server=tcp:db.example.com,1433;User ID=bob;Password=s3cret;", "mssql://"),
+            ("jdbc:postgresql://bob:s3cret@db/emmer", "without jdbc:"),
+        ] {
+            let error = text.parse::<StoreUrl>().unwrap_err().to_string();
+            assert!(error.contains(hint) && !error.contains("s3cret"), "{error}");
+        }
+        let odd = "s3cret key=x://host".parse::<StoreUrl>();
+        assert_eq!(odd, Err(ParseStoreUrlError::NoScheme));
+    }
+
+    #[test]
+    fn other_names_of_schemes_are_those_of_the_stores() {
+        for (text, shown) in [
+            ("postgresql://bob@db/emmer", "postgres://bob@db/emmer"),
+            ("azure://acct?account_key=s3cret", "azure-table://acct?account_key=***"),
+            ("VALKEY://db", "redis://db"),
+        ] {
+            assert_eq!(text.parse::<StoreUrl>().unwrap().to_string(), shown);
         }
     }
 

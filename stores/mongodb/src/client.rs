@@ -3,13 +3,14 @@
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use emmer_store::away::{AWAY_PAUSE, AWAY_WAIT};
-use emmer_store::{Result, TableDecl};
+use emmer_store::{Result, StoreErrorKind, TableDecl};
 use emmer_store_keyvalue::tls::read_certificates;
 use emmer_store_keyvalue::{Fault, Patience};
-use mongodb::bson::Document;
+use mongodb::bson::{Document, doc};
 use mongodb::error::Error;
 use mongodb::options::{
     Acknowledgment, ClientOptions, Credential, ReadConcern, ServerAddress, Tls, TlsOptions,
@@ -30,6 +31,8 @@ const CONNECTING: u32 = 4;
 pub(crate) struct Client {
     pub(crate) address: Address,
     driver: mongodb::Client,
+    /// A server has answered.
+    has_answered: AtomicBool,
 }
 
 impl fmt::Debug for Client {
@@ -88,7 +91,7 @@ impl Client {
             mongodb::Client::with_options(options).map_err(|error| understood(&error).fault())
         });
         let driver = made.map_err(|fault| fault.at(&address.place.name, "open"))?;
-        Ok(Self { address, driver })
+        Ok(Self { address, driver, has_answered: AtomicBool::new(false) })
     }
 
     /// When an operation that begins now must end.
@@ -127,6 +130,25 @@ impl Client {
         }
     }
 
+    /// Returns true if no server has answered yet, and one does that is asked without TLS: a server
+    /// that speaks none may say nothing to a greeting that it does not understand. No password is
+    /// sent.
+    async fn is_plain(&self) -> bool {
+        const PLAIN_TIME: Duration = Duration::from_secs(1);
+        if !self.address.tls || self.has_answered.load(Ordering::Relaxed) {
+            return false;
+        }
+        let Ok(mut options) = options(&self.address) else { return false };
+        (options.tls, options.credential) = (Some(Tls::Disabled), None);
+        options.server_selection_timeout = Some(PLAIN_TIME);
+        let Ok(plain) = mongodb::Client::with_options(options) else { return false };
+        let admin = plain.database("admin");
+        let hello = admin.run_command(doc! { "hello": 1 });
+        let answered = tokio::time::timeout(PLAIN_TIME * 2, hello.into_future()).await;
+        plain.shutdown().await;
+        matches!(answered, Ok(Ok(_)))
+    }
+
     /// Sends a request that may be done twice, until it is answered.
     pub(crate) async fn send<T, F: Future<Output = std::result::Result<T, Error>>>(
         &self,
@@ -136,7 +158,14 @@ impl Client {
         let mut patience = Patience::default();
         loop {
             match self.once(deadline, request()).await {
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => {
+                    self.has_answered.store(true, Ordering::Relaxed);
+                    return Ok(answer);
+                }
+                Err(Ended::Away(_)) if self.is_plain().await => {
+                    let detail = "tls=true, and the server answers without TLS".to_owned();
+                    return Err(Fault::new(StoreErrorKind::Refused, detail));
+                }
                 Err(ended @ (Ended::Busy(_) | Ended::Uncertain(_))) => {
                     if !patience.wait(None, deadline).await {
                         return Err(ended.fault());

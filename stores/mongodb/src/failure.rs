@@ -70,16 +70,58 @@ fn code(code: i32, said: &str) -> Ended {
 
 /// Why no server was found, in the words of those that were asked.
 fn nobody(said: &str) -> Ended {
-    let fault = |kind| Fault::new(kind, said);
+    let fault = |kind| Fault::new(kind, servers_words(said));
     if said.contains("invalid peer certificate") || said.contains("received corrupt message") {
         return Ended::Refused(fault(StoreErrorKind::Refused));
     }
     Ended::Away(fault(StoreErrorKind::Unavailable))
 }
 
+/// What servers say of themselves, out of the driver's description of all of them: a set of fields
+/// in braces for each.
+fn servers_words(description: &str) -> String {
+    let of = |server: &str| {
+        let (address, rest) = server.split_once(',')?;
+        let said = match rest.split_once("Error: ") {
+            Some((_, error)) => {
+                let error = error.split(", labels:").next().unwrap_or(error);
+                let error = error.trim_start_matches("Kind: ");
+                error.trim_start_matches("I/O error: ").trim_end_matches([' ', '}']).to_owned()
+            }
+            None => {
+                let kind = rest.split_once("Type: ")?.1;
+                format!("is of the type {}", kind.split([',', ' ']).next()?)
+            }
+        };
+        Some(format!("{address}: {said}"))
+    };
+    let told: Vec<_> = description.split("Address: ").skip(1).filter_map(of).collect();
+    if told.is_empty() {
+        return description.to_owned();
+    }
+    let set = description.split_once("Set Name: ").and_then(|(_, rest)| rest.split(',').next());
+    let set = set.map_or_else(String::new, |set| format!(" of the replica set {set}"));
+    format!("no server{set} takes the request: {}", told.join("; "))
+}
+
+/// What went wrong, in a sentence: the driver's own form is for programmers.
+fn words(error: &Error) -> String {
+    let said = match &*error.kind {
+        ErrorKind::Command(command) if command.code_name.is_empty() => command.message.clone(),
+        ErrorKind::Command(command) => format!("{} ({})", command.message, command.code_name),
+        ErrorKind::Write(WriteFailure::WriteError(write)) => write.message.clone(),
+        ErrorKind::Write(WriteFailure::WriteConcernError(concern)) => concern.message.clone(),
+        ErrorKind::ServerSelection { message, .. } => servers_words(message),
+        ErrorKind::InvalidArgument { message, .. } => message.clone(),
+        ErrorKind::Io(io) => io.to_string(),
+        kind => kind.to_string(),
+    };
+    said.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// What became of a request.
 pub(crate) fn understood(error: &Error) -> Ended {
-    let said = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+    let said = words(error);
     let refused = |kind| Ended::Refused(Fault::new(kind, said.clone()));
     if error.contains_label(SYSTEM_OVERLOADED_ERROR) && error.contains_label(NO_WRITES_PERFORMED) {
         return Ended::Busy(said);
@@ -133,6 +175,21 @@ mod tests {
             matches!(nobody(stranger), Ended::Refused(fault) if fault.kind == StoreErrorKind::Refused)
         );
         assert!(matches!(nobody("Server selection timeout: refused"), Ended::Away(_)));
+    }
+
+    #[test]
+    fn the_words_are_a_sentence() {
+        let description = "Server selection timeout: No available servers. Topology: { Type: \
+            ReplicaSetNoPrimary, Set Name: rs0, Servers: [ { Address: a:27017, Type: Unknown, \
+            Error: Kind: I/O error: Connection refused (os error 111), labels: {}, source: None }, \
+            { Address: b:27017, Type: RsSecondary, Average RTT: 1ms } ] }";
+        assert_eq!(
+            servers_words(description),
+            "no server of the replica set rs0 takes the request: a:27017: Connection refused (os \
+             error 111); b:27017: is of the type RsSecondary"
+        );
+        let io = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
+        assert_eq!(words(&Error::from(io)), "unexpected end of file");
     }
 
     #[test]

@@ -39,7 +39,7 @@ impl Place {
                 format!(
                     "{detail}; expected mssql://user:password@host:port/database with the \
                      parameters pool_max, timeout_ms, sslmode=disable|prefer|require|verify-full \
-                     and sslrootcert; special characters of user and password as %XX"
+                     and ca_file; special characters of user and password as %XX"
                 ),
             )
         };
@@ -48,7 +48,9 @@ impl Place {
         for (key, value) in url.parameters() {
             match key {
                 "sslmode" => tls = value.parse().map_err(expected)?,
-                "sslrootcert" => root = Some(address::decoded(value).map_err(expected)?),
+                "ca_file" | "sslrootcert" => {
+                    root = Some(address::decoded(value).map_err(expected)?);
+                }
                 _ if limits.take(key, value).map_err(expected)? => {}
                 _ => return Err(expected("a parameter is not known")),
             }

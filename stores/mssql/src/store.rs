@@ -23,7 +23,7 @@ impl MssqlStore {
     /// many connections the store opens at most (1 to 64), `?timeout_ms=4800` how long an operation
     /// takes at most, connecting and waiting for locks included (1000 to 60000). `?sslmode=` is
     /// `disable`, `prefer`, `require` (the default) or `verify-full`, which trusts the system's
-    /// root certificates and those in `?sslrootcert=FILE`.
+    /// root certificates and those in `?ca_file=FILE`.
     ///
     /// Needs a tokio runtime, now and for every operation.
     ///

@@ -44,7 +44,7 @@ impl Place {
                 &format!(
                     "{detail}; expected {}://user:password@host:port/database with the parameters \
                      pool_max, timeout_ms, sslmode=disable|prefer|require|verify-full and \
-                     sslrootcert; special characters of user and password as %XX",
+                     ca_file; special characters of user and password as %XX",
                     url.scheme()
                 ),
             )
@@ -57,7 +57,9 @@ impl Place {
         for (key, value) in url.parameters() {
             match key {
                 "sslmode" => tls = value.parse().map_err(expected)?,
-                "sslrootcert" => root = Some(address::decoded(value).map_err(expected)?),
+                "ca_file" | "sslrootcert" => {
+                    root = Some(address::decoded(value).map_err(expected)?);
+                }
                 _ if limits.take(key, value).map_err(expected)? => {}
                 _ => return Err(expected(&format!("the parameter {key} is not known"))),
             }

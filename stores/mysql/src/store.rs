@@ -24,7 +24,7 @@ impl MysqlStore {
     /// 64), `?timeout_ms=4800` how long an operation takes at most, connecting and waiting for
     /// locks included (1000 to 60000). `?sslmode=` is `disable`, `prefer` (the default), `require`
     /// or `verify-full`, which trusts the system's root certificates or those in
-    /// `?sslrootcert=FILE`.
+    /// `?ca_file=FILE`.
     ///
     /// Needs a tokio runtime, now and for every operation.
     ///

@@ -46,7 +46,7 @@ impl Place {
             let wrong = |detail| error(&name, detail);
             match key {
                 "sslmode" => mode = value.parse().map_err(wrong)?,
-                "sslrootcert" => root = Some(address::decoded(value).map_err(wrong)?),
+                "ca_file" | "sslrootcert" => root = Some(address::decoded(value).map_err(wrong)?),
                 _ if limits.take(key, value).map_err(wrong)? => {}
                 _ => {
                     driver_url += &format!("{separator}{key}={value}");
@@ -59,7 +59,7 @@ impl Place {
             let expected = "expected postgres://user:password@host:port/database?parameters, with \
                             the parameters of libpq's URLs that tokio-postgres knows \
                             (application_name, options, target_session_attrs, ...), sslmode, \
-                            sslrootcert, pool_max and timeout_ms; special characters of user and \
+                            ca_file, pool_max and timeout_ms; special characters of user and \
                             password as %XX";
             match unknown_parameter(&url) {
                 Some(key) => error(
@@ -101,7 +101,7 @@ impl Place {
 /// The first parameter that the driver refuses, in a URL that is good without it. What stands there
 /// is shown in the store's name, too.
 fn unknown_parameter(url: &StoreUrl) -> Option<&str> {
-    let ours = ["sslmode", "sslrootcert", "pool_max", "timeout_ms"];
+    let ours = ["sslmode", "ca_file", "sslrootcert", "pool_max", "timeout_ms"];
     let is_refused =
         |parameter: &str| format!("postgres://h/d{parameter}").parse::<Config>().is_err();
     let mut others = url.parameters().filter(|(key, _)| !ours.contains(key));
@@ -142,7 +142,7 @@ mod tests {
             ("postgres://bob:s3cret@db/emmer?sslmode=maybe", "verify-full"),
             (
                 "postgres://bob:s3cret@db/emmer?sslmode=verify-full&sslrootcert=/not/there",
-                "sslrootcert",
+                "ca_file",
             ),
             ("postgres:///emmer", "host"),
             ("mysql://bob:s3cret@db/emmer", "postgres"),

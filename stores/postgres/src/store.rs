@@ -23,7 +23,7 @@ impl PostgresStore {
     /// opens at most (1 to 64), `?timeout_ms=4800` how long an operation takes at most, connecting
     /// and waiting for locks included (1000 to 60000). `?sslmode=` is `disable`, `prefer` (the
     /// default), `require` or `verify-full`, which trusts the system's root certificates or those
-    /// in `?sslrootcert=FILE`. The other parameters are those of the driver's URLs
+    /// in `?ca_file=FILE`. The other parameters are those of the driver's URLs
     /// (`target_session_attrs`, `application_name`, `options`, ...).
     ///
     /// Needs a tokio runtime, now and for every operation.

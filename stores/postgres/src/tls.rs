@@ -37,10 +37,10 @@ fn roots(file: Option<&str>) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     match file {
         Some(file) => {
-            let broken = |e| format!("sslrootcert {file}: {e}");
+            let broken = |e| format!("ca_file {file}: {e}");
             for certificate in CertificateDer::pem_file_iter(file).map_err(broken)? {
                 let certificate = certificate.map_err(broken)?;
-                roots.add(certificate).map_err(|e| format!("sslrootcert {file}: {e}"))?;
+                roots.add(certificate).map_err(|e| format!("ca_file {file}: {e}"))?;
             }
         }
         // What cannot be read is not trusted.
@@ -49,7 +49,7 @@ fn roots(file: Option<&str>) -> Result<RootCertStore, String> {
         }
     }
     if roots.is_empty() {
-        return Err("there is no root certificate to trust: name a file by sslrootcert".to_owned());
+        return Err("there is no root certificate to trust: name a file by ca_file".to_owned());
     }
     Ok(roots)
 }

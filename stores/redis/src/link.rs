@@ -2,8 +2,10 @@
 //! operations of a store.
 
 use std::fmt;
+use std::time::Duration;
 
-use emmer_store_keyvalue::{Failure, Fault};
+use emmer_store::StoreErrorKind;
+use emmer_store_keyvalue::{Failure, Fault, tls};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, RedisResult, Value};
 use tokio::sync::Mutex;
@@ -61,11 +63,36 @@ impl Link {
             .set_connection_timeout(Some(left))
             .set_response_timeout(None);
         let connecting = self.client.get_multiplexed_async_connection_with_config(&config);
-        let connected = timeout_at(deadline, connecting).await.map_err(late)?;
+        let connected = tokio::select! {
+            biased;
+            connected = timeout_at(deadline, connecting) => connected.map_err(late)?,
+            () = self.is_plain() => {
+                let detail = format!("rediss://, and {} answers without TLS", self.name);
+                return Err(Fault::new(StoreErrorKind::Refused, detail));
+            }
+        };
         let connection = connected.map_err(|e| fault::connecting(&e, self.tls))?;
         current.number += 1;
         current.connection = Some(connection.clone());
         Ok((current.number, connection))
+    }
+
+    /// Waits until it is known that the server speaks no TLS, although it should. Such a server
+    /// says nothing to a greeting that it does not understand.
+    async fn is_plain(&self) {
+        const SILENCE: Duration = Duration::from_millis(300);
+        if self.tls {
+            tokio::time::sleep(SILENCE).await;
+            let name = self.name.clone();
+            let ask = move || {
+                let (host, port) = name.rsplit_once(':')?;
+                Some(tls::answers_plainly(host, port.parse().ok()?, b"PING\r\n"))
+            };
+            if tokio::task::spawn_blocking(ask).await.is_ok_and(|plain| plain == Some(true)) {
+                return;
+            }
+        }
+        std::future::pending::<()>().await;
     }
 
     async fn drop_connection(&self, number: u64) {

@@ -44,7 +44,7 @@ pub(crate) struct Place {
     /// Whether connections are encrypted.
     pub(crate) tls: bool,
     /// Certificates to trust (PEM).
-    pub(crate) tls_ca: Option<PathBuf>,
+    pub(crate) ca_file: Option<PathBuf>,
     /// How long an operation takes at most.
     pub(crate) timeout: Duration,
 }
@@ -81,7 +81,7 @@ impl Place {
                 .map(|user| credentials(user, password).ok_or_else(|| wrong(expected)))
                 .transpose()?,
             tls: false,
-            tls_ca: None,
+            ca_file: None,
             timeout: OPERATION_TIMEOUT,
             name: name.clone(),
         };
@@ -97,20 +97,20 @@ impl Place {
                     place.tls =
                         value.parse().map_err(|_| wrong("tls is neither true nor false"))?;
                 }
-                "tls_ca" => {
-                    place.tls_ca =
+                "ca_file" => {
+                    place.ca_file =
                         Some(PathBuf::from(decoded(value).ok_or_else(|| wrong(expected))?));
                 }
                 other => {
-                    let known = "timeout_ms, tls and tls_ca";
+                    let known = "timeout_ms, tls and ca_file";
                     return Err(wrong(&format!(
                         "there is no parameter {other:?}, there are {known}"
                     )));
                 }
             }
         }
-        if place.tls_ca.is_some() && !place.tls {
-            return Err(wrong("tls_ca without tls=true"));
+        if place.ca_file.is_some() && !place.tls {
+            return Err(wrong("ca_file without tls=true"));
         }
         Ok(place)
     }
@@ -209,10 +209,10 @@ mod tests {
         let place = Place::parse("zookeeper://a/", None).unwrap();
         assert_eq!((place.root.as_str(), place.credentials, place.tls), ("/emmer", None, false));
         let place =
-            Place::parse("zookeeper://bob@a?tls=true&tls_ca=/etc/ca.pem", Some("environment"))
+            Place::parse("zookeeper://bob@a?tls=true&ca_file=/etc/ca.pem", Some("environment"))
                 .unwrap();
         assert_eq!(place.credentials, Some(Credentials("bob:environment".to_owned())));
-        assert_eq!(place.tls_ca, Some(PathBuf::from("/etc/ca.pem")));
+        assert_eq!(place.ca_file, Some(PathBuf::from("/etc/ca.pem")));
     }
 
     #[test]
@@ -220,7 +220,7 @@ mod tests {
         for (url, word) in [
             ("zookeeper://bob:s3cret@a?timeout_ms=999", "timeout_ms"),
             ("zookeeper://bob:s3cret@a?tls=maybe", "tls"),
-            ("zookeeper://bob:s3cret@a?tls_ca=x", "tls=true"),
+            ("zookeeper://bob:s3cret@a?ca_file=x", "tls=true"),
             ("zookeeper://bob:s3cret@a?colour=red", "colour"),
             ("zookeeper://bob:s3cret@", "expected"),
             ("zookeeper://bob:s3cret@a:port/emmer", "expected"),

@@ -36,7 +36,7 @@ const ENSURE_TIMEOUT: Duration = Duration::from_secs(30);
 /// `Refused`.
 ///
 /// `?timeout_ms=4800` is how long an operation takes at most, connecting included (1000 to 60000);
-/// `?tls=true&tls_ca=FILE` encrypts connections to servers whose certificates FILE's (PEM) signed.
+/// `?tls=true` encrypts, trusting what the system trusts or the authorities in `?ca_file=` (PEM).
 ///
 /// Dropping it ends its session.
 pub type ZooKeeperStore = KeyValue<ZooKeeper>;

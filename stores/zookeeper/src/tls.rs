@@ -1,11 +1,14 @@
 //! Encrypted connections.
 
 use std::io::ErrorKind;
-use std::net::ToSocketAddrs;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use emmer_store::StoreErrorKind;
+use emmer_store_keyvalue::tls;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
@@ -26,14 +29,28 @@ pub(crate) fn options(place: &Place) -> Result<TlsOptions, Fault> {
     {
         return Err(invalid(format!("{host:?} is no name that a certificate can be for")));
     }
-    let Some(path) = &place.tls_ca else {
-        let why = "tls=true needs tls_ca=FILE, the certificates (PEM) of whoever signed the \
-            servers' certificates";
-        return Err(invalid(why.to_owned()));
+    let Some(path) = &place.ca_file else {
+        let trusted = TlsOptions::default().with_pem_ca(&of_the_system());
+        return trusted.map_err(|_| {
+            let why = "the system trusts no authority that can be read: name a file by ca_file";
+            invalid(why.to_owned())
+        });
     };
-    let failed = |detail: String| invalid(format!("tls_ca {}: {detail}", path.display()));
+    let failed = |detail: String| invalid(format!("ca_file {}: {detail}", path.display()));
     let pem = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
     TlsOptions::default().with_pem_ca(&pem).map_err(|error| failed(error.to_string()))
+}
+
+/// The authorities that the system trusts, as PEM: the driver takes no other form.
+fn of_the_system() -> String {
+    let found = rustls_native_certs::load_native_certs().certs;
+    let pem = found.iter().map(|certificate| {
+        let text = STANDARD.encode(certificate);
+        let lines = text.as_bytes().chunks(64).map(|line| String::from_utf8_lossy(line) + "\n");
+        let lines: String = lines.collect();
+        format!("-----BEGIN CERTIFICATE-----\n{lines}-----END CERTIFICATE-----\n")
+    });
+    pem.collect()
 }
 
 /// How long a server is given to show its certificate once more.
@@ -44,19 +61,32 @@ const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) fn distrust(place: &Place) -> Option<Fault> {
     let (host, port) = place.hosts.first()?;
     let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(place.tls_ca.as_ref()?).ok()? {
-        roots.add(certificate.ok()?).ok()?;
+    match &place.ca_file {
+        Some(file) => {
+            for certificate in CertificateDer::pem_file_iter(file).ok()? {
+                roots.add(certificate.ok()?).ok()?;
+            }
+        }
+        None => {
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        }
     }
     let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
     let name = ServerName::try_from(host.clone()).ok()?;
     let mut session = ClientConnection::new(Arc::new(config), name).ok()?;
     let address = (host.as_str(), *port).to_socket_addrs().ok()?.next()?;
-    let mut stream = std::net::TcpStream::connect_timeout(&address, LOOK_TIMEOUT).ok()?;
+    let mut stream = TcpStream::connect_timeout(&address, LOOK_TIMEOUT).ok()?;
     stream.set_read_timeout(Some(LOOK_TIMEOUT)).ok()?;
     stream.set_write_timeout(Some(LOOK_TIMEOUT)).ok()?;
+    let error = session.complete_io(&mut stream).err()?;
     // Only what the library says of the other side's words is such an error; a connection that ends
-    // is not.
-    let error =
-        session.complete_io(&mut stream).err().filter(|e| e.kind() == ErrorKind::InvalidData)?;
-    Some(Fault::new(StoreErrorKind::Refused, format!("TLS: {host}:{port}: {error}")))
+    // is not, unless the server ends it because it wants no TLS.
+    if error.kind() == ErrorKind::InvalidData {
+        return Some(Fault::new(StoreErrorKind::Refused, format!("TLS: {host}:{port}: {error}")));
+    }
+    // The one word that every server answers by default, if only to say that it may not.
+    tls::answers_plainly(host, *port, b"srvr").then(|| {
+        let detail = format!("tls=true, and {host}:{port} answers without TLS");
+        Fault::new(StoreErrorKind::Refused, detail)
+    })
 }

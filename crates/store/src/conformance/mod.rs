@@ -82,6 +82,7 @@ static CASES: &[(&str, CaseFn)] = cases![
     rows::another_shape_is_refused,
     rows::a_table_never_made_is_not_found,
     rows::every_value_comes_back,
+    rows::difficult_texts_come_back,
     rows::odd_keys_come_back_in_order,
     rows::large_values_come_back,
     rows::scan_takes_ranges_and_wraps_around,

@@ -113,6 +113,70 @@ pub(super) async fn every_value_comes_back(bench: &Bench) -> Case {
     Ok(())
 }
 
+/// Texts that servers, their formats and their clients are known to stumble over.
+fn difficult_texts() -> Vec<String> {
+    let controls = (1..0x20).chain(0x7f..0xa0).filter_map(char::from_u32);
+    let mut texts: Vec<String> = [
+        // Line ends for JavaScript, and for Unicode.
+        "\u{2028}",
+        "\u{2029}",
+        "a\u{2028}\u{2029}b\r\nc\rd\u{85}e",
+        // The edges of the planes, and of what is no character.
+        "\u{d7ff}\u{e000}\u{fdd0}\u{fffe}\u{ffff}\u{10000}\u{1fffe}\u{10ffff}",
+        // A mark of the byte order in front, in the middle, at the end.
+        "\u{feff}a\u{feff}b\u{feff}",
+        // Composed and not, which are two texts.
+        "\u{e9}",
+        "e\u{301}",
+        // Joined, turned round, of no width.
+        "👩\u{200d}👩\u{200d}👧 \u{202e}abc\u{202c} \u{200b}\u{200f}\u{2060}",
+        // What looks like an escape of something else.
+        "\\u2028 \\ud800 \\x00 \\0 %00 %u2028 &#0; &amp; <![CDATA[]]> ${x} {{x}}",
+        " ",
+        "  leading and trailing  ",
+        "\t",
+        "NULL",
+        "null",
+        "\"\"",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    texts.push(controls.collect());
+    texts.push("\u{2028}".repeat(10_000));
+    texts.push("\u{10ffff}".repeat(8_000));
+    texts
+}
+
+pub(super) async fn difficult_texts_come_back(bench: &Bench) -> Case {
+    let texts = difficult_texts();
+    for (n, difficult) in texts.iter().enumerate() {
+        let item = |of: &str| Arc::from(of);
+        let row = Row::new(format!("t{n}"))
+            .with("Name", text(difficult))
+            .with("Items", Value::List([item("a"), item(difficult), item("")].into()));
+        bench.must_commit("texts", vec![Mutation::Insert { row: row.clone() }]).await?;
+        let found = bench.row("texts", row.key()).await?.row;
+        check!(found == row, "text {n} came back changed: {:?}", difficult.get(..40));
+    }
+    let rows = bench.rows("texts").await?;
+    same!(rows.len(), texts.len(), "rows with difficult texts");
+    for (n, difficult) in texts.iter().enumerate() {
+        let found = rows.iter().find(|row| row.row.key() == format!("t{n}"));
+        let name = found.and_then(|row| row.row.get("Name"));
+        check!(name == Some(&text(difficult)), "text {n} is another one in its partition");
+    }
+    // What no server with texts of its own keeps, all refuse.
+    let store = bench.store(0);
+    for broken in [text("a\0b"), Value::List([Arc::from("\0")].into())] {
+        let column = if matches!(broken, Value::Text(_)) { "Name" } else { "Items" };
+        let insert = Mutation::Insert { row: Row::new("nul").with(column, broken) };
+        let answer = store.commit(&SCRATCH, "texts", vec![insert]).await;
+        refused(store, StoreErrorKind::Invalid, answer)?;
+    }
+    same!(store.read_row(&SCRATCH, "texts", "nul").await?, None, "a refused row");
+    Ok(())
+}
+
 pub(super) async fn odd_keys_come_back_in_order(bench: &Bench) -> Case {
     let mut keys: Vec<String> = [
         "it's",
@@ -147,6 +211,10 @@ pub(super) async fn odd_keys_come_back_in_order(bench: &Bench) -> Case {
         "\u{ffff}",
         "é",
         "e\u{301}",
+        "\u{2028}a",
+        "\u{2029}",
+        "\u{feff}",
+        "\u{200b}",
     ]
     .map(str::to_owned)
     .to_vec();

@@ -40,6 +40,11 @@ async fn bad_addresses_are_refused_with_the_store_and_without_the_secret() {
         (format!("mongodb://127.0.0.1:{port}/a.b"), Invalid, "letters"),
         (format!("mongodb://127.0.0.1:{port}?tls=true&ca_file=/nowhere"), Invalid, "nowhere"),
         (format!("mongodb://127.0.0.1:{port}?replicaSet=another"), Unavailable, "another"),
+        (
+            format!("mongodb://127.0.0.1:{port}?tls=true&timeout_ms=2000"),
+            Refused,
+            "answers without TLS",
+        ),
     ];
     suite::refused::addresses(STORE, &cases).await;
 }

@@ -31,22 +31,25 @@ async fn connections_are_as_secure_as_asked_for() {
     // The reload is a signal: it takes a moment.
     while server.psql(&["-Atc", "SHOW ssl"]).unwrap().trim() != "on" {}
     let root = certificates.root().display().to_string();
-    for (mode, wanted) in [
+    let modes = [
         ("disable".to_owned(), "f"),
         ("prefer".to_owned(), "t"),
         ("require".to_owned(), "t"),
+        (format!("verify-full&ca_file={root}"), "t"),
+        // As the clients of PostgreSQL call it.
         (format!("verify-full&sslrootcert={root}"), "t"),
-    ] {
-        let name = mode.split('&').next().unwrap().replace('-', "_");
+    ];
+    for (n, (mode, wanted)) in modes.into_iter().enumerate() {
+        let name = format!("mode_{n}");
         let store = open(&url(&format!("sslmode={mode}&application_name={name}"))).await;
         assert_eq!(is_on(&name), wanted, "{mode}");
         drop(store);
     }
     // A root that did not sign, and a name that is not the certificate's.
     let other = Certificates::make().unwrap();
-    let unsigned = url(&format!("sslmode=verify-full&sslrootcert={}", other.root().display()));
+    let unsigned = url(&format!("sslmode=verify-full&ca_file={}", other.root().display()));
     let misnamed =
-        url(&format!("sslmode=verify-full&sslrootcert={root}")).replace("127.0.0.1", "localhost");
+        url(&format!("sslmode=verify-full&ca_file={root}")).replace("127.0.0.1", "localhost");
     refused::addresses(STORE, &[(unsigned, Refused, "TLS"), (misnamed, Refused, "TLS")]).await;
 }
 

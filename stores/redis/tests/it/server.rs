@@ -68,9 +68,9 @@ async fn tls_is_spoken_with_whom_the_operator_trusts() {
         (format!("redis://:s3cret@127.0.0.1:{port}?timeout_ms=1000"), Unavailable, "rediss://"),
         // It waits for the end of a line that never comes.
         (
-            format!("rediss://:s3cret@127.0.0.1:{}?timeout_ms=1000", plain.port()),
-            Unavailable,
-            "may not speak",
+            format!("rediss://:s3cret@127.0.0.1:{}?timeout_ms=2000", plain.port()),
+            Refused,
+            "answers without TLS",
         ),
     ];
     suite::refused::untrusted(STORE, &trusting, &cases).await;
