@@ -1,6 +1,6 @@
 //! A partition that the server hands out in pages, each of another moment, as one moment.
 //!
-//! A partition in which every commit writes the row [`VERSION_ROW`](crate::silos::VERSION_ROW) says
+//! A partition in which every commit writes the row [`VERSION_ROW`] says
 //! by it whether anything changed: what was read between two looks at that row which found the same
 //! etag is one moment. Where the etags differ the row may say what was written between them
 //! ([`Recent`]): those rows are read again, and only those, until nothing came between. So a read

@@ -25,7 +25,13 @@ fn stores_that_cannot_be_opened() {
     let dir = tempfile::tempdir().unwrap();
     let free = "127.0.0.1:0";
     let (code, said) = silo("nosuch://here", "dev", free, free);
-    assert!(code == 3 && said.contains("\"nosuch\"") && said.contains("sqlite"), "{said}");
+    assert!(code == 3 && said.contains("nosuch://") && said.contains("sqlite"), "{said}");
+    let (code, said) = silo("mongodb+srv://bob:s3cret@cluster/db", "dev", free, free);
+    assert!(code == 3 && said.contains("mongodb://") && !said.contains("s3cret"), "{said}");
+    if cfg!(not(feature = "mysql")) {
+        let (code, said) = silo("mariadb://bob:s3cret@db/x", "dev", free, free);
+        assert!(code == 3 && said.contains("--features mysql"), "{said}");
+    }
     let (code, said) = silo("postgres://bob:s3cret@db/x", "dev", free, free);
     assert!(code == 3 && said.contains("postgres") && !said.contains("s3cret"), "{said}");
     let directory = format!("sqlite://{}", dir.path().display());
