@@ -204,7 +204,7 @@ pub(crate) fn failed(span: &Span, why: &dyn Display) {
 
 /// Makes a span of the runtime. All have the same fields, so that they are made in one place.
 macro_rules! span {
-    ($name:literal, $kind:literal, $title:expr, $($field:tt)*) => {
+    ($name:literal, $kind:expr, $title:expr, $($field:tt)*) => {
         tracing::info_span!(
             target: TARGET,
             $name,
@@ -217,27 +217,12 @@ macro_rules! span {
     };
 }
 
-/// A call, as its caller sees it.
-pub(crate) fn call(interface: &str, method: &str, grain: &dyn Debug) -> Span {
-    let title = format!("{interface}.{method}");
+/// A call, as its caller sees it: of the kind `client`, or `producer` if nobody waits for it.
+pub(crate) fn call(kind: &str, interface: &str, method: &str, grain: &dyn Debug) -> Span {
     span!(
         "call",
-        "client",
-        title,
-        rpc.system = "emmer",
-        rpc.service = interface,
-        rpc.method = method,
-        emmer.grain = debug(grain)
-    )
-}
-
-/// A call that nobody waits for.
-pub(crate) fn one_way(interface: &str, method: &str, grain: &dyn Debug) -> Span {
-    let title = format!("{interface}.{method}");
-    span!(
-        "one_way",
-        "producer",
-        title,
+        kind,
+        format!("{interface}.{method}"),
         rpc.system = "emmer",
         rpc.service = interface,
         rpc.method = method,

@@ -265,7 +265,7 @@ mod tests {
     use super::*;
     use crate::table::Row;
 
-    static MOMENT: TableDecl = TableDecl {
+    pub(super) static MOMENT: TableDecl = TableDecl {
         name: "t",
         partition_key: "P",
         row_key: "R",

@@ -77,7 +77,7 @@ impl<M: Method> CallFuture<M> {
                 }
                 let Some(call) = call.take() else { return polled_after_its_end() };
                 let span = trace::of_call(TurnContext::is_in_turn, || {
-                    trace::call(M::Interface::NAME, M::NAME, &call.target)
+                    trace::call("client", M::Interface::NAME, M::NAME, &call.target)
                 });
                 match span {
                     None => first_poll(call, cx),

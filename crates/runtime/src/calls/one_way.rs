@@ -38,7 +38,7 @@ pub(crate) fn send<M: Method>(call: Call<M>) -> Result<(), CallError<NoError>> {
 /// Hands a call over that goes its way.
 pub(crate) fn set_off<M: Method>(call: Call<M>) -> Result<(), CallError<NoError>> {
     let span = trace::of_call(TurnContext::is_in_turn, || {
-        trace::one_way(M::Interface::NAME, M::NAME, &call.target)
+        trace::call("producer", M::Interface::NAME, M::NAME, &call.target)
     });
     match span {
         None => set_off_now(call),

@@ -6,19 +6,11 @@ use std::sync::Mutex;
 use emmer_core::rng::SeededRng;
 use futures_util::FutureExt as _;
 
+use super::tests::MOMENT;
 use super::*;
 use crate::contract::Mutation;
 use crate::recent::Room;
 use crate::table::Row;
-
-static MOMENT: TableDecl = TableDecl {
-    name: "t",
-    partition_key: "P",
-    row_key: "R",
-    columns: &[],
-    schema_version: 1,
-    one_moment: true,
-};
 
 /// A partition whose version row says what was written: each commit writes it and the rows that
 /// come next. Others commit before requests as the dice say.
