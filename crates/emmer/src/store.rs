@@ -79,7 +79,7 @@ fn invalid(store: String, detail: String) -> StoreError {
 const FEATURES: [(&str, &str); 4] =
     [("azure-table", "azure"), ("mariadb", "mysql"), ("rediss", "redis"), ("sqlserver", "mssql")];
 
-/// What to do about a scheme that this build has no store for.
+/// Tells an operator how to get the store of a scheme that this build has none for.
 fn unknown(scheme: &str) -> String {
     if scheme == "cosmos" || !emmer_store::url::SCHEMES.contains(&scheme) {
         return format!("there is no store for {scheme}://: this build has {}", SCHEMES.join(", "));

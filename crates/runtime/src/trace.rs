@@ -4,7 +4,8 @@
 //! A call is traced if the span in which it is made is recorded, or, where there is none, if the
 //! dice say so. Its header carries the trace then, and every silo that it comes to goes on with it.
 //! A silo never begins a trace for a call of somebody else. Calls that are not traced have no spans
-//! and nothing in their headers; where nobody asked for traces, all of this is one load for a call.
+//! and nothing in their headers; where nobody asked for traces, all of this is a few loads for a
+//! call.
 
 use std::cell::Cell;
 use std::fmt::{Debug, Display};

@@ -31,7 +31,7 @@ use crate::table::TableDecl;
 /// all the time.
 pub const PASSES_MAX: u32 = 8;
 
-/// How often rows are read again that were written meanwhile, in each pass.
+/// The most times in each pass that rows are read again which were written meanwhile.
 pub const REPAIRS_MAX: u32 = 64;
 
 /// One page of rows, and where the next one begins; none behind the last.

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::contract::{Etag, Mutation};
 use crate::silos::VERSION_ROW;
 
-/// How much a version row says of the last commits. It is written with every commit.
+/// The room that a version row has for the last commits. It is written with every commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// The most commits.
@@ -113,7 +113,7 @@ const PARTITIONS_MAX: usize = 1_024;
 /// A table and a partition of it.
 type Place = (&'static str, String);
 
-/// What a store has seen of the last commits of its partitions, so that its own commits can go on
+/// The last commits of its partitions, as a store has seen them, so that its own commits can go on
 /// from there.
 #[derive(Debug, Default)]
 pub struct Seen {
@@ -137,8 +137,8 @@ impl Seen {
         seen.insert(key, (etag.clone(), recent));
     }
 
-    /// What the version row has to say behind a commit; none if that does not write it, or writes
-    /// it without knowing what is there.
+    /// The last commits that the version row has to name behind a commit; none if the commit does
+    /// not write it, or writes it without knowing what is there.
     pub fn after(
         &self,
         table: &'static str,

@@ -102,7 +102,7 @@ impl Remote {
     /// A client that has found its grain.
     ///
     /// # Errors
-    /// What the start or the connecting says.
+    /// The start or the connecting failed.
     pub fn start() -> Result<Self> {
         let runtime = runtime(1)?;
         let (silo, client, cell) = runtime.block_on(async {

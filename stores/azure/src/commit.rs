@@ -63,7 +63,7 @@ struct Commit<'a> {
     mutations: &'a [Mutation],
     /// The etag of every row it writes: no other commit has it.
     mark: Etag,
-    /// What the version row says behind it of the last commits.
+    /// The last commits that the version row names behind it.
     recent: Option<Recent>,
 }
 

@@ -176,7 +176,7 @@ pub(crate) struct Found {
     pub(crate) partition: String,
     pub(crate) stored: StoredRow,
     pub(crate) service_etag: String,
-    /// What a version row says of the last commits.
+    /// The last commits that a version row names.
     pub(crate) recent: Recent,
 }
 

@@ -18,7 +18,7 @@ use crate::store::AzureTable;
 /// is read.
 const ALONE_MAX: usize = 8;
 
-/// How many rows one question may name beside the version row: the service takes 15 comparisons.
+/// The most rows that a question names beside the version row: the service takes 15 comparisons.
 const ROWS_IN_FILTER: usize = 13;
 
 /// The key of a row as a filter has it.
@@ -86,8 +86,8 @@ impl Pages for Partition<'_> {
         &self,
         keys: &BTreeSet<String>,
     ) -> Result<(Vec<StoredRow>, Option<Version>), Fault> {
-        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        let questions = keys.chunks(Self::TOGETHER_MAX).map(|some| {
+        let listed: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let questions = listed.chunks(Self::TOGETHER_MAX).map(|some| {
             let each = some.iter().chain([&VERSION_ROW]);
             let each: Vec<String> = each.map(|key| format!("RowKey eq {}", row(key))).collect();
             let filter = format!("{} and ({})", of_partition(self.partition), each.join(" or "));
@@ -100,7 +100,7 @@ impl Pages for Partition<'_> {
         let is_version = |found: &&Found| found.stored.row.key() == VERSION_ROW;
         let version = found.iter().find(is_version).filter(|_| at_once).map(version);
         let mut rows = self.azure.seen(self.table, self.partition, found)?;
-        rows.retain(|row| keys.contains(&row.row.key()));
+        rows.retain(|row| keys.contains(row.row.key()));
         Ok((rows, version))
     }
 }

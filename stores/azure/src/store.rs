@@ -59,7 +59,7 @@ impl AzureTable {
         &self.guesses
     }
 
-    /// What the last commits wrote.
+    /// The last commits that were seen.
     pub(crate) const fn recent(&self) -> &Seen {
         &self.recent
     }

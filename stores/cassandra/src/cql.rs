@@ -12,7 +12,7 @@ pub(crate) const META: &str = "emmer_meta";
 const LAST: &str = "_last_commit";
 const COMMITS: &str = "_commits";
 const REFUSED: &str = "_refused";
-/// What the last commits wrote stands beside the writers' commits, under a name that no writer has.
+/// The last commits are named beside the marks of the writers, under a name that no writer has.
 const RECENT: &str = "recent";
 /// How long a writer's last commit is remembered, in seconds: longer than anybody asks what became
 /// of it.

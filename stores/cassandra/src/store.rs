@@ -31,7 +31,7 @@ pub(crate) const COMMIT_BYTES_MAX: usize = 4 << 20;
 /// `?timeout_ms=4800` is how long an operation takes at most, connecting included (1000 to 60000).
 pub type CassandraStore = KeyValue<Cassandra>;
 
-/// What a partition says of its last commits: a node does some hundreds of them in a second.
+/// The room for the last commits of a partition: a node does some hundreds of them in a second.
 const RECENT: Room = Room { commits: 256, bytes: 16 << 10 };
 
 /// A client of one keyspace.
@@ -61,7 +61,7 @@ impl Cassandra {
         &self.guesses
     }
 
-    /// What the last commits wrote.
+    /// The last commits that were seen.
     pub(crate) const fn recent(&self) -> &Seen {
         &self.recent
     }

@@ -75,7 +75,7 @@ struct Commit<'a> {
     mutations: &'a [Mutation],
     /// The etag of every row it writes: no other commit has it. And its token.
     mark: Etag,
-    /// What the version row says behind it of the last commits.
+    /// The last commits that the version row names behind it.
     recent: Option<Recent>,
 }
 

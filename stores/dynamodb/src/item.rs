@@ -102,7 +102,7 @@ pub(crate) fn written(item: &Item) -> Vec<String> {
     listed.into_iter().flatten().filter_map(|key| key.as_s().ok().cloned()).collect()
 }
 
-/// What a version row with this etag says of the last commits.
+/// The last commits that a version row with this etag names.
 pub(crate) fn recent(item: &Item, etag: &Etag) -> Recent {
     let listed = item.get(RECENT).and_then(|attribute| attribute.as_l().ok());
     Recent::of_texts(etag, listed.into_iter().flatten().map_while(|text| text.as_s().ok().cloned()))

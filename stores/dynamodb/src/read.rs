@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use aws_sdk_dynamodb::types::{AttributeValue as Attribute, Get, TransactGetItem};
 use emmer_store::one_moment::{self, Page, Pages, Unread, Version};
-use emmer_store::recent::Recent;
 use emmer_store::silos::VERSION_ROW;
 use emmer_store::{StoreErrorKind, StoredRow, TableDecl};
 use emmer_store_keyvalue::{Fault, Scan};
@@ -43,9 +42,6 @@ impl<'a> Range<'a> {
     }
 }
 
-/// What a reader is told whom others do not let come to an end.
-const OVERTAKEN: &str = "others change the partition all the time";
-
 /// A partition while it is read.
 struct Partition<'a> {
     store: &'a DynamoDb,
@@ -72,33 +68,8 @@ impl Pages for Partition<'_> {
         Ok(Page { rows: rows?, next })
     }
 
-    /// A version that was the last one at some moment from now on, and whose commit is there whole.
     async fn version(&self) -> Result<Option<Version>, Fault> {
-        let (store, decl) = (self.store, self.decl);
-        let mut asked = vec![VERSION_ROW.to_owned()];
-        let mut before: Option<Version> = None;
-        loop {
-            let keys: Vec<&str> = asked.iter().map(String::as_str).collect();
-            let found = store.together(decl, self.partition, &keys, self.deadline).await?;
-            let Some(item) = found.into_iter().next().flatten() else { return Ok(None) };
-            let (_, row) = item::decode(decl, &item)?;
-            let (written, recent) = (item::written(&item), item::recent(&item, &row.etag));
-            let now = Version { etag: row.etag.clone(), row: Some(row), recent };
-            // Whoever commits has the version from a look that has found it whole, or made it.
-            if let Some(before) = before.filter(|before| now.recent.since(&before.etag).is_some()) {
-                return Ok(Some(before));
-            }
-            if written.is_empty()
-                || store.settled().has(decl, self.partition, &now.etag)
-                || written.iter().all(|key| asked.contains(key))
-            {
-                store.settled().learn(decl, self.partition, &now.etag);
-                return Ok(Some(now));
-            }
-            asked.truncate(1);
-            asked.extend(written.into_iter().take(ACTIONS_MAX - 1));
-            before = Some(now);
-        }
+        self.store.look(self.decl, self.partition, Look::SomeMoment, self.deadline).await
     }
 
     const TOGETHER_MAX: usize = ACTIONS_MAX - 1;
@@ -108,29 +79,35 @@ impl Pages for Partition<'_> {
         keys: &BTreeSet<String>,
     ) -> Result<(Vec<StoredRow>, Option<Version>), Fault> {
         let (store, decl) = (self.store, self.decl);
-        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
         let (mut rows, mut version) = (Vec::new(), None);
-        for some in keys.chunks(Self::TOGETHER_MAX) {
+        // Twice the same row is refused.
+        let others: Vec<&str> =
+            keys.iter().map(String::as_str).filter(|key| *key != VERSION_ROW).collect();
+        for some in others.chunks(Self::TOGETHER_MAX) {
             let asked: Vec<&str> = some.iter().copied().chain([VERSION_ROW]).collect();
-            // Twice the same row is refused.
-            let asked: BTreeSet<&str> = asked.into_iter().collect();
-            let asked: Vec<&str> = asked.into_iter().collect();
             let found = store.together(decl, self.partition, &asked, self.deadline).await?;
             for item in found.into_iter().flatten() {
                 let (_, row) = item::decode(decl, &item)?;
                 if row.row.key() == VERSION_ROW {
                     let recent = item::recent(&item, &row.etag);
-                    let (etag, row) = (row.etag.clone(), Some(row.clone()));
-                    version = Some(Version { etag, row, recent });
-                }
-                if keys.contains(&row.row.key()) {
+                    version = Some(Version { etag: row.etag.clone(), row: Some(row), recent });
+                } else {
                     rows.push(row);
                 }
             }
         }
         // Several questions are several moments.
-        Ok((rows, version.filter(|_| keys.len() <= Self::TOGETHER_MAX)))
+        Ok((rows, version.filter(|_| others.len() <= Self::TOGETHER_MAX)))
     }
+}
+
+/// The version that a look has to find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// The one that is the last at the end: whoever commits needs it.
+    Last,
+    /// One that was the last at some moment of the look.
+    SomeMoment,
 }
 
 impl DynamoDb {
@@ -248,8 +225,7 @@ impl DynamoDb {
         deadline: Instant,
     ) -> Result<Option<StoredRow>, Fault> {
         if decl.one_moment && row_key == VERSION_ROW {
-            let found = self.version(decl, partition, deadline).await?;
-            return Ok(found.map(|(row, _)| row));
+            return self.version(decl, partition, deadline).await;
         }
         let (client, table) = (self.client(), self.name_of(decl));
         let key = item::key(decl, partition, row_key);
@@ -293,7 +269,20 @@ impl DynamoDb {
         decl: &'static TableDecl,
         partition: &str,
         deadline: Instant,
-    ) -> Result<Option<(StoredRow, Recent)>, Fault> {
+    ) -> Result<Option<StoredRow>, Fault> {
+        let found = self.look(decl, partition, Look::Last, deadline).await?;
+        Ok(found.and_then(|version| version.row))
+    }
+
+    /// The version row with the last commits, as [`version`](Self::version) has it.
+    async fn look(
+        &self,
+        decl: &'static TableDecl,
+        partition: &str,
+        look: Look,
+        deadline: Instant,
+    ) -> Result<Option<Version>, Fault> {
+        let mut before: Option<Version> = None;
         // Behind the version row those of its last commit, so many, then those of the commits
         // before.
         let (mut keys, mut last) = (vec![VERSION_ROW.to_owned()], 0);
@@ -310,21 +299,30 @@ impl DynamoDb {
             let Some(item) = found.into_iter().next().flatten() else { return Ok(None) };
             let (_, row) = item::decode(decl, &item)?;
             let (written, recent) = (item::written(&item), item::recent(&item, &row.etag));
+            let now = Version { etag: row.etag.clone(), row: Some(row), recent };
+            // Whoever commits has the version from a look that has found it whole, or made it.
+            let before_is_whole = |before: &Version| {
+                now.recent.since(&before.etag).is_some_and(|_| look == Look::SomeMoment)
+            };
+            if let Some(before) = before.take().filter(before_is_whole) {
+                return Ok(Some(before));
+            }
             let whole = written.is_empty()
-                || self.settled().has(decl, partition, &row.etag)
+                || self.settled().has(decl, partition, &now.etag)
                 || written.iter().all(|key| keys.contains(key));
             if whole {
-                self.settled().learn(decl, partition, &row.etag);
-                self.recent().learn(decl.name, partition, &row.etag, recent.clone());
-                return Ok(Some((row, recent)));
+                self.settled().learn(decl, partition, &now.etag);
+                self.recent().learn(decl.name, partition, &now.etag, now.recent.clone());
+                return Ok(Some(now));
             }
+            before = Some(now);
             // All of its rows at once. A newer version may be there by then: the rows of those
             // before are asked for too, for those who race write the same ones again and again.
-            let before = keys.drain(1..).filter(|key| !written.contains(key)).collect::<Vec<_>>();
+            let earlier = keys.drain(1..).filter(|key| !written.contains(key)).collect::<Vec<_>>();
             last = written.len();
-            keys.extend(written.into_iter().chain(before).take(ACTIONS_MAX - 1));
+            keys.extend(written.into_iter().chain(earlier).take(ACTIONS_MAX - 1));
         }
-        Err(Fault::unavailable(OVERTAKEN))
+        Err(Unread::Overtaken.into())
     }
 
     /// At most `limit` rows from the key `from` on, and around.
@@ -345,7 +343,7 @@ impl DynamoDb {
         let version = rows.iter().position(|row| decl.one_moment && row.row.key() == VERSION_ROW);
         if let Some(at) = version {
             rows.remove(at);
-            rows.extend(self.version(decl, partition, deadline).await?.map(|(row, _)| row));
+            rows.extend(self.version(decl, partition, deadline).await?);
         }
         Ok(rows)
     }

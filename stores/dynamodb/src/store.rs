@@ -58,7 +58,7 @@ impl DynamoDb {
         &self.settled
     }
 
-    /// What the last commits wrote.
+    /// The last commits that were seen.
     pub(crate) const fn recent(&self) -> &Seen {
         &self.recent
     }

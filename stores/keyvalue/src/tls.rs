@@ -47,7 +47,7 @@ pub fn answers_plainly(host: &str, port: u16, question: &[u8]) -> bool {
         stream.write_all(question)?;
         let mut begin = [0; 5];
         stream.read_exact(&mut begin)?;
-        // What TLS says begins with the number of its kind, which is no letter.
+        // A record of TLS begins with the number of its kind, which is no letter.
         std::io::Result::Ok(begin.iter().all(|byte| byte.is_ascii_graphic() || *byte == b' '))
     };
     ask().unwrap_or(false)

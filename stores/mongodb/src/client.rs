@@ -133,7 +133,7 @@ impl Client {
     /// Returns true if no server has answered yet, and one does that is asked without TLS: a server
     /// that speaks none may say nothing to a greeting that it does not understand. No password is
     /// sent.
-    async fn is_plain(&self) -> bool {
+    async fn is_plain(&self, deadline: Instant) -> bool {
         const PLAIN_TIME: Duration = Duration::from_secs(1);
         if !self.address.tls || self.has_answered.load(Ordering::Relaxed) {
             return false;
@@ -144,7 +144,7 @@ impl Client {
         let Ok(plain) = mongodb::Client::with_options(options) else { return false };
         let admin = plain.database("admin");
         let hello = admin.run_command(doc! { "hello": 1 });
-        let answered = tokio::time::timeout(PLAIN_TIME * 2, hello.into_future()).await;
+        let answered = timeout_at(deadline, hello.into_future()).await;
         plain.shutdown().await;
         matches!(answered, Ok(Ok(_)))
     }
@@ -162,7 +162,7 @@ impl Client {
                     self.has_answered.store(true, Ordering::Relaxed);
                     return Ok(answer);
                 }
-                Err(Ended::Away(_)) if self.is_plain().await => {
+                Err(Ended::Away(_)) if self.is_plain(deadline).await => {
                     let detail = "tls=true, and the server answers without TLS".to_owned();
                     return Err(Fault::new(StoreErrorKind::Refused, detail));
                 }

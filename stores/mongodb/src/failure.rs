@@ -77,7 +77,7 @@ fn nobody(said: &str) -> Ended {
     Ended::Away(fault(StoreErrorKind::Unavailable))
 }
 
-/// What servers say of themselves, out of the driver's description of all of them: a set of fields
+/// The words of servers about themselves, out of the driver's description of all: a set of fields
 /// in braces for each.
 fn servers_words(description: &str) -> String {
     let of = |server: &str| {
@@ -104,7 +104,7 @@ fn servers_words(description: &str) -> String {
     format!("no server{set} takes the request: {}", told.join("; "))
 }
 
-/// What went wrong, in a sentence: the driver's own form is for programmers.
+/// The error as a sentence: the driver's own form is for programmers.
 fn words(error: &Error) -> String {
     let said = match &*error.kind {
         ErrorKind::Command(command) if command.code_name.is_empty() => command.message.clone(),

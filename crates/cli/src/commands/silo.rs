@@ -112,7 +112,11 @@ pub fn run(args: Args, log: Option<String>, host: fn(SiloBuilder) -> SiloBuilder
             _ = requests.recv() => Err(Failure::new(Code::Interrupted, "stopped before the silo \
                 was Active")),
         };
-        telemetry.end().await;
+        tokio::select! {
+            () = telemetry.end() => {}
+            // A second request does not wait for a collector that is away.
+            _ = requests.recv() => {}
+        }
         ended
     });
     // Threads that still wait for something (the standard input, a slow store) must not hold the

@@ -4,7 +4,10 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fmt::Debug;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::rc::Rc;
+use std::task::Poll;
 
 use emmer::Tick;
 use emmer::prelude::*;
@@ -25,6 +28,7 @@ trait First {
     async fn ask(&mut self, key: u64) -> Result<String, String>;
     async fn tell(&mut self, key: u64) -> Result<(), String>;
     async fn refuse(&self) -> Result<(), String>;
+    async fn fall(&mut self);
     async fn remind(&self) -> Result<(), String>;
     async fn tick(&self);
 }
@@ -79,6 +83,11 @@ impl First for FirstGrain {
 
     async fn refuse(&self) -> Result<(), String> {
         Err("no".to_owned())
+    }
+
+    async fn fall(&mut self) {
+        tokio::time::sleep(millis(1)).await;
+        panic!("it falls");
     }
 
     async fn remind(&self) -> Result<(), String> {
@@ -324,6 +333,42 @@ async fn calls_that_nobody_waits_for_and_failures_are_in_the_trace(world: World)
     for failed in ["First.refuse", "turn First.refuse"] {
         assert_eq!(seen[at(failed)].fields["otel.status_code"], "ERROR");
     }
+}
+
+/// Polls a call once; true if it waits.
+async fn waits<F: Future>(mut call: Pin<&mut F>) -> bool {
+    poll_fn(|cx| Poll::Ready(call.as_mut().poll(cx).is_pending())).await
+}
+
+#[emmer::test(seeds = 3)]
+async fn a_turn_that_panics_or_is_given_up_leaves_no_trace_behind(world: World) {
+    let cluster = cluster(&world, 3).await;
+    let client = cluster.client().await;
+    let _recording = record();
+    let root = tracing::info_span!("root");
+    let fall = client.grain::<dyn First>(1).fall().into_future();
+    fall.instrument(root.clone()).await.unwrap_err();
+    // One is polled once and kept, and one is dropped.
+    let mut kept =
+        Box::pin(client.grain::<dyn First>(2).fall().into_future().instrument(root.clone()));
+    assert!(waits(kept.as_mut()).await);
+    let mut dropped = Box::pin(client.grain::<dyn First>(3).fall().into_future().instrument(root));
+    assert!(waits(dropped.as_mut()).await);
+    drop(dropped);
+    world.advance(secs(1)).await;
+    let before = seen();
+    let fallen = before.iter().find(|span| title(span) == "turn First.fall").unwrap();
+    assert_eq!(fallen.fields["otel.status_description"], "it falls");
+    // Whatever the threads were in, calls that their caller does not record have no span.
+    let unrecorded = tracing::info_span!("unrecorded");
+    let trace = seen().last().unwrap().trace;
+    SPANS.with_borrow_mut(|spans| spans.unrecorded.push(trace));
+    let count = seen().len();
+    for key in 0..10 {
+        let ask = client.grain::<dyn First>(key).ask(key).into_future();
+        let _ = ask.instrument(unrecorded.clone()).await;
+    }
+    assert_eq!(seen().len(), count, "{:?}", seen().last());
 }
 
 #[emmer::test(seeds = 3)]

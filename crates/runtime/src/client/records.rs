@@ -19,7 +19,10 @@ use crate::metrics::sample::Samples;
 use crate::metrics::statistics::statistics_of;
 use crate::world;
 
-/// What the figures of a client need beside its connections.
+/// Figures are told to gateways at most once in this time.
+const LEAST_APART: Duration = Duration::from_secs(1);
+
+/// The parts of a client's figures that its connections do not tell.
 #[derive(Default)]
 pub(super) struct Figures {
     /// Its row keeps its name when connections change.
@@ -33,6 +36,8 @@ pub(super) struct Figures {
 impl ClientCore {
     /// Its figures, unless a gateway was told within this time.
     pub(super) fn figures_to_tell(&self, within: Duration) -> Option<ClientFigures> {
+        // A gateway may ask as often as it likes.
+        let within = within.max(LEAST_APART);
         let now = self.clock.mono();
         let mut told = self.figures.told.lock();
         if told.is_some_and(|at| now.saturating_since(at) < within) {

@@ -31,6 +31,23 @@ pub(super) struct ToldByClients {
     more: Notify,
 }
 
+impl ToldByClients {
+    /// These clients, and no others, are asked.
+    fn ask(&self, clients: impl Iterator<Item = u64>) {
+        *self.asked.lock() = clients.collect();
+    }
+
+    /// Takes the figures that a client tells; false if it was not asked, or has told them already.
+    fn take(&self, client: u64, told: ClientMetrics) -> bool {
+        let was_asked = self.asked.lock().remove(&client);
+        if was_asked {
+            self.waiting.lock().insert(client, told);
+            self.more.notify_one();
+        }
+        was_asked
+    }
+}
+
 impl SiloCore {
     /// Asks this gateway's clients for their figures once in the period of the metrics, and records
     /// what they say.
@@ -49,7 +66,7 @@ impl SiloCore {
         loop {
             self.next_of(period).await;
             let clients = self.clients();
-            *self.told.asked.lock() = clients.iter().filter_map(|client| number(client)).collect();
+            self.told.ask(clients.iter().filter_map(|client| number(client)));
             for client in clients {
                 // One whose connection has just ended is asked by another gateway.
                 let _ = client.system(channel::GATEWAY, &question);
@@ -59,15 +76,13 @@ impl SiloCore {
 
     /// A client tells its figures.
     pub(super) fn client_told(&self, connection: &Connection, figures: &ClientFigures) {
-        let Some(client) = number(connection).filter(|own| self.told.asked.lock().remove(own))
-        else {
-            return tracing::debug!("a client tells figures that it was not asked for");
-        };
+        let Some(client) = number(connection) else { return };
         let Some(told) = understood(client, figures) else {
             return warn_seldom!(client, "the figures of a client have no address");
         };
-        self.told.waiting.lock().insert(client, told);
-        self.told.more.notify_one();
+        if !self.told.take(client, told) {
+            tracing::debug!(client, "a client tells figures that it was not asked for");
+        }
     }
 
     async fn write_told(&self) {
@@ -93,7 +108,7 @@ fn number(connection: &Connection) -> Option<u64> {
     }
 }
 
-/// What a client says of itself, as a row; none without an address.
+/// The figures of a client as a row; none without an address.
 fn understood(client: u64, figures: &ClientFigures) -> Option<ClientMetrics> {
     let address: SocketAddr = figures.address.parse().ok()?;
     let host = figures.host.chars().filter(|c| !c.is_control()).take(HOST_CHARS_MAX);
@@ -117,6 +132,18 @@ fn understood(client: u64, figures: &ClientFigures) -> Option<ClientMetrics> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_client_that_is_not_asked_is_not_recorded() {
+        let told = ToldByClients::default();
+        let take = |client| told.take(client, ClientMetrics::default());
+        assert!(!take(1));
+        told.ask([1, 2].into_iter());
+        assert_eq!([take(1), take(1), take(3), take(2)], [true, false, false, true]);
+        told.ask([2].into_iter());
+        assert_eq!([take(1), take(2)], [false, true]);
+        assert_eq!(told.waiting.lock().len(), 2, "one row for each client, however often it tells");
+    }
 
     #[test]
     fn a_client_cannot_write_what_it_likes() {

@@ -130,7 +130,7 @@ fn difficult_texts() -> Vec<String> {
         "e\u{301}",
         // Joined, turned round, of no width.
         "👩\u{200d}👩\u{200d}👧 \u{202e}abc\u{202c} \u{200b}\u{200f}\u{2060}",
-        // What looks like an escape of something else.
+        // Escapes of other languages, which mean nothing here.
         "\\u2028 \\ud800 \\x00 \\0 %00 %u2028 &#0; &amp; <![CDATA[]]> ${x} {{x}}",
         " ",
         "  leading and trailing  ",
@@ -165,7 +165,7 @@ pub(super) async fn difficult_texts_come_back(bench: &Bench) -> Case {
         let name = found.and_then(|row| row.row.get("Name"));
         check!(name == Some(&text(difficult)), "text {n} is another one in its partition");
     }
-    // What no server with texts of its own keeps, all refuse.
+    // Not every server can keep a NUL: so all stores refuse it.
     let store = bench.store(0);
     for broken in [text("a\0b"), Value::List([Arc::from("\0")].into())] {
         let column = if matches!(broken, Value::Text(_)) { "Name" } else { "Items" };

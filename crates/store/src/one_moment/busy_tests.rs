@@ -27,7 +27,7 @@ struct BusyState {
     next: usize,
     recent: Recent,
     rows: BTreeMap<String, u64>,
-    /// What the partition was after each commit.
+    /// The partition after each commit.
     moments: Vec<BTreeMap<String, u64>>,
 }
 

@@ -58,7 +58,7 @@ impl OtlpMetrics {
             .header(CONTENT_TYPE, "application/x-protobuf")
             .body(Bytes::from(body));
         if let Ok(request) = request {
-            // What fails is in the log; the next report has everything again.
+            // A failure is in the log; the next report has everything again.
             let _ = self.post.send(request).await;
         }
     }
@@ -98,7 +98,7 @@ fn text(key: &str, value: &str) -> KeyValue {
     KeyValue { key: key.to_owned(), value, ..KeyValue::default() }
 }
 
-/// What was counted from the moment `from` to the moment `at`.
+/// The report of everything that was counted from the moment `from` to the moment `at`.
 fn request(
     samples: &[Sample],
     attributes: Vec<KeyValue>,

@@ -161,9 +161,7 @@ impl OtlpSender {
     where
         S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
     {
-        let layer = tracing_opentelemetry::layer().with_tracer(self.traces.tracer("emmer"));
-        // The runtime's spans are made in one place.
-        layer.with_location(false).with_threads(false).with_filter(LevelFilter::INFO)
+        layer(&self.traces)
     }
 
     /// Sends a silo's metrics once in `period`, at most once in a second.
@@ -189,6 +187,16 @@ impl OtlpSender {
     }
 }
 
+fn layer<S>(traces: &SdkTracerProvider) -> impl Layer<S> + Send + Sync + use<S>
+where
+    S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
+{
+    let layer = tracing_opentelemetry::layer().with_tracer(traces.tracer("emmer"));
+    // The runtime's spans are made in one place. Their target is what the sampler knows them by.
+    let layer = layer.with_location(false).with_threads(false).with_target(true);
+    layer.with_filter(LevelFilter::INFO)
+}
+
 /// The address without a slash at its end; none if it is no such address.
 fn endpoint(text: &str) -> Option<String> {
     let url = Url::parse(text).ok()?;
@@ -212,6 +220,12 @@ fn variable(text: Option<&str>) -> Result<Vec<(String, String)>, OtlpError> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use opentelemetry_sdk::error::OTelSdkResult;
+    use opentelemetry_sdk::trace::SpanData;
+    use tracing_subscriber::layer::SubscriberExt as _;
+
     use super::*;
 
     #[test]
@@ -241,6 +255,36 @@ mod tests {
         assert!(variable(None).unwrap().is_empty());
         let error = variable(Some("a=b,secret")).unwrap_err().to_string();
         assert_eq!(error, "OTEL_EXPORTER_OTLP_HEADERS: entry 2 is not name=value");
+    }
+
+    /// Keeps the names of spans that are recorded.
+    #[derive(Clone, Debug, Default)]
+    struct Names(Arc<Mutex<Vec<String>>>);
+
+    impl opentelemetry_sdk::trace::SpanExporter for Names {
+        async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+            self.0.lock().unwrap().extend(batch.into_iter().map(|span| span.name.into_owned()));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn traces_that_the_runtime_begins_are_recorded_whatever_the_share() {
+        let names = Names::default();
+        let provider = SdkTracerProvider::builder().with_sampler(Share::of(0.0));
+        let provider = provider.with_simple_exporter(names.clone()).build();
+        let subscriber = tracing_subscriber::registry().with(layer(&provider));
+        tracing::subscriber::with_default(subscriber, || {
+            let begun = tracing::info_span!(target: emmer_runtime::trace::TARGET, "call");
+            begun.in_scope(|| tracing::info_span!("within").in_scope(|| ()));
+            // The application's own have their share, which is none here, and what is in them.
+            let own = tracing::info_span!("own");
+            let call = || tracing::info_span!(target: emmer_runtime::trace::TARGET, "not recorded");
+            own.in_scope(|| call().in_scope(|| ()));
+        });
+        let mut names = names.0.lock().unwrap().clone();
+        names.sort();
+        assert_eq!(names, ["call", "within"]);
     }
 
     #[test]

@@ -91,7 +91,7 @@ async fn answer(client: &Client, request: Request<Bytes>) -> Result<Response<Byt
     response.body(body.freeze()).map_err(|error| error.to_string())
 }
 
-/// What went wrong, with its causes, and without the address.
+/// The error in words, with its causes and without the address.
 fn words(error: &reqwest::Error) -> String {
     let first = if error.is_connect() {
         "it is not reached"

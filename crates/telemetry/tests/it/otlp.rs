@@ -60,7 +60,7 @@ impl Back for BackGrain {
     }
 }
 
-/// Where a silo's process finds its store and its collector.
+/// The variable that names the store and the collector of a silo's process.
 const PROCESS: &str = "EMMER_TEST_SILO_PROCESS";
 
 /// Begins to send: at once for traces, and metrics at the end.
