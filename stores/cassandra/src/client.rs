@@ -33,6 +33,10 @@ use crate::tls;
 const CONNECTIONS: NonZeroUsize = NonZeroUsize::new(2).unwrap();
 /// How often a silent connection is asked whether it is there, and how long it may take to say so.
 const KEEPALIVE: Duration = Duration::from_secs(5);
+/// The longest that one request, or one attempt to connect, is waited for. The server's own limits
+/// for a request end earlier (cassandra.yaml: 2 s for writes, 5 s for reads), so an answer that
+/// takes longer does not come: it got lost on its way or with its connection.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// The most statements that a session keeps prepared; all are forgotten when there would be more.
 const STATEMENTS_MAX: usize = 1_000;
 /// The rows of a page of a table with columns of bytes, and of one without.
@@ -152,7 +156,8 @@ impl Client {
         if let Some(connected) = lock(&self.current).clone() {
             return Ok(connected);
         }
-        let session = timeout_at(deadline, self.connect(deadline)).await.map_err(late)??;
+        let limit = deadline.min(Instant::now() + SILENCE_MAX);
+        let session = timeout_at(limit, self.connect(limit)).await.map_err(late)??;
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let connected = Arc::new(Connected { number, session, statements: Mutex::default() });
         *lock(&self.current) = Some(connected.clone());
@@ -197,14 +202,15 @@ impl Client {
         }
     }
 
-    /// Sends a request once, for half of the time of an operation: there is some left to ask what
-    /// became of it.
+    /// Sends a request once, for half of the time of an operation at most: there is some left to
+    /// ask what became of it, or to send it again.
     pub(crate) async fn once<T, F: Future<Output = std::result::Result<T, Ended>>>(
         &self,
         deadline: Instant,
         request: impl FnOnce(Arc<Connected>) -> F,
     ) -> std::result::Result<T, Ended> {
-        self.once_within(deadline, self.address.place.timeout / 2, request).await
+        let most = SILENCE_MAX.min(self.address.place.timeout / 2);
+        self.once_within(deadline, most, request).await
     }
 
     /// The same, but for another time: the node that is asked may stand still while others do not.
