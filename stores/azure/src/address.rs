@@ -1,10 +1,9 @@
 //! Addresses: `azure-table://account:key@account.table.core.windows.net`, and who we are to the
 //! service there.
 
-use std::sync::Mutex;
-
 use emmer_store::{Result, StoreError};
 use emmer_store_keyvalue::Place;
+use emmer_store_keyvalue::azure::Token;
 
 use crate::credentials::Credentials;
 
@@ -96,10 +95,8 @@ fn credentials(
     let named: [Option<std::result::Result<Credentials, &str>>; 4] = [
         key.map(|key| Credentials::key(account, key)),
         place.parameter("sas_token").map(Credentials::sas),
-        place.parameter("token").map(Credentials::token),
-        place
-            .parameter("token_file")
-            .map(|path| Ok(Credentials::TokenFile { path: path.into(), last: Mutex::new(None) })),
+        place.parameter("token").map(|text| Token::of(text).map(Credentials::Token)),
+        place.parameter("token_file").map(|path| Ok(Credentials::Token(Token::of_file(path)))),
     ];
     let mut named = named.into_iter().flatten();
     match (named.next(), named.next()) {

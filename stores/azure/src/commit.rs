@@ -1,60 +1,19 @@
 //! Commits: one entity group transaction each.
 
-use std::collections::BTreeMap;
-
 use emmer_store::recent::Recent;
 use emmer_store::silos::VERSION_ROW;
 use emmer_store::{CommitOutcome, Etag, Mutation, Row, TableDecl};
+use emmer_store_keyvalue::azure::{Known, Seen};
 use emmer_store_keyvalue::{Failure, Fault, outcome};
 use tokio::time::Instant;
 
 use crate::batch::{Done, OPERATIONS_MAX, Operation, Verb};
 use crate::entity::Entity;
-use crate::guesses::{Seen, volatile};
 use crate::keys;
 use crate::store::AzureTable;
 
 /// How often a transaction is sent because rows were touched meanwhile, or a guess was wrong.
 const ATTEMPTS_MAX: u32 = 64;
-
-/// What is known of the rows of a commit.
-#[derive(Debug, Default)]
-struct Known {
-    rows: BTreeMap<String, Seen>,
-    /// Whether all rows of the commit were read since it was last sent: those that are not here are
-    /// not there.
-    fresh: bool,
-}
-
-impl Known {
-    /// Whether a mutation may be sent as it is: what it must know is believed, and what is believed
-    /// is as it wants it.
-    fn is_enough(&self, table: &TableDecl, mutation: &Mutation) -> bool {
-        let seen = self.rows.get(mutation.row_key());
-        match mutation {
-            Mutation::Insert { .. } | Mutation::Delete { etag: None, .. } => true,
-            Mutation::Upsert { .. } => {
-                seen.is_some() || !table.columns.iter().any(|column| column.volatile)
-            }
-            Mutation::Delete { etag: Some(etag), .. }
-            | Mutation::Replace { etag, .. }
-            | Mutation::Check { etag, .. } => seen.is_some_and(|seen| seen.etag == *etag),
-        }
-    }
-
-    /// The position of the first condition that does not hold.
-    fn conflict(&self, mutations: &[Mutation]) -> Option<usize> {
-        let now = |mutation: &Mutation| self.rows.get(mutation.row_key()).map(|seen| &seen.etag);
-        mutations.iter().position(|mutation| !mutation.holds(now(mutation)))
-    }
-}
-
-/// A row whose volatile columns are those that were seen.
-fn with_volatile(table: &TableDecl, row: &Row, seen: &Seen) -> Row {
-    let is_volatile = |name: &str| table.column(name).is_some_and(|(_, column)| column.volatile);
-    let kept = row.columns().iter().filter(|(name, _)| !is_volatile(name)).cloned();
-    Row::of(row.key(), kept.chain(seen.volatile.iter().cloned()).collect())
-}
 
 /// A commit on its way.
 struct Commit<'a> {
@@ -101,7 +60,7 @@ impl Commit<'_> {
         Ok(match (mutation, seen) {
             (Mutation::Insert { row }, _) => self.write(Verb::Insert, row, None)?,
             (Mutation::Replace { row, .. } | Mutation::Upsert { row }, Some(seen)) => {
-                self.write(Verb::Put, &with_volatile(self.table, row, seen), Some(service_etag))?
+                self.write(Verb::Put, &seen.keep_volatile(self.table, row), Some(service_etag))?
             }
             (Mutation::Replace { row, .. }, None) => {
                 self.write(Verb::Put, row, Some(service_etag))?
@@ -136,14 +95,14 @@ impl AzureTable {
         debug_assert!(mutations.len() <= OPERATIONS_MAX, "one operation for each mutation");
         let recent = self.recent().after(table.name, partition, mutations);
         let commit = Commit { table, partition, mutations, mark: self.mark(), recent };
-        let mut known = self.believed(&commit);
+        let mut known = Known::believed(self.guesses(), table, partition, mutations);
         for _ in 0..ATTEMPTS_MAX {
-            if !known.fresh && !mutations.iter().all(|mutation| known.is_enough(table, mutation)) {
+            if !known.fresh && !known.is_enough(table, mutations) {
                 known = self.known(&commit, deadline).await?;
             }
             if known.fresh {
                 // A transaction of ours that was refused and happened all the same.
-                if known.rows.values().any(|seen| seen.etag == commit.mark) {
+                if known.has(&commit.mark) {
                     return Ok(outcome::committed(mutations, |_| commit.mark.clone()));
                 }
                 if let Some(at) = known.conflict(mutations) {
@@ -154,7 +113,13 @@ impl AzureTable {
             match self.client().transact(&self.name_of(table), &operations, deadline, false).await?
             {
                 Done::All(etags) => {
-                    self.learn_commit(&commit, &known, &etags);
+                    known.learn_commit(
+                        self.guesses(),
+                        (table, partition),
+                        mutations,
+                        &commit.mark,
+                        &etags,
+                    );
                     if let Some(recent) = &commit.recent {
                         self.recent().learn(table.name, partition, &commit.mark, recent.clone());
                     }
@@ -167,50 +132,10 @@ impl AzureTable {
         Err(Failure::Nothing(Fault::unavailable("others write the same rows all the time")))
     }
 
-    /// What is believed of the rows of a commit.
-    fn believed(&self, commit: &Commit<'_>) -> Known {
-        let about = |mutation: &Mutation| {
-            let key = mutation.row_key();
-            Some((key.to_owned(), self.guesses().about(commit.table, commit.partition, key)?))
-        };
-        Known { rows: commit.mutations.iter().filter_map(about).collect(), fresh: false }
-    }
-
     /// What is there of the rows of a commit.
     async fn known(&self, commit: &Commit<'_>, deadline: Instant) -> Result<Known, Fault> {
         let keys: Vec<&str> = commit.mutations.iter().map(Mutation::row_key).collect();
         let rows = self.look_at(commit.table, commit.partition, &keys, deadline).await?;
         Ok(Known { rows, fresh: true })
-    }
-
-    /// Remembers what a commit wrote.
-    fn learn_commit(&self, commit: &Commit<'_>, known: &Known, etags: &[Option<String>]) {
-        for (mutation, etag) in commit.mutations.iter().zip(etags) {
-            let before = known.rows.get(mutation.row_key());
-            let volatile = |row: &Row| match before {
-                Some(seen) => seen.volatile.clone(),
-                None => volatile(commit.table, row.columns()).collect(),
-            };
-            let etag = etag.clone();
-            let seen = match mutation {
-                Mutation::Insert { row } => etag.map(|service_etag| Seen {
-                    etag: commit.mark.clone(),
-                    service_etag,
-                    volatile: self::volatile(commit.table, row.columns()).collect(),
-                }),
-                Mutation::Replace { row, .. } | Mutation::Upsert { row } => {
-                    etag.map(|service_etag| Seen {
-                        etag: commit.mark.clone(),
-                        service_etag,
-                        volatile: volatile(row),
-                    })
-                }
-                Mutation::Check { .. } => etag
-                    .zip(before)
-                    .map(|(service_etag, seen)| Seen { service_etag, ..seen.clone() }),
-                Mutation::Delete { .. } => None,
-            };
-            self.guesses().learn(commit.table, commit.partition, mutation.row_key(), seen);
-        }
     }
 }

@@ -58,7 +58,6 @@ mod commit;
 mod credentials;
 mod entity;
 mod examine;
-mod guesses;
 mod keys;
 mod read;
 mod store;

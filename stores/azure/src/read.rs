@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use emmer_store::one_moment::{self, Page, Pages, Version};
 use emmer_store::silos::VERSION_ROW;
 use emmer_store::{StoredRow, TableDecl};
+use emmer_store_keyvalue::azure::Seen;
 use emmer_store_keyvalue::{Fault, Scan};
 use futures_util::future::try_join_all;
 use tokio::time::Instant;
 
 use crate::entity::{self, Found};
-use crate::guesses::Seen;
 use crate::keys::{self, literal};
 use crate::store::AzureTable;
 

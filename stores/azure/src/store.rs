@@ -8,6 +8,7 @@ use emmer_store::{
     CommitOutcome, Etag, Mutation, Result, Row, StoreErrorKind, StoreLimits, StoredRow, TableDecl,
     Value,
 };
+use emmer_store_keyvalue::azure::Guesses;
 use emmer_store_keyvalue::{Backend, Failure, Fault, KeyValue, Marks, Old, Scan};
 use tokio::time::Instant;
 
@@ -15,7 +16,6 @@ use crate::batch::{BATCH_BYTES_MAX, OPERATIONS_MAX};
 use crate::client::Client;
 use crate::entity::ENTITY_BYTES_MAX;
 use crate::examine;
-use crate::guesses::Guesses;
 use emmer_store::recent::Seen;
 
 /// A system store in Azure Table Storage:

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`store`] | the system store over any backend: requests checked, limited in time, handed on |
 //! | [`backend`] | what a server must be able to do |
+//! | [`azure`] | what the stores on Azure's two services share |
 //! | [`asked`] | what scans, clean-ups, appends and commits ask for |
 //! | [`document`] | a row as one JSON document with the declared column names, a volatile column as one JSON value |
 //! | [`layout`] | the names of keys, readable and without common prefixes of different partitions |
@@ -27,6 +28,7 @@
 //! etag, and a commit cannot turn it back.
 
 pub mod asked;
+pub mod azure;
 pub mod backend;
 pub mod document;
 pub mod fault;

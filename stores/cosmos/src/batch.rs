@@ -1,0 +1,174 @@
+//! Transactional batches: what one is sent as, and what its answer means.
+//!
+//! All of a batch happens, or nothing: its answer then has the status of the operation that failed,
+//! and 424 for all others. It runs where the partition is written, and sees one moment of it.
+
+use std::sync::Arc;
+
+use azure_core::http::Etag as ServiceEtag;
+use azure_data_cosmos::models::TransactionalBatchResponse;
+use azure_data_cosmos::options::{BatchDeleteOptions, BatchReplaceOptions, Precondition};
+use azure_data_cosmos::{ContainerClient, CosmosError, TransactionalBatch};
+use emmer_store::StoreErrorKind;
+use emmer_store_keyvalue::Fault;
+use serde_json::Value as Json;
+use tokio::time::Instant;
+
+use crate::client::Client;
+use crate::failure::Ended;
+
+/// The most operations of a batch.
+pub(crate) const OPERATIONS_MAX: usize = 100;
+/// The most bytes of a batch as it is sent.
+pub(crate) const BATCH_BYTES_MAX: usize = 2 << 20;
+/// The bytes of an operation beside the document.
+const OPERATION_BYTES: usize = 256;
+
+/// One operation.
+#[derive(Clone, Debug)]
+pub(crate) enum Operation {
+    /// Makes an item that must not exist.
+    Create(Json),
+    /// Replaces an item that has this etag of the service's.
+    Replace(String, Json, String),
+    /// Deletes an item that exists, and has this etag if one is named.
+    Delete(String, Option<String>),
+    /// Reads an item that must exist.
+    Read(String),
+}
+
+impl Operation {
+    /// Returns true if the operation compares an etag, which never comes back: it cannot happen
+    /// twice.
+    pub(crate) const fn compares(&self) -> bool {
+        matches!(self, Self::Replace(..) | Self::Delete(_, Some(_)))
+    }
+
+    fn bytes(&self) -> usize {
+        let document = match self {
+            Self::Create(json) | Self::Replace(_, json, _) => {
+                json.to_string().len()
+            }
+            Self::Delete(..) | Self::Read(_) => 0,
+        };
+        document + OPERATION_BYTES
+    }
+
+    fn add_to(&self, batch: TransactionalBatch) -> Result<TransactionalBatch, CosmosError> {
+        let if_match = |etag: &str| Precondition::IfMatch(ServiceEtag::from(etag.to_owned()));
+        Ok(match self {
+            Self::Create(json) => batch.create_item(json)?,
+            Self::Replace(id, json, etag) => {
+                let options = BatchReplaceOptions::default().with_precondition(if_match(etag));
+                batch.replace_item(id.clone(), json, Some(options))?
+            }
+            Self::Delete(id, etag) => {
+                let options = etag.as_ref().map(|etag| {
+                    BatchDeleteOptions::default().with_precondition(if_match(etag))
+                });
+                batch.delete_item(id.clone(), options)
+            }
+            Self::Read(id) => batch.read_item(id.clone(), None),
+        })
+    }
+}
+
+/// What became of a batch that the service looked at.
+#[derive(Clone, Debug)]
+pub(crate) enum Done {
+    /// All of it happened: the service's etag of each item, and an item that was read.
+    All(Vec<(Option<String>, Option<Json>)>),
+    /// None of it happened: the condition of this operation did not hold.
+    Not(usize),
+}
+
+impl Client {
+    /// Runs a batch on one partition, once.
+    pub(crate) async fn transact(
+        &self,
+        partition: &str,
+        operations: &[Operation],
+        deadline: Instant,
+    ) -> Result<Done, Ended> {
+        let bytes: usize = operations.iter().map(Operation::bytes).sum();
+        if bytes > BATCH_BYTES_MAX {
+            let detail = format!(
+                "a commit of {bytes} bytes as it is sent: Cosmos DB takes {BATCH_BYTES_MAX}"
+            );
+            return Err(Ended::Refused(Fault::new(StoreErrorKind::Invalid, detail)));
+        }
+        let run = |container: Arc<ContainerClient>| async move {
+            let mut batch = TransactionalBatch::new(partition.to_owned());
+            for operation in operations {
+                batch = operation.add_to(batch)?;
+            }
+            container.execute_transactional_batch(batch, None).await?.into_model()
+        };
+        understood(&self.once(deadline, run).await?, operations)
+    }
+
+    /// Runs a batch that may run twice, until it is answered.
+    pub(crate) async fn transact_again(
+        &self,
+        partition: &str,
+        operations: &[Operation],
+        deadline: Instant,
+    ) -> Result<Done, Fault> {
+        let mut patience = emmer_store_keyvalue::Patience::default();
+        loop {
+            let ended = match self.transact(partition, operations, deadline).await {
+                Ok(done) => return Ok(done),
+                Err(ended) => ended,
+            };
+            let pause = match &ended {
+                Ended::Busy(_, pause) => *pause,
+                Ended::Uncertain(_) => None,
+                Ended::Away(_) | Ended::Refused(_) => return Err(ended.fault()),
+            };
+            if !patience.wait(pause, deadline).await {
+                return Err(ended.fault());
+            }
+        }
+    }
+}
+
+/// The meaning of an answer.
+fn understood(
+    answer: &TransactionalBatchResponse,
+    operations: &[Operation],
+) -> Result<Done, Ended> {
+    let results = answer.results();
+    let failed = results.iter().enumerate().find(|(_, result)| {
+        // 424: another operation failed.
+        !result.is_success() && result.status_code() != 424
+    });
+    let unclear = |what: String| Ended::Uncertain(Fault::corrupt(what));
+    match failed {
+        Some((at, result)) => match result.status_code() {
+            404 | 409 | 412 => Ok(Done::Not(at)),
+            429 | 449 => {
+                let words = format!("operation {at} of a batch: {}", result.status_code());
+                Err(Ended::Busy(words, result.retry_after()))
+            }
+            413 => Err(Ended::Refused(Fault::new(
+                StoreErrorKind::Invalid,
+                "an item is larger than Cosmos DB takes (2 MiB)",
+            ))),
+            other => Err(unclear(format!("operation {at} of a batch has the status {other}"))),
+        },
+        None if results.len() == operations.len() && results.iter().all(|r| r.is_success()) => {
+            let one = |result: &azure_data_cosmos::models::TransactionalBatchOperationResult| {
+                (
+                    result.etag().map(str::to_owned),
+                    result.resource_body().and_then(|body| serde_json::from_str(body.get()).ok()),
+                )
+            };
+            Ok(Done::All(results.iter().map(one).collect()))
+        }
+        None => Err(unclear(format!(
+            "{} answers to a batch of {} operations",
+            results.len(),
+            operations.len()
+        ))),
+    }
+}

@@ -1,0 +1,92 @@
+//! The meaning of the SDK's errors: whether anything happened, and whether to send the same again.
+
+use std::time::Duration;
+
+use azure_data_cosmos::CosmosError;
+use emmer_store::StoreErrorKind;
+use emmer_store_keyvalue::{Failure, Fault};
+
+/// The sub-status of what cannot be where it is looked for: a database or container that is missing.
+const OWNER_IS_MISSING: u16 = 1_003;
+/// The sub-statuses, of the SDK's own, of a request that was not sent: no connection, no name, no
+/// common version of HTTP.
+const NOT_SENT: [u16; 3] = [20_010, 20_012, 20_015];
+/// The sub-statuses of a 403 of a region that does not write (any more), or is leaving.
+const REGION_LEAVES: [u16; 2] = [3, 1_008];
+
+/// How one attempt ended that was no success.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// Nothing happened, and the service wants the same again: after this time, if it names one.
+    Busy(String, Option<Duration>),
+    /// The service is not reached, or serves nobody now: nothing happened.
+    Away(Fault),
+    /// It happened, or not, or is about to.
+    Uncertain(Fault),
+    /// Nothing happened, and would not the next time.
+    Refused(Fault),
+}
+
+impl Ended {
+    /// What went wrong, in words.
+    pub(crate) fn fault(self) -> Fault {
+        match self {
+            Self::Busy(words, _) => Fault::unavailable(format!("the service throttles: {words}")),
+            Self::Away(fault) | Self::Uncertain(fault) | Self::Refused(fault) => fault,
+        }
+    }
+
+    /// The same, of a request whose outcome matters.
+    pub(crate) fn failure(self) -> Failure {
+        match self {
+            Self::Uncertain(fault) => Failure::Broken(fault),
+            other => Failure::Nothing(other.fault()),
+        }
+    }
+}
+
+/// An error in words, on one line: the service's own, without the SDK's diagnostics.
+fn words(error: &CosmosError) -> String {
+    let said = error.response().and_then(|response| {
+        let json: serde_json::Value = response.body().clone().into_single().ok()?;
+        Some(json.get("message")?.as_str()?.to_owned())
+    });
+    let mut text = error.to_string();
+    if let Some(said) = said.filter(|said| !text.contains(said.as_str())) {
+        text = format!("{text}: {said}");
+    }
+    let mut source = std::error::Error::source(error);
+    while let Some(next) = source {
+        let more = next.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        source = next.source();
+    }
+    text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(400).collect()
+}
+
+/// Returns true if the error says that an item is not there; its container is.
+pub(crate) fn is_no_item(error: &CosmosError) -> bool {
+    let status = error.status();
+    status.is_not_found() && status.sub_status().is_none_or(|sub| sub.value() == 0)
+}
+
+/// The meaning of an error.
+pub(crate) fn understood(error: &CosmosError) -> Ended {
+    let status = error.status();
+    let sub = status.sub_status().map_or(0, |sub| sub.value());
+    let pause = error.response().and_then(|response| response.headers().retry_after_ms);
+    let refused = |kind| Ended::Refused(Fault::new(kind, words(error)));
+    match u16::from(status.status_code()) {
+        // Throttled; a moved partition, which is found anew; a conflict inside the service.
+        410 | 429 | 449 => Ended::Busy(words(error), pause.map(Duration::from_millis)),
+        503 if NOT_SENT.contains(&sub) => Ended::Away(Fault::unavailable(words(error))),
+        403 if REGION_LEAVES.contains(&sub) => Ended::Away(Fault::unavailable(words(error))),
+        401 | 403 => refused(StoreErrorKind::Refused),
+        404 if sub == OWNER_IS_MISSING || sub == 0 => refused(StoreErrorKind::NotFound),
+        400 | 413 => refused(StoreErrorKind::Invalid),
+        // No answer, 408, 500, 503, and whatever comes newly.
+        _ => Ended::Uncertain(Fault::unavailable(words(error))),
+    }
+}

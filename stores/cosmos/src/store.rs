@@ -1,0 +1,217 @@
+//! What the contract asks for, handed to where it is done.
+
+use std::fmt;
+use std::time::Duration;
+
+use emmer_store::examine::Examination;
+use emmer_store::recent::Seen;
+use emmer_store::silos::SILO_INSTANCES;
+use emmer_store::{
+    CommitOutcome, Etag, Mutation, Result, Row, StoreLimits, StoredRow, TableDecl, Value,
+};
+use emmer_store_keyvalue::azure::Guesses;
+use emmer_store_keyvalue::{Backend, Failure, Fault, KeyValue, Marks, Old, Scan};
+use tokio::time::Instant;
+
+use crate::batch::OPERATIONS_MAX;
+use crate::client::Client;
+use crate::examine;
+
+/// The most bytes of a row as JSON: the service takes 2 MiB.
+pub(crate) const ROW_BYTES_MAX: usize = 1 << 20;
+/// The most bytes of a commit as JSON, without what each operation adds: a batch takes 2 MiB.
+pub(crate) const COMMIT_BYTES_MAX: usize = 3 << 19;
+
+/// A system store in Azure Cosmos DB (the API for NoSQL):
+/// `CosmosStore::open("cosmos://account:key@account.documents.azure.com/database")`, or
+/// `cosmos://account/database?...`.
+///
+/// Who we are is the account's key (before the `@`, or `?account_key=`; where the URL names none,
+/// the environment's `AZURE_COSMOS_KEY`), or a token of Microsoft Entra (`?token=`, or
+/// `?token_file=`, read again every minute: somebody else keeps it fresh).
+///
+/// All tables are in one container, `?prefix=emmer`, partitioned by `/EmmerPartition`. Without a
+/// database in the URL it is `emmer`. What is missing is made, if the credentials may: a key may,
+/// tokens may not.
+///
+/// Connections are encrypted, trusting what the system trusts; `?tls=false` is for an emulator on
+/// this host. `?page_rows=1000` is how many rows a page has at most; `?timeout_ms=4800` is how long
+/// an operation takes at most, connecting included (1000 to 60000).
+pub type CosmosStore = KeyValue<Cosmos>;
+
+/// A client of one container.
+pub struct Cosmos {
+    client: Client,
+    marks: Marks,
+    guesses: Guesses,
+    recent: Seen,
+}
+
+impl fmt::Debug for Cosmos {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Cosmos").field(&self.client.address.place.name).finish()
+    }
+}
+
+impl Cosmos {
+    pub(crate) const fn client(&self) -> &Client {
+        &self.client
+    }
+
+    pub(crate) const fn guesses(&self) -> &Guesses {
+        &self.guesses
+    }
+
+    /// The last commits that were seen.
+    pub(crate) const fn recent(&self) -> &Seen {
+        &self.recent
+    }
+
+    /// An etag that no row ever had.
+    pub(crate) fn mark(&self) -> Etag {
+        self.marks.next().into()
+    }
+}
+
+impl Backend for Cosmos {
+    const APPEND_ROWS: usize = OPERATIONS_MAX;
+    /// Its keys are escaped, and a query has no order.
+    const KEEPS_ORDER: bool = false;
+
+    async fn connect(url: &str) -> Result<Self> {
+        let client = Client::new(url, |name| std::env::var(name).ok())?;
+        let cosmos = Self {
+            client,
+            marks: Marks::random(),
+            guesses: Guesses::default(),
+            recent: Seen::default(),
+        };
+        // Whether the service answers, lets us read, and has one region that writes.
+        let probe = async {
+            examine::one_region_writes(&cosmos).await?;
+            cosmos.shape_of(&SILO_INSTANCES, cosmos.client.deadline()).await
+        };
+        match probe.await {
+            Ok(_) => Ok(cosmos),
+            Err(fault) => Err(fault.at(&cosmos.client.address.place.name, "open")),
+        }
+    }
+
+    fn name(&self) -> &str {
+        &self.client.address.place.name
+    }
+
+    fn timeout(&self) -> Duration {
+        self.client.address.place.timeout
+    }
+
+    fn limits(&self) -> StoreLimits {
+        StoreLimits {
+            mutations: OPERATIONS_MAX,
+            row_bytes: ROW_BYTES_MAX,
+            commit_bytes: COMMIT_BYTES_MAX,
+            ..StoreLimits::default()
+        }
+    }
+
+    async fn make(
+        &self,
+        table: &'static TableDecl,
+        deadline: Instant,
+    ) -> std::result::Result<(), Fault> {
+        self.make_table(table, deadline).await
+    }
+
+    async fn shape(
+        &self,
+        table: &'static TableDecl,
+        deadline: Instant,
+    ) -> std::result::Result<Option<Vec<u8>>, Fault> {
+        self.shape_of(table, deadline).await
+    }
+
+    async fn read_partition(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        deadline: Instant,
+    ) -> std::result::Result<Vec<StoredRow>, Fault> {
+        self.read_all(table, partition, deadline).await
+    }
+
+    async fn read_row(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        row_key: &str,
+        deadline: Instant,
+    ) -> std::result::Result<Option<StoredRow>, Fault> {
+        let found = self.row(table, partition, row_key, deadline).await?;
+        Ok(found.map(|found| found.stored))
+    }
+
+    async fn read_some(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        from: &str,
+        limit: usize,
+        deadline: Instant,
+    ) -> std::result::Result<Vec<StoredRow>, Fault> {
+        self.sample(table, partition, from, limit, deadline).await
+    }
+
+    async fn scan(
+        &self,
+        table: &'static TableDecl,
+        scan: &Scan,
+        deadline: Instant,
+    ) -> std::result::Result<Vec<StoredRow>, Fault> {
+        self.find(table, scan, deadline).await
+    }
+
+    async fn commit(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        mutations: &[Mutation],
+        deadline: Instant,
+    ) -> std::result::Result<CommitOutcome, Failure> {
+        self.run_commit(table, partition, mutations, deadline).await
+    }
+
+    async fn touch(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        row_key: &str,
+        column: &'static str,
+        value: &Value,
+        deadline: Instant,
+    ) -> std::result::Result<bool, Fault> {
+        self.touch_one(table, partition, row_key, (column, value), deadline).await
+    }
+
+    async fn append(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        rows: &[Row],
+        deadline: Instant,
+    ) -> std::result::Result<(), Fault> {
+        self.add(table, partition, rows, deadline).await
+    }
+
+    async fn clean_up(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        old: &Old,
+    ) -> std::result::Result<u64, Fault> {
+        self.delete_old(table, partition, old).await
+    }
+
+    async fn examine(&self) -> std::result::Result<Examination, Fault> {
+        examine::examine(self).await
+    }
+}
