@@ -100,10 +100,7 @@ impl Address {
 }
 
 /// Who we are: what the URL says, or what the environment does.
-fn credentials(
-    place: &Place,
-    environment: impl Fn(&str) -> Option<String>,
-) -> Result<Credentials> {
+fn credentials(place: &Place, environment: impl Fn(&str) -> Option<String>) -> Result<Credentials> {
     let key = |key: &str| {
         let decoded = BASE64.decode(key).map_err(|_| "the account key is not base64");
         decoded.map(|_| Credentials::Key(key.to_owned()))
@@ -121,7 +118,9 @@ fn credentials(
         }
         (Some(one), None) => one.map_err(|why| place.invalid(why)),
         (None, _) => match environment(KEY_VARIABLE).filter(|text| !text.is_empty()) {
-            Some(text) => key(&text).map_err(|why| place.invalid(format_args!("{KEY_VARIABLE}: {why}"))),
+            Some(text) => {
+                key(&text).map_err(|why| place.invalid(format_args!("{KEY_VARIABLE}: {why}")))
+            }
             None => Err(place.invalid(format_args!(
                 "there is no account key, token or token_file, and {KEY_VARIABLE} is not set"
             ))),
@@ -148,14 +147,24 @@ mod tests {
                 "shop",
                 "account key",
             ),
-            ("cosmos://acct?account_key=a2V5", "https acct.documents.azure.com", "emmer", "account key"),
+            (
+                "cosmos://acct?account_key=a2V5",
+                "https acct.documents.azure.com",
+                "emmer",
+                "account key",
+            ),
             (
                 "cosmos://acct.documents.azure.cn/shop?token=t",
                 "https acct.documents.azure.cn",
                 "shop",
                 "token",
             ),
-            ("cosmos://a:a2V5@127.0.0.1:8081/e?tls=false", "http 127.0.0.1:8081", "e", "account key"),
+            (
+                "cosmos://a:a2V5@127.0.0.1:8081/e?tls=false",
+                "http 127.0.0.1:8081",
+                "e",
+                "account key",
+            ),
         ] {
             let address = parse(url).unwrap();
             let found = address.endpoint().replace("://", " ");

@@ -46,9 +46,7 @@ impl Operation {
 
     fn bytes(&self) -> usize {
         let document = match self {
-            Self::Create(json) | Self::Replace(_, json, _) => {
-                json.to_string().len()
-            }
+            Self::Create(json) | Self::Replace(_, json, _) => json.to_string().len(),
             Self::Delete(..) | Self::Read(_) => 0,
         };
         document + OPERATION_BYTES
@@ -63,9 +61,9 @@ impl Operation {
                 batch.replace_item(id.clone(), json, Some(options))?
             }
             Self::Delete(id, etag) => {
-                let options = etag.as_ref().map(|etag| {
-                    BatchDeleteOptions::default().with_precondition(if_match(etag))
-                });
+                let options = etag
+                    .as_ref()
+                    .map(|etag| BatchDeleteOptions::default().with_precondition(if_match(etag)));
                 batch.delete_item(id.clone(), options)
             }
             Self::Read(id) => batch.read_item(id.clone(), None),

@@ -12,8 +12,9 @@ use azure_core::time::OffsetDateTime;
 use azure_data_cosmos::feed::QueryPageIterator;
 use azure_data_cosmos::models::ContainerProperties;
 use azure_data_cosmos::options::{
-    ConnectionPoolOptions, ItemReadOptions, MaxItemCountHint, OperationOptions, QueryOptions,
-    ReadConsistencyStrategy, Region, RoutingStrategy, ThrottlingRetryOptions,
+    BinaryEncodingOptions, ConnectionPoolOptions, ItemReadOptions, MaxItemCountHint,
+    OperationOptions, QueryOptions, ReadConsistencyStrategy, Region, RoutingStrategy,
+    ThrottlingRetryOptions,
 };
 use azure_data_cosmos::{
     AccountEndpoint, AccountReference, ContainerClient, CosmosClient, CosmosClientBuilder,
@@ -145,6 +146,8 @@ impl Client {
         let nearest = RoutingStrategy::PreferredRegions(Vec::<Region>::new());
         CosmosClientBuilder::new()
             .with_runtime(runtime)
+            // Batches are text in any case, and the others become JSON values here.
+            .with_binary_encoding_options(BinaryEncodingOptions::new().with_enabled(false))
             .build(account, nearest)
             .await
             .map_err(understood)
@@ -266,7 +269,8 @@ impl Client {
                 None => FeedScope::full_container(),
             };
             let found = container.query_items::<Json>(query.clone(), scope, Some(options)).await?;
-            next_page(Pages { pages: Box::new(found.into_pages()), in_one: partition.is_some() }).await
+            next_page(Pages { pages: Box::new(found.into_pages()), in_one: partition.is_some() })
+                .await
         };
         self.send(deadline, ask).await
     }
@@ -284,10 +288,7 @@ impl Client {
     }
 
     /// Makes the container, and its database, unless they are there.
-    pub(crate) async fn make_container(
-        &self,
-        deadline: Instant,
-    ) -> std::result::Result<(), Fault> {
+    pub(crate) async fn make_container(&self, deadline: Instant) -> std::result::Result<(), Fault> {
         match timeout_at(deadline, self.make()).await {
             Ok(made) => made.map_err(Ended::fault),
             Err(_) => Err(Fault::unavailable("the service does not answer in time")),

@@ -68,9 +68,9 @@ impl Commit<'_> {
     }
 
     fn writes(&self) -> bool {
-        self.mutations.iter().any(|mutation| {
-            !matches!(mutation, Mutation::Check { .. } | Mutation::Delete { .. })
-        })
+        self.mutations
+            .iter()
+            .any(|mutation| !matches!(mutation, Mutation::Check { .. } | Mutation::Delete { .. }))
     }
 
     fn checks(&self) -> bool {
@@ -101,14 +101,17 @@ impl Cosmos {
             if !is_known {
                 match self.look_at(&commit, deadline).await {
                     Ok(found) => (known, documents) = found,
-                    Err(fault) => return Err(doubt.map_or(Failure::Nothing(fault), Failure::Broken)),
+                    Err(fault) => {
+                        return Err(doubt.map_or(Failure::Nothing(fault), Failure::Broken));
+                    }
                 }
                 if known.has(&commit.mark) {
                     return Ok(outcome::committed(mutations, |_| commit.mark.clone()));
                 }
                 if let Some(at) = known.conflict(mutations) {
                     // Perhaps it happened, and somebody wrote over it.
-                    return doubt.map_or(Ok(CommitOutcome::Conflict(at)), |why| Err(Failure::Broken(why)));
+                    return doubt
+                        .map_or(Ok(CommitOutcome::Conflict(at)), |why| Err(Failure::Broken(why)));
                 }
             }
             let operations = commit.operations(&known, &documents);
@@ -153,7 +156,8 @@ impl Cosmos {
                 break;
             }
         }
-        let others = || Failure::Nothing(Fault::unavailable("others write the same rows all the time"));
+        let others =
+            || Failure::Nothing(Fault::unavailable("others write the same rows all the time"));
         Err(doubt.map_or_else(others, Failure::Broken))
     }
 
@@ -165,7 +169,8 @@ impl Cosmos {
     ) -> Result<(Known, BTreeMap<String, Json>), Fault> {
         let keys: Vec<&str> = commit.mutations.iter().map(Mutation::row_key).collect();
         let found = self.some_rows(commit.table, commit.partition, &keys, deadline).await?;
-        let (mut known, mut documents) = (Known { fresh: true, ..Known::default() }, BTreeMap::new());
+        let (mut known, mut documents) =
+            (Known { fresh: true, ..Known::default() }, BTreeMap::new());
         for found in found {
             let key = found.stored.row.key().to_owned();
             known.rows.insert(key.clone(), self.seen(commit.table, &found));

@@ -107,7 +107,8 @@ pub(crate) struct Found {
 pub(crate) fn decode(table: &TableDecl, mut document: Json) -> Result<Found, Fault> {
     let text = |name: &str| {
         let found = document.get(name).and_then(Json::as_str).map(str::to_owned);
-        found.ok_or_else(|| Fault::corrupt(format!("an item has no {name}: somebody else wrote it")))
+        found
+            .ok_or_else(|| Fault::corrupt(format!("an item has no {name}: somebody else wrote it")))
     };
     let (partition, row_key) = (text(table.partition_key)?, text(table.row_key)?);
     let here = |what: String| Fault::corrupt(format!("row {row_key:?}: {what}"));

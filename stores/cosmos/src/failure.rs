@@ -45,25 +45,38 @@ impl Ended {
     }
 }
 
-/// An error in words, on one line: the service's own, without the SDK's diagnostics.
+/// An error and what led to it, the SDK's own first.
+fn chain(error: &CosmosError) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+    let first: &(dyn std::error::Error + 'static) = error;
+    std::iter::successors(Some(first), |error| error.source())
+}
+
+/// An error in words, on one line: the service's own, or the last cause of one that did not come from
+/// there. Without the SDK's diagnostics.
 fn words(error: &CosmosError) -> String {
     let said = error.response().and_then(|response| {
         let json: serde_json::Value = response.body().clone().into_single().ok()?;
         Some(json.get("message")?.as_str()?.to_owned())
     });
-    let mut text = error.to_string();
-    if let Some(said) = said.filter(|said| !text.contains(said.as_str())) {
-        text = format!("{text}: {said}");
-    }
-    let mut source = std::error::Error::source(error);
-    while let Some(next) = source {
-        let more = next.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        source = next.source();
-    }
+    let status = error.status();
+    let code = u16::from(status.status_code());
+    let code = match status.sub_status() {
+        Some(sub) if sub.value() != 0 => format!("{code}/{}", sub.value()),
+        _ => code.to_string(),
+    };
+    let text = match (&said, chain(error).last()) {
+        (Some(said), _) => format!("{code}: {said}"),
+        (None, Some(cause)) if chain(error).count() > 1 => cause.to_string(),
+        (None, _) => error.to_string(),
+    };
     text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(400).collect()
+}
+
+/// Returns true if the request was not sent: the SDK says so of the error, or of its cause.
+fn was_not_sent(error: &CosmosError) -> bool {
+    let mut causes = chain(error).filter_map(|cause| cause.downcast_ref::<CosmosError>());
+    causes
+        .any(|cause| cause.status().sub_status().is_some_and(|sub| NOT_SENT.contains(&sub.value())))
 }
 
 /// Returns true if the error says that an item is not there; its container is.
@@ -81,7 +94,7 @@ pub(crate) fn understood(error: &CosmosError) -> Ended {
     match u16::from(status.status_code()) {
         // Throttled; a moved partition, which is found anew; a conflict inside the service.
         410 | 429 | 449 => Ended::Busy(words(error), pause.map(Duration::from_millis)),
-        503 if NOT_SENT.contains(&sub) => Ended::Away(Fault::unavailable(words(error))),
+        503 if was_not_sent(error) => Ended::Away(Fault::unavailable(words(error))),
         403 if REGION_LEAVES.contains(&sub) => Ended::Away(Fault::unavailable(words(error))),
         401 | 403 => refused(StoreErrorKind::Refused),
         404 if sub == OWNER_IS_MISSING || sub == 0 => refused(StoreErrorKind::NotFound),

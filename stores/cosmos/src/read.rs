@@ -11,8 +11,8 @@ use emmer_store_keyvalue::{Fault, Scan};
 use serde_json::Value as Json;
 use tokio::time::Instant;
 
-use crate::client;
 use crate::batch::{Done, OPERATIONS_MAX, Operation};
+use crate::client;
 use crate::document::{self, Found, TABLE, id, partition_value};
 use crate::store::Cosmos;
 
@@ -59,8 +59,7 @@ impl Pages for Partition<'_> {
     }
 
     async fn version(&self) -> Result<Option<Version>, Fault> {
-        let found =
-            self.cosmos.row(self.table, self.partition, VERSION_ROW, self.deadline).await?;
+        let found = self.cosmos.row(self.table, self.partition, VERSION_ROW, self.deadline).await?;
         Ok(found.as_ref().map(version))
     }
 
@@ -229,7 +228,8 @@ impl Cosmos {
         for operator in [">=", "<"] {
             if found.len() < limit {
                 let text = format!("SELECT * FROM c WHERE c.id {operator} @from");
-                let (query, left) = (query(&text, &[("@from", id(from).into())])?, limit - found.len());
+                let (query, left) =
+                    (query(&text, &[("@from", id(from).into())])?, limit - found.len());
                 found.extend(self.find_all(table, &query, Some(partition), left, deadline).await?);
             }
         }

@@ -146,8 +146,7 @@ impl Emulator {
     fn at_home(&self, region: usize, host: &str, body: &[u8]) -> Bytes {
         let mut text = String::from_utf8_lossy(body).into_owned();
         for (at, (_, port)) in self.regions.iter().enumerate() {
-            let there =
-                if at == region { host.to_owned() } else { format!("127.0.0.1:{port}") };
+            let there = if at == region { host.to_owned() } else { format!("127.0.0.1:{port}") };
             text = text.replace(&canonical(at), &format!("http://{there}/"));
         }
         text.into()
