@@ -70,6 +70,7 @@ pub(crate) const STORES: &[Store] = &[
     store("consul", "emmer-store-consul", &["consul"]),
     store("etcd", "emmer-store-etcd", &["etcd"]),
     store("azure", "emmer-store-azure", &["azure-table"]),
+    store("cosmos", "emmer-store-cosmos", &["cosmos"]),
     store("dynamodb", "emmer-store-dynamodb", &["dynamodb"]),
     store("cassandra", "emmer-store-cassandra", &["cassandra"]),
     store("mongodb", "emmer-store-mongodb", &["mongodb"]),

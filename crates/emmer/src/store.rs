@@ -42,6 +42,8 @@ pub const SCHEMES: &[&str] = &[
     "cassandra",
     #[cfg(feature = "consul")]
     "consul",
+    #[cfg(feature = "cosmos")]
+    "cosmos",
     #[cfg(feature = "dynamodb")]
     "dynamodb",
     #[cfg(feature = "etcd")]
@@ -81,7 +83,7 @@ const FEATURES: [(&str, &str); 4] =
 
 /// Tells an operator how to get the store of a scheme that this build has none for.
 fn unknown(scheme: &str) -> String {
-    if scheme == "cosmos" || !emmer_store::url::SCHEMES.contains(&scheme) {
+    if !emmer_store::url::SCHEMES.contains(&scheme) {
         return format!("there is no store for {scheme}://: this build has {}", SCHEMES.join(", "));
     }
     let feature = FEATURES.iter().find(|(other, _)| *other == scheme);
@@ -122,6 +124,8 @@ pub async fn open(url: &str) -> Result<Arc<dyn SystemStore>, StoreError> {
         "cassandra" => Ok(Arc::new(emmer_store_cassandra::CassandraStore::open(url).await?)),
         #[cfg(feature = "consul")]
         "consul" => Ok(Arc::new(emmer_store_consul::ConsulStore::open(url).await?)),
+        #[cfg(feature = "cosmos")]
+        "cosmos" => Ok(Arc::new(emmer_store_cosmos::CosmosStore::open(url).await?)),
         #[cfg(feature = "dynamodb")]
         "dynamodb" => Ok(Arc::new(emmer_store_dynamodb::DynamoDbStore::open(url).await?)),
         #[cfg(feature = "etcd")]
@@ -154,9 +158,9 @@ pub async fn open(url: &str) -> Result<Arc<dyn SystemStore>, StoreError> {
     }
 }
 
-/// The `CREATE` script of the tables of a relational store, for administrators who let no
-/// application make tables; none for a store that is not relational. Nothing is connected to, and
-/// no file is made.
+/// The script that makes the tables of a store, for administrators who let no application make them:
+/// `CREATE` statements, or the vendor's commands; none for a store that has no tables to make.
+/// Nothing is connected to, and no file is made.
 ///
 /// # Errors
 /// As [`open`]'s for a URL it does not understand.
@@ -174,6 +178,8 @@ pub fn schema(url: &str) -> Result<Option<String>, StoreError> {
     Ok(match parsed.scheme() {
         #[cfg(feature = "cassandra")]
         "cassandra" => Some(emmer_store_cassandra::script(url, &tables)?),
+        #[cfg(feature = "cosmos")]
+        "cosmos" => Some(emmer_store_cosmos::script(url)?),
         #[cfg(feature = "mysql")]
         "mariadb" => Some(emmer_store_mysql::MysqlStore::script(
             emmer_store_mysql::Flavour::MariaDb,

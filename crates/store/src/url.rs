@@ -107,8 +107,8 @@ fn foreign(text: &str) -> Option<&'static str> {
         )
     } else if has(&["accountendpoint=", "accountkey="]) {
         Some(
-            "a connection string of Azure Cosmos DB, for which there is no store yet; Azure Table \
-             Storage has one",
+            "a connection string of Azure Cosmos DB: write its AccountEndpoint and AccountKey as \
+             cosmos://HOST/DATABASE?account_key=KEY",
         )
     } else if has(&["accountname=", "accountkey="]) {
         Some(
@@ -226,7 +226,7 @@ mod tests {
                 "BlobEndpoint=https://example.com;AccountName=acct;AccountKey=s3cret",
                 "azure-table://",
             ),
-            ("AccountEndpoint=https://example.com:443/;AccountKey=s3cret;", "Cosmos"),
+            ("AccountEndpoint=https://example.com:443/;AccountKey=s3cret;", "cosmos://HOST"),
             ("Server=tcp:db.example.com,1433;User ID=bob;Password=s3cret;", "mssql://"),
             ("jdbc:postgresql://bob:s3cret@db/emmer", "without jdbc:"),
         ] {

@@ -8,6 +8,8 @@ mod azure;
 mod cassandra;
 #[cfg(feature = "consul")]
 mod consul;
+#[cfg(feature = "cosmos")]
+mod cosmos;
 #[cfg(feature = "dynamodb")]
 mod dynamodb;
 #[cfg(feature = "etcd")]
@@ -59,6 +61,8 @@ async fn run(store: &str, words: &[String]) -> Option<Outcome<()>> {
         "cassandra" => Box::pin(cassandra::run(words)).await,
         #[cfg(feature = "consul")]
         "consul" => Box::pin(consul::run(words)).await,
+        #[cfg(feature = "cosmos")]
+        "cosmos" => Box::pin(cosmos::run(words)).await,
         #[cfg(feature = "dynamodb")]
         "dynamodb" => Box::pin(dynamodb::run(words)).await,
         #[cfg(feature = "etcd")]
@@ -84,6 +88,7 @@ fn known() -> String {
         cfg!(feature = "azure").then_some("azure"),
         cfg!(feature = "cassandra").then_some("cassandra"),
         cfg!(feature = "consul").then_some("consul"),
+        cfg!(feature = "cosmos").then_some("cosmos"),
         cfg!(feature = "dynamodb").then_some("dynamodb"),
         cfg!(feature = "etcd").then_some("etcd"),
         cfg!(feature = "mongodb").then_some("mongodb"),

@@ -112,21 +112,28 @@ impl Client {
         operations: &[Operation],
         deadline: Instant,
     ) -> Result<Done, Fault> {
-        let mut patience = emmer_store_keyvalue::Patience::default();
-        loop {
-            let ended = match self.transact(partition, operations, deadline).await {
-                Ok(done) => return Ok(done),
-                Err(ended) => ended,
-            };
-            let pause = match &ended {
-                Ended::Busy(_, pause) => *pause,
-                Ended::Uncertain(_) => None,
-                Ended::Away(_) | Ended::Refused(_) => return Err(ended.fault()),
-            };
-            if !patience.wait(pause, deadline).await {
-                return Err(ended.fault());
+        self.send(deadline, || self.transact(partition, operations, deadline)).await
+    }
+
+    /// Those of some items that are there, all as they are at one moment: at most a hundred. A batch
+    /// runs where the partition is written, so nothing is newer.
+    pub(crate) async fn read(
+        &self,
+        partition: &str,
+        mut ids: Vec<String>,
+        deadline: Instant,
+    ) -> Result<Vec<Json>, Fault> {
+        // An item that is missing ends a batch: the others are asked for without it.
+        while !ids.is_empty() {
+            let reads: Vec<Operation> = ids.iter().cloned().map(Operation::Read).collect();
+            match self.transact_again(partition, &reads, deadline).await? {
+                Done::All(answers) => {
+                    return Ok(answers.into_iter().filter_map(|(_, item)| item).collect());
+                }
+                Done::Not(at) => drop(ids.remove(at)),
             }
         }
+        Ok(Vec::new())
     }
 }
 

@@ -12,9 +12,8 @@ use azure_core::time::OffsetDateTime;
 use azure_data_cosmos::feed::QueryPageIterator;
 use azure_data_cosmos::models::ContainerProperties;
 use azure_data_cosmos::options::{
-    BinaryEncodingOptions, ConnectionPoolOptions, ItemReadOptions, MaxItemCountHint,
-    OperationOptions, QueryOptions, ReadConsistencyStrategy, Region, RoutingStrategy,
-    ThrottlingRetryOptions,
+    BinaryEncodingOptions, ConnectionPoolOptions, MaxItemCountHint, OperationOptions, QueryOptions,
+    ReadConsistencyStrategy, Region, RoutingStrategy, ThrottlingRetryOptions,
 };
 use azure_data_cosmos::{
     AccountEndpoint, AccountReference, ContainerClient, CosmosClient, CosmosClientBuilder,
@@ -98,7 +97,7 @@ fn options() -> OperationOptions {
     options.max_failover_retry_count = Some(0);
     // A second request to another region would be answered by a copy that may be older.
     options.hedging_enabled = Some(false);
-    options.read_consistency_strategy = Some(ReadConsistencyStrategy::LatestCommitted);
+    options.read_consistency_strategy = Some(ReadConsistencyStrategy::Session);
     options
 }
 
@@ -141,8 +140,7 @@ impl Client {
                 AccountReference::with_credential(endpoint, Arc::new(Bearer(token.clone())))
             }
         };
-        // Without a preference the SDK takes the account's own order: the region that writes first,
-        // which is where reads are as new as commits.
+        // Without a preference the SDK takes the account's own order.
         let nearest = RoutingStrategy::PreferredRegions(Vec::<Region>::new());
         CosmosClientBuilder::new()
             .with_runtime(runtime)
@@ -213,44 +211,23 @@ impl Client {
     pub(crate) async fn send<T, F>(
         &self,
         deadline: Instant,
-        request: impl Fn(Arc<ContainerClient>) -> F,
+        request: impl Fn() -> F,
     ) -> std::result::Result<T, Fault>
     where
-        F: Future<Output = std::result::Result<T, CosmosError>>,
+        F: Future<Output = std::result::Result<T, Ended>>,
     {
         let mut patience = Patience::default();
         loop {
-            let ended = match self.once(deadline, &request).await {
+            match request().await {
                 Ok(answer) => return Ok(answer),
-                Err(ended) => ended,
-            };
-            let pause = match &ended {
-                Ended::Busy(_, pause) => *pause,
-                Ended::Uncertain(_) => None,
-                Ended::Away(_) | Ended::Refused(_) => return Err(ended.fault()),
-            };
-            if !patience.wait(pause, deadline).await {
-                return Err(ended.fault());
+                Err(ended) if !ended.may_repeat() => return Err(ended.fault()),
+                Err(ended) => {
+                    if !patience.wait(ended.pause(), deadline).await {
+                        return Err(ended.fault());
+                    }
+                }
             }
         }
-    }
-
-    /// One item, as the newest copy of it is.
-    pub(crate) async fn read(
-        &self,
-        partition: &str,
-        id: &str,
-        deadline: Instant,
-    ) -> std::result::Result<Option<Json>, Fault> {
-        let read = |container: Arc<ContainerClient>| async move {
-            let options = ItemReadOptions::default();
-            match container.read_item(partition.to_owned(), id, Some(options)).await {
-                Ok(item) => item.into_model::<Json>().map(Some),
-                Err(error) if failure::is_no_item(&error) => Ok(None),
-                Err(error) => Err(error),
-            }
-        };
-        self.send(deadline, read).await
     }
 
     /// A page of what a query finds: in a partition, or (none) in all.
@@ -264,6 +241,11 @@ impl Client {
         let ask = |container: Arc<ContainerClient>| async move {
             let mut options = QueryOptions::default();
             options.feed.max_item_count = rows;
+            if partition.is_none() {
+                // No session has seen all partitions.
+                options.operation.read_consistency_strategy =
+                    Some(ReadConsistencyStrategy::LatestCommitted);
+            }
             let scope = match partition {
                 Some(partition) => FeedScope::partition(partition.to_owned()),
                 None => FeedScope::full_container(),
@@ -272,7 +254,7 @@ impl Client {
             next_page(Pages { pages: Box::new(found.into_pages()), in_one: partition.is_some() })
                 .await
         };
-        self.send(deadline, ask).await
+        self.send(deadline, || self.once(deadline, ask)).await
     }
 
     /// The next page of a query.

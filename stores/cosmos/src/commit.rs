@@ -1,22 +1,27 @@
 //! Commits: one transactional batch each.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use emmer_store::recent::Recent;
 use emmer_store::silos::VERSION_ROW;
 use emmer_store::{CommitOutcome, Etag, Mutation, Row, TableDecl};
 use emmer_store_keyvalue::azure::Known;
+use emmer_store_keyvalue::marks::random;
 use emmer_store_keyvalue::{Failure, Fault, Patience, check_sizes, outcome};
 use serde_json::Value as Json;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
-use crate::batch::{Done, OPERATIONS_MAX, Operation};
+use crate::batch::{Done, Operation};
 use crate::document::{encode, id, partition_value, size};
 use crate::failure::Ended;
 use crate::store::{COMMIT_BYTES_MAX, Cosmos, ROW_BYTES_MAX};
 
 /// How often a batch is sent because rows were touched meanwhile, or a guess was wrong.
 const ATTEMPTS_MAX: u32 = 64;
+/// So many attempts follow each other at once; the others after a pause of one to eight times this.
+const CALM_ATTEMPTS: u32 = 4;
+const RIVAL_PAUSE: Duration = Duration::from_millis(2);
 /// An etag that the service gives to no item.
 const NO_ETAG: &str = "\"none\"";
 
@@ -42,25 +47,34 @@ impl Commit<'_> {
         let one = |mutation: &Mutation| {
             let key = mutation.row_key();
             let seen = known.rows.get(key);
-            let etag = || seen.map_or(NO_ETAG, |seen| &seen.service_etag).to_owned();
+            // A row that is not as wanted is not replaced: the service says which one it is.
+            let etag = |wanted: Option<&Etag>| {
+                let seen = seen.filter(|seen| wanted.is_none_or(|wanted| seen.etag == *wanted));
+                seen.map_or(NO_ETAG, |seen| &seen.service_etag).to_owned()
+            };
             match (mutation, seen) {
-                (Mutation::Replace { row, .. } | Mutation::Upsert { row }, Some(seen)) => {
-                    let row = seen.keep_volatile(self.table, row);
-                    Operation::Replace(id(key), self.document(&row), etag())
+                (Mutation::Replace { row, etag: wanted }, _) => {
+                    let kept = seen.map(|seen| seen.keep_volatile(self.table, row));
+                    let document = self.document(kept.as_ref().unwrap_or(row));
+                    Operation::Replace(id(key), document, etag(Some(wanted)))
                 }
-                (Mutation::Replace { row, .. }, None) => {
-                    Operation::Replace(id(key), self.document(row), etag())
+                (Mutation::Upsert { row }, Some(seen)) => {
+                    let row = seen.keep_volatile(self.table, row);
+                    Operation::Replace(id(key), self.document(&row), etag(None))
                 }
                 // If it is there after all it is found out, and replaced.
                 (Mutation::Insert { row } | Mutation::Upsert { row }, _) => {
                     Operation::Create(self.document(row))
                 }
                 (Mutation::Delete { etag: None, .. }, _) => Operation::Delete(id(key), None),
-                (Mutation::Delete { .. }, _) => Operation::Delete(id(key), Some(etag())),
+                (Mutation::Delete { etag: wanted, .. }, _) => {
+                    Operation::Delete(id(key), Some(etag(wanted.as_ref())))
+                }
                 // The same document: the service's etag changes, the row's does not.
-                (Mutation::Check { .. }, _) => {
-                    let document = documents.get(key).cloned().unwrap_or_default();
-                    Operation::Replace(id(key), document, etag())
+                (Mutation::Check { etag: wanted, .. }, _) => {
+                    let document = documents.get(key).cloned();
+                    let document = document.unwrap_or_else(|| self.document(&Row::new(key)));
+                    Operation::Replace(id(key), document, etag(Some(wanted)))
                 }
             }
         };
@@ -78,6 +92,35 @@ impl Commit<'_> {
     }
 }
 
+/// What a store knows of the rows of a commit while it is on its way.
+#[derive(Default)]
+struct Sight {
+    known: Known,
+    /// The rows that were looked at, and found.
+    documents: BTreeMap<String, Json>,
+    /// The mutation whose condition did not hold when the commit was last sent.
+    failed: Option<usize>,
+    /// Whether the rows that are written without a condition were looked at, and none was in the
+    /// way since.
+    upserts_are_known: bool,
+}
+
+impl Sight {
+    /// The position of the first condition that does not hold, as far as that is certain: what was
+    /// sent says it, or everything before it was looked at.
+    fn conflict(&self, mutations: &[Mutation]) -> Option<usize> {
+        let holds = |mutation: &Mutation| {
+            mutation.holds(self.known.rows.get(mutation.row_key()).map(|seen| &seen.etag))
+        };
+        if let Some(at) = self.failed {
+            return mutations.get(at).is_some_and(|mutation| !holds(mutation)).then_some(at);
+        }
+        let makes = |mutation: &&Mutation| matches!(mutation, Mutation::Insert { .. });
+        let looked_at = mutations.iter().take_while(|mutation| !makes(mutation)).count();
+        mutations.iter().take(looked_at).position(|mutation| !holds(mutation))
+    }
+}
+
 impl Cosmos {
     pub(crate) async fn run_commit(
         &self,
@@ -86,96 +129,146 @@ impl Cosmos {
         mutations: &[Mutation],
         deadline: Instant,
     ) -> Result<CommitOutcome, Failure> {
-        debug_assert!(mutations.len() <= OPERATIONS_MAX, "one operation for each mutation");
         check_sizes(mutations, ROW_BYTES_MAX, COMMIT_BYTES_MAX, size)?;
         let recent = self.recent().after(table.name, partition, mutations);
         let commit = Commit { table, partition, mutations, mark: self.mark(), recent };
+        let mut doubt = None;
+        match self.attempts(&commit, &mut doubt, deadline).await {
+            Ok(CommitOutcome::Conflict(at)) => match doubt {
+                // Perhaps it happened, and somebody wrote over it.
+                Some(why) => Err(Failure::Broken(why)),
+                None => Ok(CommitOutcome::Conflict(at)),
+            },
+            Ok(outcome) => Ok(outcome),
+            Err(ended) => Err(doubt.map_or_else(|| ended.failure(), Failure::Broken)),
+        }
+    }
+
+    /// Sends a commit until it is known what became of it. `doubt` becomes the reason to doubt: an
+    /// attempt was sent and not answered.
+    async fn attempts(
+        &self,
+        commit: &Commit<'_>,
+        doubt: &mut Option<Fault>,
+        deadline: Instant,
+    ) -> Result<CommitOutcome, Ended> {
+        let Commit { table, partition, mutations, .. } = *commit;
         let place = partition_value(table.name, partition);
-        let mut known = Known::believed(self.guesses(), table, partition, mutations);
-        let mut documents = BTreeMap::new();
-        let mut is_known = !commit.checks() && known.is_enough(table, mutations);
+        let done = || Ok(outcome::committed(mutations, |_| commit.mark.clone()));
+        let known = Known::believed(self.guesses(), table, partition, mutations);
+        let mut sight = Sight { known, ..Sight::default() };
+        let mut is_known = !commit.checks() && sight.known.is_enough(table, mutations);
         let mut patience = Patience::default();
-        // The reason to doubt: an attempt was sent and not answered.
-        let mut doubt: Option<Fault> = None;
-        for _ in 0..ATTEMPTS_MAX {
+        for attempt in 0..ATTEMPTS_MAX {
+            if attempt > CALM_ATTEMPTS {
+                // Those who are in each other's way come back at different times.
+                sleep(RIVAL_PAUSE * (u32::try_from(random() % 8).unwrap_or(0) + 1)).await;
+            }
             if !is_known {
-                match self.look_at(&commit, deadline).await {
-                    Ok(found) => (known, documents) = found,
-                    Err(fault) => {
-                        return Err(doubt.map_or(Failure::Nothing(fault), Failure::Broken));
-                    }
+                self.look(commit, &mut sight, doubt.is_some(), deadline)
+                    .await
+                    .map_err(Ended::Refused)?;
+                if sight.known.has(&commit.mark) {
+                    return done();
                 }
-                if known.has(&commit.mark) {
-                    return Ok(outcome::committed(mutations, |_| commit.mark.clone()));
-                }
-                if let Some(at) = known.conflict(mutations) {
-                    // Perhaps it happened, and somebody wrote over it.
-                    return doubt
-                        .map_or(Ok(CommitOutcome::Conflict(at)), |why| Err(Failure::Broken(why)));
+                if let Some(at) = sight.conflict(mutations) {
+                    return Ok(CommitOutcome::Conflict(at));
                 }
             }
-            let operations = commit.operations(&known, &documents);
-            let may_repeat = commit.writes() && operations.iter().any(Operation::compares);
-            if doubt.is_some() && !may_repeat {
+            let operations = commit.operations(&sight.known, &sight.documents);
+            if doubt.is_some() && !(commit.writes() && operations.iter().any(Operation::compares)) {
                 // Sent again it could happen twice.
                 break;
             }
             // There is half of the time left to find out what became of it.
             let limit = deadline.min(Instant::now() + self.client().address.place.timeout / 2);
-            let ended = self.client().transact(&place, &operations, limit).await;
             is_known = false;
-            let pause = match ended {
+            sight.failed = None;
+            let ended = match self.client().transact(&place, &operations, limit).await {
                 Ok(Done::All(answers)) => {
                     let etags: Vec<_> = answers.into_iter().map(|(etag, _)| etag).collect();
-                    let at = (table, partition);
-                    known.learn_commit(self.guesses(), at, mutations, &commit.mark, &etags);
+                    let (at, mark) = ((table, partition), &commit.mark);
+                    sight.known.learn_commit(self.guesses(), at, mutations, mark, &etags);
                     if let Some(recent) = &commit.recent {
-                        self.recent().learn(table.name, partition, &commit.mark, recent.clone());
+                        self.recent().learn(table.name, partition, mark, recent.clone());
                     }
-                    return Ok(outcome::committed(mutations, |_| commit.mark.clone()));
+                    return done();
                 }
                 // A row is not as it was believed to be: somebody wrote it, or only touched it.
-                Ok(Done::Not(_)) => continue,
-                Err(Ended::Busy(words, pause)) => {
-                    // Nothing happened, and what is known may still be so.
-                    is_known = doubt.is_none();
-                    if patience.wait(pause, deadline).await {
-                        continue;
-                    }
-                    let fault = Ended::Busy(words, None).fault();
-                    return Err(doubt.map_or(Failure::Nothing(fault), Failure::Broken));
+                Ok(Done::Not(at)) => {
+                    sight.failed = Some(at);
+                    let upserts = matches!(mutations.get(at), Some(Mutation::Upsert { .. }));
+                    sight.upserts_are_known &= !upserts;
+                    continue;
                 }
-                Err(Ended::Uncertain(fault)) => {
-                    doubt.get_or_insert(fault);
-                    None
-                }
-                Err(Ended::Away(_)) if doubt.is_some() => None,
-                Err(other) => return Err(doubt.map_or(other.failure(), Failure::Broken)),
+                Err(ended) => ended,
             };
-            if !patience.wait(pause, deadline).await {
-                break;
+            match &ended {
+                Ended::Uncertain(fault) => {
+                    doubt.get_or_insert_with(|| fault.clone());
+                }
+                // Nothing happened, and what is known may still be so.
+                Ended::Busy(..) => is_known = doubt.is_none(),
+                Ended::Away(_) if doubt.is_some() => {}
+                Ended::Away(_) | Ended::Refused(_) => return Err(ended),
+            }
+            if !patience.wait(ended.pause(), deadline).await {
+                return Err(ended);
             }
         }
-        let others =
-            || Failure::Nothing(Fault::unavailable("others write the same rows all the time"));
-        Err(doubt.map_or_else(others, Failure::Broken))
+        Err(Ended::Away(Fault::unavailable("others write the same rows all the time")))
     }
 
-    /// What is there of the rows of a commit, each as it is at some moment, and their documents.
-    async fn look_at(
+    /// Looks at the rows whose etags a commit compares, and at the one that was not as expected; in
+    /// doubt also at one that it makes.
+    async fn look(
         &self,
         commit: &Commit<'_>,
+        sight: &mut Sight,
+        in_doubt: bool,
         deadline: Instant,
-    ) -> Result<(Known, BTreeMap<String, Json>), Fault> {
-        let keys: Vec<&str> = commit.mutations.iter().map(Mutation::row_key).collect();
-        let found = self.some_rows(commit.table, commit.partition, &keys, deadline).await?;
-        let (mut known, mut documents) =
-            (Known { fresh: true, ..Known::default() }, BTreeMap::new());
+    ) -> Result<(), Fault> {
+        let Commit { table, partition, mutations, .. } = *commit;
+        let is_made = |mutation: &Mutation| matches!(mutation, Mutation::Insert { .. });
+        let made = mutations.iter().position(is_made).filter(|_| in_doubt);
+        let compares = |mutation: &Mutation| {
+            !matches!(
+                mutation,
+                Mutation::Insert { .. }
+                    | Mutation::Upsert { .. }
+                    | Mutation::Delete { etag: None, .. }
+            )
+        };
+        // An upsert that was in the way is looked at with all others.
+        let is_upsert = |at: &usize| matches!(mutations.get(*at), Some(Mutation::Upsert { .. }));
+        let failed = sight.failed.filter(|at| !is_upsert(at));
+        let wanted = mutations
+            .iter()
+            .enumerate()
+            .filter(|(at, mutation)| compares(mutation) || [failed, made].contains(&Some(*at)));
+        let keys: Vec<&str> = wanted.map(|(_, mutation)| mutation.row_key()).collect();
+        let mut found = self.at_once(table, partition, &keys, deadline).await?;
+        let mut looked_at = keys;
+        if !sight.upserts_are_known {
+            let upserts = mutations.iter().filter(|m| matches!(m, Mutation::Upsert { .. }));
+            let upserts: Vec<&str> = upserts.map(Mutation::row_key).collect();
+            match upserts.as_slice() {
+                [] => {}
+                [key] => found.extend(self.row(table, partition, key, deadline).await?),
+                // As new as the session, which has seen what was in the way.
+                _ => found.extend(self.some_rows(table, partition, &upserts, deadline).await?),
+            }
+            looked_at.extend(upserts);
+            sight.upserts_are_known = true;
+        }
+        for key in looked_at {
+            sight.known.rows.remove(key);
+        }
         for found in found {
             let key = found.stored.row.key().to_owned();
-            known.rows.insert(key.clone(), self.seen(commit.table, &found));
-            documents.insert(key, found.document);
+            sight.known.rows.insert(key.clone(), self.seen(table, &found));
+            sight.documents.insert(key, found.document);
         }
-        Ok((known, documents))
+        Ok(())
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use azure_data_cosmos::CosmosError;
 use emmer_store::StoreErrorKind;
+use emmer_store::away::AWAY_PAUSE;
 use emmer_store_keyvalue::{Failure, Fault};
 
 /// The sub-status of what cannot be where it is looked for: a database or container that is missing.
@@ -18,6 +19,7 @@ const REGION_LEAVES: [u16; 2] = [3, 1_008];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     /// Nothing happened, and the service wants the same again: after this time, if it names one.
+    /// See [`pause`](Self::pause).
     Busy(String, Option<Duration>),
     /// The service is not reached, or serves nobody now: nothing happened.
     Away(Fault),
@@ -36,7 +38,21 @@ impl Ended {
         }
     }
 
-    /// The same, of a request whose outcome matters.
+    /// How long to wait before the same is sent again, if the service names a time that is not
+    /// short: of a millisecond it tells everybody, and the house's own pauses grow.
+    pub(crate) fn pause(&self) -> Option<Duration> {
+        match self {
+            Self::Busy(_, pause) => pause.filter(|pause| *pause > AWAY_PAUSE),
+            _ => None,
+        }
+    }
+
+    /// Returns true if the same may be sent again, where it does no harm that it happens twice.
+    pub(crate) const fn may_repeat(&self) -> bool {
+        matches!(self, Self::Busy(..) | Self::Uncertain(_))
+    }
+
+    /// What went wrong, of a request whose outcome matters.
     pub(crate) fn failure(self) -> Failure {
         match self {
             Self::Uncertain(fault) => Failure::Broken(fault),
@@ -79,21 +95,16 @@ fn was_not_sent(error: &CosmosError) -> bool {
         .any(|cause| cause.status().sub_status().is_some_and(|sub| NOT_SENT.contains(&sub.value())))
 }
 
-/// Returns true if the error says that an item is not there; its container is.
-pub(crate) fn is_no_item(error: &CosmosError) -> bool {
-    let status = error.status();
-    status.is_not_found() && status.sub_status().is_none_or(|sub| sub.value() == 0)
-}
-
 /// The meaning of an error.
 pub(crate) fn understood(error: &CosmosError) -> Ended {
     let status = error.status();
     let sub = status.sub_status().map_or(0, |sub| sub.value());
     let pause = error.response().and_then(|response| response.headers().retry_after_ms);
+    let pause = pause.map(Duration::from_millis);
     let refused = |kind| Ended::Refused(Fault::new(kind, words(error)));
     match u16::from(status.status_code()) {
         // Throttled; a moved partition, which is found anew; a conflict inside the service.
-        410 | 429 | 449 => Ended::Busy(words(error), pause.map(Duration::from_millis)),
+        410 | 429 | 449 => Ended::Busy(words(error), pause),
         503 if was_not_sent(error) => Ended::Away(Fault::unavailable(words(error))),
         403 if REGION_LEAVES.contains(&sub) => Ended::Away(Fault::unavailable(words(error))),
         401 | 403 => refused(StoreErrorKind::Refused),

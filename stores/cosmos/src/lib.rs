@@ -62,7 +62,9 @@ mod document;
 mod examine;
 mod failure;
 mod read;
+mod script;
 mod store;
 mod writes;
 
+pub use script::script;
 pub use store::{Cosmos, CosmosStore};

@@ -11,7 +11,7 @@ use emmer_store_keyvalue::{Fault, Scan};
 use serde_json::Value as Json;
 use tokio::time::Instant;
 
-use crate::batch::{Done, OPERATIONS_MAX, Operation};
+use crate::batch::OPERATIONS_MAX;
 use crate::client;
 use crate::document::{self, Found, TABLE, id, partition_value};
 use crate::store::Cosmos;
@@ -49,6 +49,10 @@ impl Pages for Partition<'_> {
         let client = self.cosmos.client();
         let (items, next) = match from {
             None => {
+                if !self.table.one_moment {
+                    // A batch brings the session up to date, and a query gives what the session saw.
+                    self.version().await?;
+                }
                 let place = partition_value(self.table.name, self.partition);
                 client.page(&Query::from(ALL), Some(&place), self.deadline).await?
             }
@@ -158,12 +162,24 @@ impl Cosmos {
         row_key: &str,
         deadline: Instant,
     ) -> Result<Option<Found>, Fault> {
-        let place = partition_value(table.name, partition);
-        let item = self.client().read(&place, &id(row_key), deadline).await?;
-        Ok(self.learnt(table, partition, item.into_iter().collect())?.pop())
+        Ok(self.at_once(table, partition, &[row_key], deadline).await?.pop())
     }
 
-    /// Those of some rows that are there, each as it is at some moment.
+    /// Those of some rows that are there, all as they are at one moment: at most a hundred.
+    pub(crate) async fn at_once(
+        &self,
+        table: &'static TableDecl,
+        partition: &str,
+        keys: &[&str],
+        deadline: Instant,
+    ) -> Result<Vec<Found>, Fault> {
+        let place = partition_value(table.name, partition);
+        let ids = keys.iter().map(|key| id(key)).collect();
+        let items = self.client().read(&place, ids, deadline).await?;
+        self.learnt(table, partition, items)
+    }
+
+    /// Those of some rows that are there, each at some moment that this client's session has seen.
     pub(crate) async fn some_rows(
         &self,
         table: &'static TableDecl,
@@ -171,36 +187,10 @@ impl Cosmos {
         keys: &[&str],
         deadline: Instant,
     ) -> Result<Vec<Found>, Fault> {
-        if let [key] = keys {
-            return Ok(self.row(table, partition, key, deadline).await?.into_iter().collect());
-        }
         let ids: Vec<String> = keys.iter().map(|key| id(key)).collect();
         let text = "SELECT * FROM c WHERE ARRAY_CONTAINS(@ids, c.id)";
         let query = query(text, &[("@ids", ids.into())])?;
         self.find_all(table, &query, Some(partition), usize::MAX, deadline).await
-    }
-
-    /// Those of some rows that are there, all as they are at one moment: at most a hundred.
-    async fn at_once(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        keys: &[&str],
-        deadline: Instant,
-    ) -> Result<Vec<Found>, Fault> {
-        let place = partition_value(table.name, partition);
-        let mut operations: Vec<_> = keys.iter().map(|key| Operation::Read(id(key))).collect();
-        // A row that is missing ends a batch: the others are asked for without it.
-        while !operations.is_empty() {
-            match self.client().transact_again(&place, &operations, deadline).await? {
-                Done::All(answers) => {
-                    let items = answers.into_iter().filter_map(|(_, item)| item).collect();
-                    return self.learnt(table, partition, items);
-                }
-                Done::Not(at) => drop(operations.remove(at)),
-            }
-        }
-        Ok(Vec::new())
     }
 
     pub(crate) async fn read_all(

@@ -130,11 +130,12 @@ impl Cosmos {
         table: &'static TableDecl,
         deadline: Instant,
     ) -> Result<Option<Vec<u8>>, Fault> {
-        let item = match self.client().read(DECLARATIONS, table.name, deadline).await {
+        let id = vec![table.name.to_owned()];
+        let items = match self.client().read(DECLARATIONS, id, deadline).await {
             Err(fault) if fault.kind == StoreErrorKind::NotFound => return Ok(None),
             other => other?,
         };
-        let text = item.as_ref().and_then(|item| item.get(DECLARATION)).and_then(Json::as_str);
+        let text = items.first().and_then(|item| item.get(DECLARATION)).and_then(Json::as_str);
         Ok(text.map(|text| text.as_bytes().to_vec()))
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 use crate::local::{Local, log_to, starter};
-use crate::process::{READY_LIMIT, wait_until};
+use crate::process::{READY_LIMIT, run, wait_until};
 use crate::{Trouble, ask};
 
 /// The program, as an example of the package.
@@ -32,9 +32,24 @@ impl Programs {
         // `target/debug/deps/it-...` of a test, `target/debug/services` of the program.
         let folders = here.ancestors().skip(1).take(2);
         let there = folders.map(|folder| folder.join("examples").join(EXAMPLE));
-        there.into_iter().find(|path| path.is_file()).map(|emulator| Self { emulator }).ok_or_else(
-            || Trouble::Missing { program: EXAMPLE.to_owned(), package: PACKAGE },
-        )
+        there
+            .into_iter()
+            .find(|path| path.is_file())
+            .map(|emulator| Self { emulator })
+            .ok_or_else(|| Trouble::Missing { program: EXAMPLE.to_owned(), package: PACKAGE })
+    }
+
+    /// Has cargo compile the program, and looks for it again.
+    ///
+    /// # Errors
+    /// It cannot be compiled.
+    pub fn compiled() -> Result<Self, Trouble> {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let mut build = Command::new(cargo);
+        build.args(["build", "--package", PACKAGE, "--example", EXAMPLE]);
+        println!("compiling {EXAMPLE}, once");
+        run(build.current_dir(env!("CARGO_MANIFEST_DIR")))?;
+        Self::find()
     }
 
     /// The same: there are no settings.

@@ -7,5 +7,8 @@
     reason = "a test fails by panicking"
 )]
 
+mod account;
 mod emulator;
+mod server;
 mod suite;
+mod throttling;

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::{Child, Command};
 
 use emmer_test_servers::{
-    Trouble, azurite, cassandra, consul, dynamodb, etcd, mariadb, mongodb, postgres, process,
-    redis, zookeeper,
+    Trouble, azurite, cassandra, consul, cosmos, dynamodb, etcd, mariadb, mongodb, postgres,
+    process, redis, zookeeper,
 };
 
 use super::state::Running;
@@ -105,6 +105,18 @@ pub(super) const SERVERS: &[Server] = &[
         },
         // It writes its data when it ends so.
         end_signal: "INT",
+    },
+    // A part of the SDK, compiled with the tests of the store.
+    Server {
+        name: "cosmos",
+        packages: &[],
+        find: || Ok(()),
+        start: |folder, port| {
+            let programs = cosmos::Programs::find().or_else(|_| cosmos::Programs::compiled())?;
+            let child = spawn(programs.server(folder, port)?)?;
+            ready(child, cosmos::url(port), |child| programs.wait_until_ready(child, folder, port))
+        },
+        end_signal: "TERM",
     },
     Server {
         name: "dynamodb",
