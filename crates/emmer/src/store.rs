@@ -158,9 +158,9 @@ pub async fn open(url: &str) -> Result<Arc<dyn SystemStore>, StoreError> {
     }
 }
 
-/// The script that makes the tables of a store, for administrators who let no application make them:
-/// `CREATE` statements, or the vendor's commands; none for a store that has no tables to make.
-/// Nothing is connected to, and no file is made.
+/// The script that makes the tables of a store, for administrators who let no application make
+/// them: `CREATE` statements, or the vendor's commands; none for a store that has no tables to
+/// make. Nothing is connected to, and no file is made.
 ///
 /// # Errors
 /// As [`open`]'s for a URL it does not understand.

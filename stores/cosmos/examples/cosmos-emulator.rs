@@ -1,9 +1,9 @@
 //! Microsoft's emulator of Cosmos DB, a part of the SDK's driver, as a server of its own.
 //!
 //! The emulator lives in memory, and the tests kill servers. So there are two processes. The *door*
-//! is what clients connect to, and what a test kills, freezes and starts again; it passes bytes on.
-//! The *memory* holds the emulator, as the service's own replicas hold the data when a gateway dies.
-//! It ends when the door is told to end, or when its folder is gone.
+//! is the one that clients connect to, and that a test kills, freezes and starts again; it passes
+//! bytes on. The *memory* holds the emulator, as the service's own replicas hold the data when a
+//! gateway dies. It ends when the door is told to end, or when its folder is gone.
 //!
 //! ```text
 //! cosmos-emulator PORT FOLDER      the door

@@ -125,7 +125,8 @@ mod tests {
 
     #[test]
     fn an_account_is_understood() {
-        let region = |name: &str| json!({ "name": name, "databaseAccountEndpoint": "https://x" });
+        let region =
+            |name: &str| json!({ "name": name, "databaseAccountEndpoint": "https://example.com" });
         let mut json = json!({
             "id": "acct",
             "writableLocations": [region("East US")],

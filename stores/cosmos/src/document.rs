@@ -1,5 +1,5 @@
-//! Rows as items: one JSON document for a row, its columns as fields of the declared names, volatile
-//! ones among them.
+//! Rows as items: one JSON document for a row, its columns as fields of the declared names,
+//! volatile ones among them.
 //!
 //! ```text
 //! {"id":"10.0.0.1-11111-7","EmmerPartition":"silo_instances/prod","EmmerTable":"silo_instances",
@@ -34,9 +34,9 @@ pub(crate) fn partition_value(table: &str, partition: &str) -> String {
     format!("{table}/{partition}")
 }
 
-/// The id of a row: its key as Azure takes keys, with `~` instead of `%`, which some programs decode
-/// twice in the path of a URL. Ids that a path would lose (dots alone, a space at the end) are
-/// written in the same way.
+/// The id of a row: its key as Azure takes keys, with `~` instead of `%`, which some programs
+/// decode twice in the path of a URL. Ids that a path would lose (dots alone, a space at the end)
+/// are written in the same way.
 pub(crate) fn id(row_key: &str) -> String {
     // A `~` stands only before the hash of a key that was cut.
     let text = keys::encode(row_key).stored.replace('~', "~~").replace('%', "~");

@@ -7,7 +7,7 @@ use emmer_store::StoreErrorKind;
 use emmer_store::away::AWAY_PAUSE;
 use emmer_store_keyvalue::{Failure, Fault};
 
-/// The sub-status of what cannot be where it is looked for: a database or container that is missing.
+/// The sub-status of an answer without its place: the database or the container is missing.
 const OWNER_IS_MISSING: u16 = 1_003;
 /// The sub-statuses, of the SDK's own, of a request that was not sent: no connection, no name, no
 /// common version of HTTP.
@@ -67,8 +67,8 @@ fn chain(error: &CosmosError) -> impl Iterator<Item = &(dyn std::error::Error + 
     std::iter::successors(Some(first), |error| error.source())
 }
 
-/// An error in words, on one line: the service's own, or the last cause of one that did not come from
-/// there. Without the SDK's diagnostics.
+/// An error in words, on one line: the service's own, or the last cause of one that did not come
+/// from there. Without the SDK's diagnostics.
 fn words(error: &CosmosError) -> String {
     let said = error.response().and_then(|response| {
         let json: serde_json::Value = response.body().clone().into_single().ok()?;

@@ -31,13 +31,14 @@
 //! * What a read saw is remembered (up to 50,000 rows), so that a commit after a read is one
 //!   request. A wrong memory costs that request: the service compares.
 //! * **Consistency.** Under the default of accounts, Session, a read may be answered by a copy that
-//!   does not have the last commit of another process. So each read asks for `LatestCommitted`,
-//!   which makes it a read of a majority of the copies, in the region that writes. While that region
-//!   is away the SDK asks another, where reads may lag. A commit cannot: it compares where it
-//!   writes. So an old read makes a commit fail, and never makes one happen.
+//!   does not have the last commit of another process. A batch is not: it runs where the partition
+//!   is written. So single rows are read by batches. A commit compares there too: an old read makes
+//!   it fail, and never makes it happen.
 //! * A **partition** is read between two looks at its version row ([`emmer_store::one_moment`]),
-//!   also if it is one page: nobody promises that a page is one moment. Rows that were written
-//!   meanwhile are read again by a batch of reads, which is one moment.
+//!   also if it is one page: nobody promises that a page is one moment. The first look brings the
+//!   client's session up to date, and a query gives what the session has seen. Rows that were
+//!   written meanwhile are read again by a batch of reads, which is one moment.
+//! * A **scan** asks for `LatestCommitted`, a read of a majority of the copies in its region.
 //! * **A lost answer.** A commit that compares an `_etag` and writes a row cannot happen twice: it
 //!   is sent again, and if it had happened its own mark is found. Others (rows that are only made
 //!   or only deleted) are looked for, and are [`Unknown`](emmer_store::CommitOutcome::Unknown) if

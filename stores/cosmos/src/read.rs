@@ -50,7 +50,7 @@ impl Pages for Partition<'_> {
         let (items, next) = match from {
             None => {
                 if !self.table.one_moment {
-                    // A batch brings the session up to date, and a query gives what the session saw.
+                    // A batch brings the session up to date; a query gives what the session saw.
                     self.version().await?;
                 }
                 let place = partition_value(self.table.name, self.partition);

@@ -100,7 +100,7 @@ starter!("cosmos", PAGED_ROWS: Option<usize> = Some(1_200), KNOWS_REPEATS: bool 
 
 /// The address for `emmer_store_cosmos`.
 pub fn url(port: u16) -> String {
-    format!("cosmos://emulator:{KEY}@127.0.0.1:{port}/emmer?tls=false&page_rows=300")
+    format!("cosmos://emulator:{KEY}@127.0.0.1:{port}/emmer?tls=false&page_rows=600")
 }
 
 /// A server for one test. Dropped, it ends and its folder is removed.

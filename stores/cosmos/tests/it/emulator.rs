@@ -1,5 +1,5 @@
-//! Microsoft's emulator of Cosmos DB behind HTTP: a port for each region of its account. Also a part
-//! of the program `cosmos-emulator`.
+//! Microsoft's emulator of Cosmos DB behind HTTP: a port for each region of its account. Also a
+//! part of the program `cosmos-emulator`.
 
 use std::sync::Arc;
 
@@ -35,9 +35,12 @@ fn words(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
+/// How URLs begin here.
+const SCHEME: &str = "http://";
+
 /// The URL of a region, as the emulator knows it.
 fn canonical(region: usize) -> String {
-    format!("http://region{region}.emulator.invalid/")
+    format!("{SCHEME}region{region}.invalid/")
 }
 
 #[allow(dead_code, reason = "the program and the tests each use their part")]
@@ -147,7 +150,7 @@ impl Emulator {
         let mut text = String::from_utf8_lossy(body).into_owned();
         for (at, (_, port)) in self.regions.iter().enumerate() {
             let there = if at == region { host.to_owned() } else { format!("127.0.0.1:{port}") };
-            text = text.replace(&canonical(at), &format!("http://{there}/"));
+            text = text.replace(&canonical(at), &format!("{SCHEME}{there}/"));
         }
         text.into()
     }
