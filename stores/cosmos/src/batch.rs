@@ -19,10 +19,6 @@ use crate::failure::Ended;
 
 /// The most operations of a batch.
 pub(crate) const OPERATIONS_MAX: usize = 100;
-/// The most bytes of a batch as it is sent.
-pub(crate) const BATCH_BYTES_MAX: usize = 2 << 20;
-/// The bytes of an operation beside the document.
-const OPERATION_BYTES: usize = 256;
 
 /// One operation.
 #[derive(Clone, Debug)]
@@ -42,14 +38,6 @@ impl Operation {
     /// twice.
     pub(crate) const fn compares(&self) -> bool {
         matches!(self, Self::Replace(..) | Self::Delete(_, Some(_)))
-    }
-
-    fn bytes(&self) -> usize {
-        let document = match self {
-            Self::Create(json) | Self::Replace(_, json, _) => json.to_string().len(),
-            Self::Delete(..) | Self::Read(_) => 0,
-        };
-        document + OPERATION_BYTES
     }
 
     fn add_to(&self, batch: TransactionalBatch) -> Result<TransactionalBatch, CosmosError> {
@@ -88,13 +76,6 @@ impl Client {
         operations: &[Operation],
         deadline: Instant,
     ) -> Result<Done, Ended> {
-        let bytes: usize = operations.iter().map(Operation::bytes).sum();
-        if bytes > BATCH_BYTES_MAX {
-            let detail = format!(
-                "a commit of {bytes} bytes as it is sent: Cosmos DB takes {BATCH_BYTES_MAX}"
-            );
-            return Err(Ended::Refused(Fault::new(StoreErrorKind::Invalid, detail)));
-        }
         let run = |container: Arc<ContainerClient>| async move {
             let mut batch = TransactionalBatch::new(partition.to_owned());
             for operation in operations {
@@ -157,7 +138,7 @@ fn understood(
             }
             413 => Err(Ended::Refused(Fault::new(
                 StoreErrorKind::Invalid,
-                "an item is larger than Cosmos DB takes (2 MiB)",
+                "the batch is larger than Cosmos DB takes (2 MiB)",
             ))),
             other => Err(unclear(format!("operation {at} of a batch has the status {other}"))),
         },

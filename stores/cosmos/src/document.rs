@@ -49,8 +49,25 @@ pub(crate) fn id(row_key: &str) -> String {
     }
 }
 
-/// The size of a row as it is sent, about, in bytes.
+/// A row that has no more than this at the very most is not measured.
+const SMALL: usize = 8 << 10;
+
+/// The size of a row as it is sent, about, in bytes; of a small one, the most that it can be.
 pub(crate) fn size(row: &Row) -> usize {
+    // A control character is six bytes of JSON, and three bytes are four letters of base64.
+    let most = |(name, value): &(&str, Value)| {
+        name.len()
+            + match value {
+                Value::Text(text) => text.len() * 6,
+                Value::Bytes(bytes) => bytes.len() * 2,
+                Value::List(items) => items.iter().map(|item| item.len() * 6 + 4).sum(),
+                Value::Int(_) | Value::Time(_) => 32,
+            }
+    };
+    let most = row.columns().iter().map(most).sum::<usize>();
+    if most <= SMALL {
+        return most;
+    }
     let of = |(name, value): &(&str, Value)| name.len() + 4 + field(value).to_string().len();
     row.key().len() * 2 + row.columns().iter().map(of).sum::<usize>()
 }
@@ -83,7 +100,8 @@ pub(crate) fn encode(
     }
     set(ETAG, etag.to_string().into());
     if let Some(recent) = recent {
-        set(RECENT, Json::from(recent.to_texts(etag)));
+        // One text: to the service a list is a hundred values.
+        set(RECENT, Json::from(recent.to_texts(etag)).to_string().into());
     }
     Json::Object(fields)
 }
@@ -121,8 +139,8 @@ pub(crate) fn decode(table: &TableDecl, mut document: Json) -> Result<Found, Fau
         let Some(json) = document.get(column.name) else { continue };
         columns.extend(value(column, json).map_err(here)?.map(|value| (column.name, value)));
     }
-    let recent: Option<Vec<String>> =
-        document.get(RECENT).cloned().and_then(|texts| serde_json::from_value(texts).ok());
+    let recent = document.get(RECENT).and_then(Json::as_str);
+    let recent = recent.and_then(|texts| serde_json::from_str::<Vec<String>>(texts).ok());
     let recent = Recent::of_texts(&etag, recent.unwrap_or_default());
     let stored = StoredRow { row: Row::of(row_key, columns), etag };
     if let Some(fields) = document.as_object_mut() {
