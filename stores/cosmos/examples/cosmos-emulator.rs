@@ -3,7 +3,8 @@
 //! The emulator lives in memory, and the tests kill servers. So there are two processes. The *door*
 //! is the one that clients connect to, and that a test kills, freezes and starts again; it passes
 //! bytes on. The *memory* holds the emulator, as the service's own replicas hold the data when a
-//! gateway dies. It ends when the door is told to end, or when its folder is gone.
+//! gateway dies. It ends when its folder is gone, or
+//! when nobody has asked it for a quarter of an hour.
 //!
 //! ```text
 //! cosmos-emulator PORT FOLDER      the door
@@ -23,6 +24,8 @@ use tokio::net::{TcpListener, TcpStream};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
+/// The longest time without a request that the memory waits for another door.
+const IDLE_LIMIT: Duration = Duration::from_secs(900);
 /// How often the memory looks whether anybody needs it.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -60,44 +63,41 @@ async fn memory(folder: &Path) -> Result<(), Failure> {
     // Whole at once: the door reads it.
     std::fs::write(folder.join("memory.new"), port.to_string())?;
     std::fs::rename(folder.join("memory.new"), port_file(folder))?;
-    while port_file(folder).exists() {
+    while port_file(folder).exists() && running.idle() < IDLE_LIMIT {
         tokio::time::sleep(LOOK).await;
     }
     Ok(())
 }
 
+/// The port of the memory that holds the folder's data, if it is there.
+async fn running(folder: &Path) -> Option<u16> {
+    let port = std::fs::read_to_string(port_file(folder)).ok()?.trim().parse().ok()?;
+    TcpStream::connect(("127.0.0.1", port)).await.ok().map(|_| port)
+}
+
 async fn door(port: u16, folder: &Path) -> Result<(), Failure> {
-    if !port_file(folder).exists() {
+    if running(folder).await.is_none() {
         let mut child = Command::new(std::env::current_exe()?)
             .arg("memory")
             .arg(folder)
             .stdin(Stdio::null())
             .spawn()?;
-        while !port_file(folder).exists() {
+        while running(folder).await.is_none() {
             if let Some(status) = child.try_wait()? {
                 return Err(format!("the memory ended: {status}").into());
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
-    let memory: u16 = std::fs::read_to_string(port_file(folder))?.trim().parse()?;
+    let memory = running(folder).await.ok_or("the memory is gone")?;
     let listener = TcpListener::bind(("127.0.0.1", port)).await?;
-    let mut term = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     loop {
-        tokio::select! {
-            _ = term.recv() => break,
-            accepted = listener.accept() => {
-                let (mut client, _) = accepted?;
-                tokio::spawn(async move {
-                    let mut server = TcpStream::connect(("127.0.0.1", memory)).await?;
-                    client.set_nodelay(true)?;
-                    server.set_nodelay(true)?;
-                    tokio::io::copy_bidirectional(&mut client, &mut server).await
-                });
-            }
-        }
+        let (mut client, _) = listener.accept().await?;
+        tokio::spawn(async move {
+            let mut server = TcpStream::connect(("127.0.0.1", memory)).await?;
+            client.set_nodelay(true)?;
+            server.set_nodelay(true)?;
+            tokio::io::copy_bidirectional(&mut client, &mut server).await
+        });
     }
-    // The memory sees that it is gone.
-    std::fs::remove_file(port_file(folder))?;
-    Ok(())
 }

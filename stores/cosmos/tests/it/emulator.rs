@@ -1,7 +1,8 @@
 //! Microsoft's emulator of Cosmos DB behind HTTP: a port for each region of its account. Also a
 //! part of the program `cosmos-emulator`.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use azure_core::http::{Method, Request, Url};
 use azure_data_cosmos_driver::in_memory_emulator::{
@@ -29,6 +30,7 @@ pub(crate) struct Emulator {
     client: InMemoryEmulatorHttpClient,
     /// The name of each region, and its port.
     regions: Vec<(String, u16)>,
+    last_asked: Mutex<Instant>,
 }
 
 fn words(error: impl std::fmt::Display) -> String {
@@ -65,7 +67,8 @@ impl Emulator {
         let config = VirtualAccountConfig::new(virtual_regions)?;
         let config = settings(config.with_consistency(ConsistencyLevel::Session));
         let client = InMemoryEmulatorHttpClient::try_new(config)?;
-        let emulator = Arc::new(Self { client, regions: ports });
+        let emulator =
+            Arc::new(Self { client, regions: ports, last_asked: Mutex::new(Instant::now()) });
         for (at, listener) in listeners.into_iter().enumerate() {
             let emulator = emulator.clone();
             tokio::spawn(async move {
@@ -87,6 +90,11 @@ impl Emulator {
         self.client.store()
     }
 
+    /// The time since the last request.
+    pub(crate) fn idle(&self) -> Duration {
+        self.last_asked.lock().map_or(Duration::MAX, |last| last.elapsed())
+    }
+
     async fn serve(self: Arc<Self>, region: usize, stream: TcpStream) {
         let _ = stream.set_nodelay(true);
         let answer = service_fn(move |request| {
@@ -104,6 +112,9 @@ impl Emulator {
         region: usize,
         request: hyper::Request<Incoming>,
     ) -> Result<Response<Full<Bytes>>, String> {
+        if let Ok(mut last) = self.last_asked.lock() {
+            *last = Instant::now();
+        }
         let (parts, body) = request.into_parts();
         let body = body.collect().await.map_err(words)?.to_bytes();
         let path = parts.uri.path_and_query().map_or("/", |path| path.as_str());
