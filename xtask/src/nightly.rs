@@ -12,14 +12,33 @@ use crate::run::Context;
 use crate::stores::{self, STORES};
 
 /// The steps, in the order they run.
-const STEPS: &[&str] =
-    &["models", "mutants", "guard", "traces", "swarm", "simulator", "reminders", "live"];
+const STEPS: &[&str] = &[
+    "models",
+    "mutants",
+    "guard",
+    "traces",
+    "swarm",
+    "simulator",
+    "reminders",
+    "clusters",
+    "live",
+];
 
 /// So many seeds are traced by each build: a debug build takes three seconds for one.
 const TRACED_SEEDS: &str = "4";
 /// The seeds of the runtime's swarm, and of the simulator's.
 const SWARM_SEEDS: [&str; 3] = ["--", "0", "300"];
 const SIMULATOR_SEEDS: &str = "0..4000";
+
+/// The stores that are run on clusters of servers, and the modules of their tests.
+const CLUSTERS: [(&str, &str); 6] = [
+    ("etcd", "members::"),
+    ("zookeeper", "members::"),
+    ("consul", "members::"),
+    ("cassandra", "cluster::"),
+    ("redis", "failover::"),
+    ("postgres", "failover::"),
+];
 
 /// The builds whose traces have to be equal. What depends on overflow checks, on the optimiser or
 /// on an assertion with an effect shows up here.
@@ -72,6 +91,17 @@ fn run_step(context: &Context, step: &str) -> Result<Vec<Row>, String> {
             let mut command = context.cargo("test");
             command.args(["--package", "emmer-reminders", "--lib", "--", "--ignored"]);
             vec![context.step(step, 120, command)?]
+        }
+        // Several servers that are one, whose leader is killed and stands still: one test at a
+        // time, what each tells is printed.
+        "clusters" => {
+            let run = |(store, module): &(&str, &str)| {
+                let mut command = context.cargo("test");
+                command.args(["--package", &format!("emmer-store-{store}"), "--test", "it"]);
+                command.args(["--", module, "--ignored", "--nocapture", "--test-threads=1"]);
+                context.step(&format!("cluster of {store}"), 300, command)
+            };
+            CLUSTERS.iter().map(run).collect::<Result<_, _>>()?
         }
         "live" => {
             let mut rows = Vec::new();

@@ -4,7 +4,7 @@ use emmer_store::recent::Recent;
 use emmer_store::silos::VERSION_ROW;
 use emmer_store::{CommitOutcome, Etag, Mutation, Row, TableDecl};
 use emmer_store_keyvalue::azure::{Known, Seen};
-use emmer_store_keyvalue::{Failure, Fault, outcome};
+use emmer_store_keyvalue::{Answered, At, Commits, Failure, Fault, outcome};
 use tokio::time::Instant;
 
 use crate::batch::{Done, OPERATIONS_MAX, Operation, Verb};
@@ -85,13 +85,17 @@ impl Commit<'_> {
 }
 
 impl AzureTable {
-    pub(crate) async fn run_commit(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        mutations: &[Mutation],
-        deadline: Instant,
-    ) -> Result<CommitOutcome, Failure> {
+    /// What is there of the rows of a commit.
+    async fn known(&self, commit: &Commit<'_>, deadline: Instant) -> Result<Known, Fault> {
+        let keys: Vec<&str> = commit.mutations.iter().map(Mutation::row_key).collect();
+        let rows = self.look_at(commit.table, commit.partition, &keys, deadline).await?;
+        Ok(Known { rows, fresh: true })
+    }
+}
+
+impl Commits for AzureTable {
+    async fn commit(&self, at: At<'_>, mutations: &[Mutation]) -> Answered<CommitOutcome, Failure> {
+        let At { table, partition, deadline } = at;
         debug_assert!(mutations.len() <= OPERATIONS_MAX, "one operation for each mutation");
         let recent = self.recent().after(table.name, partition, mutations);
         let commit = Commit { table, partition, mutations, mark: self.mark(), recent };
@@ -130,12 +134,5 @@ impl AzureTable {
             }
         }
         Err(Failure::Nothing(Fault::unavailable("others write the same rows all the time")))
-    }
-
-    /// What is there of the rows of a commit.
-    async fn known(&self, commit: &Commit<'_>, deadline: Instant) -> Result<Known, Fault> {
-        let keys: Vec<&str> = commit.mutations.iter().map(Mutation::row_key).collect();
-        let rows = self.look_at(commit.table, commit.partition, &keys, deadline).await?;
-        Ok(Known { rows, fresh: true })
     }
 }

@@ -6,7 +6,7 @@ use emmer_store::one_moment::{self, Page, Pages, Version};
 use emmer_store::silos::VERSION_ROW;
 use emmer_store::{StoredRow, TableDecl};
 use emmer_store_keyvalue::azure::Seen;
-use emmer_store_keyvalue::{Fault, Scan};
+use emmer_store_keyvalue::{Answered, At, Fault, Reads, Scan};
 use futures_util::future::try_join_all;
 use tokio::time::Instant;
 
@@ -177,38 +177,6 @@ impl AzureTable {
         found.into_iter().map(row).collect()
     }
 
-    pub(crate) async fn read_all(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        deadline: Instant,
-    ) -> Result<Vec<StoredRow>, Fault> {
-        let pages = Partition { azure: self, table, partition, deadline };
-        let mut rows = one_moment::read(table, &pages).await?;
-        // By the keys themselves: escaped they may have another order.
-        rows.sort_unstable_by(|a, b| a.row.key().cmp(b.row.key()));
-        Ok(rows)
-    }
-
-    pub(crate) async fn read_one(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        row_key: &str,
-        deadline: Instant,
-    ) -> Result<Option<StoredRow>, Fault> {
-        let filter = of_partition(partition) + &and_row("eq", row_key);
-        let found = self.find_all(table, &filter, 1, deadline).await?;
-        let rows = self.seen(table, partition, found)?;
-        match rows.into_iter().next() {
-            Some(row) if row.row.key() != row_key => Err(Fault::corrupt(format!(
-                "row {:?} is in the place of {row_key:?}",
-                row.row.key()
-            ))),
-            row => Ok(row),
-        }
-    }
-
     /// What there is of some rows; those that are missing are not in it. Each as it was at some
     /// moment.
     pub(crate) async fn look_at(
@@ -236,16 +204,35 @@ impl AzureTable {
         let found = self.find_all(table, &filter, usize::MAX, deadline).await?;
         Ok(wanted(table, keys, found.into_iter()))
     }
+}
+
+impl Reads for AzureTable {
+    async fn read_partition(&self, at: At<'_>) -> Answered<Vec<StoredRow>> {
+        let At { table, partition, deadline } = at;
+        let pages = Partition { azure: self, table, partition, deadline };
+        let mut rows = one_moment::read(table, &pages).await?;
+        // By the keys themselves: escaped they may have another order.
+        rows.sort_unstable_by(|a, b| a.row.key().cmp(b.row.key()));
+        Ok(rows)
+    }
+
+    async fn read_row(&self, at: At<'_>, row_key: &str) -> Answered<Option<StoredRow>> {
+        let At { table, partition, deadline } = at;
+        let filter = of_partition(partition) + &and_row("eq", row_key);
+        let found = self.find_all(table, &filter, 1, deadline).await?;
+        let rows = self.seen(table, partition, found)?;
+        match rows.into_iter().next() {
+            Some(row) if row.row.key() != row_key => Err(Fault::corrupt(format!(
+                "row {:?} is in the place of {row_key:?}",
+                row.row.key()
+            ))),
+            row => Ok(row),
+        }
+    }
 
     /// At most `limit` rows from the key `from` on, and around.
-    pub(crate) async fn sample(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        from: &str,
-        limit: usize,
-        deadline: Instant,
-    ) -> Result<Vec<StoredRow>, Fault> {
+    async fn read_some(&self, at: At<'_>, from: &str, limit: usize) -> Answered<Vec<StoredRow>> {
+        let At { table, partition, deadline } = at;
         let filter = |operator: &str| of_partition(partition) + &and_row(operator, from);
         let mut found = self.find_all(table, &filter("ge"), limit, deadline).await?;
         if found.len() < limit {
@@ -257,12 +244,12 @@ impl AzureTable {
     }
 
     /// The rows a scan asks for. The service compares the column of every row of the table.
-    pub(crate) async fn find(
+    async fn scan(
         &self,
         table: &'static TableDecl,
         scan: &Scan,
         deadline: Instant,
-    ) -> Result<Vec<StoredRow>, Fault> {
+    ) -> Answered<Vec<StoredRow>> {
         let (column, start, end) = (scan.column, scan.range.start(), scan.range.end());
         let joined = if start <= end { "and" } else { "or" };
         let filter = format!("{column} ge {start}L {joined} {column} le {end}L");

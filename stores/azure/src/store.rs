@@ -4,13 +4,9 @@ use std::fmt;
 use std::time::Duration;
 
 use emmer_store::examine::Examination;
-use emmer_store::{
-    CommitOutcome, Etag, Mutation, Result, Row, StoreErrorKind, StoreLimits, StoredRow, TableDecl,
-    Value,
-};
+use emmer_store::{Etag, Result, StoreErrorKind, StoreLimits};
 use emmer_store_keyvalue::azure::Guesses;
-use emmer_store_keyvalue::{Backend, Failure, Fault, KeyValue, Marks, Old, Scan};
-use tokio::time::Instant;
+use emmer_store_keyvalue::{Backend, Fault, KeyValue, Marks};
 
 use crate::batch::{BATCH_BYTES_MAX, OPERATIONS_MAX};
 use crate::client::Client;
@@ -115,102 +111,6 @@ impl Backend for AzureTable {
             commit_bytes: BATCH_BYTES_MAX / 2,
             ..StoreLimits::default()
         }
-    }
-
-    async fn make(
-        &self,
-        table: &'static TableDecl,
-        deadline: Instant,
-    ) -> std::result::Result<(), Fault> {
-        self.make_tables(table, deadline).await
-    }
-
-    async fn shape(
-        &self,
-        table: &'static TableDecl,
-        deadline: Instant,
-    ) -> std::result::Result<Option<Vec<u8>>, Fault> {
-        self.shape_of(table, deadline).await
-    }
-
-    async fn read_partition(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        deadline: Instant,
-    ) -> std::result::Result<Vec<StoredRow>, Fault> {
-        self.read_all(table, partition, deadline).await
-    }
-
-    async fn read_row(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        row_key: &str,
-        deadline: Instant,
-    ) -> std::result::Result<Option<StoredRow>, Fault> {
-        self.read_one(table, partition, row_key, deadline).await
-    }
-
-    async fn read_some(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        from: &str,
-        limit: usize,
-        deadline: Instant,
-    ) -> std::result::Result<Vec<StoredRow>, Fault> {
-        self.sample(table, partition, from, limit, deadline).await
-    }
-
-    async fn scan(
-        &self,
-        table: &'static TableDecl,
-        scan: &Scan,
-        deadline: Instant,
-    ) -> std::result::Result<Vec<StoredRow>, Fault> {
-        self.find(table, scan, deadline).await
-    }
-
-    async fn commit(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        mutations: &[Mutation],
-        deadline: Instant,
-    ) -> std::result::Result<CommitOutcome, Failure> {
-        self.run_commit(table, partition, mutations, deadline).await
-    }
-
-    async fn touch(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        row_key: &str,
-        column: &'static str,
-        value: &Value,
-        deadline: Instant,
-    ) -> std::result::Result<bool, Fault> {
-        self.touch_one(table, partition, row_key, column, value, deadline).await
-    }
-
-    async fn append(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        rows: &[Row],
-        deadline: Instant,
-    ) -> std::result::Result<(), Fault> {
-        self.add(table, partition, rows, deadline).await
-    }
-
-    async fn clean_up(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        old: &Old,
-    ) -> std::result::Result<u64, Fault> {
-        self.delete_old(table, partition, old).await
     }
 
     async fn examine(&self) -> std::result::Result<Examination, Fault> {

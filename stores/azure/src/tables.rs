@@ -3,7 +3,7 @@
 
 use emmer_store::document::declaration;
 use emmer_store::{StoreErrorKind, TableDecl, Value};
-use emmer_store_keyvalue::{Failure, Fault};
+use emmer_store_keyvalue::{Answered, Failure, Fault, Tables};
 use serde_json::Value as Json;
 use tokio::time::Instant;
 
@@ -31,12 +31,10 @@ impl AzureTable {
     pub(crate) fn declarations(&self) -> String {
         self.prefix().to_ascii_lowercase()
     }
+}
 
-    pub(crate) async fn make_tables(
-        &self,
-        table: &'static TableDecl,
-        deadline: Instant,
-    ) -> Result<(), Fault> {
+impl Tables for AzureTable {
+    async fn make(&self, table: &'static TableDecl, deadline: Instant) -> Answered<()> {
         let name = self.name_of(table);
         if name.len() > TABLE_NAME_BYTES_MAX {
             let detail = format!(
@@ -45,7 +43,7 @@ impl AzureTable {
             return Err(Fault::new(StoreErrorKind::Invalid, detail));
         }
         let client = self.client();
-        if self.shape_of(table, deadline).await?.is_some() {
+        if self.shape(table, deadline).await?.is_some() {
             // Somebody may have deleted the table itself.
             return match client.query(&name, "", 1, None, deadline).await {
                 Err(fault) if fault.kind == StoreErrorKind::NotFound => {
@@ -67,11 +65,11 @@ impl AzureTable {
             .map_err(Failure::fault)
     }
 
-    pub(crate) async fn shape_of(
+    async fn shape(
         &self,
         table: &'static TableDecl,
         deadline: Instant,
-    ) -> Result<Option<Vec<u8>>, Fault> {
+    ) -> Answered<Option<Vec<u8>>> {
         let filter = format!("PartitionKey eq '{PARTITION}' and RowKey eq {}", literal(table.name));
         let page = match self.client().query(&self.declarations(), &filter, 1, None, deadline).await
         {

@@ -1,8 +1,7 @@
 //! Touches, appends and clean-ups: small transactions of their own.
 
-use emmer_store::{ColumnType, Row, TableDecl, Value};
-use emmer_store_keyvalue::{Failure, Fault, Old, first_of_each_key};
-use tokio::time::Instant;
+use emmer_store::{ColumnType, Row, TableDecl};
+use emmer_store_keyvalue::{Answered, At, Failure, Fault, Old, Touch, Writes, first_of_each_key};
 
 use crate::batch::{Done, OPERATIONS_MAX, Operation, Verb};
 use crate::entity::{Entity, Found};
@@ -13,17 +12,40 @@ use crate::store::AzureTable;
 const APPEND_LOOKS_MAX: u32 = 8;
 
 impl AzureTable {
-    /// Merges a volatile column into its row, whoever wrote that: the row's own etag stays. Whether
-    /// the row is there.
-    pub(crate) async fn touch_one(
+    async fn delete_some(
         &self,
         table: &'static TableDecl,
         partition: &str,
-        row_key: &str,
-        column: &'static str,
-        value: &Value,
-        deadline: Instant,
-    ) -> Result<bool, Fault> {
+        found: &[Found],
+    ) -> Result<u64, Fault> {
+        let stored = keys::encode(partition).stored;
+        let delete = |found: &Found| {
+            let key = found.stored.row.key();
+            self.guesses().learn(table, partition, key, None);
+            let key = keys::encode(key).stored;
+            Operation::new(Verb::Delete, &stored, &key, Some(&found.service_etag), String::new())
+        };
+        let mut operations: Vec<Operation> = found.iter().map(delete).collect();
+        // Each refusal leaves one less.
+        while !operations.is_empty() {
+            let deadline = self.client().deadline();
+            let done =
+                self.client().transact(&self.name_of(table), &operations, deadline, false).await;
+            match done.map_err(Failure::fault)? {
+                Done::All(_) => break,
+                Done::Not(at) => drop(operations.remove(at)),
+            }
+        }
+        Ok(u64::try_from(operations.len()).unwrap_or(u64::MAX))
+    }
+}
+
+impl Writes for AzureTable {
+    /// Merges a volatile column into its row, whoever wrote that: the row's own etag stays. Whether
+    /// the row is there.
+    async fn touch(&self, at: At<'_>, touch: Touch<'_>) -> Answered<bool> {
+        let Touch { row_key, column, value } = touch;
+        let At { table, partition, deadline } = at;
         let mut entity = Entity::new(partition, row_key);
         entity.value(column, value);
         if !matches!(value.column_type(), ColumnType::Int | ColumnType::Time) {
@@ -42,13 +64,8 @@ impl AzureTable {
 
     /// Adds those of the rows that are not there: all at once, and without those that were found to
     /// be there.
-    pub(crate) async fn add(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        rows: &[Row],
-        deadline: Instant,
-    ) -> Result<(), Fault> {
+    async fn append(&self, at: At<'_>, rows: &[Row]) -> Answered<()> {
+        let At { table, partition, deadline } = at;
         let mark = self.mark();
         let mut rows = first_of_each_key(rows);
         for _ in 0..APPEND_LOOKS_MAX {
@@ -78,12 +95,8 @@ impl AzureTable {
 
     /// Deletes the old rows of a partition, each as it was read: one that is written or touched
     /// meanwhile stays.
-    pub(crate) async fn delete_old(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        old: &Old,
-    ) -> Result<u64, Fault> {
+    async fn clean_up(&self, at: At<'_>, old: &Old) -> Answered<u64> {
+        let At { table, partition, .. } = at;
         let filter = format!("PartitionKey eq {}", keys::literal(&keys::encode(partition).stored));
         let found = self.find_all(table, &filter, usize::MAX, self.client().deadline()).await?;
         let found: Vec<Found> =
@@ -93,32 +106,5 @@ impl AzureTable {
             deleted += self.delete_some(table, partition, part).await?;
         }
         Ok(deleted)
-    }
-
-    async fn delete_some(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        found: &[Found],
-    ) -> Result<u64, Fault> {
-        let stored = keys::encode(partition).stored;
-        let delete = |found: &Found| {
-            let key = found.stored.row.key();
-            self.guesses().learn(table, partition, key, None);
-            let key = keys::encode(key).stored;
-            Operation::new(Verb::Delete, &stored, &key, Some(&found.service_etag), String::new())
-        };
-        let mut operations: Vec<Operation> = found.iter().map(delete).collect();
-        // Each refusal leaves one less.
-        while !operations.is_empty() {
-            let deadline = self.client().deadline();
-            let done =
-                self.client().transact(&self.name_of(table), &operations, deadline, false).await;
-            match done.map_err(Failure::fault)? {
-                Done::All(_) => break,
-                Done::Not(at) => drop(operations.remove(at)),
-            }
-        }
-        Ok(u64::try_from(operations.len()).unwrap_or(u64::MAX))
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use emmer_store::{CommitOutcome, Etag, Mutation, Row, TableDecl};
-use emmer_store_keyvalue::{Failure, Fault, check_sizes, outcome};
+use emmer_store_keyvalue::{Answered, At, Commits, Failure, Fault, check_sizes, outcome};
 use tokio::time::Instant;
 
 use crate::batch::{Applied, Statement};
@@ -71,13 +71,25 @@ fn conflict(mutations: &[Mutation], found: &BTreeMap<String, Etag>) -> Option<us
 }
 
 impl Cassandra {
-    pub(crate) async fn run_commit(
+    /// Inserts rows, all or none.
+    pub(crate) async fn insert_all(
         &self,
         decl: &'static TableDecl,
         partition: &str,
-        mutations: &[Mutation],
+        inserts: &[Mutation],
         deadline: Instant,
-    ) -> Result<CommitOutcome, Failure> {
+    ) -> Result<Applied, Fault> {
+        check_sizes(inserts, ROW_BYTES_MAX, COMMIT_BYTES_MAX, values::size)?;
+        let commit = Commit { cql: self.client().cql(decl), partition, mutations: inserts };
+        let statements = |mark: &Etag| Ok(commit.statements(mark, |_| false));
+        let applied = self.apply(decl, partition, statements, deadline).await;
+        applied.map(|(applied, _)| applied).map_err(Failure::fault)
+    }
+}
+
+impl Commits for Cassandra {
+    async fn commit(&self, at: At<'_>, mutations: &[Mutation]) -> Answered<CommitOutcome, Failure> {
+        let At { table: decl, partition, deadline } = at;
         check_sizes(mutations, ROW_BYTES_MAX, COMMIT_BYTES_MAX, values::size)?;
         let commit = Commit { cql: self.client().cql(decl), partition, mutations };
         let is_there = |key: &str| self.guesses().about(decl, partition, key).is_some();
@@ -129,22 +141,5 @@ impl Cassandra {
                 }
             }
         }
-    }
-}
-
-impl Cassandra {
-    /// Inserts rows, all or none.
-    pub(crate) async fn insert_all(
-        &self,
-        decl: &'static TableDecl,
-        partition: &str,
-        inserts: &[Mutation],
-        deadline: Instant,
-    ) -> Result<Applied, Fault> {
-        check_sizes(inserts, ROW_BYTES_MAX, COMMIT_BYTES_MAX, values::size)?;
-        let commit = Commit { cql: self.client().cql(decl), partition, mutations: inserts };
-        let statements = |mark: &Etag| Ok(commit.statements(mark, |_| false));
-        let applied = self.apply(decl, partition, statements, deadline).await;
-        applied.map(|(applied, _)| applied).map_err(Failure::fault)
     }
 }

@@ -7,7 +7,7 @@ use emmer_store::one_moment::{self, Page, Pages, Version};
 use emmer_store::recent::Recent;
 use emmer_store::silos::VERSION_ROW;
 use emmer_store::{Etag, StoredRow, TableDecl, Value};
-use emmer_store_keyvalue::{Fault, Scan};
+use emmer_store_keyvalue::{Answered, At, Fault, Reads, Scan};
 use scylla::response::{PagingState, PagingStateResponse};
 use scylla::value::{CqlValue, Row as CqlRow};
 use tokio::time::Instant;
@@ -202,86 +202,6 @@ impl Cassandra {
         let rows = self.rows(&Self::serial(decl, deadline), statement, usize::MAX).await?;
         Ok(rows.into_iter().map(|(_, row)| row).collect())
     }
-
-    pub(crate) async fn read_all(
-        &self,
-        decl: &'static TableDecl,
-        partition: &str,
-        deadline: Instant,
-    ) -> Result<Vec<StoredRow>, Fault> {
-        let pages = Partition { store: self, decl, partition, deadline };
-        let _lane = self.client().lanes.enter(decl, partition, deadline).await?;
-        Ok(one_moment::read(decl, &pages).await?)
-    }
-
-    pub(crate) async fn read_one(
-        &self,
-        decl: &'static TableDecl,
-        partition: &str,
-        row_key: &str,
-        deadline: Instant,
-    ) -> Result<Option<StoredRow>, Fault> {
-        let _lane = self.client().lanes.enter(decl, partition, deadline).await?;
-        if decl.one_moment && row_key == VERSION_ROW {
-            // With what the last commits wrote: whoever commits next goes on from there.
-            let pages = Partition { store: self, decl, partition, deadline };
-            let (rows, _) = pages.rows(&[VERSION_ROW.to_owned()].into()).await?;
-            return Ok(rows.into_iter().next());
-        }
-        let statement =
-            (self.client().cql(decl).select_row(), vec![text(partition), text(row_key)]);
-        let rows = self.rows(&Self::serial(decl, deadline), statement, 1).await?;
-        Ok(rows.into_iter().next().map(|(_, row)| row))
-    }
-
-    /// At most `limit` rows from the key `from` on, and around.
-    pub(crate) async fn sample(
-        &self,
-        decl: &'static TableDecl,
-        partition: &str,
-        from: &str,
-        limit: usize,
-        deadline: Instant,
-    ) -> Result<Vec<StoredRow>, Fault> {
-        let _lane = self.client().lanes.enter(decl, partition, deadline).await?;
-        let ask = Self::serial(decl, deadline);
-        let range = |operator| {
-            (self.client().cql(decl).select_range(operator), vec![text(partition), text(from)])
-        };
-        let mut rows = self.rows(&ask, range(">="), limit).await?;
-        if rows.len() < limit {
-            rows.extend(self.rows(&ask, range("<"), limit - rows.len()).await?);
-        }
-        Ok(rows.into_iter().map(|(_, row)| row).collect())
-    }
-
-    /// The rows a scan asks for. The server reads every row of the table.
-    pub(crate) async fn find(
-        &self,
-        decl: &'static TableDecl,
-        scan: &Scan,
-        deadline: Instant,
-    ) -> Result<Vec<StoredRow>, Fault> {
-        // No question about several partitions is serial; what was acknowledged a majority has.
-        let ask = Ask { decl, level: Level::Majority, deadline };
-        let (start, end) = (*scan.range.start(), *scan.range.end());
-        let ranges = if start <= end {
-            vec![(start, end)]
-        } else {
-            vec![(start, i64::MAX), (i64::MIN, end)]
-        };
-        let mut found = Vec::new();
-        for (start, end) in ranges {
-            let number = |n| bound(Some(&Value::Int(n)));
-            let statement =
-                (self.client().cql(decl).scan(scan.column), vec![number(start), number(end)]);
-            found.extend(self.rows(&ask, statement, usize::MAX).await?);
-        }
-        found.retain(|(_, row)| scan.wants(&row.row));
-        found.sort_by(|(one, a), (other, b)| (one, a.row.key()).cmp(&(other, b.row.key())));
-        found.truncate(scan.limit);
-        Ok(found.into_iter().map(|(_, row)| row).collect())
-    }
 }
 
 /// What a question is answered with that has one answer: the first column of the first row.
@@ -307,4 +227,71 @@ pub(crate) async fn one_text(
         Some(CqlValue::Text(text)) => Some(text),
         _ => None,
     })
+}
+
+impl Reads for Cassandra {
+    async fn read_partition(&self, at: At<'_>) -> Answered<Vec<StoredRow>> {
+        let At { table: decl, partition, deadline } = at;
+        let pages = Partition { store: self, decl, partition, deadline };
+        let _lane = self.client().lanes.enter(decl, partition, deadline).await?;
+        Ok(one_moment::read(decl, &pages).await?)
+    }
+
+    async fn read_row(&self, at: At<'_>, row_key: &str) -> Answered<Option<StoredRow>> {
+        let At { table: decl, partition, deadline } = at;
+        let _lane = self.client().lanes.enter(decl, partition, deadline).await?;
+        if decl.one_moment && row_key == VERSION_ROW {
+            // With what the last commits wrote: whoever commits next goes on from there.
+            let pages = Partition { store: self, decl, partition, deadline };
+            let (rows, _) = pages.rows(&[VERSION_ROW.to_owned()].into()).await?;
+            return Ok(rows.into_iter().next());
+        }
+        let statement =
+            (self.client().cql(decl).select_row(), vec![text(partition), text(row_key)]);
+        let rows = self.rows(&Self::serial(decl, deadline), statement, 1).await?;
+        Ok(rows.into_iter().next().map(|(_, row)| row))
+    }
+
+    /// At most `limit` rows from the key `from` on, and around.
+    async fn read_some(&self, at: At<'_>, from: &str, limit: usize) -> Answered<Vec<StoredRow>> {
+        let At { table: decl, partition, deadline } = at;
+        let _lane = self.client().lanes.enter(decl, partition, deadline).await?;
+        let ask = Self::serial(decl, deadline);
+        let range = |operator| {
+            (self.client().cql(decl).select_range(operator), vec![text(partition), text(from)])
+        };
+        let mut rows = self.rows(&ask, range(">="), limit).await?;
+        if rows.len() < limit {
+            rows.extend(self.rows(&ask, range("<"), limit - rows.len()).await?);
+        }
+        Ok(rows.into_iter().map(|(_, row)| row).collect())
+    }
+
+    /// The rows a scan asks for. The server reads every row of the table.
+    async fn scan(
+        &self,
+        decl: &'static TableDecl,
+        scan: &Scan,
+        deadline: Instant,
+    ) -> Answered<Vec<StoredRow>> {
+        // No question about several partitions is serial; what was acknowledged a majority has.
+        let ask = Ask { decl, level: Level::Majority, deadline };
+        let (start, end) = (*scan.range.start(), *scan.range.end());
+        let ranges = if start <= end {
+            vec![(start, end)]
+        } else {
+            vec![(start, i64::MAX), (i64::MIN, end)]
+        };
+        let mut found = Vec::new();
+        for (start, end) in ranges {
+            let number = |n| bound(Some(&Value::Int(n)));
+            let statement =
+                (self.client().cql(decl).scan(scan.column), vec![number(start), number(end)]);
+            found.extend(self.rows(&ask, statement, usize::MAX).await?);
+        }
+        found.retain(|(_, row)| scan.wants(&row.row));
+        found.sort_by(|(one, a), (other, b)| (one, a.row.key()).cmp(&(other, b.row.key())));
+        found.truncate(scan.limit);
+        Ok(found.into_iter().map(|(_, row)| row).collect())
+    }
 }

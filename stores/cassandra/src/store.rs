@@ -7,11 +7,8 @@ use std::time::Duration;
 use emmer_store::examine::Examination;
 use emmer_store::recent::{Room, Seen};
 use emmer_store::silos::SILO_INSTANCES;
-use emmer_store::{
-    CommitOutcome, Etag, Mutation, Result, Row, StoreLimits, StoredRow, TableDecl, Value,
-};
-use emmer_store_keyvalue::{Backend, Failure, Fault, Guesses, KeyValue, Marks, Old, Scan};
-use tokio::time::Instant;
+use emmer_store::{Etag, Result, StoreLimits};
+use emmer_store_keyvalue::{Backend, Fault, Guesses, KeyValue, Marks, Tables};
 
 use crate::client::Client;
 use crate::examine;
@@ -118,7 +115,7 @@ impl Backend for Cassandra {
         let recent = Seen::with(RECENT);
         let store = Self { client, marks, guesses, recent, writer, left_behind };
         // Whether the cluster answers, and lets us read.
-        match store.shape_of(&SILO_INSTANCES, store.client.deadline()).await {
+        match store.shape(&SILO_INSTANCES, store.client.deadline()).await {
             Ok(_) => Ok(store),
             Err(fault) => Err(fault.at(&store.client.address.place.name, "open")),
         }
@@ -138,102 +135,6 @@ impl Backend for Cassandra {
             commit_bytes: COMMIT_BYTES_MAX,
             ..StoreLimits::default()
         }
-    }
-
-    async fn make(
-        &self,
-        table: &'static TableDecl,
-        deadline: Instant,
-    ) -> std::result::Result<(), Fault> {
-        self.make_tables(table, deadline).await
-    }
-
-    async fn shape(
-        &self,
-        table: &'static TableDecl,
-        deadline: Instant,
-    ) -> std::result::Result<Option<Vec<u8>>, Fault> {
-        self.shape_of(table, deadline).await
-    }
-
-    async fn read_partition(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        deadline: Instant,
-    ) -> std::result::Result<Vec<StoredRow>, Fault> {
-        self.read_all(table, partition, deadline).await
-    }
-
-    async fn read_row(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        row_key: &str,
-        deadline: Instant,
-    ) -> std::result::Result<Option<StoredRow>, Fault> {
-        self.read_one(table, partition, row_key, deadline).await
-    }
-
-    async fn read_some(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        from: &str,
-        limit: usize,
-        deadline: Instant,
-    ) -> std::result::Result<Vec<StoredRow>, Fault> {
-        self.sample(table, partition, from, limit, deadline).await
-    }
-
-    async fn scan(
-        &self,
-        table: &'static TableDecl,
-        scan: &Scan,
-        deadline: Instant,
-    ) -> std::result::Result<Vec<StoredRow>, Fault> {
-        self.find(table, scan, deadline).await
-    }
-
-    async fn commit(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        mutations: &[Mutation],
-        deadline: Instant,
-    ) -> std::result::Result<CommitOutcome, Failure> {
-        self.run_commit(table, partition, mutations, deadline).await
-    }
-
-    async fn touch(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        row_key: &str,
-        column: &'static str,
-        value: &Value,
-        deadline: Instant,
-    ) -> std::result::Result<bool, Fault> {
-        self.touch_one(table, partition, row_key, column, value, deadline).await
-    }
-
-    async fn append(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        rows: &[Row],
-        deadline: Instant,
-    ) -> std::result::Result<(), Fault> {
-        self.add(table, partition, rows, deadline).await
-    }
-
-    async fn clean_up(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        old: &Old,
-    ) -> std::result::Result<u64, Fault> {
-        self.delete_old(table, partition, old).await
     }
 
     async fn examine(&self) -> std::result::Result<Examination, Fault> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use emmer_store::document::declaration;
 use emmer_store::{StoreErrorKind, TableDecl};
-use emmer_store_keyvalue::{Fault, Patience};
+use emmer_store_keyvalue::{Answered, Fault, Patience, Tables};
 use scylla::cluster::Node;
 use scylla::policies::load_balancing::{NodeIdentifier, SingleTargetLoadBalancingPolicy};
 use scylla::statement::unprepared::Statement;
@@ -86,34 +86,6 @@ impl Cassandra {
             .is_some())
     }
 
-    pub(crate) async fn make_tables(
-        &self,
-        decl: &'static TableDecl,
-        deadline: Instant,
-    ) -> Result<(), Fault> {
-        let is_declared = self.shape_of(decl, deadline).await?.is_some();
-        if !self.has_table(META, deadline).await? {
-            self.make_keyspace(deadline).await?;
-            self.define(meta(self.keyspace())).await?;
-        }
-        if !self.has_table(decl.name, self.client().deadline()).await? {
-            self.define(self.client().cql(decl).create()).await?;
-        }
-        if is_declared {
-            return Ok(());
-        }
-        // Whoever is second finds the first one's, which is then compared.
-        let cql = format!(
-            "INSERT INTO {}.{META} (name, declaration) VALUES (?, ?) IF NOT EXISTS",
-            self.keyspace()
-        );
-        let declare = (cql, vec![text(decl.name), text(&declaration(decl))]);
-        let client = self.client();
-        let sent = client
-            .send(client.deadline(), |connected| Client::conditional(connected, declare.clone()));
-        sent.await.map(drop)
-    }
-
     async fn make_keyspace(&self, deadline: Instant) -> Result<(), Fault> {
         let cql = "SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?";
         let values = vec![text(self.keyspace())];
@@ -138,20 +110,6 @@ impl Cassandra {
         }
         self.define(keyspace(self.keyspace(), copies)).await
     }
-
-    pub(crate) async fn shape_of(
-        &self,
-        decl: &'static TableDecl,
-        deadline: Instant,
-    ) -> Result<Option<Vec<u8>>, Fault> {
-        let cql = format!("SELECT declaration FROM {}.{META} WHERE name = ?", self.keyspace());
-        match one_text(self.client(), (cql, vec![text(decl.name)]), Level::Majority, deadline).await
-        {
-            Ok(found) => Ok(found.map(String::into_bytes)),
-            Err(fault) if fault.kind == StoreErrorKind::NotFound => Ok(None),
-            Err(fault) => Err(fault),
-        }
-    }
 }
 
 /// The script that makes the keyspace and these tables, for administrators who let no application
@@ -173,4 +131,44 @@ pub fn script(url: &str, tables: &[&'static TableDecl]) -> emmer_store::Result<S
         ));
     }
     Ok(statements.into_iter().map(|statement| format!("{statement};\n")).collect())
+}
+
+impl Tables for Cassandra {
+    async fn make(&self, decl: &'static TableDecl, deadline: Instant) -> Answered<()> {
+        let is_declared = self.shape(decl, deadline).await?.is_some();
+        if !self.has_table(META, deadline).await? {
+            self.make_keyspace(deadline).await?;
+            self.define(meta(self.keyspace())).await?;
+        }
+        if !self.has_table(decl.name, self.client().deadline()).await? {
+            self.define(self.client().cql(decl).create()).await?;
+        }
+        if is_declared {
+            return Ok(());
+        }
+        // Whoever is second finds the first one's, which is then compared.
+        let cql = format!(
+            "INSERT INTO {}.{META} (name, declaration) VALUES (?, ?) IF NOT EXISTS",
+            self.keyspace()
+        );
+        let declare = (cql, vec![text(decl.name), text(&declaration(decl))]);
+        let client = self.client();
+        let sent = client
+            .send(client.deadline(), |connected| Client::conditional(connected, declare.clone()));
+        sent.await.map(drop)
+    }
+
+    async fn shape(
+        &self,
+        decl: &'static TableDecl,
+        deadline: Instant,
+    ) -> Answered<Option<Vec<u8>>> {
+        let cql = format!("SELECT declaration FROM {}.{META} WHERE name = ?", self.keyspace());
+        match one_text(self.client(), (cql, vec![text(decl.name)]), Level::Majority, deadline).await
+        {
+            Ok(found) => Ok(found.map(String::into_bytes)),
+            Err(fault) if fault.kind == StoreErrorKind::NotFound => Ok(None),
+            Err(fault) => Err(fault),
+        }
+    }
 }

@@ -1,8 +1,9 @@
 //! Touches, appends and clean-ups: conditional writes, too. No cell ever sees another kind.
 
-use emmer_store::{Etag, Mutation, Row, StoredRow, TableDecl, Value};
-use emmer_store_keyvalue::{Fault, Old, delete_in_parts, first_of_each_key};
-use tokio::time::Instant;
+use emmer_store::{Etag, Mutation, Row, StoredRow, TableDecl};
+use emmer_store_keyvalue::{
+    Answered, At, Fault, Old, Touch, Writes, delete_in_parts, first_of_each_key,
+};
 
 use crate::batch::{Applied, Statement};
 use crate::client::Client;
@@ -13,66 +14,6 @@ use crate::values::{bound, text};
 const DELETED_TOGETHER: usize = 50;
 
 impl Cassandra {
-    /// Sets a volatile column of a row, whoever wrote that: the row's etag stays. Whether the row
-    /// is there.
-    pub(crate) async fn touch_one(
-        &self,
-        decl: &'static TableDecl,
-        partition: &str,
-        row_key: &str,
-        column: &str,
-        value: &Value,
-        deadline: Instant,
-    ) -> Result<bool, Fault> {
-        let client = self.client();
-        let _lane = client.lanes.enter(decl, partition, deadline).await?;
-        let cql = client.cql(decl).touch(column);
-        let values = vec![bound(Some(value)), text(partition), text(row_key)];
-        client
-            .send(deadline, |connected| {
-                Client::conditional(connected, (cql.clone(), values.clone()))
-            })
-            .await
-    }
-
-    /// Adds those of the rows that are not there.
-    pub(crate) async fn add(
-        &self,
-        decl: &'static TableDecl,
-        partition: &str,
-        rows: &[Row],
-        deadline: Instant,
-    ) -> Result<(), Fault> {
-        let mut rows = first_of_each_key(rows);
-        while !rows.is_empty() {
-            let inserts: Vec<Mutation> =
-                rows.iter().map(|&row| Mutation::Insert { row: row.clone() }).collect();
-            let added = self.insert_all(decl, partition, &inserts, deadline).await?;
-            match added {
-                Applied::Yes => break,
-                Applied::No(found) if found.is_empty() => {
-                    return Err(Fault::corrupt("rows that are not there are said to be there"));
-                }
-                Applied::No(found) => rows.retain(|row| !found.contains_key(row.key())),
-            }
-        }
-        Ok(())
-    }
-
-    /// Deletes the old rows of a partition, each as it was read: one that is written or touched
-    /// meanwhile stays.
-    pub(crate) async fn delete_old(
-        &self,
-        decl: &'static TableDecl,
-        partition: &str,
-        old: &Old,
-    ) -> Result<u64, Fault> {
-        let mut rows = self.rows_at_some_time(decl, partition, self.client().deadline()).await?;
-        rows.retain(|row| old.wants(&row.row));
-        let delete = |part| self.delete_as_read(decl, partition, part, old.column);
-        delete_in_parts(&rows, DELETED_TOGETHER, delete).await
-    }
-
     async fn delete_as_read(
         &self,
         decl: &'static TableDecl,
@@ -93,5 +34,52 @@ impl Cassandra {
         let applied = self.apply(decl, partition, statements, client.deadline()).await;
         let (applied, _) = applied.map_err(emmer_store_keyvalue::Failure::fault)?;
         Ok(applied == Applied::Yes)
+    }
+}
+
+impl Writes for Cassandra {
+    /// Sets a volatile column of a row, whoever wrote that: the row's etag stays. Whether the row
+    /// is there.
+    async fn touch(&self, at: At<'_>, touch: Touch<'_>) -> Answered<bool> {
+        let Touch { row_key, column, value } = touch;
+        let At { table: decl, partition, deadline } = at;
+        let client = self.client();
+        let _lane = client.lanes.enter(decl, partition, deadline).await?;
+        let cql = client.cql(decl).touch(column);
+        let values = vec![bound(Some(value)), text(partition), text(row_key)];
+        client
+            .send(deadline, |connected| {
+                Client::conditional(connected, (cql.clone(), values.clone()))
+            })
+            .await
+    }
+
+    /// Adds those of the rows that are not there.
+    async fn append(&self, at: At<'_>, rows: &[Row]) -> Answered<()> {
+        let At { table: decl, partition, deadline } = at;
+        let mut rows = first_of_each_key(rows);
+        while !rows.is_empty() {
+            let inserts: Vec<Mutation> =
+                rows.iter().map(|&row| Mutation::Insert { row: row.clone() }).collect();
+            let added = self.insert_all(decl, partition, &inserts, deadline).await?;
+            match added {
+                Applied::Yes => break,
+                Applied::No(found) if found.is_empty() => {
+                    return Err(Fault::corrupt("rows that are not there are said to be there"));
+                }
+                Applied::No(found) => rows.retain(|row| !found.contains_key(row.key())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes the old rows of a partition, each as it was read: one that is written or touched
+    /// meanwhile stays.
+    async fn clean_up(&self, at: At<'_>, old: &Old) -> Answered<u64> {
+        let At { table: decl, partition, .. } = at;
+        let mut rows = self.rows_at_some_time(decl, partition, self.client().deadline()).await?;
+        rows.retain(|row| old.wants(&row.row));
+        let delete = |part| self.delete_as_read(decl, partition, part, old.column);
+        delete_in_parts(&rows, DELETED_TOGETHER, delete).await
     }
 }

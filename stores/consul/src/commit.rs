@@ -1,8 +1,10 @@
 //! Commits, small and large; touches, appends and clean-ups, which are small commits of their own.
 
-use emmer_store::{CommitOutcome, Mutation, Row, StoreErrorKind, TableDecl, Value};
+use emmer_store::{CommitOutcome, Mutation, Row, StoreErrorKind, TableDecl};
 use emmer_store_keyvalue::revisions::revision_of;
-use emmer_store_keyvalue::{Failure, Fault, Old, document};
+use emmer_store_keyvalue::{
+    Answered, At, Commits, Failure, Fault, Old, Tables, Touch, Writes, document,
+};
 use tokio::time::Instant;
 
 use crate::client::words;
@@ -28,44 +30,6 @@ fn busy() -> Fault {
 }
 
 impl Consul {
-    pub(crate) async fn run_commit(
-        &self,
-        decl: &'static TableDecl,
-        partition: &str,
-        mutations: &[Mutation],
-        deadline: Instant,
-    ) -> Result<CommitOutcome, Failure> {
-        let prefix = self.partition(decl, partition);
-        for _ in 0..ATTEMPTS_MAX {
-            let guess = self.guesses().about(&prefix, mutations.iter().map(Mutation::row_key));
-            let plan = Plan::new(decl, partition, &prefix, mutations, &guess, &self.mark());
-            if plan.operations.len() > OPERATIONS_MAX {
-                return self.run_large(decl, partition, &prefix, mutations, deadline).await;
-            }
-            if plan.bytes() > TRANSACTION_BYTES_MAX {
-                return Err(too_large(plan.bytes()));
-            }
-            let errors = match self.client().txn(&plan.operations, deadline, false).await? {
-                Ok(answer) => {
-                    let index = index_of(&answer);
-                    self.learn_commit(&prefix, mutations, |_| index);
-                    return Ok(done(mutations, |_| index));
-                }
-                Err(errors) => errors,
-            };
-            if let Some(at) = plan.conflict(&errors) {
-                return Ok(CommitOutcome::Conflict(at));
-            }
-            if let Some(at) = self.look_again(&prefix, mutations, deadline).await? {
-                return Ok(CommitOutcome::Conflict(at));
-            }
-            if Instant::now() >= deadline {
-                break;
-            }
-        }
-        Err(Failure::Nothing(busy()))
-    }
-
     /// After a refusal that says nothing certain: reads the rows of a commit once the fence is
     /// idle, and corrects the guesses. The first condition that does not hold.
     async fn look_again(
@@ -170,17 +134,73 @@ impl Consul {
             Err(failure) => Err(Failure::Nothing(failure.fault())),
         }
     }
+}
 
-    /// Sets a volatile column, if the row is there and no commit is half written.
-    pub(crate) async fn touch_one(
+impl Tables for Consul {
+    /// Makes a table, or finds one made.
+    async fn make(&self, decl: &'static TableDecl, deadline: Instant) -> Answered<()> {
+        let shape = emmer_store::document::declaration(decl);
+        let make = Operation::cas(&self.client().place.layout.shape(decl), &shape, 0);
+        match self.client().txn(&[make], deadline, true).await.map_err(Failure::fault)? {
+            Ok(_) => Ok(()),
+            // There already, most likely; the look that follows says what.
+            Err(errors) if errors.iter().all(|error| error.what.contains("stale")) => Ok(()),
+            Err(errors) => Err(Fault::corrupt(words(&errors))),
+        }
+    }
+
+    async fn shape(
         &self,
-        decl: &'static TableDecl,
-        partition: &str,
-        row_key: &str,
-        column: &str,
-        value: &Value,
+        table: &'static TableDecl,
         deadline: Instant,
-    ) -> Result<bool, Fault> {
+    ) -> Answered<Option<Vec<u8>>> {
+        let key = self.client().place.layout.shape(table);
+        let found = self.client().read(&[&key], deadline).await?;
+        // Other tables' names may begin with this one's.
+        Ok(found.into_iter().find(|kv| kv.key == key).map(|kv| kv.value))
+    }
+}
+
+impl Commits for Consul {
+    async fn commit(&self, at: At<'_>, mutations: &[Mutation]) -> Answered<CommitOutcome, Failure> {
+        let At { table: decl, partition, deadline } = at;
+        let prefix = self.partition(decl, partition);
+        for _ in 0..ATTEMPTS_MAX {
+            let guess = self.guesses().about(&prefix, mutations.iter().map(Mutation::row_key));
+            let plan = Plan::new(decl, partition, &prefix, mutations, &guess, &self.mark());
+            if plan.operations.len() > OPERATIONS_MAX {
+                return self.run_large(decl, partition, &prefix, mutations, deadline).await;
+            }
+            if plan.bytes() > TRANSACTION_BYTES_MAX {
+                return Err(too_large(plan.bytes()));
+            }
+            let errors = match self.client().txn(&plan.operations, deadline, false).await? {
+                Ok(answer) => {
+                    let index = index_of(&answer);
+                    self.learn_commit(&prefix, mutations, |_| index);
+                    return Ok(done(mutations, |_| index));
+                }
+                Err(errors) => errors,
+            };
+            if let Some(at) = plan.conflict(&errors) {
+                return Ok(CommitOutcome::Conflict(at));
+            }
+            if let Some(at) = self.look_again(&prefix, mutations, deadline).await? {
+                return Ok(CommitOutcome::Conflict(at));
+            }
+            if Instant::now() >= deadline {
+                break;
+            }
+        }
+        Err(Failure::Nothing(busy()))
+    }
+}
+
+impl Writes for Consul {
+    /// Sets a volatile column, if the row is there and no commit is half written.
+    async fn touch(&self, at: At<'_>, touch: Touch<'_>) -> Answered<bool> {
+        let Touch { row_key, column, value } = touch;
+        let At { table: decl, partition, deadline } = at;
         let prefix = self.partition(decl, partition);
         let own = format!("{prefix}{}", rows::key(row_key));
         let target = format!("{prefix}{}", rows::column_key(row_key, column));
@@ -201,18 +221,13 @@ impl Consul {
     }
 
     /// Adds the rows that are not there.
-    pub(crate) async fn add(
-        &self,
-        decl: &'static TableDecl,
-        partition: &str,
-        rows: &[Row],
-        deadline: Instant,
-    ) -> Result<(), Fault> {
+    async fn append(&self, at: At<'_>, rows: &[Row]) -> Answered<()> {
+        let At { table: _decl, partition: _, deadline: _ } = at;
         let mut left: Vec<Mutation> =
             rows.iter().map(|row| Mutation::Insert { row: row.clone() }).collect();
         // Each round adds all that is left, or finds one that is there already.
         while !left.is_empty() {
-            match self.run_commit(decl, partition, &left, deadline).await.map_err(Failure::fault)? {
+            match self.commit(at, &left).await.map_err(Failure::fault)? {
                 CommitOutcome::Conflict(at) if at < left.len() => {
                     left.remove(at);
                 }
@@ -222,12 +237,8 @@ impl Consul {
         Ok(())
     }
 
-    pub(crate) async fn delete_old(
-        &self,
-        decl: &'static TableDecl,
-        partition: &str,
-        asked: &Old,
-    ) -> Result<u64, Fault> {
+    async fn clean_up(&self, at: At<'_>, asked: &Old) -> Answered<u64> {
+        let At { table: decl, partition, .. } = at;
         let prefix = self.partition(decl, partition);
         let mut deleted = 0;
         for _ in 0..ATTEMPTS_MAX {
@@ -277,21 +288,5 @@ impl Consul {
             }
         }
         Err(busy())
-    }
-
-    /// Makes a table, or finds one made.
-    pub(crate) async fn make_table(
-        &self,
-        decl: &'static TableDecl,
-        deadline: Instant,
-    ) -> Result<(), Fault> {
-        let shape = emmer_store::document::declaration(decl);
-        let make = Operation::cas(&self.client().place.layout.shape(decl), &shape, 0);
-        match self.client().txn(&[make], deadline, true).await.map_err(Failure::fault)? {
-            Ok(_) => Ok(()),
-            // There already, most likely; the look that follows says what.
-            Err(errors) if errors.iter().all(|error| error.what.contains("stale")) => Ok(()),
-            Err(errors) => Err(Fault::corrupt(words(&errors))),
-        }
     }
 }

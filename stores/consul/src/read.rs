@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use emmer_store::{StoredRow, TableDecl};
 use emmer_store_keyvalue::layout::unescape;
-use emmer_store_keyvalue::{Failure, Fault, Scan};
+use emmer_store_keyvalue::{Answered, At, Failure, Fault, Reads, Scan};
 use tokio::time::{Instant, sleep};
 
 use crate::fence::{FENCE, Fence, Record, Seen};
@@ -132,13 +132,11 @@ impl Consul {
             .map_err(Failure::fault)?
             .map_or(Ok(()), |_| Ok(()))
     }
+}
 
-    pub(crate) async fn read_all(
-        &self,
-        decl: &'static TableDecl,
-        partition: &str,
-        deadline: Instant,
-    ) -> Result<Vec<StoredRow>, Fault> {
+impl Reads for Consul {
+    async fn read_partition(&self, at: At<'_>) -> Answered<Vec<StoredRow>> {
+        let At { table: decl, partition, deadline } = at;
         let prefix = self.partition(decl, partition);
         let found = self.snapshot(&prefix, &[], deadline).await?;
         let rows = rows::partition(decl, &prefix, &found.kvs).map_err(Fault::corrupt)?;
@@ -147,13 +145,8 @@ impl Consul {
         Ok(rows)
     }
 
-    pub(crate) async fn read_one(
-        &self,
-        decl: &'static TableDecl,
-        partition: &str,
-        row_key: &str,
-        deadline: Instant,
-    ) -> Result<Option<StoredRow>, Fault> {
+    async fn read_row(&self, at: At<'_>, row_key: &str) -> Answered<Option<StoredRow>> {
+        let At { table: decl, partition, deadline } = at;
         let prefix = self.partition(decl, partition);
         let found = self.snapshot(&prefix, &[rows::column_key(row_key, "")], deadline).await?;
         let rows = rows::partition(decl, &prefix, &found.kvs).map_err(Fault::corrupt)?;
@@ -162,14 +155,8 @@ impl Consul {
 
     /// Some rows: the names of all, then those from `from` on, and around. The server has no way to
     /// tell fewer names.
-    pub(crate) async fn sample(
-        &self,
-        decl: &'static TableDecl,
-        partition: &str,
-        from: &str,
-        limit: usize,
-        deadline: Instant,
-    ) -> Result<Vec<StoredRow>, Fault> {
+    async fn read_some(&self, at: At<'_>, from: &str, limit: usize) -> Answered<Vec<StoredRow>> {
+        let At { table: decl, partition, deadline } = at;
         let prefix = self.partition(decl, partition);
         let names = self.client().names(&prefix, deadline).await?;
         // Each row is a folder; the fence is none.
@@ -189,12 +176,12 @@ impl Consul {
         rows::partition(decl, &prefix, &found.kvs).map_err(Fault::corrupt)
     }
 
-    pub(crate) async fn find(
+    async fn scan(
         &self,
         decl: &'static TableDecl,
         scan: &Scan,
         deadline: Instant,
-    ) -> Result<Vec<StoredRow>, Fault> {
+    ) -> Answered<Vec<StoredRow>> {
         let table = self.client().place.layout.table(decl);
         let all = self.client().read(&[&table], deadline).await?;
         // By partition: each is read again by itself when a commit is half written in it.

@@ -8,7 +8,7 @@ use emmer_store::silos::VERSION_ROW;
 use emmer_store::{CommitOutcome, Etag, Mutation, Row, TableDecl};
 use emmer_store_keyvalue::azure::Known;
 use emmer_store_keyvalue::marks::random;
-use emmer_store_keyvalue::{Failure, Fault, Patience, check_sizes, outcome};
+use emmer_store_keyvalue::{Answered, At, Commits, Failure, Fault, Patience, check_sizes, outcome};
 use serde_json::Value as Json;
 use tokio::time::{Instant, sleep};
 
@@ -122,28 +122,6 @@ impl Sight {
 }
 
 impl Cosmos {
-    pub(crate) async fn run_commit(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        mutations: &[Mutation],
-        deadline: Instant,
-    ) -> Result<CommitOutcome, Failure> {
-        check_sizes(mutations, ROW_BYTES_MAX, COMMIT_BYTES_MAX, size)?;
-        let recent = self.recent().after(table.name, partition, mutations);
-        let commit = Commit { table, partition, mutations, mark: self.mark(), recent };
-        let mut doubt = None;
-        match self.attempts(&commit, &mut doubt, deadline).await {
-            Ok(CommitOutcome::Conflict(at)) => match doubt {
-                // Perhaps it happened, and somebody wrote over it.
-                Some(why) => Err(Failure::Broken(why)),
-                None => Ok(CommitOutcome::Conflict(at)),
-            },
-            Ok(outcome) => Ok(outcome),
-            Err(ended) => Err(doubt.map_or_else(|| ended.failure(), Failure::Broken)),
-        }
-    }
-
     /// Sends a commit until it is known what became of it. `doubt` becomes the reason to doubt: an
     /// attempt was sent and not answered.
     async fn attempts(
@@ -270,5 +248,24 @@ impl Cosmos {
             sight.documents.insert(key, found.document);
         }
         Ok(())
+    }
+}
+
+impl Commits for Cosmos {
+    async fn commit(&self, at: At<'_>, mutations: &[Mutation]) -> Answered<CommitOutcome, Failure> {
+        let At { table, partition, deadline } = at;
+        check_sizes(mutations, ROW_BYTES_MAX, COMMIT_BYTES_MAX, size)?;
+        let recent = self.recent().after(table.name, partition, mutations);
+        let commit = Commit { table, partition, mutations, mark: self.mark(), recent };
+        let mut doubt = None;
+        match self.attempts(&commit, &mut doubt, deadline).await {
+            Ok(CommitOutcome::Conflict(at)) => match doubt {
+                // Perhaps it happened, and somebody wrote over it.
+                Some(why) => Err(Failure::Broken(why)),
+                None => Ok(CommitOutcome::Conflict(at)),
+            },
+            Ok(outcome) => Ok(outcome),
+            Err(ended) => Err(doubt.map_or_else(|| ended.failure(), Failure::Broken)),
+        }
     }
 }

@@ -7,7 +7,7 @@ use emmer_store::one_moment::{self, Page, Pages, Version};
 use emmer_store::silos::VERSION_ROW;
 use emmer_store::{StoredRow, TableDecl};
 use emmer_store_keyvalue::azure::Seen;
-use emmer_store_keyvalue::{Fault, Scan};
+use emmer_store_keyvalue::{Answered, At, Fault, Reads, Scan};
 use serde_json::Value as Json;
 use tokio::time::Instant;
 
@@ -192,28 +192,26 @@ impl Cosmos {
         let query = query(text, &[("@ids", ids.into())])?;
         self.find_all(table, &query, Some(partition), usize::MAX, deadline).await
     }
+}
 
-    pub(crate) async fn read_all(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        deadline: Instant,
-    ) -> Result<Vec<StoredRow>, Fault> {
+impl Reads for Cosmos {
+    async fn read_partition(&self, at: At<'_>) -> Answered<Vec<StoredRow>> {
+        let At { table, partition, deadline } = at;
         let pages = Partition { cosmos: self, table, partition, deadline };
         let mut rows = one_moment::read(table, &pages).await?;
         rows.sort_unstable_by(|a, b| a.row.key().cmp(b.row.key()));
         Ok(rows)
     }
 
+    async fn read_row(&self, at: At<'_>, row_key: &str) -> Answered<Option<StoredRow>> {
+        let At { table, partition, deadline } = at;
+        let found = self.row(table, partition, row_key, deadline).await?;
+        Ok(found.map(|found| found.stored))
+    }
+
     /// At most `limit` rows from the key `from` on, and around.
-    pub(crate) async fn sample(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        from: &str,
-        limit: usize,
-        deadline: Instant,
-    ) -> Result<Vec<StoredRow>, Fault> {
+    async fn read_some(&self, at: At<'_>, from: &str, limit: usize) -> Answered<Vec<StoredRow>> {
+        let At { table, partition, deadline } = at;
         let mut found: Vec<Found> = Vec::new();
         for operator in [">=", "<"] {
             if found.len() < limit {
@@ -227,12 +225,12 @@ impl Cosmos {
     }
 
     /// The rows a scan asks for, of all partitions.
-    pub(crate) async fn find(
+    async fn scan(
         &self,
         table: &'static TableDecl,
         scan: &Scan,
         deadline: Instant,
-    ) -> Result<Vec<StoredRow>, Fault> {
+    ) -> Answered<Vec<StoredRow>> {
         let (column, start, end) = (scan.column, *scan.range.start(), *scan.range.end());
         let joined = if start <= end { "AND" } else { "OR" };
         // What is beyond the service's numbers is text, and looked at here.

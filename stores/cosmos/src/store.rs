@@ -6,12 +6,9 @@ use std::time::Duration;
 use emmer_store::examine::Examination;
 use emmer_store::recent::Seen;
 use emmer_store::silos::SILO_INSTANCES;
-use emmer_store::{
-    CommitOutcome, Etag, Mutation, Result, Row, StoreLimits, StoredRow, TableDecl, Value,
-};
+use emmer_store::{Etag, Result, StoreLimits};
 use emmer_store_keyvalue::azure::Guesses;
-use emmer_store_keyvalue::{Backend, Failure, Fault, KeyValue, Marks, Old, Scan};
-use tokio::time::Instant;
+use emmer_store_keyvalue::{Backend, Fault, KeyValue, Marks, Tables};
 
 use crate::batch::OPERATIONS_MAX;
 use crate::client::Client;
@@ -89,7 +86,7 @@ impl Backend for Cosmos {
         // Whether the service answers, lets us read, and has one region that writes.
         let probe = async {
             examine::one_region_writes(&cosmos).await?;
-            cosmos.shape_of(&SILO_INSTANCES, cosmos.client.deadline()).await
+            cosmos.shape(&SILO_INSTANCES, cosmos.client.deadline()).await
         };
         match probe.await {
             Ok(_) => Ok(cosmos),
@@ -112,103 +109,6 @@ impl Backend for Cosmos {
             commit_bytes: COMMIT_BYTES_MAX,
             ..StoreLimits::default()
         }
-    }
-
-    async fn make(
-        &self,
-        table: &'static TableDecl,
-        deadline: Instant,
-    ) -> std::result::Result<(), Fault> {
-        self.make_table(table, deadline).await
-    }
-
-    async fn shape(
-        &self,
-        table: &'static TableDecl,
-        deadline: Instant,
-    ) -> std::result::Result<Option<Vec<u8>>, Fault> {
-        self.shape_of(table, deadline).await
-    }
-
-    async fn read_partition(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        deadline: Instant,
-    ) -> std::result::Result<Vec<StoredRow>, Fault> {
-        self.read_all(table, partition, deadline).await
-    }
-
-    async fn read_row(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        row_key: &str,
-        deadline: Instant,
-    ) -> std::result::Result<Option<StoredRow>, Fault> {
-        let found = self.row(table, partition, row_key, deadline).await?;
-        Ok(found.map(|found| found.stored))
-    }
-
-    async fn read_some(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        from: &str,
-        limit: usize,
-        deadline: Instant,
-    ) -> std::result::Result<Vec<StoredRow>, Fault> {
-        self.sample(table, partition, from, limit, deadline).await
-    }
-
-    async fn scan(
-        &self,
-        table: &'static TableDecl,
-        scan: &Scan,
-        deadline: Instant,
-    ) -> std::result::Result<Vec<StoredRow>, Fault> {
-        self.find(table, scan, deadline).await
-    }
-
-    async fn commit(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        mutations: &[Mutation],
-        deadline: Instant,
-    ) -> std::result::Result<CommitOutcome, Failure> {
-        self.run_commit(table, partition, mutations, deadline).await
-    }
-
-    async fn touch(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        row_key: &str,
-        column: &'static str,
-        value: &Value,
-        deadline: Instant,
-    ) -> std::result::Result<bool, Fault> {
-        self.touch_one(table, partition, row_key, (column, value), deadline).await
-    }
-
-    async fn append(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        rows: &[Row],
-        deadline: Instant,
-    ) -> std::result::Result<(), Fault> {
-        self.add(table, partition, rows, deadline).await
-    }
-
-    async fn clean_up(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        old: &Old,
-    ) -> std::result::Result<u64, Fault> {
-        self.delete_old(table, partition, old).await
     }
 
     async fn examine(&self) -> std::result::Result<Examination, Fault> {

@@ -2,8 +2,8 @@
 
 use azure_data_cosmos::Query;
 use emmer_store::document::declaration;
-use emmer_store::{Row, StoreErrorKind, TableDecl, Value};
-use emmer_store_keyvalue::{Fault, Old, first_of_each_key};
+use emmer_store::{Row, StoreErrorKind, TableDecl};
+use emmer_store_keyvalue::{Answered, At, Fault, Old, Tables, Touch, Writes, first_of_each_key};
 use serde_json::{Value as Json, json};
 use tokio::time::Instant;
 
@@ -18,17 +18,40 @@ const DECLARATIONS: &str = "tables";
 /// The field that holds a declaration.
 const DECLARATION: &str = "Declaration";
 
-impl Cosmos {
-    /// Sets a volatile column of a row, whoever wrote that: the row's own etag stays. Returns false
-    /// if the row is not there.
-    pub(crate) async fn touch_one(
+impl Tables for Cosmos {
+    async fn make(&self, table: &'static TableDecl, deadline: Instant) -> Answered<()> {
+        self.client().make_container(deadline).await?;
+        let item = json!({
+            "id": table.name,
+            PARTITION: DECLARATIONS,
+            DECLARATION: declaration(table),
+        });
+        // Whoever is second finds the first one's, which is then compared.
+        let create = [Operation::Create(item)];
+        self.client().transact_again(DECLARATIONS, &create, deadline).await.map(drop)
+    }
+
+    async fn shape(
         &self,
         table: &'static TableDecl,
-        partition: &str,
-        row_key: &str,
-        (column, value): (&'static str, &Value),
         deadline: Instant,
-    ) -> Result<bool, Fault> {
+    ) -> Answered<Option<Vec<u8>>> {
+        let id = vec![table.name.to_owned()];
+        let items = match self.client().read(DECLARATIONS, id, deadline).await {
+            Err(fault) if fault.kind == StoreErrorKind::NotFound => return Ok(None),
+            other => other?,
+        };
+        let text = items.first().and_then(|item| item.get(DECLARATION)).and_then(Json::as_str);
+        Ok(text.map(|text| text.as_bytes().to_vec()))
+    }
+}
+
+impl Writes for Cosmos {
+    /// Sets a volatile column of a row, whoever wrote that: the row's own etag stays. Returns false
+    /// if the row is not there.
+    async fn touch(&self, at: At<'_>, touch: Touch<'_>) -> Answered<bool> {
+        let Touch { row_key, column, value } = touch;
+        let At { table, partition, deadline } = at;
         let place = partition_value(table.name, partition);
         for _ in 0..LOOKS_MAX {
             let found = self.row(table, partition, row_key, deadline).await?;
@@ -48,13 +71,8 @@ impl Cosmos {
 
     /// Adds those of the rows that are not there: all at once, and without those that were found to
     /// be there.
-    pub(crate) async fn add(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        rows: &[Row],
-        deadline: Instant,
-    ) -> Result<(), Fault> {
+    async fn append(&self, at: At<'_>, rows: &[Row]) -> Answered<()> {
+        let At { table, partition, deadline } = at;
         let (mark, place) = (self.mark(), partition_value(table.name, partition));
         let mut rows = first_of_each_key(rows);
         for _ in 0..LOOKS_MAX {
@@ -77,12 +95,8 @@ impl Cosmos {
 
     /// Deletes the old rows of a partition, each as it was read: one that is written or touched
     /// meanwhile stays.
-    pub(crate) async fn delete_old(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        old: &Old,
-    ) -> Result<u64, Fault> {
+    async fn clean_up(&self, at: At<'_>, old: &Old) -> Answered<u64> {
+        let At { table, partition, .. } = at;
         let (query, deadline) = (Query::from("SELECT * FROM c"), self.client().deadline());
         let found = self.find_all(table, &query, Some(partition), usize::MAX, deadline).await?;
         let found: Vec<Found> =
@@ -107,35 +121,5 @@ impl Cosmos {
             deleted += operations.len() as u64;
         }
         Ok(deleted)
-    }
-
-    pub(crate) async fn make_table(
-        &self,
-        table: &'static TableDecl,
-        deadline: Instant,
-    ) -> Result<(), Fault> {
-        self.client().make_container(deadline).await?;
-        let item = json!({
-            "id": table.name,
-            PARTITION: DECLARATIONS,
-            DECLARATION: declaration(table),
-        });
-        // Whoever is second finds the first one's, which is then compared.
-        let create = [Operation::Create(item)];
-        self.client().transact_again(DECLARATIONS, &create, deadline).await.map(drop)
-    }
-
-    pub(crate) async fn shape_of(
-        &self,
-        table: &'static TableDecl,
-        deadline: Instant,
-    ) -> Result<Option<Vec<u8>>, Fault> {
-        let id = vec![table.name.to_owned()];
-        let items = match self.client().read(DECLARATIONS, id, deadline).await {
-            Err(fault) if fault.kind == StoreErrorKind::NotFound => return Ok(None),
-            other => other?,
-        };
-        let text = items.first().and_then(|item| item.get(DECLARATION)).and_then(Json::as_str);
-        Ok(text.map(|text| text.as_bytes().to_vec()))
     }
 }

@@ -9,8 +9,7 @@ use aws_sdk_dynamodb::types::{
 use emmer_store::recent::Recent;
 use emmer_store::silos::VERSION_ROW;
 use emmer_store::{CommitOutcome, Etag, Mutation, Row, StoreErrorKind, TableDecl};
-use emmer_store_keyvalue::{Failure, Fault, outcome};
-use tokio::time::Instant;
+use emmer_store_keyvalue::{Answered, At, Commits, Failure, Fault, outcome};
 
 use crate::client::Ended;
 use crate::item::{self, ETAG, Item, RECENT, WRITTEN};
@@ -255,14 +254,9 @@ fn refused(
     }
 }
 
-impl DynamoDb {
-    pub(crate) async fn run_commit(
-        &self,
-        decl: &'static TableDecl,
-        partition: &str,
-        mutations: &[Mutation],
-        deadline: Instant,
-    ) -> Result<CommitOutcome, Failure> {
+impl Commits for DynamoDb {
+    async fn commit(&self, at: At<'_>, mutations: &[Mutation]) -> Answered<CommitOutcome, Failure> {
+        let At { table: decl, partition, deadline } = at;
         let table = self.name_of(decl);
         let recent = self.recent().after(decl.name, partition, mutations);
         let mark = self.mark();

@@ -7,7 +7,7 @@ use aws_sdk_dynamodb::types::{AttributeValue as Attribute, Get, TransactGetItem}
 use emmer_store::one_moment::{self, Page, Pages, Unread, Version};
 use emmer_store::silos::VERSION_ROW;
 use emmer_store::{StoreErrorKind, StoredRow, TableDecl};
-use emmer_store_keyvalue::{Fault, Scan};
+use emmer_store_keyvalue::{Answered, At, Fault, Reads, Scan};
 use tokio::time::Instant;
 
 use crate::client::Ended;
@@ -182,61 +182,6 @@ impl DynamoDb {
         self.rows(decl, &Range::all(partition), usize::MAX, deadline).await
     }
 
-    pub(crate) async fn read_all(
-        &self,
-        decl: &'static TableDecl,
-        partition: &str,
-        deadline: Instant,
-    ) -> Result<Vec<StoredRow>, Fault> {
-        if !decl.one_moment {
-            return self.rows_at_some_time(decl, partition, deadline).await;
-        }
-        let is_long = AtomicBool::new(false);
-        let pages = Partition { store: self, decl, partition, deadline, is_long };
-        if !self.settled().knows(decl, partition) {
-            let first = pages.page(None).await?;
-            let has_version = first.rows.iter().any(|row| row.row.key() == VERSION_ROW);
-            // Without a version row a page is all there is to go by. That of a first commit may be
-            // about to come.
-            if first.next.is_none()
-                && !has_version
-                && (first.rows.is_empty() || pages.version().await?.is_none())
-            {
-                return Ok(first.rows);
-            }
-        }
-        loop {
-            match one_moment::read(decl, &pages).await {
-                Ok(rows) => return Ok(rows),
-                // What is one request elsewhere is three here, and others come between more easily:
-                // the few rows of a cluster are read until there is no time left.
-                Err(Unread::Overtaken)
-                    if Instant::now() < deadline && !pages.is_long.load(Ordering::Relaxed) => {}
-                Err(unread) => return Err(unread.into()),
-            }
-        }
-    }
-
-    pub(crate) async fn read_one(
-        &self,
-        decl: &'static TableDecl,
-        partition: &str,
-        row_key: &str,
-        deadline: Instant,
-    ) -> Result<Option<StoredRow>, Fault> {
-        if decl.one_moment && row_key == VERSION_ROW {
-            return self.version(decl, partition, deadline).await;
-        }
-        let (client, table) = (self.client(), self.name_of(decl));
-        let key = item::key(decl, partition, row_key);
-        let sent = client.send(deadline, || {
-            let get = client.sdk.get_item().table_name(&table).consistent_read(true);
-            get.set_key(Some(key.clone())).send()
-        });
-        let item = sent.await.map_err(Ended::fault)?.item;
-        item.map(|item| item::decode(decl, &item).map(|(_, row)| row)).transpose()
-    }
-
     /// Rows at one moment, at which no transaction was on its way that writes one of them.
     async fn together(
         &self,
@@ -324,16 +269,58 @@ impl DynamoDb {
         }
         Err(Unread::Overtaken.into())
     }
+}
+
+impl Reads for DynamoDb {
+    async fn read_partition(&self, at: At<'_>) -> Answered<Vec<StoredRow>> {
+        let At { table: decl, partition, deadline } = at;
+        if !decl.one_moment {
+            return self.rows_at_some_time(decl, partition, deadline).await;
+        }
+        let is_long = AtomicBool::new(false);
+        let pages = Partition { store: self, decl, partition, deadline, is_long };
+        if !self.settled().knows(decl, partition) {
+            let first = pages.page(None).await?;
+            let has_version = first.rows.iter().any(|row| row.row.key() == VERSION_ROW);
+            // Without a version row a page is all there is to go by. That of a first commit may be
+            // about to come.
+            if first.next.is_none()
+                && !has_version
+                && (first.rows.is_empty() || pages.version().await?.is_none())
+            {
+                return Ok(first.rows);
+            }
+        }
+        loop {
+            match one_moment::read(decl, &pages).await {
+                Ok(rows) => return Ok(rows),
+                // What is one request elsewhere is three here, and others come between more easily:
+                // the few rows of a cluster are read until there is no time left.
+                Err(Unread::Overtaken)
+                    if Instant::now() < deadline && !pages.is_long.load(Ordering::Relaxed) => {}
+                Err(unread) => return Err(unread.into()),
+            }
+        }
+    }
+
+    async fn read_row(&self, at: At<'_>, row_key: &str) -> Answered<Option<StoredRow>> {
+        let At { table: decl, partition, deadline } = at;
+        if decl.one_moment && row_key == VERSION_ROW {
+            return self.version(decl, partition, deadline).await;
+        }
+        let (client, table) = (self.client(), self.name_of(decl));
+        let key = item::key(decl, partition, row_key);
+        let sent = client.send(deadline, || {
+            let get = client.sdk.get_item().table_name(&table).consistent_read(true);
+            get.set_key(Some(key.clone())).send()
+        });
+        let item = sent.await.map_err(Ended::fault)?.item;
+        item.map(|item| item::decode(decl, &item).map(|(_, row)| row)).transpose()
+    }
 
     /// At most `limit` rows from the key `from` on, and around.
-    pub(crate) async fn sample(
-        &self,
-        decl: &'static TableDecl,
-        partition: &str,
-        from: &str,
-        limit: usize,
-        deadline: Instant,
-    ) -> Result<Vec<StoredRow>, Fault> {
+    async fn read_some(&self, at: At<'_>, from: &str, limit: usize) -> Answered<Vec<StoredRow>> {
+        let At { table: decl, partition, deadline } = at;
         let range = |operator| Range { partition, bound: Some((operator, from)) };
         let mut rows = self.rows(decl, &range(">="), limit, deadline).await?;
         if rows.len() < limit {
@@ -349,12 +336,12 @@ impl DynamoDb {
     }
 
     /// The rows a scan asks for. The service reads every row of the table.
-    pub(crate) async fn find(
+    async fn scan(
         &self,
         decl: &'static TableDecl,
         scan: &Scan,
         deadline: Instant,
-    ) -> Result<Vec<StoredRow>, Fault> {
+    ) -> Answered<Vec<StoredRow>> {
         let (client, table) = (self.client(), self.name_of(decl));
         let mut expression = Expression::default();
         let (name, etag) = (expression.name(scan.column), expression.name(ETAG));

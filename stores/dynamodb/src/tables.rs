@@ -9,7 +9,7 @@ use aws_sdk_dynamodb::types::{
 };
 use emmer_store::document::declaration;
 use emmer_store::{StoreErrorKind, TableDecl};
-use emmer_store_keyvalue::Fault;
+use emmer_store_keyvalue::{Answered, Fault, Tables};
 use tokio::time::{Instant, sleep};
 
 use crate::client::Ended;
@@ -38,41 +38,6 @@ impl DynamoDb {
     /// The name of the table of declarations.
     pub(crate) fn declarations(&self) -> &str {
         self.client().address.place.layout.prefix()
-    }
-
-    pub(crate) async fn make_tables(
-        &self,
-        decl: &'static TableDecl,
-        deadline: Instant,
-    ) -> Result<(), Fault> {
-        let (name, declarations) = (self.name_of(decl), self.declarations());
-        if name.len() > TABLE_NAME_BYTES_MAX {
-            let detail = format!(
-                "{name} is longer than the {TABLE_NAME_BYTES_MAX} letters of a table's name"
-            );
-            return Err(Fault::new(StoreErrorKind::Invalid, detail));
-        }
-        let known = self.shape_of(decl, deadline).await?.is_some();
-        self.make_table(&name, &[decl.partition_key, decl.row_key]).await?;
-        if known {
-            return Ok(());
-        }
-        self.make_table(declarations, &[TABLE]).await?;
-        let mut expression = Expression::default();
-        let condition = format!("attribute_not_exists({})", expression.name(TABLE));
-        let client = self.client();
-        let sent = client.send(client.deadline(), || {
-            let put = client.sdk.put_item().table_name(declarations);
-            let put = put.item(TABLE, Attribute::S(decl.name.to_owned()));
-            let put = put.item(DECLARATION, Attribute::S(declaration(decl)));
-            let put = put.condition_expression(&condition);
-            put.set_expression_attribute_names(Some(expression.names.clone())).send()
-        });
-        match sent.await {
-            // Whoever is second finds the first one's, which is then compared.
-            Ok(_) | Err(Ended::Conditions { .. }) => Ok(()),
-            Err(ended) => Err(ended.fault()),
-        }
     }
 
     /// What the service says of a table; none when there is none.
@@ -135,12 +100,45 @@ impl DynamoDb {
             },
         }
     }
+}
 
-    pub(crate) async fn shape_of(
+impl Tables for DynamoDb {
+    async fn make(&self, decl: &'static TableDecl, deadline: Instant) -> Answered<()> {
+        let (name, declarations) = (self.name_of(decl), self.declarations());
+        if name.len() > TABLE_NAME_BYTES_MAX {
+            let detail = format!(
+                "{name} is longer than the {TABLE_NAME_BYTES_MAX} letters of a table's name"
+            );
+            return Err(Fault::new(StoreErrorKind::Invalid, detail));
+        }
+        let known = self.shape(decl, deadline).await?.is_some();
+        self.make_table(&name, &[decl.partition_key, decl.row_key]).await?;
+        if known {
+            return Ok(());
+        }
+        self.make_table(declarations, &[TABLE]).await?;
+        let mut expression = Expression::default();
+        let condition = format!("attribute_not_exists({})", expression.name(TABLE));
+        let client = self.client();
+        let sent = client.send(client.deadline(), || {
+            let put = client.sdk.put_item().table_name(declarations);
+            let put = put.item(TABLE, Attribute::S(decl.name.to_owned()));
+            let put = put.item(DECLARATION, Attribute::S(declaration(decl)));
+            let put = put.condition_expression(&condition);
+            put.set_expression_attribute_names(Some(expression.names.clone())).send()
+        });
+        match sent.await {
+            // Whoever is second finds the first one's, which is then compared.
+            Ok(_) | Err(Ended::Conditions { .. }) => Ok(()),
+            Err(ended) => Err(ended.fault()),
+        }
+    }
+
+    async fn shape(
         &self,
         decl: &'static TableDecl,
         deadline: Instant,
-    ) -> Result<Option<Vec<u8>>, Fault> {
+    ) -> Answered<Option<Vec<u8>>> {
         let client = self.client();
         let sent = client.send(deadline, || {
             let get = client.sdk.get_item().table_name(self.declarations()).consistent_read(true);

@@ -4,9 +4,12 @@ use std::time::Duration;
 
 use emmer_store::document::declaration;
 use emmer_store::examine::Examination;
-use emmer_store::{CommitOutcome, Mutation, Result, Row, StoreLimits, StoredRow, TableDecl, Value};
+use emmer_store::{CommitOutcome, Mutation, Result, Row, StoreLimits, StoredRow, TableDecl};
 use emmer_store_keyvalue::layout::parts;
-use emmer_store_keyvalue::{Backend, Failure, Fault, KeyValue, Old, Scan, document, layout};
+use emmer_store_keyvalue::{
+    Answered, At, Backend, Commits, Failure, Fault, KeyValue, Old, Reads, Scan, Tables, Touch,
+    Writes, document, layout,
+};
 use serde_json::Value as Json;
 use tokio::time::Instant;
 
@@ -92,11 +95,13 @@ impl Backend for Etcd {
         StoreLimits::of_commits(REQUEST_BYTES_MAX)
     }
 
-    async fn make(
-        &self,
-        table: &'static TableDecl,
-        deadline: Instant,
-    ) -> std::result::Result<(), Fault> {
+    async fn examine(&self) -> std::result::Result<Examination, Fault> {
+        examine::examine(&self.client).await
+    }
+}
+
+impl Tables for Etcd {
+    async fn make(&self, table: &'static TableDecl, deadline: Instant) -> Answered<()> {
         let key = self.client.place.layout.shape(table);
         let make = txn(&[is_missing(&key)], &[put(&key, &declaration(table))], &[]);
         self.transact(&make, deadline).await.map(drop)
@@ -106,32 +111,25 @@ impl Backend for Etcd {
         &self,
         table: &'static TableDecl,
         deadline: Instant,
-    ) -> std::result::Result<Option<Vec<u8>>, Fault> {
+    ) -> Answered<Option<Vec<u8>>> {
         let key = self.client.place.layout.shape(table);
         let answer = self.transact(&txn(&[], &[get(&key)], &[]), deadline).await?;
         let range =
             answer.responses.into_iter().next().and_then(|response| response.response_range);
         Ok(range.and_then(|range| range.kvs.into_iter().next()).map(|kv| kv.value))
     }
+}
 
-    async fn read_partition(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        deadline: Instant,
-    ) -> std::result::Result<Vec<StoredRow>, Fault> {
+impl Reads for Etcd {
+    async fn read_partition(&self, at: At<'_>) -> Answered<Vec<StoredRow>> {
+        let At { table, partition, deadline } = at;
         let prefix = self.partition(table, partition);
         let kvs = self.read_keys(&prefix, deadline).await?;
         rows::partition(table, &prefix, &kvs).map_err(Fault::corrupt)
     }
 
-    async fn read_row(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        row_key: &str,
-        deadline: Instant,
-    ) -> std::result::Result<Option<StoredRow>, Fault> {
+    async fn read_row(&self, at: At<'_>, row_key: &str) -> Answered<Option<StoredRow>> {
+        let At { table, partition, deadline } = at;
         let prefix = self.partition(table, partition);
         let key = layout::row(&prefix, row_key);
         let mut reads = vec![get(&key)];
@@ -142,14 +140,8 @@ impl Backend for Etcd {
         Ok(rows::partition(table, &prefix, &kvs).map_err(Fault::corrupt)?.into_iter().next())
     }
 
-    async fn read_some(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        from: &str,
-        limit: usize,
-        deadline: Instant,
-    ) -> std::result::Result<Vec<StoredRow>, Fault> {
+    async fn read_some(&self, at: At<'_>, from: &str, limit: usize) -> Answered<Vec<StoredRow>> {
+        let At { table, partition, deadline } = at;
         let prefix = self.partition(table, partition);
         // First their names: which keys belong to one row, their order does not say.
         let keys = limit * (1 + document::volatile_names(table).count());
@@ -178,62 +170,41 @@ impl Backend for Etcd {
 
     async fn scan(
         &self,
-        table: &'static TableDecl,
+        decl: &'static TableDecl,
         scan: &Scan,
         deadline: Instant,
-    ) -> std::result::Result<Vec<StoredRow>, Fault> {
-        self.find(table, scan, deadline).await
+    ) -> Answered<Vec<StoredRow>> {
+        self.find(decl, scan, deadline).await
     }
+}
 
-    async fn commit(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        mutations: &[Mutation],
-        deadline: Instant,
-    ) -> std::result::Result<CommitOutcome, Failure> {
+impl Commits for Etcd {
+    async fn commit(&self, at: At<'_>, mutations: &[Mutation]) -> Answered<CommitOutcome, Failure> {
+        let At { table, partition, deadline } = at;
         let prefix = self.partition(table, partition);
         let commit = Commit::new(table, partition, &prefix, mutations);
         let answer = self.client.txn(&commit.body, deadline, false).await?;
         commit.outcome(mutations, &answer).map_err(|e| Failure::Broken(Fault::corrupt(e)))
     }
+}
 
-    async fn touch(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        row_key: &str,
-        column: &'static str,
-        value: &Value,
-        deadline: Instant,
-    ) -> std::result::Result<bool, Fault> {
+impl Writes for Etcd {
+    async fn touch(&self, at: At<'_>, touch: Touch<'_>) -> Answered<bool> {
+        let Touch { row_key, column, value } = touch;
+        let At { table, partition, deadline } = at;
         let key = layout::row(&self.partition(table, partition), row_key);
         let set = put(&layout::column(&key, column), &document::encode_value(value));
         Ok(self.transact(&txn(&[is_there(&key)], &[set], &[]), deadline).await?.succeeded)
     }
 
-    async fn append(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        rows: &[Row],
-        deadline: Instant,
-    ) -> std::result::Result<(), Fault> {
+    async fn append(&self, at: At<'_>, rows: &[Row]) -> Answered<()> {
+        let At { table, partition, deadline } = at;
         let prefix = self.partition(table, partition);
         let adds: Vec<Json> = rows.iter().map(|row| add(table, partition, &prefix, row)).collect();
         self.transact(&txn(&[], &adds, &[]), deadline).await.map(drop)
     }
 
-    async fn clean_up(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        old: &Old,
-    ) -> std::result::Result<u64, Fault> {
-        self.delete_old(table, partition, old).await
-    }
-
-    async fn examine(&self) -> std::result::Result<Examination, Fault> {
-        examine::examine(&self.client).await
+    async fn clean_up(&self, at: At<'_>, old: &Old) -> Answered<u64> {
+        self.delete_old(at, old).await
     }
 }

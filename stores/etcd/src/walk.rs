@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use emmer_store::{StoredRow, TableDecl};
 use emmer_store_keyvalue::layout::{Parts, parts, unescape};
-use emmer_store_keyvalue::{Failure, Fault, Old, Scan, document};
+use emmer_store_keyvalue::{Answered, At, Failure, Fault, Old, Scan, document};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -86,55 +86,6 @@ impl Etcd {
         .await?;
         Ok(all)
     }
-
-    pub(crate) async fn find(
-        &self,
-        decl: &'static TableDecl,
-        scan: &Scan,
-        deadline: Instant,
-    ) -> Result<Vec<StoredRow>, Fault> {
-        let prefix = self.client().place.layout.table(decl);
-        let mut found = Found { decl, scan, rows: BTreeMap::new() };
-        self.walk(&prefix, deadline, &mut |page| match page {
-            Some(page) => page.iter().try_for_each(|kv| found.add(&prefix, kv)),
-            None => {
-                found.rows.clear();
-                Ok(())
-            }
-        })
-        .await?;
-        Ok(found.end())
-    }
-
-    pub(crate) async fn delete_old(
-        &self,
-        decl: &'static TableDecl,
-        partition: &str,
-        old: &Old,
-    ) -> Result<u64, Fault> {
-        let prefix = self.client().place.layout.partition(decl, partition);
-        let mut removals = Vec::new();
-        for kv in self.read_keys(&prefix, self.client().deadline()).await? {
-            let escaped = rest(&kv, &prefix).map_err(Fault::corrupt)?;
-            let Parts { row, column } = parts(escaped);
-            let read = || Ok(stored_row(decl, row, &kv)?.row);
-            if old.wants_by(decl, column, &kv.value, read).map_err(Fault::corrupt)? {
-                let (key, unchanged) = (format!("{prefix}{row}"), format!("{prefix}{escaped}"));
-                removals.push(remove_unchanged(decl, &key, &unchanged, kv.mod_revision));
-            }
-        }
-        let mut deleted = 0;
-        for part in removals.chunks(CLEAN_UP_ROWS) {
-            // Repeated, it finds nothing to delete any more, and the count would be too small: that
-            // does no harm.
-            let body = txn(&[], part, &[]);
-            let answer = self.client().txn(&body, self.client().deadline(), true).await;
-            let answer = answer.map_err(Failure::fault)?;
-            let done = answer.responses.iter().filter_map(|r| r.response_txn.as_ref());
-            deleted += done.filter(|inner| inner.succeeded).count() as u64;
-        }
-        Ok(deleted)
-    }
 }
 
 /// The rows a scan has found so far, the first ones only.
@@ -184,5 +135,54 @@ impl Found<'_> {
         let is_volatile = self.is_volatile();
         let rows = self.rows.into_values().filter(|row| !is_volatile || self.scan.wants(&row.row));
         rows.take(self.scan.limit).collect()
+    }
+}
+
+impl Etcd {
+    pub(crate) async fn find(
+        &self,
+        decl: &'static TableDecl,
+        scan: &Scan,
+        deadline: Instant,
+    ) -> Answered<Vec<StoredRow>> {
+        let prefix = self.client().place.layout.table(decl);
+        let mut found = Found { decl, scan, rows: BTreeMap::new() };
+        self.walk(&prefix, deadline, &mut |page| match page {
+            Some(page) => page.iter().try_for_each(|kv| found.add(&prefix, kv)),
+            None => {
+                found.rows.clear();
+                Ok(())
+            }
+        })
+        .await?;
+        Ok(found.end())
+    }
+}
+
+impl Etcd {
+    pub(crate) async fn delete_old(&self, at: At<'_>, old: &Old) -> Answered<u64> {
+        let At { table: decl, partition, .. } = at;
+        let prefix = self.client().place.layout.partition(decl, partition);
+        let mut removals = Vec::new();
+        for kv in self.read_keys(&prefix, self.client().deadline()).await? {
+            let escaped = rest(&kv, &prefix).map_err(Fault::corrupt)?;
+            let Parts { row, column } = parts(escaped);
+            let read = || Ok(stored_row(decl, row, &kv)?.row);
+            if old.wants_by(decl, column, &kv.value, read).map_err(Fault::corrupt)? {
+                let (key, unchanged) = (format!("{prefix}{row}"), format!("{prefix}{escaped}"));
+                removals.push(remove_unchanged(decl, &key, &unchanged, kv.mod_revision));
+            }
+        }
+        let mut deleted = 0;
+        for part in removals.chunks(CLEAN_UP_ROWS) {
+            // Repeated, it finds nothing to delete any more, and the count would be too small: that
+            // does no harm.
+            let body = txn(&[], part, &[]);
+            let answer = self.client().txn(&body, self.client().deadline(), true).await;
+            let answer = answer.map_err(Failure::fault)?;
+            let done = answer.responses.iter().filter_map(|r| r.response_txn.as_ref());
+            deleted += done.filter(|inner| inner.succeeded).count() as u64;
+        }
+        Ok(deleted)
     }
 }

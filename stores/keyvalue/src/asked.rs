@@ -89,6 +89,17 @@ pub fn first_of_each_key(rows: &[Row]) -> Vec<&Row> {
     rows.iter().filter(|row| keys.insert(row.key())).collect()
 }
 
+/// A value for a volatile column of a row.
+#[derive(Clone, Copy, Debug)]
+pub struct Touch<'a> {
+    /// The row's key.
+    pub row_key: &'a str,
+    /// The column.
+    pub column: &'static str,
+    /// The value.
+    pub value: &'a Value,
+}
+
 /// Refuses a commit that is larger than the store promises to take; `size` is that of a row, in
 /// bytes.
 ///

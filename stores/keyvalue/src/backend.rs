@@ -1,30 +1,46 @@
-//! What a key-value server must be able to do to be a system store.
+//! What a key-value server must be able to do to be a system store, in parts: each is implemented
+//! where its subject is.
 
 use std::future::Future;
 use std::time::Duration;
 
 use emmer_store::examine::Examination;
-use emmer_store::{CommitOutcome, Mutation, Result, Row, StoreLimits, StoredRow, TableDecl, Value};
+use emmer_store::{CommitOutcome, Mutation, Result, Row, StoreLimits, StoredRow, TableDecl};
 use tokio::time::Instant;
 
-use crate::asked::{Old, Scan};
+use crate::asked::{Old, Scan, Touch};
 use crate::fault::{Failure, Fault};
+
+/// How a part of a backend answers.
+pub type Answered<T, E = Fault> = std::result::Result<T, E>;
+
+/// The partition that an operation is about, and the time by which the operation must end: then, or
+/// a little later, with a failure that says so.
+#[derive(Clone, Copy, Debug)]
+pub struct At<'a> {
+    /// The table.
+    pub table: &'static TableDecl,
+    /// The partition's key.
+    pub partition: &'a str,
+    /// The end.
+    pub deadline: Instant,
+}
 
 /// A client of one kind of server: its transactions. [`KeyValue`](crate::KeyValue) makes a system
 /// store of it, which checks every request before it comes here, knows that the table is there,
 /// limits the time and words the failures.
 ///
-/// Every operation ends by `deadline`, or a little later with a failure that says so. What does no
-/// harm when it is done twice is done again when its connection broke; a commit is not.
-pub trait Backend: Sized + Send + Sync + 'static {
-    /// The most rows that [`append`](Self::append) is given at once.
+/// What does no harm when it is done twice is done again when its connection broke; a commit is
+/// not.
+pub trait Backend: Tables + Reads + Commits + Writes + Sized + Send + Sync + 'static {
+    /// The most rows that [`append`](Writes::append) is given at once.
     const APPEND_ROWS: usize;
 
     /// How long whoever lost a race for a row waits at most before it hears of it. The default is
     /// for servers to which a commit that loses is as much work as one that wins.
     const LOSER_WAITS: Duration = Duration::from_millis(400);
 
-    /// Whether [`read_some`](Self::read_some) gives the very next rows from its key on.
+    /// Whether [`read_some`](Reads::read_some) gives the very next rows from its key on.
     const KEEPS_ORDER: bool = true;
 
     /// Connects to the server of a URL, and makes sure that it serves and lets us in.
@@ -42,6 +58,15 @@ pub trait Backend: Sized + Send + Sync + 'static {
     /// How much the server takes at once.
     fn limits(&self) -> StoreLimits;
 
+    /// What the server says about itself.
+    ///
+    /// # Errors
+    /// It does not answer.
+    fn examine(&self) -> impl Future<Output = Answered<Examination>> + Send;
+}
+
+/// The tables of a server.
+pub trait Tables {
     /// Makes a table, unless there is one of its name.
     ///
     /// # Errors
@@ -50,7 +75,7 @@ pub trait Backend: Sized + Send + Sync + 'static {
         &self,
         table: &'static TableDecl,
         deadline: Instant,
-    ) -> impl Future<Output = std::result::Result<(), Fault>> + Send;
+    ) -> impl Future<Output = Answered<()>> + Send;
 
     /// The declaration that the server keeps of a table of this name; none when there is no such
     /// table.
@@ -61,110 +86,83 @@ pub trait Backend: Sized + Send + Sync + 'static {
         &self,
         table: &'static TableDecl,
         deadline: Instant,
-    ) -> impl Future<Output = std::result::Result<Option<Vec<u8>>, Fault>> + Send;
+    ) -> impl Future<Output = Answered<Option<Vec<u8>>>> + Send;
+}
 
+/// Reads. They fail if the server does not answer, or a foreign writer was here.
+pub trait Reads {
     /// All rows of a partition at one moment, ordered by row key.
     ///
     /// # Errors
-    /// The server does not answer, or a foreign writer was here.
-    fn read_partition(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        deadline: Instant,
-    ) -> impl Future<Output = std::result::Result<Vec<StoredRow>, Fault>> + Send;
+    /// See [`Reads`].
+    fn read_partition(&self, at: At<'_>) -> impl Future<Output = Answered<Vec<StoredRow>>> + Send;
 
     /// One row, or none.
     ///
     /// # Errors
-    /// As [`read_partition`](Self::read_partition).
+    /// See [`Reads`].
     fn read_row(
         &self,
-        table: &'static TableDecl,
-        partition: &str,
+        at: At<'_>,
         row_key: &str,
-        deadline: Instant,
-    ) -> impl Future<Output = std::result::Result<Option<StoredRow>, Fault>> + Send;
+    ) -> impl Future<Output = Answered<Option<StoredRow>>> + Send;
 
     /// At most `limit` rows of a partition, in any order: the next ones from `from` on, and around,
     /// if the server keeps an order, else any. All of them when there are no more.
     ///
     /// # Errors
-    /// As [`read_partition`](Self::read_partition).
+    /// See [`Reads`].
     fn read_some(
         &self,
-        table: &'static TableDecl,
-        partition: &str,
+        at: At<'_>,
         from: &str,
         limit: usize,
-        deadline: Instant,
-    ) -> impl Future<Output = std::result::Result<Vec<StoredRow>, Fault>> + Send;
+    ) -> impl Future<Output = Answered<Vec<StoredRow>>> + Send;
 
     /// The rows of all partitions that a scan asks for, ordered by partition, then row key.
     ///
     /// # Errors
-    /// As [`read_partition`](Self::read_partition).
+    /// See [`Reads`].
     fn scan(
         &self,
         table: &'static TableDecl,
         scan: &Scan,
         deadline: Instant,
-    ) -> impl Future<Output = std::result::Result<Vec<StoredRow>, Fault>> + Send;
+    ) -> impl Future<Output = Answered<Vec<StoredRow>>> + Send;
+}
 
+/// Commits.
+pub trait Commits {
     /// Applies all mutations, at least one, or none of them.
     ///
     /// # Errors
     /// `Nothing` when none was applied, `Broken` when that is not known.
     fn commit(
         &self,
-        table: &'static TableDecl,
-        partition: &str,
+        at: At<'_>,
         mutations: &[Mutation],
-        deadline: Instant,
-    ) -> impl Future<Output = std::result::Result<CommitOutcome, Failure>> + Send;
+    ) -> impl Future<Output = Answered<CommitOutcome, Failure>> + Send;
+}
 
+/// Writes without a condition.
+pub trait Writes {
     /// Sets a volatile column of a row; whether the row is there.
     ///
     /// # Errors
     /// The server does not answer.
-    fn touch(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        row_key: &str,
-        column: &'static str,
-        value: &Value,
-        deadline: Instant,
-    ) -> impl Future<Output = std::result::Result<bool, Fault>> + Send;
+    fn touch(&self, at: At<'_>, touch: Touch<'_>) -> impl Future<Output = Answered<bool>> + Send;
 
     /// Adds those of the rows that are not there.
     ///
     /// # Errors
     /// The server does not answer, or takes no row that large. Some of the rows may have been
     /// added.
-    fn append(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        rows: &[Row],
-        deadline: Instant,
-    ) -> impl Future<Output = std::result::Result<(), Fault>> + Send;
+    fn append(&self, at: At<'_>, rows: &[Row]) -> impl Future<Output = Answered<()>> + Send;
 
     /// Deletes the rows of a partition that are old; how many. One that is touched or written
     /// meanwhile stays. Each request has the time of an operation: there may be many.
     ///
     /// # Errors
     /// The server does not answer. Some of the rows may have been deleted.
-    fn clean_up(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        old: &Old,
-    ) -> impl Future<Output = std::result::Result<u64, Fault>> + Send;
-
-    /// What the server says about itself.
-    ///
-    /// # Errors
-    /// It does not answer.
-    fn examine(&self) -> impl Future<Output = std::result::Result<Examination, Fault>> + Send;
+    fn clean_up(&self, at: At<'_>, old: &Old) -> impl Future<Output = Answered<u64>> + Send;
 }

@@ -121,7 +121,9 @@ impl Http {
     }
 
     /// Sends a request to the server that answered last, and to the others in turn while none is
-    /// reached. A `repeatable` one is sent again when its connection broke.
+    /// reached. A `repeatable` one is sent again when its connection broke, and to the next server
+    /// when half of the time is over without an answer. A server that let a request wait for its
+    /// whole time is not the first that the next one goes to.
     ///
     /// # Errors
     /// `Unavailable`; `Broken` when a server may have got the request.
@@ -138,16 +140,20 @@ impl Http {
             let Some(base) = self.bases.get(at % self.bases.len().max(1)) else {
                 return Err(Failure::Nothing(Fault::unavailable("no server is named")));
             };
-            let failure = match timeout_at(deadline, self.send_to(base, request)).await {
+            let others = repeatable && repeats < REPEATS_MAX && self.bases.len() > 1;
+            let now = Instant::now();
+            let half = now + deadline.saturating_duration_since(now) / 2;
+            let limit = if others { half } else { deadline };
+            let failure = match timeout_at(limit, self.send_to(base, request)).await {
                 Ok(Ok(answer)) => {
                     self.preferred.store(at, Ordering::Relaxed);
                     return Ok(answer);
                 }
                 Ok(Err(failure)) => failure,
                 Err(_) => {
-                    return Err(Failure::Broken(Fault::unavailable(
-                        "the server does not answer in time",
-                    )));
+                    // It may stand still, and the others serve.
+                    self.preferred.store(at.wrapping_add(1), Ordering::Relaxed);
+                    Failure::Broken(Fault::unavailable("the server does not answer in time"))
                 }
             };
             match &failure {
@@ -157,7 +163,11 @@ impl Http {
                         return Err(failure);
                     }
                 }
-                Failure::Broken(_) if repeatable && repeats < REPEATS_MAX => repeats += 1,
+                Failure::Broken(_)
+                    if repeatable && repeats < REPEATS_MAX && Instant::now() < deadline =>
+                {
+                    repeats += 1;
+                }
                 _ => return Err(failure),
             }
             at = at.wrapping_add(1);
@@ -260,7 +270,45 @@ fn words(error: &reqwest::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
     use super::*;
+
+    /// A server that answers, or takes connections and says nothing; its port.
+    fn server(answers: bool) -> u16 {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            let mut silent = Vec::new();
+            while let Ok((mut stream, _)) = listener.accept() {
+                if answers {
+                    let _ = stream.read(&mut [0; 1024]);
+                    let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+                } else {
+                    silent.push(stream);
+                }
+            }
+        });
+        port
+    }
+
+    #[tokio::test]
+    async fn a_server_that_stands_still_is_not_asked_for_ever() {
+        let url = format!("etcd://127.0.0.1:{},127.0.0.1:{}", server(false), server(true));
+        let place = Place::parse(&url, &["etcd"], 2379, &[], "").unwrap();
+        let request = Request::new(Method::GET, "/", "");
+        let soon = || Instant::now() + Duration::from_secs(1);
+        // A read is answered by the other within its time.
+        let http = Http::new(&place, false, None).unwrap();
+        assert_eq!(http.send(&request, soon(), true).await.unwrap().status, 200);
+        // A write may have happened; the next one goes to the other.
+        let http = Http::new(&place, false, None).unwrap();
+        let failure = http.send(&request, soon(), false).await.unwrap_err();
+        assert!(matches!(failure, Failure::Broken(_)), "{failure:?}");
+        let far = Instant::now() + Duration::from_secs(3_600);
+        assert_eq!(http.send(&request, far, false).await.unwrap().status, 200);
+    }
 
     #[test]
     fn dates_of_headers_are_times() {

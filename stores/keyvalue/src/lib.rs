@@ -47,8 +47,8 @@ pub mod security;
 pub mod store;
 pub mod tls;
 
-pub use asked::{Old, Scan, check_sizes, delete_in_parts, first_of_each_key};
-pub use backend::Backend;
+pub use asked::{Old, Scan, Touch, check_sizes, delete_in_parts, first_of_each_key};
+pub use backend::{Answered, At, Backend, Commits, Reads, Tables, Writes};
 pub use fault::{Failure, Fault};
 pub use guesses::Guesses;
 pub use layout::Layout;

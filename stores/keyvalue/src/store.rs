@@ -16,8 +16,8 @@ use emmer_store::{
 };
 use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::asked::{Old, Scan};
-use crate::backend::Backend;
+use crate::asked::{Old, Scan, Touch};
+use crate::backend::{At, Backend};
 use crate::fault::{Failure, Fault};
 use crate::known::Known;
 use crate::marks::random;
@@ -128,7 +128,7 @@ impl<B: Backend> KeyValue<B> {
         if mutations.is_empty() {
             return Ok(CommitOutcome::Committed(Vec::new()));
         }
-        self.backend.commit(table, partition, mutations, deadline).await
+        self.backend.commit(At { table, partition, deadline }, mutations).await
     }
 
     async fn make(&self, table: &'static TableDecl) -> std::result::Result<(), Fault> {
@@ -188,7 +188,7 @@ impl<B: Backend> SystemStore for KeyValue<B> {
         let operation = move || format!("read {}/{partition}", table.name);
         let found = validate::partition_key(partition);
         Box::pin(self.run(table, found, operation, move |deadline| async move {
-            let rows = self.backend.read_partition(table, partition, deadline).await?;
+            let rows = self.backend.read_partition(At { table, partition, deadline }).await?;
             if rows.is_empty() {
                 // A server that lost its data must not look like an empty table.
                 self.look(table, deadline).await?;
@@ -206,7 +206,7 @@ impl<B: Backend> SystemStore for KeyValue<B> {
         let operation = move || format!("read {}/{partition}/{row_key}", table.name);
         let found = validate::partition_key(partition).and_then(|()| validate::row_key(row_key));
         Box::pin(self.run(table, found, operation, move |deadline| async move {
-            let row = self.backend.read_row(table, partition, row_key, deadline).await?;
+            let row = self.backend.read_row(At { table, partition, deadline }, row_key).await?;
             if row.is_none() {
                 self.look(table, deadline).await?;
             }
@@ -224,7 +224,8 @@ impl<B: Backend> SystemStore for KeyValue<B> {
         let operation = move || format!("sample {}/{partition}", table.name);
         let found = validate::read_some(partition, from, limit);
         Box::pin(self.run(table, found, operation, move |deadline| async move {
-            let mut rows = self.backend.read_some(table, partition, from, limit, deadline).await?;
+            let mut rows =
+                self.backend.read_some(At { table, partition, deadline }, from, limit).await?;
             if rows.is_empty() {
                 self.look(table, deadline).await?;
             }
@@ -294,9 +295,9 @@ impl<B: Backend> SystemStore for KeyValue<B> {
         let operation = move || format!("touch {column} of {}/{partition}/{row_key}", table.name);
         let found = validate::touch(table, partition, row_key, column, &value);
         Box::pin(async move {
-            let value = &value;
+            let touch = Touch { row_key, column, value: &value };
             let work = |deadline| async move {
-                if self.backend.touch(table, partition, row_key, column, value, deadline).await? {
+                if self.backend.touch(At { table, partition, deadline }, touch).await? {
                     return Ok(());
                 }
                 Err(Fault::new(StoreErrorKind::NotFound, "the row is not there"))
@@ -317,7 +318,8 @@ impl<B: Backend> SystemStore for KeyValue<B> {
             let rows = &rows;
             let work = |_| async move {
                 for part in rows.chunks(B::APPEND_ROWS.max(1)) {
-                    self.backend.append(table, partition, part, self.deadline()).await?;
+                    let deadline = self.deadline();
+                    self.backend.append(At { table, partition, deadline }, part).await?;
                 }
                 Ok(())
             };
@@ -334,8 +336,9 @@ impl<B: Backend> SystemStore for KeyValue<B> {
     ) -> BoxFuture<'a, Result<u64>> {
         let operation = move || format!("clean up {}/{partition}", table.name);
         let found = validate::delete_older_than(table, partition, column);
-        Box::pin(self.run(table, found, operation, move |_| async move {
-            self.backend.clean_up(table, partition, &Old::new(table, column, cutoff)).await
+        Box::pin(self.run(table, found, operation, move |deadline| async move {
+            let old = Old::new(table, column, cutoff);
+            self.backend.clean_up(At { table, partition, deadline }, &old).await
         }))
     }
 

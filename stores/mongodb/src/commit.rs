@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::future::IntoFuture as _;
 
 use emmer_store::{CommitOutcome, Etag, Mutation, Row, TableDecl};
-use emmer_store_keyvalue::{Failure, Fault, Patience, check_sizes, outcome};
+use emmer_store_keyvalue::{Answered, At, Commits, Failure, Fault, Patience, check_sizes, outcome};
 use mongodb::bson::{Bson, Document, doc};
 use tokio::time::Instant;
 
@@ -167,13 +167,24 @@ impl MongoDb {
         Ok(keys.iter().filter_map(etag).collect())
     }
 
-    pub(crate) async fn run_commit(
+    fn committed(
         &self,
         decl: &'static TableDecl,
         partition: &str,
         mutations: &[Mutation],
-        deadline: Instant,
-    ) -> Result<CommitOutcome, Failure> {
+        mark: &str,
+    ) -> CommitOutcome {
+        for mutation in mutations {
+            let is_there = !matches!(mutation, Mutation::Delete { .. });
+            self.guesses().learn(decl, partition, mutation.row_key(), is_there.then_some(()));
+        }
+        outcome::committed(mutations, |_| mark.into())
+    }
+}
+
+impl Commits for MongoDb {
+    async fn commit(&self, at: At<'_>, mutations: &[Mutation]) -> Answered<CommitOutcome, Failure> {
+        let At { table: decl, partition, deadline } = at;
         check_sizes(mutations, ROW_BYTES_MAX, COMMIT_BYTES_MAX, documents::size)?;
         let keys: Vec<&str> = mutations.iter().map(Mutation::row_key).collect();
         if mutations.iter().all(|mutation| matches!(mutation, Mutation::Check { .. })) {
@@ -232,20 +243,6 @@ impl MongoDb {
                 Err(ended) => return Err(ended.failure()),
             }
         }
-    }
-
-    fn committed(
-        &self,
-        decl: &'static TableDecl,
-        partition: &str,
-        mutations: &[Mutation],
-        mark: &str,
-    ) -> CommitOutcome {
-        for mutation in mutations {
-            let is_there = !matches!(mutation, Mutation::Delete { .. });
-            self.guesses().learn(decl, partition, mutation.row_key(), is_there.then_some(()));
-        }
-        outcome::committed(mutations, |_| mark.into())
     }
 }
 

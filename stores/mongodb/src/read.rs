@@ -3,7 +3,7 @@
 use std::future::IntoFuture as _;
 
 use emmer_store::{StoredRow, TableDecl};
-use emmer_store_keyvalue::{Fault, Scan};
+use emmer_store_keyvalue::{Answered, At, Fault, Reads, Scan};
 use futures_util::TryStreamExt as _;
 use mongodb::bson::{Bson, Document, RawDocumentBuf, doc};
 use mongodb::options::ReadConcern;
@@ -35,21 +35,6 @@ impl MongoDb {
             found.into_future()
         };
         self.client().send(deadline, request).await
-    }
-
-    pub(crate) async fn read_all(
-        &self,
-        decl: &'static TableDecl,
-        partition: &str,
-        deadline: Instant,
-    ) -> Result<Vec<StoredRow>, Fault> {
-        let found = self.document(decl, partition, None, deadline).await?;
-        let rows =
-            found.map_or_else(|| Ok(Vec::new()), |document| documents::rows(decl, &document))?;
-        for row in &rows {
-            self.guesses().learn(decl, partition, row.row.key(), Some(()));
-        }
-        Ok(rows)
     }
 
     pub(crate) async fn read_keys(
@@ -87,17 +72,30 @@ impl MongoDb {
         let text = |key| if let Bson::String(text) = key { Some(text) } else { None };
         Ok(keys.into_iter().filter_map(text).collect())
     }
+}
+
+impl Reads for MongoDb {
+    async fn read_partition(&self, at: At<'_>) -> Answered<Vec<StoredRow>> {
+        let At { table: decl, partition, deadline } = at;
+        let found = self.document(decl, partition, None, deadline).await?;
+        let rows =
+            found.map_or_else(|| Ok(Vec::new()), |document| documents::rows(decl, &document))?;
+        for row in &rows {
+            self.guesses().learn(decl, partition, row.row.key(), Some(()));
+        }
+        Ok(rows)
+    }
+
+    async fn read_row(&self, at: At<'_>, row_key: &str) -> Answered<Option<StoredRow>> {
+        let At { table, partition, deadline } = at;
+        let keys = [row_key.to_owned()];
+        Ok(self.read_keys(table, partition, &keys, deadline).await?.into_iter().next())
+    }
 
     /// At most `limit` rows from the key `from` on, and around. The server has no way to tell fewer
     /// names.
-    pub(crate) async fn sample(
-        &self,
-        decl: &'static TableDecl,
-        partition: &str,
-        from: &str,
-        limit: usize,
-        deadline: Instant,
-    ) -> Result<Vec<StoredRow>, Fault> {
+    async fn read_some(&self, at: At<'_>, from: &str, limit: usize) -> Answered<Vec<StoredRow>> {
+        let At { table: decl, partition, deadline } = at;
         let mut keys = self.keys(decl, partition, deadline).await?;
         keys.sort_unstable();
         let first = keys.partition_point(|key| key.as_str() < from);
@@ -110,12 +108,12 @@ impl MongoDb {
     }
 
     /// The rows a scan asks for. Every document of the table is read.
-    pub(crate) async fn find(
+    async fn scan(
         &self,
         decl: &'static TableDecl,
         scan: &Scan,
         deadline: Instant,
-    ) -> Result<Vec<StoredRow>, Fault> {
+    ) -> Answered<Vec<StoredRow>> {
         let collection = self.client().collection(decl).clone_with_type::<RawDocumentBuf>();
         let request = || async {
             // One moment for each document; what was acknowledged a majority has.

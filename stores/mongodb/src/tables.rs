@@ -4,7 +4,7 @@ use std::future::IntoFuture as _;
 
 use emmer_store::TableDecl;
 use emmer_store::document::declaration;
-use emmer_store_keyvalue::Fault;
+use emmer_store_keyvalue::{Answered, Tables};
 use mongodb::bson::{Document, doc};
 use mongodb::{Collection, error};
 use tokio::time::Instant;
@@ -23,15 +23,21 @@ impl MongoDb {
     fn meta(&self) -> Collection<Document> {
         self.client().database().collection(META)
     }
+}
 
+/// That somebody else was first is as good.
+fn if_it_is_not_there(error: error::Error) -> error::Result<()> {
+    match understood(&error) {
+        Ended::Duplicate(_) => Ok(()),
+        _ => Err(error),
+    }
+}
+
+impl Tables for MongoDb {
     /// Makes the collection, then notes the declaration, unless there is one. Whoever is second
     /// finds the first one's.
-    pub(crate) async fn make_table(
-        &self,
-        decl: &'static TableDecl,
-        deadline: Instant,
-    ) -> Result<(), Fault> {
-        if self.shape_of(decl, deadline).await?.is_some() {
+    async fn make(&self, decl: &'static TableDecl, deadline: Instant) -> Answered<()> {
+        if self.shape(decl, deadline).await?.is_some() {
             return Ok(());
         }
         let (client, meta) = (self.client(), self.meta());
@@ -50,11 +56,11 @@ impl MongoDb {
     }
 
     /// The declaration of a table that is there. One whose collection somebody dropped is not.
-    pub(crate) async fn shape_of(
+    async fn shape(
         &self,
         decl: &'static TableDecl,
         deadline: Instant,
-    ) -> Result<Option<Vec<u8>>, Fault> {
+    ) -> Answered<Option<Vec<u8>>> {
         let meta = self.meta();
         let request = || async {
             let found =
@@ -69,13 +75,5 @@ impl MongoDb {
             || database.list_collection_names().filter(doc! { "name": decl.name }).into_future();
         let found = self.client().send(deadline, is_there).await?;
         Ok((!found.is_empty()).then_some(declared))
-    }
-}
-
-/// That somebody else was first is as good.
-fn if_it_is_not_there(error: error::Error) -> error::Result<()> {
-    match understood(&error) {
-        Ended::Duplicate(_) => Ok(()),
-        _ => Err(error),
     }
 }

@@ -1,7 +1,9 @@
 //! Touches, appends and clean-ups.
 
-use emmer_store::{Row, StoredRow, TableDecl, Value};
-use emmer_store_keyvalue::{Fault, Old, delete_in_parts, first_of_each_key};
+use emmer_store::{Row, StoredRow, TableDecl};
+use emmer_store_keyvalue::{
+    Answered, At, Fault, Old, Reads, Touch, Writes, delete_in_parts, first_of_each_key,
+};
 use mongodb::bson::doc;
 use tokio::time::Instant;
 
@@ -13,28 +15,6 @@ use crate::store::MongoDb;
 const DELETED_TOGETHER: usize = 50;
 
 impl MongoDb {
-    /// Sets a volatile column of a row, whoever wrote that: the row's etag stays. Whether the row
-    /// is there.
-    pub(crate) async fn touch_one(
-        &self,
-        decl: &'static TableDecl,
-        partition: &str,
-        row_key: &str,
-        column: &str,
-        value: &Value,
-        deadline: Instant,
-    ) -> Result<bool, Fault> {
-        let Some((_, column)) = decl.column(column) else {
-            return Err(Fault::corrupt(format!("there is no column {column}")));
-        };
-        let update = Update {
-            filter: doc! { ID: partition, row_path(row_key): { "$exists": true } },
-            operators: doc! { "$set": { column_path(row_key, column): documents::encode(value) } },
-            makes: false,
-        };
-        self.applied(decl, &update, deadline).await
-    }
-
     /// Sends an update that does no harm when it is done twice; whether what it needs was there.
     async fn applied(
         &self,
@@ -48,48 +28,6 @@ impl MongoDb {
             Ok(request.await?.matched_count > 0)
         };
         self.client().send(deadline, request).await
-    }
-
-    /// Adds those of the rows that are not there.
-    pub(crate) async fn add(
-        &self,
-        decl: &'static TableDecl,
-        partition: &str,
-        rows: &[Row],
-        deadline: Instant,
-    ) -> Result<(), Fault> {
-        let mut rows = first_of_each_key(rows);
-        while !rows.is_empty() {
-            let mark = self.mark();
-            let mut builder = Builder::new(decl, partition, &mark);
-            rows.iter().for_each(|row| builder.insert(row));
-            // Done or not, whoever looks then sees what is missing.
-            match self.apply(decl, &builder.update(), deadline).await {
-                Ok(true) => break,
-                Ok(false) => {}
-                Err(ended) => return Err(ended.fault()),
-            }
-            let keys: Vec<&str> = rows.iter().map(|row| row.key()).collect();
-            let found = self.etags(decl, partition, &keys, deadline).await?;
-            rows.retain(|row| !found.contains_key(row.key()));
-        }
-        Ok(())
-    }
-
-    /// Deletes the old rows of a partition, each as it was read: one that is written or touched
-    /// meanwhile stays.
-    pub(crate) async fn delete_old(
-        &self,
-        decl: &'static TableDecl,
-        partition: &str,
-        old: &Old,
-    ) -> Result<u64, Fault> {
-        let mut rows = self.read_all(decl, partition, self.client().deadline()).await?;
-        rows.retain(|row| old.wants(&row.row));
-        let delete = |part| self.delete_as_read(decl, partition, part, old.column);
-        let deleted = delete_in_parts(&rows, DELETED_TOGETHER, delete).await?;
-        self.forget_empty(decl, partition, self.client().deadline()).await?;
-        Ok(deleted)
     }
 
     async fn delete_as_read(
@@ -129,5 +67,56 @@ impl MongoDb {
         let request =
             || async { collection.delete_one(doc! { ID: partition, ROWS: {} }).await.map(drop) };
         self.client().send(deadline, request).await
+    }
+}
+
+impl Writes for MongoDb {
+    /// Sets a volatile column of a row, whoever wrote that: the row's etag stays. Whether the row
+    /// is there.
+    async fn touch(&self, at: At<'_>, touch: Touch<'_>) -> Answered<bool> {
+        let Touch { row_key, column, value } = touch;
+        let At { table: decl, partition, deadline } = at;
+        let Some((_, column)) = decl.column(column) else {
+            return Err(Fault::corrupt(format!("there is no column {column}")));
+        };
+        let update = Update {
+            filter: doc! { ID: partition, row_path(row_key): { "$exists": true } },
+            operators: doc! { "$set": { column_path(row_key, column): documents::encode(value) } },
+            makes: false,
+        };
+        self.applied(decl, &update, deadline).await
+    }
+
+    /// Adds those of the rows that are not there.
+    async fn append(&self, at: At<'_>, rows: &[Row]) -> Answered<()> {
+        let At { table: decl, partition, deadline } = at;
+        let mut rows = first_of_each_key(rows);
+        while !rows.is_empty() {
+            let mark = self.mark();
+            let mut builder = Builder::new(decl, partition, &mark);
+            rows.iter().for_each(|row| builder.insert(row));
+            // Done or not, whoever looks then sees what is missing.
+            match self.apply(decl, &builder.update(), deadline).await {
+                Ok(true) => break,
+                Ok(false) => {}
+                Err(ended) => return Err(ended.fault()),
+            }
+            let keys: Vec<&str> = rows.iter().map(|row| row.key()).collect();
+            let found = self.etags(decl, partition, &keys, deadline).await?;
+            rows.retain(|row| !found.contains_key(row.key()));
+        }
+        Ok(())
+    }
+
+    /// Deletes the old rows of a partition, each as it was read: one that is written or touched
+    /// meanwhile stays.
+    async fn clean_up(&self, at: At<'_>, old: &Old) -> Answered<u64> {
+        let At { table: decl, partition, .. } = at;
+        let mut rows = self.read_partition(At { deadline: self.client().deadline(), ..at }).await?;
+        rows.retain(|row| old.wants(&row.row));
+        let delete = |part| self.delete_as_read(decl, partition, part, old.column);
+        let deleted = delete_in_parts(&rows, DELETED_TOGETHER, delete).await?;
+        self.forget_empty(decl, partition, self.client().deadline()).await?;
+        Ok(deleted)
     }
 }

@@ -9,11 +9,13 @@ use emmer_store::document::declaration;
 use emmer_store::examine::{Examination, FindingLevel, FindingSubject};
 use emmer_store::keys::escape;
 use emmer_store::{
-    CommitOutcome, Etag, Mutation, Result, Row, StoreErrorKind, StoreLimits, StoredRow, TableDecl,
-    Value,
+    CommitOutcome, Etag, Mutation, Result, Row, StoreErrorKind, StoreLimits, TableDecl, Value,
 };
 use emmer_store_keyvalue::outcome::committed;
-use emmer_store_keyvalue::{Backend, Failure, Fault, KeyValue, Marks, Old, Scan, document, layout};
+use emmer_store_keyvalue::{
+    Answered, At, Backend, Commits, Failure, Fault, KeyValue, Marks, Old, Tables, Touch, Writes,
+    document, layout,
+};
 use redis::Value as Answer;
 use tokio::time::Instant;
 
@@ -253,138 +255,6 @@ impl Backend for Redis {
         StoreLimits::of_commits(REQUEST_BYTES_MAX)
     }
 
-    async fn make(
-        &self,
-        table: &'static TableDecl,
-        deadline: Instant,
-    ) -> std::result::Result<(), Fault> {
-        let key = keys::tables(&self.address.place.layout);
-        let mut set = redis::cmd("HSETNX");
-        set.arg(&key).arg(table.name).arg(declaration(table));
-        self.ask(&key, &set, deadline).await.map(drop)
-    }
-
-    async fn shape(
-        &self,
-        table: &'static TableDecl,
-        deadline: Instant,
-    ) -> std::result::Result<Option<Vec<u8>>, Fault> {
-        let key = keys::tables(&self.address.place.layout);
-        let mut get = redis::cmd("HGET");
-        get.arg(&key).arg(table.name);
-        rows::bytes(self.ask(&key, &get, deadline).await?).map_err(Fault::corrupt)
-    }
-
-    async fn read_partition(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        deadline: Instant,
-    ) -> std::result::Result<Vec<StoredRow>, Fault> {
-        let key = self.partition(table, partition);
-        let mut get = redis::cmd("HGETALL");
-        get.arg(&key);
-        rows::partition(table, self.ask(&key, &get, deadline).await?).map_err(Fault::corrupt)
-    }
-
-    async fn read_row(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        row_key: &str,
-        deadline: Instant,
-    ) -> std::result::Result<Option<StoredRow>, Fault> {
-        let (key, field) = (self.partition(table, partition), escape(row_key));
-        let mut get = redis::cmd("HMGET");
-        get.arg(&key).arg(&field);
-        for name in document::volatile_names(table) {
-            get.arg(layout::column(&field, name));
-        }
-        let values = rows::items(self.ask(&key, &get, deadline).await?).map_err(Fault::corrupt)?;
-        rows::row(table, &field, values).map_err(Fault::corrupt)
-    }
-
-    async fn read_some(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        _from: &str,
-        limit: usize,
-        deadline: Instant,
-    ) -> std::result::Result<Vec<StoredRow>, Fault> {
-        self.sample(table, partition, limit, deadline).await
-    }
-
-    async fn scan(
-        &self,
-        table: &'static TableDecl,
-        scan: &Scan,
-        deadline: Instant,
-    ) -> std::result::Result<Vec<StoredRow>, Fault> {
-        self.find(table, scan, deadline).await
-    }
-
-    async fn commit(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        mutations: &[Mutation],
-        deadline: Instant,
-    ) -> std::result::Result<CommitOutcome, Failure> {
-        let etag: Etag = self.marks.next().into();
-        let arguments = Arguments::of_commit(table, partition, mutations, &etag);
-        small_enough(&arguments)?;
-        if let Some(at) = self.run_commit(table, partition, &arguments, deadline, false).await? {
-            return Ok(CommitOutcome::Conflict(at));
-        }
-        self.wait(&self.partition(table, partition), deadline).await.map_err(Failure::Broken)?;
-        Ok(committed(mutations, |_| etag.clone()))
-    }
-
-    async fn touch(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        row_key: &str,
-        column: &'static str,
-        value: &Value,
-        deadline: Instant,
-    ) -> std::result::Result<bool, Fault> {
-        let key = self.partition(table, partition);
-        let index =
-            keys::indexed(table).find(|c| c.name == column).map(|c| keys::index(&key, c.name));
-        let all: Vec<&str> = std::iter::once(key.as_str()).chain(index.as_deref()).collect();
-        let field = escape(row_key);
-        let (column_field, text) = (layout::column(&field, column), document::encode_value(value));
-        let number = if let Value::Int(n) = value { score(*n) } else { String::new() };
-        let arguments = [&field, &column_field, &text, &number].map(|text| text.as_bytes());
-        let answer = self.nodes.run(&TOUCH, &all, &arguments, deadline, true).await;
-        let found = rows::integer(&answer.map_err(Failure::fault)?).map_err(Fault::corrupt)?;
-        Ok(found != 0)
-    }
-
-    async fn append(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        rows: &[Row],
-        deadline: Instant,
-    ) -> std::result::Result<(), Fault> {
-        let arguments = Arguments::of_append(table, partition, rows, &self.marks.next());
-        small_enough(&arguments)?;
-        let ended = self.run_commit(table, partition, &arguments, deadline, true).await;
-        ended.map(drop).map_err(Failure::fault)
-    }
-
-    async fn clean_up(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        old: &Old,
-    ) -> std::result::Result<u64, Fault> {
-        self.delete_old(table, partition, old).await
-    }
-
     async fn examine(&self) -> std::result::Result<Examination, Fault> {
         let password = self.address.place.password.is_some();
         let server = self.server(None).await?;
@@ -399,5 +269,69 @@ impl Backend for Redis {
             found.clock = texts.ok().and_then(|time| clock(asked, &time, SystemTime::now()));
         }
         Ok(found)
+    }
+}
+
+impl Tables for Redis {
+    async fn make(&self, table: &'static TableDecl, deadline: Instant) -> Answered<()> {
+        let key = keys::tables(&self.address.place.layout);
+        let mut set = redis::cmd("HSETNX");
+        set.arg(&key).arg(table.name).arg(declaration(table));
+        self.ask(&key, &set, deadline).await.map(drop)
+    }
+
+    async fn shape(
+        &self,
+        table: &'static TableDecl,
+        deadline: Instant,
+    ) -> Answered<Option<Vec<u8>>> {
+        let key = keys::tables(&self.address.place.layout);
+        let mut get = redis::cmd("HGET");
+        get.arg(&key).arg(table.name);
+        rows::bytes(self.ask(&key, &get, deadline).await?).map_err(Fault::corrupt)
+    }
+}
+
+impl Commits for Redis {
+    async fn commit(&self, at: At<'_>, mutations: &[Mutation]) -> Answered<CommitOutcome, Failure> {
+        let At { table, partition, deadline } = at;
+        let etag: Etag = self.marks.next().into();
+        let arguments = Arguments::of_commit(table, partition, mutations, &etag);
+        small_enough(&arguments)?;
+        if let Some(at) = self.run_commit(table, partition, &arguments, deadline, false).await? {
+            return Ok(CommitOutcome::Conflict(at));
+        }
+        self.wait(&self.partition(table, partition), deadline).await.map_err(Failure::Broken)?;
+        Ok(committed(mutations, |_| etag.clone()))
+    }
+}
+
+impl Writes for Redis {
+    async fn touch(&self, at: At<'_>, touch: Touch<'_>) -> Answered<bool> {
+        let Touch { row_key, column, value } = touch;
+        let At { table, partition, deadline } = at;
+        let key = self.partition(table, partition);
+        let index =
+            keys::indexed(table).find(|c| c.name == column).map(|c| keys::index(&key, c.name));
+        let all: Vec<&str> = std::iter::once(key.as_str()).chain(index.as_deref()).collect();
+        let field = escape(row_key);
+        let (column_field, text) = (layout::column(&field, column), document::encode_value(value));
+        let number = if let Value::Int(n) = value { score(*n) } else { String::new() };
+        let arguments = [&field, &column_field, &text, &number].map(|text| text.as_bytes());
+        let answer = self.nodes.run(&TOUCH, &all, &arguments, deadline, true).await;
+        let found = rows::integer(&answer.map_err(Failure::fault)?).map_err(Fault::corrupt)?;
+        Ok(found != 0)
+    }
+
+    async fn append(&self, at: At<'_>, rows: &[Row]) -> Answered<()> {
+        let At { table, partition, deadline } = at;
+        let arguments = Arguments::of_append(table, partition, rows, &self.marks.next());
+        small_enough(&arguments)?;
+        let ended = self.run_commit(table, partition, &arguments, deadline, true).await;
+        ended.map(drop).map_err(Failure::fault)
+    }
+
+    async fn clean_up(&self, at: At<'_>, asked: &Old) -> Answered<u64> {
+        self.delete_old(at, asked).await
     }
 }

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use emmer_store::keys::escape;
 use emmer_store::{StoreErrorKind, StoredRow, TableDecl};
-use emmer_store_keyvalue::{Failure, Fault, Old, Scan, document, layout};
+use emmer_store_keyvalue::{Answered, At, Failure, Fault, Old, Reads, Scan, document, layout};
 use redis::Value as Answer;
 use tokio::time::Instant;
 
@@ -54,74 +55,6 @@ impl Redis {
         Ok(fields)
     }
 
-    pub(crate) async fn find(
-        &self,
-        decl: &'static TableDecl,
-        scan: &Scan,
-        deadline: Instant,
-    ) -> Result<Vec<StoredRow>, Fault> {
-        let mut members = redis::cmd("SMEMBERS");
-        let all = keys::partitions(&self.address.place.layout, decl);
-        members.arg(&all);
-        let partitions =
-            rows::items(self.ask(&all, &members, deadline).await?).map_err(Fault::corrupt)?;
-        if partitions.len() > PARTITIONS_MAX {
-            return Err(Fault::new(StoreErrorKind::Refused, "too many partitions to scan"));
-        }
-        let partitions: Result<BTreeSet<String>, String> =
-            partitions.into_iter().map(rows::text).collect();
-        let mut found = Vec::new();
-        let may_have = |partition: &String| scan.may_be_in(decl, partition);
-        for partition in partitions.map_err(Fault::corrupt)?.into_iter().filter(may_have) {
-            if found.len() >= scan.limit {
-                break;
-            }
-            let key = self.partition(decl, &partition);
-            let fields = self.fields_between(&key, scan, deadline).await?;
-            // By row key; the last ones go when there are too many.
-            let mut first: BTreeMap<String, StoredRow> = BTreeMap::new();
-            for page in fields.chunks(PAGE_ROWS) {
-                for row in self.read_fields(decl, &key, page, deadline).await? {
-                    if scan.wants(&row.row) {
-                        first.insert(row.row.key().to_owned(), row);
-                    }
-                    if first.len() > scan.limit - found.len() {
-                        first.pop_last();
-                    }
-                }
-            }
-            found.extend(first.into_values());
-        }
-        Ok(found)
-    }
-
-    /// Some rows of a partition: a hash has no order, so they are drawn.
-    pub(crate) async fn sample(
-        &self,
-        decl: &'static TableDecl,
-        partition: &str,
-        limit: usize,
-        deadline: Instant,
-    ) -> Result<Vec<StoredRow>, Fault> {
-        let key = self.partition(decl, partition);
-        let mut draw = redis::cmd("HRANDFIELD");
-        // So many different fields are of at least `limit` rows.
-        draw.arg(&key).arg(limit * (1 + document::volatile_names(decl).count()));
-        let drawn = rows::items(self.ask(&key, &draw, deadline).await?).map_err(Fault::corrupt)?;
-        let mut fields: Vec<String> = Vec::new();
-        for field in drawn {
-            let field = rows::text(field).map_err(Fault::corrupt)?;
-            let row = layout::parts(&field).row;
-            if fields.len() < limit && !fields.iter().any(|drawn| drawn == row) {
-                fields.push(row.to_owned());
-            }
-        }
-        if fields.is_empty() {
-            return Ok(Vec::new());
-        }
-        self.read_fields(decl, &key, &fields, deadline).await
-    }
-
     /// The rows of some fields; those that are gone meanwhile are left out.
     async fn read_fields(
         &self,
@@ -147,35 +80,6 @@ impl Redis {
             found.extend(row.map_err(Fault::corrupt)?);
         }
         Ok(found)
-    }
-
-    pub(crate) async fn delete_old(
-        &self,
-        decl: &'static TableDecl,
-        partition: &str,
-        asked: &Old,
-    ) -> Result<u64, Fault> {
-        let key = self.partition(decl, partition);
-        let (mut deleted, mut cursor) = (0, "0".to_owned());
-        // Ends: Redis walks through a hash once, whatever is done to it meanwhile.
-        loop {
-            let deadline = self.nodes.deadline();
-            let mut walk = redis::cmd("HSCAN");
-            walk.arg(&key).arg(&cursor).arg("COUNT").arg(PAGE_ROWS);
-            let page =
-                rows::items(self.ask(&key, &walk, deadline).await?).map_err(Fault::corrupt)?;
-            let [next, found] =
-                <[Answer; 2]>::try_from(page).map_err(|_| Fault::corrupt("an odd HSCAN"))?;
-            let found = rows::items(found).map_err(Fault::corrupt)?;
-            let old = old_rows(decl, asked, found).map_err(Fault::corrupt)?;
-            if !old.is_empty() {
-                deleted += self.delete_unchanged(decl, &key, &old, deadline).await?;
-            }
-            cursor = rows::text(next).map_err(Fault::corrupt)?;
-            if cursor == "0" {
-                return Ok(deleted);
-            }
-        }
     }
 
     /// Deletes rows whose field (or column field) still holds what was read.
@@ -232,4 +136,116 @@ fn old_rows(decl: &TableDecl, asked: &Old, page: Vec<Answer>) -> Result<Vec<OldR
         }
     }
     Ok(old)
+}
+
+impl Reads for Redis {
+    async fn read_partition(&self, at: At<'_>) -> Answered<Vec<StoredRow>> {
+        let At { table, partition, deadline } = at;
+        let key = self.partition(table, partition);
+        let mut get = redis::cmd("HGETALL");
+        get.arg(&key);
+        rows::partition(table, self.ask(&key, &get, deadline).await?).map_err(Fault::corrupt)
+    }
+
+    async fn read_row(&self, at: At<'_>, row_key: &str) -> Answered<Option<StoredRow>> {
+        let At { table, partition, deadline } = at;
+        let (key, field) = (self.partition(table, partition), escape(row_key));
+        let mut get = redis::cmd("HMGET");
+        get.arg(&key).arg(&field);
+        for name in document::volatile_names(table) {
+            get.arg(layout::column(&field, name));
+        }
+        let values = rows::items(self.ask(&key, &get, deadline).await?).map_err(Fault::corrupt)?;
+        rows::row(table, &field, values).map_err(Fault::corrupt)
+    }
+
+    /// Some rows of a partition: a hash has no order, so they are drawn.
+    async fn read_some(&self, at: At<'_>, _from: &str, limit: usize) -> Answered<Vec<StoredRow>> {
+        let At { table: decl, partition, deadline } = at;
+        let key = self.partition(decl, partition);
+        let mut draw = redis::cmd("HRANDFIELD");
+        // So many different fields are of at least `limit` rows.
+        draw.arg(&key).arg(limit * (1 + document::volatile_names(decl).count()));
+        let drawn = rows::items(self.ask(&key, &draw, deadline).await?).map_err(Fault::corrupt)?;
+        let mut fields: Vec<String> = Vec::new();
+        for field in drawn {
+            let field = rows::text(field).map_err(Fault::corrupt)?;
+            let row = layout::parts(&field).row;
+            if fields.len() < limit && !fields.iter().any(|drawn| drawn == row) {
+                fields.push(row.to_owned());
+            }
+        }
+        if fields.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.read_fields(decl, &key, &fields, deadline).await
+    }
+
+    async fn scan(
+        &self,
+        decl: &'static TableDecl,
+        scan: &Scan,
+        deadline: Instant,
+    ) -> Answered<Vec<StoredRow>> {
+        let mut members = redis::cmd("SMEMBERS");
+        let all = keys::partitions(&self.address.place.layout, decl);
+        members.arg(&all);
+        let partitions =
+            rows::items(self.ask(&all, &members, deadline).await?).map_err(Fault::corrupt)?;
+        if partitions.len() > PARTITIONS_MAX {
+            return Err(Fault::new(StoreErrorKind::Refused, "too many partitions to scan"));
+        }
+        let partitions: Result<BTreeSet<String>, String> =
+            partitions.into_iter().map(rows::text).collect();
+        let mut found = Vec::new();
+        let may_have = |partition: &String| scan.may_be_in(decl, partition);
+        for partition in partitions.map_err(Fault::corrupt)?.into_iter().filter(may_have) {
+            if found.len() >= scan.limit {
+                break;
+            }
+            let key = self.partition(decl, &partition);
+            let fields = self.fields_between(&key, scan, deadline).await?;
+            // By row key; the last ones go when there are too many.
+            let mut first: BTreeMap<String, StoredRow> = BTreeMap::new();
+            for page in fields.chunks(PAGE_ROWS) {
+                for row in self.read_fields(decl, &key, page, deadline).await? {
+                    if scan.wants(&row.row) {
+                        first.insert(row.row.key().to_owned(), row);
+                    }
+                    if first.len() > scan.limit - found.len() {
+                        first.pop_last();
+                    }
+                }
+            }
+            found.extend(first.into_values());
+        }
+        Ok(found)
+    }
+}
+
+impl Redis {
+    pub(crate) async fn delete_old(&self, at: At<'_>, asked: &Old) -> Answered<u64> {
+        let At { table: decl, partition, .. } = at;
+        let key = self.partition(decl, partition);
+        let (mut deleted, mut cursor) = (0, "0".to_owned());
+        // Ends: Redis walks through a hash once, whatever is done to it meanwhile.
+        loop {
+            let deadline = self.nodes.deadline();
+            let mut walk = redis::cmd("HSCAN");
+            walk.arg(&key).arg(&cursor).arg("COUNT").arg(PAGE_ROWS);
+            let page =
+                rows::items(self.ask(&key, &walk, deadline).await?).map_err(Fault::corrupt)?;
+            let [next, found] =
+                <[Answer; 2]>::try_from(page).map_err(|_| Fault::corrupt("an odd HSCAN"))?;
+            let found = rows::items(found).map_err(Fault::corrupt)?;
+            let old = old_rows(decl, asked, found).map_err(Fault::corrupt)?;
+            if !old.is_empty() {
+                deleted += self.delete_unchanged(decl, &key, &old, deadline).await?;
+            }
+            cursor = rows::text(next).map_err(Fault::corrupt)?;
+            if cursor == "0" {
+                return Ok(deleted);
+            }
+        }
+    }
 }

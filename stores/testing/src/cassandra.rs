@@ -495,6 +495,34 @@ impl CassandraCluster {
     }
 }
 
+#[cfg(feature = "suite")]
+impl crate::suite::members::Members for CassandraCluster {
+    fn url(&self) -> String {
+        Self::url(self)
+    }
+
+    fn count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Nobody leads: the first node, of which the others ask for the cluster.
+    fn leader(&self) -> Option<usize> {
+        Some(0)
+    }
+
+    fn pid(&self, member: usize) -> u32 {
+        self.nodes[member].pid()
+    }
+
+    fn kill(&mut self, member: usize) {
+        self.nodes[member].kill();
+    }
+
+    fn start_again(&mut self, member: usize) -> Result<(), Trouble> {
+        self.nodes[member].start_again()
+    }
+}
+
 /// The address of a node of a cluster.
 fn address(n: usize) -> String {
     format!("127.0.0.{}", n + 1)

@@ -11,6 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use tempfile::TempDir;
 
+use crate::group::{Group, Ports};
 use crate::local::{Local, kept_port, log_to, output_of, starter};
 use crate::process::{READY_LIMIT, find, programs_folder, run, wait_until};
 use crate::{Trouble, ask};
@@ -21,6 +22,9 @@ pub const PACKAGE: &str = "consul (of Debian 11, bullseye)";
 const SUITE: &str = "bullseye";
 /// The administrator's token of a server that asks for one.
 pub const TOKEN: &str = "only4e57-0000-4000-8000-000000000001";
+
+/// The setting that tells how many servers there are.
+const MEMBERS: &str = "-bootstrap-expect=";
 
 /// The programs of a Consul.
 #[derive(Clone, Debug)]
@@ -57,13 +61,10 @@ impl Programs {
     /// The log cannot be written, or there is no free port.
     pub fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
         let mut command = Command::new(&self.consul);
-        command.args([
-            "agent",
-            "-server",
-            "-bootstrap-expect=1",
-            "-client=127.0.0.1",
-            "-bind=127.0.0.1",
-        ]);
+        command.args(["agent", "-server", "-client=127.0.0.1", "-bind=127.0.0.1"]);
+        if !self.settings.iter().any(|setting| setting.starts_with(MEMBERS)) {
+            command.arg(format!("{MEMBERS}1"));
+        }
         command.args([
             "-node=test",
             "-dns-port=-1",
@@ -246,6 +247,31 @@ impl ConsulServer {
             .env("CONSUL_HTTP_TOKEN", TOKEN);
         output_of(command.args(arguments))
     }
+}
+
+/// Three members of one cluster, or as many.
+///
+/// # Errors
+/// Consul is not installed or does not start.
+pub fn cluster(count: usize) -> Result<Group<Programs>, Trouble> {
+    let settings = |n: usize, all: &[Ports]| {
+        let [server, serf] = all.get(n).map(|own| own.peers).unwrap_or_default();
+        let others = all.iter().map(|ports| format!("-retry-join=127.0.0.1:{}", ports.peers[1]));
+        let own = [
+            format!("{MEMBERS}{}", all.len()),
+            format!("-node=member{n}"),
+            format!("-server-port={server}"),
+            format!("-serf-lan-port={serf}"),
+            "-retry-interval=1s".to_owned(),
+        ];
+        own.into_iter().chain(others).collect()
+    };
+    // The one that says that it is.
+    let leads = |node: &ConsulServer| {
+        ask::get(node.port(), "/v1/agent/self")
+            .is_some_and(|(status, said)| status == 200 && said.contains("\"leader\":\"true\""))
+    };
+    Group::start(count, settings, leads, |places| format!("consul://{places}"))
 }
 
 #[cfg(test)]

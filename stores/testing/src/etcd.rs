@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
+use crate::group::{Group, Ports};
 use crate::local::{Local, kept_port, log_to, output_of, starter};
 use crate::process::{READY_LIMIT, find, wait_until};
 use crate::{Trouble, ask};
@@ -109,4 +110,30 @@ impl EtcdServer {
             .arg(format!("--endpoints=http://127.0.0.1:{}", self.port()));
         output_of(command.args(arguments))
     }
+}
+
+/// Three members of one cluster, or as many.
+///
+/// # Errors
+/// etcd is not installed or does not start.
+pub fn cluster(count: usize) -> Result<Group<Programs>, Trouble> {
+    let place = |ports: &Ports| format!("http://127.0.0.1:{}", ports.peers[0]);
+    let settings = |n: usize, all: &[Ports]| {
+        let members: Vec<String> =
+            all.iter().enumerate().map(|(n, ports)| format!("m{n}={}", place(ports))).collect();
+        let own = all.get(n).map(place).unwrap_or_default();
+        // The last of a name counts.
+        vec![
+            format!("--name=m{n}"),
+            format!("--listen-peer-urls={own}"),
+            format!("--initial-advertise-peer-urls={own}"),
+            format!("--initial-cluster={}", members.join(",")),
+        ]
+    };
+    let leads = |node: &EtcdServer| {
+        // `place, member, version, size, leads, ...`
+        let status = node.ctl(&["endpoint", "status"]).unwrap_or_default();
+        status.split(", ").nth(4) == Some("true")
+    };
+    Group::start(count, settings, leads, |places| format!("etcd://{places}"))
 }

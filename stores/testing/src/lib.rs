@@ -18,6 +18,7 @@ pub mod consul;
 pub mod cosmos;
 pub mod dynamodb;
 pub mod etcd;
+pub mod group;
 mod local;
 pub mod mariadb;
 pub mod mongodb;

@@ -135,7 +135,7 @@ impl RedisServer {
 /// The nodes of a Redis Cluster for one test, each with its share of the slots. Dropped, they end.
 #[derive(Debug)]
 pub struct RedisCluster {
-    /// The nodes, all primaries.
+    /// The nodes: the primaries, then the replicas.
     pub nodes: Vec<RedisServer>,
 }
 
@@ -145,6 +145,15 @@ impl RedisCluster {
     /// # Errors
     /// Redis 7 is not installed or does not start.
     pub fn start(count: usize) -> Result<Self, Trouble> {
+        Self::start_with(count, 0)
+    }
+
+    /// The same with so many replicas of each of the `primaries`.
+    ///
+    /// # Errors
+    /// Redis 7 is not installed or does not start.
+    pub fn start_with(primaries: usize, replicas: usize) -> Result<Self, Trouble> {
+        let count = primaries * (1 + replicas);
         let mut nodes = Vec::new();
         for _ in 0..count {
             // Their own port, which otherwise is 10,000 above the other and may not exist.
@@ -163,8 +172,10 @@ impl RedisCluster {
         let places: Vec<String> =
             cluster.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
         if let Some(first) = cluster.nodes.first() {
+            let copies = replicas.to_string();
             let create = ["--cluster-yes", "--cluster", "create"].into_iter();
-            first.cli(&create.chain(places.iter().map(String::as_str)).collect::<Vec<_>>())?;
+            let create = create.chain(places.iter().map(String::as_str));
+            first.cli(&create.chain(["--cluster-replicas", &copies]).collect::<Vec<_>>())?;
         }
         let begun = Instant::now();
         while !cluster.nodes.iter().all(|node| {
@@ -211,5 +222,57 @@ impl RedisCluster {
             *(if moved { &mut other } else { &mut owner }) = Some(node);
         }
         owner.zip(other).ok_or_else(nobody)
+    }
+}
+
+/// A Redis Cluster whose primaries have a replica each, for writers of one partition.
+#[cfg(feature = "suite")]
+#[derive(Debug)]
+pub struct RedisFailover {
+    cluster: RedisCluster,
+    /// The key of the partition.
+    key: &'static str,
+    /// The parameters of the URL, beginning with a `?`.
+    parameters: &'static str,
+}
+
+#[cfg(feature = "suite")]
+impl RedisFailover {
+    /// Starts three primaries with a replica each.
+    ///
+    /// # Errors
+    /// Redis 7 is not installed or does not start.
+    pub fn start(key: &'static str, parameters: &'static str) -> Result<Self, Trouble> {
+        Ok(Self { cluster: RedisCluster::start_with(3, 1)?, key, parameters })
+    }
+}
+
+#[cfg(feature = "suite")]
+impl crate::suite::members::Members for RedisFailover {
+    fn url(&self) -> String {
+        format!("{}{}", self.cluster.url(self.cluster.nodes.len()), self.parameters)
+    }
+
+    fn count(&self) -> usize {
+        self.cluster.nodes.len()
+    }
+
+    /// The primary that has the partition: all others say that it moved.
+    fn leader(&self) -> Option<usize> {
+        self.cluster.nodes.iter().position(|node| {
+            node.cli(&["EXISTS", self.key]).is_ok_and(|said| said.trim().parse::<u32>().is_ok())
+        })
+    }
+
+    fn pid(&self, member: usize) -> u32 {
+        self.cluster.nodes[member].pid()
+    }
+
+    fn kill(&mut self, member: usize) {
+        self.cluster.nodes[member].kill();
+    }
+
+    fn start_again(&mut self, member: usize) -> Result<(), Trouble> {
+        self.cluster.nodes[member].start_again()
     }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::Trouble;
 use crate::certificates::Certificates;
+use crate::group::{Group, Ports};
 use crate::local::{Local, log_to, output_of, starter};
 use crate::process::{READY_LIMIT, find, free_port, wait_until};
 
@@ -31,6 +32,11 @@ const TLS_JARS: [&str; 3] = [
     "/usr/share/java/netty-resolver.jar",
     "/usr/share/java/netty-transport-native-unix-common.jar",
 ];
+/// The server alone, and as a member of several.
+const ALONE: &str = "org.apache.zookeeper.server.ZooKeeperServerMain";
+const MEMBER: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
+/// A setting that is no line of `zoo.cfg`: the number of a member.
+const MY_ID: &str = "myid=";
 /// Where Debian puts the command line client.
 const CLI_FOLDERS: [&str; 2] = ["/usr/share/zookeeper/bin", "/opt/zookeeper/bin"];
 
@@ -68,15 +74,23 @@ impl Programs {
     /// # Errors
     /// The folder cannot be written.
     pub fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
+        let (own, settings): (Vec<&String>, Vec<&String>) =
+            self.settings.iter().partition(|line| line.starts_with(MY_ID));
+        let settings: Vec<&str> = settings.into_iter().map(String::as_str).collect();
         let settings = format!(
             "dataDir={}\nclientPort={port}\nclientPortAddress=127.0.0.1\nadmin.enableServer=false\ntickTime=500\n\
              maxClientCnxns=0\n{}\n",
             folder.join("data").display(),
-            self.settings.join("\n")
+            settings.join("\n")
         );
         let failed = |e: std::io::Error| Trouble::Failed(format!("{}: {e}", folder.display()));
         fs::create_dir_all(folder.join("data")).map_err(failed)?;
         fs::write(folder.join("zoo.cfg"), settings).map_err(failed)?;
+        let id = own.first().and_then(|line| line.strip_prefix(MY_ID));
+        if let Some(id) = id {
+            fs::write(folder.join("data/myid"), id).map_err(failed)?;
+        }
+        let main = if id.is_some() { MEMBER } else { ALONE };
         let mut command = Command::new(&self.java);
         command.args(["-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
         // What a killed server has written the kernel still writes; only a host that dies would
@@ -84,7 +98,7 @@ impl Programs {
         command.args(["-Dzookeeper.forceSync=no", "-Dzookeeper.preAllocSize=1024"]);
         let jars = [self.jar.clone()].into_iter().chain(TLS_JARS.map(PathBuf::from));
         let jars = std::env::join_paths(jars).map_err(|e| Trouble::Failed(e.to_string()))?;
-        command.arg("-cp").arg(jars).arg("org.apache.zookeeper.server.ZooKeeperServerMain");
+        command.arg("-cp").arg(jars).arg(main);
         command.arg(folder.join("zoo.cfg"));
         log_to(&mut command, folder)?;
         Ok(command)
@@ -193,4 +207,24 @@ impl ZooKeeperServer {
         let paths = paths.map_err(|e| Trouble::Failed(format!("{line}: {e}")))?;
         output_of(Command::new("sh").args(["-c", line]).env("PATH", paths))
     }
+}
+
+/// Three members of one cluster, or as many.
+///
+/// # Errors
+/// ZooKeeper is not installed or does not start.
+pub fn cluster(count: usize) -> Result<Group<Programs>, Trouble> {
+    let settings = |n: usize, all: &[Ports]| {
+        let member = |(n, ports): (usize, &Ports)| {
+            let [one, other] = ports.peers;
+            format!("server.{}=127.0.0.1:{one}:{other}", n + 1)
+        };
+        let members = all.iter().enumerate().map(member);
+        let more = ["initLimit=20".to_owned(), "syncLimit=4".to_owned()];
+        [format!("{MY_ID}{}", n + 1)].into_iter().chain(more).chain(members).collect()
+    };
+    let leads =
+        |node: &ZooKeeperServer| answer_of(node.port(), "Mode:").is_some_and(|m| m == "leader");
+    let url = |places: &str| format!("zookeeper://{USER}:{PASSWORD_ESCAPED}@{places}/emmer");
+    Group::start(count, settings, leads, url)
 }

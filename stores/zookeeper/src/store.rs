@@ -7,9 +7,12 @@ use emmer_store::document::declaration;
 use emmer_store::examine::Examination;
 use emmer_store::validate::APPEND_ROWS_MAX;
 use emmer_store::{
-    CommitOutcome, Mutation, Result, Row, StoreErrorKind, StoreLimits, StoredRow, TableDecl, Value,
+    CommitOutcome, Mutation, Result, Row, StoreErrorKind, StoreLimits, StoredRow, TableDecl,
 };
-use emmer_store_keyvalue::{Backend, Failure, Fault, KeyValue, Old, Scan};
+use emmer_store_keyvalue::{
+    Answered, At, Backend, Commits, Failure, Fault, KeyValue, Old, Reads, Scan, Tables, Touch,
+    Writes,
+};
 use tokio::time::{Instant, timeout_at};
 use zookeeper_client::{Acls, Client, Error};
 
@@ -128,11 +131,17 @@ impl Backend for ZooKeeper {
         StoreLimits::of_commits(REQUEST_BYTES_MAX)
     }
 
-    async fn make(
-        &self,
-        table: &'static TableDecl,
-        deadline: Instant,
-    ) -> std::result::Result<(), Fault> {
+    async fn examine(&self) -> std::result::Result<Examination, Fault> {
+        // That a session can be had at all.
+        let deadline = self.deadline();
+        drop(self.sessions.lease(deadline).await?);
+        let found = timeout_at(deadline, examine::examine(self.place())).await;
+        Ok(found.map_err(|_| fault::Fault::too_late())?)
+    }
+}
+
+impl Tables for ZooKeeper {
+    async fn make(&self, table: &'static TableDecl, deadline: Instant) -> Answered<()> {
         let deadline = deadline.max(Instant::now() + ENSURE_TIMEOUT);
         let made = self.sessions.ask(deadline, |client| async move {
             tables::ensure(&client, self.root(), table, self.acls()).await
@@ -144,18 +153,16 @@ impl Backend for ZooKeeper {
         &self,
         table: &'static TableDecl,
         _deadline: Instant,
-    ) -> std::result::Result<Option<Vec<u8>>, Fault> {
+    ) -> Answered<Option<Vec<u8>>> {
         // Nothing to look at: every request here includes the table's node, and is refused where
         // that is not there.
         Ok(Some(declaration(table).into_bytes()))
     }
+}
 
-    async fn read_partition(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        deadline: Instant,
-    ) -> std::result::Result<Vec<StoredRow>, Fault> {
+impl Reads for ZooKeeper {
+    async fn read_partition(&self, at: At<'_>) -> Answered<Vec<StoredRow>> {
+        let At { table, partition, deadline } = at;
         let nodes = &self.nodes(table, partition);
         let read = self.sessions.ask(deadline, |client| async move {
             let rows = snapshot::partition(&client, table, nodes, &self.lists, deadline).await?;
@@ -164,13 +171,8 @@ impl Backend for ZooKeeper {
         Ok(read.await?)
     }
 
-    async fn read_row(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        row_key: &str,
-        deadline: Instant,
-    ) -> std::result::Result<Option<StoredRow>, Fault> {
+    async fn read_row(&self, at: At<'_>, row_key: &str) -> Answered<Option<StoredRow>> {
+        let At { table, partition, deadline } = at;
         let nodes = &self.nodes(table, partition);
         let read = self.sessions.ask(deadline, |client| async move {
             let found = snapshot::row(&client, table, nodes, row_key, deadline).await?;
@@ -180,14 +182,8 @@ impl Backend for ZooKeeper {
         Ok(read.await?)
     }
 
-    async fn read_some(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        from: &str,
-        limit: usize,
-        deadline: Instant,
-    ) -> std::result::Result<Vec<StoredRow>, Fault> {
+    async fn read_some(&self, at: At<'_>, from: &str, limit: usize) -> Answered<Vec<StoredRow>> {
+        let At { table, partition, deadline } = at;
         let nodes = &self.nodes(table, partition);
         let read = self.sessions.ask(deadline, |client| async move {
             let rows = snapshot::some(&client, table, nodes, from, limit).await?;
@@ -201,21 +197,18 @@ impl Backend for ZooKeeper {
         table: &'static TableDecl,
         scan: &Scan,
         deadline: Instant,
-    ) -> std::result::Result<Vec<StoredRow>, Fault> {
+    ) -> Answered<Vec<StoredRow>> {
         let nodes = &TablePaths::new(self.root(), table);
         let scanned = self.sessions.ask(deadline, |client| async move {
             self.bulk(&client, deadline).scan(table, nodes, scan).await
         });
         Ok(scanned.await?)
     }
+}
 
-    async fn commit(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        mutations: &[Mutation],
-        deadline: Instant,
-    ) -> std::result::Result<CommitOutcome, Failure> {
+impl Commits for ZooKeeper {
+    async fn commit(&self, at: At<'_>, mutations: &[Mutation]) -> Answered<CommitOutcome, Failure> {
+        let At { table, partition, deadline } = at;
         let nodes = self.nodes(table, partition);
         let lease = self.sessions.lease(deadline).await.map_err(Fault::from)?;
         let committer =
@@ -223,16 +216,12 @@ impl Backend for ZooKeeper {
         let request = Request { decl: table, partition, nodes: &nodes, mutations, guards: &[] };
         committer.commit(&request).await.outcome()
     }
+}
 
-    async fn touch(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        row_key: &str,
-        column: &'static str,
-        value: &Value,
-        deadline: Instant,
-    ) -> std::result::Result<bool, Fault> {
+impl Writes for ZooKeeper {
+    async fn touch(&self, at: At<'_>, touch: Touch<'_>) -> Answered<bool> {
+        let Touch { row_key, column, value } = touch;
+        let At { table, partition, deadline } = at;
         let node = self.nodes(table, partition).row(row_key);
         let row = Row::new(row_key).with(column, value.clone());
         let Some((_, column)) = table.column(column) else {
@@ -251,13 +240,8 @@ impl Backend for ZooKeeper {
         Ok(touched.await?)
     }
 
-    async fn append(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        rows: &[Row],
-        deadline: Instant,
-    ) -> std::result::Result<(), Fault> {
+    async fn append(&self, at: At<'_>, rows: &[Row]) -> Answered<()> {
+        let At { table, partition, deadline } = at;
         let nodes = &self.nodes(table, partition);
         let added = self.sessions.ask(deadline, |client| async move {
             self.bulk(&client, deadline).append(table, partition, nodes, rows).await
@@ -265,24 +249,12 @@ impl Backend for ZooKeeper {
         Ok(added.await?)
     }
 
-    async fn clean_up(
-        &self,
-        table: &'static TableDecl,
-        partition: &str,
-        old: &Old,
-    ) -> std::result::Result<u64, Fault> {
+    async fn clean_up(&self, at: At<'_>, old: &Old) -> Answered<u64> {
+        let At { table, partition, .. } = at;
         let (deadline, nodes) = (self.deadline(), &self.nodes(table, partition));
         let deleted = self.sessions.ask(deadline, |client| async move {
             self.bulk(&client, deadline).delete_older_than(table, partition, nodes, old).await
         });
         Ok(deleted.await?)
-    }
-
-    async fn examine(&self) -> std::result::Result<Examination, Fault> {
-        // That a session can be had at all.
-        let deadline = self.deadline();
-        drop(self.sessions.lease(deadline).await?);
-        let found = timeout_at(deadline, examine::examine(self.place())).await;
-        Ok(found.map_err(|_| fault::Fault::too_late())?)
     }
 }

@@ -9,5 +9,6 @@
 
 mod book;
 mod large;
+mod members;
 mod server;
 mod suite;

@@ -8,5 +8,6 @@
 )]
 
 mod book;
+mod members;
 mod server;
 mod suite;

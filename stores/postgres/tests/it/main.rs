@@ -10,6 +10,7 @@
 mod book;
 mod common;
 mod examine;
+mod failover;
 mod faults;
 mod refused;
 mod suite;

@@ -9,5 +9,6 @@
 
 mod book;
 mod cluster;
+mod failover;
 mod server;
 mod suite;

@@ -7,5 +7,6 @@
     reason = "a test fails by panicking"
 )]
 
+mod members;
 mod server;
 mod suite;

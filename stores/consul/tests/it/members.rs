@@ -1,0 +1,19 @@
+//! Three members: the leader is killed and stands still while writers commit.
+
+use emmer_store_consul::ConsulStore;
+use emmer_test_servers::suite::{Store, members};
+use emmer_test_servers::{consul, skip, store};
+
+const STORE: Store = store!(ConsulStore);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "three servers, and a minute; `cargo xtask nightly clusters` runs it"]
+async fn every_acknowledged_commit_outlives_the_leader() {
+    match tokio::task::block_in_place(|| consul::cluster(3)) {
+        Ok(mut cluster) => {
+            let told = members::outlive(&mut cluster, STORE, members::Events::ALL, false).await;
+            assert_eq!(told.lost(), 0, "{told:?}");
+        }
+        Err(trouble) => skip("every_acknowledged_commit_outlives", &trouble),
+    }
+}
