@@ -62,7 +62,9 @@ impl Programs {
             "--save",
             "",
         ]);
-        command.args(["--appendonly", "yes", "--appendfsync", "always", "--requirepass", PASSWORD]);
+        command.args(["--appendonly", "yes", "--appendfsync", "always"]);
+        // Also for the replicas of a cluster.
+        command.args(["--requirepass", PASSWORD, "--masterauth", PASSWORD]);
         command.arg("--port").arg(port.to_string()).arg("--dir").arg(folder).args(&self.settings);
         log_to(&mut command, folder)?;
         Ok(command)
@@ -165,6 +167,9 @@ impl RedisCluster {
                 "2000",
                 "--cluster-port",
                 port.as_str(),
+                // A replica that has nothing yet is never promoted.
+                "--repl-diskless-sync-delay",
+                "0",
             ];
             nodes.push(RedisServer::start_with(&settings)?);
         }
@@ -180,6 +185,9 @@ impl RedisCluster {
         let begun = Instant::now();
         while !cluster.nodes.iter().all(|node| {
             node.cli(&["CLUSTER", "INFO"]).is_ok_and(|info| info.contains("cluster_state:ok"))
+                && node.cli(&["INFO", "replication"]).is_ok_and(|info| {
+                    !info.contains("role:slave") || info.contains("master_link_status:up")
+                })
         }) {
             if begun.elapsed() > READY_LIMIT {
                 return Err(Trouble::Failed("the nodes make no cluster".to_owned()));
@@ -225,7 +233,7 @@ impl RedisCluster {
     }
 }
 
-/// A Redis Cluster whose primaries have a replica each, for writers of one partition.
+/// A Redis Cluster whose primaries have replicas, for writers of one partition.
 #[cfg(feature = "suite")]
 #[derive(Debug)]
 pub struct RedisFailover {
@@ -238,12 +246,16 @@ pub struct RedisFailover {
 
 #[cfg(feature = "suite")]
 impl RedisFailover {
-    /// Starts three primaries with a replica each.
+    /// Starts three primaries with so many replicas each.
     ///
     /// # Errors
     /// Redis 7 is not installed or does not start.
-    pub fn start(key: &'static str, parameters: &'static str) -> Result<Self, Trouble> {
-        Ok(Self { cluster: RedisCluster::start_with(3, 1)?, key, parameters })
+    pub fn start(
+        replicas: usize,
+        key: &'static str,
+        parameters: &'static str,
+    ) -> Result<Self, Trouble> {
+        Ok(Self { cluster: RedisCluster::start_with(3, replicas)?, key, parameters })
     }
 }
 

@@ -1,5 +1,5 @@
-//! A Redis Cluster whose primaries have a replica each: the primary of the writers is killed and
-//! stands still, and its replica takes over.
+//! A Redis Cluster whose primaries have replicas: the primary of the writers is killed and stands
+//! still, and a replica takes over.
 
 use emmer_store_redis::RedisStore;
 use emmer_test_servers::redis::RedisFailover;
@@ -10,8 +10,8 @@ const STORE: Store = store!(RedisStore);
 /// The key of the partition that the writers write.
 const KEY: &str = "emmer:{numbers/p}";
 
-async fn run(parameters: &'static str, may_lose: bool) -> Option<members::Told> {
-    match tokio::task::block_in_place(|| RedisFailover::start(KEY, parameters)) {
+async fn run(replicas: usize, parameters: &'static str, may_lose: bool) -> Option<members::Told> {
+    match tokio::task::block_in_place(|| RedisFailover::start(replicas, KEY, parameters)) {
         Ok(mut cluster) => {
             Some(members::outlive(&mut cluster, STORE, members::Events::ALL, may_lose).await)
         }
@@ -23,9 +23,10 @@ async fn run(parameters: &'static str, may_lose: bool) -> Option<members::Told> 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "six servers, and a minute; `cargo xtask nightly clusters` runs it"]
+#[ignore = "nine servers, and a minute; `cargo xtask nightly clusters` runs it"]
 async fn a_commit_that_a_replica_has_outlives_its_primary() {
-    if let Some(told) = run("?wait_replicas=1", false).await {
+    // Two: when one is promoted there must be another to wait for.
+    if let Some(told) = run(2, "?wait_replicas=1", false).await {
         assert_eq!(told.lost(), 0, "{told:?}");
     }
 }
@@ -33,7 +34,7 @@ async fn a_commit_that_a_replica_has_outlives_its_primary() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "six servers, and a minute; `cargo xtask nightly clusters` runs it"]
 async fn without_a_replica_the_loss_is_measured() {
-    if let Some(told) = run("", true).await {
+    if let Some(told) = run(1, "", true).await {
         println!("{} of {} acknowledged commits are lost", told.lost(), told.acknowledged);
     }
 }
