@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 
 use tempfile::TempDir;
 
-use crate::local::{Local, log_to, output_of, starter};
+use crate::local::{Local, Starter, log_to, output_of};
 use crate::process::{READY_LIMIT, find, programs_folder, run, wait_until};
 use crate::{Trouble, ask};
 
@@ -37,68 +37,9 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Looks where it was unpacked before; otherwise fetches the packages.
-    ///
-    /// # Errors
-    /// [`Trouble::Missing`], also when the registry cannot be reached.
-    pub fn find() -> Result<Self, Trouble> {
-        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-        let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        let modules = fetched()?.join("node_modules");
-        let (node, azurite) = (modules.join(node_package()).join("bin/node"), main_of(&modules));
-        Ok(Self { node, azurite, settings: Vec::new() })
-    }
-
-    /// The same with more arguments.
-    #[must_use]
-    pub fn with(mut self, settings: &[&str]) -> Self {
-        self.settings = settings.iter().map(|&setting| setting.to_owned()).collect();
-        self
-    }
-
-    /// The server on a folder, empty or of last time; it writes to `log` there.
-    ///
-    /// # Errors
-    /// The log cannot be written.
-    pub fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
-        let mut command = Command::new(&self.node);
-        command.arg(&self.azurite).args([
-            "--tableHost",
-            "127.0.0.1",
-            "--silent",
-            "--disableTelemetry",
-        ]);
-        command.arg("--tablePort").arg(port.to_string()).arg("--location").arg(folder.join("data"));
-        command.args(&self.settings);
-        log_to(&mut command, folder)?;
-        Ok(command)
-    }
-
-    /// Waits until a server serves.
-    ///
-    /// # Errors
-    /// It ends or takes longer than a minute; the end of its log.
-    pub fn wait_until_ready(
-        &self,
-        child: &mut Child,
-        folder: &Path,
-        port: u16,
-    ) -> Result<(), Trouble> {
-        wait_until(child, &folder.join("log"), READY_LIMIT, || self.is_ready(port))
-    }
-
     /// Whether a server on `port` answers: to a question that is not signed, with a refusal.
     pub fn is_ready(&self, port: u16) -> bool {
         ask::get(port, &format!("/{ACCOUNT}/Tables")).is_some_and(|(status, _)| status == 403)
-    }
-
-    /// The name and version of the server.
-    ///
-    /// # Errors
-    /// It does not run.
-    pub fn version(&self) -> Result<String, Trouble> {
-        let said = output_of(Command::new(&self.node).arg(&self.azurite).arg("--version"))?;
-        Ok(format!("Azurite {}", said.trim()))
     }
 }
 
@@ -146,7 +87,51 @@ fn fetched() -> Result<PathBuf, Trouble> {
 
 // It writes its data every five seconds and when it ends by this signal; a kill would lose what it
 // acknowledged.
-starter!("azurite", CRASH: &'static str = "INT", PAGED_ROWS: Option<usize> = Some(1_200));
+impl Starter for Programs {
+    const NAME: &'static str = "azurite";
+    const CRASH: &'static str = "INT";
+    const PAGED_ROWS: Option<usize> = Some(1_200);
+
+    fn find() -> Result<Self, Trouble> {
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let modules = fetched()?.join("node_modules");
+        let (node, azurite) = (modules.join(node_package()).join("bin/node"), main_of(&modules));
+        Ok(Self { node, azurite, settings: Vec::new() })
+    }
+
+    fn with(mut self, settings: &[&str]) -> Self {
+        self.settings = settings.iter().map(|&setting| setting.to_owned()).collect();
+        self
+    }
+
+    fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
+        let mut command = Command::new(&self.node);
+        command.arg(&self.azurite).args([
+            "--tableHost",
+            "127.0.0.1",
+            "--silent",
+            "--disableTelemetry",
+        ]);
+        command.arg("--tablePort").arg(port.to_string()).arg("--location").arg(folder.join("data"));
+        command.args(&self.settings);
+        log_to(&mut command, folder)?;
+        Ok(command)
+    }
+
+    fn wait_until_ready(&self, child: &mut Child, folder: &Path, port: u16) -> Result<(), Trouble> {
+        wait_until(child, &folder.join("log"), READY_LIMIT, || self.is_ready(port))
+    }
+
+    fn version(&self) -> Result<String, Trouble> {
+        let said = output_of(Command::new(&self.node).arg(&self.azurite).arg("--version"))?;
+        Ok(format!("Azurite {}", said.trim()))
+    }
+
+    fn url(port: u16) -> String {
+        url(port)
+    }
+}
 
 /// The address for `emmer_store_azure`.
 pub fn url(port: u16) -> String {

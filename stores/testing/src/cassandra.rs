@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::local::{Local, kept_port, log_to, starter};
+use crate::local::{Local, Starter, kept_port, log_to};
 use crate::process::{find, free_port, programs_folder, run, wait_until};
 use crate::{Trouble, skip};
 
@@ -110,26 +110,6 @@ struct Place {
 }
 
 impl Programs {
-    /// Looks where it was fetched before; otherwise fetches it.
-    ///
-    /// # Errors
-    /// [`Trouble::Missing`], also when the registry cannot be reached.
-    pub fn find() -> Result<Self, Trouble> {
-        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-        let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        let missing = || Trouble::Missing { program: "java".to_owned(), package: JAVA_PACKAGE };
-        let java = find("java", &[]).ok_or_else(missing)?;
-        let place = Place { address: ADDRESS.to_owned(), cluster: None, heap_mb: 512 };
-        Ok(Self { java, folder: fetched()?, settings: Vec::new(), place })
-    }
-
-    /// The same with more lines of its settings.
-    #[must_use]
-    pub fn with(mut self, settings: &[&str]) -> Self {
-        self.settings = settings.iter().map(|&setting| setting.to_owned()).collect();
-        self
-    }
-
     /// The same as a node of a cluster: its address, the port between the nodes, and the address of
     /// the first of them.
     #[must_use]
@@ -137,48 +117,6 @@ impl Programs {
         let cluster = Some((storage_port, first.to_owned()));
         self.place = Place { address: address.to_owned(), cluster, heap_mb: 384 };
         self
-    }
-
-    /// The server on a folder, empty or of last time; it writes to `log` there.
-    ///
-    /// # Errors
-    /// The folder cannot be written.
-    pub fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
-        let failed = |e: std::io::Error| Trouble::Failed(format!("{}: {e}", folder.display()));
-        let settings = folder.join("cassandra.yaml");
-        fs::write(&settings, self.settings(folder, port)?).map_err(failed)?;
-        let log = folder.join("logback.xml");
-        fs::write(&log, LOG_SETTINGS).map_err(failed)?;
-        let of = |key: &str, path: &Path| format!("-D{key}={}", path.display());
-        let mut command = Command::new(&self.java);
-        command
-            .args([format!("-Xms{}m", self.place.heap_mb), format!("-Xmx{}m", self.place.heap_mb)]);
-        // It lives for seconds: what is quick at once is better than what is quickest later.
-        command.args(["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
-        command.args([
-            "-Djdk.attach.allowAttachSelf=true",
-            "-Dio.netty.tryReflectionSetAccessible=true",
-        ]);
-        command.args(EXPORTS.iter().map(|name| format!("--add-exports={name}=ALL-UNNAMED")));
-        command.args(OPENS.iter().map(|name| format!("--add-opens={name}=ALL-UNNAMED")));
-        command.arg(format!("-javaagent:{}", self.jar("jamm-")?.display()));
-        command.arg(format!("-Dcassandra.config=file://{}", settings.display()));
-        command.args([of("cassandra.storagedir", folder), of("java.library.path", folder)]);
-        command.arg(of("logback.configurationFile", &log));
-        command.args(["-Dcassandra-foreground=yes", "-Dcassandra.superuser_setup_delay_ms=0"]);
-        command.arg("-Dcassandra.skip_wait_for_gossip_to_settle=0");
-        // How long a node waits until the others know of it.
-        command.arg(format!(
-            "-Dcassandra.ring_delay_ms={}",
-            if self.is_alone() { 100 } else { 1_000 }
-        ));
-        command.arg("-Dcassandra.consistent.rangemovement=false");
-        command
-            .arg("-cp")
-            .arg(format!("{}:{}/*", folder.display(), self.folder.display()))
-            .arg(MAIN);
-        log_to(&mut command, folder)?;
-        Ok(command)
     }
 
     fn is_alone(&self) -> bool {
@@ -230,36 +168,9 @@ impl Programs {
         Ok(text)
     }
 
-    /// Waits until a server serves.
-    ///
-    /// # Errors
-    /// It ends or takes longer than three minutes; the end of its log.
-    pub fn wait_until_ready(
-        &self,
-        child: &mut Child,
-        folder: &Path,
-        port: u16,
-    ) -> Result<(), Trouble> {
-        let log = folder.join("log");
-        if self.settings.iter().any(|setting| setting == ONLY_FOR_USERS) {
-            // It answers no question of somebody who is nobody.
-            let has = |text: &str| fs::read_to_string(&log).is_ok_and(|log| log.contains(text));
-            return wait_until(child, &log, START_LIMIT, || has(LISTENS) && has(HAS_USER));
-        }
-        wait_until(child, &log, START_LIMIT, || self.is_ready(port))
-    }
-
     /// Whether a server on `port` answers a question.
     pub fn is_ready(&self, port: u16) -> bool {
         ask(&self.place.address, port).is_ok_and(|is_answered| is_answered)
-    }
-
-    /// The name and version of the server.
-    ///
-    /// # Errors
-    /// Never.
-    pub fn version(&self) -> Result<String, Trouble> {
-        Ok(format!("Cassandra {VERSION}"))
     }
 }
 
@@ -367,7 +278,82 @@ pub fn cqlsh() -> Result<PathBuf, Trouble> {
 }
 
 // Its data are not needed any more when it ends; in good order it would take five seconds.
-starter!("cassandra", END: &'static str = "KILL", PAGED_ROWS: Option<usize> = Some(6_000), KNOWS_REPEATS: bool = true);
+impl Starter for Programs {
+    const NAME: &'static str = "cassandra";
+    const END: &'static str = "KILL";
+    const PAGED_ROWS: Option<usize> = Some(6_000);
+    const KNOWS_REPEATS: bool = true;
+
+    fn find() -> Result<Self, Trouble> {
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let missing = || Trouble::Missing { program: "java".to_owned(), package: JAVA_PACKAGE };
+        let java = find("java", &[]).ok_or_else(missing)?;
+        let place = Place { address: ADDRESS.to_owned(), cluster: None, heap_mb: 512 };
+        Ok(Self { java, folder: fetched()?, settings: Vec::new(), place })
+    }
+
+    fn with(mut self, settings: &[&str]) -> Self {
+        self.settings = settings.iter().map(|&setting| setting.to_owned()).collect();
+        self
+    }
+
+    fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
+        let failed = |e: std::io::Error| Trouble::Failed(format!("{}: {e}", folder.display()));
+        let settings = folder.join("cassandra.yaml");
+        fs::write(&settings, self.settings(folder, port)?).map_err(failed)?;
+        let log = folder.join("logback.xml");
+        fs::write(&log, LOG_SETTINGS).map_err(failed)?;
+        let of = |key: &str, path: &Path| format!("-D{key}={}", path.display());
+        let mut command = Command::new(&self.java);
+        command
+            .args([format!("-Xms{}m", self.place.heap_mb), format!("-Xmx{}m", self.place.heap_mb)]);
+        // It lives for seconds: what is quick at once is better than what is quickest later.
+        command.args(["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
+        command.args([
+            "-Djdk.attach.allowAttachSelf=true",
+            "-Dio.netty.tryReflectionSetAccessible=true",
+        ]);
+        command.args(EXPORTS.iter().map(|name| format!("--add-exports={name}=ALL-UNNAMED")));
+        command.args(OPENS.iter().map(|name| format!("--add-opens={name}=ALL-UNNAMED")));
+        command.arg(format!("-javaagent:{}", self.jar("jamm-")?.display()));
+        command.arg(format!("-Dcassandra.config=file://{}", settings.display()));
+        command.args([of("cassandra.storagedir", folder), of("java.library.path", folder)]);
+        command.arg(of("logback.configurationFile", &log));
+        command.args(["-Dcassandra-foreground=yes", "-Dcassandra.superuser_setup_delay_ms=0"]);
+        command.arg("-Dcassandra.skip_wait_for_gossip_to_settle=0");
+        // How long a node waits until the others know of it.
+        command.arg(format!(
+            "-Dcassandra.ring_delay_ms={}",
+            if self.is_alone() { 100 } else { 1_000 }
+        ));
+        command.arg("-Dcassandra.consistent.rangemovement=false");
+        command
+            .arg("-cp")
+            .arg(format!("{}:{}/*", folder.display(), self.folder.display()))
+            .arg(MAIN);
+        log_to(&mut command, folder)?;
+        Ok(command)
+    }
+
+    fn wait_until_ready(&self, child: &mut Child, folder: &Path, port: u16) -> Result<(), Trouble> {
+        let log = folder.join("log");
+        if self.settings.iter().any(|setting| setting == ONLY_FOR_USERS) {
+            // It answers no question of somebody who is nobody.
+            let has = |text: &str| fs::read_to_string(&log).is_ok_and(|log| log.contains(text));
+            return wait_until(child, &log, START_LIMIT, || has(LISTENS) && has(HAS_USER));
+        }
+        wait_until(child, &log, START_LIMIT, || self.is_ready(port))
+    }
+
+    fn version(&self) -> Result<String, Trouble> {
+        Ok(format!("Cassandra {VERSION}"))
+    }
+
+    fn url(port: u16) -> String {
+        url(port)
+    }
+}
 
 /// The address for `emmer_store_cassandra`.
 pub fn url(port: u16) -> String {

@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use tempfile::TempDir;
 
 use crate::group::{Group, Ports};
-use crate::local::{Local, kept_port, log_to, output_of, starter};
+use crate::local::{Local, Starter, kept_port, log_to, output_of};
 use crate::process::{READY_LIMIT, find, programs_folder, run, wait_until};
 use crate::{Trouble, ask};
 
@@ -34,83 +34,12 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Looks on the `PATH`, then where it was unpacked before; otherwise fetches Debian's package.
-    ///
-    /// # Errors
-    /// [`Trouble::Missing`], also when the mirror does not have it or cannot be reached.
-    pub fn find() -> Result<Self, Trouble> {
-        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-        let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        let consul = match find("consul", &[]) {
-            Some(program) => program,
-            None => fetched()?,
-        };
-        Ok(Self { consul, settings: Vec::new() })
-    }
-
-    /// The same with more arguments.
-    #[must_use]
-    pub fn with(mut self, settings: &[&str]) -> Self {
-        self.settings = settings.iter().map(|&setting| setting.to_owned()).collect();
-        self
-    }
-
-    /// The server on a folder, empty or of last time; it writes to `log` there.
-    ///
-    /// # Errors
-    /// The log cannot be written, or there is no free port.
-    pub fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
-        let mut command = Command::new(&self.consul);
-        command.args(["agent", "-server", "-client=127.0.0.1", "-bind=127.0.0.1"]);
-        if !self.settings.iter().any(|setting| setting.starts_with(MEMBERS)) {
-            command.arg(format!("{MEMBERS}1"));
-        }
-        command.args([
-            "-node=test",
-            "-dns-port=-1",
-            "-grpc-port=-1",
-            "-serf-wan-port=-1",
-            "-log-level=warn",
-        ]);
-        command
-            .arg(format!("-data-dir={}", folder.join("data").display()))
-            .arg(format!("-http-port={port}"));
-        command.arg(format!("-server-port={}", kept_port(folder, "server-port")?));
-        command.arg(format!("-serf-lan-port={}", kept_port(folder, "serf-port")?));
-        command.args(["-hcl", "performance { raft_multiplier = 1 } disable_update_check = true"]);
-        command.args(&self.settings);
-        log_to(&mut command, folder)?;
-        Ok(command)
-    }
-
-    /// Waits until a server serves and is its own leader.
-    ///
-    /// # Errors
-    /// It ends or takes longer than a minute; the end of its log.
-    pub fn wait_until_ready(
-        &self,
-        child: &mut Child,
-        folder: &Path,
-        port: u16,
-    ) -> Result<(), Trouble> {
-        wait_until(child, &folder.join("log"), READY_LIMIT, || self.is_ready(port))
-    }
-
     /// Whether a server on `port` has a leader that answers.
     pub fn is_ready(&self, port: u16) -> bool {
         // A key that is not there; where tokens are asked for, the leader has made them once it
         // knows this one.
         let path = format!("/v1/kv/emmer-ready?consistent&token={TOKEN}");
         ask::get(port, &path).is_some_and(|(status, _)| matches!(status, 200 | 404))
-    }
-
-    /// The name and version of the server.
-    ///
-    /// # Errors
-    /// It does not run.
-    pub fn version(&self) -> Result<String, Trouble> {
-        let said = output_of(Command::new(&self.consul).arg("version"))?;
-        Ok(said.lines().next().unwrap_or_default().replace(" v", " "))
     }
 }
 
@@ -201,7 +130,61 @@ fn mirror_of(sources: &str) -> Option<(String, String)> {
     })
 }
 
-starter!("consul");
+impl Starter for Programs {
+    const NAME: &'static str = "consul";
+
+    fn find() -> Result<Self, Trouble> {
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let consul = match find("consul", &[]) {
+            Some(program) => program,
+            None => fetched()?,
+        };
+        Ok(Self { consul, settings: Vec::new() })
+    }
+
+    fn with(mut self, settings: &[&str]) -> Self {
+        self.settings = settings.iter().map(|&setting| setting.to_owned()).collect();
+        self
+    }
+
+    fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
+        let mut command = Command::new(&self.consul);
+        command.args(["agent", "-server", "-client=127.0.0.1", "-bind=127.0.0.1"]);
+        if !self.settings.iter().any(|setting| setting.starts_with(MEMBERS)) {
+            command.arg(format!("{MEMBERS}1"));
+        }
+        command.args([
+            "-node=test",
+            "-dns-port=-1",
+            "-grpc-port=-1",
+            "-serf-wan-port=-1",
+            "-log-level=warn",
+        ]);
+        command
+            .arg(format!("-data-dir={}", folder.join("data").display()))
+            .arg(format!("-http-port={port}"));
+        command.arg(format!("-server-port={}", kept_port(folder, "server-port")?));
+        command.arg(format!("-serf-lan-port={}", kept_port(folder, "serf-port")?));
+        command.args(["-hcl", "performance { raft_multiplier = 1 } disable_update_check = true"]);
+        command.args(&self.settings);
+        log_to(&mut command, folder)?;
+        Ok(command)
+    }
+
+    fn wait_until_ready(&self, child: &mut Child, folder: &Path, port: u16) -> Result<(), Trouble> {
+        wait_until(child, &folder.join("log"), READY_LIMIT, || self.is_ready(port))
+    }
+
+    fn version(&self) -> Result<String, Trouble> {
+        let said = output_of(Command::new(&self.consul).arg("version"))?;
+        Ok(said.lines().next().unwrap_or_default().replace(" v", " "))
+    }
+
+    fn url(port: u16) -> String {
+        url(port)
+    }
+}
 
 /// The address for `emmer_store_consul`.
 pub fn url(port: u16) -> String {

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-use crate::local::{Local, log_to, starter};
+use crate::local::{Local, Starter, log_to};
 use crate::process::{READY_LIMIT, run, wait_until};
 use crate::{Trouble, ask};
 
@@ -23,22 +23,6 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Looks where cargo puts it, beside the program that asks.
-    ///
-    /// # Errors
-    /// [`Trouble::Missing`].
-    pub fn find() -> Result<Self, Trouble> {
-        let here = std::env::current_exe().map_err(|e| Trouble::Failed(e.to_string()))?;
-        // `target/debug/deps/it-...` of a test, `target/debug/services` of the program.
-        let folders = here.ancestors().skip(1).take(2);
-        let there = folders.map(|folder| folder.join("examples").join(EXAMPLE));
-        there
-            .into_iter()
-            .find(|path| path.is_file())
-            .map(|emulator| Self { emulator })
-            .ok_or_else(|| Trouble::Missing { program: EXAMPLE.to_owned(), package: PACKAGE })
-    }
-
     /// Has cargo compile the program, and looks for it again.
     ///
     /// # Errors
@@ -52,51 +36,52 @@ impl Programs {
         Self::find()
     }
 
-    /// The same: there are no settings.
-    #[must_use]
-    pub fn with(self, _settings: &[&str]) -> Self {
+    /// Returns true if a server on `port` describes its account.
+    pub fn is_ready(&self, port: u16) -> bool {
+        ask::get(port, "/").is_some_and(|(status, _)| status == 200)
+    }
+}
+
+impl Starter for Programs {
+    const NAME: &'static str = "cosmos";
+    const PAGED_ROWS: Option<usize> = Some(1_200);
+    const KNOWS_REPEATS: bool = true;
+
+    fn find() -> Result<Self, Trouble> {
+        let here = std::env::current_exe().map_err(|e| Trouble::Failed(e.to_string()))?;
+        // `target/debug/deps/it-...` of a test, `target/debug/services` of the program.
+        let folders = here.ancestors().skip(1).take(2);
+        let there = folders.map(|folder| folder.join("examples").join(EXAMPLE));
+        there
+            .into_iter()
+            .find(|path| path.is_file())
+            .map(|emulator| Self { emulator })
+            .ok_or_else(|| Trouble::Missing { program: EXAMPLE.to_owned(), package: PACKAGE })
+    }
+
+    fn with(self, _settings: &[&str]) -> Self {
         self
     }
 
-    /// The server on a folder, empty or of last time; it writes to `log` there.
-    ///
-    /// # Errors
-    /// The log cannot be written.
-    pub fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
+    fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
         let mut command = Command::new(&self.emulator);
         command.arg(port.to_string()).arg(folder);
         log_to(&mut command, folder)?;
         Ok(command)
     }
 
-    /// Waits until a server serves.
-    ///
-    /// # Errors
-    /// It ends or takes longer than a minute; the end of its log.
-    pub fn wait_until_ready(
-        &self,
-        child: &mut Child,
-        folder: &Path,
-        port: u16,
-    ) -> Result<(), Trouble> {
+    fn wait_until_ready(&self, child: &mut Child, folder: &Path, port: u16) -> Result<(), Trouble> {
         wait_until(child, &folder.join("log"), READY_LIMIT, || self.is_ready(port))
     }
 
-    /// Returns true if a server on `port` describes its account.
-    pub fn is_ready(&self, port: u16) -> bool {
-        ask::get(port, "/").is_some_and(|(status, _)| status == 200)
-    }
-
-    /// The name and version of the server.
-    ///
-    /// # Errors
-    /// None.
-    pub fn version(&self) -> Result<String, Trouble> {
+    fn version(&self) -> Result<String, Trouble> {
         Ok("azure_data_cosmos_driver's in-memory emulator 1.0.0".to_owned())
     }
-}
 
-starter!("cosmos", PAGED_ROWS: Option<usize> = Some(1_200), KNOWS_REPEATS: bool = true);
+    fn url(port: u16) -> String {
+        url(port)
+    }
+}
 
 /// The address for `emmer_store_cosmos`.
 pub fn url(port: u16) -> String {

@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use tempfile::TempDir;
 
-use crate::local::{Local, log_to, output_of, starter};
+use crate::local::{Local, Starter, log_to, output_of};
 use crate::process::{READY_LIMIT, find, programs_folder, run, wait_until};
 use crate::{Trouble, ask};
 
@@ -41,25 +41,6 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Looks where it was unpacked before; otherwise fetches the package.
-    ///
-    /// # Errors
-    /// [`Trouble::Missing`], also when the registry cannot be reached.
-    pub fn find() -> Result<Self, Trouble> {
-        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-        let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        let missing = || Trouble::Missing { program: "java".to_owned(), package: JAVA_PACKAGE };
-        let java = find("java", &[]).ok_or_else(missing)?;
-        Ok(Self { java, folder: fetched()?, settings: Vec::new() })
-    }
-
-    /// The same with more arguments.
-    #[must_use]
-    pub fn with(mut self, settings: &[&str]) -> Self {
-        self.settings = settings.iter().map(|&setting| setting.to_owned()).collect();
-        self
-    }
-
     fn java(&self) -> Command {
         let mut command = Command::new(&self.java);
         command.args(["-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
@@ -69,48 +50,9 @@ impl Programs {
         command
     }
 
-    /// The server on a folder, empty or of last time; it writes to `log` there.
-    ///
-    /// # Errors
-    /// The folder cannot be written.
-    pub fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
-        let data = folder.join("data");
-        fs::create_dir_all(&data)
-            .map_err(|e| Trouble::Failed(format!("{}: {e}", data.display())))?;
-        let mut command = self.java();
-        command.args(["-sharedDb", "-disableTelemetry", "-port"]).arg(port.to_string());
-        command.args(&self.settings);
-        if !self.settings.iter().any(|setting| setting == IN_MEMORY) {
-            command.arg("-dbPath").arg(data);
-        }
-        log_to(&mut command, folder)?;
-        Ok(command)
-    }
-
-    /// Waits until a server serves.
-    ///
-    /// # Errors
-    /// It ends or takes longer than a minute; the end of its log.
-    pub fn wait_until_ready(
-        &self,
-        child: &mut Child,
-        folder: &Path,
-        port: u16,
-    ) -> Result<(), Trouble> {
-        wait_until(child, &folder.join("log"), READY_LIMIT, || self.is_ready(port))
-    }
-
     /// Whether a server on `port` answers: to a question that is none, with a refusal.
     pub fn is_ready(&self, port: u16) -> bool {
         ask::get(port, "/").is_some_and(|(status, _)| status == 400)
-    }
-
-    /// The name and version of the server.
-    ///
-    /// # Errors
-    /// It does not run.
-    pub fn version(&self) -> Result<String, Trouble> {
-        Ok(format!("DynamoDB Local {}", output_of(self.java().arg("-version"))?.trim()))
     }
 }
 
@@ -149,7 +91,51 @@ fn fetched() -> Result<PathBuf, Trouble> {
 }
 
 // A kill may lose its last writes, though it acknowledged them; ended by this signal it keeps them.
-starter!("dynamodb", CRASH: &'static str = "TERM", PAGED_ROWS: Option<usize> = Some(800), KNOWS_REPEATS: bool = true);
+impl Starter for Programs {
+    const NAME: &'static str = "dynamodb";
+    const CRASH: &'static str = "TERM";
+    const PAGED_ROWS: Option<usize> = Some(800);
+    const KNOWS_REPEATS: bool = true;
+
+    fn find() -> Result<Self, Trouble> {
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let missing = || Trouble::Missing { program: "java".to_owned(), package: JAVA_PACKAGE };
+        let java = find("java", &[]).ok_or_else(missing)?;
+        Ok(Self { java, folder: fetched()?, settings: Vec::new() })
+    }
+
+    fn with(mut self, settings: &[&str]) -> Self {
+        self.settings = settings.iter().map(|&setting| setting.to_owned()).collect();
+        self
+    }
+
+    fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
+        let data = folder.join("data");
+        fs::create_dir_all(&data)
+            .map_err(|e| Trouble::Failed(format!("{}: {e}", data.display())))?;
+        let mut command = self.java();
+        command.args(["-sharedDb", "-disableTelemetry", "-port"]).arg(port.to_string());
+        command.args(&self.settings);
+        if !self.settings.iter().any(|setting| setting == IN_MEMORY) {
+            command.arg("-dbPath").arg(data);
+        }
+        log_to(&mut command, folder)?;
+        Ok(command)
+    }
+
+    fn wait_until_ready(&self, child: &mut Child, folder: &Path, port: u16) -> Result<(), Trouble> {
+        wait_until(child, &folder.join("log"), READY_LIMIT, || self.is_ready(port))
+    }
+
+    fn version(&self) -> Result<String, Trouble> {
+        Ok(format!("DynamoDB Local {}", output_of(self.java().arg("-version"))?.trim()))
+    }
+
+    fn url(port: u16) -> String {
+        url(port)
+    }
+}
 
 /// The address for `emmer_store_dynamodb`.
 pub fn url(port: u16) -> String {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 use crate::group::{Group, Ports};
-use crate::local::{Local, kept_port, log_to, output_of, starter};
+use crate::local::{Local, Starter, kept_port, log_to, output_of};
 use crate::process::{READY_LIMIT, find, wait_until};
 use crate::{Trouble, ask};
 
@@ -21,27 +21,27 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Looks on the `PATH`.
-    ///
-    /// # Errors
-    /// [`Trouble::Missing`].
-    pub fn find() -> Result<Self, Trouble> {
+    /// Whether a server on `port` serves and has a leader.
+    pub fn is_ready(&self, port: u16) -> bool {
+        ask::get(port, "/health")
+            .is_some_and(|(status, body)| status == 200 && body.contains("true"))
+    }
+}
+
+impl Starter for Programs {
+    const NAME: &'static str = "etcd";
+
+    fn find() -> Result<Self, Trouble> {
         let missing = || Trouble::Missing { program: "etcd".to_owned(), package: PACKAGE };
         Ok(Self { server: find("etcd", &[]).ok_or_else(missing)?, settings: Vec::new() })
     }
 
-    /// The same with more arguments.
-    #[must_use]
-    pub fn with(mut self, settings: &[&str]) -> Self {
+    fn with(mut self, settings: &[&str]) -> Self {
         self.settings = settings.iter().map(|&setting| setting.to_owned()).collect();
         self
     }
 
-    /// The server on a folder, empty or of last time; it writes to `log` there.
-    ///
-    /// # Errors
-    /// The log cannot be written, or there is no free port.
-    pub fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
+    fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
         let peers = format!("http://127.0.0.1:{}", kept_port(folder, "peer-port")?);
         let clients = format!("http://127.0.0.1:{port}");
         let mut command = Command::new(&self.server);
@@ -56,37 +56,20 @@ impl Programs {
         Ok(command)
     }
 
-    /// Waits until a server serves.
-    ///
-    /// # Errors
-    /// It ends or takes longer than a minute; the end of its log.
-    pub fn wait_until_ready(
-        &self,
-        child: &mut Child,
-        folder: &Path,
-        port: u16,
-    ) -> Result<(), Trouble> {
+    fn wait_until_ready(&self, child: &mut Child, folder: &Path, port: u16) -> Result<(), Trouble> {
         wait_until(child, &folder.join("log"), READY_LIMIT, || self.is_ready(port))
     }
 
-    /// Whether a server on `port` serves and has a leader.
-    pub fn is_ready(&self, port: u16) -> bool {
-        ask::get(port, "/health")
-            .is_some_and(|(status, body)| status == 200 && body.contains("true"))
-    }
-
-    /// The name and version of the server.
-    ///
-    /// # Errors
-    /// It does not run.
-    pub fn version(&self) -> Result<String, Trouble> {
+    fn version(&self) -> Result<String, Trouble> {
         let said = output_of(Command::new(&self.server).arg("--version"))?;
         let version = said.lines().find_map(|line| line.strip_prefix("etcd Version: "));
         Ok(format!("etcd {}", version.unwrap_or_default()))
     }
-}
 
-starter!("etcd");
+    fn url(port: u16) -> String {
+        url(port)
+    }
+}
 
 /// The address for `emmer_store_etcd`.
 pub fn url(port: u16) -> String {

@@ -62,51 +62,6 @@ pub trait Starter: Sized {
     fn url(port: u16) -> String;
 }
 
-/// Makes a [`Starter`] of a module's `Programs`, whose methods (and the module's `url`) have the
-/// same names.
-macro_rules! starter {
-    ($name:literal $(, $constant:ident: $type:ty = $value:expr)* $(,)?) => {
-        impl $crate::local::Starter for Programs {
-            const NAME: &'static str = $name;
-            $(const $constant: $type = $value;)*
-
-            fn find() -> Result<Self, $crate::Trouble> {
-                Self::find()
-            }
-
-            fn with(self, settings: &[&str]) -> Self {
-                Self::with(self, settings)
-            }
-
-            fn server(
-                &self,
-                folder: &::std::path::Path,
-                port: u16,
-            ) -> Result<::std::process::Command, $crate::Trouble> {
-                Self::server(self, folder, port)
-            }
-
-            fn wait_until_ready(
-                &self,
-                child: &mut ::std::process::Child,
-                folder: &::std::path::Path,
-                port: u16,
-            ) -> Result<(), $crate::Trouble> {
-                Self::wait_until_ready(self, child, folder, port)
-            }
-
-            fn version(&self) -> Result<String, $crate::Trouble> {
-                Self::version(self)
-            }
-
-            fn url(port: u16) -> String {
-                url(port)
-            }
-        }
-    };
-}
-pub(crate) use starter;
-
 /// A server for one test. Dropped, it ends and its folder is removed.
 #[derive(Debug)]
 pub struct Local<S: Starter> {
@@ -126,7 +81,7 @@ impl<S: Starter> Local<S> {
         Self::start_with(&[])
     }
 
-    /// The same with more settings, as its `Programs::with` takes them.
+    /// The same with more settings, as its [`Starter::with`] takes them.
     ///
     /// # Errors
     /// It is not installed or does not start.

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tempfile::TempDir;
 
-use crate::local::{Local, log_to, starter};
+use crate::local::{Local, Starter, log_to};
 use crate::process::{READY_LIMIT, find, programs_folder, run, wait_until};
 use crate::{Trouble, skip};
 
@@ -41,25 +41,6 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Looks where it was unpacked before; otherwise fetches the package.
-    ///
-    /// # Errors
-    /// [`Trouble::Missing`], also when the registry cannot be reached.
-    pub fn find() -> Result<Self, Trouble> {
-        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-        let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        let missing = || Trouble::Missing { program: "python3".to_owned(), package: PACKAGE };
-        let python = find("python3", &[]).ok_or_else(missing)?;
-        Ok(Self { folder: fetched(&python)?, python, settings: Vec::new() })
-    }
-
-    /// The same with more arguments.
-    #[must_use]
-    pub fn with(mut self, settings: &[&str]) -> Self {
-        self.settings = settings.iter().map(|&setting| setting.to_owned()).collect();
-        self
-    }
-
     /// Python, where it finds the server and the driver.
     pub fn python(&self) -> Command {
         let mut command = Command::new(&self.python);
@@ -67,43 +48,9 @@ impl Programs {
         command
     }
 
-    /// The server on a folder, empty or of last time; it writes to `log` there.
-    ///
-    /// # Errors
-    /// The log cannot be written.
-    pub fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
-        let mut command = self.python();
-        command.args(["-m", "secantus", "--host", "127.0.0.1", "--cache-size", "64M"]);
-        command.args(["--log-level", "WARNING", "--port"]).arg(port.to_string());
-        command.arg("--storage-path").arg(folder.join("data")).args(&self.settings);
-        log_to(&mut command, folder)?;
-        Ok(command)
-    }
-
-    /// Waits until a server serves.
-    ///
-    /// # Errors
-    /// It ends or takes longer than a minute; the end of its log.
-    pub fn wait_until_ready(
-        &self,
-        child: &mut Child,
-        folder: &Path,
-        port: u16,
-    ) -> Result<(), Trouble> {
-        wait_until(child, &folder.join("log"), READY_LIMIT, || self.is_ready(port))
-    }
-
     /// Whether a server on `port` takes connections.
     pub fn is_ready(&self, port: u16) -> bool {
         std::net::TcpStream::connect(("127.0.0.1", port)).is_ok()
-    }
-
-    /// The name and version of the server.
-    ///
-    /// # Errors
-    /// None.
-    pub fn version(&self) -> Result<String, Trouble> {
-        Ok(format!("SecantusDB {VERSION}, not mongod"))
     }
 }
 
@@ -139,7 +86,45 @@ fn fetched(python: &Path) -> Result<PathBuf, Trouble> {
 }
 
 // Its data are not needed any more when it ends.
-starter!("mongodb", END: &'static str = "KILL", KNOWS_REPEATS: bool = true);
+impl Starter for Programs {
+    const NAME: &'static str = "mongodb";
+    const END: &'static str = "KILL";
+    const KNOWS_REPEATS: bool = true;
+
+    fn find() -> Result<Self, Trouble> {
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        let missing = || Trouble::Missing { program: "python3".to_owned(), package: PACKAGE };
+        let python = find("python3", &[]).ok_or_else(missing)?;
+        Ok(Self { folder: fetched(&python)?, python, settings: Vec::new() })
+    }
+
+    fn with(mut self, settings: &[&str]) -> Self {
+        self.settings = settings.iter().map(|&setting| setting.to_owned()).collect();
+        self
+    }
+
+    fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
+        let mut command = self.python();
+        command.args(["-m", "secantus", "--host", "127.0.0.1", "--cache-size", "64M"]);
+        command.args(["--log-level", "WARNING", "--port"]).arg(port.to_string());
+        command.arg("--storage-path").arg(folder.join("data")).args(&self.settings);
+        log_to(&mut command, folder)?;
+        Ok(command)
+    }
+
+    fn wait_until_ready(&self, child: &mut Child, folder: &Path, port: u16) -> Result<(), Trouble> {
+        wait_until(child, &folder.join("log"), READY_LIMIT, || self.is_ready(port))
+    }
+
+    fn version(&self) -> Result<String, Trouble> {
+        Ok(format!("SecantusDB {VERSION}, not mongod"))
+    }
+
+    fn url(port: u16) -> String {
+        url(port)
+    }
+}
 
 /// The address for `emmer_store_mongodb`.
 pub fn url(port: u16) -> String {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Instant;
 
-use crate::local::{Local, log_to, output_of, starter};
+use crate::local::{Local, Starter, log_to, output_of};
 use crate::process::{POLL, READY_LIMIT, find, free_port, wait_until};
 use crate::{Trouble, skip};
 
@@ -24,11 +24,30 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Looks on the `PATH`.
+    /// Whether a server on `port` serves.
+    pub fn is_ready(&self, port: u16) -> bool {
+        self.cli(port, &["PING"]).is_ok_and(|answer| answer.trim() == "PONG")
+    }
+
+    /// What `redis-cli` prints at a server made here.
     ///
     /// # Errors
-    /// [`Trouble::Missing`].
-    pub fn find() -> Result<Self, Trouble> {
+    /// What it says.
+    pub fn cli(&self, port: u16, arguments: &[&str]) -> Result<String, Trouble> {
+        let mut command = Command::new(&self.cli);
+        // Not on the command line, where everybody sees it.
+        command
+            .env("REDISCLI_AUTH", PASSWORD)
+            .args(["-h", "127.0.0.1", "-p"])
+            .arg(port.to_string());
+        output_of(command.args(arguments))
+    }
+}
+
+impl Starter for Programs {
+    const NAME: &'static str = "redis";
+
+    fn find() -> Result<Self, Trouble> {
         let missing = |program: &str| Trouble::Missing {
             program: format!("Redis ({program})"),
             package: PACKAGE,
@@ -37,19 +56,12 @@ impl Programs {
         Ok(Self { server: found("redis-server")?, cli: found("redis-cli")?, settings: Vec::new() })
     }
 
-    /// The same with more settings, as `redis-server` takes them on its command line: the last of a
-    /// name counts.
-    #[must_use]
-    pub fn with(mut self, settings: &[&str]) -> Self {
+    fn with(mut self, settings: &[&str]) -> Self {
         self.settings = settings.iter().map(|&setting| setting.to_owned()).collect();
         self
     }
 
-    /// The server on a folder, empty or of last time; it writes to `log` there.
-    ///
-    /// # Errors
-    /// The log cannot be written.
-    pub fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
+    fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
         let mut command = Command::new(&self.server);
         // Its title keeps the command line, which names the folder.
         command.args([
@@ -70,50 +82,20 @@ impl Programs {
         Ok(command)
     }
 
-    /// Waits until a server serves, its data loaded.
-    ///
-    /// # Errors
-    /// It ends or takes longer than a minute; the end of its log.
-    pub fn wait_until_ready(
-        &self,
-        child: &mut Child,
-        folder: &Path,
-        port: u16,
-    ) -> Result<(), Trouble> {
+    fn wait_until_ready(&self, child: &mut Child, folder: &Path, port: u16) -> Result<(), Trouble> {
         wait_until(child, &folder.join("log"), READY_LIMIT, || self.is_ready(port))
     }
 
-    /// Whether a server on `port` serves.
-    pub fn is_ready(&self, port: u16) -> bool {
-        self.cli(port, &["PING"]).is_ok_and(|answer| answer.trim() == "PONG")
-    }
-
-    /// What `redis-cli` prints at a server made here.
-    ///
-    /// # Errors
-    /// What it says.
-    pub fn cli(&self, port: u16, arguments: &[&str]) -> Result<String, Trouble> {
-        let mut command = Command::new(&self.cli);
-        // Not on the command line, where everybody sees it.
-        command
-            .env("REDISCLI_AUTH", PASSWORD)
-            .args(["-h", "127.0.0.1", "-p"])
-            .arg(port.to_string());
-        output_of(command.args(arguments))
-    }
-
-    /// The name and version of the server.
-    ///
-    /// # Errors
-    /// It does not run.
-    pub fn version(&self) -> Result<String, Trouble> {
+    fn version(&self) -> Result<String, Trouble> {
         let said = output_of(Command::new(&self.server).arg("--version"))?;
         let version = said.split_whitespace().find_map(|word| word.strip_prefix("v="));
         Ok(format!("Redis {}", version.unwrap_or_default()))
     }
-}
 
-starter!("redis");
+    fn url(port: u16) -> String {
+        url(port)
+    }
+}
 
 /// The address of database 0 for `emmer_store_redis`.
 pub fn url(port: u16) -> String {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::Trouble;
 use crate::certificates::Certificates;
 use crate::group::{Group, Ports};
-use crate::local::{Local, log_to, output_of, starter};
+use crate::local::{Local, Starter, log_to, output_of};
 use crate::process::{READY_LIMIT, find, free_port, wait_until};
 
 /// Debian's package.
@@ -49,11 +49,37 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Looks for Java on the `PATH` and for the server where Debian puts it.
+    /// `zkCli.sh`, ready for its commands.
     ///
     /// # Errors
     /// [`Trouble::Missing`].
-    pub fn find() -> Result<Self, Trouble> {
+    pub fn cli(&self) -> Result<PathBuf, Trouble> {
+        let folders = CLI_FOLDERS.map(PathBuf::from);
+        let missing = || Trouble::Missing { program: "zkCli.sh".to_owned(), package: PACKAGE };
+        find("zkCli.sh", &folders).ok_or_else(missing)
+    }
+}
+
+/// What the server on `port` says behind `start` when it is asked how it is. A server says its mode
+/// only when it accepts sessions; `ruok` is answered before.
+fn answer_of(port: u16, start: &str) -> Option<String> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let ask = || -> std::io::Result<String> {
+        let mut stream = TcpStream::connect_timeout(&address, ANSWER_LIMIT)?;
+        stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+        stream.write_all(b"srvr")?;
+        let mut answer = String::new();
+        stream.take(8 * 1024).read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    let answer = ask().ok()?;
+    answer.lines().find_map(|line| line.strip_prefix(start)).map(|rest| rest.trim().to_owned())
+}
+
+impl Starter for Programs {
+    const NAME: &'static str = "zookeeper";
+
+    fn find() -> Result<Self, Trouble> {
         let missing =
             |program: &str| Trouble::Missing { program: program.to_owned(), package: PACKAGE };
         let java = find("java", &[]).ok_or_else(|| missing("Java"))?;
@@ -62,18 +88,12 @@ impl Programs {
         Ok(Self { java, jar, settings: Vec::new() })
     }
 
-    /// The same with more settings, lines of `zoo.cfg`.
-    #[must_use]
-    pub fn with(mut self, settings: &[&str]) -> Self {
+    fn with(mut self, settings: &[&str]) -> Self {
         self.settings = settings.iter().map(|&setting| setting.to_owned()).collect();
         self
     }
 
-    /// The server on a folder, empty or of last time; it writes to `log` there.
-    ///
-    /// # Errors
-    /// The folder cannot be written.
-    pub fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
+    fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
         let (own, settings): (Vec<&String>, Vec<&String>) =
             self.settings.iter().partition(|line| line.starts_with(MY_ID));
         let settings: Vec<&str> = settings.into_iter().map(String::as_str).collect();
@@ -104,24 +124,11 @@ impl Programs {
         Ok(command)
     }
 
-    /// Waits until a server accepts sessions.
-    ///
-    /// # Errors
-    /// It ends or takes longer than a minute; the end of its log.
-    pub fn wait_until_ready(
-        &self,
-        child: &mut Child,
-        folder: &Path,
-        port: u16,
-    ) -> Result<(), Trouble> {
+    fn wait_until_ready(&self, child: &mut Child, folder: &Path, port: u16) -> Result<(), Trouble> {
         wait_until(child, &folder.join("log"), READY_LIMIT, || answer_of(port, "Mode:").is_some())
     }
 
-    /// The name and version of the server.
-    ///
-    /// # Errors
-    /// It does not run.
-    pub fn version(&self) -> Result<String, Trouble> {
+    fn version(&self) -> Result<String, Trouble> {
         let mut command = Command::new(&self.java);
         let said = output_of(
             command.arg("-cp").arg(&self.jar).arg("org.apache.zookeeper.version.VersionInfoMain"),
@@ -131,34 +138,10 @@ impl Programs {
         Ok(format!("ZooKeeper {}", version.unwrap_or_default()))
     }
 
-    /// `zkCli.sh`, ready for its commands.
-    ///
-    /// # Errors
-    /// [`Trouble::Missing`].
-    pub fn cli(&self) -> Result<PathBuf, Trouble> {
-        let folders = CLI_FOLDERS.map(PathBuf::from);
-        let missing = || Trouble::Missing { program: "zkCli.sh".to_owned(), package: PACKAGE };
-        find("zkCli.sh", &folders).ok_or_else(missing)
+    fn url(port: u16) -> String {
+        url(port)
     }
 }
-
-/// What the server on `port` says behind `start` when it is asked how it is. A server says its mode
-/// only when it accepts sessions; `ruok` is answered before.
-fn answer_of(port: u16, start: &str) -> Option<String> {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let ask = || -> std::io::Result<String> {
-        let mut stream = TcpStream::connect_timeout(&address, ANSWER_LIMIT)?;
-        stream.set_read_timeout(Some(ANSWER_LIMIT))?;
-        stream.write_all(b"srvr")?;
-        let mut answer = String::new();
-        stream.take(8 * 1024).read_to_string(&mut answer)?;
-        Ok(answer)
-    };
-    let answer = ask().ok()?;
-    answer.lines().find_map(|line| line.strip_prefix(start)).map(|rest| rest.trim().to_owned())
-}
-
-starter!("zookeeper");
 
 /// The address of an empty node for `emmer_store_zookeeper`.
 pub fn url(port: u16) -> String {

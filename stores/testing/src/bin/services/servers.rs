@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::{Child, Command};
 
 use emmer_test_servers::{
-    Trouble, azurite, cassandra, consul, cosmos, dynamodb, etcd, mariadb, mongodb, postgres,
-    process, redis, zookeeper,
+    Starter, Trouble, azurite, cassandra, consul, cosmos, dynamodb, etcd, mariadb, mongodb,
+    postgres, process, redis, zookeeper,
 };
 
 use super::state::Running;
@@ -52,57 +52,35 @@ pub(super) const SERVERS: &[Server] = &[
         name: "redis",
         packages: &[redis::PACKAGE],
         find: || redis::Programs::find().map(drop),
-        start: |folder, port| {
-            let programs = redis::Programs::find()?;
-            let child = spawn(programs.server(folder, port)?)?;
-            ready(child, redis::url(port), |child| programs.wait_until_ready(child, folder, port))
-        },
+        start: |folder, port| start(&redis::Programs::find()?, folder, port),
         end_signal: "TERM",
     },
     Server {
         name: "zookeeper",
         packages: &[zookeeper::PACKAGE],
         find: || zookeeper::Programs::find().and_then(|programs| programs.cli()).map(drop),
-        start: |folder, port| {
-            let programs = zookeeper::Programs::find()?;
-            let child = spawn(programs.server(folder, port)?)?;
-            ready(child, zookeeper::url(port), |child| {
-                programs.wait_until_ready(child, folder, port)
-            })
-        },
+        start: |folder, port| start(&zookeeper::Programs::find()?, folder, port),
         end_signal: "TERM",
     },
     Server {
         name: "consul",
         packages: &[],
         find: || consul::Programs::find().map(drop),
-        start: |folder, port| {
-            let programs = consul::Programs::find()?;
-            let child = spawn(programs.server(folder, port)?)?;
-            ready(child, consul::url(port), |child| programs.wait_until_ready(child, folder, port))
-        },
+        start: |folder, port| start(&consul::Programs::find()?, folder, port),
         end_signal: "TERM",
     },
     Server {
         name: "etcd",
         packages: &[etcd::PACKAGE, etcd::CLIENT_PACKAGE],
         find: find_etcd,
-        start: |folder, port| {
-            let programs = etcd::Programs::find()?;
-            let child = spawn(programs.server(folder, port)?)?;
-            ready(child, etcd::url(port), |child| programs.wait_until_ready(child, folder, port))
-        },
+        start: |folder, port| start(&etcd::Programs::find()?, folder, port),
         end_signal: "TERM",
     },
     Server {
         name: "azure",
         packages: &[azurite::PACKAGE],
         find: || azurite::Programs::find().map(drop),
-        start: |folder, port| {
-            let programs = azurite::Programs::find()?;
-            let child = spawn(programs.server(folder, port)?)?;
-            ready(child, azurite::url(port), |child| programs.wait_until_ready(child, folder, port))
-        },
+        start: |folder, port| start(&azurite::Programs::find()?, folder, port),
         // It writes its data when it ends so.
         end_signal: "INT",
     },
@@ -113,8 +91,7 @@ pub(super) const SERVERS: &[Server] = &[
         find: || Ok(()),
         start: |folder, port| {
             let programs = cosmos::Programs::find().or_else(|_| cosmos::Programs::compiled())?;
-            let child = spawn(programs.server(folder, port)?)?;
-            ready(child, cosmos::url(port), |child| programs.wait_until_ready(child, folder, port))
+            start(&programs, folder, port)
         },
         end_signal: "TERM",
     },
@@ -122,26 +99,14 @@ pub(super) const SERVERS: &[Server] = &[
         name: "dynamodb",
         packages: &[dynamodb::PACKAGE, dynamodb::JAVA_PACKAGE],
         find: || dynamodb::Programs::find().map(drop),
-        start: |folder, port| {
-            let programs = dynamodb::Programs::find()?;
-            let child = spawn(programs.server(folder, port)?)?;
-            ready(child, dynamodb::url(port), |child| {
-                programs.wait_until_ready(child, folder, port)
-            })
-        },
+        start: |folder, port| start(&dynamodb::Programs::find()?, folder, port),
         end_signal: "TERM",
     },
     Server {
         name: "cassandra",
         packages: &[cassandra::PACKAGE, cassandra::JAVA_PACKAGE, cassandra::PIP_PACKAGE],
         find: || cassandra::Programs::find().and_then(|_| cassandra::cqlsh()).map(drop),
-        start: |folder, port| {
-            let programs = cassandra::Programs::find()?;
-            let child = spawn(programs.server(folder, port)?)?;
-            ready(child, cassandra::url(port), |child| {
-                programs.wait_until_ready(child, folder, port)
-            })
-        },
+        start: |folder, port| start(&cassandra::Programs::find()?, folder, port),
         end_signal: "TERM",
     },
     // A compatible server: SecantusDB, not mongod.
@@ -151,8 +116,7 @@ pub(super) const SERVERS: &[Server] = &[
         find: || mongodb::Programs::find().map(drop),
         start: |folder, port| {
             let programs = mongodb::Programs::find()?.with(&[mongodb::SYNC]);
-            let child = spawn(programs.server(folder, port)?)?;
-            ready(child, mongodb::url(port), |child| programs.wait_until_ready(child, folder, port))
+            start(&programs, folder, port)
         },
         end_signal: "TERM",
     },
@@ -173,6 +137,12 @@ impl Server {
         let (child, url) = (self.start)(folder, port)?;
         Ok(Running { pid: child.id(), url })
     }
+}
+
+/// Starts a server that is one process.
+fn start<S: Starter>(programs: &S, folder: &Path, port: u16) -> Started {
+    let child = spawn(programs.server(folder, port)?)?;
+    ready(child, S::url(port), |child| programs.wait_until_ready(child, folder, port))
 }
 
 fn find_etcd() -> Result<(), Trouble> {
