@@ -1,10 +1,11 @@
 //! Requests into statements, answers out.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use emmer_store::{Examination, StoredRow, TableDecl, Value};
-use emmer_store_relational::{Answer, Cells, Driver, Failure, Fault, Limits, Request, stored_row};
+use emmer_store_relational::{
+    Answer, Cells, Driver, Failure, Fault, Limits, Made, Request, stored_row,
+};
 use tiberius::{Row, ToSql};
 
 use crate::connection::Connection;
@@ -18,30 +19,19 @@ use crate::values::{RowCells, date, literal};
 /// a byte of a text may take eight (two of UTF-16, each as two digits of two bytes).
 const REQUEST_BYTES_MAX: usize = 30 << 20;
 
-type Known = BTreeMap<&'static str, (&'static TableDecl, Arc<TableSql>)>;
-
 /// What [`Relational`](emmer_store_relational::Relational) asks.
 pub(crate) struct MssqlDriver {
     place: Place,
-    known: Mutex<Known>,
+    made: Made<TableSql>,
 }
 
 impl MssqlDriver {
     pub(crate) fn new(place: Place) -> Self {
-        Self { place, known: Mutex::default() }
+        Self { place, made: Made::default() }
     }
 
     fn sql(&self, decl: &'static TableDecl) -> Arc<TableSql> {
-        // A panic in between leaves the map as it was.
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        match known.get(decl.name) {
-            Some((found, sql)) if *found == decl => sql.clone(),
-            _ => {
-                let sql = Arc::new(TableSql::new(decl));
-                known.insert(decl.name, (decl, sql.clone()));
-                sql
-            }
-        }
+        self.made.of(decl, || TableSql::new(decl))
     }
 }
 

@@ -1,10 +1,9 @@
 //! Requests into statements, answers out.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use emmer_store::{Examination, Mutation, StoredRow, TableDecl};
-use emmer_store_relational::{Answer, Driver, Failure, Fault, Limits, Request, stored_row};
+use emmer_store_relational::{Answer, Driver, Failure, Fault, Limits, Made, Request, stored_row};
 use mysql_async::{Error, Value};
 
 use crate::commit::{Commit, Judge, Script};
@@ -19,30 +18,19 @@ use crate::values::{RowCells, parameter};
 /// The most bytes of values in one commit or append: the server keeps them all until the commit.
 const REQUEST_BYTES_MAX: usize = 256 << 20;
 
-type Known = BTreeMap<&'static str, (&'static TableDecl, Arc<TableSql>)>;
-
 /// What [`Relational`](emmer_store_relational::Relational) asks.
 pub(crate) struct MysqlDriver {
     place: Place,
-    known: Mutex<Known>,
+    made: Made<TableSql>,
 }
 
 impl MysqlDriver {
     pub(crate) fn new(place: Place) -> Self {
-        Self { place, known: Mutex::default() }
+        Self { place, made: Made::default() }
     }
 
     fn sql(&self, decl: &'static TableDecl) -> Arc<TableSql> {
-        // A panic in between leaves the map as it was.
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        match known.get(decl.name) {
-            Some((found, sql)) if *found == decl => sql.clone(),
-            _ => {
-                let sql = Arc::new(TableSql::new(decl));
-                known.insert(decl.name, (decl, sql.clone()));
-                sql
-            }
-        }
+        self.made.of(decl, || TableSql::new(decl))
     }
 }
 

@@ -1,10 +1,9 @@
 //! Requests into jobs for a session's thread, answers out.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use emmer_store::{ColumnType, Examination, StoredRow, TableDecl};
-use emmer_store_relational::{Answer, Driver, Failure, Fault, Limits, Request, stored_row};
+use emmer_store_relational::{Answer, Driver, Failure, Fault, Limits, Made, Request, stored_row};
 
 use crate::commit::Writer;
 use crate::connection::{Connection, Threads};
@@ -20,32 +19,21 @@ use crate::values::{Bound, Kind};
 /// should not.
 const REQUEST_BYTES_MAX: usize = 64 << 20;
 
-type Known = BTreeMap<&'static str, (&'static TableDecl, Arc<TableSql>)>;
-
 /// What [`Relational`](emmer_store_relational::Relational) asks.
 pub(crate) struct OracleDriver {
     place: Place,
     threads: Threads,
-    known: Mutex<Known>,
+    made: Made<TableSql>,
 }
 
 impl OracleDriver {
     pub(crate) fn new(place: Place) -> Self {
         let threads = Threads::new(place.limits.pool_max);
-        Self { place, threads, known: Mutex::default() }
+        Self { place, threads, made: Made::default() }
     }
 
     fn sql(&self, decl: &'static TableDecl) -> Arc<TableSql> {
-        // A panic in between leaves the map as it was.
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        match known.get(decl.name) {
-            Some((found, sql)) if *found == decl => sql.clone(),
-            _ => {
-                let sql = Arc::new(TableSql::new(decl, self.place.limits.statement_timeout()));
-                known.insert(decl.name, (decl, sql.clone()));
-                sql
-            }
-        }
+        self.made.of(decl, || TableSql::new(decl, self.place.limits.statement_timeout()))
     }
 }
 

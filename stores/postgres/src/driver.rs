@@ -1,11 +1,10 @@
 //! Requests into statements, answers out.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use emmer_store::{Examination, StoreErrorKind, StoredRow, TableDecl, Value};
 use emmer_store_relational::{
-    Answer, Driver, Failure, Fault, Limits, Request, statements, stored_row,
+    Answer, Driver, Failure, Fault, Limits, Made, Request, statements, stored_row,
 };
 
 use crate::connection::{self, Connection, Parameters};
@@ -20,30 +19,19 @@ use crate::values::{Parameter, microseconds};
 /// gigabyte at once.
 const REQUEST_BYTES_MAX: usize = 256 << 20;
 
-type Known = BTreeMap<&'static str, (&'static TableDecl, Arc<TableSql>)>;
-
 /// What [`Relational`](emmer_store_relational::Relational) asks.
 pub(crate) struct PostgresDriver {
     place: Place,
-    known: Mutex<Known>,
+    made: Made<TableSql>,
 }
 
 impl PostgresDriver {
     pub(crate) fn new(place: Place) -> Self {
-        Self { place, known: Mutex::default() }
+        Self { place, made: Made::default() }
     }
 
     fn sql(&self, decl: &'static TableDecl) -> Arc<TableSql> {
-        // A panic in between leaves the map as it was.
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        match known.get(decl.name) {
-            Some((found, sql)) if *found == decl => sql.clone(),
-            _ => {
-                let sql = Arc::new(TableSql::new(decl));
-                known.insert(decl.name, (decl, sql.clone()));
-                sql
-            }
-        }
+        self.made.of(decl, || TableSql::new(decl))
     }
 }
 

@@ -50,7 +50,7 @@ pub use fault::{Failure, Fault};
 pub use limits::Limits;
 pub use names::Names;
 pub use rows::{Cells, stored_row};
-pub use statements::Statements;
+pub use statements::{Made, Statements};
 pub use store::Relational;
 
 /// What [`relational_store`] names.

@@ -1,9 +1,38 @@
 //! The statements of one table that are the same on every server, as text.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
 use emmer_store::TableDecl;
 
 use crate::dialect::Dialect;
 use crate::names::{Names, quoted};
+
+/// A driver's statements for each table, made once.
+#[derive(Debug)]
+pub struct Made<S>(Mutex<BTreeMap<&'static str, (&'static TableDecl, Arc<S>)>>);
+
+impl<S> Default for Made<S> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<S> Made<S> {
+    /// The statements for `decl`; `make` makes them the first time.
+    pub fn of(&self, decl: &'static TableDecl, make: impl FnOnce() -> S) -> Arc<S> {
+        // A panic in between leaves the map as it was.
+        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match made.get(decl.name) {
+            Some((found, statements)) if *found == decl => statements.clone(),
+            _ => {
+                let statements = Arc::new(make());
+                made.insert(decl.name, (decl, statements.clone()));
+                statements
+            }
+        }
+    }
+}
 
 /// Reads of one table. Every `SELECT` answers the row key, the etag, then the columns in order.
 #[derive(Clone, Debug, PartialEq, Eq)]

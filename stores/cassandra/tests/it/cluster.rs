@@ -1,5 +1,5 @@
-//! Three nodes with three copies of each row: each is killed and comes back, and stands still, while
-//! writers commit.
+//! Three nodes with three copies of each row: each is killed and comes back, and stands still,
+//! while writers commit.
 
 use emmer_store_cassandra::CassandraStore;
 use emmer_test_servers::suite::rows::NUMBERS;

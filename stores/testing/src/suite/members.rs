@@ -1,5 +1,5 @@
-//! A store on a cluster of servers whose members are killed and stand still, the leader first, while
-//! writers commit: every acknowledged commit is there afterwards.
+//! A store on a cluster of servers whose members are killed and stand still, the leader first,
+//! while writers commit: every acknowledged commit is there afterwards.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -163,7 +163,8 @@ async fn write(
 }
 
 /// Kills the leader and starts it again, freezes the leader and lets it go on, as `events` says,
-/// while [`WRITERS`] commit; then counts. Unless commits may be lost, no writer ever misses its own.
+/// while [`WRITERS`] commit; then counts. Unless commits may be lost, no writer misses one of its
+/// own.
 ///
 /// # Panics
 /// A read is torn or goes back, or the cluster does not go on within [`GOES_ON_LIMIT`].
