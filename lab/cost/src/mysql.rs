@@ -22,7 +22,7 @@ pub(crate) async fn run(words: &[String]) -> Outcome<()> {
     let mut own = None;
     let url = match words.first() {
         Some(url) => url.clone(),
-        None => own.insert(MariadbServer::start()?).url("emmer"),
+        None => own.insert(MariadbServer::start()?).url_of("emmer"),
     };
     measure(&url, Store { open, patient: "", hasty: "" }, || Raw::open(&url)).await?;
     drop(own);

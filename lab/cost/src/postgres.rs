@@ -21,7 +21,7 @@ pub(crate) async fn run(words: &[String]) -> Outcome<()> {
     let mut own = None;
     let url = match words.first() {
         Some(url) => url.clone(),
-        None => own.insert(PostgresServer::start()?).url("postgres"),
+        None => own.insert(PostgresServer::start()?).url_of("postgres"),
     };
     measure(&url, Store { open, patient: "", hasty: "" }, || Raw::open(&url)).await?;
     drop(own);

@@ -123,8 +123,10 @@ impl Starter for Programs {
         wait_until(child, &folder.join("log"), READY_LIMIT, || self.is_ready(port))
     }
 
-    fn version(&self) -> Result<String, Trouble> {
-        let said = output_of(Command::new(&self.node).arg(&self.azurite).arg("--version"))?;
+    fn version(server: &Local<Self>) -> Result<String, Trouble> {
+        let said = output_of(
+            Command::new(&server.programs.node).arg(&server.programs.azurite).arg("--version"),
+        )?;
         Ok(format!("Azurite {}", said.trim()))
     }
 

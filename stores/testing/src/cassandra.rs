@@ -10,15 +10,15 @@ use std::io::{Read, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use tempfile::TempDir;
 
+use crate::Trouble;
+use crate::database::{Database, Databases};
 use crate::local::{Local, Starter, kept_port, log_to};
 use crate::process::{find, free_port, programs_folder, run, wait_until};
-use crate::{Trouble, skip};
 
 /// Debian's package of what fetches it.
 pub const PACKAGE: &str = "maven";
@@ -346,7 +346,7 @@ impl Starter for Programs {
         wait_until(child, &log, START_LIMIT, || self.is_ready(port))
     }
 
-    fn version(&self) -> Result<String, Trouble> {
+    fn version(_server: &Local<Self>) -> Result<String, Trouble> {
         Ok(format!("Cassandra {VERSION}"))
     }
 
@@ -367,86 +367,21 @@ fn url_of(port: u16, keyspace: &str) -> String {
 /// A server for one test. Dropped, it ends and its folder is removed.
 pub type CassandraServer = Local<Programs>;
 
-/// A keyspace of its own for one test, on a server that the tests of this program share: a server
-/// takes seconds to start. It ends with the last of them.
-#[derive(Debug)]
-pub struct CassandraKeyspace {
-    server: Arc<CassandraServer>,
-    name: String,
-}
+impl Databases for Programs {
+    const DATABASE: &'static str = KEYSPACE;
 
-impl CassandraKeyspace {
-    /// A keyspace on the shared server, which is started by the first who asks; or (`is_alone`) on
-    /// a server of its own, which a test may kill.
-    ///
-    /// # Errors
-    /// It is not installed or does not start.
-    pub fn start(settings: &[&str], is_alone: bool) -> Result<Self, Trouble> {
+    fn url_of(port: u16, keyspace: &str) -> String {
+        url_of(port, keyspace)
+    }
+
+    fn shared() -> &'static Mutex<Weak<CassandraServer>> {
         static SHARED: Mutex<Weak<CassandraServer>> = Mutex::new(Weak::new());
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        // Several processes may share a server.
-        let name = format!("{KEYSPACE}_{}_{number}", std::process::id());
-        Ok(Self { server: CassandraServer::shared(&SHARED, settings, is_alone)?, name })
-    }
-
-    /// The same for a test that is skipped, loudly, where the server is not installed.
-    ///
-    /// # Panics
-    /// In CI when it is not installed, and everywhere when it is but does not start.
-    pub fn start_or_skip(test: &str, settings: &[&str], is_alone: bool) -> Option<Self> {
-        Self::start(settings, is_alone).map_err(|trouble| skip(test, &trouble)).ok()
-    }
-
-    /// The name of the keyspace.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The port that the server listens on, at 127.0.0.1.
-    pub fn port(&self) -> u16 {
-        self.server.port()
+        &SHARED
     }
 }
 
-#[cfg(feature = "suite")]
-impl crate::suite::TestServer for CassandraKeyspace {
-    fn version(&self) -> String {
-        self.server.version()
-    }
-
-    fn port(&self) -> u16 {
-        Self::port(self)
-    }
-
-    fn url_at(&self, port: u16) -> String {
-        url_of(port, &self.name)
-    }
-
-    fn paged_rows(&self) -> Option<usize> {
-        self.server.paged_rows()
-    }
-
-    fn knows_repeats(&self) -> bool {
-        self.server.knows_repeats()
-    }
-
-    fn pid(&self) -> u32 {
-        self.server.pid()
-    }
-
-    fn kill(&mut self) {
-        // Nobody kills what others use.
-        if let Some(server) = Arc::get_mut(&mut self.server) {
-            server.kill();
-        }
-    }
-
-    fn start_again(&mut self) -> Result<(), Trouble> {
-        let shared = || Trouble::Failed("a server that others use is not started again".to_owned());
-        Arc::get_mut(&mut self.server).ok_or_else(shared)?.start_again()
-    }
-}
+/// A keyspace of its own for one test.
+pub type CassandraKeyspace = Database<Programs>;
 
 /// Several nodes that are one cluster, on the addresses 127.0.0.1 and following.
 #[derive(Debug)]

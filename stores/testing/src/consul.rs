@@ -176,8 +176,8 @@ impl Starter for Programs {
         wait_until(child, &folder.join("log"), READY_LIMIT, || self.is_ready(port))
     }
 
-    fn version(&self) -> Result<String, Trouble> {
-        let said = output_of(Command::new(&self.consul).arg("version"))?;
+    fn version(server: &Local<Self>) -> Result<String, Trouble> {
+        let said = output_of(Command::new(&server.programs.consul).arg("version"))?;
         Ok(said.lines().next().unwrap_or_default().replace(" v", " "))
     }
 

@@ -74,7 +74,7 @@ impl Starter for Programs {
         wait_until(child, &folder.join("log"), READY_LIMIT, || self.is_ready(port))
     }
 
-    fn version(&self) -> Result<String, Trouble> {
+    fn version(_server: &Local<Self>) -> Result<String, Trouble> {
         Ok("azure_data_cosmos_driver's in-memory emulator 1.0.0".to_owned())
     }
 

@@ -128,8 +128,8 @@ impl Starter for Programs {
         wait_until(child, &folder.join("log"), READY_LIMIT, || self.is_ready(port))
     }
 
-    fn version(&self) -> Result<String, Trouble> {
-        Ok(format!("DynamoDB Local {}", output_of(self.java().arg("-version"))?.trim()))
+    fn version(server: &Local<Self>) -> Result<String, Trouble> {
+        Ok(format!("DynamoDB Local {}", output_of(server.programs.java().arg("-version"))?.trim()))
     }
 
     fn url(port: u16) -> String {

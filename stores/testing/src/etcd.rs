@@ -60,8 +60,8 @@ impl Starter for Programs {
         wait_until(child, &folder.join("log"), READY_LIMIT, || self.is_ready(port))
     }
 
-    fn version(&self) -> Result<String, Trouble> {
-        let said = output_of(Command::new(&self.server).arg("--version"))?;
+    fn version(server: &Local<Self>) -> Result<String, Trouble> {
+        let said = output_of(Command::new(&server.programs.server).arg("--version"))?;
         let version = said.lines().find_map(|line| line.strip_prefix("etcd Version: "));
         Ok(format!("etcd {}", version.unwrap_or_default()))
     }

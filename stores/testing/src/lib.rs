@@ -16,6 +16,7 @@ pub mod cassandra;
 pub mod certificates;
 pub mod consul;
 pub mod cosmos;
+pub mod database;
 pub mod dynamodb;
 pub mod etcd;
 pub mod group;

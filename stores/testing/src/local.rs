@@ -30,6 +30,10 @@ pub trait Starter: Sized {
     /// it.
     const KNOWS_REPEATS: bool = false;
 
+    /// Whether it locks the gaps between rows, where two commits that make rows may wait for each
+    /// other.
+    const LOCKS_GAPS: bool = false;
+
     /// Looks for the programs.
     ///
     /// # Errors
@@ -40,7 +44,15 @@ pub trait Starter: Sized {
     #[must_use]
     fn with(self, settings: &[&str]) -> Self;
 
-    /// A server on a folder that was given to it before, or never; not started yet.
+    /// Makes what the server needs in a new folder.
+    ///
+    /// # Errors
+    /// The folder cannot be written, or what a program says.
+    fn prepare(&self, _folder: &Path) -> Result<(), Trouble> {
+        Ok(())
+    }
+
+    /// A server on a folder that was given to it before, or was prepared; not started yet.
     ///
     /// # Errors
     /// The folder cannot be written.
@@ -52,11 +64,19 @@ pub trait Starter: Sized {
     /// It ends or takes longer than a minute; the end of its log.
     fn wait_until_ready(&self, child: &mut Child, folder: &Path, port: u16) -> Result<(), Trouble>;
 
-    /// The name and version of the server.
+    /// The name and version of a server that runs.
     ///
     /// # Errors
-    /// It does not run.
-    fn version(&self) -> Result<String, Trouble>;
+    /// It does not say.
+    fn version(server: &Local<Self>) -> Result<String, Trouble>;
+
+    /// The deadlocks that a server has met since it was made; 0 for one that knows of none.
+    ///
+    /// # Errors
+    /// It cannot be asked.
+    fn deadlocks(_server: &Local<Self>) -> Result<usize, Trouble> {
+        Ok(0)
+    }
 
     /// The address of an empty store, if the server were reached at this port of 127.0.0.1.
     fn url(port: u16) -> String;
@@ -67,9 +87,9 @@ pub trait Starter: Sized {
 pub struct Local<S: Starter> {
     pub(crate) programs: S,
     /// None for a server that belongs to somebody else.
-    child: Option<Child>,
-    folder: TempDir,
-    port: u16,
+    pub(crate) child: Option<Child>,
+    pub(crate) folder: TempDir,
+    pub(crate) port: u16,
 }
 
 impl<S: Starter> Local<S> {
@@ -87,6 +107,7 @@ impl<S: Starter> Local<S> {
     /// It is not installed or does not start.
     pub fn start_with(settings: &[&str]) -> Result<Self, Trouble> {
         let (programs, folder) = (S::find()?.with(settings), Self::folder()?);
+        programs.prepare(folder.path())?;
         // Between the choice of a port and its use somebody else may take it.
         let (port, child) = match try_launch(&programs, folder.path()) {
             Ok(started) => started,
@@ -101,6 +122,7 @@ impl<S: Starter> Local<S> {
     /// It is not installed or does not start.
     pub fn start_at(port: u16, settings: &[&str]) -> Result<Self, Trouble> {
         let (programs, folder) = (S::find()?.with(settings), Self::folder()?);
+        programs.prepare(folder.path())?;
         let child = launch(&programs, folder.path(), port)?;
         Ok(Self { programs, child: Some(child), folder, port })
     }
@@ -111,6 +133,7 @@ impl<S: Starter> Local<S> {
     /// It does not start.
     pub(crate) fn start_as(programs: S, port: u16) -> Result<Self, Trouble> {
         let folder = Self::folder()?;
+        programs.prepare(folder.path())?;
         let child = launch(&programs, folder.path(), port)?;
         Ok(Self { programs, child: Some(child), folder, port })
     }
@@ -168,7 +191,7 @@ impl<S: Starter> Local<S> {
         Ok(server)
     }
 
-    fn folder() -> Result<TempDir, Trouble> {
+    pub(crate) fn folder() -> Result<TempDir, Trouble> {
         data_folder(&format!("emmer-{}-", S::NAME))
     }
 
@@ -234,7 +257,15 @@ impl<S: Starter> Local<S> {
 #[cfg(feature = "suite")]
 impl<S: Starter + Send + 'static> crate::suite::TestServer for Local<S> {
     fn version(&self) -> String {
-        self.programs.version().unwrap_or_default()
+        S::version(self).unwrap_or_default()
+    }
+
+    fn deadlocks(&self) -> Result<usize, Trouble> {
+        S::deadlocks(self)
+    }
+
+    fn locks_gaps(&self) -> bool {
+        S::LOCKS_GAPS
     }
 
     fn port(&self) -> u16 {
@@ -271,11 +302,11 @@ fn try_launch<S: Starter>(starter: &S, folder: &Path) -> Result<(u16, Child), Tr
     launch(starter, folder, port).map(|child| (port, child))
 }
 
-fn launch<S: Starter>(starter: &S, folder: &Path, port: u16) -> Result<Child, Trouble> {
+pub(crate) fn launch<S: Starter>(starter: &S, folder: &Path, port: u16) -> Result<Child, Trouble> {
     let mut child =
         starter.server(folder, port)?.spawn().map_err(|e| Trouble::Failed(e.to_string()))?;
     if let Err(trouble) = starter.wait_until_ready(&mut child, folder, port) {
-        end(&mut child, "TERM");
+        end(&mut child, S::END);
         return Err(trouble);
     }
     Ok(child)

@@ -4,12 +4,12 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::process::{command_as, end, find, free_port, give_to, run, signal, wait_until};
-use crate::{Trouble, skip};
+use crate::Trouble;
+use crate::local::{Local, Starter};
+use crate::process::{READY_LIMIT, command_as, find, give_to, run, wait_until};
 
 /// The system's user it runs as, when this process is root.
 pub const SYSTEM_USER: &str = "mysql";
@@ -25,8 +25,6 @@ pub const DATABASE: &str = "emmer";
 pub const PACKAGE: &str = "mariadb-server";
 /// Small, for many servers on one disk.
 const LOG_SIZE: &str = "--innodb-log-file-size=16M";
-/// How long a server is given to accept connections, after a crash too.
-const READY_LIMIT: Duration = Duration::from_secs(60);
 
 /// The programs of an installed MariaDB.
 #[derive(Clone, Debug)]
@@ -35,28 +33,11 @@ pub struct Programs {
     install: PathBuf,
     admin: PathBuf,
     client: PathBuf,
+    /// More of the server's options.
+    options: Vec<String>,
 }
 
 impl Programs {
-    /// Looks on the `PATH` and where Debian puts them.
-    ///
-    /// # Errors
-    /// [`Trouble::Missing`].
-    pub fn find() -> Result<Self, Trouble> {
-        let folders = [PathBuf::from("/usr/sbin"), PathBuf::from("/usr/bin")];
-        let program = |name: &str| {
-            let missing =
-                || Trouble::Missing { program: format!("MariaDB ({name})"), package: PACKAGE };
-            find(name, &folders).ok_or_else(missing)
-        };
-        Ok(Self {
-            server: program("mariadbd")?,
-            install: program("mariadb-install-db")?,
-            admin: program("mariadb-admin")?,
-            client: program("mariadb")?,
-        })
-    }
-
     /// Makes an empty data folder, `data`, in `folder`.
     ///
     /// # Errors
@@ -71,60 +52,6 @@ impl Programs {
             install.arg(format!("--user={SYSTEM_USER}"));
         }
         run(install.current_dir(folder))
-    }
-
-    /// The server on an initialized folder; it writes to `log` there. Its start makes the user and
-    /// the database.
-    ///
-    /// # Errors
-    /// The log cannot be written.
-    pub fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
-        let failed = |e: std::io::Error| Trouble::Failed(format!("{}: {e}", folder.display()));
-        let log =
-            File::options().create(true).append(true).open(folder.join("log")).map_err(failed)?;
-        let init = folder.join("init.sql");
-        let script = format!(
-            "CREATE USER IF NOT EXISTS '{USER}'@'%' IDENTIFIED BY '{PASSWORD}';\n\
-             GRANT ALL ON *.* TO '{USER}'@'%' WITH GRANT OPTION;\n\
-             CREATE DATABASE IF NOT EXISTS {DATABASE} CHARACTER SET latin1;\n"
-        );
-        fs::write(&init, script).map_err(failed)?;
-        let mut command = command_as(SYSTEM_USER, &self.server);
-        command.arg("--no-defaults").current_dir(folder);
-        for setting in [
-            format!("--datadir={}", folder.join("data").display()),
-            format!("--tmpdir={}", temporary(folder)?.display()),
-            format!("--socket={}", folder.join("s.sock").display()),
-            format!("--pid-file={}", folder.join("pid").display()),
-            format!("--init-file={}", init.display()),
-            format!("--port={port}"),
-            "--bind-address=127.0.0.1".to_owned(),
-            "--skip-name-resolve".to_owned(),
-            "--max-connections=500".to_owned(),
-            "--innodb-buffer-pool-size=32M".to_owned(),
-            LOG_SIZE.to_owned(),
-            // What a killed server has written the kernel still writes; only a host that dies would
-            // lose it. Waiting for a disk that others keep busy would say nothing about the store.
-            "--innodb-flush-log-at-trx-commit=2".to_owned(),
-        ] {
-            command.arg(setting);
-        }
-        command.stdin(Stdio::null()).stdout(log.try_clone().map_err(failed)?).stderr(log);
-        Ok(command)
-    }
-
-    /// Waits until a server accepts connections and knows the user.
-    ///
-    /// # Errors
-    /// It ends or takes longer than a minute; the end of its log.
-    pub fn wait_until_ready(
-        &self,
-        child: &mut Child,
-        folder: &Path,
-        port: u16,
-    ) -> Result<(), Trouble> {
-        let asks = || self.is_ready(port);
-        wait_until(child, &folder.join("log"), READY_LIMIT, asks)
     }
 
     /// Whether a server on `port` accepts connections of the user.
@@ -163,56 +90,104 @@ pub fn url(port: u16, database: &str) -> String {
     format!("mariadb://{USER}:{PASSWORD_ESCAPED}@127.0.0.1:{port}/{database}")
 }
 
-/// A server for one test. Dropped, it ends and its folder is removed.
-#[derive(Debug)]
-pub struct MariadbServer {
-    programs: Programs,
-    child: Child,
-    folder: TempDir,
-    port: u16,
-    /// More of the server's options.
-    options: Vec<String>,
+impl Starter for Programs {
+    const NAME: &'static str = "mariadb";
+    // Its data go with it: nothing to put in order first.
+    const END: &'static str = "KILL";
+    const LOCKS_GAPS: bool = true;
+
+    fn find() -> Result<Self, Trouble> {
+        let folders = [PathBuf::from("/usr/sbin"), PathBuf::from("/usr/bin")];
+        let program = |name: &str| {
+            let missing =
+                || Trouble::Missing { program: format!("MariaDB ({name})"), package: PACKAGE };
+            find(name, &folders).ok_or_else(missing)
+        };
+        Ok(Self {
+            server: program("mariadbd")?,
+            install: program("mariadb-install-db")?,
+            admin: program("mariadb-admin")?,
+            client: program("mariadb")?,
+            options: Vec::new(),
+        })
+    }
+
+    fn with(mut self, settings: &[&str]) -> Self {
+        self.options = settings.iter().map(|&setting| setting.to_owned()).collect();
+        self
+    }
+
+    fn prepare(&self, folder: &Path) -> Result<(), Trouble> {
+        copy_template(self, folder)
+    }
+
+    fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
+        let failed = |e: std::io::Error| Trouble::Failed(format!("{}: {e}", folder.display()));
+        let log =
+            File::options().create(true).append(true).open(folder.join("log")).map_err(failed)?;
+        let init = folder.join("init.sql");
+        let script = format!(
+            "CREATE USER IF NOT EXISTS '{USER}'@'%' IDENTIFIED BY '{PASSWORD}';\n\
+             GRANT ALL ON *.* TO '{USER}'@'%' WITH GRANT OPTION;\n\
+             CREATE DATABASE IF NOT EXISTS {DATABASE} CHARACTER SET latin1;\n"
+        );
+        fs::write(&init, script).map_err(failed)?;
+        let mut command = command_as(SYSTEM_USER, &self.server);
+        command.arg("--no-defaults").current_dir(folder);
+        for setting in [
+            format!("--datadir={}", folder.join("data").display()),
+            format!("--tmpdir={}", temporary(folder)?.display()),
+            format!("--socket={}", folder.join("s.sock").display()),
+            format!("--pid-file={}", folder.join("pid").display()),
+            format!("--init-file={}", init.display()),
+            format!("--port={port}"),
+            "--bind-address=127.0.0.1".to_owned(),
+            "--skip-name-resolve".to_owned(),
+            "--max-connections=500".to_owned(),
+            "--innodb-buffer-pool-size=32M".to_owned(),
+            LOG_SIZE.to_owned(),
+            // What a killed server has written the kernel still writes; only a host that dies would
+            // lose it. Waiting for a disk that others keep busy would say nothing about the store.
+            "--innodb-flush-log-at-trx-commit=2".to_owned(),
+        ] {
+            command.arg(setting);
+        }
+        command
+            .args(&self.options)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().map_err(failed)?)
+            .stderr(log);
+        Ok(command)
+    }
+
+    fn wait_until_ready(&self, child: &mut Child, folder: &Path, port: u16) -> Result<(), Trouble> {
+        let asks = || self.is_ready(port);
+        wait_until(child, &folder.join("log"), READY_LIMIT, asks)
+    }
+
+    fn version(server: &Local<Self>) -> Result<String, Trouble> {
+        let version = server.sql("SELECT VERSION()")?;
+        Ok(format!("MariaDB {}", version.lines().nth(1).unwrap_or_default()))
+    }
+
+    fn deadlocks(server: &Local<Self>) -> Result<usize, Trouble> {
+        let told = server.sql("SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'")?;
+        let count = told.split_whitespace().last().and_then(|word| word.parse().ok());
+        count.ok_or_else(|| Trouble::Failed(format!("no number of deadlocks: {told}")))
+    }
+
+    fn url(port: u16) -> String {
+        url(port, DATABASE)
+    }
 }
 
+/// A server for one test. Dropped, it ends and its folder is removed.
+pub type MariadbServer = Local<Programs>;
+
 impl MariadbServer {
-    /// Makes a data folder and starts a server on it.
-    ///
-    /// # Errors
-    /// MariaDB is not installed or does not start.
-    pub fn start() -> Result<Self, Trouble> {
-        Self::start_with(&[])
-    }
-
-    /// The same with more of the server's options (`--name=value`).
-    ///
-    /// # Errors
-    /// MariaDB is not installed or does not start.
-    pub fn start_with(options: &[&str]) -> Result<Self, Trouble> {
-        let programs = Programs::find()?;
-        let folder = crate::process::data_folder("emmer-mariadb-")?;
-        copy_template(&programs, folder.path())?;
-        let port = free_port()?;
-        let options: Vec<String> = options.iter().map(|&o| o.to_owned()).collect();
-        let child = launch(&programs, folder.path(), port, &options)?;
-        Ok(Self { programs, child, folder, port, options })
-    }
-
-    /// The same for a test that is skipped, loudly, where MariaDB is not installed.
-    ///
-    /// # Panics
-    /// In CI when MariaDB is not installed, and everywhere when it is but does not start.
-    pub fn start_or_skip(test: &str) -> Option<Self> {
-        Self::start().map_err(|trouble| skip(test, &trouble)).ok()
-    }
-
     /// The address of a database on it.
-    pub fn url(&self, database: &str) -> String {
+    pub fn url_of(&self, database: &str) -> String {
         url(self.port, database)
-    }
-
-    /// The port it listens on, at 127.0.0.1.
-    pub const fn port(&self) -> u16 {
-        self.port
     }
 
     /// What the command line client prints for `sql` in the database [`DATABASE`], one line a row,
@@ -236,30 +211,6 @@ impl MariadbServer {
         }
         Ok(String::from_utf8_lossy(&ended.stdout).into_owned())
     }
-
-    /// Kills it as a crash would.
-    pub fn kill(&mut self) {
-        // It may have died by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-
-    /// Starts it again on the same data and port after [`kill`](Self::kill).
-    ///
-    /// # Errors
-    /// It does not start within a minute.
-    pub fn start_again(&mut self) -> Result<(), Trouble> {
-        self.child = launch(&self.programs, self.folder.path(), self.port, &self.options)?;
-        Ok(())
-    }
-
-    /// Sends it a signal (`STOP`, `CONT`, ...).
-    ///
-    /// # Errors
-    /// It is gone.
-    pub fn signal(&self, name: &str) -> Result<(), Trouble> {
-        signal(self.child.id(), name)
-    }
 }
 
 /// Copies an empty data folder that is made once on this machine, in the system's temporary folder:
@@ -281,64 +232,4 @@ fn copy_template(programs: &Programs, folder: &Path) -> Result<(), Trouble> {
     }
     run(Command::new("cp").arg("-a").arg(template.join("data")).arg(folder))?;
     give_to(SYSTEM_USER, folder)
-}
-
-fn launch(
-    programs: &Programs,
-    folder: &Path,
-    port: u16,
-    options: &[String],
-) -> Result<Child, Trouble> {
-    let mut command = programs.server(folder, port)?;
-    let mut child = command.args(options).spawn().map_err(|e| Trouble::Failed(e.to_string()))?;
-    if let Err(trouble) = programs.wait_until_ready(&mut child, folder, port) {
-        end(&mut child, "KILL");
-        return Err(trouble);
-    }
-    Ok(child)
-}
-
-impl Drop for MariadbServer {
-    fn drop(&mut self) {
-        // Its data go with it: nothing to put in order first.
-        end(&mut self.child, "KILL");
-    }
-}
-
-#[cfg(feature = "suite")]
-impl crate::suite::TestServer for MariadbServer {
-    fn version(&self) -> String {
-        let version = self.sql("SELECT VERSION()").unwrap_or_default();
-        format!("MariaDB {}", version.lines().nth(1).unwrap_or_default())
-    }
-
-    fn port(&self) -> u16 {
-        self.port
-    }
-
-    fn deadlocks(&self) -> Result<usize, Trouble> {
-        let told = self.sql("SHOW GLOBAL STATUS LIKE 'Innodb_deadlocks'")?;
-        let count = told.split_whitespace().last().and_then(|word| word.parse().ok());
-        count.ok_or_else(|| Trouble::Failed(format!("no number of deadlocks: {told}")))
-    }
-
-    fn locks_gaps(&self) -> bool {
-        true
-    }
-
-    fn url_at(&self, port: u16) -> String {
-        url(port, DATABASE)
-    }
-
-    fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    fn kill(&mut self) {
-        Self::kill(self);
-    }
-
-    fn start_again(&mut self) -> Result<(), Trouble> {
-        Self::start_again(self)
-    }
 }

@@ -10,14 +10,14 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Mutex, PoisonError, Weak};
 
 use tempfile::TempDir;
 
+use crate::Trouble;
+use crate::database::{Database, Databases};
 use crate::local::{Local, Starter, log_to};
 use crate::process::{READY_LIMIT, find, programs_folder, run, wait_until};
-use crate::{Trouble, skip};
 
 /// Debian's packages of what fetches and runs it.
 pub const PACKAGE: &str = "python3";
@@ -117,7 +117,7 @@ impl Starter for Programs {
         wait_until(child, &folder.join("log"), READY_LIMIT, || self.is_ready(port))
     }
 
-    fn version(&self) -> Result<String, Trouble> {
+    fn version(_server: &Local<Self>) -> Result<String, Trouble> {
         Ok(format!("SecantusDB {VERSION}, not mongod"))
     }
 
@@ -139,47 +139,23 @@ fn url_of(port: u16, database: &str) -> String {
 /// A server for one test. Dropped, it ends and its folder is removed.
 pub type MongoDbServer = Local<Programs>;
 
-/// A database of its own for one test, on a server that the tests of this program share: a server
-/// takes seconds to start. It ends with the last of them.
-#[derive(Debug)]
-pub struct MongoDbDatabase {
-    server: Arc<MongoDbServer>,
-    name: String,
+impl Databases for Programs {
+    const DATABASE: &'static str = DATABASE;
+
+    fn url_of(port: u16, database: &str) -> String {
+        url_of(port, database)
+    }
+
+    fn shared() -> &'static Mutex<Weak<MongoDbServer>> {
+        static SHARED: Mutex<Weak<MongoDbServer>> = Mutex::new(Weak::new());
+        &SHARED
+    }
 }
 
+/// A database of its own for one test.
+pub type MongoDbDatabase = Database<Programs>;
+
 impl MongoDbDatabase {
-    /// A database on the shared server, which is started by the first who asks; or (`is_alone`) on
-    /// a server of its own, which a test may kill.
-    ///
-    /// # Errors
-    /// It is not installed or does not start.
-    pub fn start(settings: &[&str], is_alone: bool) -> Result<Self, Trouble> {
-        static SHARED: Mutex<Weak<MongoDbServer>> = Mutex::new(Weak::new());
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        // Several processes may share a server.
-        let name = format!("{DATABASE}_{}_{number}", std::process::id());
-        Ok(Self { server: MongoDbServer::shared(&SHARED, settings, is_alone)?, name })
-    }
-
-    /// The same for a test that is skipped, loudly, where the server is not installed.
-    ///
-    /// # Panics
-    /// In CI when it is not installed, and everywhere when it is but does not start.
-    pub fn start_or_skip(test: &str, settings: &[&str], is_alone: bool) -> Option<Self> {
-        Self::start(settings, is_alone).map_err(|trouble| skip(test, &trouble)).ok()
-    }
-
-    /// The name of the database.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// The port that the server listens on, at 127.0.0.1.
-    pub fn port(&self) -> u16 {
-        self.server.port()
-    }
-
     /// Makes a user who may do everything, and starts the server, which nobody else uses, again: it
     /// asks for passwords then.
     ///
@@ -189,8 +165,7 @@ impl MongoDbDatabase {
         self.python(&format!(
             "db.client.admin.command('createUser', '{user}', pwd='{password}', roles=['root'])"
         ))?;
-        let shared = || Trouble::Failed("a server that others use is not started again".to_owned());
-        let server = Arc::get_mut(&mut self.server).ok_or_else(shared)?;
+        let server = self.alone()?;
         server.kill();
         server.programs.settings.push(AUTH.to_owned());
         server.start_again()
@@ -205,7 +180,7 @@ impl MongoDbDatabase {
             "import pymongo; from bson.json_util import dumps; \
              db = pymongo.MongoClient('127.0.0.1', {}, directConnection=True)['{}']\n",
             self.port(),
-            self.name
+            self.name()
         );
         let program: OsString = (connect + program).into();
         crate::local::output_of(self.server.programs.python().arg("-c").arg(program))
@@ -216,42 +191,7 @@ impl MongoDbDatabase {
         let mut shell = Command::new("sh");
         let programs = &self.server.programs;
         shell.args(["-c", command]).env("PYTHONPATH", &programs.folder);
-        shell.env("MONGODB_URI", format!("mongodb://127.0.0.1:{}/{}", self.port(), self.name));
+        shell.env("MONGODB_URI", format!("mongodb://127.0.0.1:{}/{}", self.port(), self.name()));
         shell
-    }
-}
-
-#[cfg(feature = "suite")]
-impl crate::suite::TestServer for MongoDbDatabase {
-    fn version(&self) -> String {
-        self.server.version()
-    }
-
-    fn port(&self) -> u16 {
-        Self::port(self)
-    }
-
-    fn url_at(&self, port: u16) -> String {
-        url_of(port, &self.name)
-    }
-
-    fn knows_repeats(&self) -> bool {
-        self.server.knows_repeats()
-    }
-
-    fn pid(&self) -> u32 {
-        self.server.pid()
-    }
-
-    fn kill(&mut self) {
-        // Nobody kills what others use.
-        if let Some(server) = Arc::get_mut(&mut self.server) {
-            server.kill();
-        }
-    }
-
-    fn start_again(&mut self) -> Result<(), Trouble> {
-        let shared = || Trouble::Failed("a server that others use is not started again".to_owned());
-        Arc::get_mut(&mut self.server).ok_or_else(shared)?.start_again()
     }
 }

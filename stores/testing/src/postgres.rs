@@ -3,12 +3,10 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
-
-use crate::process::{POLL, command_as, end, find, free_port, give_to, run, signal, wait_until};
-use crate::{Trouble, skip};
+use crate::Trouble;
+use crate::local::{Local, Starter, launch};
+use crate::process::{READY_LIMIT, command_as, find, free_port, give_to, run, wait_until};
 
 /// The superuser of every server made here.
 pub const USER: &str = "postgres";
@@ -18,8 +16,6 @@ pub const PASSWORD: &str = "only/for:tests";
 const PASSWORD_ESCAPED: &str = "only%2Ffor%3Atests";
 /// Debian's package.
 pub const PACKAGE: &str = "postgresql";
-/// How long a server is given to accept connections, after a crash too.
-const READY_LIMIT: Duration = Duration::from_secs(60);
 
 /// The programs of an installed PostgreSQL.
 #[derive(Clone, Debug)]
@@ -28,27 +24,6 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Looks where Debian puts them, newest version first, then on the `PATH`.
-    ///
-    /// # Errors
-    /// [`Trouble::Missing`].
-    pub fn find() -> Result<Self, Trouble> {
-        let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
-        let number =
-            |folder: &PathBuf| -> Option<u32> { folder.file_name()?.to_str()?.parse().ok() };
-        let mut folders: Vec<PathBuf> = versions.map(|entry| entry.path()).collect();
-        folders.sort_by_key(|folder| std::cmp::Reverse(number(folder)));
-        let folders: Vec<PathBuf> = folders.into_iter().map(|folder| folder.join("bin")).collect();
-        let initdb =
-            find("initdb", &folders).filter(|file| file.with_file_name("postgres").is_file());
-        let folder = initdb.and_then(|file| file.parent().map(Path::to_path_buf));
-        let missing = || Trouble::Missing {
-            program: "PostgreSQL (initdb, postgres)".to_owned(),
-            package: PACKAGE,
-        };
-        Ok(Self { folder: folder.ok_or_else(missing)? })
-    }
-
     /// Makes an empty data folder, `data`, in `folder`.
     ///
     /// # Errors
@@ -75,11 +50,55 @@ impl Programs {
         run(&mut initdb)
     }
 
-    /// The server on an initialized folder; it writes to `log` there.
-    ///
-    /// # Errors
-    /// The log cannot be written.
-    pub fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
+    /// Whether a server on `port` accepts connections.
+    pub fn is_ready(&self, port: u16) -> bool {
+        let mut ask = Command::new(self.folder.join("pg_isready"));
+        ask.args(["-q", "-h", "127.0.0.1", "-p"]).arg(port.to_string());
+        run(&mut ask).is_ok()
+    }
+
+    /// `psql` of the same version.
+    pub fn psql(&self) -> PathBuf {
+        self.folder.join("psql")
+    }
+}
+
+/// The address of a database for `emmer_store_postgres`.
+pub fn url(port: u16, database: &str) -> String {
+    format!("postgres://{USER}:{PASSWORD_ESCAPED}@127.0.0.1:{port}/{database}")
+}
+
+impl Starter for Programs {
+    const NAME: &'static str = "postgres";
+    const END: &'static str = "INT";
+
+    fn find() -> Result<Self, Trouble> {
+        let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+        let number =
+            |folder: &PathBuf| -> Option<u32> { folder.file_name()?.to_str()?.parse().ok() };
+        let mut folders: Vec<PathBuf> = versions.map(|entry| entry.path()).collect();
+        folders.sort_by_key(|folder| std::cmp::Reverse(number(folder)));
+        let folders: Vec<PathBuf> = folders.into_iter().map(|folder| folder.join("bin")).collect();
+        let initdb =
+            find("initdb", &folders).filter(|file| file.with_file_name("postgres").is_file());
+        let folder = initdb.and_then(|file| file.parent().map(Path::to_path_buf));
+        let missing = || Trouble::Missing {
+            program: "PostgreSQL (initdb, postgres)".to_owned(),
+            package: PACKAGE,
+        };
+        Ok(Self { folder: folder.ok_or_else(missing)? })
+    }
+
+    /// It has none.
+    fn with(self, _settings: &[&str]) -> Self {
+        self
+    }
+
+    fn prepare(&self, folder: &Path) -> Result<(), Trouble> {
+        self.initialize(folder)
+    }
+
+    fn server(&self, folder: &Path, port: u16) -> Result<Command, Trouble> {
         let failed = |e: std::io::Error| Trouble::Failed(format!("{}: {e}", folder.display()));
         let log =
             File::options().create(true).append(true).open(folder.join("log")).map_err(failed)?;
@@ -100,77 +119,35 @@ impl Programs {
         Ok(command)
     }
 
-    /// Waits until a server accepts connections.
-    ///
-    /// # Errors
-    /// It ends or takes longer than a minute; the end of its log.
-    pub fn wait_until_ready(
-        &self,
-        child: &mut Child,
-        folder: &Path,
-        port: u16,
-    ) -> Result<(), Trouble> {
+    fn wait_until_ready(&self, child: &mut Child, folder: &Path, port: u16) -> Result<(), Trouble> {
         let asks = || self.is_ready(port);
         wait_until(child, &folder.join("log"), READY_LIMIT, asks)
     }
 
-    /// Whether a server on `port` accepts connections.
-    pub fn is_ready(&self, port: u16) -> bool {
-        let mut ask = Command::new(self.folder.join("pg_isready"));
-        ask.args(["-q", "-h", "127.0.0.1", "-p"]).arg(port.to_string());
-        run(&mut ask).is_ok()
+    fn version(server: &Local<Self>) -> Result<String, Trouble> {
+        let said = server.psql(&["-Atc", "SELECT split_part(version(), ' on ', 1)"])?;
+        Ok(said.trim().to_owned())
     }
 
-    /// `psql` of the same version.
-    pub fn psql(&self) -> PathBuf {
-        self.folder.join("psql")
+    fn deadlocks(server: &Local<Self>) -> Result<usize, Trouble> {
+        // Its statistics come late, its log does not.
+        let log = fs::read(server.folder.path().join("log"));
+        let log = log.map_err(|e| Trouble::Failed(e.to_string()))?;
+        Ok(String::from_utf8_lossy(&log).matches("deadlock detected").count())
     }
-}
 
-/// The address of a database for `emmer_store_postgres`.
-pub fn url(port: u16, database: &str) -> String {
-    format!("postgres://{USER}:{PASSWORD_ESCAPED}@127.0.0.1:{port}/{database}")
+    fn url(port: u16) -> String {
+        url(port, "postgres")
+    }
 }
 
 /// A server for one test. Dropped, it ends and its folder is removed.
-#[derive(Debug)]
-pub struct PostgresServer {
-    programs: Programs,
-    child: Child,
-    folder: TempDir,
-    port: u16,
-}
+pub type PostgresServer = Local<Programs>;
 
 impl PostgresServer {
-    /// Makes a data folder and starts a server on it.
-    ///
-    /// # Errors
-    /// PostgreSQL is not installed or does not start.
-    pub fn start() -> Result<Self, Trouble> {
-        let programs = Programs::find()?;
-        let folder = crate::process::data_folder("emmer-postgres-")?;
-        programs.initialize(folder.path())?;
-        let port = free_port()?;
-        let child = launch(&programs, folder.path(), port)?;
-        Ok(Self { programs, child, folder, port })
-    }
-
-    /// The same for a test that is skipped, loudly, where PostgreSQL is not installed.
-    ///
-    /// # Panics
-    /// In CI when PostgreSQL is not installed, and everywhere when it is but does not start.
-    pub fn start_or_skip(test: &str) -> Option<Self> {
-        Self::start().map_err(|trouble| skip(test, &trouble)).ok()
-    }
-
     /// The address of a database on it.
-    pub fn url(&self, database: &str) -> String {
+    pub fn url_of(&self, database: &str) -> String {
         url(self.port, database)
-    }
-
-    /// The port it listens on, at 127.0.0.1.
-    pub const fn port(&self) -> u16 {
-        self.port
     }
 
     /// What `psql` prints for `sql` in the database `postgres`.
@@ -179,11 +156,8 @@ impl PostgresServer {
     /// What psql says.
     pub fn psql(&self, arguments: &[&str]) -> Result<String, Trouble> {
         let failed = |words: String| Trouble::Failed(format!("psql: {words}"));
-        let ended = Command::new(self.programs.psql())
-            .arg("-X")
-            .arg(self.url("postgres"))
-            .args(arguments)
-            .output();
+        let ended =
+            Command::new(self.programs.psql()).arg("-X").arg(self.url()).args(arguments).output();
         let ended = ended.map_err(|e| failed(e.to_string()))?;
         if !ended.status.success() {
             return Err(failed(String::from_utf8_lossy(&ended.stderr).into_owned()));
@@ -194,41 +168,6 @@ impl PostgresServer {
     /// Its data folder, where its configuration is too.
     pub fn data(&self) -> PathBuf {
         self.folder.path().join("data")
-    }
-
-    /// Sends the main process a signal (`STOP`, `CONT`, ...).
-    ///
-    /// # Errors
-    /// It is gone.
-    pub fn signal(&self, name: &str) -> Result<(), Trouble> {
-        signal(self.child.id(), name)
-    }
-
-    /// Kills the main process as a crash would; its sessions die with it.
-    pub fn kill(&mut self) {
-        // It may have died by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-
-    /// Starts it again on the same data and port after [`kill`](Self::kill).
-    ///
-    /// # Errors
-    /// It does not start within a minute.
-    pub fn start_again(&mut self) -> Result<(), Trouble> {
-        let begun = Instant::now();
-        loop {
-            // Sessions of the dead server may hold its shared memory for a moment: then the new one
-            // refuses to start.
-            match launch(&self.programs, self.folder.path(), self.port) {
-                Ok(child) => {
-                    self.child = child;
-                    return Ok(());
-                }
-                Err(trouble) if begun.elapsed() > READY_LIMIT => return Err(trouble),
-                Err(_) => std::thread::sleep(POLL),
-            }
-        }
     }
 }
 
@@ -247,13 +186,12 @@ impl PostgresPair {
     /// # Errors
     /// PostgreSQL is not installed or does not start.
     pub fn start(synchronous: bool) -> Result<Self, Trouble> {
-        let primary = PostgresServer::start()?;
-        let folder = crate::process::data_folder("emmer-postgres-")?;
+        let (primary, folder) = (PostgresServer::start()?, PostgresServer::folder()?);
         give_to(USER, folder.path())?;
         let port = free_port()?;
         let programs = primary.programs.clone();
         let child = standby(&programs, folder.path(), port, primary.port)?;
-        let standby = PostgresServer { programs, child, folder, port };
+        let standby = PostgresServer { programs, child: Some(child), folder, port };
         let pair = Self { nodes: [primary, standby], synchronous };
         pair.waits_for_standby(0, synchronous)?;
         Ok(pair)
@@ -305,7 +243,7 @@ impl crate::suite::members::Members for PostgresPair {
     }
 
     fn pid(&self, member: usize) -> u32 {
-        self.nodes[member].child.id()
+        self.nodes[member].pid()
     }
 
     fn kill(&mut self, member: usize) {
@@ -319,60 +257,7 @@ impl crate::suite::members::Members for PostgresPair {
     fn start_again(&mut self, member: usize) -> Result<(), Trouble> {
         let (other, node) = (1 - member, &self.nodes[member]);
         let child = standby(&node.programs, node.folder.path(), node.port, self.nodes[other].port)?;
-        self.nodes[member].child = child;
+        self.nodes[member].child = Some(child);
         self.waits_for_standby(other, self.synchronous)
-    }
-}
-
-fn launch(programs: &Programs, folder: &Path, port: u16) -> Result<Child, Trouble> {
-    let mut child =
-        programs.server(folder, port)?.spawn().map_err(|e| Trouble::Failed(e.to_string()))?;
-    if let Err(trouble) = programs.wait_until_ready(&mut child, folder, port) {
-        end(&mut child, "INT");
-        return Err(trouble);
-    }
-    Ok(child)
-}
-
-impl Drop for PostgresServer {
-    fn drop(&mut self) {
-        end(&mut self.child, "INT");
-    }
-}
-
-#[cfg(feature = "suite")]
-impl crate::suite::TestServer for PostgresServer {
-    fn version(&self) -> String {
-        self.psql(&["-Atc", "SELECT split_part(version(), ' on ', 1)"])
-            .unwrap_or_default()
-            .trim()
-            .to_owned()
-    }
-
-    fn port(&self) -> u16 {
-        self.port
-    }
-
-    fn deadlocks(&self) -> Result<usize, Trouble> {
-        // Its statistics come late, its log does not.
-        let log =
-            fs::read(self.folder.path().join("log")).map_err(|e| Trouble::Failed(e.to_string()))?;
-        Ok(String::from_utf8_lossy(&log).matches("deadlock detected").count())
-    }
-
-    fn url_at(&self, port: u16) -> String {
-        url(port, "postgres")
-    }
-
-    fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    fn kill(&mut self) {
-        Self::kill(self);
-    }
-
-    fn start_again(&mut self) -> Result<(), Trouble> {
-        Self::start_again(self)
     }
 }

@@ -128,10 +128,13 @@ impl Starter for Programs {
         wait_until(child, &folder.join("log"), READY_LIMIT, || answer_of(port, "Mode:").is_some())
     }
 
-    fn version(&self) -> Result<String, Trouble> {
-        let mut command = Command::new(&self.java);
+    fn version(server: &Local<Self>) -> Result<String, Trouble> {
+        let mut command = Command::new(&server.programs.java);
         let said = output_of(
-            command.arg("-cp").arg(&self.jar).arg("org.apache.zookeeper.version.VersionInfoMain"),
+            command
+                .arg("-cp")
+                .arg(&server.programs.jar)
+                .arg("org.apache.zookeeper.version.VersionInfoMain"),
         )?;
         let version = said.lines().find_map(|line| line.strip_prefix("Apache ZooKeeper, version "));
         let version = version.and_then(|rest| rest.split([' ', '-']).next());

@@ -53,7 +53,7 @@ impl Stage {
         #[cfg(feature = "postgres")]
         // A few connections for each of many silos.
         let own_url =
-            server.as_ref().map(|server| format!("{}?pool_max=4", server.url("postgres")));
+            server.as_ref().map(|server| format!("{}?pool_max=4", server.url_of("postgres")));
         #[cfg(not(feature = "postgres"))]
         let own_url = if common.own_postgres {
             return Err(Failure::usage("--own-postgres needs a build with --features postgres"));

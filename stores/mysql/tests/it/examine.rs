@@ -2,12 +2,11 @@
 
 use crate::common::{PATIENT, open};
 use emmer_test_servers::MariadbServer;
-use emmer_test_servers::mariadb::DATABASE;
 
 #[tokio::test]
 async fn a_server_that_does_not_wait_for_its_disk_is_told() {
     let Some(server) = MariadbServer::start_or_skip("a_server_that_does_not_wait") else { return };
-    let store = open(&format!("{}?{PATIENT}", server.url(DATABASE))).await;
+    let store = open(&format!("{}?{PATIENT}", server.url())).await;
     let found = store.examine().await.unwrap();
     let said = server.sql("SELECT VERSION()").unwrap();
     assert!(

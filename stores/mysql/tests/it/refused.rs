@@ -25,9 +25,9 @@ async fn bad_addresses_are_refused_with_the_store_and_without_the_password() {
             (format!("mysql://nobody:s3cret@127.0.0.1:{port}/emmer"), Refused, "nobody"),
             (format!("mariadb://emmer:s3cret@127.0.0.1:{closed}/emmer"), Unavailable, "refused"),
             ("mysql://emmer:s3cret@no-such-host.invalid/emmer".to_owned(), Unavailable, "lookup"),
-            (server.url("not_there"), Refused, "not_there"),
-            (format!("{}?sslmode=require", server.url("emmer")), Refused, "TLS"),
-            (format!("{}?sslmode=verify-full", server.url("emmer")), Refused, "TLS"),
+            (server.url_of("not_there"), Refused, "not_there"),
+            (format!("{}?sslmode=require", server.url_of("emmer")), Refused, "TLS"),
+            (format!("{}?sslmode=verify-full", server.url_of("emmer")), Refused, "TLS"),
         ],
     )
     .await;
@@ -58,7 +58,7 @@ async fn who_may_not_make_tables_is_told_how() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_client_shows_the_columns_of_the_seed() {
     let Some(server) = MariadbServer::start_or_skip("the_client_shows_the_columns") else { return };
-    let store = open(&format!("{}?{PATIENT}", server.url("emmer"))).await;
+    let store = open(&format!("{}?{PATIENT}", server.url_of("emmer"))).await;
     let table = SiloTable::new(store.clone(), cluster("prod"));
     table.ensure().await.unwrap();
     table.commit(&table.read_version().await.unwrap(), vec![silo(1)], vec![]).await.unwrap();
@@ -102,7 +102,7 @@ async fn the_client_shows_the_columns_of_the_seed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_long_clean_up_goes_in_pieces_and_times_keep_their_range() {
     let Some(server) = MariadbServer::start_or_skip("a_long_clean_up") else { return };
-    let store = open(&format!("{}?{PATIENT}", server.url("emmer"))).await;
+    let store = open(&format!("{}?{PATIENT}", server.url_of("emmer"))).await;
     store.ensure_tables(&[&NUMBERS]).await.unwrap();
     let time = |ms| Value::Time(Timestamp::from_millis(ms));
     for thousand in 0..11 {
@@ -131,12 +131,12 @@ async fn a_long_clean_up_goes_in_pieces_and_times_keep_their_range() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancelled_statement_did_nothing_and_an_ended_session_is_unknown() {
     let Some(server) = MariadbServer::start_or_skip("a_cancelled_statement") else { return };
-    let store = open(&format!("{}?{PATIENT}", server.url("emmer"))).await;
+    let store = open(&format!("{}?{PATIENT}", server.url_of("emmer"))).await;
     store.ensure_tables(&[&NUMBERS]).await.unwrap();
     must_commit(&store, "p", vec![Mutation::Upsert { row: row("r", 1) }]).await;
     for how in ["KILL QUERY", "KILL"] {
         let mut holder =
-            mysql_async::Conn::from_url(server.url("emmer").replace("mariadb", "mysql"))
+            mysql_async::Conn::from_url(server.url_of("emmer").replace("mariadb", "mysql"))
                 .await
                 .unwrap();
         use mysql_async::prelude::Queryable;

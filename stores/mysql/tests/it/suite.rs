@@ -26,13 +26,13 @@ async fn it_conforms_whatever_the_server_defaults_to() {
         Ok(server) => server,
         Err(trouble) => return emmer_test_servers::skip("it_conforms_whatever", &trouble),
     };
-    suite::conforms(&format!("{}?pool_max=1&{PATIENT}", server.url("emmer")), STORE).await;
+    suite::conforms(&format!("{}?pool_max=1&{PATIENT}", server.url_of("emmer")), STORE).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_table_of_an_older_program_is_brought_forward_by_many_at_once() {
     let Some(server) = MariadbServer::start_or_skip("a_table_of_an_older_program") else { return };
-    suite::forward::by_many_at_once(&server.url("emmer"), STORE).await;
+    suite::forward::by_many_at_once(&server.url_of("emmer"), STORE).await;
 }
 
 /// A commit larger than the server takes at once goes in several texts, and is one commit all the
@@ -43,7 +43,7 @@ async fn a_commit_larger_than_a_packet_is_one_commit() {
         Ok(server) => server,
         Err(trouble) => return emmer_test_servers::skip("a_commit_larger_than_a_packet", &trouble),
     };
-    let store = open(&format!("{}?{PATIENT}", server.url("emmer"))).await;
+    let store = open(&format!("{}?{PATIENT}", server.url_of("emmer"))).await;
     store.ensure_tables(&[&NUMBERS]).await.unwrap();
     let large = |n: i64| {
         let text = Value::Text("ä'\\".repeat(10_000 + n as usize).into());

@@ -7,7 +7,7 @@ use emmer_test_servers::PostgresServer;
 #[tokio::test]
 async fn a_server_that_does_not_wait_for_its_disk_is_told() {
     let Some(server) = PostgresServer::start_or_skip("a_server_that_does_not_wait") else { return };
-    let store = open(&format!("{}?{PATIENT}", server.url("postgres"))).await;
+    let store = open(&format!("{}?{PATIENT}", server.url_of("postgres"))).await;
     let found = store.examine().await.unwrap();
     let said = server.psql(&["-Atc", "SHOW server_version"]).unwrap();
     assert!(found.server == "PostgreSQL" && said.starts_with(&found.version), "{found:?} {said}");

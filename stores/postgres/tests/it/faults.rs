@@ -13,7 +13,7 @@ async fn held_commit(
     store: &Arc<dyn SystemStore>,
     end_it: &str,
 ) -> emmer_store::Result<CommitOutcome> {
-    let url = server.url("postgres");
+    let url = server.url_of("postgres");
     let (holder, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await.unwrap();
     tokio::spawn(async move { drop(connection.await) });
     holder.batch_execute("BEGIN; SELECT 1 FROM numbers WHERE part = 'p' FOR UPDATE").await.unwrap();
@@ -41,7 +41,7 @@ async fn held_commit(
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cancelled_statement_did_nothing_and_an_ended_session_is_unknown() {
     let Some(server) = PostgresServer::start_or_skip("a_cancelled_statement") else { return };
-    let store = open(&format!("{}?{PATIENT}", server.url("postgres"))).await;
+    let store = open(&format!("{}?{PATIENT}", server.url_of("postgres"))).await;
     store.ensure_tables(&[&NUMBERS]).await.unwrap();
     must_commit(&store, "p", vec![Mutation::Upsert { row: row("r", 1) }]).await;
     let error = held_commit(&server, &store, "pg_cancel_backend").await.unwrap_err();

@@ -47,7 +47,7 @@ async fn bad_addresses_are_refused_with_the_store_and_without_the_password() {
                 Refused,
                 "password",
             ),
-            (server.url("not_there"), Refused, "not_there"),
+            (server.url_of("not_there"), Refused, "not_there"),
         ],
     )
     .await;
@@ -84,7 +84,7 @@ async fn who_may_not_make_tables_is_told_how() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn psql_shows_the_columns_of_the_seed() {
     let Some(server) = PostgresServer::start_or_skip("psql_shows_the_columns") else { return };
-    let store = open(&format!("{}?{PATIENT}", server.url("postgres"))).await;
+    let store = open(&format!("{}?{PATIENT}", server.url_of("postgres"))).await;
     let table = SiloTable::new(store.clone(), cluster("prod"));
     table.ensure().await.unwrap();
     table.commit(&table.read_version().await.unwrap(), vec![silo(1)], vec![]).await.unwrap();
@@ -134,7 +134,7 @@ async fn psql_shows_the_columns_of_the_seed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_long_clean_up_goes_in_pieces_and_times_keep_their_range() {
     let Some(server) = PostgresServer::start_or_skip("a_long_clean_up") else { return };
-    let store = open(&format!("{}?{PATIENT}", server.url("postgres"))).await;
+    let store = open(&format!("{}?{PATIENT}", server.url_of("postgres"))).await;
     store.ensure_tables(&[&NUMBERS]).await.unwrap();
     let time = |ms| Value::Time(Timestamp::from_millis(ms));
     for thousand in 0..11 {
@@ -159,7 +159,7 @@ async fn a_dropped_store_leaves_no_task_and_no_session() {
     let Some(server) = PostgresServer::start_or_skip("a_dropped_store") else { return };
     let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let before = alive();
-    let store = open(&format!("{}?{PATIENT}", server.url("postgres"))).await;
+    let store = open(&format!("{}?{PATIENT}", server.url_of("postgres"))).await;
     store.ensure_tables(&[&NUMBERS]).await.unwrap();
     let requests = (0..20).map(|_| store.read_partition(&NUMBERS, "p"));
     for read in futures_util::future::join_all(requests).await {

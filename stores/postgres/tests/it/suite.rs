@@ -25,5 +25,5 @@ async fn it_conforms_whatever_the_database_defaults_to() {
     ] {
         server.psql(&["-c", sql]).unwrap();
     }
-    suite::conforms(&format!("{}?pool_max=1&{PATIENT}", server.url("odd")), STORE).await;
+    suite::conforms(&format!("{}?pool_max=1&{PATIENT}", server.url_of("odd")), STORE).await;
 }

@@ -10,7 +10,7 @@ use emmer_test_servers::{PostgresServer, postgres, skip};
 async fn connections_are_as_secure_as_asked_for() {
     use StoreErrorKind::Refused;
     let Some(server) = PostgresServer::start_or_skip("connections_are_as_secure") else { return };
-    let url = |parameters: &str| format!("{}?{PATIENT}&{parameters}", server.url("postgres"));
+    let url = |parameters: &str| format!("{}?{PATIENT}&{parameters}", server.url_of("postgres"));
     // A server without: what asks for it is refused, what prefers it goes without.
     refused::addresses(STORE, &[(url("sslmode=require"), Refused, "TLS")]).await;
     drop(open(&url("sslmode=prefer")).await);
@@ -56,5 +56,5 @@ async fn connections_are_as_secure_as_asked_for() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_table_of_an_older_program_is_brought_forward_by_many_at_once() {
     let Some(server) = PostgresServer::start_or_skip("a_table_of_an_older_program") else { return };
-    forward::by_many_at_once(&server.url("postgres"), STORE).await;
+    forward::by_many_at_once(&server.url_of("postgres"), STORE).await;
 }
