@@ -26,7 +26,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// The longest time without a request that the memory waits for another door.
 const IDLE_LIMIT: Duration = Duration::from_secs(900);
-/// How often the memory looks whether anybody needs it.
+/// The pause between two looks of the memory if anybody needs it.
 const LOOK: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {

@@ -19,7 +19,7 @@ use crate::address::{Address, Credentials};
 /// The version of the API.
 const VERSION: &str = "2018-12-31";
 
-/// What an account says of itself.
+/// An account as it describes itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Account {
     /// The version of the service's gateway.
@@ -108,7 +108,7 @@ pub(crate) async fn describe(
     Err(Fault::new(kind, answer.words()))
 }
 
-/// How far the service's clock is from this host's.
+/// The difference of the service's clock and this host's.
 pub(crate) async fn clock(
     http: &Http,
     address: &Address,

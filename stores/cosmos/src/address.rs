@@ -15,7 +15,7 @@ const EXPECTED: &str = "cosmos://account:key@account.documents.azure.com/databas
                         token, token_file, tls, prefix, page_rows and timeout_ms";
 /// The parameters beside those of every store.
 const PARAMETERS: &[&str] = &["account_key", "token", "token_file", "tls", "page_rows"];
-/// What follows the account's name where a URL names nothing else.
+/// The rest of the host's name where a URL gives the account's name alone.
 const PUBLIC_CLOUD: &str = "documents.azure.com";
 /// The database that is used where the URL names none.
 const DATABASE: &str = "emmer";
@@ -24,7 +24,7 @@ const PAGE_ROWS: u32 = 1_000;
 /// The variable of the environment that holds a key which the URL leaves out.
 const KEY_VARIABLE: &str = "AZURE_COSMOS_KEY";
 
-/// Who we are. `Debug` shows no secrets.
+/// The credentials. `Debug` shows no secrets.
 #[derive(Clone)]
 pub(crate) enum Credentials {
     /// The account's key.
@@ -99,7 +99,7 @@ impl Address {
     }
 }
 
-/// Who we are: what the URL says, or what the environment does.
+/// The credentials that the URL has, or the environment.
 fn credentials(place: &Place, environment: impl Fn(&str) -> Option<String>) -> Result<Credentials> {
     let key = |key: &str| {
         let decoded = BASE64.decode(key).map_err(|_| "the account key is not base64");

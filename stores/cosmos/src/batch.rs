@@ -59,7 +59,7 @@ impl Operation {
     }
 }
 
-/// What became of a batch that the service looked at.
+/// The outcome of a batch that the service looked at.
 #[derive(Clone, Debug)]
 pub(crate) enum Done {
     /// All of it happened: the service's etag of each item, and an item that was read.

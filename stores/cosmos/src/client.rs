@@ -110,7 +110,7 @@ impl Client {
         Ok(Self { address, http, made: Mutex::default() })
     }
 
-    /// When an operation that begins now must end.
+    /// The time by which an operation that begins now must end.
     pub(crate) fn deadline(&self) -> Instant {
         Instant::now() + self.address.place.timeout
     }

@@ -17,10 +17,11 @@ use crate::document::{encode, id, partition_value, size};
 use crate::failure::Ended;
 use crate::store::{COMMIT_BYTES_MAX, Cosmos, ROW_BYTES_MAX};
 
-/// How often a batch is sent because rows were touched meanwhile, or a guess was wrong.
+/// The most times that a batch is sent because rows were touched meanwhile, or a guess was wrong.
 const ATTEMPTS_MAX: u32 = 64;
-/// So many attempts follow each other at once; the others after a pause of one to eight times this.
+/// The attempts that follow each other at once.
 const CALM_ATTEMPTS: u32 = 4;
+/// The others come after a pause of one to eight times this.
 const RIVAL_PAUSE: Duration = Duration::from_millis(2);
 /// An etag that the service gives to no item.
 const NO_ETAG: &str = "\"none\"";
@@ -92,7 +93,7 @@ impl Commit<'_> {
     }
 }
 
-/// What a store knows of the rows of a commit while it is on its way.
+/// The knowledge of the rows of a commit while it is on its way.
 #[derive(Default)]
 struct Sight {
     known: Known,
@@ -100,7 +101,7 @@ struct Sight {
     documents: BTreeMap<String, Json>,
     /// The mutation whose condition did not hold when the commit was last sent.
     failed: Option<usize>,
-    /// Whether the rows that are written without a condition were looked at, and none was in the
+    /// True if the rows that are written without a condition were looked at, and none was in the
     /// way since.
     upserts_are_known: bool,
 }

@@ -1,4 +1,4 @@
-//! What the service says about itself.
+//! The service as it describes itself.
 
 use emmer_store::StoreErrorKind;
 use emmer_store::examine::{Examination, FindingLevel, FindingSubject};
@@ -7,7 +7,7 @@ use emmer_store_keyvalue::{Fault, security};
 use crate::account;
 use crate::store::Cosmos;
 
-/// How the version of the tests' emulator begins.
+/// The beginning of the version of the tests' emulator.
 const EMULATOR: &str = "emulator ";
 
 /// Makes sure that one region alone takes commits.

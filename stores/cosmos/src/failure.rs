@@ -15,7 +15,7 @@ const NOT_SENT: [u16; 3] = [20_010, 20_012, 20_015];
 /// The sub-statuses of a 403 of a region that does not write (any more), or is leaving.
 const REGION_LEAVES: [u16; 2] = [3, 1_008];
 
-/// How one attempt ended that was no success.
+/// The end of an attempt that was no success.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     /// Nothing happened, and the service wants the same again: after this time, if it names one.
@@ -30,7 +30,7 @@ pub(crate) enum Ended {
 }
 
 impl Ended {
-    /// What went wrong, in words.
+    /// The failure in words.
     pub(crate) fn fault(self) -> Fault {
         match self {
             Self::Busy(words, _) => Fault::unavailable(format!("the service throttles: {words}")),
@@ -38,7 +38,7 @@ impl Ended {
         }
     }
 
-    /// How long to wait before the same is sent again, if the service names a time that is not
+    /// The pause before the same is sent again, if the service names a time that is not
     /// short: of a millisecond it tells everybody, and the house's own pauses grow.
     pub(crate) fn pause(&self) -> Option<Duration> {
         match self {
@@ -52,7 +52,7 @@ impl Ended {
         matches!(self, Self::Busy(..) | Self::Uncertain(_))
     }
 
-    /// What went wrong, of a request whose outcome matters.
+    /// The failure of a request whose outcome matters.
     pub(crate) fn failure(self) -> Failure {
         match self {
             Self::Uncertain(fault) => Failure::Broken(fault),

@@ -100,7 +100,7 @@ fn version(found: &Found) -> Version {
 }
 
 impl Cosmos {
-    /// What is to be known of a row that was read; remembered.
+    /// Remembers a row that was read.
     pub(crate) fn seen(&self, table: &'static TableDecl, found: &Found) -> Seen {
         let (key, partition) = (found.stored.row.key(), &found.partition);
         let seen = Seen::of(table, &found.stored, &found.service_etag);

@@ -1,4 +1,4 @@
-//! What the contract asks for, handed to where it is done.
+//! The store's address, limits and start.
 
 use std::fmt;
 use std::time::Duration;
@@ -23,8 +23,8 @@ pub(crate) const COMMIT_BYTES_MAX: usize = 3 << 19;
 /// `CosmosStore::open("cosmos://account:key@account.documents.azure.com/database")`, or
 /// `cosmos://account/database?...`.
 ///
-/// Who we are is the account's key (before the `@`, or `?account_key=`; where the URL names none,
-/// the environment's `AZURE_COSMOS_KEY`), or a token of Microsoft Entra (`?token=`, or
+/// The credentials are the account's key (before the `@`, or `?account_key=`; where the URL names
+/// none, the environment's `AZURE_COSMOS_KEY`), or a token of Microsoft Entra (`?token=`, or
 /// `?token_file=`, read again every minute: somebody else keeps it fresh).
 ///
 /// All tables are in one container, `?prefix=emmer`, partitioned by `/EmmerPartition`. Without a

@@ -11,7 +11,7 @@ use crate::batch::{Done, OPERATIONS_MAX, Operation};
 use crate::document::{self, Found, PARTITION, encode, id, partition_value};
 use crate::store::Cosmos;
 
-/// How often a touch or an append looks at its rows again.
+/// The most times that a touch or an append looks at its rows again.
 const LOOKS_MAX: u32 = 64;
 /// The partition of the declarations; the id of one is the name of its table.
 const DECLARATIONS: &str = "tables";

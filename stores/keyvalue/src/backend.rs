@@ -1,4 +1,4 @@
-//! What a key-value server must be able to do to be a system store, in parts: each is implemented
+//! The abilities of a key-value server that is to be a system store, in parts: each is implemented
 //! where its subject is.
 
 use std::future::Future;
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::asked::{Old, Scan, Touch};
 use crate::fault::{Failure, Fault};
 
-/// How a part of a backend answers.
+/// The answer of a part of a backend.
 pub type Answered<T, E = Fault> = std::result::Result<T, E>;
 
 /// The partition that an operation is about, and the time by which the operation must end: then, or
@@ -30,8 +30,8 @@ pub struct At<'a> {
 /// store of it, which checks every request before it comes here, knows that the table is there,
 /// limits the time and words the failures.
 ///
-/// What does no harm when it is done twice is done again when its connection broke; a commit is
-/// not.
+/// A request that does no harm when it is done twice is sent again when its connection broke; a
+/// commit is not.
 pub trait Backend: Tables + Reads + Commits + Writes + Sized + Send + Sync + 'static {
     /// The most rows that [`append`](Writes::append) is given at once.
     const APPEND_ROWS: usize;

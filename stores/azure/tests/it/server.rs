@@ -149,34 +149,8 @@ async fn the_server_is_examined_and_limits_are_named() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn small_pages_are_put_together() {
-    const ROWS: usize = 60;
     let Some(server) = AzuriteServer::start_or_skip("small_pages") else { return };
-    let store = STORE.patient(&suite::with(&server.url(), "page_rows=7")).await;
-    store.ensure_tables(&[&NUMBERS]).await.unwrap();
-    for partition in ["a/b", "p", "q"] {
-        must_commit(&store, partition, all(ROWS, 1)).await;
-    }
-    let rows = store.read_partition(&NUMBERS, "p").await.unwrap();
-    assert_eq!(same_number(&rows, ROWS), 1);
-    assert_eq!(store.scan(&NUMBERS, "N", 1..=1, 1_000).await.unwrap().len(), 3 * ROWS);
-    assert_eq!(store.scan(&NUMBERS, "N", 1..=1, 50).await.unwrap().len(), 50);
-    for (from, limit) in [("a", 50), ("r030", 40), ("z", 9)] {
-        assert_eq!(store.read_some(&NUMBERS, "p", from, limit).await.unwrap().len(), limit);
-    }
-    // A large commit of rows it never saw, and a clean-up.
-    let stranger = STORE.patient(&suite::with(&server.url(), "page_rows=7")).await;
-    must_commit(&stranger, "p", all(ROWS, 2)).await;
-    assert_eq!(same_number(&store.read_partition(&NUMBERS, "p").await.unwrap(), ROWS), 2);
-    for n in 0..ROWS / 2 {
-        let at = Value::Time(Timestamp::from_millis(i64::try_from(n).unwrap()));
-        store.touch(&NUMBERS, "p", &format!("r{n:03}"), "At", at).await.unwrap();
-    }
-    let deleted =
-        store.delete_older_than(&NUMBERS, "p", "At", Timestamp::from_millis(20)).await.unwrap();
-    assert_eq!(
-        (deleted, store.read_partition(&NUMBERS, "p").await.unwrap().len()),
-        (20, ROWS - 20)
-    );
+    suite::pages::small(&suite::with(&server.url(), "page_rows=7"), STORE).await;
 }
 
 #[tokio::test]

@@ -37,7 +37,7 @@ fn words(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// How URLs begin here.
+/// The beginning of URLs here.
 const SCHEME: &str = "http://";
 
 /// The URL of a region, as the emulator knows it.

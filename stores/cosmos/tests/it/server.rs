@@ -1,4 +1,4 @@
-//! What is special about Cosmos DB: addresses, what an administrator sees, limits, pages.
+//! Tests of Cosmos DB alone: addresses, what an administrator sees, limits, pages.
 
 use emmer_core::Timestamp;
 use emmer_store::silos::SILO_INSTANCES;
@@ -6,7 +6,7 @@ use emmer_store::{CommitOutcome, Mutation, Row, SiloTable, StoreErrorKind, Value
 use emmer_store_cosmos::CosmosStore;
 use emmer_test_servers::cosmos::KEY;
 use emmer_test_servers::suite::book::{first_command, lists_the_silos, output_of};
-use emmer_test_servers::suite::rows::{NUMBERS, all, cluster, must_commit, row, same_number, silo};
+use emmer_test_servers::suite::rows::{NUMBERS, all, cluster, must_commit, row, silo};
 use emmer_test_servers::suite::{self, Store};
 use emmer_test_servers::{CosmosServer, process, store};
 
@@ -116,36 +116,10 @@ async fn limits_are_named_and_nothing_beyond_is_sent() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn small_pages_are_put_together() {
-    const ROWS: usize = 60;
     let Some(server) = CosmosServer::start_or_skip("small_pages") else { return };
-    let url =
-        format!("cosmos://emulator:{KEY}@127.0.0.1:{}/emmer?tls=false&page_rows=7", server.port());
-    let store = STORE.patient(&url).await;
-    store.ensure_tables(&[&NUMBERS]).await.unwrap();
-    for partition in ["a/b", "p", "q"] {
-        must_commit(&store, partition, all(ROWS, 1)).await;
-    }
-    let rows = store.read_partition(&NUMBERS, "p").await.unwrap();
-    assert_eq!(same_number(&rows, ROWS), 1);
-    assert_eq!(store.scan(&NUMBERS, "N", 1..=1, 1_000).await.unwrap().len(), 3 * ROWS);
-    assert_eq!(store.scan(&NUMBERS, "N", 1..=1, 50).await.unwrap().len(), 50);
-    for (from, limit) in [("a", 50), ("r030", 40), ("z", 9)] {
-        assert_eq!(store.read_some(&NUMBERS, "p", from, limit).await.unwrap().len(), limit);
-    }
-    // A large commit of rows it never saw, and a clean-up.
-    let stranger = STORE.patient(&url).await;
-    must_commit(&stranger, "p", all(ROWS, 2)).await;
-    assert_eq!(same_number(&store.read_partition(&NUMBERS, "p").await.unwrap(), ROWS), 2);
-    for n in 0..ROWS / 2 {
-        let at = Value::Time(Timestamp::from_millis(i64::try_from(n).unwrap()));
-        store.touch(&NUMBERS, "p", &format!("r{n:03}"), "At", at).await.unwrap();
-    }
-    let deleted =
-        store.delete_older_than(&NUMBERS, "p", "At", Timestamp::from_millis(20)).await.unwrap();
-    assert_eq!(
-        (deleted, store.read_partition(&NUMBERS, "p").await.unwrap().len()),
-        (20, ROWS - 20)
-    );
+    let port = server.port();
+    let url = format!("cosmos://emulator:{KEY}@127.0.0.1:{port}/emmer?tls=false&page_rows=7");
+    suite::pages::small(&url, STORE).await;
 }
 
 #[tokio::test]

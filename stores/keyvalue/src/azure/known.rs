@@ -1,4 +1,4 @@
-//! What is known of the rows of a commit, and what a commit teaches.
+//! The knowledge of the rows of a commit, and the lessons of a commit.
 
 use std::collections::BTreeMap;
 
@@ -6,18 +6,18 @@ use emmer_store::{Etag, Mutation, Row, TableDecl};
 
 use super::seen::{Guesses, Seen, volatile};
 
-/// What is known of the rows of a commit.
+/// The knowledge of the rows of a commit.
 #[derive(Debug, Default)]
 pub struct Known {
     /// The rows by their keys.
     pub rows: BTreeMap<String, Seen>,
-    /// Whether all rows of the commit were read since it was last sent: those that are not here are
+    /// True if all rows of the commit were read since it was last sent: those that are not here are
     /// not there.
     pub fresh: bool,
 }
 
 impl Known {
-    /// What is believed of the rows of a commit.
+    /// The beliefs about the rows of a commit.
     pub fn believed(
         guesses: &Guesses,
         table: &TableDecl,

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use emmer_core::Timestamp;
 use emmer_store::silos::VERSION_ROW;
-use emmer_store::{Mutation, StoreErrorKind, SystemStore};
+use emmer_store::{Mutation, StoreErrorKind, SystemStore, Value};
 use tokio::task::JoinHandle;
 
 use super::Store;
-use super::rows::{NUMBERS, must_commit, number, row};
+use super::rows::{NUMBERS, all, must_commit, number, row, same_number};
 
 const ROWS: usize = 5_000;
 /// Every so manieth row is written by each commit.
@@ -163,4 +164,36 @@ async fn step(store: &Arc<dyn SystemStore>, all: usize, at: i64) {
     let upserts = rows.map(|n| Mutation::Upsert { row: row(key(n), next) });
     // A conflict, or a server that has too much to do: the next one.
     let _ = store.commit(&NUMBERS, "beside", upserts.chain([version]).collect()).await;
+}
+
+/// Partitions, scans, samples, commits of rows that a store never saw, and clean-ups of a store
+/// whose pages are small (`url` says so).
+///
+/// # Panics
+/// It is otherwise.
+pub async fn small(url: &str, opener: Store) {
+    const ROWS: usize = 60;
+    let store = opener.patient(url).await;
+    store.ensure_tables(&[&NUMBERS]).await.unwrap();
+    for partition in ["a/b", "p", "q"] {
+        must_commit(&store, partition, all(ROWS, 1)).await;
+    }
+    let rows = store.read_partition(&NUMBERS, "p").await.unwrap();
+    assert_eq!(same_number(&rows, ROWS), 1);
+    assert_eq!(store.scan(&NUMBERS, "N", 1..=1, 1_000).await.unwrap().len(), 3 * ROWS);
+    assert_eq!(store.scan(&NUMBERS, "N", 1..=1, 50).await.unwrap().len(), 50);
+    for (from, limit) in [("a", 50), ("r030", 40), ("z", 9)] {
+        assert_eq!(store.read_some(&NUMBERS, "p", from, limit).await.unwrap().len(), limit);
+    }
+    let stranger = opener.patient(url).await;
+    must_commit(&stranger, "p", all(ROWS, 2)).await;
+    assert_eq!(same_number(&store.read_partition(&NUMBERS, "p").await.unwrap(), ROWS), 2);
+    for n in 0..ROWS / 2 {
+        let at = Value::Time(Timestamp::from_millis(i64::try_from(n).unwrap()));
+        store.touch(&NUMBERS, "p", &format!("r{n:03}"), "At", at).await.unwrap();
+    }
+    let deleted =
+        store.delete_older_than(&NUMBERS, "p", "At", Timestamp::from_millis(20)).await.unwrap();
+    let left = store.read_partition(&NUMBERS, "p").await.unwrap().len();
+    assert_eq!((deleted, left), (20, ROWS - 20));
 }
