@@ -6,7 +6,7 @@
 //! # use emmer_test_servers::PostgresServer;
 //! // None, with a loud line, when PostgreSQL is not installed; a panic where CI=true.
 //! if let Some(server) = PostgresServer::start_or_skip("the_store_conforms") {
-//!     println!("{}", server.url("postgres"));
+//!     println!("{}", server.url());
 //! }
 //! ```
 
