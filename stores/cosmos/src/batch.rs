@@ -34,12 +34,6 @@ pub(crate) enum Operation {
 }
 
 impl Operation {
-    /// Returns true if the operation compares an etag, which never comes back: it cannot happen
-    /// twice.
-    pub(crate) const fn compares(&self) -> bool {
-        matches!(self, Self::Replace(..) | Self::Delete(_, Some(_)))
-    }
-
     fn add_to(&self, batch: TransactionalBatch) -> Result<TransactionalBatch, CosmosError> {
         let if_match = |etag: &str| Precondition::IfMatch(ServiceEtag::from(etag.to_owned()));
         Ok(match self {

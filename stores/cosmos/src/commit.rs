@@ -82,10 +82,16 @@ impl Commit<'_> {
         self.mutations.iter().map(one).collect()
     }
 
-    fn writes(&self) -> bool {
-        self.mutations
-            .iter()
-            .any(|mutation| !matches!(mutation, Mutation::Check { .. } | Mutation::Delete { .. }))
+    /// The etags of the rows that a batch of this commit replaces or deletes as they were seen: they
+    /// are no more those once it has happened.
+    fn replaced(&self, known: &Known) -> BTreeMap<String, Etag> {
+        let changes = |mutation: &&Mutation| match mutation {
+            Mutation::Replace { .. } | Mutation::Upsert { .. } => true,
+            Mutation::Delete { etag, .. } => etag.is_some(),
+            Mutation::Insert { .. } | Mutation::Check { .. } => false,
+        };
+        let keys = self.mutations.iter().filter(changes).map(Mutation::row_key);
+        keys.filter_map(|key| Some((key.to_owned(), known.rows.get(key)?.etag.clone()))).collect()
     }
 
     fn checks(&self) -> bool {
@@ -104,9 +110,19 @@ struct Sight {
     /// True if the rows that are written without a condition were looked at, and none was in the
     /// way since.
     upserts_are_known: bool,
+    /// The rows that the first attempt without an answer was to replace, as they were.
+    doubted: BTreeMap<String, Etag>,
 }
 
 impl Sight {
+    /// Returns true if a commit in doubt may be sent again: a row that it replaces is still as it
+    /// was, so it has not happened, and the service lets one of two attempts pass. If somebody wrote
+    /// such a row, they may have come after it, and it would undo what they did.
+    fn has_not_happened(&self) -> bool {
+        let now = |key: &String| self.known.rows.get(key).map(|seen| &seen.etag);
+        !self.doubted.is_empty() && self.doubted.iter().all(|(key, was)| now(key) == Some(was))
+    }
+
     /// The position of the first condition that does not hold, as far as that is certain: what was
     /// sent says it, or everything before it was looked at.
     fn conflict(&self, mutations: &[Mutation]) -> Option<usize> {
@@ -154,11 +170,10 @@ impl Cosmos {
                     return Ok(CommitOutcome::Conflict(at));
                 }
             }
-            let operations = commit.operations(&sight.known, &sight.documents);
-            if doubt.is_some() && !(commit.writes() && operations.iter().any(Operation::compares)) {
-                // Sent again it could happen twice.
+            if doubt.is_some() && !sight.has_not_happened() {
                 break;
             }
+            let operations = commit.operations(&sight.known, &sight.documents);
             // There is half of the time left to find out what became of it.
             let limit = deadline.min(Instant::now() + self.client().address.place.timeout / 2);
             is_known = false;
@@ -184,7 +199,11 @@ impl Cosmos {
             };
             match &ended {
                 Ended::Uncertain(fault) => {
-                    doubt.get_or_insert_with(|| fault.clone());
+                    if doubt.is_none() {
+                        *doubt = Some(fault.clone());
+                        sight.doubted = commit.replaced(&sight.known);
+                    }
+                    sight.upserts_are_known = false;
                 }
                 // Nothing happened, and what is known may still be so.
                 Ended::Busy(..) => is_known = doubt.is_none(),

@@ -39,10 +39,11 @@
 //!   client's session up to date, and a query gives what the session has seen. Rows that were
 //!   written meanwhile are read again by a batch of reads, which is one moment.
 //! * A **scan** asks for `LatestCommitted`, a read of a majority of the copies in its region.
-//! * **A lost answer.** A commit that compares an `_etag` and writes a row cannot happen twice: it
-//!   is sent again, and if it had happened its own mark is found. Others (rows that are only made
-//!   or only deleted) are looked for, and are [`Unknown`](emmer_store::CommitOutcome::Unknown) if
-//!   they are not found. The SDK itself repeats nothing.
+//! * **A lost answer.** The rows are looked at. If one has the commit's own mark, it happened. If
+//!   the rows that it replaces are all as they were, it has not, and it is sent again under their
+//!   `_etag`: the service lets one of the two attempts pass. Otherwise (somebody wrote such a row,
+//!   or the commit replaces none) it is [`Unknown`](emmer_store::CommitOutcome::Unknown). The SDK
+//!   itself repeats nothing.
 //! * **Throttling** (429, 449) did nothing: the request is sent again after the time that the
 //!   service names, up to eight times and within the operation's time; then it is `Unavailable`.
 //!   It is never a conflict. 408, 500 and 503 leave the outcome open, as a lost answer does.

@@ -112,6 +112,26 @@ async fn a_commit_that_was_written_over_before_it_was_looked_for_is_unknown() {
     assert!(matches!(outcome, CommitOutcome::Unknown(_)), "{outcome:?}");
 }
 
+/// An upsert has no condition of its own: sent again it would undo what came after it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upsert_that_was_written_over_is_not_applied_twice() {
+    let Some(server) = CosmosServer::start_or_skip("an_upsert_written_over") else { return };
+    let (between, store) = Between::before(&server, SPEECH, STORE).await;
+    let other = STORE.patient(&server.url()).await;
+    assert_eq!(number_of(&store, "r").await, 1);
+    between.writes([Do::PassAndCut]);
+    between.reads(std::iter::repeat_n(BUSY, 6));
+    let upsert = vec![Mutation::Upsert { row: row("r", 2) }];
+    let over = async {
+        while number_of(&other, "r").await != 2 {}
+        must_commit(&other, "p", replace(&other, 3).await).await;
+    };
+    let (outcome, ()) = tokio::join!(store.commit(&NUMBERS, "p", upsert), over);
+    let outcome = outcome.unwrap();
+    assert!(matches!(outcome, CommitOutcome::Unknown(_)), "{outcome:?}");
+    assert_eq!(number_of(&other, "r").await, 3);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_after_a_read_is_one_request_and_a_heartbeat_costs_two_more() {
     let Some(server) = CosmosServer::start_or_skip("a_commit_after_a_read") else { return };
