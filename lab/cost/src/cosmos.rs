@@ -1,4 +1,4 @@
-//! What the store costs over Microsoft's SDK by hand, on this machine, in one run. It starts the
+//! The store's cost over Microsoft's SDK by hand, on this machine, in one run. It starts the
 //! SDK's emulator: of the service's own times it says nothing.
 //!
 //! By hand is what a careful user would do: a membership commit as one transactional batch, which

@@ -85,7 +85,7 @@ impl Commit<'_> {
 }
 
 impl AzureTable {
-    /// What is there of the rows of a commit.
+    /// The rows of a commit as they are.
     async fn known(&self, commit: &Commit<'_>, deadline: Instant) -> Result<Known, Fault> {
         let keys: Vec<&str> = commit.mutations.iter().map(Mutation::row_key).collect();
         let rows = self.look_at(commit.table, commit.partition, &keys, deadline).await?;

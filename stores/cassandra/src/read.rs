@@ -204,7 +204,7 @@ impl Cassandra {
     }
 }
 
-/// What a question is answered with that has one answer: the first column of the first row.
+/// The answer to a question that has one answer: the first column of the first row.
 pub(crate) async fn one(
     client: &Client,
     statement: Statement,

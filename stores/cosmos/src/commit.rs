@@ -82,8 +82,8 @@ impl Commit<'_> {
         self.mutations.iter().map(one).collect()
     }
 
-    /// The etags of the rows that a batch of this commit replaces or deletes as they were seen: they
-    /// are no more those once it has happened.
+    /// The etags, as they were seen, of the rows that a batch of this commit replaces or deletes.
+    /// The batch changes every one of them.
     fn replaced(&self, known: &Known) -> BTreeMap<String, Etag> {
         let changes = |mutation: &&Mutation| match mutation {
             Mutation::Replace { .. } | Mutation::Upsert { .. } => true,
@@ -116,8 +116,8 @@ struct Sight {
 
 impl Sight {
     /// Returns true if a commit in doubt may be sent again: a row that it replaces is still as it
-    /// was, so it has not happened, and the service lets one of two attempts pass. If somebody wrote
-    /// such a row, they may have come after it, and it would undo what they did.
+    /// was, so it has not happened, and the service lets one of two attempts pass. A row that was
+    /// written since may have been written after this commit: a second attempt would undo that.
     fn has_not_happened(&self) -> bool {
         let now = |key: &String| self.known.rows.get(key).map(|seen| &seen.etag);
         !self.doubted.is_empty() && self.doubted.iter().all(|(key, was)| now(key) == Some(was))

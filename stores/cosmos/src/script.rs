@@ -12,7 +12,7 @@ use crate::document::PARTITION;
 /// # Errors
 /// `Invalid`: the URL cannot be understood.
 pub fn script(url: &str) -> Result<String> {
-    // Who asks does not matter: no key is needed to write commands.
+    // Any credentials will do: no key is needed to write commands.
     let address = Address::parse(url, |_| Some("bm9uZQ==".to_owned()))?;
     let (database, container) = (quoted(&address.database), quoted(address.container()));
     Ok(format!(

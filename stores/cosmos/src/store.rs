@@ -83,7 +83,7 @@ impl Backend for Cosmos {
             guesses: Guesses::default(),
             recent: Seen::default(),
         };
-        // Whether the service answers, lets us read, and has one region that writes.
+        // The service must answer, let us read, and have one region that writes.
         let probe = async {
             examine::one_region_writes(&cosmos).await?;
             cosmos.shape(&SILO_INSTANCES, cosmos.client.deadline()).await

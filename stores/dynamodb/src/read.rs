@@ -294,7 +294,7 @@ impl Reads for DynamoDb {
         loop {
             match one_moment::read(decl, &pages).await {
                 Ok(rows) => return Ok(rows),
-                // What is one request elsewhere is three here, and others come between more easily:
+                // One request elsewhere is three here, and others come between more easily:
                 // the few rows of a cluster are read until there is no time left.
                 Err(Unread::Overtaken)
                     if Instant::now() < deadline && !pages.is_long.load(Ordering::Relaxed) => {}

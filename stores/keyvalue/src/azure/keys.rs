@@ -11,7 +11,7 @@ use emmer_core::hash::stable64_seeded;
 
 /// The longest key, in UTF-16 units: 1 KiB. The keys of Emmer that fit have at most 852 bytes.
 const KEY_UNITS_MAX: usize = 512;
-/// What stands behind the beginning of a key that was cut: `~` and 32 hexadecimal digits.
+/// The end of a key that was cut: `~` and 32 hexadecimal digits.
 const CUT_UNITS: usize = 33;
 
 /// A key as it is stored, and the whole key where that is another thing to keep.
@@ -19,7 +19,7 @@ const CUT_UNITS: usize = 33;
 pub struct Key {
     /// The key of the entity.
     pub stored: String,
-    /// Whether it was cut.
+    /// True if it was cut.
     pub cut: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What a store knows or believes about rows: the service's etag that goes with a row's etag, and
+//! The rows as a store believes them to be: the service's etag that goes with a row's etag, and
 //! the row's volatile columns.
 //!
 //! Only guesses, each seen at one moment: the service itself compares its etag before anything is
@@ -6,7 +6,7 @@
 
 use emmer_store::{Etag, Row, StoredRow, TableDecl, Value};
 
-/// What is believed about rows.
+/// The beliefs about rows.
 pub type Guesses = crate::Guesses<Seen>;
 
 /// A row as it was at one moment, as far as a commit must know it.
@@ -21,7 +21,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// What is to be known of a row that was read.
+    /// The knowledge of a row that was read.
     pub fn of(table: &TableDecl, stored: &StoredRow, service_etag: &str) -> Self {
         let volatile = volatile(table, stored.row.columns()).collect();
         Self { etag: stored.etag.clone(), service_etag: service_etag.to_owned(), volatile }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::Fault;
 
-/// How long a token from a file is used before the file is read again.
+/// The longest time that a token from a file is used before the file is read again.
 pub const TOKEN_FILE_AGE: Duration = Duration::from_secs(60);
 /// The largest token file, in bytes.
 const TOKEN_FILE_BYTES_MAX: u64 = 64 << 10;
